@@ -1,0 +1,64 @@
+// The few kinds of exception that Trireme throws. Each message names the operation, the values, the rule
+// and the way out; the command line prints it as it is. Expected outcomes ("does not fit", "no checkpoint
+// yet") are values, not exceptions.
+#pragma once
+
+#include <chrono>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Wrong flags, settings, files or environment: the user can mend it. The command line exits with 2.
+struct UsageError : Error {
+  using Error::Error;
+};
+
+/// Tensors whose shape or dtype breaks an operation's contract.
+struct ShapeError : Error {
+  using Error::Error;
+};
+
+/// A checkpoint that is damaged, unfinished or not of this model. Exits with 2.
+struct CheckpointError : Error {
+  CheckpointError(const std::string& message, std::string path_, std::string tensor_ = "")
+      : Error(message), path(std::move(path_)), tensor(std::move(tensor_)) {}
+  std::string path;    ///< file or folder concerned
+  std::string tensor;  ///< tensor concerned, empty when none
+};
+
+/// What a failed communication was doing; `what()` says it in one sentence.
+struct CommError : Error {
+  struct Details {
+    std::string operation;  ///< "reduce_scatter"
+    std::string group;      ///< "shard"
+    int global_rank = -1;   ///< the rank that reports
+    int peer_rank = -1;     ///< global rank of the peer at fault, -1 when unknown
+    std::chrono::milliseconds elapsed{0};
+    std::chrono::milliseconds timeout{0};
+  };
+  CommError(const std::string& message, Details details_) : Error(message), details(std::move(details_)) {}
+  Details details;
+};
+
+/// Our bug: carries file and line.
+struct InternalError : Error {
+  explicit InternalError(const std::string& message,
+                         std::source_location where = std::source_location::current())
+      : Error(message + " (internal error at " + where.file_name() + ":" + std::to_string(where.line()) +
+              "; please report it)") {}
+};
+
+/// Throws InternalError with `rule` when `holds` is false; for our invariants, never for user input.
+inline void check_invariant(bool holds, std::string_view rule,
+                            std::source_location where = std::source_location::current()) {
+  if (!holds) throw InternalError("broken rule: " + std::string(rule), where);
+}
+
+}  // namespace trireme

@@ -1,0 +1,120 @@
+// Operations: pairs of plain functions over tensors the caller provides. Nothing here allocates a value
+// that outlives the call; every output and every scratch tensor is an argument.
+//
+// Legend    T tokens (batch x sequence), D width, B batch rows, S sequence, H query heads, K key/value heads,
+//           d head dim, F MLP width, V vocabulary, R = (H + 2 K) d row length of the packed q|k|v projection.
+// dtypes    `x`-like tensors are of the compute dtype: float64, float32 or bfloat16. Statistics (rstd, mean,
+//           lse) and losses are float32 (float64 when the compute dtype is float64). Arithmetic inside is in
+//           that wider dtype; results are rounded once. Weights have the compute dtype.
+// Layout    every tensor is contiguous.
+// Gradients of weights are *written* (not added) into the tensor given.
+// Each function has a reference in ops/reference.h, in terms of ATen, used only by tests.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace trireme::ops {
+
+// ---- linear (ops/linear.cpp) ----
+/// y [T,N] = x [T,M] w [N,M]^T
+void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
+/// dx [T,M] = dy [T,N] w [N,M]
+void linear_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w);
+/// dw [N,M] = dy [T,N]^T x [T,M]
+void linear_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x);
+/// The same for a weight stored [in, out] (GPT-2's Conv1D): y [T,N] = x [T,M] w [M,N]
+void linear_in_out_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
+void linear_in_out_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w);
+void linear_in_out_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x);
+/// y [T,N] += bias [N], in place.
+void bias_forward(const at::Tensor& y, const at::Tensor& bias);
+/// dbias [N] = sum over T of dy [T,N], summed in the wider dtype.
+void bias_backward(const at::Tensor& dbias, const at::Tensor& dy);
+
+// ---- normalisation (ops/norm.cpp) ----
+/// y [T,D] = x * rstd * w, rstd [T] = 1/sqrt(mean(x^2) + eps).
+void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps);
+/// sum [T,D] = x + residual (may be either of them); then y, rstd = rms_norm(sum).
+void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
+                          const at::Tensor& residual, const at::Tensor& w, double eps);
+/// dx [T,D] = gradient through the norm + d_residual (undefined: 0; may be dx); dw [D]; and y [T,D] is
+/// emitted again (it may be the tensor dy: then dy is overwritten), so that no forward output is saved.
+void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual);
+/// LayerNorm with weight and bias; mean, rstd [T]. Same conventions as the three above.
+void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& x,
+                        const at::Tensor& w, const at::Tensor& b, double eps);
+void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd,
+                            const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w, const at::Tensor& b,
+                            double eps);
+void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db, const at::Tensor& y,
+                         const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+                         const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual);
+
+// ---- element-wise (ops/elementwise.cpp) ----
+/// y = a + b; y may be a or b.
+void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+/// y [T,F] = silu(gate) * up, where gate_up [T,2F] holds gate | up in each row.
+void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
+/// gate_up is overwritten by its gradient; dy is overwritten by y (recomputed), the input of the next product.
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& dy);
+/// y [T,F] = gelu_tanh(x).
+void gelu_forward(const at::Tensor& y, const at::Tensor& x);
+/// x is overwritten by its gradient; dy is overwritten by y (recomputed).
+void gelu_backward(const at::Tensor& x, const at::Tensor& dy);
+
+// ---- rotary positions (ops/rotary.cpp), half-split as in Hugging Face ----
+/// Fills cosine, sine [S, d/2] (statistics dtype) for positions first.. ; angle = position * theta^(-2i/d).
+void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position);
+/// Rotates the q and k parts of qkv [B*S, R] in place; row t has position t % S.
+void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
+                    int64_t num_kv_heads);
+void rotary_backward(const at::Tensor& dqkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
+                     int64_t num_kv_heads);
+
+// ---- attention (ops/attention.cpp) ----
+struct AttentionShape {
+  int64_t batch = 1;
+  int64_t sequence = 1;
+  int64_t num_heads = 1;
+  int64_t num_kv_heads = 1;
+  int64_t head_dim = 64;
+  double scale = 0;         ///< 0: 1/sqrt(head_dim)
+};
+/// Bytes of scratch that forward and backward need per call (0 is legal).
+int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
+/// Causal attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads), in place of nothing:
+/// out [B*S, H*d], lse [B, H, S] = log-sum-exp of the scaled scores.
+void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv, const AttentionShape& shape,
+                       const at::Tensor& workspace);
+/// dqkv [B*S, R] from d_out, out, lse and qkv.
+void attention_backward(const at::Tensor& dqkv, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+                        const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace);
+
+// ---- embedding (ops/embedding.cpp) ----
+/// y [T,D] = table[ids] (+ positions[t % S] where `positions` [S',D] is defined). ids [T] int64.
+/// Errors    ShapeError naming the first id outside the table
+void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
+                       int64_t sequence);
+/// dtable [V,D] (every row is written), and d_positions where defined. Repeated ids are summed in the wider
+/// dtype in the order of t. order [T] int64 is scratch.
+void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
+                        const at::Tensor& ids, const at::Tensor& order, int64_t sequence);
+
+// ---- cross-entropy over the head product, in row chunks (ops/cross_entropy.cpp) ----
+/// Scratch for cross_entropy: logits of one chunk of rows, [chunk_rows, V] in the compute dtype.
+int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
+/// Loss of logits = x [T,D] w [V,D]^T against targets [T] int64 (-100: not supervised).
+/// loss_sum [1] float64 = sum of the losses (not the mean), written.
+/// Numerics  the softmax runs in the statistics dtype on the rounded logits; the sum is over t in order
+void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
+                           const at::Tensor& targets, const at::Tensor& logits_chunk);
+/// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D], written. x may be dx.
+/// dw is summed over chunks in `dw_sum` [V,D] (statistics dtype; undefined when one chunk covers T).
+void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+                                    const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
+                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum);
+
+}  // namespace trireme::ops
