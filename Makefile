@@ -1,0 +1,55 @@
+# Short names for what people do here; each line after a target's ## is what 'make help' prints.
+# PRESET picks the build that test and lint use (CMakePresets.json): make test PRESET=relassert
+PRESET ?= $(if $(CI),ci,release)
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what building and training need (once: about 2 minutes, 630 MB to download)
+	@scripts/setup
+
+build: setup ## build build/release/trireme (first time: about 3 minutes)
+	@scripts/build release trireme
+
+train: build ## train on Jane Austen with two ranks (4 minutes), resume on one, write a sample
+	@scripts/train_austen
+
+test: ## build everything and run every quick test and a sample of each campaign
+	@scripts/setup --judges --dev
+	@scripts/build $(PRESET)
+	@scripts/run_tests $(PRESET)
+
+test-slow: ## run the campaigns in full, then every quick test under each sanitizer (hours)
+	@scripts/setup --judges --dev
+	@scripts/build release && TRIREME_SLOW=1 scripts/run_tests slow
+	@scripts/build relassert && scripts/run_tests relassert
+	@scripts/build tsan && scripts/run_tests tsan
+
+bench: ## compare with PyTorch FSDP2 on this machine, same model, batch and precision (5 minutes)
+	@scripts/setup --judges
+	@scripts/build release trireme
+	@.venv/bin/python benchmarks/vs_pytorch/run
+
+docs: build ## write docs/settings.md from the settings' one declaration
+	@build/release/trireme explain settings --markdown > build/settings.md
+	@mv build/settings.md docs/settings.md
+
+format: ## rewrite our C++ files with clang-format-19
+	@scripts/setup --dev
+	@scripts/format --write
+
+lint: ## check formatting, then clang-tidy-19 on the files that changed since their last clean run
+	@scripts/setup --dev
+	@scripts/format --check
+	@scripts/build release trireme_pch
+	@scripts/lint build/release
+
+install: build ## install under PREFIX (default /usr/local), for find_package(Trireme)
+	@cmake --build build/release
+	@cmake --install build/release --prefix "$(or $(PREFIX),/usr/local)"
+
+clean: ## remove what was built; .venv, data and out stay
+	@rm -rf build
+
+.PHONY: help setup build train test test-slow bench docs format lint install clean
