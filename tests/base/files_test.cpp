@@ -1,0 +1,105 @@
+#include "trireme/base/files.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+namespace trireme::base {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "trireme-files-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+TEST_F(Files, AWrittenFileReadsBackAndReplacesTheOld) {
+  const std::string binary("a\0b\n", 4);
+  write_file_atomic(folder_ / "x", "old and longer");
+  write_file_atomic(folder_ / "x", binary);
+  EXPECT_EQ(read_file(folder_ / "x"), binary);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1) << "a temporary file stayed";
+}
+
+TEST_F(Files, AFailedReplacementLeavesTheOldFileAndNoOther) {
+  fs::create_directory(folder_ / "x");  // a folder cannot be replaced by a file
+  EXPECT_THROW(write_file_atomic(folder_ / "x", "new"), FileError);
+  EXPECT_TRUE(fs::is_directory(folder_ / "x"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Files, ErrorsNameThePathAndTheReason) {
+  try {
+    read_file(folder_ / "missing.txt");
+    FAIL() << "no error";
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.code, ENOENT);
+    EXPECT_EQ(error.path, folder_ / "missing.txt");
+    EXPECT_THAT(error.what(), testing::StartsWith("cannot open " + (folder_ / "missing.txt").string()));
+    EXPECT_THAT(error.what(), testing::EndsWith(std::strerror(ENOENT)));
+  }
+  EXPECT_THROW(read_file(folder_), FileError);
+  EXPECT_THROW(MappedFile{folder_}, FileError);
+  EXPECT_THROW(fsync_directory(folder_ / "missing"), FileError);
+}
+
+TEST_F(Files, AFullDiskIsSaidInPlainWords) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this machine";
+  const FileDescriptor full = open_file("/dev/full", O_WRONLY);
+  try {
+    write_at(full, std::as_bytes(std::span("text", 4)), 0, "/dev/full");
+    FAIL() << "no error";
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.code, ENOSPC);
+    EXPECT_THAT(error.what(), testing::HasSubstr("the disk is full"));
+  }
+}
+
+TEST_F(Files, AMappedFileShowsItsBytesAndSurvivesAMove) {
+  write_file_atomic(folder_ / "x", "hello");
+  MappedFile first(folder_ / "x");
+  MappedFile second = std::move(first);
+  EXPECT_EQ(second.size_bytes(), 5);
+  EXPECT_EQ(std::memcmp(second.bytes().data(), "hello", 5), 0);
+  EXPECT_TRUE(first.bytes().empty());
+}
+
+TEST_F(Files, AnEmptyFileMapsToNothing) {
+  std::ofstream(folder_ / "empty").close();
+  EXPECT_EQ(MappedFile(folder_ / "empty").size_bytes(), 0);
+}
+
+TEST_F(Files, ReadingPastTheEndSaysWhere) {
+  write_file_atomic(folder_ / "x", "hello");
+  const FileDescriptor file = open_file(folder_ / "x", O_RDONLY);
+  std::array<std::byte, 4> bytes{};
+  read_at(file, bytes, 1, "x");
+  EXPECT_EQ(std::memcmp(bytes.data(), "ello", 4), 0);
+  try {
+    read_at(file, bytes, 3, "x");
+    FAIL() << "no error";
+  } catch (const FileError& error) {
+    EXPECT_STREQ(error.what(), "cannot read x: it ends at byte 5, 2 bytes too early");
+  }
+}
+
+TEST_F(Files, FreeSpaceIsThatOfTheNearestExistingParent) {
+  EXPECT_GT(free_disk_bytes(folder_ / "not" / "yet" / "there"), 0);
+}
+
+}  // namespace
+}  // namespace trireme::base

@@ -1,0 +1,150 @@
+#include "trireme/base/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace trireme::base {
+
+void throw_file_error(std::string_view action, const std::filesystem::path& path, int code) {
+  std::string reason = std::generic_category().message(code);
+  if (code == ENOSPC) reason = fmt::format("the disk is full ({})", reason);
+  throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);
+}
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = other.release();
+  }
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+int FileDescriptor::release() { return std::exchange(descriptor_, -1); }
+
+FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  if (descriptor < 0) throw_file_error((flags & O_CREAT) ? "create" : "open", path, errno);
+  return FileDescriptor(descriptor);
+}
+
+void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,
+              const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file.get(), bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_file_error("write", path, errno);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t offset,
+             const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(file.get(), bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error("read", path, errno);
+    if (got == 0) {
+      throw FileError(fmt::format("cannot read {}: it ends at byte {}, {} bytes too early", path.string(), offset,
+                                  bytes.size()),
+                      path, EIO);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(got));
+    offset += got;
+  }
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  const FileDescriptor file = open_file(path, O_RDONLY);
+  std::string contents;
+  // Sizes lie for pipes and /proc: read to the end.
+  for (size_t chunk = 64 * 1024;;) {
+    const size_t old_size = contents.size();
+    contents.resize(old_size + chunk);
+    const ssize_t got = ::read(file.get(), contents.data() + old_size, chunk);
+    contents.resize(old_size + static_cast<size_t>(got > 0 ? got : 0));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error("read", path, errno);
+    if (got == 0) return contents;
+    chunk = std::min<size_t>(chunk * 2, size_t{16} << 20);
+  }
+}
+
+void write_file_atomic(const std::filesystem::path& path, std::string_view contents) {
+  std::filesystem::path temporary = path;
+  temporary += fmt::format(".tmp{}", ::getpid());
+  try {
+    const FileDescriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    write_at(file, std::as_bytes(std::span(contents)), 0, path);
+    if (::fsync(file.get()) != 0) throw_file_error("write", path, errno);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw_file_error("replace", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  fsync_directory(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void fsync_directory(const std::filesystem::path& folder) {
+  const FileDescriptor file = open_file(folder, O_RDONLY | O_DIRECTORY);
+  if (::fsync(file.get()) != 0) throw_file_error("fsync", folder, errno);
+}
+
+int64_t free_disk_bytes(const std::filesystem::path& path) {
+  std::filesystem::path existing = std::filesystem::absolute(path);
+  std::error_code ignored;
+  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) {
+    existing = existing.parent_path();
+  }
+  struct statvfs info {};
+  if (::statvfs(existing.c_str(), &info) != 0) throw_file_error("read the free space at", existing, errno);
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const FileDescriptor file = open_file(path, O_RDONLY);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw_file_error("read the size of", path, errno);
+  if (S_ISDIR(info.st_mode)) throw_file_error("map", path, EISDIR);
+  if (info.st_size == 0) return;
+  void* address = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) throw_file_error("map", path, errno);
+  data_ = static_cast<const std::byte*>(address);
+  size_ = static_cast<size_t>(info.st_size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    unmap();
+    path_ = std::move(other.path_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+MappedFile::~MappedFile() { unmap(); }
+
+void MappedFile::unmap() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace trireme::base

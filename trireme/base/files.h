@@ -1,0 +1,89 @@
+// Files with errors that name the path and the system's reason. Nothing that a reader may meet is ever half
+// written: write_file_atomic goes through a temporary sibling, fsync and rename.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/error.h"
+
+namespace trireme::base {
+
+/// A file operation the system refused: "cannot open data/a.txt: No such file or directory".
+struct FileError : UsageError {
+  FileError(const std::string& message, std::filesystem::path path_, int code_)
+      : UsageError(message), path(std::move(path_)), code(code_) {}
+  std::filesystem::path path;
+  int code;  ///< errno
+};
+
+/// Throws FileError "cannot <action> <path>: <errno's text>" for `code`; a full disk says so in plain words.
+[[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int code);
+
+/// An open descriptor that closes itself; -1 when it holds none.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+
+  int get() const { return descriptor_; }
+  int release();
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// open(2) with close-on-exec. Errors    FileError
+FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
+
+/// Writes all of `bytes` at `offset` (pwrite, until done). Errors    FileError
+void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,
+              const std::filesystem::path& path);
+
+/// Fills all of `bytes` from `offset`. Errors    FileError, also when the file ends before
+void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t offset,
+             const std::filesystem::path& path);
+
+/// Whole file as bytes. Errors    FileError
+std::string read_file(const std::filesystem::path& path);
+
+/// Replaces `path` by `contents` in one step: readers see the old file or the new one, and after a crash the
+/// new one is complete (temporary sibling, fsync, rename, fsync of the folder). Errors    FileError, the old
+/// file untouched and the temporary one removed
+void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
+
+/// Makes renames and new names in `folder` survive a crash. Errors    FileError
+void fsync_directory(const std::filesystem::path& folder);
+
+/// Bytes that this user may still write where `path` is or would be (its nearest existing parent counts).
+int64_t free_disk_bytes(const std::filesystem::path& path);
+
+/// A file's bytes, mapped read-only for as long as this object lives. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  /// Errors    FileError
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  int64_t size_bytes() const { return static_cast<int64_t>(size_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void unmap();
+
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace trireme::base

@@ -1,0 +1,101 @@
+#include "trireme/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace trireme::base {
+
+int edit_distance(std::string_view a, std::string_view b) {
+  const size_t columns = b.size() + 1;
+  std::vector<int> table((a.size() + 1) * columns);
+  auto at = [&](size_t i, size_t j) -> int& { return table[i * columns + j]; };
+  for (size_t i = 0; i <= a.size(); ++i) at(i, 0) = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j) at(0, j) = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      int best = std::min(at(i - 1, j), at(i, j - 1)) + 1;
+      best = std::min(best, at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) best = std::min(best, at(i - 2, j - 2) + 1);
+      at(i, j) = best;
+    }
+  }
+  return at(a.size(), b.size());
+}
+
+std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
+  std::optional<std::string> best;
+  int best_distance = 0;
+  for (const std::string& candidate : candidates) {
+    const int distance = edit_distance(name, candidate);
+    const int forgiven = std::max(1, static_cast<int>(candidate.size()) / 3);
+    if (distance > forgiven) continue;
+    if (!best || distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  return fmt::format("{}", fmt::join(parts, separator));
+}
+
+namespace {
+
+// Three digits: 1.40, 12.3, 412.
+std::string three_digits(double value) {
+  const double size = std::abs(value);
+  return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+}
+
+// Divides by `base` until the printed number stays below it, so that 1023.9 KiB reads as 1.00 MiB.
+template <size_t N>
+std::string scaled(double value, double base, const std::array<const char*, N>& units) {
+  size_t unit = 0;
+  while (std::abs(value) >= base - 0.5 && unit + 1 < N) {
+    value /= base;
+    ++unit;
+  }
+  return fmt::format("{}{}", unit == 0 ? fmt::format("{:.0f}", value) : three_digits(value), units[unit]);
+}
+
+}  // namespace
+
+std::string human_bytes(int64_t bytes) {
+  static constexpr std::array kUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+  return scaled(static_cast<double>(bytes), 1024.0, kUnits);
+}
+
+std::string human_quantity(double quantity) {
+  static constexpr std::array kUnits = {"", " K", " M", " B", " T"};
+  return scaled(quantity, 1000.0, kUnits);
+}
+
+std::string human_count(int64_t count) {
+  std::string digits = fmt::format("{}", count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t place = digits.size(); place > first + 3; place -= 3) digits.insert(place - 3, 1, ',');
+  return digits;
+}
+
+std::string human_duration(double seconds) {
+  if (!std::isfinite(seconds)) return "?";
+  seconds = std::max(seconds, 0.0);
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<int64_t>(std::llround(std::min(seconds, 1e15)));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
+  return fmt::format("{}d{:02}h", whole / 86400, whole % 86400 / 3600);
+}
+
+std::string plural(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", human_count(count), noun, count == 1 ? "" : "s");
+}
+
+}  // namespace trireme::base

@@ -1,0 +1,39 @@
+// Words for people: the nearest spelling of a mistyped name, lists, and numbers with their units as every
+// line of Trireme's output shows them ("412 MiB", "12,430", "2m41s"). Reading units back is units.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trireme::base {
+
+/// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`; no letter is
+/// touched twice (optimal string alignment, the usual restriction of Damerau-Levenshtein).
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate closest to `name`, the earlier one of two; nothing when even that one differs in more than
+/// a third of its letters (one letter is always forgiven), so that a hint is never absurd.
+std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
+
+/// "a, b, c" for {a, b, c} and separator ", ".
+std::string join(std::span<const std::string> parts, std::string_view separator);
+
+/// "512 B", "4.0 KiB", "412 MiB", "1.40 GiB": three digits, powers of 1024.
+std::string human_bytes(int64_t bytes);
+
+/// "12,430", "-1,000": every digit, grouped by three.
+std::string human_count(int64_t count);
+
+/// "4.95 M", "8.03 B", "812": three digits, powers of 1000 (K, M, B, T).
+std::string human_quantity(double quantity);
+
+/// "0.4s", "41s", "2m41s", "3h07m", "2d04h"; negative times read as "0.0s", unknown ones (NaN, infinity) as "?".
+std::string human_duration(double seconds);
+
+/// "1 rank", "2 ranks", "12,430 tokens".
+std::string plural(int64_t count, std::string_view noun);
+
+}  // namespace trireme::base
