@@ -1,0 +1,66 @@
+// The one declaration of every setting: its key, where its value lies, what it means, its unit and its
+// bounds. Parsing, help, the reference page, dumps and `explain config` are loops over this table; a new
+// setting is one field in settings.h and one row in declaration.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "trireme/config/settings.h"
+
+namespace trireme::config {
+
+using ValuePointer =
+    std::variant<bool*, std::optional<bool>*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
+                 std::string*, std::optional<std::string>*, std::chrono::milliseconds*,
+                 std::optional<std::chrono::milliseconds>*, std::array<double, 2>*, Resume*, Precision*, Strategy*,
+                 Backend*, Reduce*, Recompute*, LrDecay*, SaveDtype*>;
+
+/// What a value must obey and how it is shown; times are bounded in seconds.
+struct Rules {
+  std::string_view unit = {};             ///< "sequences", "steps"; shown, not parsed
+  std::optional<double> at_least = {};
+  std::optional<double> above = {};
+  std::optional<double> at_most = {};
+  std::optional<double> below = {};
+  bool bytes = false;                     ///< a whole number that may carry a unit: 16MiB
+  std::string_view absent = {};           ///< word for an empty optional: "auto", "none"
+  std::string_view when_absent = {};      ///< what that means: "the model's own"
+  std::vector<std::string> classes = {};  ///< class names a text may be ("AdamW"); other texts are free
+  std::string_view only_one = {};         ///< a method not built yet: any value above 1 is refused by this name
+};
+
+struct Setting {
+  std::string_view key;  ///< "train.micro_batch_size"
+  ValuePointer value;
+  std::string_view help;  ///< one line, without a full stop
+  Rules rules = {};
+};
+
+/// A group of settings for help and the reference page: the part of the key before the dot ("" for the first).
+struct Group {
+  std::string_view name;
+  std::string_view title;
+};
+
+const std::vector<Group>& groups();
+
+/// The table for `settings`, in the order of the groups; its rows point into `settings`, which must outlive them.
+std::vector<Setting> declare(Settings& settings);
+
+/// Group of a key. "model", "data" and "optimizer" are names and belong to their own groups.
+std::string_view group_of(std::string_view key);
+
+/// All keys, in order.
+const std::vector<std::string>& all_keys();
+
+/// The row of `key`, or null.
+const Setting* find(const std::vector<Setting>& table, std::string_view key);
+
+/// "TRIREME_TRAIN_MICRO_BATCH_SIZE": the environment variable that sets `key`.
+std::string environment_name(std::string_view key);
+
+}  // namespace trireme::config

@@ -1,0 +1,49 @@
+// From a command line to Settings: defaults, then the environment, then the arguments from left to right, a
+// --config FILE read where it stands; what comes later wins. Everything wrong is collected and refused
+// at once, before any process is started or LibTorch is touched (milliseconds).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/config/settings.h"
+
+namespace trireme::config {
+
+/// Where a value came from.
+struct Source {
+  enum class Kind { built_in, command, environment, file, command_line };
+  Kind kind = Kind::built_in;
+  std::string place;  ///< "default", "default of generate", "environment", "configs/austen.yaml:14", "command line"
+  std::string text;   ///< what stood there: "learnig_rate: 2e-3", "--devices 2"; empty for defaults
+};
+
+/// What a subcommand brings along.
+struct Overlay {
+  std::vector<std::pair<std::string, std::string>> values;  ///< its own defaults: {"devices", "2"}
+  std::string command;              ///< its name, for messages: "pretrain"
+  std::string positional = "model"; ///< key of the one argument without a name; empty: there is none
+  std::string section;              ///< keys may be given without this prefix: "generate" makes --prompt work
+  std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
+};
+
+struct ParsedSettings {
+  Settings settings;
+  std::map<std::string, Source> provenance;  ///< every key
+  bool help = false;                         ///< --help or -h stood among the arguments
+
+  /// True when the user set `key`, in any way.
+  bool given(const std::string& key) const;
+};
+
+/// `arguments` is everything after the subcommand: --key value, --key=value, key=value, --config FILE, and one
+/// positional value. A true/false setting may stand without its value: --launch.pin.
+/// Errors    UsageError with one "error: ..." paragraph for each thing that is wrong
+ParsedSettings parse(std::span<const std::string> arguments, const Overlay& overlay = {});
+
+}  // namespace trireme::config

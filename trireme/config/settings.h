@@ -1,0 +1,172 @@
+// Settings: everything a run can be told, as plain typed data with its defaults. Names follow LitGPT where it
+// has the flag, Hugging Face's config.json below `model`. What a setting means, its unit and its bounds stand
+// once, in declaration.cpp; command line, YAML, help and docs/settings.md all come from there. An empty
+// optional is "not given": the declaration says what happens then.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace trireme::config {
+
+enum class Precision { automatic, fp32_true, bf16_mixed, fp64_true };
+enum class Strategy { no_shard, zero1, shard_grad_op, full_shard, hybrid_shard };
+enum class Backend { automatic, shm, gloo, mpi, threads, nccl, dry_run };
+enum class Reduce { fast, ordered };
+enum class Recompute { none, full };
+enum class LrDecay { cosine, linear, constant };
+enum class SaveDtype { fp32, bf16 };
+
+/// Where a run starts from: `resume: false | true | auto | FOLDER`.
+struct Resume {
+  enum class From { nothing, newest, newest_if_any, folder };
+  From from = From::nothing;
+  std::string folder;  ///< a checkpoint, or a folder of checkpoints; only with From::folder
+  bool operator==(const Resume&) const = default;
+};
+
+/// The model's shape: a name, and keys of config.json that replace what the name stands for.
+struct ModelSettings {
+  std::string name;
+  std::optional<std::string> model_type;
+  std::optional<int64_t> vocab_size;
+  std::optional<int64_t> hidden_size;
+  std::optional<int64_t> intermediate_size;
+  std::optional<int64_t> num_hidden_layers;
+  std::optional<int64_t> num_attention_heads;
+  std::optional<int64_t> num_key_value_heads;
+  std::optional<int64_t> head_dim;
+  std::optional<int64_t> max_position_embeddings;
+  std::optional<double> rms_norm_eps;
+  std::optional<double> rope_theta;
+  std::optional<bool> tie_word_embeddings;
+  std::optional<double> initializer_range;
+  bool operator==(const ModelSettings&) const = default;
+};
+
+struct DataSettings {
+  std::string name = "Austen";  ///< "Austen" or "TextFiles"
+  std::optional<std::string> train_data_path;
+  std::optional<std::string> val_data_path;
+  double val_split_fraction = 0.1;
+  int64_t seed = 42;
+  int64_t num_workers = 1;
+  bool operator==(const DataSettings&) const = default;
+};
+
+struct TrainSettings {
+  int64_t global_batch_size = 64;
+  int64_t micro_batch_size = 4;
+  std::optional<int64_t> max_steps;
+  std::optional<int64_t> max_tokens;
+  std::optional<int64_t> epochs;
+  std::optional<std::chrono::milliseconds> max_time;
+  std::optional<int64_t> max_seq_length;
+  int64_t lr_warmup_steps = 100;
+  LrDecay lr_decay = LrDecay::cosine;
+  double min_lr = 6e-5;
+  std::optional<double> max_norm = 1.0;
+  std::optional<int64_t> save_interval = 1000;
+  int64_t log_interval = 1;
+  bool operator==(const TrainSettings&) const = default;
+};
+
+struct EvalSettings {
+  int64_t interval = 600;
+  int64_t max_iters = 100;
+  bool initial_validation = false;
+  bool final_validation = true;
+  bool operator==(const EvalSettings&) const = default;
+};
+
+/// Defaults are those of torch.optim.AdamW.
+struct OptimizerSettings {
+  std::string name = "AdamW";
+  double lr = 1e-3;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  bool operator==(const OptimizerSettings&) const = default;
+};
+
+/// Ranks along each axis, outer to inner; empty: worked out from the strategy and the number of ranks.
+struct MeshSettings {
+  std::optional<int64_t> pp, replicate, shard, cp, tp;
+  bool operator==(const MeshSettings&) const = default;
+};
+
+struct CommSettings {
+  Backend backend = Backend::automatic;
+  std::chrono::milliseconds timeout{30'000};
+  bool operator==(const CommSettings&) const = default;
+};
+
+struct ScheduleSettings {
+  int64_t prefetch = 1;
+  bool operator==(const ScheduleSettings&) const = default;
+};
+
+struct SaveSettings {
+  SaveDtype dtype = SaveDtype::fp32;
+  int64_t keep_last = 3;
+  int64_t max_shard_bytes = 5'000'000'000;
+  bool operator==(const SaveSettings&) const = default;
+};
+
+struct LaunchSettings {
+  std::optional<int64_t> threads_per_rank;
+  bool pin = true;
+  bool operator==(const LaunchSettings&) const = default;
+};
+
+struct GenerateSettings {
+  std::string checkpoint;
+  std::string prompt;
+  int64_t max_new_tokens = 200;
+  double temperature = 0.8;
+  std::optional<int64_t> top_k = 50;
+  double top_p = 1.0;
+  int64_t seed = 42;
+  bool operator==(const GenerateSettings&) const = default;
+};
+
+struct EngineSettings {
+  bool poison = false;
+  bool operator==(const EngineSettings&) const = default;
+};
+
+struct ProfileSettings {
+  std::optional<std::string> schedule;
+  bool operator==(const ProfileSettings&) const = default;
+};
+
+struct Settings {
+  std::string out_dir = "out/pretrain";
+  Precision precision = Precision::automatic;
+  Resume resume;
+  int64_t seed = 42;
+  std::optional<int64_t> devices;
+  int64_t num_nodes = 1;
+  Strategy strategy = Strategy::full_shard;
+  Reduce reduce = Reduce::ordered;
+  Recompute recompute = Recompute::none;
+  ModelSettings model;
+  DataSettings data;
+  TrainSettings train;
+  EvalSettings eval;
+  OptimizerSettings optimizer;
+  MeshSettings mesh;
+  CommSettings comm;
+  ScheduleSettings schedule;
+  SaveSettings save;
+  LaunchSettings launch;
+  GenerateSettings generate;
+  EngineSettings engine;
+  ProfileSettings profile;
+  bool operator==(const Settings&) const = default;
+};
+
+}  // namespace trireme::config
