@@ -1,15 +1,17 @@
 # Compiler, linker and cache settings, and the two functions every CMakeLists.txt of the tree uses.
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # gcc's precompiled headers are cacheable only with these two relaxations.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TRIREME_CCACHE})
+  # gcc's precompiled headers are cacheable only with these relaxations; the base folder makes paths relative, so
+  # that another build folder or clone finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TRIREME_CCACHE})
 endif()
 find_program(TRIREME_MOLD mold)
 if(TRIREME_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -fno-math-errno -ffp-contract=off -fpch-preprocess)
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno -ffp-contract=off -fpch-preprocess)
 if(TRIREME_WERROR)
   add_compile_options(-Werror)
 endif()
@@ -53,4 +55,7 @@ function(trireme_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(NOT ARG_LABEL STREQUAL pure)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)  # ranks of one test must not wait for those of another
+  endif()
 endfunction()
