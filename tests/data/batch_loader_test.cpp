@@ -1,0 +1,192 @@
+#include "trireme/data/batch_loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/corpus.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr int64_t kSequence = 16;
+
+// Tokens that tell their own position: token i is i.
+TokenView counting_tokens(int64_t count) {
+  const std::shared_ptr<uint32_t[]> ids(new uint32_t[static_cast<size_t>(count)]);
+  for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
+  return {std::shared_ptr<const std::byte>(ids, reinterpret_cast<const std::byte*>(ids.get())), 4, count};
+}
+
+struct Micro {
+  int64_t index;
+  std::vector<int64_t> inputs, targets;
+  bool operator==(const Micro&) const = default;
+};
+
+Micro taken(const Batch& batch) {
+  return {batch.micro_batch_index,
+          {batch.inputs.begin(), batch.inputs.end()},
+          {batch.targets.begin(), batch.targets.end()}};
+}
+
+BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, int64_t global_batch = 16) {
+  constexpr int64_t kTokens = 3000;
+  return BatchLoader(counting_tokens(kTokens), Sampler(kTokens, kSequence, 42),
+                     {.shard_index = shard,
+                      .num_shards = num_shards,
+                      .micro_batch = 2,
+                      .global_batch = global_batch,
+                      .sequence = kSequence},
+                     first_sample);
+}
+
+// The micro-batches of `steps` global batches in their order, collected over all shards.
+std::vector<Micro> global_batches(int64_t num_shards, int64_t steps, int64_t global_batch = 16) {
+  std::map<std::pair<int64_t, int64_t>, Micro> all;
+  for (int64_t shard = 0; shard < num_shards; ++shard) {
+    BatchLoader one = loader(shard, num_shards, 0, global_batch);
+    for (int64_t step = 0; step < steps; ++step) {
+      EXPECT_EQ(one.global_sample_index(), step * global_batch);
+      for (int64_t i = 0; i < one.micro_batches_per_step(); ++i) {
+        const Batch batch = one.next();
+        EXPECT_EQ(batch.micro_batch_index % num_shards, shard);
+        EXPECT_EQ(batch.first_sample, step * global_batch + batch.micro_batch_index * 2);
+        all[{step, batch.micro_batch_index}] = taken(batch);
+      }
+      if (one.micro_batches_per_step() == 0) one.skip_step();
+    }
+  }
+  std::vector<Micro> ordered;
+  for (auto& [at, micro] : all) ordered.push_back(std::move(micro));
+  return ordered;
+}
+
+TEST(BatchLoader, GlobalBatchesDoNotDependOnTheNumberOfShards) {
+  const auto alone = global_batches(1, 30);
+  ASSERT_EQ(alone.size(), 30u * 8u);
+  for (const int64_t num_shards : {2, 4, 8}) EXPECT_EQ(global_batches(num_shards, 30), alone) << num_shards;
+}
+
+TEST(BatchLoader, ShardsThatDoNotDivideTheBatchStillDealEachMicroBatchOnce) {
+  const auto alone = global_batches(1, 5, 10);
+  for (const int64_t num_shards : {2, 3, 4, 7}) EXPECT_EQ(global_batches(num_shards, 5, 10), alone) << num_shards;
+}
+
+TEST(BatchLoader, TargetsAreTheInputsShiftedByOne) {
+  BatchLoader one = loader(0, 1);
+  for (int step = 0; step < 40; ++step) {
+    const Batch batch = one.next();
+    ASSERT_EQ(batch.inputs.size(), 2 * kSequence);
+    for (size_t i = 0; i < batch.inputs.size(); ++i) ASSERT_EQ(batch.targets[i], batch.inputs[i] + 1);
+    for (size_t i = 1; i < kSequence; ++i) ASSERT_EQ(batch.inputs[i], batch.inputs[i - 1] + 1);
+  }
+}
+
+TEST(BatchLoader, AnEpochHasEachSampleOnce) {
+  const Sampler sampler(3000, kSequence, 42);
+  BatchLoader one = loader(0, 1);
+  std::multiset<int64_t> starts;
+  while (static_cast<int64_t>(starts.size()) < sampler.samples_per_epoch()) {
+    const Batch batch = one.next();
+    for (int64_t i = 0; i < 2 && static_cast<int64_t>(starts.size()) < sampler.samples_per_epoch(); ++i) {
+      starts.insert(batch.inputs[static_cast<size_t>(i * kSequence)]);
+    }
+  }
+  EXPECT_EQ(std::set<int64_t>(starts.begin(), starts.end()).size(), starts.size());
+}
+
+TEST(BatchLoader, SeekingEqualsWalking) {
+  BatchLoader walker = loader(1, 2);
+  std::vector<Micro> walked;
+  for (int i = 0; i < 120; ++i) walked.push_back(taken(walker.next()));
+  for (const int64_t step : {0, 1, 7, 29}) {
+    BatchLoader fresh = loader(1, 2, step * 16);
+    walker.seek(step * 16);
+    EXPECT_EQ(walker.global_sample_index(), step * 16);
+    for (size_t i = 0; i < 4; ++i) {
+      const auto& expected = walked[static_cast<size_t>(step) * 4 + i];
+      EXPECT_EQ(taken(fresh.next()), expected) << "step " << step;
+      EXPECT_EQ(taken(walker.next()), expected) << "step " << step;
+    }
+    EXPECT_EQ(walker.global_sample_index(), (step + 1) * 16);
+  }
+}
+
+TEST(BatchLoader, ABatchStaysUntouchedWhileTheNextIsPrepared) {
+  BatchLoader one = loader(0, 1);
+  for (int i = 0; i < 50; ++i) {
+    const Batch batch = one.next();
+    const Micro before = taken(batch);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_EQ(taken(batch), before);
+  }
+}
+
+TEST(BatchLoader, ABatchThatMicroBatchesDoNotDivideIsRefused) { EXPECT_THROW(loader(0, 1, 0, 15), UsageError); }
+
+TEST(BatchLoader, TrainingNeverShowsAHeldOutToken) {
+  const TokenView all = counting_tokens(1003);
+  const TokenView train = all.sub(0, 900);
+  const Sampler sampler(train.size(), kSequence, 9);
+  BatchLoader one(train, sampler, {.micro_batch = 4, .global_batch = 4, .sequence = kSequence});
+  int64_t last = 0;
+  for (int i = 0; i < 200; ++i) {
+    for (const int64_t token : one.next().targets) last = std::max(last, token);
+  }
+  EXPECT_LT(last, 900);
+  EXPECT_GT(last, 900 - 2 * kSequence);
+}
+
+TEST(ValidationLoader, EveryTokenButTheFirstIsATargetOnceForAnyNumberOfShards) {
+  for (const int64_t tokens : {2, 17, 33, 34, 500, 513}) {
+    for (const int64_t num_shards : {1, 2, 4, 8}) {
+      std::multiset<int64_t> targets;
+      int64_t real_samples = 0;
+      for (int64_t shard = 0; shard < num_shards; ++shard) {
+        ValidationLoader loader(
+            counting_tokens(tokens),
+            {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2, .sequence = kSequence});
+        for (int64_t round = 0; round < loader.num_rounds(); ++round) {
+          const Batch batch = loader.batch(round);
+          real_samples += batch.num_samples;
+          for (size_t i = 0; i < batch.targets.size(); ++i) {
+            if (batch.targets[i] == kIgnoredTarget) continue;
+            ASSERT_EQ(batch.targets[i], batch.inputs[i] + 1);
+            targets.insert(batch.targets[i]);
+          }
+        }
+      }
+      ASSERT_EQ(static_cast<int64_t>(targets.size()), tokens - 1);
+      EXPECT_EQ(*targets.begin(), 1);
+      EXPECT_EQ(static_cast<int64_t>(std::set<int64_t>(targets.begin(), targets.end()).size()), tokens - 1);
+      EXPECT_EQ(real_samples, (tokens - 1 + kSequence - 1) / kSequence);
+    }
+  }
+}
+
+TEST(ValidationLoader, ALimitTakesTheFirstMicroBatchesWhateverTheNumberOfShards) {
+  for (const int64_t num_shards : {1, 2, 3}) {
+    int64_t samples = 0, last = 0;
+    for (int64_t shard = 0; shard < num_shards; ++shard) {
+      ValidationLoader loader(counting_tokens(1000),
+                              {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2, .sequence = kSequence},
+                              5);
+      for (int64_t round = 0; round < loader.num_rounds(); ++round) {
+        const Batch batch = loader.batch(round);
+        samples += batch.num_samples;
+        for (const int64_t target : batch.targets) last = std::max(last, target);
+      }
+    }
+    EXPECT_EQ(samples, 10);
+    EXPECT_EQ(last, 10 * kSequence);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::data
