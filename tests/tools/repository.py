@@ -1,0 +1,99 @@
+"""Rules that the whole repository keeps, as functions from its root to a list of violations, one sentence each."""
+import re
+import subprocess
+from pathlib import Path
+
+# design.md section 7 and docs/architecture.md: a folder includes only itself and folders above it.
+LAYERS = ("base config comm ops model data optim shard schedule plan engine checkpoint launch observe train cli").split()
+
+
+def files(root, *patterns):
+    """Paths, relative to root, that git tracks or would track."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
+                            cwd=root, capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted({Path(name) for name in listed if name and (root / name).is_file()})
+
+
+def read(root, path):
+    return (root / path).read_text(encoding="utf-8", errors="replace")
+
+
+def includes(text):
+    return re.findall(r'^\s*#\s*include\s+["<](trireme/[^">]+)[">]', text, re.M)
+
+
+def layers(root):
+    """Includes that point down the list of layers, or at nothing."""
+    wrong = []
+    for path in files(root, "trireme/*.h", "trireme/*.cpp"):
+        own = path.parts[1]
+        if own not in LAYERS:
+            wrong.append(f"{path}: trireme/{own} is not in the list of layers")
+            continue
+        for target in includes(read(root, path)):
+            other = Path(target).parts[1]
+            if not (root / target).is_file():
+                wrong.append(f"{path} includes {target}, which does not exist")
+            elif other not in LAYERS or LAYERS.index(other) > LAYERS.index(own):
+                wrong.append(f"{path} includes {target}, but {own} stands above {other}")
+    return wrong
+
+
+def listed_in_cmake(root, path):
+    """True when the CMakeLists.txt of the file's folder, or of one above it, names the file."""
+    folder = (root / path).parent
+    while folder != root.parent:
+        lists = folder / "CMakeLists.txt"
+        if lists.is_file():
+            name = re.escape((root / path).relative_to(folder).as_posix())
+            return re.search(rf"(?<![\w/.]){name}(?![\w.])", lists.read_text(encoding="utf-8")) is not None
+        folder = folder.parent
+    return False
+
+
+def registered(root):
+    """Sources and tests that no CMakeLists.txt builds."""
+    return [f"{path} is in no CMakeLists.txt, so it is never built" for path in files(root, "trireme/*.cpp", "tests/*.cpp")
+            if not listed_in_cmake(root, path)]
+
+
+def headers(root):
+    """Headers without an opening comment or an include guard."""
+    wrong = []
+    for path in files(root, "trireme/*.h"):
+        text = read(root, path)
+        if not text.startswith("//"):
+            wrong.append(f"{path} does not open with a comment on what it is and why it exists")
+        if "#pragma once" not in text and not path.name.endswith("-inl.h"):  # Highway includes those once per target
+            wrong.append(f"{path} has no #pragma once")
+    return wrong
+
+
+# Written in pieces, so that this file does not contain what it looks for.
+FORBIDDEN = {
+    "a package registry's host": r"pypi\." r"org|python" r"hosted\.org|deb\.deb" r"ian\.org|npm" r"js\.org|cra" r"tes\.io|proxy\.gol" r"ang\.org",
+    "a path of one machine": r"(?<![\w.$}])/(?:wo" r"rk/main|wo" r"rk/shared|ro" r"ot/|ho" r"me/[a-z]+/|tmp/se" r"tup)",
+    "an open end": r"\b(?:TO" r"DO(?! \(#\d+\))|FIX" r"ME|X" r"XX\b)",
+    "who or what wrote it": r"(?i)co-auth" r"ored-by|gener" r"ated with [A-Z]|as an a" r"i (?:language )?mo" r"del",
+    "torch/torch.h, which costs 14 s a file": r"#include [<\"]torch/tor" r"ch\.h",
+}
+
+
+def words(root):
+    wrong = []
+    for path in files(root):
+        if path.suffix in {".png", ".svg", ".gz", ".bin", ".safetensors"}:
+            continue
+        for number, line in enumerate(read(root, path).split("\n"), 1):
+            for what, pattern in FORBIDDEN.items():
+                if re.search(pattern, line):
+                    wrong.append(f"{path}:{number} holds {what}: {line.strip()[:80]}")
+    return wrong
+
+
+def make_targets(root):
+    """Targets of the Makefile that 'make help' does not explain."""
+    text = read(root, "Makefile")
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split()
+    explained = re.findall(r"^([a-z-]+):.*## \S", text, re.M)
+    return [f"make {name} is not explained by make help" for name in phony if name not in explained]

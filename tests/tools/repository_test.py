@@ -1,0 +1,85 @@
+"""The repository keeps its rules, and each rule notices a fault planted in a small repository."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import repository
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def planted(**contents):
+    """A git repository that holds the files given as {path: text}."""
+    folder = tempfile.TemporaryDirectory()
+    root = Path(folder.name)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    for name, text in contents["files"].items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return folder, root
+
+
+class Repository(unittest.TestCase):
+    def keeps(self, rule):
+        violations = rule(ROOT)
+        if violations:
+            self.fail("\n" + "\n".join(violations))
+
+    def notices(self, rule, files, *, fault):
+        folder, root = planted(files=files)
+        with folder:
+            violations = rule(root)
+        self.assertEqual(len(violations), 1, violations)
+        self.assertIn(fault, violations[0])
+
+    def test_folders_include_only_folders_above_them(self):
+        self.keeps(repository.layers)
+        self.notices(repository.layers, {"trireme/comm/a.h": '#include "trireme/train/b.h"\n', "trireme/train/b.h": ""},
+                     fault="comm stands above train")
+        self.notices(repository.layers, {"trireme/comm/a.h": '#include "trireme/base/gone.h"\n'}, fault="does not exist")
+
+    def test_every_source_is_built(self):
+        self.keeps(repository.registered)
+        self.notices(repository.registered,
+                     {"tests/comm/mesh_test.cpp": "", "tests/comm/CMakeLists.txt": "SOURCES other_mesh_test.cpp"},
+                     fault="mesh_test.cpp is in no CMakeLists.txt")
+
+    def test_headers_say_what_they_are(self):
+        self.keeps(repository.headers)
+        self.notices(repository.headers, {"trireme/base/a.h": "#pragma once\n"}, fault="does not open with a comment")
+        self.notices(repository.headers, {"trireme/base/a.h": "// A.\n"}, fault="#pragma once")
+
+    def test_no_file_holds_forbidden_words(self):
+        self.keeps(repository.words)
+        self.notices(repository.words, {"a.md": "see https://py" + "pi.org/simple"}, fault="registry")
+        self.notices(repository.words, {"a.cpp": "// TO" + "DO: later"}, fault="open end")
+        self.notices(repository.words, {"a.cpp": '#include <torch/tor' + 'ch.h>'}, fault="14 s")
+
+    def test_make_help_explains_every_target(self):
+        self.keeps(repository.make_targets)
+        self.notices(repository.make_targets, {"Makefile": "a: ## does a\nb:\n.PHONY: a b\n"}, fault="make b")
+
+    def test_layers_agree_with_cmake(self):
+        text = (ROOT / "CMakeLists.txt").read_text()
+        listed = text.split("set(TRIREME_LAYERS", 1)[1].split(")", 1)[0].split()
+        self.assertEqual(listed, repository.LAYERS)
+
+    def test_scripts_can_be_run_and_parsed(self):
+        for path in repository.files(ROOT, "scripts/*", ".ci/run"):
+            text = repository.read(ROOT, path)
+            if text.startswith("#!"):
+                self.assertTrue(os.access(ROOT / path, os.X_OK), f"{path} is not executable")
+            if text.startswith("#!/usr/bin/env bash"):
+                subprocess.run(["bash", "-n", ROOT / path], check=True)
+
+
+class Format(unittest.TestCase):
+    def test_every_file_is_formatted(self):
+        checked = subprocess.run(["scripts/format", "--check"], cwd=ROOT, capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
