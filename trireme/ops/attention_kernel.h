@@ -1,0 +1,53 @@
+// The seam between attention's argument checks (attention.cpp) and its kernels: plain pointers, no ATen.
+//
+// Kernels are compiled with their own instruction-set flags. If such a file included a library header, inline
+// functions of that library would be compiled with AVX-512 too, and the linker may pick that copy for the
+// whole program: hence this header includes nothing but <cstdint>.
+#pragma once
+
+#include <cstdint>
+
+namespace trireme::ops {
+
+enum class AttentionDtype : int { float64, float32, bfloat16 };
+
+/// One forward or backward call over whole tensors; layouts as in ops.h.
+struct AttentionCall {
+  int64_t batch, sequence, num_heads, num_kv_heads, head_dim;
+  double scale;
+  const void* qkv;    ///< [B*S, R]
+  void* out;          ///< [B*S, H*d], only read by the backward
+  void* lse;          ///< [B, H, S], only read by the backward
+  const void* d_out;  ///< [B*S, H*d], backward only
+  void* dqkv;         ///< [B*S, R], backward only
+};
+
+/// Computes job = batch index * num_kv_heads + kv head. Jobs write disjoint memory, so that any threads may run
+/// them in any order with the same bits. `scratch` holds attention_scratch_bytes, aligned to 64.
+using AttentionJob = void (*)(const AttentionCall& call, int64_t job, void* scratch);
+
+struct AttentionKernel {
+  const char* name;
+  AttentionJob forward[3];   ///< indexed by AttentionDtype
+  AttentionJob backward[3];
+};
+
+extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here
+extern const AttentionKernel kAttentionAvx2;      ///< AVX2 + FMA
+extern const AttentionKernel kAttentionAvx512;    ///< AVX512 F, BW, VL, DQ and BF16
+
+constexpr int64_t kAttentionQueryBlock = 64;  ///< query rows of one score tile
+constexpr int64_t kAttentionKeyBlock = 128;   ///< keys of one score tile
+
+/// Scratch of one job, forward or backward: the same for every kernel, so that a memory plan made on one machine
+/// holds on another. Covers (backward) K^T, V^T, K and the sums dK, dV over all keys, and a few tiles.
+constexpr int64_t attention_scratch_bytes(int64_t sequence, int64_t head_dim, AttentionDtype dtype) {
+  const int64_t element = dtype == AttentionDtype::float64 ? 8 : 4;
+  const int64_t keys = (sequence + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+  const int64_t dim = (head_dim + 15) / 16 * 16;
+  return element * (5 * (keys + kAttentionQueryBlock) * dim + 5 * kAttentionQueryBlock * kAttentionKeyBlock +
+                    20 * kAttentionQueryBlock) +
+         16 * 64;
+}
+
+}  // namespace trireme::ops
