@@ -1,0 +1,44 @@
+#include "trireme/engine/arena.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace trireme::engine {
+
+MappedMemory::MappedMemory(int64_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  data_ = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data_ == MAP_FAILED)
+    throw Error(fmt::format("the system has no {} bytes for the arena: {}; try a smaller train.micro_batch_size, "
+                            "--recompute full or more ranks", bytes, std::strerror(errno)));
+  madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  if (madvise(data_, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0) {
+    if (errno == ENOMEM) throw Error(fmt::format("the system has no {} bytes for the arena", bytes));
+    std::memset(data_, 0, static_cast<size_t>(bytes));  // kernels before 5.14
+  }
+}
+
+MappedMemory::~MappedMemory() {
+  if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+}
+
+MappedMemory::MappedMemory(MappedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace trireme::engine

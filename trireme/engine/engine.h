@@ -1,0 +1,125 @@
+// The engine executes a placed schedule: it allocates the arena once, binds every action to views of it, and then
+// walks the list. There is no branch per strategy here; what happens when is in the list.
+//
+// An action waits for the asynchronous actions that the list says are complete by then, and for nothing else.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/engine/arena.h"
+#include "trireme/model/model.h"
+#include "trireme/optim/adamw.h"
+#include "trireme/plan/step_plan.h"
+
+namespace trireme::engine {
+
+/// The communicators of one rank: all have the ranks that share the data as members. Separate ones, because each
+/// is a first-in first-out queue.
+struct Communicators {
+  comm::CommunicatorPtr gather;   ///< Unshard
+  comm::CommunicatorPtr reduce;   ///< ReduceGradient
+  comm::CommunicatorPtr world;    ///< losses, norms, barriers
+};
+
+/// Fills tokens [T] and targets [T] (int64, -100: not supervised) of this rank's micro-batch `micro_batch`.
+using LoadBatch = std::function<void(int micro_batch, const at::Tensor& tokens, const at::Tensor& targets)>;
+
+struct StepInputs {
+  LoadBatch load_batch;
+  int64_t supervised_tokens = 1;       ///< of the global batch: the loss is normalised by it
+  optim::AdamWOptions optimizer;       ///< learning rate and step of this step; gradient_scale is set by Clip
+  std::optional<double> max_norm;      ///< no clipping when absent
+};
+
+struct StepResult {
+  double loss = 0;                     ///< mean over supervised tokens of the global batch
+  double gradient_norm = 0;            ///< before clipping
+};
+
+/// This rank's part of a group's state, for checkpoints.
+struct GroupState {
+  const shard::FlatLayout* layout;
+  shard::Range held;                   ///< elements of the flat layout that the tensors hold
+  shard::Range saved;                  ///< the part of them that this rank writes to a checkpoint
+  at::Tensor master, exp_avg, exp_avg_sq, gradient;
+};
+
+struct EngineOptions {
+  bool poison = false;                 ///< fill values with NaN after their life; check guard bytes behind them
+};
+
+/// Start and end of one action of the last step, seconds since the step began.
+struct ActionTime {
+  int action;
+  double begin, end;
+};
+
+class Engine {
+ public:
+  /// Allocates the arena: exactly plan.arena. Errors: Error when the memory cannot be had, on every rank
+  Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
+  ~Engine();
+
+  /// Weights from (seed, name, element index), moments zero.
+  void initialize(uint64_t seed);
+
+  StepResult train_step(const StepInputs& inputs);
+
+  /// Mean loss over the evaluation list's micro-batches of all ranks.
+  double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
+
+  std::vector<GroupState> state();
+  /// Call after masters were written from outside: weights in the compute dtype follow them.
+  void refresh_weights();
+
+  const plan::StepPlan& plan() const { return plan_; }
+  int64_t allocated_bytes() const;     ///< what the regions hold; equals plan().arena.total()
+  const std::vector<ActionTime>& timeline() const { return timeline_; }
+
+ private:
+  struct Bound;   // an action with its views
+  struct Pending {
+    comm::WorkPtr work;
+    int completes_at;
+  };
+
+  at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
+  at::Tensor persistent(schedule::ValueKind kind, int group) const;
+  std::vector<Bound> bind(const schedule::Schedule& schedule);
+  void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
+  void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
+  void execute(const schedule::Action& action, Bound& bound);
+  void gather_norm();
+  void wait_until(int index);
+  void poison_ended(const schedule::Schedule& schedule, int index);
+  void set_guards(const schedule::Schedule& schedule, int index);
+  double sum_losses(int num_micro_batches) const;
+
+  const model::Model& model_;
+  plan::StepPlan plan_;
+  Communicators comm_;
+  EngineOptions options_;
+  MappedMemory private_;
+  std::array<char*, schedule::kNumMemories> base_{};
+  std::vector<std::vector<optim::DecaySegment>> decay_;   ///< per group, of the held range
+  std::vector<std::vector<int64_t>> counts_;              ///< per group, elements of each rank
+  std::vector<Bound> train_, evaluate_;
+  std::vector<Pending> pending_;
+  std::vector<ActionTime> timeline_;
+
+  // Scalars of the step under way.
+  const StepInputs* inputs_ = nullptr;
+  const LoadBatch* load_batch_ = nullptr;
+  double gradient_norm_ = 0, gradient_scale_ = 1;
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,170 @@
+#include "trireme/schedule/placement.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+namespace trireme::schedule {
+namespace {
+
+int64_t aligned(int64_t bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
+
+void set_lifetimes(Schedule& s) {
+  for (Value& v : s.values) v.first = v.last = -1;
+  for (size_t i = 0; i < s.actions.size(); ++i) {
+    const Action& a = s.actions[i];
+    const int end = a.completes_at > static_cast<int>(i) ? a.completes_at - 1 : static_cast<int>(i);
+    for (const Use& u : a.uses) {
+      Value& v = s.values[u.value];
+      if (v.first < 0) v.first = static_cast<int>(i);
+      v.last = std::max(v.last, end);
+    }
+  }
+  const int whole = static_cast<int>(s.actions.size()) - 1;
+  for (Value& v : s.values)
+    if (v.persistent) v.first = 0, v.last = whole;
+}
+
+// Values that take over each other's bytes are one item.
+struct Item {
+  std::vector<int> values;
+  int first = std::numeric_limits<int>::max(), last = -1;
+  int64_t bytes = 0, offset = -1;
+};
+
+std::vector<Item> items_of(const Schedule& s, Memory memory) {
+  std::vector<int> item_of(s.values.size(), -1);
+  std::vector<Item> items;
+  for (size_t i = 0; i < s.values.size(); ++i) {
+    const Value& v = s.values[i];
+    if (v.persistent || v.memory != memory || v.first < 0) continue;
+    int index = v.takes_over >= 0 ? item_of[v.takes_over] : -1;
+    if (index < 0) {
+      index = static_cast<int>(items.size());
+      items.emplace_back();
+    }
+    Item& item = items[index];
+    item_of[i] = index;
+    item.values.push_back(static_cast<int>(i));
+    item.first = std::min(item.first, v.first);
+    item.last = std::max(item.last, v.last);
+    item.bytes = std::max(item.bytes, aligned(v.bytes));
+  }
+  return items;
+}
+
+// Lowest free offset for each item in the given order; returns the region's size.
+int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions) {
+  std::vector<std::vector<int>> alive(num_actions);  // placed items by action, for the overlap search
+  std::vector<int> seen(items.size(), -1);
+  std::vector<std::pair<int64_t, int64_t>> taken;
+  int64_t size = 0;
+  for (int index : order) {
+    Item& item = items[index];
+    taken.clear();
+    for (int t = item.first; t <= item.last; ++t)
+      for (int other : alive[t])
+        if (std::exchange(seen[other], index) != index) taken.emplace_back(items[other].offset, items[other].bytes);
+    std::sort(taken.begin(), taken.end());
+    int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
+    for (const auto& [at, bytes] : taken) {
+      const int64_t gap = at - offset;
+      if (gap >= item.bytes && gap < best_gap) best = offset, best_gap = gap;
+      offset = std::max(offset, at + bytes);
+    }
+    item.offset = best >= 0 ? best : offset;
+    size = std::max(size, item.offset + item.bytes);
+    for (int t = item.first; t <= item.last; ++t) alive[t].push_back(index);
+  }
+  return size;
+}
+
+int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_bytes) {
+  std::vector<Item> items = items_of(s, memory);
+  for (Item& item : items) item.bytes += aligned(guard_bytes);
+  std::vector<int> order(items.size());
+  int64_t best = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> offsets(items.size());
+  const std::function<double(const Item&)> keys[] = {
+      [](const Item& i) { return double(i.bytes); },
+      [](const Item& i) { return double(i.bytes) * double(i.last - i.first + 1); },
+      [](const Item& i) { return double(i.last - i.first + 1) * 1e15 + double(i.bytes); },
+      [](const Item& i) { return -double(i.first) * 1e15 + double(i.bytes); },
+  };
+  for (const auto& key : keys) {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items[a]) > key(items[b]); });
+    const int64_t size = place_in_order(items, order, static_cast<int>(s.actions.size()));
+    if (size >= best) continue;
+    best = size;
+    for (size_t i = 0; i < items.size(); ++i) offsets[i] = items[i].offset;
+  }
+  for (size_t i = 0; i < items.size(); ++i)
+    for (int v : items[i].values) s.values[v].offset = base + offsets[i];
+  return items.empty() ? base : base + best;
+}
+
+}  // namespace
+
+Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
+  Arena arena;
+  for (Schedule& s : schedules) {
+    set_lifetimes(s);
+    std::array<int64_t, kNumMemories> at{};
+    for (Value& v : s.values) {
+      if (!v.persistent) continue;
+      int64_t& offset = at[static_cast<int>(v.memory)];
+      v.offset = offset;
+      offset += aligned(v.bytes);
+    }
+    check_invariant(&s == &schedules[0] || at == arena.persistent, "lists of one arena have the same persistent values");
+    arena.persistent = at;
+    for (int m = 0; m < kNumMemories; ++m)
+      arena.bytes[m] = std::max(arena.bytes[m], place_region(s, static_cast<Memory>(m), at[m], guard_bytes));
+  }
+  return arena;
+}
+
+std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& s) {
+  const int n = static_cast<int>(s.actions.size());
+  std::vector<std::array<int64_t, kNumMemories>> change(n + 1), live(n);
+  std::vector<int> first(s.values.size(), -1), last(s.values.size(), -1);
+  for (int i = 0; i < n; ++i)
+    for (const Use& u : s.actions[i].uses) {
+      if (first[u.value] < 0) first[u.value] = i;
+      last[u.value] = std::max({last[u.value], i, s.actions[i].completes_at - 1});
+    }
+  for (size_t v = 0; v < s.values.size(); ++v) {
+    const Value& value = s.values[v];
+    int from = value.persistent ? 0 : first[v], to = value.persistent ? n - 1 : last[v];
+    if (from < 0) continue;
+    // A value that takes over another's bytes starts when the other ends: while both are in use they are one.
+    if (value.takes_over >= 0) from = last[value.takes_over] + 1;
+    if (from > to) continue;
+    change[from][static_cast<int>(value.memory)] += aligned(value.bytes);
+    change[to + 1][static_cast<int>(value.memory)] -= aligned(value.bytes);
+  }
+  std::array<int64_t, kNumMemories> now{};
+  for (int i = 0; i < n; ++i) {
+    for (int m = 0; m < kNumMemories; ++m) now[m] += change[i][m];
+    live[i] = now;
+  }
+  return live;
+}
+
+int peak_action(const Schedule& s) {
+  const auto live = live_bytes(s);
+  int peak = 0;
+  int64_t most = -1;
+  for (size_t i = 0; i < live.size(); ++i) {
+    const int64_t total = live[i][0] + live[i][1] + live[i][2];
+    if (total > most) most = total, peak = static_cast<int>(i);
+  }
+  return peak;
+}
+
+}  // namespace trireme::schedule

@@ -1,0 +1,40 @@
+// Placement: every value of a list gets an offset in its memory region, so that values alive together never
+// share bytes. What comes out is what is allocated: the arena's size is the peak memory.
+//
+// Method    offline, greedy by size in several orders (by bytes, by bytes x lifetime, by start), best kept
+// Cost      O(values x values alive at once); milliseconds for a step
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/schedule/schedule.h"
+
+namespace trireme::schedule {
+
+constexpr int64_t kValueAlignment = 64;  ///< bytes
+constexpr int kNumMemories = 3;
+
+/// Sizes of the three memory regions and what they are for.
+struct Arena {
+  std::array<int64_t, kNumMemories> bytes{};        ///< per Memory; persistent and transient parts together
+  std::array<int64_t, kNumMemories> persistent{};   ///< the first so many bytes of each
+  int64_t total() const { return bytes[0] + bytes[1] + bytes[2]; }
+};
+
+/// Sets first, last and offset of every value of every list, the persistent ones at the same offsets in all,
+/// and returns the regions' sizes: the maximum over the lists.
+/// guard_bytes are left free behind every transient value (debugging).
+Arena place(std::span<Schedule> schedules, int64_t guard_bytes = 0);
+
+/// Bytes alive at each action (persistent values included), per memory: the lower bound of any placement is
+/// their maximum. Computed from the uses alone, not from the offsets.
+std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& schedule);
+
+/// Index of the action with the most live bytes.
+int peak_action(const Schedule& schedule);
+
+}  // namespace trireme::schedule
