@@ -18,7 +18,8 @@ TEST(Units, CountsReadExponentsAndGrouping) {
 }
 
 TEST(Units, CountsRefuseFractionsOverflowAndWords) {
-  for (const char* text : {"", "1.5", "four", "1e30", "nan", "inf", "0x10", "1_", "_1", "1__0", "1 2", "--1", "9223372036854775808"}) {
+  for (const char* text :
+       {"", "1.5", "four", "1e30", "nan", "inf", "0x10", "1_", "_1", "1__0", "1 2", "--1", "9223372036854775808"}) {
     EXPECT_EQ(parse_count(text), std::nullopt) << text;
   }
 }

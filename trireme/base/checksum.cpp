@@ -20,9 +20,7 @@ Checksum::~Checksum() = default;
 Checksum::Checksum(Checksum&&) noexcept = default;
 Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 
-void Checksum::update(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
-}
+void Checksum::update(std::span<const std::byte> bytes) { XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size()); }
 
 uint64_t Checksum::value() const { return XXH3_64bits_digest(state_->xxh); }
 

@@ -49,8 +49,7 @@ struct CommError : Error {
 
 /// Our bug: carries file and line.
 struct InternalError : Error {
-  explicit InternalError(const std::string& message,
-                         std::source_location where = std::source_location::current())
+  explicit InternalError(const std::string& message, std::source_location where = std::source_location::current())
       : Error(message + " (internal error at " + where.file_name() + ":" + std::to_string(where.line()) +
               "; please report it)") {}
 };

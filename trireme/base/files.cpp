@@ -58,9 +58,9 @@ void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t off
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_file_error("read", path, errno);
     if (got == 0) {
-      throw FileError(fmt::format("cannot read {}: it ends at byte {}, {} bytes too early", path.string(), offset,
-                                  bytes.size()),
-                      path, EIO);
+      throw FileError(
+          fmt::format("cannot read {}: it ends at byte {}, {} bytes too early", path.string(), offset, bytes.size()),
+          path, EIO);
     }
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
@@ -109,14 +109,14 @@ int64_t free_disk_bytes(const std::filesystem::path& path) {
   while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) {
     existing = existing.parent_path();
   }
-  struct statvfs info {};
+  struct statvfs info{};
   if (::statvfs(existing.c_str(), &info) != 0) throw_file_error("read the free space at", existing, errno);
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const FileDescriptor file = open_file(path, O_RDONLY);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.get(), &info) != 0) throw_file_error("read the size of", path, errno);
   if (S_ISDIR(info.st_mode)) throw_file_error("map", path, EISDIR);
   if (info.st_size == 0) return;
@@ -127,9 +127,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {

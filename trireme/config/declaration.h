@@ -60,6 +60,10 @@ const std::vector<std::string>& all_keys();
 /// The row of `key`, or null.
 const Setting* find(const std::vector<Setting>& table, std::string_view key);
 
+/// The key that other spellings of it stand for: model.name is "model"; LitGPT's
+/// data.class_path is "data", its data.init_args.train_data_path "data.train_data_path" (optimizer likewise).
+std::string canonical_key(std::string_view key);
+
 /// "TRIREME_TRAIN_MICRO_BATCH_SIZE": the environment variable that sets `key`.
 std::string environment_name(std::string_view key);
 

@@ -1,0 +1,59 @@
+// What the tests of config/ share: parsing a line of arguments without the process's environment, and the text
+// of a refusal.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/config/parse.h"
+
+namespace trireme::config {
+
+inline const char* no_environment(const char*) { return nullptr; }
+
+inline ParsedSettings parse_line(const std::vector<std::string>& arguments, Overlay overlay = {}) {
+  if (!overlay.environment) overlay.environment = no_environment;
+  return parse(arguments, overlay);
+}
+
+/// The text of the UsageError that these arguments cause; "" when they are accepted.
+inline std::string refusal(const std::vector<std::string>& arguments, const Overlay& overlay = {}) {
+  try {
+    parse_line(arguments, overlay);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+/// A YAML file that lives as long as this object.
+class YamlFile {
+ public:
+  explicit YamlFile(const std::string& contents) {
+    std::string name = (std::filesystem::temp_directory_path() / "trireme-config-XXXXXX.yaml").string();
+    const int descriptor = ::mkstemps(name.data(), 5);
+    if (descriptor < 0) throw std::runtime_error("no temporary file");
+    ::close(descriptor);
+    path_ = name;
+    std::ofstream(path_) << contents;
+  }
+  ~YamlFile() { std::filesystem::remove(path_); }
+  YamlFile(const YamlFile&) = delete;
+  YamlFile& operator=(const YamlFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace trireme::config

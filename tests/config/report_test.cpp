@@ -1,0 +1,140 @@
+#include "trireme/config/report.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "config_test.h"
+#include "trireme/config/declaration.h"
+#include "trireme/config/precision.h"
+#include "trireme/config/value.h"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Report, HelpNamesEverySettingWithTypeDefaultAndMeaning) {
+  const std::string help = help_text();
+  for (const std::string& key : all_keys()) EXPECT_THAT(help, HasSubstr("  --" + key + "  "));
+  EXPECT_THAT(help, HasSubstr("--train.micro_batch_size  whole number of sequences, at least 1  [4 sequences]\n"
+                              "      sequences a rank computes at once\n"));
+  EXPECT_THAT(help, HasSubstr("ddp, zero0, multi_gpu for no_shard; zero3, fsdp for full_shard"));
+}
+
+TEST(Report, HelpCanBeNarrowedToGroups) {
+  const std::string help = help_text({"run", "generate"});
+  EXPECT_THAT(help, HasSubstr("--generate.top_k"));
+  EXPECT_THAT(help, HasSubstr("--out_dir"));
+  EXPECT_THAT(help, testing::Not(HasSubstr("--train.max_steps ")));
+  EXPECT_THROW(help_text({"nothing"}), UsageError);
+}
+
+TEST(Report, TheReferencePageHasARowForEverySetting) {
+  const std::string page = settings_reference_markdown();
+  for (const std::string& key : all_keys()) EXPECT_THAT(page, HasSubstr("| `" + key + "` | "));
+}
+
+TEST(Report, ExplainSaysWhereEachValueCameFrom) {
+  const YamlFile file("train:\n  max_steps: 5\n");
+  const std::string text = explain(parse_line({"--config", file.path(), "--devices", "2"}));
+  EXPECT_THAT(text, testing::ContainsRegex("train.max_steps +5 +" + file.path() + ":2\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("devices +2 +command line: --devices 2\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("seed +42 +default\n"));
+}
+
+TEST(Report, JsonHasTypedValues) {
+  Settings settings;
+  settings.train.max_time = std::chrono::milliseconds(1500);
+  const auto json = nlohmann::json::parse(to_json(settings));
+  EXPECT_EQ(json.size(), all_keys().size());
+  EXPECT_EQ(json["train.micro_batch_size"], 4);
+  EXPECT_EQ(json["train.max_time"], 1.5);
+  EXPECT_EQ(json["optimizer.betas"][1], 0.999);
+  EXPECT_EQ(json["strategy"], "full_shard");
+  EXPECT_TRUE(json["devices"].is_null());
+  EXPECT_EQ(json["launch.pin"], true);
+}
+
+TEST(Report, AutoPrecisionFollowsTheProcessor) {
+  EXPECT_EQ(resolve(Precision::automatic, true), Precision::bf16_mixed);
+  EXPECT_EQ(resolve(Precision::automatic, false), Precision::fp32_true);
+  EXPECT_EQ(resolve(Precision::fp64_true, true), Precision::fp64_true);
+}
+
+TEST(Report, TheDefaultsReadBackAsThemselves) {
+  const YamlFile file(to_yaml(Settings{}));
+  EXPECT_EQ(parse_line({"--config", file.path()}).settings, Settings{});
+}
+
+// Random values for every setting: what to_yaml writes, --config reads as equal settings.
+std::string random_text() {
+  return *rc::gen::container<std::string>(
+      rc::gen::oneOf(rc::gen::inRange<char>(1, 127), rc::gen::elementOf(std::string(" :#\"'\n~-"))));
+}
+
+double random_within(const Rules& rules) {
+  const double low = rules.at_least.value_or(rules.above ? *rules.above + 1e-9 : -1e6);
+  const double high =
+      rules.only_one.empty() ? rules.at_most.value_or(rules.below ? *rules.below - 1e-9 : low + 1e9) : 1;
+  const auto share = *rc::gen::inRange<int64_t>(0, 1'000'001);
+  return low + (high - low) * static_cast<double>(share) * 1e-6;
+}
+
+struct Randomise {
+  const Rules& rules;
+  void operator()(bool* value) const { *value = *rc::gen::arbitrary<bool>(); }
+  void operator()(int64_t* value) const { *value = static_cast<int64_t>(std::ceil(random_within(rules))); }
+  void operator()(double* value) const { *value = random_within(rules); }
+  void operator()(std::string* value) const {
+    *value = rules.classes.empty() ? random_text() : *rc::gen::elementOf(rules.classes);
+  }
+  void operator()(std::chrono::milliseconds* value) const {
+    *value = std::chrono::milliseconds(*rc::gen::inRange<int64_t>(1, 100'000'000));
+  }
+  void operator()(std::array<double, 2>* value) const { *value = {random_within(rules), random_within(rules)}; }
+  void operator()(Resume* value) const {
+    *value =
+        *rc::gen::element(Resume{}, Resume{Resume::From::newest, ""}, Resume{Resume::From::newest_if_any, ""},
+                          Resume{Resume::From::folder, random_text() + "/x"}, Resume{Resume::From::folder, "true"});
+  }
+  void operator()(Precision* value) const {
+    *value = *rc::gen::element(Precision::automatic, Precision::bf16_mixed, Precision::fp64_true);
+  }
+  void operator()(Strategy* value) const { *value = *rc::gen::element(Strategy::no_shard, Strategy::full_shard); }
+  void operator()(Backend* value) const {
+    *value = *rc::gen::element(Backend::automatic, Backend::shm, Backend::dry_run);
+  }
+  void operator()(Reduce* value) const { *value = *rc::gen::element(Reduce::fast, Reduce::ordered); }
+  void operator()(Recompute* value) const { *value = *rc::gen::element(Recompute::none, Recompute::full); }
+  void operator()(LrDecay* value) const {
+    *value = *rc::gen::element(LrDecay::cosine, LrDecay::linear, LrDecay::constant);
+  }
+  void operator()(SaveDtype* value) const { *value = *rc::gen::element(SaveDtype::fp32, SaveDtype::bf16); }
+  template <typename T>
+  void operator()(std::optional<T>* value) const {
+    value->reset();
+    if (!*rc::gen::arbitrary<bool>()) return;
+    value->emplace();
+    (*this)(&**value);
+  }
+};
+
+RC_GTEST_PROP(Report, WhatToYamlWritesReadsBack, ()) {
+  Settings settings;
+  for (const Setting& setting : declare(settings)) {
+    if (*rc::gen::inRange(0, 3) != 0) std::visit(Randomise{setting.rules}, setting.value);
+  }
+  const std::string yaml = to_yaml(settings);
+  RC_LOG() << yaml;
+  const YamlFile file(yaml);
+  const std::string refused = refusal({"--config", file.path()});
+  RC_LOG() << refused;
+  RC_ASSERT(refused.empty());
+  RC_ASSERT(parse_line({"--config", file.path()}).settings == settings);
+}
+
+}  // namespace
+}  // namespace trireme::config

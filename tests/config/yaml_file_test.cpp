@@ -1,0 +1,98 @@
+#include "trireme/config/yaml_file.h"
+
+#include "config_test.h"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+
+Settings settings_of(const std::string& yaml) {
+  const YamlFile file(yaml);
+  return parse_line({"--config", file.path()}).settings;
+}
+
+std::string refusal_of_file(const std::string& yaml) {
+  const YamlFile file(yaml);
+  const std::string text = refusal({"--config", file.path()});
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const bool is_path = text.compare(at, file.path().size(), file.path()) == 0;
+    result += is_path ? 'F' : text[at];
+    at += is_path ? file.path().size() : 1;
+  }
+  return result;
+}
+
+TEST(YamlFile, NestedDottedAndFlowKeysMeanTheSame) {
+  EXPECT_EQ(settings_of("train:\n  max_steps: 5\n").train.max_steps, 5);
+  EXPECT_EQ(settings_of("train.max_steps: 5\n").train.max_steps, 5);
+  EXPECT_EQ(settings_of("train: {max_steps: 5}\n").train.max_steps, 5);
+}
+
+TEST(YamlFile, LitGptsClassPathAndInitArgsAreUnderstood) {
+  const Settings s = settings_of(
+      "data:\n  class_path: litgpt.data.TextFiles\n  init_args:\n    train_data_path: corpus\n"
+      "optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 4e-4, betas: [0.9, 0.95]}}\n");
+  EXPECT_EQ(s.data.name, "TextFiles");
+  EXPECT_EQ(s.data.train_data_path, "corpus");
+  EXPECT_EQ(s.optimizer.name, "AdamW");
+  EXPECT_EQ(s.optimizer.lr, 4e-4);
+  EXPECT_EQ(s.optimizer.betas[1], 0.95);
+}
+
+TEST(YamlFile, AModelIsANameOrAGroup) {
+  EXPECT_EQ(settings_of("model: llama-5m\n").model.name, "llama-5m");
+  const Settings s = settings_of("model: {name: llama-5m, num_hidden_layers: 3}\n");
+  EXPECT_EQ(s.model.name, "llama-5m");
+  EXPECT_EQ(s.model.num_hidden_layers, 3);
+}
+
+TEST(YamlFile, NullTakesAValueAway) {
+  EXPECT_EQ(settings_of("train: {max_norm: null}\n").train.max_norm, std::nullopt);
+  EXPECT_EQ(settings_of("train:\n  max_norm:\n").train.max_norm, std::nullopt);
+  EXPECT_THAT(refusal_of_file("train: {log_interval: null}\n"), HasSubstr("wants a whole number, not null"));
+  EXPECT_EQ(settings_of("data: {val_data_path: \"null\"}\n").data.val_data_path, "null");
+}
+
+TEST(YamlFile, AnEmptyFileSetsNothing) {
+  EXPECT_EQ(settings_of(""), Settings{});
+  EXPECT_EQ(settings_of("# only a comment\n"), Settings{});
+}
+
+TEST(YamlFile, AKeyTwiceIsRefusedWithBothLines) {
+  EXPECT_EQ(refusal_of_file("seed: 1\nseed: 2\n"),
+            "error: seed is set twice in F\n  F:1: seed: 1\n  F:2: seed: 2\n  keep one of the two lines");
+  EXPECT_THAT(refusal_of_file("data: {class_path: Austen, name: TextFiles}\n"), HasSubstr("data is set twice"));
+  EXPECT_THAT(refusal_of_file("train: {epochs: 1}\ntrain.epochs: 2\n"), HasSubstr("train.epochs is set twice"));
+}
+
+TEST(YamlFile, BrokenYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(refusal_of_file("seed: 1\ntrain: {max_steps: 5\n"), HasSubstr("error: F is not valid YAML"));
+  EXPECT_THAT(refusal_of_file("a: b: c\n"), HasSubstr("\n  F:1: a: b: c"));
+  EXPECT_THAT(refusal_of_file("- 1\n"), HasSubstr("F is not a tree of settings\n  F:1: - 1"));
+  EXPECT_THAT(refusal_of_file("seed: 1\n---\nseed: 2\n"), HasSubstr("holds 2 documents"));
+  EXPECT_THAT(refusal_of_file("[a]: 1\n"), HasSubstr("a key that is no name"));
+}
+
+TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
+  EXPECT_THAT(refusal_of_file("train: 4\n"),
+              HasSubstr("train is a group of settings and takes no value\n  F:1: train: 4"));
+  EXPECT_THAT(refusal_of_file("seed: {a: 1}\n"), HasSubstr("seed wants a whole number, not a group of settings"));
+  EXPECT_THAT(refusal_of_file("seed: [1, 2]\n"), HasSubstr("seed wants a whole number, not the list [1, 2]"));
+  EXPECT_THAT(refusal_of_file("trian: {max_steps: 1}\n"), HasSubstr("unknown setting trian"));
+  EXPECT_THAT(refusal_of_file("optimizer: {betas: [0.9, 0.95, 0.99]}\n"), HasSubstr("wants two numbers, not the list"));
+}
+
+TEST(YamlFile, AnAliasThatHoldsItselfIsRefused) {
+  EXPECT_NE(refusal_of_file("train: &t\n  train: *t\n"), "");
+  EXPECT_NE(refusal_of_file("data: &d\n  init_args: *d\n"), "");
+}
+
+TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
+  EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
+  EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));
+}
+
+}  // namespace
+}  // namespace trireme::config

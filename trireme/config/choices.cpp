@@ -1,0 +1,62 @@
+#include "trireme/config/choices.h"
+
+namespace trireme::config {
+
+std::span<const Choice<Precision>> choices_of(Precision) {
+  static const std::vector<Choice<Precision>> kTable = {
+      {Precision::automatic, "auto", {}},
+      {Precision::fp32_true, "32-true", {"32", "fp32", "float32"}},
+      {Precision::bf16_mixed, "bf16-mixed", {"bf16", "bfloat16"}},
+      {Precision::fp64_true, "64-true", {"64", "fp64", "float64"}},
+      {Precision::automatic, "16-mixed", {"16", "fp16", "float16"}, false},
+      {Precision::automatic, "bf16-true", {}, false},
+      {Precision::automatic, "16-true", {}, false},
+  };
+  return kTable;
+}
+
+// Words of DeepSpeed, PyTorch FSDP, Accelerate, LitGPT and Thunder for the same five things.
+std::span<const Choice<Strategy>> choices_of(Strategy) {
+  static const std::vector<Choice<Strategy>> kTable = {
+      {Strategy::no_shard, "no_shard", {"ddp", "zero0", "multi_gpu"}},
+      {Strategy::full_shard, "full_shard", {"zero3", "fsdp"}},
+      {Strategy::zero1, "zero1", {}, false},
+      {Strategy::shard_grad_op, "shard_grad_op", {"zero2"}, false},
+      {Strategy::hybrid_shard, "hybrid_shard", {"hsdp"}, false},
+  };
+  return kTable;
+}
+
+std::span<const Choice<Backend>> choices_of(Backend) {
+  static const std::vector<Choice<Backend>> kTable = {
+      {Backend::automatic, "auto", {}},  {Backend::shm, "shm", {}},   {Backend::gloo, "gloo", {}},
+      {Backend::threads, "threads", {}}, {Backend::nccl, "nccl", {}}, {Backend::dry_run, "dry_run", {"dry-run"}},
+      {Backend::mpi, "mpi", {}, false},
+  };
+  return kTable;
+}
+
+std::span<const Choice<Reduce>> choices_of(Reduce) {
+  static const std::vector<Choice<Reduce>> kTable = {{Reduce::ordered, "ordered", {}}, {Reduce::fast, "fast", {}}};
+  return kTable;
+}
+
+std::span<const Choice<Recompute>> choices_of(Recompute) {
+  static const std::vector<Choice<Recompute>> kTable = {{Recompute::none, "none", {"false"}},
+                                                        {Recompute::full, "full", {"true"}}};
+  return kTable;
+}
+
+std::span<const Choice<LrDecay>> choices_of(LrDecay) {
+  static const std::vector<Choice<LrDecay>> kTable = {
+      {LrDecay::cosine, "cosine", {}}, {LrDecay::linear, "linear", {}}, {LrDecay::constant, "constant", {"none"}}};
+  return kTable;
+}
+
+std::span<const Choice<SaveDtype>> choices_of(SaveDtype) {
+  static const std::vector<Choice<SaveDtype>> kTable = {{SaveDtype::fp32, "fp32", {"float32"}},
+                                                        {SaveDtype::bf16, "bf16", {"bfloat16"}}};
+  return kTable;
+}
+
+}  // namespace trireme::config

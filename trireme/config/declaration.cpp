@@ -1,0 +1,259 @@
+#include "trireme/config/declaration.h"
+
+#include <algorithm>
+
+namespace trireme::config {
+
+const std::vector<Group>& groups() {
+  static const std::vector<Group> kGroups = {
+      {"", "the whole run"},
+      {"model", "its shape"},
+      {"data", "the text to learn from"},
+      {"train", "batches, steps, learning rate"},
+      {"eval", "evaluation while training"},
+      {"optimizer", "the update rule"},
+      {"mesh", "ranks along each axis, outer to inner"},
+      {"comm", "communication"},
+      {"schedule", "order of a step's actions"},
+      {"save", "checkpoints"},
+      {"launch", "starting ranks"},
+      {"generate", "writing text"},
+      {"engine", "checks for debugging"},
+      {"profile", "measuring"},
+  };
+  return kGroups;
+}
+
+std::vector<Setting> declare(Settings& s) {
+  const Rules shape{.at_least = 1, .absent = "null", .when_absent = "the named model's"};
+  const Rules scale{.above = 0, .absent = "null", .when_absent = "the named model's"};
+  auto axis = [](std::string_view not_built) {
+    return Rules{.unit = "ranks", .at_least = 1, .absent = "auto", .only_one = not_built};
+  };
+  const Rules stop{.at_least = 1, .absent = "null", .when_absent = "no limit"};
+  auto stop_in = [&stop](std::string_view unit) {
+    Rules rules = stop;
+    rules.unit = unit;
+    return rules;
+  };
+
+  return {
+      {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
+      {"precision", &s.precision,
+       "number format: fp32 throughout, or bf16 compute with fp32 master weights; auto is bf16-mixed where the "
+       "processor has AVX512-BF16 or AMX, else 32-true"},
+      {"resume", &s.resume,
+       "go on from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) or from a folder"},
+      {"seed", &s.seed, "seed of the initial weights", {.at_least = 0}},
+      {"devices",
+       &s.devices,
+       "ranks started on this machine",
+       {.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = "1"}},
+      {"num_nodes",
+       &s.num_nodes,
+       "machines that take part, each with `devices` ranks",
+       {.unit = "machines", .at_least = 1}},
+      {"strategy", &s.strategy,
+       "what ranks divide among them: nothing (no_shard) or weights, gradients and optimizer "
+       "state (full_shard)"},
+      {"reduce", &s.reduce,
+       "order of sums over ranks: ordered gives the same bits on any number of ranks, fast lets the backend choose"},
+      {"recompute", &s.recompute,
+       "full keeps only each block's input and computes the rest again in the backward pass"},
+
+      {"model", &s.model.name, "name of the model's shape, for instance llama-32m; may stand first, without --model"},
+      {"model.model_type",
+       &s.model.model_type,
+       "architecture: llama or gpt2",
+       {.absent = "null", .when_absent = "the named model's"}},
+      {"model.vocab_size", &s.model.vocab_size, "tokens in the vocabulary", shape},
+      {"model.hidden_size", &s.model.hidden_size, "width of the residual stream", shape},
+      {"model.intermediate_size", &s.model.intermediate_size, "width inside the MLP", shape},
+      {"model.num_hidden_layers", &s.model.num_hidden_layers, "number of blocks", shape},
+      {"model.num_attention_heads", &s.model.num_attention_heads, "query heads a block", shape},
+      {"model.num_key_value_heads", &s.model.num_key_value_heads, "key and value heads a block", shape},
+      {"model.head_dim", &s.model.head_dim, "width of one head", shape},
+      {"model.max_position_embeddings", &s.model.max_position_embeddings, "longest sequence the model is made for",
+       shape},
+      {"model.rms_norm_eps", &s.model.rms_norm_eps, "added to the mean square in RMSNorm", scale},
+      {"model.rope_theta", &s.model.rope_theta, "base of the rotary frequencies", scale},
+      {"model.tie_word_embeddings",
+       &s.model.tie_word_embeddings,
+       "embedding and head share one matrix",
+       {.absent = "null", .when_absent = "the named model's"}},
+      {"model.initializer_range", &s.model.initializer_range, "standard deviation of initial weights", scale},
+
+      {"data",
+       &s.data.name,
+       "source of the text: Austen (the default corpus) or TextFiles",
+       {.classes = {"Austen", "TextFiles"}}},
+      {"data.train_data_path",
+       &s.data.train_data_path,
+       "text file, or folder of *.txt files, to train on",
+       {.absent = "null", .when_absent = "the corpus that `make setup` fetched; TextFiles needs one"}},
+      {"data.val_data_path",
+       &s.data.val_data_path,
+       "text file or folder held out for validation",
+       {.absent = "null", .when_absent = "the last part of the training text"}},
+      {"data.val_split_fraction",
+       &s.data.val_split_fraction,
+       "last part of the training text that is held out when there is no data.val_data_path",
+       {.above = 0, .below = 1}},
+      {"data.seed", &s.data.seed, "seed of the order of samples", {.at_least = 0}},
+      {"data.num_workers",
+       &s.data.num_workers,
+       "threads that prepare batches; 0 prepares them between steps",
+       {.unit = "threads", .at_least = 0, .at_most = 64}},
+
+      {"train.global_batch_size",
+       &s.train.global_batch_size,
+       "sequences an optimizer step, over all ranks: data-parallel ranks x accumulation x train.micro_batch_size",
+       {.unit = "sequences", .at_least = 1}},
+      {"train.micro_batch_size",
+       &s.train.micro_batch_size,
+       "sequences a rank computes at once",
+       {.unit = "sequences", .at_least = 1}},
+      {"train.max_steps", &s.train.max_steps, "stop after this many optimizer steps", stop_in("steps")},
+      {"train.max_tokens", &s.train.max_tokens, "stop after this many tokens, over all ranks", stop_in("tokens")},
+      {"train.epochs", &s.train.epochs, "stop after this many passes over the training data", stop_in("epochs")},
+      {"train.max_time",
+       &s.train.max_time,
+       "stop, saved, after this much wall time",
+       {.above = 0, .absent = "null", .when_absent = "no limit"}},
+      {"train.max_seq_length",
+       &s.train.max_seq_length,
+       "tokens a sequence",
+       {.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "model.max_position_embeddings"}},
+      {"train.lr_warmup_steps",
+       &s.train.lr_warmup_steps,
+       "steps over which the learning rate rises from 0",
+       {.unit = "steps", .at_least = 0}},
+      {"train.lr_decay", &s.train.lr_decay, "how the learning rate falls from optimizer.lr to train.min_lr afterwards"},
+      {"train.min_lr", &s.train.min_lr, "learning rate of the last step", {.at_least = 0}},
+      {"train.max_norm",
+       &s.train.max_norm,
+       "clip gradients to this global norm",
+       {.above = 0, .absent = "null", .when_absent = "no clipping"}},
+      {"train.save_interval",
+       &s.train.save_interval,
+       "save every so many steps; 0 saves only at the end",
+       {.unit = "steps", .at_least = 0, .absent = "null", .when_absent = "only at the end"}},
+      {"train.log_interval", &s.train.log_interval, "report every so many steps", {.unit = "steps", .at_least = 1}},
+
+      {"eval.interval",
+       &s.eval.interval,
+       "evaluate on the held-out text every so many steps",
+       {.unit = "steps", .at_least = 1}},
+      {"eval.max_iters",
+       &s.eval.max_iters,
+       "micro-batches an evaluation, over all ranks",
+       {.unit = "micro-batches", .at_least = 1}},
+      {"eval.initial_validation", &s.eval.initial_validation, "evaluate before the first step"},
+      {"eval.final_validation", &s.eval.final_validation, "evaluate after the last step"},
+
+      {"optimizer", &s.optimizer.name, "the optimizer", {.classes = {"AdamW"}}},
+      {"optimizer.lr", &s.optimizer.lr, "highest learning rate, reached after the warm-up", {.above = 0}},
+      {"optimizer.betas", &s.optimizer.betas, "decay rates of the two moments", {.at_least = 0, .below = 1}},
+      {"optimizer.eps", &s.optimizer.eps, "added to the root of the second moment", {.above = 0}},
+      {"optimizer.weight_decay",
+       &s.optimizer.weight_decay,
+       "decoupled decay of matrices, times the learning rate",
+       {.at_least = 0}},
+
+      {"mesh.pp", &s.mesh.pp, "pipeline stages", axis("pipeline parallelism")},
+      {"mesh.replicate", &s.mesh.replicate, "copies of the weights", axis("")},
+      {"mesh.shard", &s.mesh.shard, "ranks that share one copy of the weights", axis("")},
+      {"mesh.cp", &s.mesh.cp, "ranks that share one sequence", axis("context parallelism")},
+      {"mesh.tp", &s.mesh.tp, "ranks that share each matrix product", axis("tensor parallelism")},
+
+      {"comm.backend", &s.comm.backend, "how ranks talk: auto takes shm on one machine, gloo or nccl between several"},
+      {"comm.timeout", &s.comm.timeout, "a collective that has not ended by then fails the job", {.above = 0}},
+
+      {"schedule.prefetch",
+       &s.schedule.prefetch,
+       "units whose weights are gathered ahead of their use",
+       {.unit = "units", .at_least = 0, .at_most = 64}},
+
+      {"save.dtype", &s.save.dtype, "format of the model's files; optimizer files are fp32 always"},
+      {"save.keep_last",
+       &s.save.keep_last,
+       "checkpoints to keep, older ones are removed; 0 keeps all",
+       {.unit = "checkpoints", .at_least = 0}},
+      {"save.max_shard_bytes",
+       &s.save.max_shard_bytes,
+       "largest size of one safetensors file",
+       {.at_least = 1e6, .bytes = true}},
+
+      {"launch.threads_per_rank",
+       &s.launch.threads_per_rank,
+       "threads a rank computes with",
+       {.unit = "threads", .at_least = 1, .absent = "auto", .when_absent = "the machine's cores divided by its ranks"}},
+      {"launch.pin", &s.launch.pin, "tie each rank's threads to cores of their own"},
+
+      {"generate.checkpoint", &s.generate.checkpoint,
+       "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},
+      {"generate.prompt", &s.generate.prompt, "text to continue"},
+      {"generate.max_new_tokens", &s.generate.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
+      {"generate.temperature",
+       &s.generate.temperature,
+       "divides the logits; 0 takes the likeliest token always",
+       {.at_least = 0}},
+      {"generate.top_k",
+       &s.generate.top_k,
+       "draw among this many likeliest tokens",
+       {.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "all"}},
+      {"generate.top_p",
+       &s.generate.top_p,
+       "draw among the likeliest tokens that together have this probability",
+       {.above = 0, .at_most = 1}},
+      {"generate.seed", &s.generate.seed, "seed of the draws", {.at_least = 0}},
+
+      {"engine.poison", &s.engine.poison,
+       "fill every value with NaN at the end of its life and put guard bytes between values; slow"},
+
+      {"profile.schedule",
+       &s.profile.schedule,
+       "file for the measured timeline of one step, as a Chrome trace",
+       {.absent = "null", .when_absent = "not measured"}},
+  };
+}
+
+std::string_view group_of(std::string_view key) {
+  const std::string_view head = key.substr(0, key.find('.'));
+  if (head.size() != key.size()) return head;
+  return key == "model" || key == "data" || key == "optimizer" ? head : std::string_view();
+}
+
+const std::vector<std::string>& all_keys() {
+  static const std::vector<std::string> kKeys = [] {
+    Settings settings;
+    std::vector<std::string> keys;
+    for (const Setting& setting : declare(settings)) keys.emplace_back(setting.key);
+    return keys;
+  }();
+  return kKeys;
+}
+
+const Setting* find(const std::vector<Setting>& table, std::string_view key) {
+  const auto row = std::find_if(table.begin(), table.end(), [&](const Setting& s) { return s.key == key; });
+  return row == table.end() ? nullptr : &*row;
+}
+
+std::string canonical_key(std::string_view key) {
+  constexpr std::string_view kArguments = ".init_args";
+  const std::string_view head = key.substr(0, key.find('.'));
+  if (head != "model" && head != "data" && head != "optimizer") return std::string(key);
+  std::string_view rest = key.substr(head.size());
+  const bool wrapped = rest == kArguments || rest.substr(0, kArguments.size() + 1) == ".init_args.";
+  if (wrapped && head != "model") rest.remove_prefix(kArguments.size());
+  if (rest == ".name" || (rest == ".class_path" && head != "model")) rest = {};
+  return std::string(head) + std::string(rest);
+}
+
+std::string environment_name(std::string_view key) {
+  std::string name = "TRIREME_";
+  for (const char c : key) name += c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return name;
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,164 @@
+#include "trireme/config/parse.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "trireme/base/text.h"
+#include "trireme/config/arguments.h"
+#include "trireme/config/declaration.h"
+#include "trireme/config/hints.h"
+#include "trireme/config/problems.h"
+#include "trireme/config/value.h"
+#include "trireme/config/yaml_file.h"
+
+namespace trireme::config {
+
+namespace {
+
+class Parser {
+ public:
+  explicit Parser(const Overlay& overlay) : overlay_(overlay), table_(declare(settings_)) {
+    for (const Setting& setting : table_) {
+      provenance_[std::string(setting.key)] = {Source::Kind::built_in, "default", ""};
+    }
+    for (const auto& [key, text] : overlay.values) {
+      const Setting* setting = find(table_, key);
+      check_invariant(setting != nullptr, "a command's default names a setting");
+      const Source source{Source::Kind::command, fmt::format("default of {}", overlay.command), ""};
+      check_invariant(!assign(*setting, {.key = key, .text = text, .source = source}),
+                      "a command's default is allowed");
+      provenance_[key] = source;
+    }
+  }
+
+  void read_environment() {
+    for (const Setting& setting : table_) {
+      const std::string name = environment_name(setting.key);
+      const char* value = overlay_.environment ? overlay_.environment(name.c_str()) : std::getenv(name.c_str());
+      if (value == nullptr) continue;
+      const Source source{Source::Kind::environment, "environment", fmt::format("{}={}", name, value)};
+      take({.key = std::string(setting.key), .text = value, .source = source});
+    }
+  }
+
+  void read_arguments(std::span<const std::string> arguments) {
+    const auto is_flag = [this](const std::string& key) {
+      const Setting* setting = find(table_, resolve(key));
+      return setting != nullptr && type_name(*setting) == "true or false";
+    };
+    std::string first_positional;
+    for (Argument& argument : split_arguments(arguments, is_flag)) {
+      switch (argument.kind) {
+        case Argument::Kind::help:
+          help_ = true;
+          break;
+        case Argument::Kind::config:
+          if (argument.has_value) {
+            for (const Given& given : read_yaml_file(argument.given.text, problems_)) take(given);
+          } else {
+            problems_.add("--config needs the path of a YAML file", {argument.given.source}, "");
+          }
+          break;
+        case Argument::Kind::positional:
+          take_positional(argument.given, first_positional);
+          break;
+        case Argument::Kind::setting:
+          argument.given.key = resolve(argument.given.key);
+          if (!argument.has_value) complete(argument);
+          if (argument.has_value) take(argument.given);
+          break;
+      }
+    }
+  }
+
+  ParsedSettings result() && {
+    if (!help_) problems_.throw_if_any();
+    return {std::move(settings_), std::move(provenance_), help_};
+  }
+
+ private:
+  // The full key: of a command's own section first (generate: --prompt), then as it stands.
+  std::string resolve(const std::string& key) const {
+    const std::string canonical = canonical_key(key);
+    const std::string inner = overlay_.section + "." + canonical;
+    return !overlay_.section.empty() && find(table_, inner) != nullptr ? inner : canonical;
+  }
+
+  // --key stood alone: that means true for a true/false setting, and is an error for any other that exists.
+  void complete(Argument& argument) {
+    const Setting* setting = find(table_, argument.given.key);
+    argument.has_value = true;
+    if (setting == nullptr) return;  // take() says that there is no such setting
+    if (type_name(*setting) == "true or false") {
+      argument.given.text = "true";
+      return;
+    }
+    argument.has_value = false;
+    problems_.add(fmt::format("--{} needs a value", argument.given.key), {argument.given.source},
+                  fmt::format("for instance --{}={}", argument.given.key, value_text(*setting)));
+  }
+
+  void take_positional(const Given& given, std::string& first) {
+    if (overlay_.positional.empty() || !first.empty()) {
+      const std::string what = overlay_.positional.empty()
+                                   ? "it takes settings only"
+                                   : fmt::format("{} is {} already", overlay_.positional, first);
+      problems_.add(fmt::format("what is '{}'?", given.text), {}, what + "; settings are --name value or name=value");
+      return;
+    }
+    first = given.text;
+    Given named = given;
+    named.key = overlay_.positional;
+    take(named);
+  }
+
+  void take(const Given& given) {
+    const Setting* setting = find(table_, given.key);
+    if (setting == nullptr) {
+      refuse_key(given);
+    } else if (const std::optional<Refusal> refusal = assign(*setting, given)) {
+      problems_.add(refusal->headline, {given.source}, refusal->hint);
+    } else {
+      provenance_[given.key] = given.source;
+    }
+  }
+
+  void refuse_key(const Given& given) {
+    for (const Group& group : groups()) {
+      if (group.name.empty() || given.key != group.name) continue;
+      problems_.add(fmt::format("{} is a group of settings and takes no value", given.key), {given.source},
+                    hint_for(given.key + "."));
+      return;
+    }
+    if (const std::optional<std::string> reason = refusal_of(given.key)) {
+      problems_.add(fmt::format("{} is not available", given.key), {given.source}, *reason);
+    } else {
+      problems_.add(fmt::format("unknown setting {}", given.key), {given.source}, hint_for(given.key));
+    }
+  }
+
+  const Overlay& overlay_;
+  Settings settings_;
+  std::vector<Setting> table_;  // points into settings_
+  std::map<std::string, Source> provenance_;
+  Problems problems_;
+  bool help_ = false;
+};
+
+}  // namespace
+
+bool ParsedSettings::given(const std::string& key) const {
+  const auto found = provenance.find(key);
+  return found != provenance.end() && found->second.kind != Source::Kind::built_in &&
+         found->second.kind != Source::Kind::command;
+}
+
+ParsedSettings parse(std::span<const std::string> arguments, const Overlay& overlay) {
+  Parser parser(overlay);
+  parser.read_environment();
+  parser.read_arguments(arguments);
+  return std::move(parser).result();
+}
+
+}  // namespace trireme::config
