@@ -1,0 +1,74 @@
+#include "trireme/launch/cgroup.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace trireme::launch {
+namespace {
+
+class CgroupFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "trireme-cgroup-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void put(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  std::string folder() const { return folder_.string(); }
+  std::filesystem::path folder_;
+};
+
+TEST(Cgroup, FoldersComeFromTheMountThatHoldsTheController) {
+  const char* groups = "4:memory:/docker/1234\n2:cpu,cpuacct:/docker/1234\n0::/user.slice/job\n";
+  const char* mounts =
+      "30 23 0:27 / /proc rw,relatime - proc proc rw\n"
+      "35 31 0:32 /docker/1234 /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory\n"
+      "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
+      "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+  EXPECT_EQ(cgroup_folder(groups, mounts, ""), "/sys/fs/cgroup/unified/user.slice/job");
+  EXPECT_EQ(cgroup_folder(groups, mounts, "memory"), "/sys/fs/cgroup/memory");
+  EXPECT_EQ(cgroup_folder(groups, mounts, "cpu"), "/sys/fs/cgroup/cpu,cpuacct/docker/1234");
+  EXPECT_EQ(cgroup_folder(groups, mounts, "blkio"), "");
+}
+
+TEST_F(CgroupFiles, VersionTwoIsRead) {
+  put("memory.events", "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n");
+  put("memory.max", "66571993088\n");
+  put("cpu.max", "150000 100000\n");
+  const Cgroup group(folder(), "", "");
+  EXPECT_EQ(group.oom_kills(), 2u);
+  EXPECT_EQ(group.memory_limit_bytes(), 66571993088u);
+  EXPECT_EQ(group.cpu_quota(), 1.5);
+  put("memory.max", "max\n");
+  put("cpu.max", "max 100000\n");
+  EXPECT_EQ(group.memory_limit_bytes(), std::nullopt);
+  EXPECT_EQ(group.cpu_quota(), std::nullopt);
+}
+
+TEST_F(CgroupFiles, VersionOneIsRead) {
+  put("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
+  put("memory.limit_in_bytes", "9223372036854771712\n");
+  put("cpu.cfs_quota_us", "-1\n");
+  put("cpu.cfs_period_us", "100000\n");
+  const Cgroup group("", folder(), folder());
+  EXPECT_EQ(group.oom_kills(), 5u);
+  EXPECT_EQ(group.memory_limit_bytes(), std::nullopt);
+  EXPECT_EQ(group.cpu_quota(), std::nullopt);
+  put("memory.limit_in_bytes", "1073741824\n");
+  put("cpu.cfs_quota_us", "200000\n");
+  EXPECT_EQ(group.memory_limit_bytes(), 1073741824u);
+  EXPECT_EQ(group.cpu_quota(), 2.0);
+}
+
+TEST(Cgroup, AbsentFilesAreNoAnswer) {
+  const Cgroup group("/no/such/folder", "", "");
+  EXPECT_EQ(group.oom_kills(), std::nullopt);
+  EXPECT_EQ(group.memory_limit_bytes(), std::nullopt);
+  EXPECT_EQ(group.cpu_quota(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace trireme::launch

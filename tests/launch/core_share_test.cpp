@@ -1,0 +1,47 @@
+#include "trireme/launch/core_share.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace trireme::launch {
+namespace {
+
+using Cores = std::vector<std::vector<int>>;
+
+TEST(CoreShare, CoresAreDealtWholeInContiguousRuns) {
+  const Cores cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  EXPECT_EQ(deal_cores(cores, 1), (Cores{{0, 4, 1, 5, 2, 6, 3, 7}}));
+  EXPECT_EQ(deal_cores(cores, 2), (Cores{{0, 4, 1, 5}, {2, 6, 3, 7}}));
+  EXPECT_EQ(deal_cores(cores, 4), (Cores{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+}
+
+TEST(CoreShare, AnUnevenDealDiffersByOneCoreAtMostAndUsesEachOnce) {
+  for (int num_cores = 1; num_cores <= 17; ++num_cores) {
+    Cores cores;
+    for (int core = 0; core < num_cores; ++core) cores.push_back({core});
+    for (int ranks = 1; ranks <= num_cores; ++ranks) {
+      std::set<int> used;
+      std::size_t total = 0;
+      for (const auto& cpus : deal_cores(cores, ranks)) {
+        EXPECT_GE(cpus.size(), static_cast<std::size_t>(num_cores / ranks));
+        EXPECT_LE(cpus.size(), static_cast<std::size_t>((num_cores + ranks - 1) / ranks));
+        used.insert(cpus.begin(), cpus.end());
+        total += cpus.size();
+      }
+      EXPECT_EQ(used.size(), total);
+      EXPECT_EQ(total, static_cast<std::size_t>(num_cores));
+    }
+  }
+}
+
+TEST(CoreShare, MoreRanksThanCoresGetNone) {
+  EXPECT_TRUE(deal_cores({{0}, {1}}, 3).empty());
+  EXPECT_TRUE(deal_cores({}, 1).empty());
+  const auto share = share_cores(4096);
+  EXPECT_EQ(share.threads_per_rank, 1);
+  EXPECT_TRUE(share.cpus_of_rank.empty());
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,124 @@
+#include "trireme/launch/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+RankEnvironment parse(const Variables& variables) {
+  return parse_rank_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+Variables good(Variables changes = {}) {
+  Variables variables = {{"RANK", "5"},
+                         {"WORLD_SIZE", "8"},
+                         {"LOCAL_RANK", "1"},
+                         {"LOCAL_WORLD_SIZE", "4"},
+                         {"MASTER_ADDR", "10.0.0.1"},
+                         {"MASTER_PORT", "29500"}};
+  for (const auto& [name, value] : changes) variables[name] = value;
+  return variables;
+}
+
+std::string refusal(const Variables& variables) {
+  try {
+    parse(variables);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Environment, NothingSetIsAWorldOfOne) {
+  const auto alone = parse({{"MASTER_ADDR", "somewhere"}, {"OMP_NUM_THREADS", "4"}});
+  EXPECT_EQ(alone.global_rank, 0);
+  EXPECT_EQ(alone.world_size, 1);
+  EXPECT_FALSE(alone.launched);
+  EXPECT_FALSE(alone.hosts_store());
+}
+
+TEST(Environment, AllVariablesAreRead) {
+  const auto rank = parse(good({{"GROUP_RANK", "1"}, {"TRIREME_JOB_ID", "abc"}}));
+  EXPECT_EQ(rank.global_rank, 5);
+  EXPECT_EQ(rank.world_size, 8);
+  EXPECT_EQ(rank.local_rank, 1);
+  EXPECT_EQ(rank.local_world_size, 4);
+  EXPECT_EQ(rank.node_rank, 1);
+  EXPECT_EQ(rank.master_address, "10.0.0.1");
+  EXPECT_EQ(rank.master_port, 29500);
+  EXPECT_EQ(rank.job_id, "abc");
+  EXPECT_TRUE(rank.launched);
+}
+
+TEST(Environment, NumbersMustBeWholeAndInRange) {
+  for (const char* text : {"", " 1", "1 ", "+1", "1.0", "0x1", "-1", "one", "99999999999"}) {
+    EXPECT_THAT(refusal(good({{"RANK", text}})), HasSubstr("RANK='" + std::string(text) + "' is not a whole number"));
+  }
+  EXPECT_THAT(refusal(good({{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE='0'"));
+  EXPECT_THAT(refusal(good({{"MASTER_PORT", "65536"}})), HasSubstr("MASTER_PORT='65536'"));
+  EXPECT_THAT(refusal(good({{"TRIREME_STORE_FD", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}})),
+              HasSubstr("TRIREME_STORE_FD='2'"));
+}
+
+TEST(Environment, ContradictionsAreRefusedWithBothValues) {
+  EXPECT_THAT(refusal(good({{"RANK", "8"}})), HasSubstr("RANK=8 must be less than WORLD_SIZE=8"));
+  EXPECT_THAT(refusal(good({{"LOCAL_RANK", "4"}})), HasSubstr("LOCAL_RANK=4 must be less than LOCAL_WORLD_SIZE=4"));
+  EXPECT_THAT(refusal(good({{"LOCAL_WORLD_SIZE", "9"}})), HasSubstr("LOCAL_WORLD_SIZE=9 must be at most WORLD_SIZE=8"));
+  EXPECT_THAT(refusal(good({{"RANK", "0"}})), HasSubstr("LOCAL_RANK=1 must be at most RANK=0"));
+  EXPECT_THAT(refusal(good({{"TRIREME_STORE_FD", "7"}})), AllOf(HasSubstr("TRIREME_STORE_FD=7"), HasSubstr("RANK=5")));
+}
+
+TEST(Environment, HalfAnEnvironmentIsRefused) {
+  for (const char* missing : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    auto variables = good();
+    variables.erase(missing);
+    EXPECT_THAT(refusal(variables), AllOf(HasSubstr(missing), HasSubstr("not set"))) << missing;
+  }
+  EXPECT_THAT(refusal(good({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR is empty"));
+}
+
+TEST(Environment, UnderTorchrunEveryRankIsAClientOfTheAgentsStore) {
+  const Variables torchrun = {{"RANK", "0"},
+                              {"LOCAL_RANK", "0"},
+                              {"TORCHELASTIC_RUN_ID", "none"},
+                              {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                              {"TORCHELASTIC_RESTART_COUNT", "2"}};
+  const auto rank = parse(good(torchrun));
+  EXPECT_TRUE(rank.store_is_hosted);
+  EXPECT_FALSE(rank.hosts_store());
+  EXPECT_EQ(rank.restart_count, 2);
+  EXPECT_EQ(rank.job_id, "none");
+
+  auto static_rendezvous = torchrun;
+  static_rendezvous["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  EXPECT_TRUE(parse(good(static_rendezvous)).hosts_store());
+
+  auto both = torchrun;
+  both["TRIREME_STORE_FD"] = "5";
+  EXPECT_THAT(refusal(good(both)), HasSubstr("TORCHELASTIC_USE_AGENT_STORE"));
+}
+
+TEST(Environment, AStoreDescriptorThatIsNoListeningSocketIsRefused) {
+  for (const auto& [name, value] : good({{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TRIREME_STORE_FD", "1000"}})) {
+    setenv(name.c_str(), value.c_str(), 1);
+  }
+  EXPECT_THROW(rank_environment(), UsageError);
+  for (const auto& [name, value] : good({{"TRIREME_STORE_FD", ""}})) unsetenv(name.c_str());
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,158 @@
+// A program that launches itself and, as a rank, does what its arguments say; the tests' only kind of rank.
+//
+//   launch_rank --launch 2 --out DIR -- '*:print:hello' '1:sleep:50' '1:exit:3'
+//
+// Each argument after "--" is RANK:ACTION[:TEXT] (RANK "*" means all) and the actions of a rank run in order.
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/environment.h"
+#include "trireme/launch/launch.h"
+#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/worker.h"
+
+namespace launch = trireme::launch;
+
+namespace {
+
+// One write for each line, so that lines of two descriptors cannot mix.
+void put(int fd, const std::string& line) {
+  if (write(fd, (line + "\n").c_str(), line.size() + 1) < 0) std::_Exit(99);
+}
+
+void list_descriptors(const std::string&) {
+  std::string open_fds;
+  DIR* folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd != dirfd(folder)) open_fds += fmt::format(" {}", fd);
+  }
+  closedir(folder);
+  put(1, fmt::format("descriptors{}", open_fds));
+}
+
+void list_cpus(const std::string&) {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  std::string cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus += fmt::format(" {}", cpu);
+  }
+  put(1, fmt::format("cpus{}", cpus));
+}
+
+// A process that has left the rank's session and process group, as a data loader's daemon would.
+void leave_grandchild(const std::string&) {
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    for (;;) pause();
+  }
+}
+
+void await_stop(const std::string&) {
+  launch::install_stop_signal();
+  put(1, "ready");
+  while (!launch::stop_requested()) usleep(2000);
+  put(1, "saved");
+  std::exit(launch::kStoppedEarly);
+}
+
+void hang(const std::string&) {
+  put(1, "ready");
+  for (;;) pause();
+}
+
+const std::map<std::string, void (*)(const std::string&), std::less<>> kActions = {
+    {"print", [](const std::string& text) { put(1, text); }},
+    {"warn", [](const std::string& text) { put(2, text); }},
+    {"status", [](const std::string& text) { launch::report_status(text); }},
+    {"fail", [](const std::string& text) { launch::report_failure(text); }},
+    {"consequence", [](const std::string& text) { launch::report_failure(text, true); }},
+    {"sleep", [](const std::string& text) { usleep(1000 * static_cast<unsigned>(std::stoi(text))); }},
+    {"exit", [](const std::string& text) { std::exit(std::stoi(text)); }},
+    {"kill", [](const std::string& text) { kill(getpid(), std::stoi(text)); }},
+    {"abort", [](const std::string&) { std::abort(); }},
+    {"ignore_term", [](const std::string&) { signal(SIGTERM, SIG_IGN); }},
+    {"tty", [](const std::string&) { put(1, isatty(1) ? "a terminal" : "no terminal"); }},
+    {"env",
+     [](const std::string& name) {
+       const char* value = std::getenv(name.c_str());
+       put(1, fmt::format("{}={}", name, value == nullptr ? "(unset)" : value));
+     }},
+    {"allocate",
+     [](const std::string& text) {
+       const auto bytes = static_cast<std::size_t>(std::stol(text)) << 20;
+       volatile char* memory = static_cast<char*>(std::malloc(bytes));
+       for (std::size_t at = 0; at < bytes; at += 4096) memory[at] = 1;
+     }},
+    {"whoami",
+     [](const std::string&) {
+       const auto me = launch::rank_environment();
+       put(1, fmt::format("rank {} of {}, local {} of {}, store {}, socket {}", me.global_rank, me.world_size,
+                          me.local_rank, me.local_world_size, me.hosts_store() ? "host" : "client",
+                          me.store_fd >= 0 ? "inherited" : "none"));
+     }},
+    {"fds", list_descriptors},
+    {"cpus", list_cpus},
+    {"grandchild", leave_grandchild},
+    {"await_stop", await_stop},
+    {"hang", hang},
+};
+
+int run_rank(const std::vector<std::string>& script) {
+  const std::string rank = std::to_string(launch::rank_environment().global_rank);
+  for (const auto& step : script) {
+    const auto first = step.find(':'), second = step.find(':', first + 1);
+    const auto who = step.substr(0, first), action = step.substr(first + 1, second - first - 1);
+    if (who != "*" && who != rank) continue;
+    kActions.at(action)(second == std::string::npos ? "" : step.substr(second + 1));
+  }
+  return 0;
+}
+
+int run_launcher(const std::vector<std::string>& arguments) {
+  launch::LaunchOptions options;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& flag = arguments[i];
+    if (flag == "--") {
+      options.arguments.assign(arguments.begin() + static_cast<long>(i) + 1, arguments.end());
+      break;
+    }
+    if (flag == "--launch") options.num_ranks = std::stoi(arguments[++i]);
+    if (flag == "--out") options.out_dir = arguments[++i];
+    if (flag == "--exe") options.executable = arguments[++i];
+    if (flag == "--grace") options.grace = std::chrono::milliseconds(std::stoi(arguments[++i]));
+    if (flag == "--threads") options.threads_per_rank = std::stoi(arguments[++i]);
+    if (flag == "--show") options.log_ranks.push_back(std::stoi(arguments[++i]));
+    if (flag == "--no-pin") options.pin = false;
+    if (flag == "--quiet") options.quiet = true;
+    if (flag == "--hint") options.failure_hint = [hint = arguments[++i]] { return hint; };
+  }
+  return launch::launch_ranks(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    return !arguments.empty() && arguments[0] == "--launch" ? run_launcher(arguments) : run_rank(arguments);
+  } catch (const trireme::UsageError& error) {
+    launch::report_failure(error.what());
+    put(2, fmt::format("error: {}", error.what()));
+    return 2;
+  }
+}

@@ -1,0 +1,106 @@
+// No process of a job outlives its launcher, however the launcher ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/launch/job.h"
+#include "trireme/launch/processes.h"
+
+namespace trireme::launch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The launcher, its guardian, and for each rank the rank and its grandchild.
+bool all_running(const Job& job, std::size_t num_ranks) {
+  return Job::eventually([&] { return job.processes().size() == 2 + 2 * num_ranks; });
+}
+
+TEST(Orphans, KillingTheLauncherLeavesNoRankAndNoGrandchild) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:grandchild", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  ASSERT_TRUE(all_running(job, 2)) << job.processes().size();
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+}
+
+TEST(Orphans, ACrashOfTheLauncherLeavesNothingEither) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:grandchild", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  ASSERT_TRUE(all_running(job, 2));
+  job.signal(SIGSEGV);
+  EXPECT_EQ(job.wait(), 128 + SIGSEGV);
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+}
+
+TEST(Orphans, AKilledGuardianIsReplacedAndTheJobGoesOn) {
+  Job job({"--launch", "2", "--", "*:grandchild", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  const pid_t first = job.guardian();
+  ASSERT_GT(first, 0);
+  kill(first, SIGKILL);
+  ASSERT_TRUE(Job::eventually([&] { return job.guardian() > 0 && job.guardian() != first; }));
+  job.signal(SIGKILL);  // the new one does its work as well
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+}
+
+TEST(Orphans, AKilledGuardianDoesNotChangeTheResult) {
+  Job job({"--launch", "2", "--", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  kill(job.guardian(), SIGKILL);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+TEST(Orphans, WithoutItsGuardianTheRanksStillDieWithTheLauncher) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  const pid_t guardian = job.guardian();
+  job.signal(SIGSTOP);  // it cannot start another one
+  kill(guardian, SIGKILL);
+  job.signal(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+}
+
+TEST(Orphans, WhatRanksLeaveRunningEndsWithASuccessfulJobToo) {
+  Job job({"--launch", "2", "--", "*:grandchild", "*:exit:0"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+TEST(Processes, TheMarkerMustBeAWholeVariable) {
+  const pid_t child = fork();
+  if (child == 0) {
+    char program[] = "sleep", time[] = "30", before[] = "XMARK=12", longer[] = "MARK=123", exact[] = "KRAM=12";
+    char* arguments[] = {program, time, nullptr};
+    char* environment[] = {before, longer, exact, nullptr};
+    execve("/bin/sleep", arguments, environment);
+    _exit(1);
+  }
+  EXPECT_TRUE(Job::eventually([&] { return carries_marker(child, "KRAM=12"); }));
+  EXPECT_FALSE(carries_marker(child, "MARK=12"));
+  EXPECT_TRUE(carries_marker(child, "MARK=123"));
+  EXPECT_FALSE(carries_marker(child, "RAM=12"));
+  kill(child, SIGKILL);
+}
+
+TEST(Processes, DescendantsOfTheSelectedAreSelected) {
+  ProcessEntry table[] = {{.pid = 2, .parent = 9},
+                          {.pid = 5, .parent = 2},
+                          {.pid = 7, .parent = 1},
+                          {.pid = 8, .parent = 7},
+                          {.pid = 9, .parent = 1, .selected = true}};
+  select_descendants(table);
+  EXPECT_TRUE(table[0].selected);
+  EXPECT_TRUE(table[1].selected);
+  EXPECT_FALSE(table[2].selected);
+  EXPECT_FALSE(table[3].selected);
+}
+
+}  // namespace
+}  // namespace trireme::launch::testing

@@ -1,0 +1,97 @@
+// Ctrl-C and SIGTERM: once to finish and save, twice to end at once.
+#include "trireme/launch/stop_signal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "tests/launch/job.h"
+
+namespace trireme::launch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Stop, SigtermLetsEveryRankSaveAndReturns75) {
+  Job job({"--launch", "2", "--", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+  EXPECT_THAT(job.err(), HasSubstr("stopping: ranks finish the step and save"));
+  EXPECT_THAT(job.err(), Not(HasSubstr("job failed")));
+}
+
+TEST(Stop, CtrlCDoesTheSame) {
+  Job job({"--launch", "2", "--", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
+TEST(Stop, ASecondCtrlCKillsAtOnce) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:grandchild", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGINT);
+  ASSERT_TRUE(job.wait_for("a second Ctrl-C kills them at once"));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 128 + SIGINT);
+  EXPECT_THAT(job.err(), HasSubstr("killed at once after"));
+  EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+TEST(Stop, RanksThatDoNotKnowTheSignalEndUnsavedAndItIsSaid) {
+  Job job({"--launch", "2", "--", "1:await_stop", "0:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.err(), HasSubstr("rank 0 ended by the signal before saving"));
+}
+
+TEST(Stop, AFailureWhileSavingIsAFailure) {
+  Job job({"--launch", "2", "--", "0:await_stop", "1:ignore_term", "1:print:ready", "1:sleep:300",
+           "1:fail:cannot save: disk full", "1:exit:1"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), HasSubstr("cannot save: disk full"));
+}
+
+TEST(Stop, RanksThatStopByThemselvesAreResumableToo) {
+  Job job({"--launch", "2", "--quiet", "--", "*:exit:75"});
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(job.err(), "");
+}
+
+TEST(StopSignal, IsRememberedUntilItIsCleared) {
+  clear_stop_request();
+  install_stop_signal();
+  EXPECT_FALSE(stop_requested());
+  raise(SIGTERM);
+  raise(SIGTERM);  // systemd and Slurm may send it besides the launcher
+  EXPECT_TRUE(stop_requested());
+  EXPECT_EQ(stop_signal(), SIGTERM);
+  clear_stop_request();
+  EXPECT_FALSE(stop_requested());
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+}
+
+TEST(StopSignal, ASecondCtrlCEndsAWorldOfOne) {
+  EXPECT_EXIT(
+      {
+        signal(SIGINT, SIG_DFL);
+        install_stop_signal();
+        raise(SIGINT);
+        if (!stop_requested()) _exit(1);
+        raise(SIGINT);
+        _exit(2);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+}  // namespace
+}  // namespace trireme::launch::testing

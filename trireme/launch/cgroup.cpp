@@ -1,0 +1,115 @@
+#include "trireme/launch/cgroup.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace trireme::launch {
+namespace {
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The number after `key` in lines of "key number".
+std::optional<std::uint64_t> number_after(const std::string& text, std::string_view key) {
+  std::istringstream lines(text);
+  std::string word;
+  std::uint64_t value = 0;
+  while (lines >> word >> value) {
+    if (word == key) return value;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> first_number(const std::string& text) {
+  std::istringstream in(text);
+  double value = 0;
+  return in >> value ? std::optional(value) : std::nullopt;  // "max" is no number: unlimited
+}
+
+bool lists(std::string_view comma_separated, std::string_view name) {
+  std::istringstream in{std::string(comma_separated)};
+  for (std::string part; std::getline(in, part, ',');) {
+    if (part == name) return true;
+  }
+  return false;
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+}  // namespace
+
+std::string cgroup_folder(std::string_view self_cgroup, std::string_view mountinfo, std::string_view controller) {
+  const bool unified = controller.empty();
+  std::string group_path;  // "4:memory:/docker/1234", for v2 "0::/user.slice"
+  std::istringstream groups{std::string(self_cgroup)};
+  for (std::string line; std::getline(groups, line);) {
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first - 1);
+    if (unified ? controllers.empty() : lists(controllers, controller)) group_path = line.substr(second + 1);
+  }
+  if (group_path.empty()) return "";
+
+  std::istringstream mounts{std::string(mountinfo)};
+  for (std::string line; std::getline(mounts, line);) {
+    // "35 31 0:32 <root> <mount point> <options> - cgroup cgroup rw,memory"
+    std::istringstream words(line);
+    std::string skip, root, mount_point, type, options;
+    words >> skip >> skip >> skip >> root >> mount_point;
+    while (words >> skip && skip != "-") {
+    }
+    words >> type >> skip >> options;
+    if (unified ? type != "cgroup2" : type != "cgroup" || !lists(options, controller)) continue;
+    // Inside a container the mount's root is the container's group, and the path may repeat it.
+    if (root != "/" && group_path.starts_with(root)) group_path.erase(0, root.size());
+    if (group_path == "/") group_path.clear();
+    return mount_point + group_path;
+  }
+  return "";
+}
+
+Cgroup Cgroup::of_this_process() {
+  const std::string groups = read_text("/proc/self/cgroup"), mounts = read_text("/proc/self/mountinfo");
+  return Cgroup(cgroup_folder(groups, mounts, ""), cgroup_folder(groups, mounts, "memory"),
+                cgroup_folder(groups, mounts, "cpu"));
+}
+
+std::optional<std::uint64_t> Cgroup::oom_kills() const {
+  if (const auto path = unified_ + "/memory.events"; !unified_.empty() && exists(path)) {
+    return number_after(read_text(path), "oom_kill");
+  }
+  return memory_.empty() ? std::nullopt : number_after(read_text(memory_ + "/memory.oom_control"), "oom_kill");
+}
+
+std::optional<std::uint64_t> Cgroup::memory_limit_bytes() const {
+  std::optional<double> limit;
+  if (const auto path = unified_ + "/memory.max"; !unified_.empty() && exists(path)) {
+    limit = first_number(read_text(path));
+  } else if (!memory_.empty()) {
+    limit = first_number(read_text(memory_ + "/memory.limit_in_bytes"));
+  }
+  if (!limit || *limit > 1e18) return std::nullopt;  // v1 writes "unlimited" as a number near 2^63
+  return static_cast<std::uint64_t>(*limit);
+}
+
+std::optional<double> Cgroup::cpu_quota() const {
+  if (const auto path = unified_ + "/cpu.max"; !unified_.empty() && exists(path)) {
+    std::istringstream in(read_text(path));
+    double quota = 0, period = 0;
+    if (in >> quota >> period && quota > 0 && period > 0) return quota / period;
+    return std::nullopt;
+  }
+  if (cpu_.empty()) return std::nullopt;
+  const auto quota = first_number(read_text(cpu_ + "/cpu.cfs_quota_us"));
+  const auto period = first_number(read_text(cpu_ + "/cpu.cfs_period_us"));
+  if (quota && period && *quota > 0 && *period > 0) return *quota / *period;
+  return std::nullopt;
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,76 @@
+#include "trireme/launch/core_share.h"
+
+#include <hwloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "trireme/launch/cgroup.h"
+
+namespace trireme::launch {
+namespace {
+
+using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
+using Bitmap = std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)>;
+
+std::vector<int> cpus_in_both(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b) {
+  std::vector<int> cpus;
+  for (int cpu = hwloc_bitmap_first(a); cpu >= 0; cpu = hwloc_bitmap_next(a, cpu)) {
+    if (hwloc_bitmap_isset(b, static_cast<unsigned>(cpu))) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// The usable logical CPUs, core by core, in the order of the topology (package, NUMA node, cache).
+std::vector<std::vector<int>> usable_cores() {
+  std::vector<std::vector<int>> cores;
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return cores;
+  Topology topology(raw, &hwloc_topology_destroy);
+  if (hwloc_topology_load(raw) != 0) return cores;
+  Bitmap allowed(hwloc_bitmap_alloc(), &hwloc_bitmap_free);
+  if (hwloc_get_cpubind(raw, allowed.get(), HWLOC_CPUBIND_THREAD) != 0) return cores;
+  // Some virtual machines show logical CPUs but no cores.
+  const auto type = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+  const int num_objects = hwloc_get_nbobjs_by_type(raw, type);
+  for (int i = 0; i < num_objects; ++i) {
+    auto cpus = cpus_in_both(hwloc_get_obj_by_type(raw, type, static_cast<unsigned>(i))->cpuset, allowed.get());
+    if (!cpus.empty()) cores.push_back(std::move(cpus));
+  }
+  return cores;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> deal_cores(const std::vector<std::vector<int>>& cores, int num_ranks) {
+  const int num_cores = static_cast<int>(cores.size());
+  if (num_ranks < 1 || num_ranks > num_cores) return {};
+  std::vector<std::vector<int>> cpus_of_rank(static_cast<std::size_t>(num_ranks));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    auto& cpus = cpus_of_rank[static_cast<std::size_t>(rank)];
+    const long first = static_cast<long>(rank) * num_cores / num_ranks;
+    const long end = static_cast<long>(rank + 1) * num_cores / num_ranks;
+    for (long core = first; core < end; ++core) {
+      const auto& of_core = cores[static_cast<std::size_t>(core)];
+      cpus.insert(cpus.end(), of_core.begin(), of_core.end());
+    }
+  }
+  return cpus_of_rank;
+}
+
+CoreShare share_cores(int num_ranks) {
+  CoreShare share;
+  const auto cores = usable_cores();
+  share.num_cores =
+      cores.empty() ? static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))) : static_cast<int>(cores.size());
+  share.cpus_of_rank = deal_cores(cores, num_ranks);
+  int usable = share.num_cores;
+  if (const auto quota = Cgroup::of_this_process().cpu_quota()) {
+    usable = std::clamp(static_cast<int>(*quota + 0.5), 1, usable);
+  }
+  share.threads_per_rank = std::max(1, usable / std::max(1, num_ranks));
+  return share;
+}
+
+}  // namespace trireme::launch

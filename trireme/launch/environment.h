@@ -1,0 +1,45 @@
+// Who am I among the ranks: the environment that a launcher gives to each rank, read strictly.
+//
+// Trireme's own launcher, torchrun and a user's shell all speak the same variables (RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A number that is no number, or two that contradict each other,
+// would show up minutes later as a hang in the rendezvous; here they are one sentence before anything starts.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace trireme::launch {
+
+struct RankEnvironment {
+  int global_rank = 0;
+  int world_size = 1;
+  int local_rank = 0;        ///< among the ranks of this host
+  int local_world_size = 1;  ///< ranks on this host
+  int node_rank = 0;         ///< GROUP_RANK, else NODE_RANK, else 0
+  std::string master_address;  ///< empty when no launcher started this process
+  int master_port = 0;         ///< 0 when no launcher started this process
+  int store_fd = -1;           ///< rank 0 of our launcher: a listening socket at master_port, to be taken over
+  bool store_is_hosted = false;  ///< torchrun's agent hosts the store: every rank, 0 too, is a client
+  int restart_count = 0;         ///< attempts before this one; keys in a shared store are prefixed by it
+  std::string job_id;            ///< the same on all ranks, new for each job; empty when unknown
+  bool launched = false;         ///< RANK was set: this process is one of a launcher's ranks
+
+  /// Whether this rank creates the store at master_address:master_port; the others connect to it.
+  bool hosts_store() const { return launched && global_rank == 0 && !store_is_hosted; }
+};
+
+/// Looks a variable up: null when it is not set.
+using EnvironmentLookup = std::function<const char*(const char* name)>;
+
+/// Reads the ranks' variables through `lookup`.
+///
+/// With none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set the answer is a world of one.
+/// Errors    UsageError naming the variable and its value: not a number, out of range, missing, contradictory
+RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup);
+
+/// The same from this process' environment; the inherited descriptors are checked and closed to grandchildren.
+///
+/// Errors    as above; UsageError if TRIREME_STORE_FD is not a listening socket
+RankEnvironment rank_environment();
+
+}  // namespace trireme::launch

@@ -1,0 +1,44 @@
+// Starts the ranks of a job on this host and stays with them to the end.
+//
+// Ranks are the same program, started by exec, told who they are by the environment (environment.h) and meeting at a
+// port that the kernel chose: the launcher binds the socket and rank 0 inherits it, so two jobs never collide. The
+// launcher itself needs no LibTorch. What the user sees is rank 0 and, if a rank fails, the first failure; the rest
+// is in <out_dir>/logs. Whatever happens to the launcher, no process of the job outlives it (guardian.h).
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::launch {
+
+struct LaunchOptions {
+  int num_ranks = 1;
+  std::string executable = {};               ///< path; empty: this program
+  std::vector<std::string> arguments = {};   ///< without the program's name
+  std::vector<std::pair<std::string, std::string>> environment = {};  ///< added to the launcher's own
+  std::filesystem::path out_dir = {};  ///< logs go to <out_dir>/logs/rank<N>.log; empty: no logs, all ranks are shown
+  int threads_per_rank = 0;  ///< OMP_NUM_THREADS and MKL_NUM_THREADS; 0: the user's, else cores / ranks
+  bool pin = true;  ///< whole cores for each rank; not done when ranks exceed cores
+  std::chrono::milliseconds grace = std::chrono::seconds(30);  ///< after a failure: from SIGTERM to SIGKILL
+  std::vector<int> log_ranks = {};  ///< ranks besides 0 whose output is shown too, after "[rank N] "
+  bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
+  std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on
+};
+
+/// Runs the job and returns its exit code once no process of it is left.
+///
+/// Returns   0 when all ranks succeeded; 75 when ranks stopped early by request and saved; 2 when a rank refused its
+///           settings (its message is printed once, nothing else); otherwise the code of the first rank that failed,
+///           128 + signal if a signal killed it; 128 + signal too when a stop was requested and a rank did not save
+/// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM; the second kills at once
+/// Ordering  call from the main thread before other threads exist, in a process with no other work: until it returns,
+///           stop signals are its own, and children that appear meanwhile are taken for orphans of the job
+/// Errors    UsageError for settings that cannot be (ranks, executable, out_dir); Error if the system has no more
+///           processes, sockets or descriptors; nothing is left running then
+int launch_ranks(const LaunchOptions& options);
+
+}  // namespace trireme::launch

@@ -1,0 +1,114 @@
+#include "trireme/launch/output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+constexpr std::size_t kAlwaysFits = 4096;  // PIPE_BUF: what a pipe that polls writable takes without blocking
+constexpr std::size_t kLongestLine = 1 << 16;
+constexpr std::chrono::seconds kLastChance{3};
+
+bool writable_within(int fd, int timeout_ms) {
+  pollfd ready{fd, POLLOUT, 0};
+  return poll(&ready, 1, timeout_ms) == 1;
+}
+
+}  // namespace
+
+void Screen::write(std::string_view text) {
+  if (broken_) return;
+  pending_ += text;
+  flush();
+}
+
+void Screen::flush() {
+  std::size_t done = 0;
+  while (done < pending_.size() && writable_within(fd_, 0)) {
+    const auto written = ::write(fd_, pending_.data() + done, std::min(kAlwaysFits, pending_.size() - done));
+    if (written > 0) {
+      done += static_cast<std::size_t>(written);
+    } else if (written < 0 && errno == EAGAIN) {
+      break;
+    } else if (written < 0 && errno != EINTR) {
+      broken_ = true;
+      pending_.clear();
+      return;
+    }
+  }
+  pending_.erase(0, done);
+}
+
+void Screen::flush_before_exit() {
+  const auto end = std::chrono::steady_clock::now() + kLastChance;
+  for (flush(); waiting() && std::chrono::steady_clock::now() < end; flush()) writable_within(fd_, 100);
+}
+
+RankLog::RankLog(std::filesystem::path path) : path_(std::move(path)) {
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) {
+    throw UsageError(
+        fmt::format("cannot write the log {}: {}; choose another --out_dir", path_.string(), std::strerror(errno)));
+  }
+}
+
+RankLog::~RankLog() {
+  if (fd_ >= 0) close(fd_);
+}
+
+RankLog::RankLog(RankLog&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+RankLog& RankLog::operator=(RankLog&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+int RankLog::write(std::string_view text) {
+  while (fd_ >= 0 && !text.empty()) {
+    const auto written = ::write(fd_, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      const int error = errno;
+      close(std::exchange(fd_, -1));
+      return error;
+    }
+  }
+  return 0;
+}
+
+void RankStream::show(std::string_view text) {
+  if (screen == nullptr) return;
+  if (prefix.empty()) return screen->write(text);
+  unfinished += text;
+  std::string lines;
+  std::size_t begin = 0;
+  for (auto end = unfinished.find('\n'); end != std::string::npos; end = unfinished.find('\n', begin)) {
+    lines += prefix;
+    lines.append(unfinished, begin, end + 1 - begin);
+    begin = end + 1;
+  }
+  unfinished.erase(0, begin);
+  screen->write(lines);
+  if (unfinished.size() > kLongestLine) show_unfinished();
+}
+
+void RankStream::show_unfinished() {
+  if (screen == nullptr || unfinished.empty()) return;
+  screen->write(fmt::format("{}{}\n", prefix, unfinished));
+  unfinished.clear();
+}
+
+}  // namespace trireme::launch

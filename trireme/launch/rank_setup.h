@@ -1,0 +1,44 @@
+// What the ranks of a job share and what each one gets: the meeting point, the job's name, the environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/launch/core_share.h"
+#include "trireme/launch/launch.h"
+
+namespace trireme::launch {
+
+/// A socket that listens on 127.0.0.1 at a port the kernel chose.
+struct MeetingPoint {
+  MeetingPoint();  ///< Errors: Error when the system has no socket left
+  ~MeetingPoint();
+  MeetingPoint(const MeetingPoint&) = delete;
+  MeetingPoint& operator=(const MeetingPoint&) = delete;
+
+  /// Closes the launcher's copy, so that a dead rank 0 means a refused connection and not an endless queue.
+  void hand_over();
+
+  int fd = -1;
+  int port = 0;
+};
+
+/// 16 random hexadecimal digits.
+std::string new_job_id();
+
+/// The environment of one rank: this process' own, then options.environment, then what tells the rank who it is.
+///
+/// `report_fd` and, for rank 0, `store_fd` are inherited descriptors. OMP_NUM_THREADS, MKL_NUM_THREADS (unless
+/// options.threads_per_rank is set) and GLIBC_TUNABLES are left alone where the user set them.
+std::vector<std::string> rank_variables(const LaunchOptions& options, int rank, const std::string& job_id, int port,
+                                        int store_fd, int report_fd, int threads_per_rank);
+
+/// The file to exec for `options`, and the name to show as argv[0].
+///
+/// Errors    UsageError when it does not exist or may not be run
+struct Program {
+  std::string path, name;
+};
+Program find_program(const LaunchOptions& options);
+
+}  // namespace trireme::launch

@@ -1,0 +1,466 @@
+#include "trireme/launch/supervisor.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/launch/processes.h"
+#include "trireme/launch/report_channel.h"
+#include "trireme/launch/spawn.h"
+#include "trireme/launch/stop_signal.h"
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kSettle = 100ms;          // after a failure, before the others are told to stop: let causes arrive
+constexpr auto kSettleConsequence = 2s;  // the same when only a consequence is known
+constexpr auto kPatience = 2s;           // before the user is told what the launcher waits for
+constexpr int kPollWithoutPidfdMs = 20;
+constexpr int kMaxGuardianRestarts = 10;
+constexpr std::size_t kTailBytes = 8192;
+constexpr int kUsageError = 2;
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("launcher: no pipe for a rank: {}", std::strerror(errno)));
+    read_end = ends[0];
+    write_end = ends[1];
+    fcntl(read_end, F_SETFL, O_NONBLOCK);
+  }
+  int read_end, write_end;
+};
+
+std::string human(std::chrono::steady_clock::duration time) {
+  return base::human_duration(std::chrono::duration<double>(time).count());
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const LaunchOptions& options)
+    : options_(options),
+      guardian_("TRIREME_JOB_ID=" + job_id_),
+      share_(share_cores(options.num_ranks)),
+      program_(find_program(options)) {
+  ranks_.resize(static_cast<std::size_t>(options.num_ranks));
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    auto& log = ranks_[static_cast<std::size_t>(rank)].log;
+    if (!options.out_dir.empty()) log = RankLog(options.out_dir / "logs" / fmt::format("rank{}.log", rank));
+  }
+}
+
+Supervisor::~Supervisor() {
+  // After an exception half-way through the start; otherwise there is nothing left to end.
+  kill_ranks();
+  while (any_alive()) {
+    reap();
+    usleep(1000);
+  }
+  kill_orphans();
+  for (auto& rank : ranks_) {
+    for (auto& stream : rank.streams) {
+      if (stream.fd >= 0) close(stream.fd);
+    }
+    if (rank.pidfd >= 0) close(rank.pidfd);
+    if (rank.report_fd >= 0) close(rank.report_fd);
+  }
+}
+
+int Supervisor::run() {
+  if (share_.cpus_of_rank.empty() && options_.pin && !options_.quiet) {
+    say(fmt::format("{} ranks share {} core{}: ranks are not pinned", options_.num_ranks, share_.num_cores,
+                    share_.num_cores == 1 ? "" : "s"));
+  }
+  for (int rank = 0; rank < options_.num_ranks; ++rank) start_rank(rank);
+  while (any_alive()) {
+    wait_for_event();
+    reap();
+    act_on_failure();
+  }
+  kill_orphans();
+  drain();
+  const int code = report();
+  out_.flush_before_exit();
+  err_.flush_before_exit();
+  return code;
+}
+
+void Supervisor::start_rank(int number) {
+  auto& rank = ranks_[static_cast<std::size_t>(number)];
+  rank.outcome.global_rank = number;
+  rank.outcome.log_path = rank.log.path().string();
+
+  int report_ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report_ends) != 0) {
+    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", number, std::strerror(errno)));
+  }
+  rank.report_fd = report_ends[0];
+
+  SpawnRequest request{.executable = program_.path, .signal_mask = process_.mask_before()};
+  request.arguments = options_.arguments;
+  request.arguments.insert(request.arguments.begin(), program_.name);
+  request.environment =
+      rank_variables(options_, number, job_id_, meeting_point_.port, meeting_point_.fd, report_ends[1],
+                     options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
+  request.kept_fds = {report_ends[1]};
+  request.error_fd = report_ends[1];
+  if (number == 0) request.kept_fds.push_back(meeting_point_.fd);
+  if (options_.pin && !share_.cpus_of_rank.empty()) {
+    request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];
+  }
+
+  const Pipe errors;
+  if (number == 0) {
+    // A terminal stays rank 0's own, so that a progress line can rewrite itself.
+    if (isatty(0) == 0) request.stdin_fd = 0;
+    if (isatty(1) == 0) {
+      const Pipe output;
+      rank.streams.push_back({.fd = output.read_end, .screen = &out_});
+      request.stdout_fd = output.write_end;
+    }
+    rank.streams.push_back({.fd = errors.read_end, .screen = &err_});  // read after stdout: the last word
+  } else {
+    // One pipe for both keeps their order.
+    const auto& shown = options_.log_ranks;
+    const bool show = options_.out_dir.empty() || std::find(shown.begin(), shown.end(), number) != shown.end();
+    rank.streams.push_back(
+        {.fd = errors.read_end, .screen = show ? &err_ : nullptr, .prefix = fmt::format("[rank {}] ", number)});
+    request.stdout_fd = errors.write_end;
+  }
+  request.stderr_fd = errors.write_end;
+
+  rank.outcome.pid = spawn_rank(request);
+  rank.pidfd = open_pidfd(rank.outcome.pid);
+  guardian_.watch(rank.outcome.pid);
+  close(report_ends[1]);
+  close(errors.write_end);
+  if (request.stdout_fd > 2 && request.stdout_fd != errors.write_end) close(request.stdout_fd);
+  if (number == 0) meeting_point_.hand_over();
+  keep(rank, fmt::format("--- job {}: rank {} of {}, pid {}{}\n", job_id_, number, options_.num_ranks, rank.outcome.pid,
+                         number == 0 && isatty(1) ? " (standard output is on the terminal)" : ""));
+}
+
+bool Supervisor::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive(); });
+}
+
+int Supervisor::poll_timeout_ms() const {
+  auto until = Clock::time_point::max();
+  if (some_failure_ && stop_at_ && !term_sent_) until = std::min(until, *stop_at_);
+  if (kill_at_ && !kill_sent_) until = std::min(until, *kill_at_);
+  if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - options_.grace + kPatience);
+  const bool without_pidfd =
+      std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive() && rank.pidfd < 0; });
+  const int longest = without_pidfd ? kPollWithoutPidfdMs : -1;
+  if (until == Clock::time_point::max()) return longest;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  const int timeout = static_cast<int>(std::clamp<long>(left, 0, 1'000'000));
+  return longest < 0 ? timeout : std::min(timeout, longest);
+}
+
+void Supervisor::wait_for_event() {
+  std::vector<pollfd> fds;
+  const auto watch = [&](int fd, short events) {
+    if (fd >= 0) fds.push_back({fd, events, 0});
+  };
+  watch(process_.signal_fd(), POLLIN);
+  watch(guardian_.pidfd(), POLLIN);
+  for (Screen* screen : {&out_, &err_}) {
+    if (screen->waiting()) watch(screen->fd(), POLLOUT);
+  }
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) watch(rank.pidfd, POLLIN);
+    watch(rank.report_fd, POLLIN);
+    for (const auto& stream : rank.streams) {
+      if (stream.screen == nullptr || !stream.screen->full()) watch(stream.fd, POLLIN);
+    }
+  }
+  if (poll(fds.data(), fds.size(), poll_timeout_ms()) <= 0) return;
+
+  const auto is_ready = [&](int fd) {
+    return fd >= 0 && std::any_of(fds.begin(), fds.end(),
+                                  [&](const pollfd& entry) { return entry.fd == fd && entry.revents != 0; });
+  };
+  out_.flush();
+  err_.flush();
+  if (is_ready(process_.signal_fd())) read_signals();
+  if (is_ready(guardian_.pidfd()) && guardian_restarts_++ < kMaxGuardianRestarts) guardian_.restart();
+  for (auto& rank : ranks_) {
+    if (is_ready(rank.report_fd)) read_reports(rank);
+    for (auto& stream : rank.streams) {
+      if (is_ready(stream.fd)) read_stream(rank, stream);
+    }
+  }
+}
+
+void Supervisor::read_signals() {
+  signalfd_siginfo info{};
+  while (read(process_.signal_fd(), &info, sizeof info) == static_cast<long>(sizeof info)) {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (number == SIGTSTP) {
+      suspend_with_ranks();
+    } else if (stop_signal_ == 0) {
+      stop_signal_ = number;
+      signal_ranks(SIGTERM);
+      const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
+      if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+    } else {
+      kill_requested_ = true;
+      kill_ranks();
+    }
+  }
+}
+
+// Ctrl-Z reaches only the launcher, since the ranks have process groups of their own.
+void Supervisor::suspend_with_ranks() {
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) kill(-rank.outcome.pid, SIGSTOP);
+  }
+  kill(getpid(), SIGSTOP);
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) kill(-rank.outcome.pid, SIGCONT);
+  }
+}
+
+void Supervisor::read_stream(Rank& rank, RankStream& stream) {
+  char buffer[1 << 16];
+  const auto got = read(stream.fd, buffer, sizeof buffer);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    stream.show_unfinished();
+    close(stream.fd);
+    stream.fd = -1;
+    return;
+  }
+  const std::string_view text(buffer, static_cast<std::size_t>(got));
+  stream.show(text);
+  keep(rank, text);
+  rank.tail += text;
+  if (rank.tail.size() > 2 * kTailBytes) rank.tail.erase(0, rank.tail.size() - kTailBytes);
+}
+
+void Supervisor::keep(Rank& rank, std::string_view text) {
+  if (const int error = rank.log.write(text)) {
+    say(fmt::format("rank {}'s log {} takes no more ({}); its output is no longer kept", rank.outcome.global_rank,
+                    rank.outcome.log_path, std::strerror(error)));
+  }
+}
+
+void Supervisor::read_reports(Rank& rank) {
+  char buffer[sizeof(ReportHeader) + kMaxReportText];
+  while (rank.report_fd >= 0) {
+    const auto got = recv(rank.report_fd, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got < static_cast<long>(sizeof(ReportHeader))) {
+      close(rank.report_fd);
+      rank.report_fd = -1;
+      return;
+    }
+    ReportHeader header;
+    std::memcpy(&header, buffer, sizeof header);
+    const std::string text(buffer + sizeof header, static_cast<std::size_t>(got) - sizeof header);
+    auto& outcome = rank.outcome;
+    switch (header.kind) {
+      case ReportKind::status:
+        outcome.status = text;
+        break;
+      case ReportKind::exec_failed:
+        outcome.reported = fmt::format("cannot run {}: {}", program_.path, std::strerror(std::atoi(text.c_str())));
+        outcome.failed_at = Clock::now();
+        some_failure_ = true;
+        break;
+      case ReportKind::failure:
+      case ReportKind::consequence:
+        if (outcome.reported) break;  // the first reason is the reason
+        outcome.reported = text;
+        outcome.consequence = header.kind == ReportKind::consequence;
+        outcome.failed_at = Clock::time_point(std::chrono::nanoseconds(header.monotonic_ns));
+        some_failure_ = true;
+        break;
+    }
+  }
+}
+
+void Supervisor::reap() {
+  for (auto& rank : ranks_) {
+    int status = 0;
+    rusage usage{};
+    if (rank.alive() && wait4(rank.outcome.pid, &status, WNOHANG, &usage) == rank.outcome.pid) {
+      on_end(rank, status, static_cast<std::int64_t>(usage.ru_maxrss) * 1024);
+    }
+  }
+  // Orphans of the job that ended by themselves: ours since we are the subreaper. WNOWAIT, because the next one in
+  // line may be a rank or a child from before the job, which are not to be taken here.
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    const pid_t pid = info.si_pid;
+    const bool known =
+        pid == guardian_.pid() || process_.had_child(pid) ||
+        std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.outcome.pid == pid; });
+    if (known) break;
+    waitpid(pid, nullptr, WNOHANG);
+    info = {};
+  }
+}
+
+void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
+  auto& outcome = rank.outcome;
+  read_reports(rank);
+  outcome.wait_status = wait_status;
+  outcome.told_to_stop = term_sent_ || kill_sent_ || stop_signal_ != 0;
+  if (!outcome.reported) outcome.failed_at = Clock::now();
+  if (rank.pidfd >= 0) close(rank.pidfd);
+  rank.pidfd = -1;
+  outcome.killed_by_launcher = kill_sent_ && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  if (!failed(outcome) || ended_as_told(outcome)) return;
+  some_failure_ = true;
+  if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !kill_sent_) {
+    const auto kills = cgroup_.oom_kills();
+    if (kills && oom_kills_before_ && *kills > *oom_kills_before_) {
+      outcome.memory_note =
+          fmt::format("the kernel's out-of-memory killer ended it at {}", base::human_bytes(peak_bytes));
+      if (const auto limit = cgroup_.memory_limit_bytes()) {
+        outcome.memory_note += fmt::format(" (limit {})", base::human_bytes(static_cast<std::int64_t>(*limit)));
+      }
+    }
+  }
+}
+
+void Supervisor::act_on_failure() {
+  if (!some_failure_ || !any_alive()) return;
+  const auto now = Clock::now();
+  const bool own_failure = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return failed(rank.outcome) && !rank.outcome.consequence && !ended_as_told(rank.outcome);
+  });
+  const auto settled = now + (own_failure ? kSettle : std::chrono::milliseconds(kSettleConsequence));
+  stop_at_ = stop_at_ ? std::min(*stop_at_, settled) : settled;
+  if (!term_sent_ && now >= *stop_at_) {
+    term_sent_ = true;
+    kill_at_ = now + options_.grace;
+    signal_ranks(SIGTERM);
+  }
+  if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();
+  if (kill_at_ && !wait_told_ && now >= *kill_at_ - options_.grace + kPatience) {
+    wait_told_ = true;
+    std::vector<int> waited_for;
+    for (const auto& rank : ranks_) {
+      if (rank.alive()) waited_for.push_back(rank.outcome.global_rank);
+    }
+    if (!options_.quiet && !kill_sent_) {
+      say(fmt::format("the job failed; {} {} told to stop and {} killed after {}", name_ranks(waited_for),
+                      waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are",
+                      human(options_.grace)));
+    }
+  }
+}
+
+void Supervisor::signal_ranks(int number) {
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) kill(rank.outcome.pid, number);
+  }
+}
+
+void Supervisor::kill_ranks() {
+  kill_sent_ = true;
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) kill(-rank.outcome.pid, SIGKILL);
+  }
+}
+
+// Ends what the ranks started and left: every process below us but the guardian and children from before.
+void Supervisor::kill_orphans() {
+  std::vector<ProcessEntry> table(kMaxProcesses);
+  for (;;) {
+    const std::span<ProcessEntry> running(table.data(), list_processes(table));
+    for (auto& entry : running) {
+      entry.selected = entry.parent == getpid() && entry.pid != guardian_.pid() && !process_.had_child(entry.pid);
+    }
+    select_descendants(running);
+    if (kill_selected(running) == 0) break;
+    usleep(1000);
+    reap();
+  }
+  reap();
+}
+
+void Supervisor::drain() {
+  for (auto& rank : ranks_) {
+    read_reports(rank);
+    for (auto& stream : rank.streams) {
+      while (stream.fd >= 0) {
+        pollfd ready{stream.fd, POLLIN, 0};
+        if (poll(&ready, 1, 0) != 1) break;
+        read_stream(rank, stream);
+      }
+      stream.show_unfinished();
+    }
+    rank.outcome.last_line = last_line_of(rank.tail);
+  }
+}
+
+int Supervisor::report() {
+  std::vector<RankOutcome> outcomes;
+  for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
+  const auto code_of = [](const RankOutcome& outcome) {
+    const int status = *outcome.wait_status;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  };
+  if (kill_requested_) {
+    say(fmt::format("killed at once after {}, as asked; nothing was saved since the last checkpoint",
+                    human(Clock::now() - started_)));
+    return 128 + stop_signal_;
+  }
+  if (const auto* first = first_failure(outcomes)) {
+    const int code = code_of(*first);
+    if (code == kUsageError) {
+      // Rank 0's message is on the screen already; another rank's may not be.
+      const bool seen = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+        return code_of(rank.outcome) == kUsageError &&
+               (rank.outcome.global_rank == 0 || rank.streams.front().screen != nullptr);
+      });
+      const auto& rank = ranks_[static_cast<std::size_t>(first->global_rank)];
+      if (!seen) say(first->reported && rank.tail.empty() ? *first->reported : rank.tail);
+      return kUsageError;
+    }
+    std::string text = describe_failure(
+        *first, outcomes, std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_),
+        options_.grace);
+    if (options_.failure_hint) {
+      if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
+    }
+    say(text);
+    return code == 0 || code == kStoppedEarly ? 1 : code;
+  }
+  std::vector<int> unsaved;
+  bool saved = false;
+  for (const auto& outcome : outcomes) {
+    if (WIFSIGNALED(*outcome.wait_status) || code_of(outcome) > 128) unsaved.push_back(outcome.global_rank);
+    saved |= code_of(outcome) == kStoppedEarly;
+  }
+  if (!unsaved.empty()) {
+    say(fmt::format("{} ended by the signal before saving", name_ranks(unsaved)));
+    return 128 + stop_signal_;
+  }
+  return saved ? kStoppedEarly : 0;
+}
+
+void Supervisor::say(const std::string& text) {
+  // A progress line that rank 0 left unfinished on the terminal keeps its line.
+  if (isatty(1) != 0) out_.write("\n");
+  err_.write(text.ends_with('\n') ? text : text + "\n");
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,113 @@
+// One job's ranks from start to end: a loop over everything that can happen (a rank ends, says something, prints; a
+// signal arrives; the guardian dies; time is up), in one thread.
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/launch/cgroup.h"
+#include "trireme/launch/guardian.h"
+#include "trireme/launch/headline.h"
+#include "trireme/launch/launch.h"
+#include "trireme/launch/output.h"
+#include "trireme/launch/rank_setup.h"
+
+struct pollfd;
+
+namespace trireme::launch {
+
+/// The launcher's state as a process, changed for the time of one job: signals arrive on a descriptor, orphans of
+/// the job become our children, descriptors 0 to 2 are open.
+class ProcessState {
+ public:
+  ProcessState();
+  ~ProcessState();
+  ProcessState(const ProcessState&) = delete;
+  ProcessState& operator=(const ProcessState&) = delete;
+
+  int signal_fd() const { return signal_fd_; }
+  const sigset_t& mask_before() const { return mask_before_; }
+  /// Whether `pid` was a child of ours before the job.
+  bool had_child(pid_t pid) const;
+
+ private:
+  sigset_t mask_before_{};
+  int signal_fd_ = -1;
+  int was_subreaper_ = 0;
+  std::vector<pid_t> children_before_;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const LaunchOptions& options);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// Starts the ranks, waits for all of them, reports, and returns launch_ranks' code.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Rank {
+    RankOutcome outcome;
+    int pidfd = -1;
+    int report_fd = -1;
+    std::vector<RankStream> streams;
+    RankLog log;
+    std::string tail;  // the end of its output, for the report
+    bool alive() const { return outcome.pid > 0 && !outcome.wait_status; }
+  };
+
+  void start_rank(int rank);
+  bool any_alive() const;
+
+  void wait_for_event();
+  int poll_timeout_ms() const;
+  void read_signals();
+  void read_stream(Rank& rank, RankStream& stream);
+  void keep(Rank& rank, std::string_view text);
+  void read_reports(Rank& rank);
+  void reap();
+  void on_end(Rank& rank, int wait_status, std::int64_t peak_bytes);
+  void act_on_failure();
+
+  void suspend_with_ranks();
+  void signal_ranks(int number);
+  void kill_ranks();
+  void kill_orphans();
+  void drain();
+  int report();
+
+  void say(const std::string& text);
+
+  const LaunchOptions& options_;
+  const Clock::time_point started_ = Clock::now();
+  const std::string job_id_ = new_job_id();
+  ProcessState process_;
+  Guardian guardian_;
+  MeetingPoint meeting_point_;
+  CoreShare share_;
+  Program program_;
+  Cgroup cgroup_ = Cgroup::of_this_process();
+  std::optional<std::uint64_t> oom_kills_before_ = cgroup_.oom_kills();
+  Screen out_{1}, err_{2};
+  std::vector<Rank> ranks_;
+
+  int stop_signal_ = 0;           // the user's, 0 while none came
+  bool kill_requested_ = false;   // the user's second
+  bool some_failure_ = false;
+  std::optional<Clock::time_point> stop_at_;  // after a failure: when to send SIGTERM
+  std::optional<Clock::time_point> kill_at_;  // and SIGKILL
+  bool term_sent_ = false, kill_sent_ = false, wait_told_ = false;
+  int guardian_restarts_ = 0;
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,63 @@
+#include "trireme/launch/worker.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "trireme/launch/report_channel.h"
+
+namespace trireme::launch {
+namespace {
+
+constexpr int kMaxWaitMs = 1000;
+
+// The socket that the launcher left open for this process, or -1; closed to this process' own children.
+int open_report_socket() noexcept {
+  const char* text = std::getenv("TRIREME_REPORT_FD");
+  if (text == nullptr) return -1;
+  int fd = -1;
+  const char* end = text + std::strlen(text);
+  if (const auto parsed = std::from_chars(text, end, fd); parsed.ec != std::errc() || parsed.ptr != end) return -1;
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) return -1;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+void send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept {
+  static const int fd = open_report_socket();
+  if (fd < 0) return;
+  const int errno_before = errno;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  ReportHeader header{kind, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()};
+  iovec parts[2] = {{&header, sizeof header}, {const_cast<char*>(text.data()), std::min(text.size(), kMaxReportText)}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  while (sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN || !may_wait) break;
+    pollfd writable{fd, POLLOUT, 0};
+    if (poll(&writable, 1, kMaxWaitMs) <= 0) break;
+  }
+  errno = errno_before;
+}
+
+}  // namespace
+
+void report_status(std::string_view text) noexcept { send_report(ReportKind::status, text, false); }
+
+void report_failure(std::string_view message, bool consequence) noexcept {
+  send_report(consequence ? ReportKind::consequence : ReportKind::failure, message, true);
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,23 @@
+// What a rank tells its launcher: where it is, and why it is about to end.
+//
+// The launcher's headline is the first failure. Exit codes alone cannot tell it apart from what followed: a rank
+// whose peer died also ends with an error, sometimes sooner. So a rank says so itself. Without a launcher these
+// calls do nothing, and they never block a healthy rank, never throw and never raise a signal.
+#pragma once
+
+#include <string_view>
+
+namespace trireme::launch {
+
+/// Says where this rank is, "step 812"; the latest text appears in the headline if this rank fails.
+///
+/// Cost      one non-blocking send, about a microsecond; dropped when the launcher is behind
+void report_status(std::string_view text) noexcept;
+
+/// Says why this rank is about to exit with an error, in the words that the user shall read.
+///
+/// `consequence` marks an error that only exists because another rank is gone (a CommError with a lost peer): it
+/// becomes the headline only if no rank has failed by itself.
+void report_failure(std::string_view message, bool consequence = false) noexcept;
+
+}  // namespace trireme::launch
