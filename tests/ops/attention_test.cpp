@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 #include <string>
@@ -42,7 +43,8 @@ double scale_of(const AttentionShape& shape) {
 
 /// The reference: every score in float64, gradients by the formulas of softmax.
 Results reference(const AttentionShape& shape, const Inputs& in) {
-  const auto [b, s, H, K, d] = std::tuple(shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim);
+  const auto [b, s, H, K, d] =
+      std::tuple(shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim);
   const at::Tensor x = in.qkv.to(at::kDouble).view({b, s, H + 2 * K, d}).transpose(1, 2);  // [b, H+2K, s, d]
   const at::Tensor q = x.slice(1, 0, H);
   const at::Tensor k = x.slice(1, H, H + K).repeat_interleave(H / K, 1);
@@ -117,7 +119,7 @@ TEST_P(AttentionOf, Float32EqualsTheReferenceInEveryKernel) {
   const Results want = reference(GetParam(), in);
   for (const AttentionKernel* kernel : attention_kernels()) {
     SCOPED_TRACE(kernel->name);
-    expect_close(run(*kernel, GetParam(), in), want, 3e-6, 1e-6 * std::max(4.0, want.lse.abs().max().item<double>()));
+    expect_close(run(*kernel, GetParam(), in), want, 2e-6, 1e-6 * std::max(4.0, want.lse.abs().max().item<double>()));
   }
 }
 
@@ -146,7 +148,8 @@ TEST(Attention, GradientEqualsFiniteDifferences) {
     at::Tensor up = in.qkv.clone(), down = in.qkv.clone();
     up.view(-1)[i] += step;
     down.view(-1)[i] -= step;
-    EXPECT_NEAR((loss(up) - loss(down)) / (2 * step), at_point.dqkv.view(-1)[i].item<double>(), 1e-8) << "element " << i;
+    EXPECT_NEAR((loss(up) - loss(down)) / (2 * step), at_point.dqkv.view(-1)[i].item<double>(), 1e-8)
+        << "element " << i;
   }
 }
 

@@ -1,1 +1,65 @@
+// Matrix products: at::mm_out with transposed views, which oneDNN (bfloat16) and MKL (float32, float64) run
+// without packing copies. The result is written straight into the tensor given, which for weight gradients is
+// a view of the flat gradient buffer.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/mm.h>
+
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
+
+namespace trireme::ops {
+namespace {
+
+void multiply(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b) {
+  at::AutoDispatchBelowADInplaceOrView without_autograd;
+  at::Tensor out = result;
+  at::mm_out(out, a, b);
+}
+
+/// Checks y [T,N], x [T,M] and w, [N,M] or for in_out [M,N]; `names` are those of y, x and w in the message.
+struct Names {
+  const char *operation, *y, *x, *w;
+};
+void check_linear(const Names& names, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, bool in_out) {
+  const auto dtype = compute_dtype(names.operation, names.w, w);
+  check_dims(names.operation, names.w, w, 2);
+  check_dims(names.operation, names.x, x, 2);
+  const int64_t tokens = x.size(0), inputs = w.size(in_out ? 0 : 1), outputs = w.size(in_out ? 1 : 0);
+  check_tensor(names.operation, names.x, x, {tokens, inputs}, dtype);
+  check_tensor(names.operation, names.w, w, w.sizes(), dtype);
+  check_tensor(names.operation, names.y, y, {tokens, outputs}, dtype);
+}
+
+}  // namespace
+
+void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
+  check_linear({"linear_forward", "y", "x", "w"}, y, x, w, false);
+  multiply(y, x, w.t());
+}
+
+void linear_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w) {
+  check_linear({"linear_backward_input", "dy", "dx", "w"}, dy, dx, w, false);
+  multiply(dx, dy, w);
+}
+
+void linear_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
+  check_linear({"linear_backward_weight", "dy", "x", "dw"}, dy, x, dw, false);
+  multiply(dw, dy.t(), x);
+}
+
+void linear_in_out_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
+  check_linear({"linear_in_out_forward", "y", "x", "w"}, y, x, w, true);
+  multiply(y, x, w);
+}
+
+void linear_in_out_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w) {
+  check_linear({"linear_in_out_backward_input", "dy", "dx", "w"}, dy, dx, w, true);
+  multiply(dx, dy, w.t());
+}
+
+void linear_in_out_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
+  check_linear({"linear_in_out_backward_weight", "dy", "x", "dw"}, dy, x, dw, true);
+  multiply(dw, x.t(), dy);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/support.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/reference.h"
+
+namespace trireme::ops::test {
+namespace {
+
+struct Size {
+  int64_t rows, width;
+};
+const Size kSizes[] = {{1, 1}, {3, 16}, {5, 67}, {40, 300}};
+
+at::Tensor swiglu_reference(const std::vector<at::Tensor>& in) { return reference::swiglu(in[0]); }
+at::Tensor gelu_reference(const std::vector<at::Tensor>& in) { return reference::gelu(in[0]); }
+
+TEST(Add, IsRoundedOnceAndMayBeInPlace) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const int64_t count : {0, 1, 1023, 1024, 5000}) {
+      const auto a = random({count}, dtype, 1), b = random({count}, dtype, 2), y = unwritten({count}, dtype);
+      add_forward(y, a, b);
+      expect_same_bits(y, a + b, "y");
+      const auto in_place = b.clone();
+      add_forward(in_place, a, in_place);
+      expect_same_bits(in_place, y, "y in place of b");
+    }
+  });
+}
+
+TEST(Add, KeepsInfinitiesAndNaNs) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const auto a = at::tensor({inf, -inf, nan, 3.38e38f, 1.0f}).to(at::kBFloat16), y = a.clone();
+  add_forward(y, a, at::tensor({1.0f, 1.0f, 1.0f, 3e38f, 0.0039f}).to(at::kBFloat16));
+  EXPECT_EQ(y[0].item<float>(), inf);
+  EXPECT_EQ(y[1].item<float>(), -inf);
+  EXPECT_TRUE(std::isnan(y[2].item<float>()));
+  EXPECT_EQ(y[3].item<float>(), inf);
+  EXPECT_EQ(y[4].item<float>(), 1.0f);  // 1.0039 is just under half a step above 1
+}
+
+TEST(Swiglu, AgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      const auto gate_up = random({rows, 2 * width}, dtype, 1) * 4, dy = random({rows, width}, dtype, 2);
+      const auto y = unwritten({rows, width}, dtype);
+      swiglu_forward(y, gate_up);
+      expect_close(y, reference::swiglu(gate_up.to(at::kDouble)), "y");
+      const auto gradient = autograd(swiglu_reference, {gate_up}, dy)[0];
+      const auto d_gate_up = gate_up.clone(), dy_then_y = dy.clone();
+      swiglu_backward(d_gate_up, dy_then_y);
+      expect_close(d_gate_up, gradient, "d_gate_up");
+      expect_same_bits(dy_then_y, y, "y in place of dy");
+    }
+  });
+}
+
+TEST(Gelu, AgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      const auto x = random({rows, width}, dtype, 1) * 3, dy = random({rows, width}, dtype, 2);
+      const auto y = unwritten({rows, width}, dtype);
+      ops::gelu_forward(y, x);
+      expect_close(y, reference::gelu(x.to(at::kDouble)), "y");
+      const auto gradient = autograd(gelu_reference, {x}, dy)[0];
+      const auto dx = x.clone(), dy_then_y = dy.clone();
+      ops::gelu_backward(dx, dy_then_y);
+      expect_close(dx, gradient, "dx");
+      expect_same_bits(dy_then_y, y, "y in place of dy");
+    }
+  });
+}
+
+/// Each value by itself, over the whole range: the sum norm of the tests above would hide small values.
+TEST(Swiglu, SiluIsAccurateForEveryValueAndNeverOverflows) {
+  for_each_case([](at::ScalarType dtype) {
+    const auto gate = at::cat({at::linspace(-86, 90, 10001, at::kDouble), at::tensor({-1e30, -1e4, 1e4, 1e30}, at::kDouble)})
+                          .to(dtype)
+                          .unsqueeze(1);
+    const auto y = unwritten({gate.size(0), 1}, dtype);
+    swiglu_forward(y, at::cat({gate, at::ones_like(gate)}, 1).contiguous());
+    const auto exact = reference::swiglu(at::cat({gate, at::ones_like(gate)}, 1).to(at::kDouble));
+    const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
+    // exp within 1 ulp, then an addition, a division and two products: 4 ulp.
+    const double ulp = dtype == at::kDouble ? 1.2e-16 : dtype == at::kFloat ? 6e-8 : 4e-3;
+    EXPECT_LE(error.max().item<double>(), 6 * ulp);
+  });
+}
+
+TEST(Activations, KeepNaN) {
+  const auto nan = at::full({1, 2}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+  const auto y = at::zeros({1, 1}), z = at::zeros({1, 2});
+  swiglu_forward(y, nan);
+  EXPECT_TRUE(std::isnan(y.item<float>()));
+  ops::gelu_forward(z, nan);
+  EXPECT_TRUE(z.isnan().all().item<bool>());
+}
+
+TEST(Activations, BackwardAgreesWithFiniteDifferences) {
+  const auto gate_up = random({3, 10}, at::kDouble, 1), dy = random({3, 5}, at::kDouble, 2);
+  const auto swiglu = [](const std::vector<at::Tensor>& in) {
+    const auto y = unwritten({in[0].size(0), in[0].size(1) / 2}, at::kDouble);
+    swiglu_forward(y, in[0]);
+    return y;
+  };
+  auto expected = finite_differences(swiglu, {gate_up}, dy)[0];
+  const auto d_gate_up = gate_up.clone();
+  swiglu_backward(d_gate_up, dy.clone());
+  EXPECT_LE(relative_error(d_gate_up, expected), 1e-8);
+
+  const auto gelu = [](const std::vector<at::Tensor>& in) {
+    const auto y = unwritten(in[0].sizes(), at::kDouble);
+    ops::gelu_forward(y, in[0]);
+    return y;
+  };
+  const auto x = random({3, 5}, at::kDouble, 3), dx = x.clone();
+  expected = finite_differences(gelu, {x}, dy)[0];
+  ops::gelu_backward(dx, dy.clone());
+  EXPECT_LE(relative_error(dx, expected), 1e-8);
+}
+
+TEST(Activations, HaveTheSameBitsOnAnyNumberOfThreads) {
+  const auto gate_up = random({500, 2 * 131}, at::kFloat, 1), dy = random({500, 131}, at::kFloat, 2);
+  expect_same_on_all_threads([&] {
+    const auto d_gate_up = gate_up.clone(), dy_then_y = dy.clone(), dx = dy.clone(), y = dy.clone();
+    swiglu_backward(d_gate_up, dy_then_y);
+    ops::gelu_backward(dx, y);
+    return std::vector{d_gate_up, dy_then_y, dx, y};
+  });
+}
+
+}  // namespace
+}  // namespace trireme::ops::test

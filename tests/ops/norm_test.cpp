@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include "tests/ops/support.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/reference.h"
+
+namespace trireme::ops::test {
+namespace {
+
+constexpr double kEps = 1e-5;
+struct Size {
+  int64_t rows, width;
+};
+const Size kSizes[] = {{1, 1}, {1, 7}, {5, 64}, {70, 67}, {3, 300}};
+
+at::Tensor rms_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kEps); }
+at::Tensor layer_reference(const std::vector<at::Tensor>& in) {
+  return reference::layer_norm(in[0], in[1], in[2], kEps);
+}
+std::vector<at::Tensor> to_double(std::vector<at::Tensor> tensors) {
+  for (auto& tensor : tensors) tensor = tensor.to(at::kDouble);
+  return tensors;
+}
+
+TEST(RmsNorm, ForwardAgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2);
+      const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
+      rms_norm_forward(y, rstd, x, w, kEps);
+      expect_close(y, rms_reference(to_double({x, w})), "y");
+      expect_close(rstd, reference::rms_norm_rstd(x.to(at::kDouble), kEps), "rstd");
+    }
+  });
+}
+
+TEST(RmsNorm, BackwardAgreesWithTheReferenceAndEmitsTheForwardAgain) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2),
+                 dy = random({rows, width}, dtype, 3), d_residual = random({rows, width}, dtype, 4);
+      const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
+      rms_norm_forward(y, rstd, x, w, kEps);
+      const auto gradients = autograd(rms_reference, {x, w}, dy);
+
+      const auto dx = unwritten(x.sizes(), dtype), dw = unwritten({width}, dtype),
+                 y_again = unwritten(x.sizes(), dtype);
+      rms_norm_backward(dx, dw, y_again, dy, x, w, rstd, {});
+      expect_close(dx + 1, gradients[0] + 1, "dx");  // + 1: with width 1 the gradient is 0 but for eps
+      expect_close(dw, gradients[1], "dw");
+      expect_same_bits(y_again, y, "y");
+
+      // In place: dx starts as d_residual, and y takes the place of dy.
+      const auto sum = d_residual.clone(), dy_then_y = dy.clone(), dw_again = unwritten({width}, dtype);
+      rms_norm_backward(sum, dw_again, dy_then_y, dy_then_y, x, w, rstd, sum);
+      expect_close(sum, gradients[0] + d_residual.to(at::kDouble), "dx + d_residual");
+      expect_same_bits(dy_then_y, y, "y in place of dy");
+      expect_same_bits(dw_again, dw, "dw in place");
+    }
+  });
+}
+
+TEST(RmsNorm, WithAdditionEqualsAdditionThenNorm) {
+  for_each_case([](at::ScalarType dtype) {
+    const auto x = random({5, 67}, dtype, 1), residual = random({5, 67}, dtype, 2), w = random({67}, dtype, 3);
+    const auto expected_sum = unwritten(x.sizes(), dtype), expected_y = unwritten(x.sizes(), dtype),
+               expected_rstd = unwritten({5}, wide(dtype));
+    add_forward(expected_sum, x, residual);
+    rms_norm_forward(expected_y, expected_rstd, expected_sum, w, kEps);
+    for (const bool in_place : {false, true}) {
+      const auto sum = in_place ? x.clone() : unwritten(x.sizes(), dtype);
+      const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({5}, wide(dtype));
+      add_rms_norm_forward(sum, y, rstd, in_place ? sum : x, residual, w, kEps);
+      expect_same_bits(sum, expected_sum, "sum");
+      expect_same_bits(y, expected_y, "y");
+      expect_same_bits(rstd, expected_rstd, "rstd");
+    }
+  });
+}
+
+TEST(LayerNorm, ForwardAgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      // A large mean: the variance must not be computed as a difference of large numbers.
+      const auto x = (random({rows, width}, dtype, 1) + 30).to(dtype), w = random({width}, dtype, 2),
+                 b = random({width}, dtype, 3), residual = random({rows, width}, dtype, 4);
+      const auto y = unwritten(x.sizes(), dtype), mean = unwritten({rows}, wide(dtype)),
+                 rstd = unwritten({rows}, wide(dtype));
+      layer_norm_forward(y, mean, rstd, x, w, b, kEps);
+      const auto x_wide = x.to(at::kDouble);
+      // The float32 row mean is off by its own rounding, 30 x 6e-8, which the division by a small rstd leaves.
+      const auto expected = layer_reference(to_double({x, w, b}));
+      EXPECT_LE(relative_error(y, expected), dtype == at::kFloat && width > 1 ? 5e-5 : tolerance(dtype) * 20);
+      expect_close(mean, x_wide.mean(1), "mean");
+
+      const auto sum = unwritten(x.sizes(), dtype), y2 = unwritten(x.sizes(), dtype), mean2 = unwritten({rows}, wide(dtype)),
+                 rstd2 = unwritten({rows}, wide(dtype)), expected_sum = unwritten(x.sizes(), dtype);
+      add_layer_norm_forward(sum, y2, mean2, rstd2, x, residual, w, b, kEps);
+      add_forward(expected_sum, x, residual);
+      layer_norm_forward(y, mean, rstd, expected_sum, w, b, kEps);
+      expect_same_bits(sum, expected_sum, "sum");
+      expect_same_bits(y2, y, "y of the sum");
+      expect_same_bits(mean2, mean, "mean of the sum");
+      expect_same_bits(rstd2, rstd, "rstd of the sum");
+    }
+  });
+}
+
+TEST(LayerNorm, BackwardAgreesWithTheReferenceAndEmitsTheForwardAgain) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      if (width == 1) continue;  // the gradient is zero
+      const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2), b = random({width}, dtype, 3),
+                 dy = random({rows, width}, dtype, 4), d_residual = random({rows, width}, dtype, 5);
+      const auto y = unwritten(x.sizes(), dtype), mean = unwritten({rows}, wide(dtype)),
+                 rstd = unwritten({rows}, wide(dtype));
+      layer_norm_forward(y, mean, rstd, x, w, b, kEps);
+      expect_close(y, layer_reference(to_double({x, w, b})), "y");
+      const auto gradients = autograd(layer_reference, {x, w, b}, dy);
+
+      const auto sum = d_residual.clone(), dy_then_y = dy.clone(), dw = unwritten({width}, dtype),
+                 db = unwritten({width}, dtype);
+      layer_norm_backward(sum, dw, db, dy_then_y, dy_then_y, x, w, b, mean, rstd, sum);
+      expect_close(sum, gradients[0] + d_residual.to(at::kDouble), "dx + d_residual");
+      expect_close(dw, gradients[1], "dw");
+      expect_close(db, gradients[2], "db");
+      expect_same_bits(dy_then_y, y, "y in place of dy");
+    }
+  });
+}
+
+TEST(Norms, BackwardAgreesWithFiniteDifferences) {
+  const auto x = random({3, 9}, at::kDouble, 1), w = random({9}, at::kDouble, 2), b = random({9}, at::kDouble, 3),
+             dy = random({3, 9}, at::kDouble, 4);
+  const auto y = unwritten(x.sizes(), at::kDouble), mean = unwritten({3}, at::kDouble),
+             rstd = unwritten({3}, at::kDouble), dx = unwritten(x.sizes(), at::kDouble),
+             dw = unwritten({9}, at::kDouble), db = unwritten({9}, at::kDouble);
+  const auto ours_rms = [&](const std::vector<at::Tensor>& in) {
+    rms_norm_forward(y, rstd, in[0], in[1], kEps);
+    return y.clone();
+  };
+  // Central differences with step 1e-5 are good to about 1e-10 of the function's size.
+  auto gradients = finite_differences(ours_rms, {x, w}, dy);
+  ours_rms({x, w});
+  rms_norm_backward(dx, dw, y, dy, x, w, rstd, {});
+  EXPECT_LE(relative_error(dx, gradients[0]), 1e-8);
+  EXPECT_LE(relative_error(dw, gradients[1]), 1e-8);
+
+  const auto ours_layer = [&](const std::vector<at::Tensor>& in) {
+    layer_norm_forward(y, mean, rstd, in[0], in[1], in[2], kEps);
+    return y.clone();
+  };
+  gradients = finite_differences(ours_layer, {x, w, b}, dy);
+  ours_layer({x, w, b});
+  layer_norm_backward(dx, dw, db, y, dy, x, w, b, mean, rstd, {});
+  EXPECT_LE(relative_error(dx, gradients[0]), 1e-8);
+  EXPECT_LE(relative_error(dw, gradients[1]), 1e-8);
+  EXPECT_LE(relative_error(db, gradients[2]), 1e-8);
+}
+
+TEST(Norms, HaveTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
+  const auto dtype = at::kBFloat16;
+  const auto x = random({600, 129}, dtype, 1), w = random({129}, dtype, 2), dy = random({600, 129}, dtype, 3);
+  expect_same_on_all_threads([&] {
+    const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({600}, at::kFloat), dx = unwritten(x.sizes(), dtype),
+               dw = unwritten({129}, dtype);
+    rms_norm_forward(y, rstd, x, w, kEps);
+    rms_norm_backward(dx, dw, y, dy, x, w, rstd, {});
+    return std::vector{y, rstd, dx, dw};
+  });
+  const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({600}, at::kFloat), row = unwritten({1, 129}, dtype),
+             row_rstd = unwritten({1}, at::kFloat);
+  rms_norm_forward(y, rstd, x, w, kEps);
+  rms_norm_forward(row, row_rstd, x.narrow(0, 77, 1), w, kEps);
+  expect_same_bits(row, y.narrow(0, 77, 1), "row 77 alone");
+}
+
+}  // namespace
+}  // namespace trireme::ops::test

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include "tests/ops/support.h"
+#include "trireme/base/error.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/reference.h"
+
+namespace trireme::ops::test {
+namespace {
+
+constexpr int64_t kHeads = 4, kKvHeads = 2, kBatch = 2;
+struct Size {
+  int64_t sequence, head_dim;
+};
+const Size kSizes[] = {{1, 2}, {5, 14}, {3, 64}, {7, 80}};
+
+TEST(Rotary, TableAgreesWithTheReference) {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    for (const int64_t first : {0, 1000}) {
+      const auto cosine = unwritten({50, 7}, dtype), sine = unwritten({50, 7}, dtype);
+      rotary_table(cosine, sine, 10000.0, first);
+      const auto expected = reference::rotary_table(50, 14, 10000.0, first);
+      expect_close(cosine, expected.first, "cosine");
+      expect_close(sine, expected.second, "sine");
+    }
+  }
+}
+
+TEST(Rotary, AgreesWithTheReferenceAndLeavesValuesAlone) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [sequence, head_dim] : kSizes) {
+      const int64_t width = (kHeads + 2 * kKvHeads) * head_dim;
+      const auto before = random({kBatch * sequence, width}, dtype, 1);
+      const auto cosine = unwritten({sequence, head_dim / 2}, wide(dtype)), sine = unwritten(cosine.sizes(), wide(dtype));
+      rotary_table(cosine, sine, 10000.0, 3);
+      const auto reference = [&](const std::vector<at::Tensor>& in) {
+        return reference::rotary(in[0], cosine.to(at::kDouble), sine.to(at::kDouble), kHeads, kKvHeads);
+      };
+      const auto qkv = before.clone();
+      rotary_forward(qkv, cosine, sine, kHeads, kKvHeads);
+      expect_close(qkv, reference({before.to(at::kDouble)}), "qkv");
+      const int64_t rotated = (kHeads + kKvHeads) * head_dim;
+      expect_same_bits(qkv.narrow(1, rotated, width - rotated).contiguous(),
+                       before.narrow(1, rotated, width - rotated).contiguous(), "v");
+
+      const auto d_out = random(before.sizes(), dtype, 2), dqkv = d_out.clone();
+      rotary_backward(dqkv, cosine, sine, kHeads, kKvHeads);
+      expect_close(dqkv, autograd(reference, {before}, d_out)[0], "dqkv");
+    }
+  });
+}
+
+TEST(Rotary, BackwardAgreesWithFiniteDifferences) {
+  const auto qkv = random({6, (2 + 2) * 6}, at::kDouble, 1), d_out = random(qkv.sizes(), at::kDouble, 2);
+  const auto cosine = unwritten({3, 3}, at::kDouble), sine = unwritten({3, 3}, at::kDouble);
+  rotary_table(cosine, sine, 100.0, 0);
+  const auto ours = [&](const std::vector<at::Tensor>& in) {
+    const auto rotated = in[0].clone();
+    rotary_forward(rotated, cosine, sine, 2, 1);
+    return rotated;
+  };
+  const auto dqkv = d_out.clone();
+  rotary_backward(dqkv, cosine, sine, 2, 1);
+  EXPECT_LE(relative_error(dqkv, finite_differences(ours, {qkv}, d_out)[0]), 1e-8);
+}
+
+TEST(Rotary, HasTheSameBitsOnAnyNumberOfThreads) {
+  const auto before = random({2 * 200, 4 * 20}, at::kBFloat16, 1);
+  const auto cosine = unwritten({200, 10}, at::kFloat), sine = unwritten({200, 10}, at::kFloat);
+  rotary_table(cosine, sine, 10000.0, 0);
+  expect_same_on_all_threads([&] {
+    const auto qkv = before.clone();
+    rotary_forward(qkv, cosine, sine, 2, 1);
+    return std::vector{qkv};
+  });
+}
+
+TEST(Rotary, RefusesRowsThatAreNoWholeSequences) {
+  const auto cosine = at::zeros({3, 4}), sine = at::zeros({3, 4});
+  try {
+    rotary_forward(at::zeros({7, 24}), cosine, sine, 1, 1);
+    FAIL() << "no error";
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rotary_forward: qkv has 7 rows, which is not a multiple of the sequence length 3 of cosine");
+  }
+}
+
+}  // namespace
+}  // namespace trireme::ops::test

@@ -1,0 +1,26 @@
+// Contracts of operations: shapes, dtypes, layout. Checked at every call, before anything is written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+#include <string_view>
+
+namespace trireme::ops {
+
+/// Throws ShapeError unless `tensor` is a contiguous CPU tensor of this shape and dtype.
+void check_tensor(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
+                  at::ScalarType dtype);
+
+/// The dtype of `tensor` if operations can compute in it (float64, float32, bfloat16); throws ShapeError otherwise.
+at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor);
+
+/// Throws ShapeError unless `tensor` has `num_dims` dimensions.
+void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims);
+
+/// The dtype of statistics and losses for a compute dtype: float32, or float64 for float64.
+inline at::ScalarType statistics_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,77 @@
+// Additions and activations. Backwards work in place and emit the forward's output again, so that a block
+// saves the inputs of its activation only.
+#include "trireme/ops/checks.h"
+#include "trireme/ops/elementwise_kernels.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+SwigluArguments swiglu_arguments(const char* operation, const char* y_name, const at::Tensor& gate_up,
+                                 const at::Tensor& y) {
+  const auto dtype = compute_dtype(operation, "gate_up", gate_up);
+  check_dims(operation, "gate_up", gate_up, 2);
+  check_dims(operation, y_name, y, 2);
+  const int64_t width = y.size(1);
+  check_tensor(operation, "gate_up", gate_up, {gate_up.size(0), 2 * width}, dtype);
+  check_tensor(operation, y_name, y, {gate_up.size(0), width}, dtype);
+  return {storage_of(dtype), width, gate_up.mutable_data_ptr(), y.mutable_data_ptr()};
+}
+
+GeluArguments gelu_arguments(const char* operation, const char* y_name, const at::Tensor& x, const at::Tensor& y) {
+  const auto dtype = compute_dtype(operation, "x", x);
+  check_dims(operation, "x", x, 2);
+  check_tensor(operation, "x", x, x.sizes(), dtype);
+  check_tensor(operation, y_name, y, x.sizes(), dtype);
+  return {storage_of(dtype), x.size(1), x.mutable_data_ptr(), y.mutable_data_ptr()};
+}
+
+}  // namespace
+
+void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
+  const auto dtype = compute_dtype("add_forward", "a", a);
+  check_tensor("add_forward", "a", a, a.sizes(), dtype);
+  check_tensor("add_forward", "b", b, a.sizes(), dtype);
+  check_tensor("add_forward", "y", y, a.sizes(), dtype);
+  // Any shape will do: it is added in rows of 1024 elements and one shorter row at the end.
+  constexpr int64_t kWidth = 1024;
+  const int64_t whole_rows = a.numel() / kWidth, rest = a.numel() % kWidth;
+  AddArguments arguments{storage_of(dtype),  kWidth, y.mutable_data_ptr(), a.const_data_ptr(),
+                         b.const_data_ptr(), kWidth};
+  parallel_rows(whole_rows, row_grain(kWidth),
+                [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
+  if (rest == 0) return;
+  const int64_t skip_bytes = whole_rows * kWidth * static_cast<int64_t>(c10::elementSize(dtype));
+  arguments.width = arguments.b_stride = rest;
+  arguments.y = static_cast<char*>(arguments.y) + skip_bytes;
+  arguments.a = static_cast<const char*>(arguments.a) + skip_bytes;
+  arguments.b = static_cast<const char*>(arguments.b) + skip_bytes;
+  add_rows(arguments, 0, 1);
+}
+
+void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up) {
+  const auto arguments = swiglu_arguments("swiglu_forward", "y", gate_up, y);
+  parallel_rows(y.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { swiglu_forward_rows(arguments, first, last); });
+}
+
+void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
+  const auto arguments = swiglu_arguments("swiglu_backward", "dy", gate_up, dy);
+  parallel_rows(dy.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { swiglu_backward_rows(arguments, first, last); });
+}
+
+void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
+  const auto arguments = gelu_arguments("gelu_forward", "y", x, y);
+  parallel_rows(y.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { gelu_forward_rows(arguments, first, last); });
+}
+
+void gelu_backward(const at::Tensor& x, const at::Tensor& dy) {
+  const auto arguments = gelu_arguments("gelu_backward", "dy", x, dy);
+  parallel_rows(dy.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { gelu_backward_rows(arguments, first, last); });
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,60 @@
+// Row kernels of ops/elementwise.cpp, ops/rotary.cpp and ops/bias.cpp, chosen for the processor at run time.
+// Pointers are to whole tensors; rows first..last-1 are done.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/ops/storage.h"
+
+namespace trireme::ops {
+
+struct AddArguments {
+  Storage dtype;
+  int64_t width;
+  void* y;
+  const void* a;
+  const void* b;
+  int64_t b_stride;  ///< elements from one row of b to the next; 0: one row for all
+};
+void add_rows(const AddArguments& arguments, int64_t first, int64_t last);
+
+struct ColumnSum {
+  Storage dtype;
+  int64_t width;
+  const void* x;
+  void* sum;  ///< [width] of the wide type: rows are added
+};
+void column_sum_rows(const ColumnSum& arguments, int64_t first, int64_t last);
+
+struct SwigluArguments {
+  Storage dtype;
+  int64_t width;  ///< F: half of a row of gate_up
+  void* gate_up;
+  void* y;  ///< backward: dy on entry
+};
+void swiglu_forward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
+void swiglu_backward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
+
+struct GeluArguments {
+  Storage dtype;
+  int64_t width;
+  void* x;  ///< backward: its gradient on return
+  void* y;  ///< backward: dy on entry
+};
+void gelu_forward_rows(const GeluArguments& arguments, int64_t first, int64_t last);
+void gelu_backward_rows(const GeluArguments& arguments, int64_t first, int64_t last);
+
+struct RotaryArguments {
+  Storage dtype;
+  void* qkv;
+  int64_t row_width;
+  int64_t num_rotated_heads;
+  int64_t half_dim;
+  int64_t sequence;
+  const void* cosine;
+  const void* sine;
+  bool inverse;  ///< rotate by the negative angle: the backward
+};
+void rotary_rows(const RotaryArguments& arguments, int64_t first, int64_t last);
+
+}  // namespace trireme::ops

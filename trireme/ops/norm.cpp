@@ -1,0 +1,148 @@
+// RMSNorm and LayerNorm: one template, of which RMSNorm is the case without mean and bias. A row is read from
+// memory once and stays in the first-level cache for its later passes. The backward recomputes the normalised
+// row from x, mean and rstd, which is why it can emit y again for nothing.
+#include <cmath>
+
+#include "trireme/ops/checks.h"
+#include "trireme/ops/norm_kernels.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/row_sums.h"
+
+namespace trireme::ops {
+namespace {
+
+struct Shape {
+  int64_t rows, width;
+  at::ScalarType dtype, statistics;
+};
+
+Shape check_rows(const char* operation, const at::Tensor& x, const at::Tensor& w) {
+  const auto dtype = compute_dtype(operation, "x", x);
+  check_dims(operation, "x", x, 2);
+  const Shape shape{x.size(0), x.size(1), dtype, statistics_dtype(dtype)};
+  check_tensor(operation, "x", x, {shape.rows, shape.width}, dtype);
+  check_tensor(operation, "w", w, {shape.width}, dtype);
+  return shape;
+}
+
+const void* pointer(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+void* mutable_pointer(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
+
+/// All four forwards; undefined: sum and residual (no addition), mean and b (RMSNorm).
+void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean,
+             const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+             const at::Tensor& b, double eps, bool centered) {
+  const Shape shape = check_rows(operation, x, w);
+  check_tensor(operation, "y", y, x.sizes(), shape.dtype);
+  check_tensor(operation, "rstd", rstd, {shape.rows}, shape.statistics);
+  if (centered) {
+    check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
+    check_tensor(operation, "b", b, {shape.width}, shape.dtype);
+  }
+  const NormForward arguments{.dtype = storage_of(shape.dtype),
+                              .width = shape.width,
+                              .eps = eps,
+                              .sum = mutable_pointer(sum),
+                              .y = mutable_pointer(y),
+                              .mean = mutable_pointer(mean),
+                              .rstd = mutable_pointer(rstd),
+                              .x = pointer(x),
+                              .residual = pointer(residual),
+                              .w = pointer(w),
+                              .b = pointer(b)};
+  parallel_rows(shape.rows, row_grain(shape.width), [&](int64_t first, int64_t last) {
+    centered ? layer_norm_forward_rows(arguments, first, last) : rms_norm_forward_rows(arguments, first, last);
+  });
+}
+
+/// Both backwards; undefined for RMSNorm: db, b and mean.
+void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db,
+              const at::Tensor& y, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+              const at::Tensor& b, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual,
+              bool centered) {
+  const Shape shape = check_rows(operation, x, w);
+  check_tensor(operation, "dx", dx, x.sizes(), shape.dtype);
+  check_tensor(operation, "y", y, x.sizes(), shape.dtype);
+  check_tensor(operation, "dy", dy, x.sizes(), shape.dtype);
+  if (d_residual.defined()) check_tensor(operation, "d_residual", d_residual, x.sizes(), shape.dtype);
+  check_tensor(operation, "dw", dw, {shape.width}, shape.dtype);
+  check_tensor(operation, "rstd", rstd, {shape.rows}, shape.statistics);
+  if (centered) {
+    check_tensor(operation, "db", db, {shape.width}, shape.dtype);
+    check_tensor(operation, "b", b, {shape.width}, shape.dtype);
+    check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
+  }
+  const RowBlocks blocks(shape.rows);
+  const int64_t partial_bytes = shape.width * static_cast<int64_t>(c10::elementSize(shape.statistics));
+  struct Partials;
+  // Twice: the partials of dw, then those of db.
+  char* partials = thread_scratch<Partials, char>(2 * blocks.num_blocks * partial_bytes);
+  char* bias_partials = partials + blocks.num_blocks * partial_bytes;
+  const NormBackward all{.dtype = storage_of(shape.dtype),
+                         .width = shape.width,
+                         .dx = mutable_pointer(dx),
+                         .y = mutable_pointer(y),
+                         .dy = pointer(dy),
+                         .x = pointer(x),
+                         .w = pointer(w),
+                         .b = pointer(b),
+                         .mean = pointer(mean),
+                         .rstd = pointer(rstd),
+                         .d_residual = pointer(d_residual)};
+  parallel_rows(blocks.num_blocks, 1, [&](int64_t first_block, int64_t last_block) {
+    for (int64_t block = first_block; block < last_block; ++block) {
+      NormBackward arguments = all;
+      arguments.dw_sum = std::memset(partials + block * partial_bytes, 0, partial_bytes);
+      arguments.db_sum = std::memset(bias_partials + block * partial_bytes, 0, partial_bytes);
+      centered ? layer_norm_backward_rows(arguments, blocks.first(block), blocks.last(block))
+               : rms_norm_backward_rows(arguments, blocks.first(block), blocks.last(block));
+    }
+  });
+  combine_partials(dw, partials, blocks.num_blocks);
+  if (centered) combine_partials(db, bias_partials, blocks.num_blocks);
+}
+
+void check_addends(const char* operation, const at::Tensor& sum, const at::Tensor& x, const at::Tensor& residual) {
+  const auto dtype = compute_dtype(operation, "x", x);
+  check_tensor(operation, "sum", sum, x.sizes(), dtype);
+  check_tensor(operation, "residual", residual, x.sizes(), dtype);
+}
+
+}  // namespace
+
+void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
+                      double eps) {
+  forward("rms_norm_forward", {}, y, {}, rstd, x, {}, w, {}, eps, false);
+}
+
+void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
+                          const at::Tensor& residual, const at::Tensor& w, double eps) {
+  check_addends("add_rms_norm_forward", sum, x, residual);
+  forward("add_rms_norm_forward", sum, y, {}, rstd, x, residual, w, {}, eps, false);
+}
+
+void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
+                       const at::Tensor& d_residual) {
+  backward("rms_norm_backward", dx, dw, {}, y, dy, x, w, {}, {}, rstd, d_residual, false);
+}
+
+void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& x,
+                        const at::Tensor& w, const at::Tensor& b, double eps) {
+  forward("layer_norm_forward", {}, y, mean, rstd, x, {}, w, b, eps, true);
+}
+
+void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean,
+                            const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& residual,
+                            const at::Tensor& w, const at::Tensor& b, double eps) {
+  check_addends("add_layer_norm_forward", sum, x, residual);
+  forward("add_layer_norm_forward", sum, y, mean, rstd, x, residual, w, b, eps, true);
+}
+
+void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db, const at::Tensor& y,
+                         const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+                         const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual) {
+  backward("layer_norm_backward", dx, dw, db, y, dy, x, w, b, mean, rstd, d_residual, true);
+}
+
+}  // namespace trireme::ops

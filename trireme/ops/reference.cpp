@@ -1,0 +1,61 @@
+#include "trireme/ops/reference.h"
+
+#include <ATen/ATen.h>
+
+namespace trireme::ops::reference {
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& w) { return at::matmul(x, w.t()); }
+at::Tensor linear_in_out(const at::Tensor& x, const at::Tensor& w) { return at::matmul(x, w); }
+at::Tensor bias(const at::Tensor& y, const at::Tensor& bias) { return y + bias; }
+
+at::Tensor rms_norm_rstd(const at::Tensor& x, double eps) { return at::rsqrt(x.square().mean(-1) + eps); }
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps) {
+  return x * rms_norm_rstd(x, eps).unsqueeze(-1) * w;
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps) {
+  return at::layer_norm(x, {x.size(-1)}, w, b, eps);
+}
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  const auto halves = gate_up.chunk(2, -1);
+  return at::silu(halves[0]) * halves[1];
+}
+
+at::Tensor gelu(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+
+std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_dim, double theta,
+                                               int64_t first_position) {
+  const auto exponent = at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
+  const auto frequency = at::pow(at::Scalar(theta), -exponent);
+  const auto position = at::arange(first_position, first_position + sequence, at::kDouble);
+  const auto angle = at::outer(position, frequency);
+  return {angle.cos(), angle.sin()};
+}
+
+at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
+                  int64_t num_kv_heads) {
+  const int64_t sequence = cosine.size(0), head_dim = 2 * cosine.size(1);
+  const int64_t all_heads = num_heads + 2 * num_kv_heads;
+  const auto heads = qkv.view({-1, sequence, all_heads, head_dim});  // [B, S, H + 2 K, d]
+  const auto rotated = heads.narrow(2, 0, num_heads + num_kv_heads);
+  const auto halves = rotated.chunk(2, -1);
+  // Hugging Face: x * cos + rotate_half(x) * sin with the tables repeated over both halves.
+  const auto c = at::cat({cosine, cosine}, -1).unsqueeze(1), s = at::cat({sine, sine}, -1).unsqueeze(1);
+  const auto rotate_half = at::cat({-halves[1], halves[0]}, -1);
+  const auto values = heads.narrow(2, num_heads + num_kv_heads, num_kv_heads);
+  return at::cat({rotated * c + rotate_half * s, values}, 2).reshape(qkv.sizes());
+}
+
+at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence) {
+  auto y = at::embedding(table, ids);
+  if (!positions.defined()) return y;
+  return y + at::embedding(positions, at::arange(ids.size(0), at::kLong).remainder(sequence));
+}
+
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets) {
+  return at::cross_entropy_loss(at::matmul(x, w.t()), targets, {}, at::Reduction::Sum, -100);
+}
+
+}  // namespace trireme::ops::reference

@@ -1,0 +1,77 @@
+// Rotary positions (Su et al., RoFormer, 2021) in Hugging Face's half-split order: element i of a head is
+// paired with element i + d/2. The rotation is orthogonal, so the backward rotates by the negative angle.
+#include <cmath>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/elementwise_kernels.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+template <class T>
+void fill_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position) {
+  T* c = cosine.mutable_data_ptr<T>();
+  T* s = sine.mutable_data_ptr<T>();
+  const int64_t sequence = cosine.size(0), half = cosine.size(1);
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+    for (int64_t position = 0; position < sequence; ++position) {
+      const double angle = static_cast<double>(first_position + position) * frequency;
+      c[position * half + i] = static_cast<T>(std::cos(angle));
+      s[position * half + i] = static_cast<T>(std::sin(angle));
+    }
+  }
+}
+
+void rotate(const char* operation, const char* name, const at::Tensor& qkv, const at::Tensor& cosine,
+            const at::Tensor& sine, int64_t num_heads, int64_t num_kv_heads, bool inverse) {
+  const auto dtype = compute_dtype(operation, name, qkv);
+  check_dims(operation, name, qkv, 2);
+  check_dims(operation, "cosine", cosine, 2);
+  const int64_t sequence = cosine.size(0), half = cosine.size(1), rows = qkv.size(0);
+  const int64_t width = (num_heads + 2 * num_kv_heads) * 2 * half;
+  check_tensor(operation, name, qkv, {rows, width}, dtype);
+  check_tensor(operation, "cosine", cosine, {sequence, half}, statistics_dtype(dtype));
+  check_tensor(operation, "sine", sine, {sequence, half}, statistics_dtype(dtype));
+  if (sequence == 0 ? rows != 0 : rows % sequence != 0)
+    throw ShapeError(std::string(operation) + ": " + name + " has " + std::to_string(rows) +
+                     " rows, which is not a multiple of the sequence length " + std::to_string(sequence) +
+                     " of cosine");
+  const RotaryArguments arguments{.dtype = storage_of(dtype),
+                                  .qkv = qkv.mutable_data_ptr(),
+                                  .row_width = width,
+                                  .num_rotated_heads = num_heads + num_kv_heads,
+                                  .half_dim = half,
+                                  .sequence = sequence,
+                                  .cosine = cosine.const_data_ptr(),
+                                  .sine = sine.const_data_ptr(),
+                                  .inverse = inverse};
+  parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) { rotary_rows(arguments, first, last); });
+}
+
+}  // namespace
+
+void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position) {
+  check_dims("rotary_table", "cosine", cosine, 2);
+  const auto dtype = cosine.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  check_tensor("rotary_table", "cosine", cosine, cosine.sizes(), dtype);
+  check_tensor("rotary_table", "sine", sine, cosine.sizes(), dtype);
+  dtype == at::kDouble ? fill_table<double>(cosine, sine, theta, first_position)
+                       : fill_table<float>(cosine, sine, theta, first_position);
+}
+
+void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
+                    int64_t num_kv_heads) {
+  rotate("rotary_forward", "qkv", qkv, cosine, sine, num_heads, num_kv_heads, false);
+}
+
+void rotary_backward(const at::Tensor& dqkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
+                     int64_t num_kv_heads) {
+  rotate("rotary_backward", "dqkv", dqkv, cosine, sine, num_heads, num_kv_heads, true);
+}
+
+}  // namespace trireme::ops
