@@ -1,0 +1,153 @@
+#include "trireme/observe/loss_curve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include "trireme/base/text.h"
+
+namespace trireme::observe {
+namespace {
+
+constexpr double kLogarithmicFrom = 2.5;  // ratio of the largest to the smallest loss
+
+// The smallest of 1, 2, 5, 10, 20, ... that is at least `least`.
+double nice_distance(double least) {
+  const double power = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= least * (1 - 1e-9)) return factor * power;
+  }
+  return 10 * power;
+}
+
+std::vector<double> linear_ticks(double low, double high, int most_ticks) {
+  const double distance = nice_distance((high - low) / most_ticks);
+  std::vector<double> ticks;
+  for (double i = std::ceil(low / distance - 1e-9); i * distance <= high * (1 + 1e-12) + 1e-300; ++i) {
+    ticks.push_back(i * distance);
+  }
+  return ticks;
+}
+
+// The densest of some rows of round numbers that has no more than `most_ticks` in [low, high].
+std::vector<double> logarithmic_ticks(double low, double high, int most_ticks) {
+  static const std::array<std::vector<double>, 6> kRows = {{{1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9},
+                                                            {1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8},
+                                                            {1, 1.5, 2, 2.5, 3, 4, 5, 6, 8},
+                                                            {1, 1.5, 2, 3, 4, 6},
+                                                            {1, 2, 4},
+                                                            {1}}};
+  std::vector<double> ticks;
+  for (const auto& row : kRows) {
+    ticks.clear();
+    for (double power = std::pow(10.0, std::floor(std::log10(low))); power <= high; power *= 10) {
+      for (const double factor : row) {
+        if (factor * power >= low && factor * power <= high) ticks.push_back(factor * power);
+      }
+    }
+    if (static_cast<int>(ticks.size()) <= most_ticks) break;
+  }
+  return ticks;
+}
+
+}  // namespace
+
+LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, std::string unit) {
+  LossCurve curve{.title = std::move(title), .unit = std::move(unit), .training = {}, .validation = {}};
+  for (const auto& row : rows) {
+    if (std::isfinite(row.loss)) curve.training.push_back({row.step, row.loss});
+    if (row.val_loss && std::isfinite(*row.val_loss)) curve.validation.push_back({row.step, *row.val_loss});
+  }
+  const auto earlier = [](const LossPoint& a, const LossPoint& b) { return a.step < b.step; };
+  std::stable_sort(curve.training.begin(), curve.training.end(), earlier);
+  std::stable_sort(curve.validation.begin(), curve.validation.end(), earlier);
+  return curve;
+}
+
+std::vector<LossPoint> smoothed(const std::vector<LossPoint>& points) {
+  const size_t half = points.size() / 60;
+  std::vector<double> sums{0};
+  for (const auto& point : points) sums.push_back(sums.back() + point.loss);
+  std::vector<LossPoint> result(points);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const size_t before = std::min(half, i);
+    const size_t after = std::min(before, points.size() - 1 - i);
+    result[i].loss = (sums[i + after + 1] - sums[i - before]) / static_cast<double>(before + 1 + after);
+  }
+  return result;
+}
+
+bool terminal_shows_utf8() {
+  for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(variable);
+    if (value == nullptr || *value == '\0') continue;
+    std::string name(value);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    return name.find("utf-8") != std::string::npos || name.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+namespace detail {
+
+double Axis::place(double value) const {
+  if (logarithmic) return std::log(value / low) / std::log(high / low);
+  return (value - low) / (high - low);
+}
+
+std::string Axis::label(double tick) const {
+  if (std::abs(tick) >= 1000) return base::human_count(std::llround(tick));
+  // As few decimals as tell all ticks apart and exactly.
+  for (int decimals = 0; decimals < 6; ++decimals) {
+    const bool exact = std::all_of(ticks.begin(), ticks.end(), [&](double t) {
+      const double scaled = t * std::pow(10.0, decimals);
+      return std::abs(scaled - std::round(scaled)) < 1e-6 * std::max(1.0, std::abs(scaled));
+    });
+    if (exact) return fmt::format("{:.{}f}", tick, decimals);
+  }
+  return fmt::format("{:.3g}", tick);
+}
+
+Axis loss_axis(const LossCurve& curve, int most_ticks) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const auto* points : {&curve.training, &curve.validation}) {
+    for (const auto& point : *points) {
+      low = std::min(low, point.loss);
+      high = std::max(high, point.loss);
+    }
+  }
+  if (low > high) low = 0, high = 1;
+  Axis axis;
+  axis.logarithmic = low > 0 && high / low >= kLogarithmicFrom;
+  if (axis.logarithmic) {
+    const double margin = std::pow(high / low, 0.04);
+    axis.low = low / margin;
+    axis.high = high * margin;
+    axis.ticks = logarithmic_ticks(axis.low, axis.high, most_ticks);
+  } else {
+    const double margin = high > low ? 0.05 * (high - low) : std::max(0.05 * std::abs(high), 1e-3);
+    axis.low = low - margin;
+    axis.high = high + margin;
+    axis.ticks = linear_ticks(axis.low, axis.high, most_ticks);
+  }
+  return axis;
+}
+
+Axis step_axis(const LossCurve& curve, int most_ticks) {
+  double last = 1;
+  for (const auto* points : {&curve.training, &curve.validation}) {
+    if (!points->empty()) last = std::max(last, static_cast<double>(points->back().step));
+  }
+  Axis axis{.low = 0, .high = last, .logarithmic = false, .ticks = {}};
+  const double distance = std::max(1.0, nice_distance(last / most_ticks));  // there are no half steps
+  for (double tick = 0; tick <= last; tick += distance) axis.ticks.push_back(tick);
+  return axis;
+}
+
+}  // namespace detail
+}  // namespace trireme::observe

@@ -1,0 +1,141 @@
+#include "trireme/observe/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "trireme/observe/memory_usage.h"
+
+namespace trireme::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double number_at(const Json& object, const char* key) {
+  const auto& value = object.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+// nlohmann writes numbers that are not finite as null.
+MetricsRow parse_row(std::string_view line) {
+  const Json object = Json::parse(line);
+  MetricsRow row;
+  row.step = object.at("step").get<int64_t>();
+  row.tokens = object.at("tokens").get<int64_t>();
+  row.loss = number_at(object, "loss");
+  if (object.contains("val_loss")) row.val_loss = number_at(object, "val_loss");
+  row.grad_norm = number_at(object, "grad_norm");
+  row.lr = number_at(object, "lr");
+  row.tokens_per_second = number_at(object, "tokens_per_second");
+  if (object.contains("peak_fraction")) row.peak_fraction = number_at(object, "peak_fraction");
+  row.seconds = number_at(object, "seconds");
+  row.rss_bytes = object.at("rss_bytes").get<int64_t>();
+  if (object.contains("shared_bytes")) row.shared_bytes = object.at("shared_bytes").get<int64_t>();
+  return row;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+}  // namespace
+
+MetricsRow metrics_row(const base::StepEvent& event) {
+  MetricsRow row;
+  row.step = event.step;
+  row.tokens = event.tokens;
+  row.loss = event.loss;
+  row.val_loss = event.val_loss;
+  row.grad_norm = event.grad_norm;
+  row.lr = event.lr;
+  row.tokens_per_second = event.tokens_per_second;
+  row.peak_fraction = event.peak_fraction;
+  row.seconds = event.step_seconds;
+  row.rss_bytes = event.rss_bytes;
+  return row;
+}
+
+std::string to_json(const MetricsRow& row) {
+  Json object;
+  object["step"] = row.step;
+  object["tokens"] = row.tokens;
+  object["loss"] = row.loss;
+  if (row.val_loss) object["val_loss"] = *row.val_loss;
+  object["grad_norm"] = row.grad_norm;
+  object["lr"] = row.lr;
+  object["tokens_per_second"] = row.tokens_per_second;
+  if (row.peak_fraction) object["peak_fraction"] = *row.peak_fraction;
+  object["seconds"] = row.seconds;
+  object["rss_bytes"] = row.rss_bytes;
+  if (row.shared_bytes) object["shared_bytes"] = *row.shared_bytes;
+  return object.dump();
+}
+
+MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
+  std::string kept;
+  if (resumed_step > 0 && std::filesystem::exists(path_)) {
+    for (const auto& row : read_metrics(path_)) {
+      if (row.step <= resumed_step) kept += to_json(row) + "\n";
+    }
+  }
+  if (path_.has_parent_path()) {
+    std::error_code failure;
+    std::filesystem::create_directories(path_.parent_path(), failure);
+    if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
+  }
+  base::write_file_atomic(path_, kept);
+  file_ = base::open_file(path_, O_WRONLY | O_APPEND);
+}
+
+void MetricsWriter::append(const MetricsRow& row) {
+  const std::string line = to_json(row) + "\n";
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) base::throw_file_error("write", path_, errno);
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+MetricsSink::MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval)
+    : writer_(std::move(path), resumed_step), log_interval_(std::max<int64_t>(1, log_interval)) {}
+
+void MetricsSink::step(const base::StepEvent& event) {
+  const bool last = event.max_steps > 0 && event.step >= event.max_steps;
+  if (!last && !event.val_loss && event.step % log_interval_ != 0) return;
+  MetricsRow row = metrics_row(event);
+  if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
+  writer_.append(row);
+}
+
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+  const std::string text = base::read_file(path);
+  const auto lines = lines_of(text);
+  std::vector<MetricsRow> rows;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    try {
+      rows.push_back(parse_row(lines[i]));
+    } catch (const nlohmann::json::exception& error) {
+      if (i + 1 == lines.size() && !text.ends_with('\n')) break;
+      throw UsageError(fmt::format("{}:{} is not a row of metrics ({}); move the file away to start a new one",
+                                   path.string(), i + 1, error.what()));
+    }
+  }
+  return rows;
+}
+
+}  // namespace trireme::observe

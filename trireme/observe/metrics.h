@@ -1,0 +1,80 @@
+// metrics.jsonl: one JSON object a line for every logged step, for scripts and for the loss curve.
+//
+//   step               steps done since the start of training
+//   tokens             tokens seen since the start of training
+//   loss               mean training loss of the step, nats a token
+//   val_loss           held-out loss, only where the step ended with an evaluation
+//   grad_norm          global gradient norm before clipping
+//   lr                 learning rate of the step
+//   tokens_per_second  of the whole job
+//   peak_fraction      share of the machine's peak arithmetic, only when known
+//   seconds            wall time of the step
+//   rss_bytes          resident memory of the reporting rank
+//   shared_bytes       the part of it that other processes map too, only when known
+//
+// A number that is not finite is null. Each line is written with one write call, so a crash loses none that
+// was logged and at most cuts the last one, which readers skip.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/files.h"
+#include "trireme/base/progress.h"
+
+namespace trireme::observe {
+
+struct MetricsRow {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  double loss = 0;
+  std::optional<double> val_loss;
+  double grad_norm = 0;
+  double lr = 0;
+  double tokens_per_second = 0;
+  std::optional<double> peak_fraction;
+  double seconds = 0;
+  int64_t rss_bytes = 0;
+  std::optional<int64_t> shared_bytes;
+};
+
+MetricsRow metrics_row(const base::StepEvent& event);
+
+/// The row as one line of JSON, without line end.
+std::string to_json(const MetricsRow& row);
+
+class MetricsWriter {
+ public:
+  /// A run from the start (`resumed_step` 0) begins an empty file. A resumed one keeps the lines up to and
+  /// including `resumed_step`: later ones tell of steps that are about to be done again.
+  /// Errors    FileError
+  MetricsWriter(std::filesystem::path path, int64_t resumed_step);
+
+  void append(const MetricsRow& row);
+
+ private:
+  std::filesystem::path path_;
+  base::FileDescriptor file_;
+};
+
+/// Writes every `log_interval`-th step, the last one and those with an evaluation.
+class MetricsSink final : public base::ProgressSink {
+ public:
+  MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval);
+  void step(const base::StepEvent& event) override;
+  void phase(const base::PhaseEvent&) override {}
+
+ private:
+  MetricsWriter writer_;
+  int64_t log_interval_;
+};
+
+/// All rows of the file in its order; a last line cut short is left out.
+///
+/// Errors    FileError when it cannot be read; UsageError naming the line that is not a row
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+
+}  // namespace trireme::observe
