@@ -81,5 +81,16 @@ class Format(unittest.TestCase):
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
 
+class Lint(unittest.TestCase):
+    def test_a_sample_of_files_obeys_clang_tidy(self):
+        build = os.environ.get("TRIREME_BUILD_DIR")
+        if not build:
+            self.skipTest("TRIREME_BUILD_DIR names no configured build folder")
+        seed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        sample = [] if os.environ.get("TRIREME_SLOW") else ["--sample", "4", "--seed", seed]
+        checked = subprocess.run(["scripts/lint", build, *sample], cwd=ROOT, capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()
