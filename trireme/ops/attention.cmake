@@ -11,3 +11,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 set_source_files_properties(${attention_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 target_sources(trireme_ops PRIVATE ${attention_kernels})
+
+add_executable(attention_bench EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/benchmarks/attention_bench.cpp)
+target_link_libraries(attention_bench PRIVATE trireme_ops)
+target_compile_options(attention_bench PRIVATE -fPIC)  # as the precompiled header was built
+target_precompile_headers(attention_bench REUSE_FROM trireme_pch)

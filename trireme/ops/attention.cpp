@@ -14,9 +14,7 @@
 namespace trireme::ops {
 namespace {
 
-int64_t row_length(const AttentionShape& shape) {
-  return (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
-}
+int64_t row_length(const AttentionShape& shape) { return (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim; }
 
 AttentionDtype kernel_dtype(at::ScalarType dtype) {
   if (dtype == at::kDouble) return AttentionDtype::float64;
@@ -118,8 +116,7 @@ void attention_forward_with(const AttentionKernel& kernel, const at::Tensor& out
   const int64_t tokens = shape.batch * shape.sequence;
   check_tensor("attention", "qkv", qkv, {tokens, row_length(shape)}, dtype);
   check_tensor("attention", "out", out, {tokens, shape.num_heads * shape.head_dim}, dtype);
-  check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence},
-               statistics_dtype(dtype));
+  check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
   AttentionCall call = make_call(shape);
   call.qkv = qkv.const_data_ptr(), call.out = out.data_ptr(), call.lse = lse.data_ptr();
   run_jobs(kernel_for(kernel, kind).forward[static_cast<int>(kind)], call, kind, shape, workspace);
@@ -136,8 +133,7 @@ void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dq
   check_tensor("attention", "dqkv", dqkv, {tokens, row_length(shape)}, dtype);
   check_tensor("attention", "d_out", d_out, {tokens, shape.num_heads * shape.head_dim}, dtype);
   check_tensor("attention", "out", out, {tokens, shape.num_heads * shape.head_dim}, dtype);
-  check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence},
-               statistics_dtype(dtype));
+  check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
   if (dqkv.const_data_ptr() == qkv.const_data_ptr())
     throw ShapeError("attention: dqkv is qkv itself; the backward reads qkv to its end, give it another tensor");
   AttentionCall call = make_call(shape);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -6,6 +7,19 @@
 
 namespace trireme::ops {
 namespace {
+
+/// In sixteen partial sums, which compilers turn into vectors.
+template <class Storage, class Acc>
+Acc dot(const Storage* a, const Storage* b, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  Acc partial[kLanes] = {}, sum = 0;
+  int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l) partial[l] += static_cast<Acc>(a[j + l]) * static_cast<Acc>(b[j + l]);
+  for (; j < n; ++j) sum += static_cast<Acc>(a[j]) * static_cast<Acc>(b[j]);
+  for (const Acc x : partial) sum += x;
+  return sum;
+}
 
 /// One head: a running maximum, sum and weighted sum of values (Milakov and Gimelshein, 2018), kept in `acc` [d].
 template <class Storage, class Acc>
@@ -17,9 +31,7 @@ void decode_head(Storage* out, const Storage* q, const Storage* k, const Storage
     const int64_t width = std::min(kBlock, d - first);
     Acc acc[kBlock] = {}, highest = -INFINITY, sum = 0;
     for (int64_t t = 0; t < length; ++t) {
-      Acc score = 0;
-      for (int64_t j = 0; j < d; ++j) score += static_cast<Acc>(q[j]) * static_cast<Acc>(k[t * stride + j]);
-      score *= scale;
+      const Acc score = dot<Storage, Acc>(q, k + t * stride, d) * scale;
       if (score > highest) {
         const Acc shrink = std::exp(highest - score);
         highest = score, sum *= shrink;

@@ -229,9 +229,16 @@ struct Job {
   char* cursor;
 
   Job(const AttentionCall& call_, int64_t job, void* scratch)
-      : call(call_), b(job / call.num_kv_heads), kv(job % call.num_kv_heads), group(call.num_heads / call.num_kv_heads),
-        s(call.sequence), d(call.head_dim), dim(round_up(d, 16)), keys(round_up(s, kKeys)),
-        row((call.num_heads + 2 * call.num_kv_heads) * d), out_row(call.num_heads * d),
+      : call(call_),
+        b(job / call.num_kv_heads),
+        kv(job % call.num_kv_heads),
+        group(call.num_heads / call.num_kv_heads),
+        s(call.sequence),
+        d(call.head_dim),
+        dim(round_up(d, 16)),
+        keys(round_up(s, kKeys)),
+        row((call.num_heads + 2 * call.num_kv_heads) * d),
+        out_row(call.num_heads * d),
         cursor(static_cast<char*>(scratch)) {}
 
   int64_t q_at(int64_t head, int64_t position) const { return (b * s + position) * row + head * d; }
@@ -267,9 +274,8 @@ void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename
                    int64_t offset, bool accumulate) {
   constexpr int64_t kKeys = kAttentionKeyBlock;
   const int64_t vectors = dim / M::kLanes;
-  multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, [&](int64_t r) {
-    return Trim{0, smaller(kKeys, r + kTile + offset) / M::kPair, vectors};
-  });
+  multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate,
+              [&](int64_t r) { return Trim{0, smaller(kKeys, r + kTile + offset) / M::kPair, vectors}; });
 }
 
 /// C [keys of the block, dim] (+)= P^T B [rows, dim], P in pairs down the column, trimmed to the triangle.
@@ -280,9 +286,8 @@ void weighted_columns(typename M::Acc* c, const typename M::Unit* p, const typen
   const int64_t vectors = dim / M::kLanes;
   // Keys that these rows do not reach have an empty sum: zero where this call is the first to write.
   const int64_t reached = accumulate ? smaller(kKeys, rows + offset) : kKeys;
-  multiply<M>(reached, vectors, p, 1, kKeys, b, dim, c, dim, accumulate, [&](int64_t key) {
-    return Trim{larger(0, key - offset) / M::kPair, rows / M::kPair, vectors};
-  });
+  multiply<M>(reached, vectors, p, 1, kKeys, b, dim, c, dim, accumulate,
+              [&](int64_t key) { return Trim{larger(0, key - offset) / M::kPair, rows / M::kPair, vectors}; });
 }
 
 /// Turns scores into P = 2^(scores * c - highest), and carries `highest`, `sums` (per lane) and `o` along.

@@ -6,7 +6,7 @@ namespace trireme::ops {
 using Float = PlainMath<float, 32, 2>;
 
 const AttentionKernel kAttentionAvx2{"avx2",
-                                            {nullptr, forward_job<Float, float>, forward_job<Float, Bfloat16>},
-                                            {nullptr, backward_job<Float, float>, backward_job<Float, Bfloat16>}};
+                                     {nullptr, forward_job<Float, float>, forward_job<Float, Bfloat16>},
+                                     {nullptr, backward_job<Float, float>, backward_job<Float, Bfloat16>}};
 
 }  // namespace trireme::ops

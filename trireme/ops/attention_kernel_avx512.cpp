@@ -53,9 +53,8 @@ struct PairMath : Float512 {
 
 }  // namespace
 
-const AttentionKernel kAttentionAvx512{
-    "avx512",
-    {nullptr, forward_job<Float512, float>, forward_job<PairMath, Bfloat16>},
-    {nullptr, backward_job<Float512, float>, backward_job<PairMath, Bfloat16>}};
+const AttentionKernel kAttentionAvx512{"avx512",
+                                       {nullptr, forward_job<Float512, float>, forward_job<PairMath, Bfloat16>},
+                                       {nullptr, backward_job<Float512, float>, backward_job<PairMath, Bfloat16>}};
 
 }  // namespace trireme::ops
