@@ -51,6 +51,7 @@ Job::Job(Options options) {
     }
     const auto equals = mark_.find('=');
     setenv(mark_.substr(0, equals).c_str(), mark_.substr(equals + 1).c_str(), 1);
+    setenv("TRIREME_TEST_FOLDER", folder_.c_str(), 1);
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());

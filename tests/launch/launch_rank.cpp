@@ -4,6 +4,7 @@
 //
 // Each argument after "--" is RANK:ACTION[:TEXT] (RANK "*" means all) and the actions of a rank run in order.
 #include <dirent.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
@@ -75,6 +76,15 @@ void hang(const std::string&) {
   for (;;) pause();
 }
 
+// Ranks wait for each other through files, so that no test depends on how fast a rank starts.
+std::string meeting_file(const std::string& name) { return std::getenv("TRIREME_TEST_FOLDER") + ("/" + name); }
+
+void signal_others(const std::string& name) { close(open(meeting_file(name).c_str(), O_CREAT | O_WRONLY, 0600)); }
+
+void await_other(const std::string& name) {
+  while (access(meeting_file(name).c_str(), F_OK) != 0) usleep(1000);
+}
+
 const std::map<std::string, void (*)(const std::string&), std::less<>> kActions = {
     {"print", [](const std::string& text) { put(1, text); }},
     {"warn", [](const std::string& text) { put(2, text); }},
@@ -107,6 +117,8 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
      }},
     {"fds", list_descriptors},
     {"cpus", list_cpus},
+    {"mark", signal_others},
+    {"await", await_other},
     {"grandchild", leave_grandchild},
     {"await_stop", await_stop},
     {"hang", hang},

@@ -23,7 +23,7 @@ TEST(Orphans, KillingTheLauncherLeavesNoRankAndNoGrandchild) {
   ASSERT_TRUE(all_running(job, 2)) << job.processes().size();
   job.signal(SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
-  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
 }
 
 TEST(Orphans, ACrashOfTheLauncherLeavesNothingEither) {
@@ -32,7 +32,7 @@ TEST(Orphans, ACrashOfTheLauncherLeavesNothingEither) {
   ASSERT_TRUE(all_running(job, 2));
   job.signal(SIGSEGV);
   EXPECT_EQ(job.wait(), 128 + SIGSEGV);
-  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
 }
 
 TEST(Orphans, AKilledGuardianIsReplacedAndTheJobGoesOn) {
@@ -44,7 +44,7 @@ TEST(Orphans, AKilledGuardianIsReplacedAndTheJobGoesOn) {
   ASSERT_TRUE(Job::eventually([&] { return job.guardian() > 0 && job.guardian() != first; }));
   job.signal(SIGKILL);  // the new one does its work as well
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
-  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
 }
 
 TEST(Orphans, AKilledGuardianDoesNotChangeTheResult) {
@@ -64,7 +64,7 @@ TEST(Orphans, WithoutItsGuardianTheRanksStillDieWithTheLauncher) {
   kill(guardian, SIGKILL);
   job.signal(SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
-  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 2s)) << job.processes().size();
+  EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
 }
 
 TEST(Orphans, WhatRanksLeaveRunningEndsWithASuccessfulJobToo) {

@@ -31,18 +31,6 @@ constexpr auto kPatience = 2s;           // before the user is told what the lau
 constexpr int kPollWithoutPidfdMs = 20;
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
-constexpr int kUsageError = 2;
-
-struct Pipe {
-  Pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("launcher: no pipe for a rank: {}", std::strerror(errno)));
-    read_end = ends[0];
-    write_end = ends[1];
-    fcntl(read_end, F_SETFL, O_NONBLOCK);
-  }
-  int read_end, write_end;
-};
 
 std::string human(std::chrono::steady_clock::duration time) {
   return base::human_duration(std::chrono::duration<double>(time).count());
@@ -96,61 +84,6 @@ int Supervisor::run() {
   out_.flush_before_exit();
   err_.flush_before_exit();
   return code;
-}
-
-void Supervisor::start_rank(int number) {
-  auto& rank = ranks_[static_cast<std::size_t>(number)];
-  rank.outcome.global_rank = number;
-  rank.outcome.log_path = rank.log.path().string();
-
-  int report_ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report_ends) != 0) {
-    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", number, std::strerror(errno)));
-  }
-  rank.report_fd = report_ends[0];
-
-  SpawnRequest request{.executable = program_.path, .signal_mask = process_.mask_before()};
-  request.arguments = options_.arguments;
-  request.arguments.insert(request.arguments.begin(), program_.name);
-  request.environment =
-      rank_variables(options_, number, job_id_, meeting_point_.port, meeting_point_.fd, report_ends[1],
-                     options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
-  request.kept_fds = {report_ends[1]};
-  request.error_fd = report_ends[1];
-  if (number == 0) request.kept_fds.push_back(meeting_point_.fd);
-  if (options_.pin && !share_.cpus_of_rank.empty()) {
-    request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];
-  }
-
-  const Pipe errors;
-  if (number == 0) {
-    // A terminal stays rank 0's own, so that a progress line can rewrite itself.
-    if (isatty(0) == 0) request.stdin_fd = 0;
-    if (isatty(1) == 0) {
-      const Pipe output;
-      rank.streams.push_back({.fd = output.read_end, .screen = &out_});
-      request.stdout_fd = output.write_end;
-    }
-    rank.streams.push_back({.fd = errors.read_end, .screen = &err_});  // read after stdout: the last word
-  } else {
-    // One pipe for both keeps their order.
-    const auto& shown = options_.log_ranks;
-    const bool show = options_.out_dir.empty() || std::find(shown.begin(), shown.end(), number) != shown.end();
-    rank.streams.push_back(
-        {.fd = errors.read_end, .screen = show ? &err_ : nullptr, .prefix = fmt::format("[rank {}] ", number)});
-    request.stdout_fd = errors.write_end;
-  }
-  request.stderr_fd = errors.write_end;
-
-  rank.outcome.pid = spawn_rank(request);
-  rank.pidfd = open_pidfd(rank.outcome.pid);
-  guardian_.watch(rank.outcome.pid);
-  close(report_ends[1]);
-  close(errors.write_end);
-  if (request.stdout_fd > 2 && request.stdout_fd != errors.write_end) close(request.stdout_fd);
-  if (number == 0) meeting_point_.hand_over();
-  keep(rank, fmt::format("--- job {}: rank {} of {}, pid {}{}\n", job_id_, number, options_.num_ranks, rank.outcome.pid,
-                         number == 0 && isatty(1) ? " (standard output is on the terminal)" : ""));
 }
 
 bool Supervisor::any_alive() const {
@@ -394,67 +327,6 @@ void Supervisor::kill_orphans() {
     reap();
   }
   reap();
-}
-
-void Supervisor::drain() {
-  for (auto& rank : ranks_) {
-    read_reports(rank);
-    for (auto& stream : rank.streams) {
-      while (stream.fd >= 0) {
-        pollfd ready{stream.fd, POLLIN, 0};
-        if (poll(&ready, 1, 0) != 1) break;
-        read_stream(rank, stream);
-      }
-      stream.show_unfinished();
-    }
-    rank.outcome.last_line = last_line_of(rank.tail);
-  }
-}
-
-int Supervisor::report() {
-  std::vector<RankOutcome> outcomes;
-  for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
-  const auto code_of = [](const RankOutcome& outcome) {
-    const int status = *outcome.wait_status;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  };
-  if (kill_requested_) {
-    say(fmt::format("killed at once after {}, as asked; nothing was saved since the last checkpoint",
-                    human(Clock::now() - started_)));
-    return 128 + stop_signal_;
-  }
-  if (const auto* first = first_failure(outcomes)) {
-    const int code = code_of(*first);
-    if (code == kUsageError) {
-      // Rank 0's message is on the screen already; another rank's may not be.
-      const bool seen = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-        return code_of(rank.outcome) == kUsageError &&
-               (rank.outcome.global_rank == 0 || rank.streams.front().screen != nullptr);
-      });
-      const auto& rank = ranks_[static_cast<std::size_t>(first->global_rank)];
-      if (!seen) say(first->reported && rank.tail.empty() ? *first->reported : rank.tail);
-      return kUsageError;
-    }
-    std::string text = describe_failure(
-        *first, outcomes, std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_),
-        options_.grace);
-    if (options_.failure_hint) {
-      if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
-    }
-    say(text);
-    return code == 0 || code == kStoppedEarly ? 1 : code;
-  }
-  std::vector<int> unsaved;
-  bool saved = false;
-  for (const auto& outcome : outcomes) {
-    if (WIFSIGNALED(*outcome.wait_status) || code_of(outcome) > 128) unsaved.push_back(outcome.global_rank);
-    saved |= code_of(outcome) == kStoppedEarly;
-  }
-  if (!unsaved.empty()) {
-    say(fmt::format("{} ended by the signal before saving", name_ranks(unsaved)));
-    return 128 + stop_signal_;
-  }
-  return saved ? kStoppedEarly : 0;
 }
 
 void Supervisor::say(const std::string& text) {

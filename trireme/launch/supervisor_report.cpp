@@ -1,0 +1,87 @@
+// The part of supervisor.h that comes when all ranks have ended: the last output, the report, the exit code.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "trireme/base/text.h"
+#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+
+constexpr int kUsageError = 2;
+
+std::string human(std::chrono::steady_clock::duration time) {
+  return base::human_duration(std::chrono::duration<double>(time).count());
+}
+
+}  // namespace
+
+void Supervisor::drain() {
+  for (auto& rank : ranks_) {
+    read_reports(rank);
+    for (auto& stream : rank.streams) {
+      while (stream.fd >= 0) {
+        pollfd ready{stream.fd, POLLIN, 0};
+        if (poll(&ready, 1, 0) != 1) break;
+        read_stream(rank, stream);
+      }
+      stream.show_unfinished();
+    }
+    rank.outcome.last_line = last_line_of(rank.tail);
+  }
+}
+
+int Supervisor::report() {
+  std::vector<RankOutcome> outcomes;
+  for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
+  const auto code_of = [](const RankOutcome& outcome) {
+    const int status = *outcome.wait_status;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  };
+  if (kill_requested_) {
+    say(fmt::format("killed at once after {}, as asked; nothing was saved since the last checkpoint",
+                    human(Clock::now() - started_)));
+    return 128 + stop_signal_;
+  }
+  if (const auto* first = first_failure(outcomes)) {
+    const int code = code_of(*first);
+    if (code == kUsageError) {
+      // Rank 0's message is on the screen already; another rank's may not be.
+      const auto refused_alike = [&](const Rank& rank) {
+        return code_of(rank.outcome) == kUsageError ||
+               (first->reported && rank.tail.find(*first->reported) != std::string::npos);
+      };
+      const bool seen = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+        return rank.streams.front().screen != nullptr && refused_alike(rank);
+      });
+      const auto& rank = ranks_[static_cast<std::size_t>(first->global_rank)];
+      if (!seen) say(first->reported && rank.tail.empty() ? *first->reported : rank.tail);
+      return kUsageError;
+    }
+    std::string text = describe_failure(
+        *first, outcomes, std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_),
+        options_.grace);
+    if (options_.failure_hint) {
+      if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
+    }
+    say(text);
+    return code == 0 || code == kStoppedEarly ? 1 : code;
+  }
+  std::vector<int> unsaved;
+  bool saved = false;
+  for (const auto& outcome : outcomes) {
+    if (WIFSIGNALED(*outcome.wait_status) || code_of(outcome) > 128) unsaved.push_back(outcome.global_rank);
+    saved |= code_of(outcome) == kStoppedEarly;
+  }
+  if (!unsaved.empty()) {
+    say(fmt::format("{} ended by the signal before saving", name_ranks(unsaved)));
+    return 128 + stop_signal_;
+  }
+  return saved ? kStoppedEarly : 0;
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,86 @@
+// The part of supervisor.h that starts a rank: its pipes, its environment, its cores.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/spawn.h"
+#include "trireme/launch/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("launcher: no pipe for a rank: {}", std::strerror(errno)));
+    read_end = ends[0];
+    write_end = ends[1];
+    fcntl(read_end, F_SETFL, O_NONBLOCK);
+  }
+  int read_end, write_end;
+};
+
+}  // namespace
+
+void Supervisor::start_rank(int number) {
+  auto& rank = ranks_[static_cast<std::size_t>(number)];
+  rank.outcome.global_rank = number;
+  rank.outcome.log_path = rank.log.path().string();
+
+  int report_ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report_ends) != 0) {
+    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", number, std::strerror(errno)));
+  }
+  rank.report_fd = report_ends[0];
+
+  SpawnRequest request{.executable = program_.path, .signal_mask = process_.mask_before()};
+  request.arguments = options_.arguments;
+  request.arguments.insert(request.arguments.begin(), program_.name);
+  request.environment =
+      rank_variables(options_, number, job_id_, meeting_point_.port, meeting_point_.fd, report_ends[1],
+                     options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
+  request.kept_fds = {report_ends[1]};
+  request.error_fd = report_ends[1];
+  if (number == 0) request.kept_fds.push_back(meeting_point_.fd);
+  if (options_.pin && !share_.cpus_of_rank.empty()) {
+    request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];
+  }
+
+  const Pipe errors;
+  if (number == 0) {
+    // A terminal stays rank 0's own, so that a progress line can rewrite itself.
+    if (isatty(0) == 0) request.stdin_fd = 0;
+    if (isatty(1) == 0) {
+      const Pipe output;
+      rank.streams.push_back({.fd = output.read_end, .screen = &out_});
+      request.stdout_fd = output.write_end;
+    }
+    rank.streams.push_back({.fd = errors.read_end, .screen = &err_});  // read after stdout: the last word
+  } else {
+    // One pipe for both keeps their order.
+    const auto& shown = options_.log_ranks;
+    const bool show = options_.out_dir.empty() || std::find(shown.begin(), shown.end(), number) != shown.end();
+    rank.streams.push_back(
+        {.fd = errors.read_end, .screen = show ? &err_ : nullptr, .prefix = fmt::format("[rank {}] ", number)});
+    request.stdout_fd = errors.write_end;
+  }
+  request.stderr_fd = errors.write_end;
+
+  rank.outcome.pid = spawn_rank(request);
+  rank.pidfd = open_pidfd(rank.outcome.pid);
+  guardian_.watch(rank.outcome.pid);
+  close(report_ends[1]);
+  close(errors.write_end);
+  if (request.stdout_fd > 2 && request.stdout_fd != errors.write_end) close(request.stdout_fd);
+  if (number == 0) meeting_point_.hand_over();
+  keep(rank, fmt::format("--- job {}: rank {} of {}, pid {}{}\n", job_id_, number, options_.num_ranks, rank.outcome.pid,
+                         number == 0 && isatty(1) ? " (standard output is on the terminal)" : ""));
+}
+
+}  // namespace trireme::launch
