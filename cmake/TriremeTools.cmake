@@ -38,6 +38,12 @@ function(trireme_library name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
 endfunction()
 
+# Lets a program use the precompiled header, which is made with -fPIC and not taken with a program's -fPIE.
+function(trireme_use_pch program)
+  target_precompile_headers(${program} REUSE_FROM trireme_pch)
+  target_compile_options(${program} PRIVATE -fPIC)
+endfunction()
+
 # trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH])
 # makes one GoogleTest binary and registers each of its tests with CTest under the label.
 function(trireme_test name)
@@ -51,7 +57,7 @@ function(trireme_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_TORCH)
-    target_precompile_headers(${name} REUSE_FROM trireme_pch)
+    trireme_use_pch(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
