@@ -40,6 +40,23 @@ struct SumColumns {
 };
 
 template <class T>
+struct SumGathered {
+  static void rows(const GatherSum& args, int64_t first, int64_t last) {
+    const WideTag<T> d;
+    const T* from = static_cast<const T*>(args.rows);
+    for (int64_t v = first; v < last; ++v) {
+      T* out = static_cast<T*>(args.out) + v * args.width;
+      each_vector(d, args.width, [&](int64_t i, auto n) HWY_ATTR {
+        auto sum = hn::Zero(d);
+        for (int64_t k = args.first[v]; k < args.first[v + 1]; ++k)
+          sum = hn::Add(sum, load(d, from + args.order[k] * args.width + i, n));
+        store(d, sum, out + i, n);
+      });
+    }
+  }
+};
+
+template <class T>
 struct SwigluForward {
   static void rows(const SwigluArguments& args, int64_t first, int64_t last) {
     const WideTag<T> d;
@@ -157,6 +174,7 @@ struct Rotate {
 
 void add(const AddArguments& a, int64_t first, int64_t last) { run<Add>(a, first, last); }
 void column_sum(const ColumnSum& a, int64_t first, int64_t last) { run<SumColumns>(a, first, last); }
+void gather_sum(const GatherSum& a, int64_t first, int64_t last) { run<SumGathered>(a, first, last); }
 void swiglu_fwd(const SwigluArguments& a, int64_t first, int64_t last) { run<SwigluForward>(a, first, last); }
 void swiglu_bwd(const SwigluArguments& a, int64_t first, int64_t last) { run<SwigluBackward>(a, first, last); }
 void gelu_fwd(const GeluArguments& a, int64_t first, int64_t last) { run<GeluForward>(a, first, last); }
@@ -172,6 +190,7 @@ namespace trireme::ops {
 
 HWY_EXPORT(add);
 HWY_EXPORT(column_sum);
+HWY_EXPORT(gather_sum);
 HWY_EXPORT(swiglu_fwd);
 HWY_EXPORT(swiglu_bwd);
 HWY_EXPORT(gelu_fwd);
@@ -181,6 +200,9 @@ HWY_EXPORT(rotate);
 void add_rows(const AddArguments& a, int64_t first, int64_t last) { HWY_DYNAMIC_DISPATCH(add)(a, first, last); }
 void column_sum_rows(const ColumnSum& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(column_sum)(a, first, last);
+}
+void gather_sum_rows(const GatherSum& a, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(gather_sum)(a, first, last);
 }
 void swiglu_forward_rows(const SwigluArguments& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(swiglu_fwd)(a, first, last);

@@ -1,4 +1,5 @@
-// Row kernels of ops/elementwise.cpp, ops/rotary.cpp and ops/bias.cpp, chosen for the processor at run time.
+// Row kernels of ops/elementwise.cpp, bias.cpp, rotary.cpp and embedding.cpp, chosen for the processor at run
+// time.
 // Pointers are to whole tensors; rows first..last-1 are done.
 #pragma once
 
@@ -25,6 +26,16 @@ struct ColumnSum {
   void* sum;  ///< [width] of the wide type: rows are added
 };
 void column_sum_rows(const ColumnSum& arguments, int64_t first, int64_t last);
+
+struct GatherSum {
+  Storage dtype;
+  int64_t width;
+  void* out;             ///< row v = sum over k = first[v] .. first[v + 1] - 1 of rows[order[k]], in order of k
+  const void* rows;
+  const int64_t* order;
+  const int64_t* first;
+};
+void gather_sum_rows(const GatherSum& arguments, int64_t first, int64_t last);
 
 struct SwigluArguments {
   Storage dtype;

@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/ops/support.h"
+#include "trireme/base/error.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/reference.h"
+
+namespace trireme::ops::test {
+namespace {
+
+constexpr int64_t kVocabulary = 23, kSequence = 6, kBatch = 5, kMaxPositions = 8;
+
+/// Few ids, so that most repeat, and the first and last row of the table among them.
+at::Tensor repeated_ids(int64_t num_tokens, int64_t vocabulary) {
+  const auto ids = at::arange(num_tokens, at::kLong).square().remainder(vocabulary - 1);
+  return at::where(at::arange(num_tokens).remainder(7).eq(3), at::full_like(ids, vocabulary - 1), ids);
+}
+
+at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions) {
+  const auto y = unwritten({ids.size(0), table.size(1)}, table.scalar_type());
+  embedding_forward(y, ids, table, positions, kSequence);
+  return y;
+}
+
+TEST(Embedding, AgreesWithTheReferenceWithAndWithoutPositions) {
+  const auto ids = repeated_ids(kBatch * kSequence, kVocabulary), order = at::empty_like(ids);
+  for_each_case([&](at::ScalarType dtype) {
+    for (const int64_t width : {1, 16, 67}) {
+      const auto table = random({kVocabulary, width}, dtype, 1), positions = random({kMaxPositions, width}, dtype, 2),
+                 dy = random({ids.size(0), width}, dtype, 3);
+      expect_same_bits(embed(ids, table, {}), at::embedding(table, ids), "y without positions");
+      expect_close(embed(ids, table, positions),
+                   reference::embedding(ids, table.to(at::kDouble), positions.to(at::kDouble), kSequence), "y");
+
+      const auto gradients = autograd(
+          [&](const auto& in) { return reference::embedding(ids, in[0], in[1], kSequence); }, {table, positions}, dy);
+      const auto dtable = unwritten(table.sizes(), dtype), d_positions = unwritten(positions.sizes(), dtype);
+      embedding_backward(dtable, d_positions, dy, ids, order, kSequence);
+      expect_close(dtable, gradients[0], "dtable");
+      expect_close(d_positions, gradients[1], "d_positions");
+      const auto dtable_alone = unwritten(table.sizes(), dtype);
+      embedding_backward(dtable_alone, {}, dy, ids, order, kSequence);
+      expect_same_bits(dtable_alone, dtable, "dtable without positions");
+    }
+  });
+}
+
+TEST(Embedding, RepeatedIdsAreSummedInFloat32InOrderOfTokens) {
+  // In order: (1e8 + 1) - 1e8 = 0 in float32, then + 1 = 1. Any other order gives 2 or 0.
+  const auto dy = at::tensor({1e8f, 1.0f, -1e8f, 1.0f}).unsqueeze(1), ids = at::full({4}, 1, at::kLong);
+  const auto dtable = unwritten({3, 1}, at::kFloat);
+  embedding_backward(dtable, {}, dy, ids, at::empty_like(ids), 4);
+  EXPECT_EQ(dtable[1].item<float>(), 1.0f);
+  EXPECT_EQ(dtable[0].item<float>(), 0.0f);
+  EXPECT_EQ(dtable[2].item<float>(), 0.0f);
+
+  // 256 + 1 is no bfloat16: summed in that type, the ones would be lost.
+  const auto ones = at::cat({at::full({1, 1}, 256.0f), at::ones({64, 1})}).to(at::kBFloat16);
+  const auto many = at::zeros({65}, at::kLong);
+  const auto dtable_bf16 = unwritten({1, 1}, at::kBFloat16);
+  embedding_backward(dtable_bf16, {}, ones, many, at::empty_like(many), 65);
+  EXPECT_EQ(dtable_bf16.item<float>(), 320.0f);
+}
+
+TEST(Embedding, BackwardAgreesWithFiniteDifferences) {
+  const auto ids = repeated_ids(2 * kSequence, 5);
+  const auto table = random({5, 3}, at::kDouble, 1), positions = random({kSequence, 3}, at::kDouble, 2),
+             dy = random({2 * kSequence, 3}, at::kDouble, 3);
+  const auto expected = finite_differences([&](const auto& in) { return embed(ids, in[0], in[1]); },
+                                           {table, positions}, dy);
+  const auto dtable = unwritten(table.sizes(), at::kDouble), d_positions = unwritten(positions.sizes(), at::kDouble);
+  embedding_backward(dtable, d_positions, dy, ids, at::empty_like(ids), kSequence);
+  EXPECT_LE(relative_error(dtable, expected[0]), 1e-8);
+  EXPECT_LE(relative_error(d_positions, expected[1]), 1e-8);
+}
+
+TEST(Embedding, HasTheSameBitsOnAnyNumberOfThreads) {
+  const auto ids = repeated_ids(3000, 700), order = at::empty_like(ids);
+  const auto dy = random({3000, 130}, at::kBFloat16, 1), table = random({700, 130}, at::kBFloat16, 2);
+  expect_same_on_all_threads([&] {
+    const auto dtable = unwritten(table.sizes(), at::kBFloat16), d_positions = unwritten({6, 130}, at::kBFloat16);
+    embedding_backward(dtable, d_positions, dy, ids, order, kSequence);
+    return std::vector{embed(ids, table, d_positions), dtable, d_positions};
+  });
+}
+
+TEST(Embedding, NamesTheFirstIdOutsideTheTable) {
+  const auto table = at::zeros({10, 4});
+  for (const int64_t bad : {int64_t{10}, int64_t{-1}}) {
+    const auto ids = at::tensor({3, 9, 0, 0}, at::kLong);
+    ids[2] = bad;
+    try {
+      embed(ids, table, {});
+      FAIL() << "no error";
+    } catch (const ShapeError& error) {
+      EXPECT_EQ(error.what(), "embedding_forward: ids[2] = " + std::to_string(bad) +
+                                  " is outside the table of 10 rows; the tokenizer and the model's vocabulary do not "
+                                  "belong together");
+    }
+  }
+  EXPECT_THROW(embed(at::zeros({6}, at::kLong), table, at::zeros({5, 4})), ShapeError) << "five positions for six";
+}
+
+}  // namespace
+}  // namespace trireme::ops::test

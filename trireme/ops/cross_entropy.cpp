@@ -1,0 +1,132 @@
+// Cross-entropy fused with the head's product. Logits exist for one chunk of rows at a time, in the compute
+// dtype, and are overwritten by their own gradient; no log-probabilities and no float32 logits are made.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/cross_entropy_kernels.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+struct Shape {
+  int64_t tokens, width, vocabulary, chunk_rows;
+  at::ScalarType dtype;
+};
+
+Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
+            const at::Tensor& targets, const at::Tensor& logits_chunk) {
+  const auto dtype = compute_dtype(operation, "x", x);
+  check_dims(operation, "x", x, 2);
+  check_dims(operation, "w", w, 2);
+  check_dims(operation, "logits_chunk", logits_chunk, 2);
+  const Shape shape{x.size(0), x.size(1), w.size(0), logits_chunk.size(0), dtype};
+  check_tensor(operation, "x", x, x.sizes(), dtype);
+  check_tensor(operation, "w", w, {shape.vocabulary, shape.width}, dtype);
+  check_tensor(operation, "targets", targets, {shape.tokens}, at::kLong);
+  check_tensor(operation, "logits_chunk", logits_chunk, {std::max<int64_t>(1, shape.chunk_rows), shape.vocabulary},
+               dtype);
+  check_tensor(operation, "loss_sum", loss_sum, {1}, at::kDouble);
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < shape.tokens; ++t)
+    if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= shape.vocabulary))
+      throw ShapeError(std::string(operation) + ": targets[" + std::to_string(t) + "] = " + std::to_string(target[t]) +
+                       " is outside the vocabulary of " + std::to_string(shape.vocabulary) +
+                       "; use 0 to " + std::to_string(shape.vocabulary - 1) +
+                       ", or -100 for a token that is not supervised");
+  return shape;
+}
+
+/// What one chunk adds to dw. float32 and float64 products add in place; bfloat16 chunks are rounded once each
+/// and summed in float32.
+void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
+                         const at::Tensor& x, bool first, bool last) {
+  at::Tensor out = dw;
+  if (first || dw.scalar_type() == at::kBFloat16) {
+    at::mm_out(out, dlogits.t(), x);
+  } else {
+    at::addmm_out(out, dw, dlogits.t(), x);
+  }
+  if ((first && last) || dw.scalar_type() != at::kBFloat16) return;
+  const AccumulateArguments arguments{
+      .dtype = Storage::kBfloat16,
+      .width = dw.size(1),
+      .sum = dw_sum.mutable_data_ptr(),
+      .x = dw.mutable_data_ptr(),
+      .what = first ? Accumulate::kStart : last ? Accumulate::kFinish : Accumulate::kAdd};
+  parallel_rows(dw.size(0), row_grain(dw.size(1)),
+                [&](int64_t begin, int64_t end) { accumulate_rows(arguments, begin, end); });
+}
+
+/// Both public functions; dx and dw undefined: the loss alone.
+void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+                const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
+                const at::Tensor& logits_chunk, const at::Tensor& dw_sum) {
+  at::AutoDispatchBelowADInplaceOrView without_autograd;
+  const bool gradient = dx.defined();
+  double total = 0;
+  struct Losses;
+  double* losses = thread_scratch<Losses, double>(std::min(shape.chunk_rows, shape.tokens));
+  for (int64_t first = 0; first < shape.tokens; first += shape.chunk_rows) {
+    const int64_t rows = std::min(shape.chunk_rows, shape.tokens - first);
+    at::Tensor logits = logits_chunk.narrow(0, 0, rows);
+    const at::Tensor x_chunk = x.narrow(0, first, rows);
+    at::mm_out(logits, x_chunk, w.t());
+    const SoftmaxLoss arguments{.dtype = storage_of(shape.dtype),
+                                .vocabulary = shape.vocabulary,
+                                .logits = logits.mutable_data_ptr(),
+                                .targets = targets.const_data_ptr<int64_t>() + first,
+                                .losses = losses,
+                                .scale = scale,
+                                .gradient = gradient};
+    parallel_rows(rows, row_grain(shape.vocabulary),
+                  [&](int64_t begin, int64_t end) { softmax_loss_rows(arguments, begin, end); });
+    for (int64_t t = 0; t < rows; ++t) total += losses[t];
+    if (!gradient) continue;
+    // dw first: dx may take the place of x.
+    add_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
+    at::Tensor dx_chunk = dx.narrow(0, first, rows);
+    at::mm_out(dx_chunk, logits, w);
+  }
+  *loss_sum.mutable_data_ptr<double>() = total;
+}
+
+}  // namespace
+
+int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary) {
+  constexpr int64_t kMaxLogits = 8 << 20, kMinRows = 256, kRowMultiple = 64;
+  const int64_t max_rows = std::max(kMinRows, kMaxLogits / std::max<int64_t>(1, vocabulary));
+  if (num_tokens <= max_rows) return std::max<int64_t>(1, num_tokens);
+  // Chunks of nearly equal size, a multiple of the products' tiles.
+  const int64_t num_chunks = (num_tokens + max_rows - 1) / max_rows;
+  const int64_t rows = (num_tokens + num_chunks - 1) / num_chunks;
+  return (rows + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+}
+
+void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
+                           const at::Tensor& targets, const at::Tensor& logits_chunk) {
+  const Shape shape = check("cross_entropy_forward", loss_sum, x, w, targets, logits_chunk);
+  run_chunks(shape, loss_sum, {}, {}, x, w, targets, 0, logits_chunk, {});
+}
+
+void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+                                    const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
+                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum) {
+  constexpr auto kOperation = "cross_entropy_forward_backward";
+  const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
+  check_tensor(kOperation, "dx", dx, x.sizes(), shape.dtype);
+  check_tensor(kOperation, "dw", dw, w.sizes(), shape.dtype);
+  if (shape.dtype == at::kBFloat16 && shape.chunk_rows < shape.tokens)
+    check_tensor(kOperation, "dw_sum", dw_sum, w.sizes(), statistics_dtype(shape.dtype));
+  if (shape.tokens == 0) at::Tensor(dw).zero_();
+  run_chunks(shape, loss_sum, dx, dw, x, w, targets, scale, logits_chunk, dw_sum);
+}
+
+}  // namespace trireme::ops

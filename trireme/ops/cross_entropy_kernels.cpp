@@ -1,0 +1,128 @@
+#include "trireme/ops/cross_entropy_kernels.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "trireme/ops/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trireme/ops/cross_entropy_kernels.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes before every header that is compiled per target.
+#include "trireme/ops/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace trireme::ops::HWY_NAMESPACE {
+namespace {
+
+template <class T, class D = WideTag<T>>
+HWY_INLINE Wide<T> row_maximum(const T* x, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  Wide<T> largest = widen(x[0]);
+  if (n >= lanes) {
+    auto m0 = load(d, x, Full{}), m1 = m0;
+    int64_t i = lanes;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      m0 = hn::Max(m0, load(d, x + i, Full{}));
+      m1 = hn::Max(m1, load(d, x + i + lanes, Full{}));
+    }
+    if (i + lanes <= n) m0 = hn::Max(m0, load(d, x + i, Full{}));
+    // The last vector may overlap what has been seen: a maximum does not mind.
+    m1 = hn::Max(m1, load(d, x + n - lanes, Full{}));
+    largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  } else {
+    for (int64_t i = 1; i < n; ++i) largest = std::max(largest, widen(x[i]));
+  }
+  return largest;
+}
+
+template <class T>
+struct Softmax {
+  static void rows(const SoftmaxLoss& args, int64_t first, int64_t last) {
+    using W = Wide<T>;
+    const WideTag<T> d;
+    const int64_t n = args.vocabulary;
+    for (int64_t t = first; t < last; ++t) {
+      T* x = static_cast<T*>(args.logits) + t * n;
+      const int64_t target = args.targets[t];
+      if (target == kNotSupervised) {
+        args.losses[t] = 0;
+        if (args.gradient) std::memset(x, 0, n * sizeof(T));
+        continue;
+      }
+      // Exponentials are kept for the gradient, in the row itself where its type is wide enough. A NaN need not
+      // show in the maximum: its exponential makes the sum NaN.
+      struct Exponentials;
+      W* exponentials = nullptr;
+      if constexpr (std::is_same_v<T, W>) exponentials = x;
+      else exponentials = thread_scratch<Exponentials, W>(n);
+      const W maximum = row_maximum(x, n), target_logit = widen(x[target]);
+      const auto v_maximum = hn::Set(d, maximum);
+      W sum;
+      if (args.gradient) {
+        sum = sum_over(d, n, [&](int64_t i, auto count) HWY_ATTR {
+          const auto e = exponential(d, hn::Sub(load(d, x + i, count), v_maximum));
+          store(d, e, exponentials + i, count);
+          return e;
+        });
+      } else {
+        sum = sum_over(d, n, [&](int64_t i, auto count) HWY_ATTR {
+          return exponential(d, hn::Sub(load(d, x + i, count), v_maximum));
+        });
+      }
+      args.losses[t] = std::log(static_cast<double>(sum)) + (static_cast<double>(maximum) - target_logit);
+      if (!args.gradient) continue;
+
+      const W factor = W(args.scale) / sum;
+      const W at_target = exponentials[target] * factor - W(args.scale);
+      const auto v_factor = hn::Set(d, factor);
+      each_vector(d, n, [&](int64_t i, auto count) HWY_ATTR {
+        store(d, hn::Mul(load(d, exponentials + i, count), v_factor), x + i, count);
+      });
+      x[target] = narrow<T>(at_target);
+    }
+  }
+};
+
+template <class T>
+struct AccumulateKernel {
+  static void rows(const AccumulateArguments& args, int64_t first, int64_t last) {
+    const WideTag<T> d;
+    for (int64_t t = first; t < last; ++t) {
+      auto* sum = static_cast<Wide<T>*>(args.sum) + t * args.width;
+      T* x = static_cast<T*>(args.x) + t * args.width;
+      each_vector(d, args.width, [&](int64_t i, auto n) HWY_ATTR {
+        const auto value = load(d, x + i, n);
+        switch (args.what) {
+          case Accumulate::kStart: return store(d, value, sum + i, n);
+          case Accumulate::kAdd: return store(d, hn::Add(load(d, sum + i, n), value), sum + i, n);
+          case Accumulate::kFinish: return store(d, hn::Add(load(d, sum + i, n), value), x + i, n);
+        }
+      });
+    }
+  }
+};
+
+void softmax_loss(const SoftmaxLoss& a, int64_t first, int64_t last) { run<Softmax>(a, first, last); }
+void accumulate(const AccumulateArguments& a, int64_t first, int64_t last) { run<AccumulateKernel>(a, first, last); }
+
+}  // namespace
+}  // namespace trireme::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace trireme::ops {
+
+HWY_EXPORT(softmax_loss);
+HWY_EXPORT(accumulate);
+
+void softmax_loss_rows(const SoftmaxLoss& a, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(softmax_loss)(a, first, last);
+}
+void accumulate_rows(const AccumulateArguments& a, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(accumulate)(a, first, last);
+}
+
+}  // namespace trireme::ops
+#endif  // HWY_ONCE

@@ -1,0 +1,34 @@
+// Row kernels of ops/cross_entropy.cpp, chosen for the processor at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/ops/storage.h"
+
+namespace trireme::ops {
+
+constexpr int64_t kNotSupervised = -100;
+
+struct SoftmaxLoss {
+  Storage dtype;
+  int64_t vocabulary;
+  void* logits;            ///< [rows, V]; with `gradient` overwritten by scale (softmax - onehot(target))
+  const int64_t* targets;  ///< [rows], each in [0, V) or kNotSupervised
+  double* losses;          ///< [rows]
+  double scale;
+  bool gradient;
+};
+void softmax_loss_rows(const SoftmaxLoss& arguments, int64_t first, int64_t last);
+
+/// What accumulate_rows does with sum (wide type) and x.
+enum class Accumulate { kStart, kAdd, kFinish };  ///< sum = x; sum += x; x = sum + x, rounded
+struct AccumulateArguments {
+  Storage dtype;
+  int64_t width;
+  void* sum;
+  void* x;
+  Accumulate what;
+};
+void accumulate_rows(const AccumulateArguments& arguments, int64_t first, int64_t last);
+
+}  // namespace trireme::ops
