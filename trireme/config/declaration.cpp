@@ -18,6 +18,7 @@ const std::vector<Group>& groups() {
       {"save", "checkpoints"},
       {"launch", "starting ranks"},
       {"generate", "writing text"},
+      {"bench", "benchmarks"},
       {"engine", "checks for debugging"},
       {"profile", "measuring"},
   };
@@ -207,6 +208,10 @@ std::vector<Setting> declare(Settings& s) {
        "draw among the likeliest tokens that together have this probability",
        {.above = 0, .at_most = 1}},
       {"generate.seed", &s.generate.seed, "seed of the draws", {.at_least = 0}},
+
+      {"bench.warmup", &s.bench.warmup, "steps before the clock starts", {.unit = "steps", .at_least = 0}},
+      {"bench.steps", &s.bench.steps, "steps that are timed", {.unit = "steps", .at_least = 1}},
+      {"bench.json", &s.bench.json, "file for the result as JSON (keys: docs/benchmarks.md)", {.absent = "none"}},
 
       {"engine.poison", &s.engine.poison,
        "fill every value with NaN at the end of its life and put guard bytes between values; slow"},

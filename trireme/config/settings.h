@@ -133,6 +133,13 @@ struct GenerateSettings {
   bool operator==(const GenerateSettings&) const = default;
 };
 
+struct BenchSettings {
+  int64_t warmup = 3;
+  int64_t steps = 10;
+  std::optional<std::string> json;
+  bool operator==(const BenchSettings&) const = default;
+};
+
 struct EngineSettings {
   bool poison = false;
   bool operator==(const EngineSettings&) const = default;
@@ -164,6 +171,7 @@ struct Settings {
   SaveSettings save;
   LaunchSettings launch;
   GenerateSettings generate;
+  BenchSettings bench;
   EngineSettings engine;
   ProfileSettings profile;
   bool operator==(const Settings&) const = default;
