@@ -1,0 +1,17 @@
+// The subcommands of `trireme`: one thin file each, all of the same shape.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace trireme::cli {
+
+/// Everything after the subcommand's name. Returns the process's exit code; errors are thrown and printed by main.
+using Arguments = std::span<const std::string>;
+
+int run_pretrain(Arguments arguments);
+int run_generate(Arguments arguments);
+int run_explain(Arguments arguments);
+int run_bench(Arguments arguments);
+
+}  // namespace trireme::cli

@@ -1,0 +1,77 @@
+// The one binary. Errors become one message and an exit code here and nowhere else: 2 for what the user can mend
+// (settings, files, checkpoints), 1 for the rest.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/command.h"
+#include "trireme/launch/worker.h"
+
+namespace {
+
+using trireme::cli::Arguments;
+
+struct Subcommand {
+  const char* name;
+  const char* help;
+  int (*run)(Arguments);
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"pretrain", "train a model from text: trireme pretrain llama-5m --data TextFiles --data.train_data_path my.txt", trireme::cli::run_pretrain},
+    {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"", trireme::cli::run_generate},
+    {"explain", "say beforehand what a run would do: config, schedule, memory, settings", trireme::cli::run_explain},
+    {"bench", "measure: trireme bench train llama-32m --devices 2", trireme::cli::run_bench},
+};
+
+void print_help() {
+  fmt::print("trireme {}: trains transformers across processes, in C++\n\n", "0.1.0");
+  for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<10} {}\n", s.name, s.help);
+  fmt::print("\ntrireme SUBCOMMAND --help lists its settings; docs/settings.md has them all.\n");
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help();
+    return words.empty() ? 2 : 0;
+  }
+  if (words[0] == "--version") {
+    fmt::print("trireme 0.1.0\n");
+    return 0;
+  }
+  for (const Subcommand& s : kSubcommands)
+    if (words[0] == s.name) return s.run(Arguments(words).subspan(1));
+  std::vector<std::string> names;
+  for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
+  const auto near = trireme::base::nearest(words[0], names);
+  throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  trireme knows {}", words[0],
+                                        near ? fmt::format(" (did you mean {}?)", *near) : "", trireme::base::join(names, ", ")));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  return run(std::vector<std::string>(argv + 1, argv + argc));
+} catch (const trireme::UsageError& e) {
+  trireme::launch::report_failure(e.what());
+  trireme::base::report_error(e);
+  return 2;
+} catch (const trireme::CheckpointError& e) {
+  trireme::launch::report_failure(e.what());
+  trireme::base::report_error(e);
+  return 2;
+} catch (const trireme::CommError& e) {
+  trireme::launch::report_failure(e.what(), /*consequence=*/true);
+  trireme::base::report_error(e);
+  return 1;
+} catch (const std::exception& e) {
+  trireme::launch::report_failure(e.what());
+  trireme::base::report_error(e);
+  return 1;
+}

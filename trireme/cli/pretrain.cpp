@@ -1,0 +1,20 @@
+#include "trireme/train/pretrain.h"
+
+#include "trireme/cli/start.h"
+#include "trireme/config/validate.h"
+
+namespace trireme::cli {
+
+int run_pretrain(Arguments arguments) {
+  return start({.subcommand = "pretrain",
+                .overlay = {.command = "pretrain"},
+                .check =
+                    [](const config::Settings& settings) {
+                      config::validate_run_length(settings);
+                      train::check_pretrain(settings);
+                    },
+                .run = train::pretrain},
+               arguments);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,25 @@
+// What pretrain and bench have in common: read settings, refuse what can be refused, and either start the ranks or
+// be one of them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trireme/cli/command.h"
+#include "trireme/config/parse.h"
+#include "trireme/launch/environment.h"
+
+namespace trireme::cli {
+
+struct Job {
+  std::string subcommand;                                     ///< as typed: {"bench", "train"} is "bench train"
+  config::Overlay overlay;
+  std::function<void(config::ParsedSettings&)> complete;      ///< fills what follows from other settings
+  std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
+  std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
+};
+
+/// Errors    UsageError, before any process starts where it can be known then
+int start(const Job& job, Arguments arguments);
+
+}  // namespace trireme::cli

@@ -1,0 +1,138 @@
+#include "trireme/train/checkpointing.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/folders.h"
+
+namespace trireme::train {
+namespace {
+
+checkpoint::Dtype dtype_of(at::ScalarType type) {
+  return type == at::kDouble ? checkpoint::Dtype::f64 : checkpoint::Dtype::f32;
+}
+
+// The parts of a group's parameters in `range`, with the address of the first element in `tensor`, which holds
+// the elements `held` of the flat layout.
+template <typename Visit>
+void for_each_part(const engine::GroupState& group, const shard::Range& range, Visit visit) {
+  for (const shard::FlatTensor& t : group.layout->tensors()) {
+    const int64_t begin = std::max(range.begin, t.offset), end = std::min(range.end, t.offset + t.numel);
+    if (begin < end) visit(t, begin - t.offset, end - t.offset, begin - group.held.begin);
+  }
+}
+
+char* element(const at::Tensor& tensor, int64_t index) {
+  return static_cast<char*>(tensor.data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
+}
+
+std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, checkpoint::Dtype dtype) {
+  std::vector<checkpoint::TensorSpec> specs;
+  for (const model::ParameterGroup& g : model.groups)
+    for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, dtype});
+  return specs;
+}
+
+}  // namespace
+
+std::string to_json(const RunState& s) {
+  return nlohmann::ordered_json{{"step", s.step},
+                                {"samples", s.samples},
+                                {"tokens", s.tokens},
+                                {"data_seed", s.data_seed},
+                                {"data_fingerprint", fmt::format("{:016x}", s.data_fingerprint)},
+                                {"settings", s.settings_yaml}}
+      .dump(2);
+}
+
+RunState parse_run_state(const std::string& text, const std::filesystem::path& path) try {
+  const nlohmann::json j = nlohmann::json::parse(text);
+  RunState s;
+  if (j.empty()) return s;
+  s.step = j.at("step").get<int64_t>();
+  s.samples = j.at("samples").get<int64_t>();
+  s.tokens = j.at("tokens").get<int64_t>();
+  s.data_seed = j.at("data_seed").get<int64_t>();
+  s.data_fingerprint = std::stoull(j.at("data_fingerprint").get<std::string>(), nullptr, 16);
+  s.settings_yaml = j.at("settings").get<std::string>();
+  return s;
+} catch (const std::exception& e) {
+  throw CheckpointError(fmt::format("the checkpoint {} has an unusable trireme_state.json: {}", path.string(), e.what()), path.string());
+}
+
+checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
+                                const RunState& state, comm::Communicator& world) {
+  const std::vector<engine::GroupState> groups = engine.state();
+  const checkpoint::Dtype memory = dtype_of(groups.at(0).master.scalar_type());
+  const checkpoint::Dtype file = settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : memory;
+  checkpoint::SaveRequest request;
+  request.out_dir = settings.out_dir;
+  request.step = state.step;
+  request.model = model_tensors(model, file);
+  request.optimizer = checkpoint::adamw_state_tensors(model_tensors(model, memory), memory);
+  for (const engine::GroupState& g : groups)
+    for_each_part(g, g.saved, [&](const shard::FlatTensor& t, int64_t begin, int64_t end, int64_t at) {
+      request.pieces.push_back({t.name, begin, end, element(g.master, at), memory});
+      request.pieces.push_back({t.name + ".master", begin, end, element(g.master, at), memory});
+      request.pieces.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
+      request.pieces.push_back({t.name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+    });
+  const char* dtype = file == checkpoint::Dtype::bf16 ? "bfloat16" : file == checkpoint::Dtype::f64 ? "float64" : "float32";
+  request.config_json = model.config.to_hugging_face_json(dtype);
+  request.state_json = to_json(state);
+  request.extra_files["settings.yaml"] = state.settings_yaml;
+  request.max_shard_bytes = settings.save.max_shard_bytes;
+  request.keep_last = static_cast<int>(settings.save.keep_last);
+  return checkpoint::save_checkpoint(request, world);
+}
+
+RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path, comm::Communicator& world) {
+  RunState state;
+  checkpoint::agree(world, [&] {
+    const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
+    checkpoint::check_tensors(c, model_tensors(model, checkpoint::Dtype::f32));
+    std::vector<checkpoint::PieceRequest> requests;
+    for (const engine::GroupState& g : engine.state()) {
+      const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
+      for_each_part(g, g.held, [&](const shard::FlatTensor& t, int64_t begin, int64_t end, int64_t at) {
+        const bool with_state = c.has_tensor(t.name + ".exp_avg");
+        const bool with_master = c.has_tensor(t.name + ".master");
+        requests.push_back({with_master ? t.name + ".master" : t.name, begin, end, element(g.master, at), memory});
+        if (!with_state) return;
+        requests.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
+        requests.push_back({t.name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+      });
+    }
+    checkpoint::read_pieces(c, requests);
+    state = parse_run_state(c.state_json, path);
+  });
+  engine.refresh_weights();
+  return state;
+}
+
+std::filesystem::path find_resume(const config::Settings& settings) {
+  using From = config::Resume::From;
+  const auto newest = checkpoint::find_latest(settings.out_dir);
+  switch (settings.resume.from) {
+    case From::nothing: return {};
+    case From::newest_if_any: return newest.value_or(std::filesystem::path());
+    case From::newest:
+      if (!newest) throw UsageError(fmt::format("resume is true, but {} holds no complete checkpoint; use --resume auto to "
+                                                "start afresh when there is none", settings.out_dir));
+      return *newest;
+    case From::folder: {
+      const std::filesystem::path folder = settings.resume.folder;
+      if (const auto inside = checkpoint::find_latest(folder)) return *inside;
+      if (!std::filesystem::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
+      return folder;
+    }
+  }
+  return {};
+}
+
+}  // namespace trireme::train

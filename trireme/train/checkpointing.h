@@ -1,0 +1,41 @@
+// Between the engine's flat shards and a checkpoint's named tensors.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/save.h"
+#include "trireme/config/settings.h"
+#include "trireme/engine/engine.h"
+
+namespace trireme::train {
+
+/// Where a run stands: what is saved beside the tensors, and all that is needed to go on.
+struct RunState {
+  int64_t step = 0;
+  int64_t samples = 0;              ///< consumed since the start of training
+  int64_t tokens = 0;
+  uint64_t data_fingerprint = 0;
+  int64_t data_seed = 0;
+  std::string settings_yaml;
+};
+
+std::string to_json(const RunState& state);
+/// Errors    CheckpointError naming the key that is missing or wrong
+RunState parse_run_state(const std::string& json, const std::filesystem::path& path);
+
+/// Saves model, optimizer and state; every rank must call.
+checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
+                                const RunState& state, comm::Communicator& world);
+
+/// Fills the engine's masters and moments from any checkpoint of this model, saved by any number of ranks.
+/// A folder without optimizer state (a Hugging Face model) gives weights and zero moments.
+/// Errors    CheckpointError, the same on every rank
+RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path, comm::Communicator& world);
+
+/// The checkpoint that `resume` means, or an empty path: start afresh.
+/// Errors    UsageError when one is asked for and there is none
+std::filesystem::path find_resume(const config::Settings& settings);
+
+}  // namespace trireme::train

@@ -1,0 +1,292 @@
+#include "trireme/train/pretrain.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/config/report.h"
+#include "trireme/data/batch_loader.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/worker.h"
+#include "trireme/observe/loss_curve.h"
+#include "trireme/observe/memory_usage.h"
+#include "trireme/observe/metrics.h"
+#include "trireme/observe/progress_line.h"
+#include "trireme/optim/lr_schedule.h"
+#include "trireme/train/checkpointing.h"
+#include "trireme/train/peak.h"
+#include "trireme/train/session.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void copy_ids(const at::Tensor& to, std::span<const int64_t> from) {
+  std::memcpy(to.data_ptr<int64_t>(), from.data(), from.size_bytes());
+}
+
+// Screen and files of rank 0; the other ranks show nothing.
+class Observers {
+ public:
+  Observers(const Session& s, int64_t resumed_step) {
+    if (!s.is_first_rank()) return;
+    fs::create_directories(s.settings.out_dir);
+    observe::ProgressLineOptions options = observe::progress_options_for(stdout);
+    options.log_interval = s.settings.train.log_interval;
+    line_ = std::make_unique<observe::ProgressLine>(options);
+    metrics_ = std::make_unique<observe::MetricsSink>(fs::path(s.settings.out_dir) / "metrics.jsonl", resumed_step,
+                                                      s.settings.train.log_interval);
+  }
+  void say(const std::string& line) {
+    if (line_) line_->say(line);
+  }
+  void step(const base::StepEvent& event) {
+    if (!line_) return;
+    line_->step(event);
+    metrics_->step(event);
+  }
+  void finish() {
+    if (line_) line_->finish();
+  }
+
+ private:
+  std::unique_ptr<observe::ProgressLine> line_;
+  std::unique_ptr<observe::MetricsSink> metrics_;
+};
+
+class Run {
+ public:
+  Run(const config::Settings& settings, const launch::RankEnvironment& environment)
+      : started_(Clock::now()), s_(make_session(settings, environment)), corpus_(load_data()) {}
+
+  int go() {
+    start();
+    Observers observers(*s_, state_.step);
+    observers_ = &observers;
+    if (s_->is_first_rank()) introduce();
+    if (s_->settings.eval.initial_validation && has_validation()) observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
+    const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
+    if (last > 0 && state_.step >= last) {
+      observers.say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last, state_.step));
+      return 0;
+    }
+    bool stopped = false;
+    while ((last == 0 || state_.step < last) && !stopped) {
+      train_one(last);
+      stopped = agree_to_stop();
+    }
+    finish(stopped);
+    return stopped && !time_is_up_ ? launch::kStoppedEarly : 0;
+  }
+
+ private:
+  data::Corpus load_data() {
+    const data::CorpusOptions options = corpus_options(s_->settings, s_->sequence());
+    // Rank 0 tokenizes where nothing is cached; the others then find the file.
+    data::Corpus corpus;
+    if (s_->is_first_rank()) corpus = data::load_corpus(options, tokenizer_);
+    s_->world().barrier()->wait();
+    if (!s_->is_first_rank()) corpus = data::load_corpus(options, tokenizer_);
+    if (s_->model.config.vocab_size < tokenizer_.vocab_size())
+      throw UsageError(fmt::format("the model's vocabulary of {} is smaller than the {} tokenizer's {}; set model.vocab_size {}",
+                                   s_->model.config.vocab_size, tokenizer_.name(), tokenizer_.vocab_size(), tokenizer_.vocab_size()));
+    return corpus;
+  }
+
+  data::Sampler sampler() const { return {corpus_.train.size(), s_->sequence(), static_cast<uint64_t>(s_->settings.data.seed)}; }
+
+  data::BatchOptions batch_options() const {
+    return {.shard_index = s_->environment.global_rank, .num_shards = s_->environment.world_size,
+            .micro_batch = s_->settings.train.micro_batch_size, .global_batch = s_->settings.train.global_batch_size,
+            .sequence = s_->sequence()};
+  }
+
+  void start() {
+    const fs::path resume = find_resume(s_->settings);
+    if (resume.empty()) {
+      s_->engine->initialize(static_cast<uint64_t>(s_->settings.seed));
+      state_.data_seed = s_->settings.data.seed;
+    } else {
+      state_ = load_run(*s_->engine, s_->model, resume, s_->world());
+      if (state_.step > 0) data::check_same_data(corpus_, state_.data_fingerprint);
+      resumed_from_ = resume.string();
+    }
+    state_.data_fingerprint = corpus_.fingerprint;
+    state_.settings_yaml = config::to_yaml(s_->settings);
+    loader_ = std::make_unique<data::BatchLoader>(corpus_.train, sampler(), batch_options(), state_.samples);
+    peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
+    flops_per_token_ = s_->model.config.training_flops_per_token(s_->sequence());
+    const config::TrainSettings& t = s_->settings.train;
+    const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
+    schedule_ = {.peak = s_->settings.optimizer.lr, .min = t.min_lr, .warmup_steps = t.lr_warmup_steps, .max_steps = last,
+                 .decay = t.lr_decay == config::LrDecay::cosine   ? optim::LrSchedule::Decay::cosine
+                          : t.lr_decay == config::LrDecay::linear ? optim::LrSchedule::Decay::linear
+                                                                  : optim::LrSchedule::Decay::constant};
+    if (last == 0) schedule_.decay = optim::LrSchedule::Decay::constant;
+    loop_started_ = Clock::now();
+    first_step_ = state_.step;
+  }
+
+  void introduce() {
+    observers_->say(describe_start(*s_));
+    observers_->say(fmt::format("data     {} bytes in {} document{}, {} tokens for training, {} held out; order seed {}",
+                                base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
+                                base::human_count(corpus_.train.size()), base::human_count(corpus_.val.size()),
+                                s_->settings.data.seed));
+    if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
+    observers_->say(fmt::format("started in {:.1f} s; the machine's products reach {:.0f} GFLOP/s", seconds_since(started_), peak_flops_ / 1e9));
+  }
+
+  void train_one(int64_t last) {
+    const Clock::time_point begin = Clock::now();
+    const int64_t step = state_.step + 1;
+    const config::Settings& c = s_->settings;
+    engine::StepInputs inputs;
+    inputs.load_batch = [this](int, const at::Tensor& tokens, const at::Tensor& targets) {
+      const data::Batch batch = loader_->next();
+      copy_ids(tokens, batch.inputs);
+      copy_ids(targets, batch.targets);
+    };
+    inputs.supervised_tokens = c.train.global_batch_size * s_->sequence();
+    inputs.optimizer = s_->optimizer(schedule_.at(step), step);
+    inputs.max_norm = c.train.max_norm;
+    const engine::StepResult result = s_->engine->train_step(inputs);
+    if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
+      throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
+                              "optimizer.lr, more train.lr_warmup_steps, or --precision 32-true", step, result.loss, result.gradient_norm));
+    state_.step = step;
+    state_.samples += c.train.global_batch_size;
+    state_.tokens += inputs.supervised_tokens;
+    launch::report_status(fmt::format("step {}", step));
+
+    base::StepEvent event;
+    event.step = step;
+    event.max_steps = last;
+    event.loss = result.loss;
+    event.grad_norm = result.gradient_norm;
+    event.lr = inputs.optimizer.lr;
+    event.tokens = state_.tokens;
+    event.step_seconds = seconds_since(begin);
+    smoothed_seconds_ = smoothed_seconds_ == 0 ? event.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * event.step_seconds;
+    event.tokens_per_second = double(inputs.supervised_tokens) / smoothed_seconds_;
+    event.peak_fraction = event.tokens_per_second * flops_per_token_ / peak_flops_;
+    if (s_->is_first_rank()) {
+      if (step % 16 == 1 || rss_bytes_ == 0)
+        if (const auto usage = observe::read_memory_usage()) rss_bytes_ = usage->rss_bytes();
+      event.rss_bytes = rss_bytes_;
+    }
+    event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
+    event.epoch = double(state_.samples) / double(sampler().samples_per_epoch());
+    const bool final_step = step == last;
+    if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
+      event.val_loss = validate();
+    observers_->step(event);
+    if (step == first_step_ + 1)
+      observers_->say(fmt::format("first step done {:.2f} s after the start", seconds_since(started_)));
+    if (!final_step && c.train.save_interval.value_or(0) > 0 && step % *c.train.save_interval == 0) save();
+  }
+
+  bool has_validation() const { return corpus_.val.size() > s_->sequence(); }
+
+  double validate() {
+    const int64_t limit = s_->settings.eval.max_iters;
+    data::ValidationLoader loader(corpus_.val, batch_options(), limit);
+    double sum = 0;
+    int64_t supervised = 0;
+    for (int64_t round = 0; round < loader.num_rounds(); ++round) {
+      sum += s_->engine->evaluate(
+          [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
+            const data::Batch batch = loader.batch(round);
+            copy_ids(tokens, batch.inputs);
+            copy_ids(targets, batch.targets);
+            for (int64_t target : batch.targets) supervised += target != data::kIgnoredTarget;
+          },
+          1);
+    }
+    at::Tensor count = at::full({1}, supervised, at::kLong), total = at::empty({1}, at::kLong);
+    s_->world().all_reduce(total, count, {})->wait();
+    return sum / double(std::max<int64_t>(1, total.item<int64_t>()));
+  }
+
+  void save() {
+    const checkpoint::SaveResult result = save_run(*s_->engine, s_->model, s_->settings, state_, s_->world());
+    saved_step_ = state_.step;
+    if (s_->is_first_rank()) {
+      observers_->say(fmt::format("saved    {} ({}, {:.1f} s)", result.path.string(), base::human_bytes(result.bytes), result.seconds.count()));
+      for (const std::string& warning : result.warnings) observers_->say("warn  " + warning);
+    }
+  }
+
+  // A stop signal or the time limit at any rank stops all of them after the same step.
+  bool agree_to_stop() {
+    const auto& limit = s_->settings.train.max_time;
+    const bool time_up = limit && Clock::now() - loop_started_ >= *limit;
+    const int64_t mine = launch::stop_requested() ? 2 : time_up ? 1 : 0;
+    at::Tensor flag = at::full({1}, mine, at::kLong), agreed = at::empty({1}, at::kLong);
+    s_->world().all_reduce(agreed, flag, {.op = comm::ReduceOp::max})->wait();
+    const int64_t decision = agreed.item<int64_t>();
+    time_is_up_ = decision == 1;
+    return decision > 0;
+  }
+
+  void finish(bool stopped) {
+    if (saved_step_ != state_.step) save();
+    observers_->finish();
+    if (!s_->is_first_rank()) return;
+    const fs::path out = s_->settings.out_dir;
+    const auto rows = observe::read_metrics(out / "metrics.jsonl");
+    if (rows.size() > 1) {
+      const std::string& name = s_->model.config.name;
+      const observe::LossCurve curve = observe::loss_curve_of(
+          rows, fmt::format("{}, {:.2f} M parameters", name.empty() ? "model" : name, double(s_->model.config.num_parameters()) / 1e6),
+          fmt::format("nats a {}", tokenizer_.vocab_size() == 256 ? "byte" : "token"));
+      base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
+      observers_->say(observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}));
+      observers_->say(fmt::format("curve    {}", (out / "loss.svg").string()));
+    }
+    if (stopped && !time_is_up_)
+      observers_->say(fmt::format("stopped at step {} by request; continue with: trireme pretrain ... --resume true", state_.step));
+  }
+
+  Clock::time_point started_, loop_started_;
+  data::ByteTokenizer tokenizer_;
+  std::unique_ptr<Session> s_;
+  data::Corpus corpus_;
+  RunState state_;
+  std::string resumed_from_;
+  std::unique_ptr<data::BatchLoader> loader_;
+  optim::LrSchedule schedule_;
+  Observers* observers_ = nullptr;
+  double peak_flops_ = 0, flops_per_token_ = 0, smoothed_seconds_ = 0;
+  int64_t rss_bytes_ = 0, saved_step_ = -1, first_step_ = 0;
+  bool time_is_up_ = false;
+};
+
+}  // namespace
+
+void check_pretrain(const config::Settings& settings) {
+  const model::ModelConfig model = resolve_model(settings);
+  data::check_corpus(corpus_options(settings, sequence_length(settings, model)));
+  const fs::path resume = find_resume(settings);
+  if (!resume.empty()) checkpoint::open_checkpoint(resume);
+}
+
+int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  return Run(settings, environment).go();
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,19 @@
+// The ranks of a run as communicators: rendezvous once, then one communicator for each queue.
+#pragma once
+
+#include "trireme/comm/flight_recorder.h"
+#include "trireme/config/settings.h"
+#include "trireme/engine/engine.h"
+#include "trireme/launch/environment.h"
+
+namespace trireme::train {
+
+struct Ranks {
+  engine::Communicators communicators;
+  std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
+};
+
+/// Errors    CommError when a rank does not come, naming it
+Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment);
+
+}  // namespace trireme::train

@@ -1,0 +1,56 @@
+#include "trireme/train/session.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "trireme/base/text.h"
+#include "trireme/config/choices.h"
+#include "trireme/config/precision.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+
+optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
+  const config::OptimizerSettings& o = settings.optimizer;
+  return {.lr = lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps, .weight_decay = o.weight_decay, .step = step};
+}
+
+std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  auto s = std::make_unique<Session>();
+  s->settings = settings;
+  s->environment = environment;
+  if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
+  s->precision = resolve_precision(settings);
+  s->model = model::build_model(resolve_model(settings), s->precision);
+  plan::StepPlan plan = plan::make_step_plan(
+      s->model, step_request(settings, s->model.config, environment.global_rank, environment.world_size));
+  s->ranks = connect_ranks(settings, environment);
+  s->engine = std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
+                                               engine::EngineOptions{.poison = settings.engine.poison});
+  return s;
+}
+
+std::string describe_start(Session& s) {
+  const plan::MemoryReport memory = plan::memory_report(s.engine->plan());
+  const config::TrainSettings& t = s.settings.train;
+  const model::ModelConfig& m = s.model.config;
+  const auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
+  std::string rows;
+  for (const plan::MemoryRow& row : memory.rows)
+    if (mib(row.bytes) >= 0.5) rows += fmt::format("{}{} {:.0f}", rows.empty() ? "" : ", ", row.cause, mib(row.bytes));
+  const int ranks = s.environment.world_size;
+  return fmt::format(
+      "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
+      "model    {} {:.2f} M parameters, {} blocks, width {}\n"
+      "batch    {} sequences = {} rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
+      "memory   {:.0f} MiB a rank planned ({})",
+      "0.1.0", "2.11.0", ranks, ranks > 1 ? "s" : "", s.ranks.backend,
+      config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy), at::get_num_threads(),
+      at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
+      m.num_hidden_layers, m.hidden_size, t.global_batch_size, ranks, ranks > 1 ? "s" : "",
+      s.engine->plan().request.num_micro_batches, s.engine->plan().request.num_micro_batches > 1 ? "es" : "",
+      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows);
+}
+
+}  // namespace trireme::train

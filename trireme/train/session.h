@@ -1,0 +1,36 @@
+// Session: one rank of a run, put together - ranks connected, step planned, arena allocated, weights filled.
+// Pretraining and benchmarks are loops over it.
+#pragma once
+
+#include <memory>
+
+#include "trireme/config/settings.h"
+#include "trireme/engine/engine.h"
+#include "trireme/launch/environment.h"
+#include "trireme/model/model.h"
+#include "trireme/train/ranks.h"
+
+namespace trireme::train {
+
+struct Session {
+  config::Settings settings;
+  launch::RankEnvironment environment;
+  model::Model model;
+  model::Precision precision;
+  Ranks ranks;
+  std::unique_ptr<engine::Engine> engine;
+
+  comm::Communicator& world() { return *ranks.communicators.world; }
+  bool is_first_rank() const { return environment.global_rank == 0; }
+  int64_t sequence() const { return engine->plan().request.shape.sequence; }
+  /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
+  optim::AdamWOptions optimizer(double lr, int64_t step) const;
+};
+
+/// Errors    UsageError, CommError, Error (no memory for the arena), each before anything is written
+std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment);
+
+/// The start's lines, as `trireme` prints them on rank 0.
+std::string describe_start(Session& session);
+
+}  // namespace trireme::train

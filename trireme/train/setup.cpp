@@ -1,0 +1,126 @@
+#include "trireme/train/setup.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/config/precision.h"
+#include "trireme/config/validate.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* kAustenPath = "data/austen.txt";
+
+model::ModelConfig named_model(const std::string& name) {
+  if (fs::exists(fs::path(name) / "config.json"))
+    return model::parse_hugging_face_config(base::read_file(fs::path(name) / "config.json"), name + "/config.json");
+  return model::catalogue_config(name);
+}
+}  // namespace
+
+model::ModelConfig resolve_model(const config::Settings& settings) {
+  const config::ModelSettings& m = settings.model;
+  if (m.name.empty())
+    throw UsageError(fmt::format("no model is named: give one, for instance 'trireme pretrain llama-5m'"));
+  model::ModelConfig c = named_model(m.name);
+  const auto take = [](auto& field, const auto& given) {
+    if (given) field = *given;
+  };
+  if (m.model_type) {
+    if (*m.model_type != "llama" && *m.model_type != "gpt2")
+      throw UsageError(fmt::format("model.model_type {} is not supported; llama and gpt2 are", *m.model_type));
+    c.architecture = *m.model_type == "llama" ? model::Architecture::llama : model::Architecture::gpt2;
+  }
+  const bool width_changed = m.hidden_size || m.num_attention_heads;
+  take(c.vocab_size, m.vocab_size);
+  take(c.hidden_size, m.hidden_size);
+  take(c.intermediate_size, m.intermediate_size);
+  take(c.num_hidden_layers, m.num_hidden_layers);
+  take(c.num_attention_heads, m.num_attention_heads);
+  if (m.num_attention_heads && !m.num_key_value_heads) c.num_key_value_heads = c.num_attention_heads;
+  take(c.num_key_value_heads, m.num_key_value_heads);
+  if (width_changed && !m.head_dim && c.num_attention_heads > 0) {
+    if (c.hidden_size % c.num_attention_heads != 0)
+      throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {}; set model.head_dim "
+                                   "or take a divisor", c.num_attention_heads, c.hidden_size));
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }
+  take(c.head_dim, m.head_dim);
+  take(c.max_position_embeddings, m.max_position_embeddings);
+  take(c.norm_eps, m.rms_norm_eps);
+  take(c.rope_theta, m.rope_theta);
+  take(c.tie_word_embeddings, m.tie_word_embeddings);
+  take(c.initializer_range, m.initializer_range);
+  c.validate();
+  return c;
+}
+
+model::Precision resolve_precision(const config::Settings& settings) {
+  switch (config::resolve(settings.precision)) {
+    case config::Precision::bf16_mixed: return {at::kBFloat16, at::kFloat};
+    case config::Precision::fp64_true: return {at::kDouble, at::kDouble};
+    default: return {at::kFloat, at::kFloat};
+  }
+}
+
+int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model) {
+  const int64_t sequence = settings.train.max_seq_length.value_or(model.max_position_embeddings);
+  if (sequence > model.max_position_embeddings)
+    throw UsageError(fmt::format("train.max_seq_length {} exceeds the model's {} positions; set "
+                                 "model.max_position_embeddings {} or a shorter sequence",
+                                 sequence, model.max_position_embeddings, sequence));
+  return sequence;
+}
+
+plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
+  plan::StepRequest r;
+  r.precision = resolve_precision(settings);
+  r.shape = {settings.train.micro_batch_size, sequence_length(settings, model)};
+  r.rank = rank;
+  r.num_ranks = num_ranks;
+  r.shard = settings.strategy == config::Strategy::full_shard;
+  r.num_micro_batches = static_cast<int>(config::accumulation(settings, num_ranks));
+  r.num_evaluation_micro_batches = 1;
+  r.recompute = settings.recompute == config::Recompute::full ? schedule::Recompute::full : schedule::Recompute::none;
+  r.prefetch = static_cast<int>(settings.schedule.prefetch);
+  r.guard_bytes = settings.engine.poison ? 256 : 0;
+  return r;
+}
+
+data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence) {
+  data::CorpusOptions o;
+  const config::DataSettings& d = settings.data;
+  if (d.train_data_path) {
+    o.train_data_path = *d.train_data_path;
+  } else if (d.name == "Austen") {
+    o.train_data_path = kAustenPath;
+    if (!fs::exists(o.train_data_path))
+      throw UsageError(fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
+                                   "--data.train_data_path FILE", kAustenPath));
+  } else {
+    throw UsageError(fmt::format("data {} needs --data.train_data_path: a text file or a folder of text files", d.name));
+  }
+  if (d.val_data_path) o.val_data_path = *d.val_data_path;
+  o.val_split_fraction = d.val_split_fraction;
+  o.sequence = sequence;
+  o.cache_dir = fs::path(settings.out_dir) / "tokens";
+  return o;
+}
+
+int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
+  const config::TrainSettings& t = settings.train;
+  int64_t steps = std::numeric_limits<int64_t>::max();
+  if (t.max_steps) steps = std::min(steps, *t.max_steps);
+  if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
+  if (t.epochs) steps = std::min(steps, *t.epochs * samples_per_epoch / t.global_batch_size);
+  return steps == std::numeric_limits<int64_t>::max() ? 0 : steps;
+}
+
+}  // namespace trireme::train

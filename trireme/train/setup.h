@@ -1,0 +1,33 @@
+// From settings to what a run is made of: the model's shape, precision, the step's plan. Pure functions, so that
+// the launcher, every rank and `trireme explain` come to the same answer.
+#pragma once
+
+#include "trireme/config/settings.h"
+#include "trireme/data/corpus.h"
+#include "trireme/model/config.h"
+#include "trireme/model/model.h"
+#include "trireme/plan/step_plan.h"
+
+namespace trireme::train {
+
+/// The catalogue's (or a folder's config.json) shape with the `model.*` settings on top.
+/// Errors    UsageError
+model::ModelConfig resolve_model(const config::Settings& settings);
+
+model::Precision resolve_precision(const config::Settings& settings);
+
+/// Tokens of one sample: train.max_seq_length, or the model's longest.
+/// Errors    UsageError when it exceeds the model's positions
+int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model);
+
+/// The request for rank `rank` of `num_ranks`.
+plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank, int num_ranks);
+
+/// Where the run's text comes from; the Austen corpus is data/austen.txt, made by `make setup`.
+/// Errors    UsageError when data.train_data_path is needed and missing
+data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence);
+
+/// Optimizer steps of the run, from max_steps, max_tokens or epochs (the fewest); 0: only max_time ends it.
+int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);
+
+}  // namespace trireme::train
