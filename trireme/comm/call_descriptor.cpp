@@ -1,0 +1,109 @@
+#include "trireme/comm/call_descriptor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace trireme::comm {
+
+namespace {
+
+int8_t dtype_code(const at::Tensor& t) {
+  return static_cast<int8_t>(t.defined() ? t.scalar_type() : at::ScalarType::Undefined);
+}
+
+int64_t* counts_of(void* descriptor) {
+  return reinterpret_cast<int64_t*>(static_cast<std::byte*>(descriptor) + sizeof(CallDescriptor));
+}
+
+// Wide groups would fill the screen: the first few counts are enough to see what is meant.
+std::string show_counts(std::span<const int64_t> counts) {
+  if (counts.size() <= 8) return fmt::format("{}", counts);
+  return fmt::format("[{}, ... {} in all]", fmt::join(counts.first(8), ", "), counts.size());
+}
+
+bool undefined(int8_t dtype) { return dtype == static_cast<int8_t>(at::ScalarType::Undefined); }
+bool clash(int8_t a, int8_t b) { return a != b && !undefined(a) && !undefined(b); }
+bool clash(int64_t a, int64_t b) { return a != b && a >= 0 && b >= 0; }
+
+// Whole tensors that must be of one size on all ranks (other operations are bound by counts).
+bool same_elements(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::broadcast || operation == Operation::reduce;
+}
+
+bool folds(Operation operation) {
+  return operation == Operation::all_reduce || operation == Operation::reduce ||
+         operation == Operation::reduce_scatter;
+}
+
+}  // namespace
+
+void write_descriptor(void* to, const Collective& call, uint64_t sequence, SharedPlace input, SharedPlace output,
+                      int size) {
+  CallDescriptor d{};
+  d.sequence = sequence;
+  d.input_elements = call.input.defined() ? call.input.numel() : -1;
+  d.output_elements = call.output.defined() ? call.output.numel() : -1;
+  d.extent = call.extent;
+  d.input_place = input;
+  d.output_place = output;
+  d.root = call.root;
+  d.operation = call.operation;
+  d.input_dtype = dtype_code(call.input);
+  d.output_dtype = dtype_code(call.output);
+  d.op = call.options.op;
+  d.accumulate = call.options.accumulate;
+  d.has_counts = !call.counts.empty();
+  d.has_input_counts = !call.input_counts.empty();
+  std::memcpy(to, &d, sizeof d);
+  if (d.has_counts) std::copy(call.counts.begin(), call.counts.end(), counts_of(to));
+  if (d.has_input_counts) std::copy(call.input_counts.begin(), call.input_counts.end(), counts_of(to) + size);
+}
+
+CallView read_descriptor(const void* from, int size) {
+  const auto* fixed = static_cast<const CallDescriptor*>(from);
+  const auto* counts = reinterpret_cast<const int64_t*>(fixed + 1);
+  const size_t n = fixed->has_counts ? size : 0, m = fixed->has_input_counts ? size : 0;
+  return {fixed, {counts, n}, {counts + size, m}};
+}
+
+std::string describe(const CallView& call) {
+  const CallDescriptor& d = *call.fixed;
+  std::vector<std::string> parts;
+  const auto tensor = [&](std::string_view what, int8_t dtype, int64_t elements) {
+    if (!undefined(dtype))
+      parts.push_back(fmt::format("{} {}[{}]", what, dtype_name(static_cast<at::ScalarType>(dtype)), elements));
+  };
+  if (d.operation == Operation::allocate_shared) {
+    parts.push_back(fmt::format("{} bytes, {}", d.extent, d.root ? "host_shared" : "symmetric"));
+  } else {
+    tensor("input", d.input_dtype, d.input_elements);
+    tensor("output", d.output_dtype, d.output_elements);
+    if (d.has_input_counts) parts.push_back("input_counts " + show_counts(call.input_counts));
+    if (d.has_counts) parts.push_back((d.has_input_counts ? "output_counts " : "counts ") + show_counts(call.counts));
+    if (d.root >= 0) parts.push_back(fmt::format("root {}", d.root));
+    if (folds(d.operation)) parts.push_back(d.op == ReduceOp::sum ? "sum" : "max");
+    if (d.accumulate) parts.push_back("accumulate");
+  }
+  return fmt::format("{}({})", to_string(d.operation), fmt::join(parts, ", "));
+}
+
+std::string difference(const CallView& mine, int my_rank, const CallView& theirs, int their_rank) {
+  const CallDescriptor &a = *mine.fixed, &b = *theirs.fixed;
+  if (a.operation != b.operation) return "different operations";
+  if (a.extent != b.extent) return "different sizes";
+  if (clash(a.input_dtype, b.input_dtype) || clash(a.output_dtype, b.output_dtype)) return "different dtypes";
+  if (a.root != b.root) return "different roots";
+  if (a.op != b.op || a.accumulate != b.accumulate) return "different reductions";
+  if (same_elements(a.operation) && clash(a.input_elements, b.input_elements)) return "different sizes";
+  if (a.operation == Operation::all_to_all) {
+    const bool fits = mine.input_counts[their_rank] == theirs.counts[my_rank] &&
+                      mine.counts[their_rank] == theirs.input_counts[my_rank];
+    return fits ? "" : "the slices exchanged differ in size";
+  }
+  return std::ranges::equal(mine.counts, theirs.counts) ? "" : "different counts";
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,141 @@
+#include "trireme/comm/checked_communicator.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/flight_recorder.h"
+
+namespace trireme::comm {
+
+namespace {
+
+std::vector<int64_t> copy(std::span<const int64_t> counts) { return {counts.begin(), counts.end()}; }
+
+bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
+
+const at::Tensor& payload(const Collective& c) {
+  const bool larger_output = c.output.defined() && (!c.input.defined() || c.output.numel() >= c.input.numel());
+  return larger_output ? c.output : c.input;
+}
+
+class CompletedWork final : public Work {
+ public:
+  bool poll() override { return true; }
+  void wait() override {}
+};
+
+}  // namespace
+
+std::string name_rank(const Group& group, int k) {
+  return fmt::format("rank {} (global rank {})", k, group.global_rank(k));
+}
+
+CheckedCommunicator::CheckedCommunicator(Group group)
+    : Communicator(group.rank, group.size, group.name), group_(std::move(group)) {
+  if (group_.size < 1 || group_.rank < 0 || group_.rank >= group_.size)
+    throw UsageError(fmt::format("[comm] group '{}': rank {} is not in 0 to {}", group_.name, group_.rank,
+                                 group_.size - 1));
+  if (!group_.global_ranks.empty() && std::ssize(group_.global_ranks) != group_.size)
+    throw UsageError(fmt::format("[comm] group '{}' has {} ranks but {} global ranks; name one for each", group_.name,
+                                 group_.size, group_.global_ranks.size()));
+}
+
+Call CheckedCommunicator::make_call(Collective collective) {
+  check_call(collective, *this, device());
+  Call call;
+  call.sequence = is_message(collective.operation) ? num_messages_++ : num_collectives_++;
+  call.collective = std::move(collective);
+  if (group_.recorder) {
+    const at::Tensor& t = payload(call.collective);
+    call.record_id = group_.recorder->start(group_.name, call.sequence, call.collective.operation,
+                                            t.defined() ? t.scalar_type() : at::ScalarType::Undefined,
+                                            t.defined() ? t.numel() : 0);
+  }
+  return call;
+}
+
+void CheckedCommunicator::finished(const Call& call) const {
+  if (group_.recorder) group_.recorder->finish(call.record_id, FlightRecorder::State::finished);
+}
+
+void CheckedCommunicator::failed(const Call& call) const {
+  if (group_.recorder) group_.recorder->finish(call.record_id, FlightRecorder::State::failed);
+}
+
+WorkPtr CheckedCommunicator::all_gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts) {
+  return run({.operation = Operation::all_gather, .output = std::move(output), .input = std::move(input),
+              .counts = copy(counts)});
+}
+
+WorkPtr CheckedCommunicator::reduce_scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts,
+                                            ReduceOptions options) {
+  return run({.operation = Operation::reduce_scatter, .output = std::move(output), .input = std::move(input),
+              .counts = copy(counts), .options = options});
+}
+
+WorkPtr CheckedCommunicator::all_reduce(at::Tensor output, at::Tensor input, ReduceOptions options) {
+  return run({.operation = Operation::all_reduce, .output = std::move(output), .input = std::move(input),
+              .options = options});
+}
+
+WorkPtr CheckedCommunicator::broadcast(at::Tensor tensor, int root) {
+  return run({.operation = Operation::broadcast, .output = tensor, .input = tensor, .root = root});
+}
+
+WorkPtr CheckedCommunicator::reduce(at::Tensor output, at::Tensor input, int root, ReduceOptions options) {
+  return run({.operation = Operation::reduce, .output = rank() == root ? std::move(output) : at::Tensor(),
+              .input = std::move(input), .root = root, .options = options});
+}
+
+WorkPtr CheckedCommunicator::gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) {
+  return run({.operation = Operation::gather, .output = rank() == root ? std::move(output) : at::Tensor(),
+              .input = std::move(input), .counts = copy(counts), .root = root});
+}
+
+WorkPtr CheckedCommunicator::scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) {
+  return run({.operation = Operation::scatter, .output = std::move(output),
+              .input = rank() == root ? std::move(input) : at::Tensor(), .counts = copy(counts), .root = root});
+}
+
+WorkPtr CheckedCommunicator::all_to_all(at::Tensor output, at::Tensor input, std::span<const int64_t> output_counts,
+                                        std::span<const int64_t> input_counts) {
+  return run({.operation = Operation::all_to_all, .output = std::move(output), .input = std::move(input),
+              .counts = copy(output_counts), .input_counts = copy(input_counts)});
+}
+
+WorkPtr CheckedCommunicator::send(at::Tensor tensor, int peer) {
+  return run({.operation = Operation::send, .input = std::move(tensor), .root = peer});
+}
+
+WorkPtr CheckedCommunicator::receive(at::Tensor tensor, int peer) {
+  return run({.operation = Operation::receive, .output = std::move(tensor), .root = peer});
+}
+
+WorkPtr CheckedCommunicator::barrier() { return run({.operation = Operation::barrier}); }
+
+WorkPtr completed_work() {
+  static const WorkPtr work = std::make_shared<CompletedWork>();
+  return work;
+}
+
+void throw_comm_error(const Group& group, const std::string& operation, int peer, std::chrono::milliseconds elapsed,
+                      const std::string& reason) {
+  // The operation may carry the number of the call ("reduce_scatter #17"); the field names the operation alone.
+  throw CommError(fmt::format("[comm] {} of group '{}' on {} failed after {} ms: {}", operation, group.name,
+                              name_rank(group, group.rank), elapsed.count(), reason),
+                  {.operation = operation.substr(0, operation.find(' ')),
+                   .group = group.name,
+                   .global_rank = group.global_rank(group.rank),
+                   .peer_rank = peer < 0 ? -1 : group.global_rank(peer),
+                   .elapsed = elapsed,
+                   .timeout = group.timeout});
+}
+
+void throw_comm_error(const Group& group, Operation operation, uint64_t sequence, int peer,
+                      std::chrono::milliseconds elapsed, const std::string& reason) {
+  throw_comm_error(group, fmt::format("{} #{}", to_string(operation), sequence), peer, elapsed, reason);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,65 @@
+// The part that all backends share: turn a call into a Collective, check it before anything is sent, number and
+// record it, and hand it to the backend's start(). A communicator is used by one thread at a time.
+#pragma once
+
+#include "trireme/comm/collective.h"
+#include "trireme/comm/group.h"
+
+namespace trireme::comm {
+
+/// A checked call on its way.
+struct Call {
+  Collective collective;
+  uint64_t sequence = 0;   ///< calls of this communicator before it (send and receive are counted apart)
+  uint64_t record_id = 0;  ///< in the flight recorder
+};
+
+class CheckedCommunicator : public Communicator {
+ public:
+  WorkPtr all_gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts) final;
+  WorkPtr reduce_scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts,
+                         ReduceOptions options) final;
+  WorkPtr all_reduce(at::Tensor output, at::Tensor input, ReduceOptions options) final;
+  WorkPtr broadcast(at::Tensor tensor, int root) final;
+  WorkPtr reduce(at::Tensor output, at::Tensor input, int root, ReduceOptions options) final;
+  WorkPtr gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) final;
+  WorkPtr scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) final;
+  WorkPtr all_to_all(at::Tensor output, at::Tensor input, std::span<const int64_t> output_counts,
+                     std::span<const int64_t> input_counts) final;
+  WorkPtr send(at::Tensor tensor, int peer) final;
+  WorkPtr receive(at::Tensor tensor, int peer) final;
+  WorkPtr barrier() final;
+
+ protected:
+  explicit CheckedCommunicator(Group group);
+
+  /// Starts a call that has passed its checks; the backend calls finished() or failed() on it once.
+  virtual WorkPtr start(Call call) = 0;
+  virtual at::DeviceType device() const { return at::kCPU; }
+
+  const Group& group() const { return group_; }
+  void finished(const Call& call) const;
+  void failed(const Call& call) const;
+  /// Checks, numbers and records `collective`.
+  Call make_call(Collective collective);
+
+ private:
+  WorkPtr run(Collective collective) { return start(make_call(std::move(collective))); }
+
+  Group group_;
+  uint64_t num_collectives_ = 0, num_messages_ = 0;
+};
+
+/// A Work that was complete when the call returned.
+WorkPtr completed_work();
+
+/// "[comm] reduce_scatter #17 of group 'shard' on rank 0 (global rank 0) failed after 12 ms: <reason>"
+/// `peer` is the group rank at fault, -1 when unknown.
+[[noreturn]] void throw_comm_error(const Group& group, Operation operation, uint64_t sequence, int peer,
+                                   std::chrono::milliseconds elapsed, const std::string& reason);
+
+/// The same for what happens before there are calls; `operation` is "connect".
+[[noreturn]] void throw_comm_error(const Group& group, const std::string& operation, int peer,
+                                   std::chrono::milliseconds elapsed, const std::string& reason);
+
+}  // namespace trireme::comm

@@ -1,0 +1,84 @@
+#include "trireme/comm/factory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/dry_run.h"
+#include "trireme/comm/gloo.h"
+#include "trireme/comm/nccl_loader.h"
+#include "trireme/comm/segment_communicator.h"
+#include "trireme/comm/shm.h"
+
+namespace trireme::comm {
+
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+Group group_of(const GroupOptions& o) {
+  return {.name = o.name, .rank = o.rank, .size = o.size, .global_ranks = o.global_ranks, .timeout = o.timeout,
+          .recorder = o.recorder};
+}
+
+// Keys of this group alone: the ranks tell groups of one name apart, a counter tells a group made again.
+StorePtr own_store(const GroupOptions& o) {
+  if (!o.store)
+    throw UsageError(fmt::format("[comm] group '{}' of {} ranks with backend {} needs a store; pass GroupOptions::store "
+                                 "(see open_store)", o.name, o.size, o.backend));
+  const std::string prefix = o.global_ranks.empty() ? fmt::format("trireme/{}/world", o.name)
+                                                    : fmt::format("trireme/{}/{}", o.name, fmt::join(o.global_ranks, "-"));
+  const int64_t attempt = o.store->add(fmt::format("{}/attempts/{}", prefix, o.rank), 1);
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", prefix, attempt), o.store);
+}
+
+CommunicatorPtr on_segment(const Group& group, std::shared_ptr<SharedSegment> segment) {
+  segment->wait_for_all(group);
+  return std::make_shared<SegmentCommunicator>(group, std::move(segment));
+}
+
+CommunicatorPtr make_threads(const GroupOptions& o) {
+  const Group group = group_of(o);
+  auto segment = o.thread_segment ? o.thread_segment : connect_threads(group, *own_store(o));
+  if (segment->size() != o.size)
+    throw UsageError(fmt::format("[comm] group '{}' has {} ranks but its thread segment was made for {}", o.name,
+                                 o.size, segment->size()));
+  segment->join(o.rank);
+  return on_segment(group, std::move(segment));
+}
+
+CommunicatorPtr make_shm(const GroupOptions& o) {
+  HostSegment host = connect_processes(group_of(o), *own_store(o));
+  if (!host.segment)
+    throw UsageError(fmt::format("[comm] group '{}': backend shm needs all ranks on one host, but {}; use backend auto "
+                                 "or gloo", o.name, host.why_not));
+  return on_segment(group_of(o), std::move(host.segment));
+}
+
+CommunicatorPtr make_auto(const GroupOptions& o) {
+  const StorePtr store = own_store(o);
+  HostSegment host = connect_processes(group_of(o), *store);
+  if (host.segment) return on_segment(group_of(o), std::move(host.segment));
+  return make_gloo(group_of(o), store, o.interface);
+}
+
+}  // namespace
+
+CommunicatorPtr make_communicator(const GroupOptions& o) {
+  if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
+    throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
+  if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
+  if (o.backend == "nccl") return make_nccl(group_of(o), o.size == 1 && !o.store ? o.store : own_store(o));
+  if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "threads")
+    throw UsageError(fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, threads, nccl or dry_run",
+                                 o.backend));
+  if (o.size == 1) return make_dry_run(group_of(o), "local");
+  if (o.backend == "shm") return make_shm(o);
+  if (o.backend == "threads") return make_threads(o);
+  if (o.backend == "gloo") return make_gloo(group_of(o), own_store(o), o.interface);
+  return make_auto(o);
+}
+
+}  // namespace trireme::comm

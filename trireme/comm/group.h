@@ -1,0 +1,24 @@
+// What every backend needs to know about its group: name, ranks, how long to wait, where to record.
+#pragma once
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::comm {
+
+class FlightRecorder;
+
+struct Group {
+  std::string name = "world";
+  int rank = 0;
+  int size = 1;
+  std::vector<int> global_ranks;  ///< by group rank; empty: the group is the world
+  std::chrono::milliseconds timeout{300'000};  ///< longest wait without any progress
+  std::shared_ptr<FlightRecorder> recorder;    ///< may be null
+
+  int global_rank(int k) const { return global_ranks.empty() ? k : global_ranks[k]; }
+};
+
+/// "rank 1 (global rank 3)": how messages name a member of the group.
+std::string name_rank(const Group& group, int k);
+
+}  // namespace trireme::comm

@@ -1,0 +1,88 @@
+#include "trireme/comm/lane.h"
+
+#include <exception>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+class Lane::Job final : public Work {
+ public:
+  explicit Job(std::function<void()> job) : job_(std::move(job)) {}
+
+  bool poll() override {
+    std::lock_guard lock(mutex_);
+    if (done_ && error_) std::rethrow_exception(error_);
+    return done_;
+  }
+
+  void wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  void run() {
+    std::exception_ptr error;
+    try {
+      job_();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    finish(error);
+  }
+
+  void finish(std::exception_ptr error) {
+    job_ = nullptr;  // lets go of tensors before anyone is told
+    std::lock_guard lock(mutex_);
+    error_ = error;
+    done_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::function<void()> job_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::exception_ptr error_;
+  bool done_ = false;
+};
+
+Lane::Lane() : thread_([this] { loop(); }) {}
+
+Lane::~Lane() {
+  std::deque<std::shared_ptr<Job>> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(jobs_);
+    changed_.notify_all();
+  }
+  for (const auto& job : dropped)
+    job->finish(std::make_exception_ptr(CommError("[comm] the communicator was destroyed before this call began; keep "
+                                                  "it until its works are done", {})));
+  thread_.join();
+}
+
+WorkPtr Lane::run(std::function<void()> job) {
+  auto work = std::make_shared<Job>(std::move(job));
+  std::lock_guard lock(mutex_);
+  jobs_.push_back(work);
+  changed_.notify_all();
+  return work;
+}
+
+void Lane::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    const auto job = jobs_.front();
+    jobs_.pop_front();
+    lock.unlock();
+    job->run();
+    lock.lock();
+  }
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,35 @@
+// A lane: jobs done one after the other by a thread of its own, for transports whose waits cannot be polled.
+// Each job is a Work that the caller polls or waits for; what it throws is thrown there.
+#pragma once
+
+#include "trireme/comm/communicator.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace trireme::comm {
+
+class Lane {
+ public:
+  Lane();
+  /// Jobs that have not begun are dropped (their works throw CommError); the one under way is waited for, so
+  /// whoever owns the lane first makes it return.
+  ~Lane();
+
+  WorkPtr run(std::function<void()> job);
+
+ private:
+  class Job;
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Job>> jobs_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trireme::comm

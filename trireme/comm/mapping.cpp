@@ -1,0 +1,129 @@
+#include "trireme/comm/mapping.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+[[noreturn]] void refuse(const std::string& what, int64_t bytes, const std::string& reason) {
+  throw CommError(fmt::format("[comm] {}: no {} bytes ({:.1f} MiB) of memory: {}", what, bytes,
+                              static_cast<double>(bytes) / (1 << 20), reason),
+                  {.operation = "allocate_shared", .group = what});
+}
+
+void check_available(int64_t bytes, int64_t claimed, const std::string& what) {
+  const int64_t available = available_memory_bytes();
+  if (claimed > available)
+    refuse(what, bytes,
+           fmt::format("the ranks of this host ask for {:.1f} MiB together and {:.1f} MiB are available; use fewer "
+                       "ranks per host, a smaller model or more sharding",
+                       static_cast<double>(claimed) / (1 << 20), static_cast<double>(available) / (1 << 20)));
+}
+
+void* map(int64_t bytes, int flags, int fd) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (data == MAP_FAILED) return nullptr;
+  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, nothing is lost
+  return data;
+}
+
+int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  int64_t value = -1;
+  return file >> value ? value : -1;  // "max" does not parse: no limit
+}
+
+// File cache counts as used by the control group but gives way.
+int64_t reclaimable_bytes() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  int64_t total = 0, value = 0;
+  for (std::string key; file >> key >> value;)
+    if (key == "inactive_file" || key == "active_file") total += value;
+  return total;
+}
+
+}  // namespace
+
+int64_t available_memory_bytes() {
+  int64_t available = std::numeric_limits<int64_t>::max();
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, unit; info >> key;) {
+    int64_t kib = 0;
+    info >> kib;
+    std::getline(info, unit);
+    if (key == "MemAvailable:") available = kib << 10;
+  }
+  const int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit >= 0 && used >= 0) available = std::min(available, std::max<int64_t>(limit - used + reclaimable_bytes(), 0));
+  return available;
+}
+
+std::shared_ptr<Mapping> Mapping::create_shared(int64_t bytes, int64_t claimed_bytes, const std::string& what) {
+  check_available(bytes, claimed_bytes, what);
+  const int fd = memfd_create("trireme", MFD_CLOEXEC);
+  if (fd < 0) refuse(what, bytes, std::strerror(errno));
+  void* data = nullptr;
+  // fallocate reserves the pages now: running out later, at the first touch, would be SIGBUS.
+  const bool ok = ftruncate(fd, bytes) == 0 && (bytes == 0 || fallocate(fd, 0, 0, bytes) == 0) &&
+                  (data = map(std::max<int64_t>(bytes, 1), MAP_SHARED, fd)) != nullptr;
+  if (!ok) {
+    const std::string reason = std::strerror(errno);
+    close(fd);
+    refuse(what, bytes, reason);
+  }
+  return std::shared_ptr<Mapping>(new Mapping(data, std::max<int64_t>(bytes, 1), fd));
+}
+
+std::shared_ptr<Mapping> Mapping::create_private(int64_t bytes, int64_t claimed_bytes, const std::string& what) {
+  check_available(bytes, claimed_bytes, what);
+  void* data = map(std::max<int64_t>(bytes, 1), MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  if (!data) refuse(what, bytes, std::strerror(errno));
+  return std::shared_ptr<Mapping>(new Mapping(data, std::max<int64_t>(bytes, 1), -1));
+}
+
+std::shared_ptr<Mapping> Mapping::open_peer(int pid, int fd, int64_t bytes, std::string& why_not) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
+  const int mine = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (mine < 0) {
+    why_not = fmt::format("cannot open {}: {}", path, std::strerror(errno));
+    return nullptr;
+  }
+  struct stat info {};
+  const bool sized = fstat(mine, &info) == 0 && info.st_size >= bytes;
+  void* data = sized ? map(std::max<int64_t>(bytes, 1), MAP_SHARED, mine) : nullptr;
+  close(mine);
+  if (!data) {
+    why_not = sized ? fmt::format("cannot map {}: {}", path, std::strerror(errno))
+                    : fmt::format("{} is not the segment that was announced ({} bytes instead of {})", path,
+                                  static_cast<int64_t>(info.st_size), bytes);
+    return nullptr;
+  }
+  return std::shared_ptr<Mapping>(new Mapping(data, std::max<int64_t>(bytes, 1), -1));
+}
+
+Mapping::~Mapping() {
+  munmap(data_, bytes_);
+  close_fd();
+}
+
+void Mapping::close_fd() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace trireme::comm

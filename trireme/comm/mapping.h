@@ -1,0 +1,43 @@
+// Memory for ranks that share a host: a memfd that peers open through /proc/<pid>/fd/<fd>, or anonymous memory
+// for ranks that are threads. No name anywhere in the file system: it is gone with the last process that maps
+// it, and Docker's 64 MB /dev/shm does not limit it. Pages are reserved up front and a request larger than the
+// memory available is refused with the numbers, because the kernel's answer would be SIGBUS or the OOM killer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace trireme::comm {
+
+class Mapping {
+ public:
+  /// Zeroed memory behind a memfd. `claimed_bytes` is what the whole group asks for at the same time.
+  /// Errors    CommError naming `what` and the numbers
+  static std::shared_ptr<Mapping> create_shared(int64_t bytes, int64_t claimed_bytes, const std::string& what);
+
+  /// Zeroed anonymous memory of this process; errors as create_shared.
+  static std::shared_ptr<Mapping> create_private(int64_t bytes, int64_t claimed_bytes, const std::string& what);
+
+  /// Maps what another process has created; null, with the reason in `why_not`, when that cannot be done.
+  static std::shared_ptr<Mapping> open_peer(int pid, int fd, int64_t bytes, std::string& why_not);
+
+  Mapping(const Mapping&) = delete;
+  ~Mapping();
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  int fd() const { return fd_; }  ///< -1 for anonymous memory
+  void close_fd();                ///< once all peers have mapped it
+
+ private:
+  Mapping(void* data, int64_t bytes, int fd) : data_(data), bytes_(bytes), fd_(fd) {}
+  void* data_;
+  int64_t bytes_;
+  int fd_;
+};
+
+/// Bytes that this process may still use: the smaller of the host's and the control group's (version 2).
+int64_t available_memory_bytes();
+
+}  // namespace trireme::comm

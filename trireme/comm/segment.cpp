@@ -1,0 +1,129 @@
+#include "trireme/comm/segment.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "trireme/comm/checked_communicator.h"
+
+namespace trireme::comm {
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
+              "words shared between processes must not hide a lock");
+
+namespace {
+
+constexpr int64_t aligned(int64_t bytes, int64_t to = 64) { return (bytes + to - 1) / to * to; }
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* limit) {
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, limit, nullptr, 0);
+}
+
+}  // namespace
+
+SegmentLayout::SegmentLayout(int size) {
+  const int64_t n = size;
+  // Big enough to amortise a round (some microseconds), small enough for the second-level cache.
+  slot_bytes = aligned(std::clamp<int64_t>((int64_t{4} << 20) / n, 64 << 10, 512 << 10), 4096);
+  mailbox_bytes = aligned(std::clamp<int64_t>((int64_t{8} << 20) / (n * n), 16 << 10, 256 << 10), 4096);
+  call_bytes = aligned(descriptor_bytes(size));
+  ranks_at = aligned(sizeof(SegmentHeader));
+  calls_at = aligned(ranks_at + n * static_cast<int64_t>(sizeof(RankState)));
+  mailboxes_at = aligned(calls_at + n * SharedSegment::kCallRing * call_bytes);
+  slots_at = aligned(mailboxes_at + n * n * static_cast<int64_t>(sizeof(Mailbox)), 4096);
+  rings_at = slots_at + n * SharedSegment::kSlots * slot_bytes;
+  total_bytes = rings_at + (n > 1 ? n * n * mailbox_bytes : 0);
+}
+
+SharedSegment::SharedSegment(std::shared_ptr<Mapping> memory, int size)
+    : memory_(std::move(memory)), size_(size), layout_(size) {}
+
+void SharedSegment::ring_doorbell() {
+  SegmentHeader& h = header();
+  h.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  // A sleeper counts itself before it looks at the doorbell a last time, so one of us sees the other.
+  if (h.sleepers.load(std::memory_order_seq_cst) != 0) futex(h.doorbell, FUTEX_WAKE, INT32_MAX, nullptr);
+}
+
+void SharedSegment::sleep(uint32_t seen, std::chrono::microseconds limit) {
+  SegmentHeader& h = header();
+  const timespec time{limit.count() / 1'000'000, limit.count() % 1'000'000 * 1000};
+  h.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  futex(h.doorbell, FUTEX_WAIT, seen, &time);
+  h.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void SharedSegment::abort(const std::string& text) {
+  SegmentHeader& h = header();
+  uint32_t none = 0;
+  if (!h.abort_state.compare_exchange_strong(none, 1)) return;
+  const size_t n = std::min(text.size(), sizeof h.abort_text - 1);
+  std::memcpy(h.abort_text, text.data(), n);
+  h.abort_text[n] = '\0';
+  h.abort_state.store(2, std::memory_order_release);
+  ring_doorbell();
+}
+
+std::optional<std::string> SharedSegment::abort_text() const {
+  if (header().abort_state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  return header().abort_text;
+}
+
+void SharedSegment::join(int k) {
+  rank(k).pid = getpid();
+  rank(k).process_start = process_start_ticks(getpid());
+  rank(k).joined.store(1, std::memory_order_release);
+  ring_doorbell();
+}
+
+void SharedSegment::leave(int k) {
+  rank(k).left.store(1, std::memory_order_release);
+  ring_doorbell();
+}
+
+void SharedSegment::wait_for_all(const Group& group) {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const uint32_t seen = doorbell();
+    std::string missing;
+    int first = -1;
+    for (int k = 0; k < size_; ++k) {
+      if (rank(k).joined.load(std::memory_order_acquire)) continue;
+      if (first < 0) first = k;
+      missing += (missing.empty() ? "" : ", ") + name_rank(group, k);
+    }
+    if (first < 0) return;
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    if (elapsed > group.timeout)
+      throw_comm_error(group, "connect", first, std::chrono::duration_cast<std::chrono::milliseconds>(elapsed),
+                       fmt::format("{} has not joined within the timeout of {} ms; see whether it has failed, or "
+                                   "raise comm.timeout", missing, group.timeout.count()));
+    sleep(seen, std::chrono::milliseconds(5));
+  }
+}
+
+std::string SharedSegment::gone(int k) const {
+  return rank(k).left.load(std::memory_order_acquire) ? "it has closed its communicator" : "";
+}
+
+uint64_t process_start_ticks(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  if (!std::getline(file, line)) return 0;
+  // The name, in parentheses, may hold anything; the state follows the last ')'.
+  std::istringstream fields(line.substr(std::min(line.rfind(')'), line.size() - 1) + 1));
+  std::string state, skipped;
+  fields >> state;
+  if (state == "Z" || state == "X") return 0;  // killed and not yet reaped by its parent
+  for (int i = 0; i < 18; ++i) fields >> skipped;
+  uint64_t start = 0;
+  return fields >> start ? start : 0;
+}
+
+}  // namespace trireme::comm

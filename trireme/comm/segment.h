@@ -1,0 +1,122 @@
+// The memory through which the ranks of one host talk: control words, a ring of call descriptors per rank, two
+// staging slots per rank, and one mailbox per ordered pair of ranks. Processes (shm.h) and threads (threads.h)
+// use the same layout and the same code on it; they differ in how ranks find the segment, share further memory,
+// and learn that a peer is gone.
+//
+// Every word is written by one rank only and read by all; whoever changes something rings the segment's doorbell
+// (a futex), so a rank with nothing to do sleeps instead of spinning.
+#pragma once
+
+#include "trireme/comm/call_descriptor.h"
+#include "trireme/comm/group.h"
+#include "trireme/comm/mapping.h"
+
+#include <atomic>
+#include <optional>
+
+namespace trireme::comm {
+
+struct SegmentHeader {
+  unsigned char nonce[16];
+  int32_t size;
+  alignas(64) std::atomic<uint32_t> doorbell;
+  std::atomic<uint32_t> sleepers;
+  alignas(64) std::atomic<uint32_t> abort_state;  ///< 0 none, 1 being written, 2 set
+  char abort_text[1900];
+};
+
+/// Words of one rank, written by it alone.
+struct RankState {
+  alignas(64) std::atomic<uint64_t> posted;  ///< calls whose descriptors can be read
+  std::atomic<uint64_t> matched;             ///< calls whose descriptors this rank has compared
+  std::atomic<uint64_t> exposed;             ///< rounds that lie in this rank's staging slots
+  std::atomic<uint64_t> consumed;            ///< rounds that this rank has read from all others
+  alignas(64) std::atomic<uint32_t> joined;
+  std::atomic<uint32_t> left;                ///< its communicator is gone
+  int64_t pid;
+  uint64_t process_start;  ///< clock ticks since boot: tells a reused pid apart
+};
+
+/// Byte stream from one rank to another.
+struct Mailbox {
+  alignas(64) std::atomic<uint64_t> written;  ///< by the sender
+  alignas(64) std::atomic<uint64_t> read;     ///< by the receiver
+};
+
+/// Where everything lies for a group of `size` ranks.
+struct SegmentLayout {
+  explicit SegmentLayout(int size);
+  int64_t slot_bytes, mailbox_bytes, call_bytes;
+  int64_t ranks_at, calls_at, mailboxes_at, slots_at, rings_at, total_bytes;
+};
+
+/// A rank's offer of memory to its peers; travels by all_gather.
+struct MemoryTicket {
+  int64_t bytes = 0, pid = 0, fd = -1;
+  uint64_t address = 0;
+  char refusal[480] = {};  ///< why there is no memory, empty when there is
+};
+
+class SharedSegment {
+ public:
+  static constexpr int kSlots = 2;
+  static constexpr int kCallRing = 64;  ///< calls that a rank may be ahead of the slowest
+
+  /// `memory` holds layout(size).total_bytes zeroed bytes.
+  SharedSegment(std::shared_ptr<Mapping> memory, int size);
+  virtual ~SharedSegment() = default;
+
+  int size() const { return size_; }
+  const SegmentLayout& layout() const { return layout_; }
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base()); }
+  RankState& rank(int k) const { return reinterpret_cast<RankState*>(base() + layout_.ranks_at)[k]; }
+  std::byte* call(int k, uint64_t sequence) const {
+    return base() + layout_.calls_at + (k * kCallRing + sequence % kCallRing) * layout_.call_bytes;
+  }
+  std::byte* slot(int k, uint64_t round) const {
+    return base() + layout_.slots_at + (k * kSlots + round % kSlots) * layout_.slot_bytes;
+  }
+  Mailbox& mailbox(int from, int to) const {
+    return reinterpret_cast<Mailbox*>(base() + layout_.mailboxes_at)[from * size_ + to];
+  }
+  std::byte* ring(int from, int to) const {
+    return base() + layout_.rings_at + (from * size_ + to) * layout_.mailbox_bytes;
+  }
+
+  uint32_t doorbell() const { return header().doorbell.load(std::memory_order_seq_cst); }
+  /// Tells sleepers that a word has changed.
+  void ring_doorbell();
+  /// Sleeps until the doorbell is no longer `seen`, at most `limit`; may wake early.
+  void sleep(uint32_t seen, std::chrono::microseconds limit);
+
+  /// Marks the group unusable for all its ranks; the first text stays.
+  void abort(const std::string& text);
+  std::optional<std::string> abort_text() const;
+
+  void join(int k);
+  void leave(int k);
+  /// Waits until all have joined.
+  /// Errors    CommError naming the ranks that have not, after the group's timeout
+  void wait_for_all(const Group& group);
+
+  /// Why nothing more is to be expected from a rank; empty while it may go on.
+  virtual std::string gone(int k) const;
+
+  virtual const char* backend() const = 0;
+  /// Memory of this rank that peers can map; errors as Mapping.
+  virtual std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what,
+                                         MemoryTicket& ticket) = 0;
+  virtual std::shared_ptr<Mapping> accept(const MemoryTicket& ticket, std::string& why_not) = 0;
+
+ private:
+  std::byte* base() const { return static_cast<std::byte*>(memory_->data()); }
+
+  std::shared_ptr<Mapping> memory_;
+  int size_;
+  SegmentLayout layout_;
+};
+
+/// Ticks since boot at which a process started; 0 when it is gone or a zombie.
+uint64_t process_start_ticks(int64_t pid);
+
+}  // namespace trireme::comm

@@ -1,0 +1,50 @@
+// The communicator of ranks that share memory, processes (shm) and threads alike: keeps the calls under way in
+// queues - one for collectives, one per peer and direction for messages - and drives them whenever it is called.
+// Waiting spins briefly, then sleeps on the segment's doorbell; peers that are gone, calls that do not match and
+// timeouts end in a CommError on every rank.
+#pragma once
+
+#include "trireme/comm/segment_task.h"
+
+#include <deque>
+
+namespace trireme::comm {
+
+class SegmentCommunicator final : public CheckedCommunicator,
+                                  public std::enable_shared_from_this<SegmentCommunicator> {
+ public:
+  /// This rank has joined `segment`, as all others have.
+  SegmentCommunicator(Group group, std::shared_ptr<SharedSegment> segment);
+  ~SegmentCommunicator() override;
+
+  std::string backend() const override { return context_.segment->backend(); }
+  SharedBuffer allocate_shared(int64_t bytes, bool host_shared) override;
+  void progress() override;
+
+ protected:
+  WorkPtr start(Call call) override;
+
+ private:
+  using Queue = std::deque<SegmentTaskPtr>;
+
+  WorkPtr enqueue(Call call);
+  bool drive();
+  bool drive(Queue& queue);
+  bool drive_for(SegmentTask& task, bool wait);
+  bool poll(SegmentTask& task);
+  void wait(SegmentTask& task);
+  void check_peers(SegmentTask& task, std::chrono::milliseconds elapsed);
+  SegmentTask& front_before(SegmentTask& task);
+  [[noreturn]] void throw_aborted(const Call& call, const std::string& text);
+  void exchange_blobs(void* all, const void* mine, int64_t bytes_each, int64_t extent, bool host_shared);
+
+  SegmentContext context_;
+  Queue collectives_;
+  std::vector<Queue> sends_, receives_;  // by peer
+  std::vector<std::shared_ptr<Mapping>> mappings_;
+  int spin_limit_;
+  // For poll(): since when nothing has moved, and when it was last looked at.
+  std::chrono::steady_clock::time_point stalled_since_{}, last_poll_{}, last_peer_check_{};
+};
+
+}  // namespace trireme::comm
