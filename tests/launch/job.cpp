@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 namespace trireme::launch::testing {
 namespace {
@@ -34,6 +35,7 @@ Job::Job(Options options) {
     if (word == "OUT") word = out_dir().string();
   }
   pid_ = fork();
+  if (pid_ < 0) throw std::runtime_error("no process left for a test");
   if (pid_ == 0) {
     ::signal(SIGINT, SIG_DFL);  // ctest in the background of a shell would hand down "ignored"
     ::signal(SIGTERM, SIG_DFL);
@@ -62,11 +64,11 @@ Job::Job(Options options) {
 }
 
 Job::~Job() {
-  if (code_ < 0) {
-    kill(pid_, SIGKILL);
+  if (code_ < 0 && pid_ > 1) {
+    send_signal(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  for (const pid_t pid : processes()) kill(pid, SIGKILL);
+  for (const pid_t pid : processes()) send_signal(pid, SIGKILL);
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
@@ -79,7 +81,7 @@ int Job::wait(std::chrono::milliseconds timeout) {
   return code_;
 }
 
-void Job::signal(int number) const { kill(pid_, number); }
+void Job::signal(int number) const { send_signal(pid_, number); }
 
 bool Job::wait_for(const std::string& text, int times) const {
   return eventually([&] { return count(out() + err(), text) >= times; });
@@ -103,11 +105,21 @@ std::vector<pid_t> Job::processes() const {
   return found;
 }
 
-pid_t Job::guardian() const {
-  for (const pid_t pid : processes()) {
-    if (read_file(fmt::format("/proc/{}/comm", pid)) == "trireme-guard\n") return pid;
-  }
-  return -1;
+pid_t Job::await_guardian(pid_t other) const {
+  pid_t found = 0;
+  const auto look = [&] {
+    for (const pid_t pid : processes()) {
+      // The name comes a moment after the fork.
+      if (pid != other && read_file(fmt::format("/proc/{}/comm", pid)) == "trireme-guard\n") found = pid;
+    }
+    return found > 0;
+  };
+  return eventually(look) ? found : 0;
+}
+
+void send_signal(pid_t pid, int number) {
+  if (pid <= 1) throw std::invalid_argument(fmt::format("a test wants to signal process {}", pid));
+  kill(pid, number);
 }
 
 int count(const std::string& in, const std::string& text) {

@@ -54,7 +54,8 @@ class Job {
 
   /// Running processes that inherited this job's mark: the launcher itself, ranks, grandchildren, the guardian.
   std::vector<pid_t> processes() const;
-  pid_t guardian() const;
+  /// The guardian's id once there is one besides `other`; 0 when that takes too long.
+  pid_t await_guardian(pid_t other = 0) const;
 
  private:
   static void pause_briefly();
@@ -63,6 +64,9 @@ class Job {
   pid_t pid_ = -1;
   int code_ = -1;
 };
+
+/// Sends `number` to one process. Throws for 0, 1 and negative ids, with which kill(2) means a group or everybody.
+void send_signal(pid_t pid, int number);
 
 /// How often `text` occurs in `in`.
 int count(const std::string& in, const std::string& text);

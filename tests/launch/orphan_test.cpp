@@ -38,10 +38,10 @@ TEST(Orphans, ACrashOfTheLauncherLeavesNothingEither) {
 TEST(Orphans, AKilledGuardianIsReplacedAndTheJobGoesOn) {
   Job job({"--launch", "2", "--", "*:grandchild", "*:await_stop"});
   ASSERT_TRUE(job.wait_for("ready", 2));
-  const pid_t first = job.guardian();
-  ASSERT_GT(first, 0);
-  kill(first, SIGKILL);
-  ASSERT_TRUE(Job::eventually([&] { return job.guardian() > 0 && job.guardian() != first; }));
+  const pid_t first = job.await_guardian();
+  ASSERT_GT(first, 1);
+  send_signal(first, SIGKILL);
+  ASSERT_GT(job.await_guardian(first), 1);
   job.signal(SIGKILL);  // the new one does its work as well
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
@@ -50,7 +50,9 @@ TEST(Orphans, AKilledGuardianIsReplacedAndTheJobGoesOn) {
 TEST(Orphans, AKilledGuardianDoesNotChangeTheResult) {
   Job job({"--launch", "2", "--", "*:await_stop"});
   ASSERT_TRUE(job.wait_for("ready", 2));
-  kill(job.guardian(), SIGKILL);
+  const pid_t guardian = job.await_guardian();
+  ASSERT_GT(guardian, 1);
+  send_signal(guardian, SIGKILL);
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 75);
   EXPECT_EQ(job.processes(), std::vector<pid_t>{});
@@ -59,9 +61,10 @@ TEST(Orphans, AKilledGuardianDoesNotChangeTheResult) {
 TEST(Orphans, WithoutItsGuardianTheRanksStillDieWithTheLauncher) {
   Job job({"--launch", "2", "--", "*:ignore_term", "*:hang"});
   ASSERT_TRUE(job.wait_for("ready", 2));
-  const pid_t guardian = job.guardian();
+  const pid_t guardian = job.await_guardian();
+  ASSERT_GT(guardian, 1);
   job.signal(SIGSTOP);  // it cannot start another one
-  kill(guardian, SIGKILL);
+  send_signal(guardian, SIGKILL);
   job.signal(SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
@@ -75,6 +78,7 @@ TEST(Orphans, WhatRanksLeaveRunningEndsWithASuccessfulJobToo) {
 
 TEST(Processes, TheMarkerMustBeAWholeVariable) {
   const pid_t child = fork();
+  ASSERT_GE(child, 0);
   if (child == 0) {
     char program[] = "sleep", time[] = "30", before[] = "XMARK=12", longer[] = "MARK=123", exact[] = "KRAM=12";
     char* arguments[] = {program, time, nullptr};
@@ -86,7 +90,7 @@ TEST(Processes, TheMarkerMustBeAWholeVariable) {
   EXPECT_FALSE(carries_marker(child, "MARK=12"));
   EXPECT_TRUE(carries_marker(child, "MARK=123"));
   EXPECT_FALSE(carries_marker(child, "RAM=12"));
-  kill(child, SIGKILL);
+  send_signal(child, SIGKILL);
 }
 
 TEST(Processes, DescendantsOfTheSelectedAreSelected) {
