@@ -40,13 +40,13 @@ def layers(root):
 
 
 def listed_in_cmake(root, path):
-    """True when the CMakeLists.txt of the file's folder, or of one above it, names the file."""
+    """True when the CMakeLists.txt of the file's folder, or of one above it, or a .cmake file there names the file."""
     folder = (root / path).parent
     while folder != root.parent:
-        lists = folder / "CMakeLists.txt"
-        if lists.is_file():
+        if (folder / "CMakeLists.txt").is_file():
             name = re.escape((root / path).relative_to(folder).as_posix())
-            return re.search(rf"(?<![\w/.]){name}(?![\w.])", lists.read_text(encoding="utf-8")) is not None
+            lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake")]
+            return any(re.search(rf"(?<![\w.]){name}(?![\w.])", list.read_text(encoding="utf-8")) for list in lists)
         folder = folder.parent
     return False
 
