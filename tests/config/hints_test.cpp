@@ -37,6 +37,11 @@ TEST(Hints, TheRightNameInTheWrongPlaceIsFound) {
   EXPECT_EQ(hint_for("model.max_steps"), "it is train.max_steps");
 }
 
+TEST(Hints, ASharedGroupAloneIsNoResemblance) {
+  EXPECT_THAT(hint_for("train.batch"), testing::HasSubstr("train.global_batch_size"));
+  EXPECT_THAT(hint_for("save.zzzz"), testing::StartsWith("there are save.dtype, save.keep_last"));
+}
+
 TEST(Hints, NonsenseIsSentToTheHelp) { EXPECT_THAT(hint_for("zzzzzzzzzzzz"), testing::HasSubstr("--help")); }
 
 TEST(Hints, KnownFeaturesOfOthersAreRefusedWithAReason) {

@@ -1,5 +1,10 @@
 #include "trireme/config/yaml_file.h"
 
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
 #include "config_test.h"
 
 namespace trireme::config {
@@ -87,6 +92,33 @@ TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
 TEST(YamlFile, AnAliasThatHoldsItselfIsRefused) {
   EXPECT_NE(refusal_of_file("train: &t\n  train: *t\n"), "");
   EXPECT_NE(refusal_of_file("data: &d\n  init_args: *d\n"), "");
+}
+
+// Damage a good file in a few places: it is accepted or refused, in words, and nothing else happens.
+RC_GTEST_PROP(YamlFile, ADamagedFileIsAcceptedOrRefused, ()) {
+  std::string yaml =
+      "# a run\nmodel: llama-5m\ntrain:\n  max_steps: 5  # steps\n  max_norm: null\n"
+      "optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 2e-3, betas: [0.9, 0.95]}}\n"
+      "data: &d\n  name: \"Austen\"\n  seed: 1\nresume: 'auto'\n";
+  const auto damages = *rc::gen::inRange(1, 5);
+  for (int i = 0; i < damages; ++i) {
+    const auto place = *rc::gen::inRange<size_t>(0, yaml.size());
+    const char letter = *rc::gen::oneOf(rc::gen::arbitrary<char>(),
+                                        rc::gen::elementOf(std::string("{}[]:,&*!|>%@`\"'#-?~<\t\n .=\0", 28)));
+    switch (*rc::gen::inRange(0, 3)) {
+      case 0:
+        yaml[place] = letter;
+        break;
+      case 1:
+        yaml.insert(place, 1, letter);
+        break;
+      default:
+        yaml.erase(place, *rc::gen::inRange<size_t>(1, 20));
+    }
+    if (yaml.empty()) break;
+  }
+  const std::string text = refusal_of_file(yaml);  // any other exception than UsageError fails the test
+  RC_ASSERT(text.empty() || text.substr(0, 7) == "error: ");
 }
 
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {

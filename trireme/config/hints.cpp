@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <vector>
@@ -29,6 +30,9 @@ constexpr std::array kSynonyms = {
     Word{"adam_beta1", "both betas are one setting: optimizer.betas [0.9,0.95]"},
     Word{"adam_beta2", "both betas are one setting: optimizer.betas [0.9,0.95]"},
     Word{"batch_size",
+         "sequences an optimizer step are train.global_batch_size, sequences a rank computes at once "
+         "train.micro_batch_size"},
+    Word{"batch",
          "sequences an optimizer step are train.global_batch_size, sequences a rank computes at once "
          "train.micro_batch_size"},
     Word{"train_batch_size", "sequences an optimizer step, over all ranks, are train.global_batch_size"},
@@ -133,7 +137,8 @@ struct Nearest {
 
   void offer(std::string_view typed, std::string_view candidate, const std::string& hint) {
     const int away = base::edit_distance(typed, candidate);
-    const int forgiven = std::max(1, static_cast<int>(candidate.size()) / 3);
+    // Measured on the last part: train.batch shares half its letters with train.epochs and means something else.
+    const int forgiven = std::max(1, static_cast<int>(leaf_of(candidate).size()) / 3);
     if (away <= forgiven && away < distance) {
       distance = away;
       text = hint;
