@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "trireme/comm/factory.h"
-#include "trireme/comm/store.h"
 #include "trireme/config/choices.h"
 
 namespace trireme::train {
@@ -17,13 +16,15 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   options.recorder = std::make_shared<comm::FlightRecorder>();
   // Ranks on several hosts reach each other through the host's default interface, those of one through loopback.
   options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
+  Ranks ranks;
   if (environment.world_size > 1) {
     comm::StoreOptions store{.host = environment.master_address,
                              .port = static_cast<uint16_t>(environment.master_port),
                              .is_server = environment.hosts_store(),
                              .timeout = settings.comm.timeout};
     if (environment.store_fd >= 0) store.listen_fd = environment.store_fd;
-    options.store = comm::open_store(store).store;
+    ranks.store = comm::open_store(store);
+    options.store = ranks.store.store;
   }
   // A restarted attempt must not read the keys of the one before it.
   const std::string attempt = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
@@ -31,7 +32,6 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
     options.name = name + attempt;
     return comm::make_communicator(options);
   };
-  Ranks ranks;
   ranks.communicators.world = make("world");
   ranks.communicators.gather = make("gather");
   ranks.communicators.reduce = make("reduce");

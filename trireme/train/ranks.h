@@ -2,6 +2,7 @@
 #pragma once
 
 #include "trireme/comm/flight_recorder.h"
+#include "trireme/comm/store.h"
 #include "trireme/config/settings.h"
 #include "trireme/engine/engine.h"
 #include "trireme/launch/environment.h"
@@ -10,6 +11,7 @@ namespace trireme::train {
 
 struct Ranks {
   engine::Communicators communicators;
+  comm::StoreHandle store;  ///< rank 0 serves it: it lives as long as the job, for those who come later
   std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
 };
 

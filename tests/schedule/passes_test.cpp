@@ -1,0 +1,112 @@
+#include "trireme/schedule/passes.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "example.h"
+
+namespace trireme::schedule {
+namespace {
+
+int count(const Schedule& s, ActionKind kind) {
+  int n = 0;
+  for (const Action& a : s.actions) n += a.kind == kind;
+  return n;
+}
+
+TEST(Passes, AStepRunsEveryUnitForwardAndBackwardOncePerMicroBatch) {
+  const Schedule s = training_schedule(example_step(3, 1, false, 2));
+  EXPECT_EQ(count(s, ActionKind::forward), 2 * 4);   // embedding and blocks; the head's backward includes it
+  EXPECT_EQ(count(s, ActionKind::backward), 2 * 5);
+  EXPECT_EQ(count(s, ActionKind::unshard), 0);
+  EXPECT_EQ(count(s, ActionKind::step), 5);
+}
+
+TEST(Passes, FullShardGathersAGroupForForwardAndAgainForBackward) {
+  const Schedule s = training_schedule(example_step(3, 2, true, 1));
+  std::map<std::string, int> unshards;
+  for (const Action& a : s.actions)
+    if (a.kind == ActionKind::unshard) ++unshards[s.group_names[a.owner]];
+  EXPECT_EQ(unshards["embedding"], 1);  // its backward does not read the table
+  EXPECT_EQ(unshards["block 0"], 2);
+  EXPECT_EQ(unshards["block 1"], 2);
+  EXPECT_EQ(unshards["head"], 1);       // only backward
+}
+
+TEST(Passes, UnitsThatFollowEachOtherAndReadOneGroupShareItsGather) {
+  StepDeclaration d = example_step(3, 2, true, 1);
+  d.recompute = Recompute::full;
+  const Schedule s = training_schedule(d);
+  EXPECT_EQ(count(s, ActionKind::recompute), 3);
+  int block_0 = 0;
+  for (const Action& a : s.actions) block_0 += a.kind == ActionKind::unshard && s.group_names[a.owner] == "block 0";
+  EXPECT_EQ(block_0, 2);  // forward; recompute and backward together
+}
+
+TEST(Passes, DdpReducesWithoutGathering) {
+  const Schedule s = training_schedule(example_step(3, 4, false, 3));
+  EXPECT_EQ(count(s, ActionKind::unshard), 0);
+  EXPECT_EQ(count(s, ActionKind::reduce_gradient), 3 * 5);
+}
+
+TEST(Passes, PrefetchMovesTheGatherOneUnitEarlierAndCompletesItAtItsReader) {
+  StepDeclaration d = example_step(3, 2, true, 1);
+  for (int prefetch : {0, 1, 2}) {
+    d.prefetch = prefetch;
+    const Schedule s = training_schedule(d);
+    for (size_t i = 0; i < s.actions.size(); ++i) {
+      const Action& a = s.actions[i];
+      if (a.kind != ActionKind::unshard) continue;
+      const Action& reader = s.actions[a.completes_at];
+      ASSERT_TRUE(reader.kind == ActionKind::forward || reader.kind == ActionKind::backward);
+      int units_between = 0;
+      for (int k = static_cast<int>(i); k < a.completes_at; ++k)
+        units_between += s.actions[k].kind == ActionKind::forward || s.actions[k].kind == ActionKind::backward;
+      EXPECT_LE(units_between, prefetch);
+      const bool at_the_start = i < 4;
+      EXPECT_TRUE(units_between == prefetch || at_the_start) << describe(s, a);
+    }
+  }
+}
+
+TEST(Passes, OnlyTheFirstReductionOfAStepStartsAGradientAfresh) {
+  const Schedule s = training_schedule(example_step(2, 2, true, 3));
+  std::map<int, int> seen;
+  for (const Action& a : s.actions)
+    if (a.kind == ActionKind::reduce_gradient) {
+      EXPECT_EQ(a.accumulate, seen[a.owner]++ > 0);
+    }
+  for (const auto& [group, times] : seen) EXPECT_EQ(times, 3) << s.group_names[group];
+}
+
+TEST(Passes, ATiedGroupIsReducedOnceAfterItsLastWriter) {
+  StepDeclaration d = example_step(2, 2, true, 1);
+  d.units.back().groups.push_back(0);  // the head reads the embedding's table too
+  const Schedule s = training_schedule(d);
+  int reductions = 0;
+  bool embedding_done = false;
+  for (const Action& a : s.actions) {
+    if (a.kind == ActionKind::backward && a.owner == 0) embedding_done = true;
+    if (a.kind != ActionKind::reduce_gradient || a.owner != 0) continue;
+    ++reductions;
+    EXPECT_TRUE(embedding_done);
+  }
+  EXPECT_EQ(reductions, 1);
+}
+
+TEST(Passes, EvaluationHasTheSamePersistentValuesAndNoGradients) {
+  const StepDeclaration d = example_step();
+  const Schedule train = training_schedule(d), evaluate = evaluation_schedule(d);
+  size_t i = 0;
+  for (; train.values[i].persistent; ++i) {
+    ASSERT_LT(i, evaluate.values.size());
+    EXPECT_EQ(train.values[i].label, evaluate.values[i].label);
+  }
+  EXPECT_FALSE(evaluate.values[i].persistent);
+  EXPECT_EQ(count(evaluate, ActionKind::backward) + count(evaluate, ActionKind::reduce_gradient) + count(evaluate, ActionKind::step), 0);
+  EXPECT_EQ(count(evaluate, ActionKind::forward), 2 * 5);
+}
+
+}  // namespace
+}  // namespace trireme::schedule
