@@ -33,10 +33,11 @@ TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Parity, testing::Combine(testing::Values("llama", "gpt2"), testing::Range(0, 3)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + std::array{"Float32", "Float64", "Bf16Mixed"}[std::get<1>(info.param)];
-                         });
+std::string name_of_case(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
+  return std::string(std::get<0>(info.param)) + std::array{"Float32", "Float64", "Bf16Mixed"}[std::get<1>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Parity, testing::Combine(testing::Values("llama", "gpt2"), testing::Range(0, 3)), name_of_case);
 
 TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {
   Job job{.model = small_llama(), .precision = kFloat32, .steps = 3};

@@ -41,8 +41,9 @@ void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at
     return static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(vocabulary));
   };
   for (int64_t i = 0; i < tokens.numel(); ++i) {
-    tokens.data_ptr<int64_t>()[i] = draw();
-    targets.data_ptr<int64_t>()[i] = draw();
+    const int64_t token = draw();
+    tokens.data_ptr<int64_t>()[i] = token;
+    targets.data_ptr<int64_t>()[i] = (7 * token + 3) % vocabulary;  // something to learn
   }
 }
 
@@ -72,7 +73,7 @@ Outcome run(const Job& job) {
     if (job.ranks > 1 && job.backend == "threads") s = comm::make_thread_segment(job.ranks);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(job.ranks);
-  const auto work = [&](int rank) try {
+  const auto train = [&](int rank) {
     at::set_num_threads(1);
     const char* names[] = {"world", "gather", "reduce"};
     comm::CommunicatorPtr comms[3];
@@ -111,10 +112,14 @@ Outcome run(const Job& job) {
     states[rank] = engine->state();
     comms[0]->barrier()->wait();
     engines[rank] = std::move(engine);
-  } catch (...) {
-    errors[rank] = std::current_exception();
-  }
-  ;
+  };
+  const auto work = [&](int rank) {
+    try {
+      train(rank);
+    } catch (...) {
+      errors[rank] = std::current_exception();
+    }
+  };
   std::vector<std::thread> threads;
   for (int r = 0; r < job.ranks; ++r) threads.emplace_back(work, r);
   for (std::thread& t : threads) t.join();

@@ -36,6 +36,7 @@ int64_t align(int64_t bytes) { return (bytes + schedule::kValueAlignment - 1) / 
 struct Engine::Bound {
   model::UnitTensors unit;                   // forward, recompute, backward
   at::Tensor input, output;                  // communication, load_batch (tokens, targets)
+  std::vector<std::pair<char*, size_t>> gaps;  // bytes of new gradient slots that no parameter writes
 };
 
 Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options)
@@ -99,6 +100,23 @@ static std::vector<at::Tensor> parameter_views(char* base, const std::vector<sha
   return views;
 }
 
+// Bytes of a flat buffer that belong to no parameter. They are folded and squared with the rest, so in a gradient
+// slot, whose bytes held something else before, they have to be zero.
+static std::vector<std::pair<char*, size_t>> gaps_of(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) {
+  const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+  std::vector<std::pair<char*, size_t>> gaps;
+  int64_t at = 0;
+  const auto close = [&](int64_t begin) {
+    if (begin > at) gaps.emplace_back(base + at * size, static_cast<size_t>((begin - at) * size));
+  };
+  for (const shard::FlatTensor& t : layout.tensors()) {
+    close(t.offset);
+    at = t.offset + t.numel;
+  }
+  close(layout.numel());
+  return gaps;
+}
+
 void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a) {
   const model::Unit& unit = *model_.units[a.owner];
   const plan::StepRequest& request = plan_.request;
@@ -118,7 +136,11 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a) {
       case ValueKind::master:
       case ValueKind::compute_shard:
       case ValueKind::parameters: parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute); break;
-      case ValueKind::gradient_slot: gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute); break;
+      case ValueKind::gradient_slot:
+        gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute);
+        if (u.access == schedule::Access::write)
+          for (const auto& gap : gaps_of(base, plan_.layouts[v.owner], compute)) bound.gaps.push_back(gap);
+        break;
       case ValueKind::tokens: t.tokens = view(v, {request.shape.tokens()}, at::kLong); break;
       case ValueKind::targets: t.targets = view(v, {request.shape.tokens()}, at::kLong); break;
       case ValueKind::boundary: {
@@ -280,6 +302,7 @@ void Engine::execute(const Action& a, Bound& b) {
     case ActionKind::forward: model_.units[a.owner]->forward(b.unit); break;
     case ActionKind::recompute: model_.units[a.owner]->recompute(b.unit); break;
     case ActionKind::backward:
+      for (const auto& [data, bytes] : b.gaps) std::memset(data, 0, bytes);
       b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
       model_.units[a.owner]->backward(b.unit);
       break;
