@@ -87,15 +87,19 @@ TEST_F(CorpusTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {
   load();
   ASSERT_EQ(num_files(folder / "cache"), 1u);
   const auto cached = std::filesystem::directory_iterator(folder / "cache")->path();
-  struct stat first{}, second{}, third{};
+  struct stat first{}, second{};
   ::stat(cached.c_str(), &first);
   load();
   ::stat(cached.c_str(), &second);
   EXPECT_EQ(first.st_ino, second.st_ino);
-  std::filesystem::resize_file(cached, 700);
+  for (const uintmax_t size : {0, 63, 700, 1063, 1065}) {
+    std::filesystem::resize_file(cached, size);
+    EXPECT_EQ(text_of(load().train), numbered(1000).substr(0, 900)) << size;
+    EXPECT_EQ(std::filesystem::file_size(cached), 1064u);
+  }
+  std::fstream(cached, std::ios::in | std::ios::out | std::ios::binary).put('X');  // not our magic any more
   EXPECT_EQ(text_of(load().train), numbered(1000).substr(0, 900));
-  ::stat(cached.c_str(), &third);
-  EXPECT_EQ(third.st_size, 1064);
+  EXPECT_EQ(std::ifstream(cached).get(), 'T');
 }
 
 TEST_F(CorpusTest, ChangedTextIsReadAnew) {
