@@ -208,7 +208,7 @@ void DecoderBlock::decode(const at::Tensor& x, const std::vector<at::Tensor>& p,
                 kv = config_.num_key_value_heads * config_.head_dim;
   const bool llama = config_.architecture == Architecture::llama;
   const at::TensorOptions options = x.options();
-  const at::ScalarType state = llama ? cosine_.scalar_type() : at::kFloat;
+  const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor normed = at::empty_like(x), qkv = at::empty({rows, qkv_width()}, options),
              attended = at::empty({rows, heads}, options), rstd = at::empty({rows}, options.dtype(state)),
              mean = at::empty_like(rstd), mid = at::empty_like(x),
