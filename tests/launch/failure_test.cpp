@@ -49,6 +49,13 @@ TEST(Failure, OfTwoReasonsTheEarlierReportedWinsThoughItsRankExitsLater) {
   EXPECT_THAT(job.err(), ContainsRegex("rank 1 \\(pid [0-9]+\\) failed too: it .*: second reason\n"));
 }
 
+TEST(Failure, ARankThatSaidWhyItEndsMayTakeItsTimeAndKeepsItsExitCode) {
+  Job job(
+      {"--launch", "2", "--out", "OUT", "--quiet", "--", "1:fail:out of luck", "1:sleep:400", "1:exit:4", "0:hang"});
+  EXPECT_EQ(job.wait(), 4);
+  EXPECT_THAT(job.err(), HasSubstr("  it then exited with code 4\n"));
+}
+
 TEST(Failure, ARankThatWasOnlyToldToStopIsNeverTheHeadline) {
   // Rank 0 is killed by the launcher's SIGTERM, and rank 2 exits with an error of its own some time after the failure.
   Job job({"--launch", "3", "--out", "OUT", "--quiet", "--", "2:ignore_term", "2:mark:armed", "1:await:armed",

@@ -147,7 +147,9 @@ void Supervisor::read_signals() {
       suspend_with_ranks();
     } else if (stop_signal_ == 0) {
       stop_signal_ = number;
-      signal_ranks(SIGTERM);
+      for (const auto& rank : ranks_) {
+        if (rank.alive()) kill(rank.outcome.pid, SIGTERM);
+      }
       const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
       if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
     } else {
@@ -283,7 +285,10 @@ void Supervisor::act_on_failure() {
   if (!term_sent_ && now >= *stop_at_) {
     term_sent_ = true;
     kill_at_ = now + options_.grace;
-    signal_ranks(SIGTERM);
+    for (const auto& rank : ranks_) {
+      // A rank that said why it ends is on its way out; a signal would only change its exit code.
+      if (rank.alive() && !rank.outcome.reported) kill(rank.outcome.pid, SIGTERM);
+    }
   }
   if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();
   if (kill_at_ && !wait_told_ && now >= *kill_at_ - options_.grace + kPatience) {
@@ -297,12 +302,6 @@ void Supervisor::act_on_failure() {
                       waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are",
                       human(options_.grace)));
     }
-  }
-}
-
-void Supervisor::signal_ranks(int number) {
-  for (const auto& rank : ranks_) {
-    if (rank.alive()) kill(rank.outcome.pid, number);
   }
 }
 

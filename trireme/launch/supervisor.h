@@ -80,7 +80,6 @@ class Supervisor {
   void act_on_failure();
 
   void suspend_with_ranks();
-  void signal_ranks(int number);
   void kill_ranks();
   void kill_orphans();
   void drain();
