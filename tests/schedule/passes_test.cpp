@@ -31,6 +31,7 @@ TEST(Passes, FullShardGathersAGroupForForwardAndAgainForBackward) {
   EXPECT_EQ(unshards["embedding"], 1);  // its backward does not read the table
   EXPECT_EQ(unshards["block 0"], 2);
   EXPECT_EQ(unshards["block 1"], 2);
+  EXPECT_EQ(unshards["block 2"], 1);    // the last block: only the head lies between its forward and its backward
   EXPECT_EQ(unshards["head"], 1);       // only backward
 }
 

@@ -65,14 +65,18 @@ class Builder {
     list_ = std::move(out);
   }
 
-  // An Unshard stands `prefetch` unit actions before its reader; unit actions that follow each other and read
-  // the same group share one.
+  // An Unshard stands `prefetch` unit actions before its reader. Readers of a group that lie no further apart than
+  // that share one: a second gather would start before the first one's bytes could be given back.
   void insert_unshards() {
     std::vector<int> unit_positions;
     for (size_t i = 0; i < list_.size(); ++i)
       if (is_unit_action(list_[i].kind)) unit_positions.push_back(static_cast<int>(i));
     std::map<int, std::vector<Draft>> before;  // position in list_ -> unshards to start there
-    std::map<int, int> previous;
+    struct Held {
+      int instance;
+      size_t reader;  // the latest one
+    };
+    std::map<int, Held> held;
     std::map<int, int> instances;
     for (size_t k = 0; k < unit_positions.size(); ++k) {
       Draft& d = list_[unit_positions[k]];
@@ -80,8 +84,9 @@ class Builder {
       const UnitDeclaration& unit = step_.units[d.owner];
       if (d.kind != ActionKind::backward || unit.reads_parameters_in_backward) {
         for (int g : unit.groups) {
-          if (auto held = previous.find(g); held != previous.end()) {
-            current[g] = held->second;
+          if (auto it = held.find(g); it != held.end() && k - it->second.reader <= static_cast<size_t>(step_.prefetch) + 1) {
+            it->second.reader = k;
+            current[g] = it->second.instance;
             continue;
           }
           const int instance = instances[g]++;
@@ -91,11 +96,11 @@ class Builder {
           u.completes_before = d.id;
           const size_t start = k >= static_cast<size_t>(step_.prefetch) ? k - step_.prefetch : 0;
           before[unit_positions[start]].push_back(u);
+          held[g] = {instance, k};
           current[g] = instance;
         }
       }
-      d.parameters = current;
-      previous = std::move(current);
+      d.parameters = std::move(current);
     }
     std::vector<Draft> out;
     for (size_t i = 0; i < list_.size(); ++i) {
