@@ -1,0 +1,61 @@
+#include "trireme/checkpoint/agree.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trireme/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+/// The failure of `work` as text to be sent, empty when it succeeded.
+std::string run(const std::function<void()>& work) {
+  const auto pack = [](const std::string& message, const std::string& path, const std::string& tensor) {
+    return json{{"message", message}, {"path", path}, {"tensor", tensor}}.dump(-1, ' ', false,
+                                                                               json::error_handler_t::replace);
+  };
+  try {
+    work();
+    return {};
+  } catch (const CommError&) {
+    throw;
+  } catch (const CheckpointError& error) {
+    return pack(error.what(), error.path, error.tensor);
+  } catch (const std::exception& error) {
+    return pack(error.what(), "", "");
+  }
+}
+
+std::string broadcast_text(comm::Communicator& world, const std::string& text, int root) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  world.broadcast(length, root)->wait();
+  at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
+  if (world.rank() == root) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  world.broadcast(bytes, root)->wait();
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+}  // namespace
+
+void agree(comm::Communicator& world, const std::function<void()>& work) {
+  std::string failure = run(work);
+  // The largest flag belongs to the lowest rank that failed; 0 when none did.
+  const int64_t mine = failure.empty() ? 0 : world.size() - world.rank();
+  at::Tensor flag = at::full({1}, mine, at::kLong);
+  world.all_reduce(flag, flag, {.op = comm::ReduceOp::max})->wait();
+  if (flag.item<int64_t>() == 0) return;
+
+  const int rank = world.size() - static_cast<int>(flag.item<int64_t>());
+  const json error = json::parse(broadcast_text(world, failure, rank));
+  std::string message = error.at("message").get<std::string>();
+  if (world.size() > 1) message = fmt::format("rank {}: {}", rank, message);
+  throw CheckpointError(message, error.at("path").get<std::string>(), error.at("tensor").get<std::string>());
+}
+
+}  // namespace trireme::checkpoint

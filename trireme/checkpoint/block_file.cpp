@@ -1,0 +1,95 @@
+#include "trireme/checkpoint/block_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/folders.h"
+
+namespace trireme::checkpoint {
+
+void throw_damaged(const std::filesystem::path& folder, const std::string& problem, const std::filesystem::path& file,
+                   const std::string& tensor) {
+  const std::optional<std::filesystem::path> older = find_older(folder);
+  const std::string advice = older ? "the next older good one is " + older->string()
+                                   : std::string("no older good one lies beside it");
+  throw CheckpointError(fmt::format("the checkpoint {} is damaged: {}{}; {}", folder.string(), problem,
+                                    tensor.empty() ? "" : fmt::format(" (found reading tensor '{}')", tensor), advice),
+                        file.string(), tensor);
+}
+
+BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected)
+    : path_(path), expected_(std::move(expected)) {
+  const std::string name = path.filename().string();
+  try {
+    file_ = base::open_file(path, O_RDONLY);
+    bytes_ = file_bytes(file_, path);
+  } catch (const base::FileError& error) {
+    throw_damaged(path.parent_path(), error.code == ENOENT ? name + " is missing" : std::string(error.what()), path);
+  }
+  if (!expected_) return;
+  if (bytes_ != expected_->bytes) {
+    throw_damaged(path.parent_path(), fmt::format("{} has {}, but {} were saved{}", name, base::plural(bytes_, "byte"),
+                                                  base::human_count(expected_->bytes),
+                                                  bytes_ < expected_->bytes ? " (it is truncated)" : ""), path);
+  }
+  verified_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(num_blocks(bytes_)));
+}
+
+int64_t BlockFile::block_end(int64_t block) const { return std::min((block + 1) * kBlockBytes, bytes_); }
+
+std::optional<std::string> BlockFile::read_block(int64_t block, std::span<std::byte> target) const {
+  const int64_t begin = block * kBlockBytes;
+  const int64_t end = block_end(block);
+  const std::string where = fmt::format("{}, block {} (bytes {} to {})", path_.filename().string(), block, begin, end);
+  target = target.first(static_cast<size_t>(end - begin));
+  try {
+    base::read_at(file_, target, begin, path_);
+  } catch (const base::FileError& error) {
+    return fmt::format("{} cannot be read ({})", where, error.what());
+  }
+  if (!expected_) return std::nullopt;
+  if (base::checksum(target) != expected_->blocks[static_cast<size_t>(block)]) {
+    return where + " does not match its checksum";
+  }
+  verified_[static_cast<size_t>(block)] = true;
+  return std::nullopt;
+}
+
+void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::string& tensor) const {
+  const int64_t end = offset + static_cast<int64_t>(target.size());
+  check_invariant(offset >= 0 && end <= bytes_, "a read lies inside its file");
+  std::vector<std::byte> scratch;
+  for (int64_t position = offset; position < end;) {
+    const int64_t block = position / kBlockBytes;
+    const int64_t block_begin = block * kBlockBytes;
+    const int64_t stop = std::min(block_end(block), end);
+    const std::span<std::byte> part =
+        target.subspan(static_cast<size_t>(position - offset), static_cast<size_t>(stop - position));
+    std::optional<std::string> problem;
+    if (!expected_ || verified_[static_cast<size_t>(block)]) {
+      try {
+        base::read_at(file_, part, position, path_);
+      } catch (const base::FileError& error) {
+        problem = error.what();
+      }
+    } else if (position == block_begin && stop == block_end(block)) {
+      problem = read_block(block, part);
+    } else {
+      scratch.resize(static_cast<size_t>(kBlockBytes));
+      problem = read_block(block, scratch);
+      std::memcpy(part.data(), scratch.data() + (position - block_begin), part.size());
+    }
+    if (problem) throw_damaged(path_.parent_path(), *problem, path_, tensor);
+    position = stop;
+  }
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,51 @@
+// One file of a checkpoint that is verified as it is read: every 1 MiB block that a read touches is compared
+// with its checksum the first time. Files without a manifest entry are read as they are.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/manifest.h"
+
+namespace trireme::checkpoint {
+
+/// Throws the CheckpointError "the checkpoint <folder> is damaged: <problem>; the next older good one is ...".
+[[noreturn]] void throw_damaged(const std::filesystem::path& folder, const std::string& problem,
+                                const std::filesystem::path& file, const std::string& tensor = "");
+
+/// Threads may read at the same time.
+class BlockFile {
+ public:
+  /// Errors    CheckpointError when the file is missing or its size is not the manifest's
+  BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected);
+
+  const std::filesystem::path& path() const { return path_; }
+  int64_t bytes() const { return bytes_; }
+
+  /// Fills `target` with the bytes from `offset`, verified; `tensor` is for messages.
+  ///
+  /// Cost      a block not seen before is read whole; seen ones only as far as asked
+  /// Errors    CheckpointError naming folder, file, block, byte range and the next older good checkpoint
+  void read(int64_t offset, std::span<std::byte> target, const std::string& tensor = "") const;
+
+  /// Reads block `block` whole into the first bytes of `target` and says what is wrong with it, if anything.
+  std::optional<std::string> read_block(int64_t block, std::span<std::byte> target) const;
+
+ private:
+  int64_t block_end(int64_t block) const;
+
+  std::filesystem::path path_;
+  base::FileDescriptor file_;
+  int64_t bytes_ = 0;
+  std::optional<ManifestFile> expected_;
+  std::unique_ptr<std::atomic<bool>[]> verified_;  ///< one flag per block
+};
+
+}  // namespace trireme::checkpoint

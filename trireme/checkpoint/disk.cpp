@@ -1,0 +1,63 @@
+#include "trireme/checkpoint/disk.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <span>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme::checkpoint {
+
+base::FileDescriptor create_file(const std::filesystem::path& path, int64_t bytes) {
+  base::FileDescriptor file = base::open_file(path, O_RDWR | O_CREAT | O_EXCL, 0666);
+  int code = 0;
+  do {
+    code = bytes > 0 ? ::posix_fallocate(file.get(), 0, bytes) : 0;
+  } while (code == EINTR);
+  if (code != 0) base::throw_file_error(fmt::format("reserve {} for", base::plural(bytes, "byte")), path, code);
+  return file;
+}
+
+void write_new_file(const std::filesystem::path& path, std::string_view text) {
+  const base::FileDescriptor file = create_file(path, 0);
+  base::write_at(file, std::as_bytes(std::span(text)), 0, path);
+  flush(file, path);
+}
+
+void flush(const base::FileDescriptor& file, const std::filesystem::path& path) {
+  if (::fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
+}
+
+int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) base::throw_file_error("read the size of", path, errno);
+  return info.st_size;
+}
+
+void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes) {
+  throw CheckpointError(
+      fmt::format("cannot save a checkpoint below {}: the disk is full, {} needed, {} free; free some space, or save to "
+                  "another disk with --out_dir",
+                  path.string(), base::plural(needed_bytes, "byte"), base::plural(base::free_disk_bytes(path), "byte")),
+      path.string());
+}
+
+void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const base::FileError& error) {
+    if (error.code == ENOSPC || error.code == EDQUOT) throw_disk_full(path, needed_bytes);
+    throw CheckpointError(error.what(), error.path.string());
+  } catch (const std::filesystem::filesystem_error& error) {
+    const int code = error.code().value();
+    if (code == ENOSPC || code == EDQUOT) throw_disk_full(path, needed_bytes);
+    throw CheckpointError(error.what(), error.path1().string());
+  }
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,34 @@
+// What a save asks of the file system beyond base/files.h: space reserved before writing, flushes, and a
+// full disk reported with the bytes needed and free.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "trireme/base/files.h"
+
+namespace trireme::checkpoint {
+
+/// Makes a new file of `bytes` bytes that are reserved on the disk now: a later write cannot find it full.
+/// An existing file is an error. Errors    base::FileError
+base::FileDescriptor create_file(const std::filesystem::path& path, int64_t bytes);
+
+/// Makes a new small file and flushes it. Errors    base::FileError
+void write_new_file(const std::filesystem::path& path, std::string_view text);
+
+/// fsync(2). Errors    base::FileError
+void flush(const base::FileDescriptor& file, const std::filesystem::path& path);
+
+/// Size of an open file. Errors    base::FileError
+int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path);
+
+/// Throws the CheckpointError of a full disk: needed, free, and the way out.
+[[noreturn]] void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes);
+
+/// Runs `work`, which writes `needed_bytes` below `path`; a full disk or quota becomes throw_disk_full, any
+/// other refusal of the system a CheckpointError with its text.
+void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work);
+
+}  // namespace trireme::checkpoint

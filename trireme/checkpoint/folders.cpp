@@ -1,0 +1,160 @@
+#include "trireme/checkpoint/folders.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <random>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/manifest.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+
+std::optional<int64_t> parse_step(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const char* begin = name.data() + kStepPrefix.size();
+  const char* end = name.data() + name.size();
+  int64_t step = 0;
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  if (begin == end || *begin == '-' || error != std::errc() || stop != end) return std::nullopt;
+  return step;
+}
+
+fs::path temporary_path(const fs::path& out_dir, const std::string& label) {
+  std::random_device random;
+  return out_dir / fmt::format("{}{}-{:08x}{:08x}", kTemporaryPrefix, label, random(), random());
+}
+
+void rename_folder(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) base::throw_file_error(fmt::format("rename {} to", from.string()), to, errno);
+}
+
+}  // namespace
+
+std::string step_folder_name(int64_t step) { return fmt::format("{}{:08d}", kStepPrefix, step); }
+
+std::vector<StepFolder> list_step_folders(const fs::path& out_dir) {
+  std::vector<StepFolder> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(out_dir, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored)) continue;
+    if (const auto step = parse_step(entry->path().filename().string())) folders.push_back({*step, entry->path()});
+  }
+  std::sort(folders.begin(), folders.end(), [](const StepFolder& a, const StepFolder& b) { return a.step > b.step; });
+  return folders;
+}
+
+bool is_complete(const fs::path& folder) {
+  const std::optional<Manifest> manifest = find_manifest(folder);
+  if (!manifest) return false;
+  return std::all_of(manifest->files.begin(), manifest->files.end(), [&](const auto& file) {
+    std::error_code error;
+    const auto bytes = fs::file_size(folder / file.first, error);
+    return !error && static_cast<int64_t>(bytes) == file.second.bytes;
+  });
+}
+
+std::optional<fs::path> find_latest(const fs::path& out_dir) {
+  for (const StepFolder& folder : list_step_folders(out_dir)) {
+    if (find_manifest(folder.path)) return folder.path;
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_older(const fs::path& folder) {
+  const fs::path named = folder.has_filename() ? folder : folder.parent_path();  // "out/step-1/" is out/step-1
+  const std::optional<int64_t> step = parse_step(named.filename().string());
+  if (!step) return std::nullopt;
+  for (const StepFolder& other : list_step_folders(named.has_parent_path() ? named.parent_path() : fs::path("."))) {
+    if (other.step < *step && is_complete(other.path)) return other.path;
+  }
+  return std::nullopt;
+}
+
+void remove_leftovers(const fs::path& out_dir) {
+  std::vector<fs::path> candidates;
+  for (const auto& entry : fs::directory_iterator(out_dir)) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) candidates.push_back(entry.path());
+  }
+  for (const fs::path& candidate : candidates) {
+    const int handle = ::open(candidate.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (handle < 0) continue;
+    std::error_code ignored;
+    if (::flock(handle, LOCK_EX | LOCK_NB) == 0) fs::remove_all(candidate, ignored);
+    ::close(handle);
+  }
+}
+
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path away = temporary_path(folder.parent_path(), "deleted-" + folder.filename().string());
+  rename_folder(folder, away);
+  base::fsync_directory(folder.parent_path());
+  std::error_code error;
+  fs::remove_all(away, error);
+  if (error) throw CheckpointError(fmt::format("cannot delete {}: {}", away.string(), error.message()), away.string());
+}
+
+std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last) {
+  std::vector<fs::path> removed;
+  if (keep_last < 1 || !is_complete(out_dir / step_folder_name(step))) return removed;
+  int kept = 1;
+  for (const StepFolder& folder : list_step_folders(out_dir)) {
+    if (folder.step >= step || !fs::exists(folder.path / kManifestName)) continue;
+    if (kept < keep_last) {
+      kept += is_complete(folder.path) ? 1 : 0;
+    } else {
+      remove_checkpoint(folder.path);
+      removed.push_back(folder.path);
+    }
+  }
+  return removed;
+}
+
+TemporaryFolder::TemporaryFolder(const fs::path& out_dir, const std::string& label)
+    : path_(temporary_path(out_dir, label)) {
+  std::error_code error;
+  if (!fs::create_directory(path_, error)) {
+    base::throw_file_error("create", path_, error ? error.value() : EEXIST);
+  }
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where locks are unknown, leftovers stay until removed by hand
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  if (!path_.empty()) {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void TemporaryFolder::publish(const fs::path& target) {
+  base::fsync_directory(path_);
+  if (!fs::exists(target)) {
+    rename_folder(path_, target);
+    path_.clear();
+  } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+    // A file system without exchange: for a moment neither of the two is there, older ones are.
+    if (errno != EINVAL && errno != ENOSYS) base::throw_file_error("replace", target, errno);
+    remove_checkpoint(target);
+    rename_folder(path_, target);
+    path_.clear();
+  }
+  base::fsync_directory(target.parent_path());
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,66 @@
+// The folders of a run's output: `step-00000800` are checkpoints, `.tmp-*` are being written or deleted.
+//
+// A checkpoint appears and disappears by one rename, so a reader never sees half of one. A `.tmp-*` folder is
+// locked (flock) by the process that works in it; one without a lock belongs to a dead job.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::checkpoint {
+
+/// "step-00000800"
+std::string step_folder_name(int64_t step);
+
+struct StepFolder {
+  int64_t step = 0;
+  std::filesystem::path path;
+};
+
+/// The folders named step-<digits> in `out_dir`, newest first, whatever they hold. Empty when there is no out_dir.
+std::vector<StepFolder> list_step_folders(const std::filesystem::path& out_dir);
+
+/// True when the manifest is sound and every file of it is there in its full size. Contents are not read.
+bool is_complete(const std::filesystem::path& folder);
+
+/// The newest checkpoint with a sound manifest, or nothing: no checkpoint yet.
+std::optional<std::filesystem::path> find_latest(const std::filesystem::path& out_dir);
+
+/// The newest complete checkpoint older than `folder` beside it.
+std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);
+
+/// Removes the `.tmp-*` folders that no living process has locked.
+void remove_leftovers(const std::filesystem::path& out_dir);
+
+/// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.
+void remove_checkpoint(const std::filesystem::path& folder);
+
+/// Deletes checkpoints older than `step` until `keep_last` complete ones are left, that of `step` among them;
+/// newer ones, and folders without a manifest, are never touched. Nothing happens when keep_last < 1 or when
+/// that of `step` is not complete.
+/// @returns  the folders deleted
+std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step, int keep_last);
+
+/// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked as long as this object lives.
+class TemporaryFolder {
+ public:
+  TemporaryFolder(const std::filesystem::path& out_dir, const std::string& label);
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  /// Deletes the folder unless it was published.
+  ~TemporaryFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Renames it to `target` and flushes out_dir; a checkpoint already there is swapped out in the same rename
+  /// and then deleted.
+  void publish(const std::filesystem::path& target);
+
+ private:
+  std::filesystem::path path_;
+  int lock_ = -1;
+};
+
+}  // namespace trireme::checkpoint

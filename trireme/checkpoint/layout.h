@@ -1,0 +1,57 @@
+// Which byte of which file every tensor of a checkpoint occupies, from names, shapes and dtypes alone.
+//
+// Pure: every rank computes the same layout without communication, and then writes only its own ranges
+// (design: checkpoints are Hugging Face folders, written in parallel). A file takes tensors in the given
+// order until the next one would pass max_shard_bytes; inside a file the wider dtypes come first, so that
+// each tensor is aligned to its element. A tensor larger than the limit gets a file of its own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/safetensors.h"
+
+namespace trireme::checkpoint {
+
+/// Hugging Face's limit for one file.
+constexpr int64_t kDefaultShardBytes = 5'000'000'000;
+
+/// One safetensors file to be written.
+struct FilePlan {
+  std::string name;    ///< "model.safetensors"
+  int64_t bytes = 0;   ///< whole file, header included
+  std::string header;  ///< its first bytes
+};
+
+/// Where one tensor goes.
+struct TensorPlace {
+  TensorSpec spec;
+  int64_t elements = 0;
+  int file = 0;        ///< index in Layout::files
+  int64_t begin = 0;   ///< first byte, from the start of the file
+};
+
+struct Layout {
+  std::vector<FilePlan> files;
+  std::map<std::string, TensorPlace> tensors;
+  std::string index_name;  ///< "model.safetensors.index.json"; empty when there is a single model.safetensors
+  std::string index_json;  ///< {"metadata": {"total_size"}, "weight_map": {name: file}}
+};
+
+/// Files `model.safetensors`, or `model-00001-of-0000N.safetensors` with an index when there are several.
+///
+/// Errors    CheckpointError on names that cannot be stored; UsageError when max_shard_bytes < 1
+Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes);
+
+/// Files `optimizer-00001-of-0000N.safetensors`, always numbered and with an index, so that Hugging Face's
+/// readers never take them for weights. No tensors: no files.
+Layout plan_optimizer_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes);
+
+/// AdamW's state of `parameters`: `<name>.master`, `<name>.exp_avg` and `<name>.exp_avg_sq`, in `dtype` (fp32;
+/// float64 for 64-true).
+std::vector<TensorSpec> adamw_state_tensors(std::span<const TensorSpec> parameters, Dtype dtype = Dtype::f32);
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,239 @@
+#include "trireme/checkpoint/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& message, const std::string& tensor = "") {
+  throw CheckpointError(message, path.string(), tensor);
+}
+
+std::string read_all(const BlockFile& file) {
+  std::string text(static_cast<size_t>(file.bytes()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+/// Files that the index of a Hugging Face folder names.
+std::vector<std::string> files_of_index(const fs::path& index) {
+  std::set<std::string> names;
+  try {
+    const auto root = nlohmann::json::parse(base::read_file(index));
+    for (const auto& [tensor, file] : root.at("weight_map").items()) names.insert(file.get<std::string>());
+  } catch (const std::exception& error) {
+    fail(index, fmt::format("{} is not an index of safetensors files: {}", index.string(), error.what()));
+  }
+  for (const std::string& name : names) {
+    if (!is_plain_name(name)) fail(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
+  }
+  return {names.begin(), names.end()};
+}
+
+/// Weight files of a folder without a manifest: those of the index, else model.safetensors, else all.
+std::vector<std::string> weight_files(const fs::path& folder) {
+  const fs::path index = folder / "model.safetensors.index.json";
+  if (fs::exists(index)) return files_of_index(index);
+  if (fs::exists(folder / "model.safetensors")) return {"model.safetensors"};
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<ManifestFile> expected) {
+  const auto file = std::make_shared<const BlockFile>(checkpoint.path / name, std::move(expected));
+  const SafetensorsHeader header = read_header(
+      file->bytes(), [&](int64_t offset, std::span<std::byte> target) { file->read(offset, target); },
+      file->path().string());
+  const int index = static_cast<int>(checkpoint.files.size());
+  checkpoint.files.push_back(file);
+  for (const auto& [tensor, entry] : header.tensors) {
+    const StoredTensor stored{.dtype = entry.dtype, .shape = entry.shape, .elements = num_elements(entry.shape),
+                              .file = index, .begin = entry.begin};
+    const auto [place, is_new] = checkpoint.tensors.emplace(tensor, stored);
+    if (!is_new) {
+      fail(file->path(), fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
+                                     checkpoint.files[place->second.file]->path().string(), file->path().string()), tensor);
+    }
+  }
+}
+
+void open_with_manifest(Checkpoint& checkpoint) {
+  const fs::path path = checkpoint.path / kManifestName;
+  try {
+    checkpoint.manifest = parse_manifest(base::read_file(path), path.string());
+  } catch (const Error& error) {
+    throw_damaged(checkpoint.path, error.what(), path);
+  }
+  checkpoint.has_manifest = true;
+  checkpoint.step = checkpoint.manifest.step;
+  for (const auto& [name, file] : checkpoint.manifest.files) {
+    if (name.ends_with(".safetensors")) add_file(checkpoint, name, file);
+  }
+  checkpoint.state_json = read_text(checkpoint, kStateName);
+}
+
+[[noreturn]] void refuse_folder_without_weights(const fs::path& path) {
+  const std::optional<fs::path> latest = find_latest(path);
+  fail(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(),
+                         latest ? fmt::format("; its newest checkpoint is {}", latest->string()) : ""));
+}
+
+void check_request(const Checkpoint& checkpoint, const PieceRequest& request) {
+  const StoredTensor& tensor = checkpoint.tensor(request.tensor);
+  if (request.begin < 0 || request.begin > request.end || request.end > tensor.elements) {
+    fail(checkpoint.path, fmt::format("elements {} to {} of tensor '{}' were asked for, but in {} its shape is {}: {}",
+                                      request.begin, request.end, request.tensor, checkpoint.path.string(),
+                                      shape_text(tensor.shape), base::plural(tensor.elements, "element")), request.tensor);
+  }
+  if (!convertible(tensor.dtype, request.dtype)) {
+    fail(checkpoint.path, fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
+                                      "convert into each other", request.tensor, dtype_name(tensor.dtype),
+                                      checkpoint.path.string(), dtype_name(request.dtype)), request.tensor);
+  }
+}
+
+void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRequest& request) {
+  const int64_t file_size = size_of(tensor.dtype);
+  const int64_t memory_size = size_of(request.dtype);
+  auto* target = static_cast<std::byte*>(request.data);
+  if (tensor.dtype == request.dtype) {
+    const int64_t bytes = (request.end - request.begin) * file_size;
+    file.read(tensor.begin + request.begin * file_size, {target, static_cast<size_t>(bytes)}, request.tensor);
+    return;
+  }
+  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  for (int64_t element = request.begin; element < request.end;) {
+    // To the end of the block, so that no block is read twice; one element more where a block cuts it.
+    const int64_t position = tensor.begin + element * file_size;
+    const int64_t left_in_block = kBlockBytes - position % kBlockBytes;
+    const int64_t count = std::min(std::max(left_in_block / file_size, int64_t{1}), request.end - element);
+    file.read(position, std::span(buffer).first(static_cast<size_t>(count * file_size)), request.tensor);
+    convert(buffer.data(), tensor.dtype, target + (element - request.begin) * memory_size, request.dtype, count);
+    element += count;
+  }
+}
+
+}  // namespace
+
+const StoredTensor& Checkpoint::tensor(const std::string& name) const {
+  const auto found = tensors.find(name);
+  if (found != tensors.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [other, stored] : tensors) names.push_back(other);
+  const auto near = base::nearest(name, names);
+  fail(path, fmt::format("the checkpoint {} holds no tensor '{}'{}", path.string(), name,
+                         near ? fmt::format("; the nearest name is '{}'", *near)
+                              : fmt::format(" among its {}", names.size())), name);
+}
+
+Checkpoint open_checkpoint(const fs::path& path) {
+  if (!fs::is_directory(path)) {
+    fail(path, fmt::format("there is no checkpoint {}: {}", path.string(),
+                           fs::exists(path) ? "it is a file, not a folder" : "no such folder"));
+  }
+  Checkpoint checkpoint{.path = path.has_filename() ? path : path.parent_path(), .state_json = "{}"};
+  if (fs::exists(path / kManifestName)) {
+    open_with_manifest(checkpoint);
+    return checkpoint;
+  }
+  if (fs::exists(path / kStateName)) {
+    throw_damaged(checkpoint.path, fmt::format("{} is missing, so that nothing in it can be verified", kManifestName),
+                  path / kManifestName);
+  }
+  const std::vector<std::string> names = weight_files(path);
+  if (names.empty()) refuse_folder_without_weights(path);
+  for (const std::string& name : names) add_file(checkpoint, name, std::nullopt);
+  return checkpoint;
+}
+
+void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected) {
+  std::string first;
+  std::string first_name;
+  int64_t wrong = 0;
+  for (const TensorSpec& spec : expected) {
+    const auto found = checkpoint.tensors.find(spec.name);
+    if (found != checkpoint.tensors.end() && found->second.shape == spec.shape) continue;
+    if (wrong++ > 0) continue;
+    first_name = spec.name;
+    first = found == checkpoint.tensors.end()
+                ? fmt::format("tensor '{}' of shape {} is missing", spec.name, shape_text(spec.shape))
+                : fmt::format("tensor '{}' has shape {}, the model's is {}", spec.name, shape_text(found->second.shape),
+                              shape_text(spec.shape));
+  }
+  if (wrong == 0) return;
+  fail(checkpoint.path, fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
+                                    "settings under model.", checkpoint.path.string(), first,
+                                    wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""), first_name);
+}
+
+void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests) {
+  std::vector<std::pair<const StoredTensor*, const PieceRequest*>> ordered;
+  for (const PieceRequest& request : requests) {
+    check_request(checkpoint, request);
+    ordered.emplace_back(&checkpoint.tensor(request.tensor), &request);
+  }
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.first->file, a.first->begin, a.second->begin) <
+           std::tuple(b.first->file, b.first->begin, b.second->begin);
+  });
+  for (const auto& [tensor, request] : ordered) {
+    read_piece(*checkpoint.files[static_cast<size_t>(tensor->file)], *tensor, *request);
+  }
+}
+
+std::string read_text(const Checkpoint& checkpoint, const std::string& name) {
+  std::optional<ManifestFile> expected;
+  if (checkpoint.has_manifest) {
+    const auto found = checkpoint.manifest.files.find(name);
+    if (found == checkpoint.manifest.files.end()) {
+      fail(checkpoint.path / name, fmt::format("the checkpoint {} was saved without a {}", checkpoint.path.string(), name));
+    }
+    expected = found->second;
+  }
+  return read_all(BlockFile(checkpoint.path / name, std::move(expected)));
+}
+
+VerifyReport verify(const fs::path& path) {
+  VerifyReport report;
+  Checkpoint checkpoint;
+  try {
+    checkpoint = open_checkpoint(path);
+  } catch (const Error& error) {
+    report.problems.push_back(error.what());
+    const auto manifest = find_manifest(path);
+    if (!manifest) return report;
+    checkpoint = {.path = path, .has_manifest = true, .manifest = *manifest};  // go on: name every bad block
+  }
+  report.has_manifest = checkpoint.has_manifest;
+  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  for (const auto& [name, expected] : checkpoint.manifest.files) {
+    ++report.files;
+    report.bytes += expected.bytes;
+    try {
+      const BlockFile file(path / name, expected);
+      for (int64_t block = 0; block < num_blocks(file.bytes()); ++block, ++report.blocks) {
+        if (const auto problem = file.read_block(block, buffer)) report.problems.push_back(*problem);
+      }
+    } catch (const CheckpointError& error) {
+      if (report.problems.empty() || report.problems.front() != error.what()) report.problems.push_back(error.what());
+    }
+  }
+  return report;
+}
+
+}  // namespace trireme::checkpoint

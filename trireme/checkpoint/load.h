@@ -1,0 +1,93 @@
+// Reading a checkpoint: any rank reads just the element ranges it needs, and verifies what it reads.
+//
+//     if (auto path = find_latest("out/run")) {                      // folders.h
+//       const Checkpoint checkpoint = open_checkpoint(*path);        // headers and state, a few KiB
+//       check_tensors(checkpoint, expected);
+//       agree(world, [&] { read_pieces(checkpoint, pieces); });      // all ranks succeed, or all throw
+//     }
+//
+// The pieces need not be those of the save: any mesh loads what any other saved. A plain Hugging Face folder
+// (no manifest) is read the same way, unverified.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/block_file.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/safetensors.h"
+
+namespace trireme::checkpoint {
+
+/// A tensor of a checkpoint and where it lies.
+struct StoredTensor {
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  int64_t elements = 0;
+  int file = 0;       ///< index in Checkpoint::files
+  int64_t begin = 0;  ///< first byte in the file
+};
+
+/// An open checkpoint; copies share its files and what is known to be verified.
+struct Checkpoint {
+  std::filesystem::path path;
+  bool has_manifest = false;  ///< false: a plain Hugging Face folder, nothing is verified
+  int64_t step = 0;           ///< 0 without a manifest
+  std::string state_json;     ///< trireme_state.json as saved; "{}" without a manifest
+  Manifest manifest;          ///< empty without one
+  std::map<std::string, StoredTensor> tensors;
+  std::vector<std::shared_ptr<const BlockFile>> files;
+
+  bool has_tensor(const std::string& name) const { return tensors.contains(name); }
+  /// Errors    CheckpointError naming the nearest spelling when there is none of that name
+  const StoredTensor& tensor(const std::string& name) const;
+};
+
+/// A flat, row-major element range of one tensor and the memory that receives it.
+struct PieceRequest {
+  std::string tensor;
+  int64_t begin = 0;  ///< first element
+  int64_t end = 0;    ///< one past the last
+  void* data = nullptr;
+  Dtype dtype = Dtype::f32;  ///< of the memory; converted from the file's
+};
+
+/// Opens a folder and reads its manifest, state and tensor headers.
+///
+/// Errors    CheckpointError: no such folder, a damaged or missing manifest, a missing or truncated file, a
+///           header that breaks a rule of the format
+Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+/// Refuses a checkpoint that is not of this model: every tensor must be there in its shape (any float dtype).
+/// Errors    CheckpointError naming the first wrong tensor and how many there are
+void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected);
+
+/// Fills every request's memory. Local to this rank: wrap it in agree() (agree.h) where others wait.
+///
+/// Cost      reads the blocks touched, in the order of the files; one conversion buffer of 1 MiB
+/// Numerics  floats round to nearest even when the memory's dtype is narrower
+/// Errors    CheckpointError: unknown tensor, range outside it, dtypes that do not convert, damaged block.
+///           Requests are checked before anything is read; memory is undefined after damage
+void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests);
+
+/// A small file of the folder ("config.json"), verified. Errors    CheckpointError when missing or damaged
+std::string read_text(const Checkpoint& checkpoint, const std::string& name);
+
+/// What verify() found.
+struct VerifyReport {
+  bool has_manifest = false;
+  int64_t files = 0;
+  int64_t blocks = 0;
+  int64_t bytes = 0;
+  std::vector<std::string> problems;  ///< one sentence each; empty when all is well
+};
+
+/// Reads every block of every file and compares. Damage is a result here, not an error.
+VerifyReport verify(const std::filesystem::path& path);
+
+}  // namespace trireme::checkpoint

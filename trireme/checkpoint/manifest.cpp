@@ -1,0 +1,120 @@
+#include "trireme/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kFormat = "trireme-checkpoint";
+constexpr int kVersion = 1;
+constexpr std::string_view kChecksumKey = "\"checksum\": \"";
+constexpr size_t kHexDigits = 16;
+
+uint64_t hash_text(std::string_view text) { return base::checksum(std::as_bytes(std::span(text))); }
+
+/// Position of the manifest's own checksum: its last member.
+size_t checksum_position(const std::string& text) {
+  const size_t key = text.rfind(kChecksumKey);
+  if (key == std::string::npos || key + kChecksumKey.size() + kHexDigits > text.size()) return std::string::npos;
+  return key + kChecksumKey.size();
+}
+
+/// The checksum is of the text with zeros in its place.
+uint64_t own_checksum(std::string text, size_t position) {
+  text.replace(position, kHexDigits, kHexDigits, '0');
+  return hash_text(text);
+}
+
+uint64_t parse_hex(const std::string& digits) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (digits.size() != kHexDigits || error != std::errc() || end != digits.data() + digits.size()) {
+    throw std::runtime_error(fmt::format("'{}' is not a checksum", digits));
+  }
+  return value;
+}
+
+Manifest parse_members(const json& root) {
+  if (root.at("format").get<std::string>() != kFormat) throw std::runtime_error("its format is not trireme-checkpoint");
+  if (root.at("version").get<int>() != kVersion) {
+    throw std::runtime_error(fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kVersion));
+  }
+  if (root.at("block_bytes").get<int64_t>() != kBlockBytes) throw std::runtime_error("its blocks are not of 1 MiB");
+  Manifest manifest{.step = root.at("step").get<int64_t>()};
+  for (const auto& [name, value] : root.at("files").items()) {
+    if (!is_plain_name(name)) throw std::runtime_error(fmt::format("'{}' is not a file name", name));
+    ManifestFile file{.bytes = value.at("bytes").get<int64_t>()};
+    for (const json& digits : value.at("blocks")) file.blocks.push_back(parse_hex(digits.get<std::string>()));
+    if (file.bytes < 0 || static_cast<int64_t>(file.blocks.size()) != num_blocks(file.bytes)) {
+      throw std::runtime_error(fmt::format("file {} of {} has {} block checksums", name, base::plural(file.bytes, "byte"),
+                                           file.blocks.size()));
+    }
+    manifest.files[name] = std::move(file);
+  }
+  return manifest;
+}
+
+}  // namespace
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
+ManifestFile describe(std::string_view bytes) {
+  ManifestFile file{.bytes = static_cast<int64_t>(bytes.size())};
+  for (size_t begin = 0; begin < bytes.size(); begin += kBlockBytes) {
+    file.blocks.push_back(hash_text(bytes.substr(begin, kBlockBytes)));
+  }
+  return file;
+}
+
+std::string manifest_to_json(const Manifest& manifest) {
+  std::string files;
+  for (const auto& [name, file] : manifest.files) {
+    std::string blocks;
+    for (const uint64_t block : file.blocks) blocks += fmt::format("{}\"{:016x}\"", blocks.empty() ? "" : ", ", block);
+    files += fmt::format("{}\n    {}: {{\"bytes\": {}, \"blocks\": [{}]}}", files.empty() ? "" : ",", json(name).dump(),
+                         file.bytes, blocks);
+  }
+  std::string text =
+      fmt::format("{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n  \"block_bytes\": {},\n  \"files\": {{{}\n  }},\n  "
+                  "{}{:016x}\"\n}}\n", kFormat, kVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
+  const size_t position = checksum_position(text);
+  return text.replace(position, kHexDigits, base::checksum_text(own_checksum(text, position)));
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& path) {
+  try {
+    const size_t position = checksum_position(text);
+    if (position == std::string::npos) throw std::runtime_error("its own checksum is missing");
+    if (parse_hex(text.substr(position, kHexDigits)) != own_checksum(text, position)) {
+      throw std::runtime_error("it does not match its own checksum");
+    }
+    return parse_members(json::parse(text));
+  } catch (const std::exception& error) {
+    throw CheckpointError(fmt::format("{} is damaged: {}", path, error.what()), path);
+  }
+}
+
+std::optional<Manifest> find_manifest(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kManifestName;
+  try {
+    return parse_manifest(base::read_file(path), path.string());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace trireme::checkpoint

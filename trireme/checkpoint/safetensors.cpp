@@ -1,0 +1,227 @@
+#include "trireme/checkpoint/safetensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+std::string bytes_text(int64_t bytes) { return base::plural(bytes, "byte"); }
+
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
+
+using nlohmann::json;
+
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+[[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& tensor = "") {
+  throw CheckpointError(fmt::format("{} is not a sound safetensors file: {}", path, problem), path, tensor);
+}
+
+/// Parses a header's JSON; unlike json::parse it refuses keys given twice and deep nesting.
+json parse_strict(const std::string& text, const std::string& path) {
+  constexpr int kDeepest = 4;
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    using Event = json::parse_event_t;
+    if (depth > kDeepest) fail(path, "its header nests too deeply");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      fail(path, fmt::format("its header names '{}' twice", parsed.get<std::string>()), parsed.get<std::string>());
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::exception& error) {
+    fail(path, fmt::format("its header is not JSON ({})", error.what()));
+  }
+}
+
+std::vector<int64_t> parse_integers(const json& value, const std::string& what, const std::string& path,
+                                    const std::string& name) {
+  if (!value.is_array()) fail(path, fmt::format("{} of tensor '{}' is not a list", what, name), name);
+  std::vector<int64_t> result;
+  for (const json& item : value) {
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{1} << 62) {
+      fail(path, fmt::format("{} of tensor '{}' holds {}, not a size", what, name, item.dump(-1, ' ', true)), name);
+    }
+    result.push_back(item.get<int64_t>());
+  }
+  return result;
+}
+
+const json& member(const json& object, const char* key, const std::string& path, const std::string& name) {
+  const auto found = object.find(key);
+  if (found == object.end()) fail(path, fmt::format("tensor '{}' has no {}", name, key), name);
+  return *found;
+}
+
+TensorEntry parse_entry(const std::string& name, const json& value, int64_t data_begin, int64_t data_bytes,
+                        const std::string& path) {
+  if (!value.is_object()) fail(path, fmt::format("the entry of tensor '{}' is not an object", name), name);
+  const json& dtype_value = member(value, "dtype", path, name);
+  const std::string dtype_text = dtype_value.is_string() ? dtype_value.get<std::string>() : "(no text)";
+  const std::optional<Dtype> dtype = parse_dtype(dtype_text);
+  if (!dtype) fail(path, fmt::format("tensor '{}' has the unknown dtype {}", name, dtype_text), name);
+  TensorEntry entry{.dtype = *dtype, .shape = parse_integers(member(value, "shape", path, name), "the shape", path, name)};
+  const std::vector<int64_t> offsets =
+      parse_integers(member(value, "data_offsets", path, name), "data_offsets", path, name);
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    fail(path, fmt::format("data_offsets of tensor '{}' are not [begin, end]", name), name);
+  }
+  if (offsets[1] > data_bytes) {
+    fail(path, fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", name,
+                           offsets[1], bytes_text(data_bytes)), name);
+  }
+  int64_t elements = 0;
+  try {
+    elements = num_elements(entry.shape);
+  } catch (const ShapeError& error) {
+    fail(path, fmt::format("tensor '{}': {}", name, error.what()), name);
+  }
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(elements, size_of(*dtype), &bytes) || bytes != offsets[1] - offsets[0]) {
+    fail(path, fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name, shape_text(entry.shape),
+                           dtype_text, bytes_text(offsets[1] - offsets[0])), name);
+  }
+  entry.begin = data_begin + offsets[0];
+  entry.end = data_begin + offsets[1];
+  return entry;
+}
+
+/// No holes, no overlap, nothing left over.
+void check_contiguous(const SafetensorsHeader& header, int64_t file_bytes, const std::string& path) {
+  using Item = std::pair<std::pair<int64_t, int64_t>, const std::string*>;
+  std::vector<Item> items;
+  for (const auto& [name, entry] : header.tensors) items.push_back({{entry.begin, entry.end}, &name});
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.first < b.first; });
+  int64_t position = header.data_begin;
+  for (const auto& [range, name] : items) {
+    if (range.first != position) {
+      fail(path, fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name, range.first,
+                             position, range.first < position ? "they overlap" : "there is a hole"), *name);
+    }
+    position = range.second;
+  }
+  if (position != file_bytes) {
+    fail(path, fmt::format("its tensors end at byte {}, but the file has {}", position, bytes_text(file_bytes)));
+  }
+}
+
+}  // namespace
+
+int64_t num_elements(std::span<const int64_t> shape) {
+  int64_t count = 1;
+  // A zero anywhere makes the product zero, whatever the other sizes are.
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  for (const int64_t size : shape) {
+    if (size < 0) throw ShapeError("the shape " + shape_text(shape) + " holds a negative size");
+    if (!empty && (__builtin_mul_overflow(count, size, &count) || count > int64_t{1} << 62)) {
+      throw ShapeError("the shape " + shape_text(shape) + " has more than 2^62 elements");
+    }
+  }
+  return empty ? 0 : count;
+}
+
+std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const std::string& path) {
+  if (file_bytes < 8) fail(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
+  uint64_t length = 0;
+  read(0, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
+    fail(path, fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
+  }
+  const auto header_bytes = static_cast<int64_t>(length);
+  if (8 + header_bytes > file_bytes) {
+    fail(path, fmt::format("its header needs {}, but the file has {}: it is truncated", bytes_text(8 + header_bytes),
+                           bytes_text(file_bytes)));
+  }
+  std::string text(length, '\0');
+  read(8, std::as_writable_bytes(std::span(text)));
+  if (text.empty() || text.front() != '{') fail(path, "its header does not begin with '{'");
+
+  const json root = parse_strict(text, path);
+  SafetensorsHeader header{.data_begin = 8 + header_bytes};
+  for (const auto& [name, value] : root.items()) {
+    if (name == kMetadataKey) {
+      if (!value.is_object()) fail(path, "its __metadata__ is not an object");
+      for (const auto& [key, item] : value.items()) {
+        if (!item.is_string()) fail(path, fmt::format("its __metadata__ '{}' is not text", key));
+        header.metadata[key] = item.get<std::string>();
+      }
+    } else {
+      header.tensors[name] = parse_entry(name, value, header.data_begin, file_bytes - header.data_begin, path);
+    }
+  }
+  check_contiguous(header, file_bytes, path);
+  return header;
+}
+
+std::string write_header(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata) {
+  // Written by hand around the quoting, so that tensors stand in the order of their bytes.
+  std::string text = "{";
+  std::set<std::string_view> seen;
+  int64_t offset = 0;
+  try {
+    if (!metadata.empty()) text += fmt::format("\"{}\":{}", kMetadataKey, json(metadata).dump());
+    for (const TensorSpec& tensor : tensors) {
+      if (tensor.name == kMetadataKey || !seen.insert(tensor.name).second) {
+        throw CheckpointError(fmt::format("tensor name '{}' {}", tensor.name,
+                                          tensor.name == kMetadataKey ? "is reserved by safetensors" : "is given twice"),
+                              "", tensor.name);
+      }
+      const int64_t end = offset + num_elements(tensor.shape) * size_of(tensor.dtype);
+      text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() > 1 ? "," : "",
+                          json(tensor.name).dump(), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), offset, end);
+      offset = end;
+    }
+  } catch (const json::exception& error) {
+    throw CheckpointError(fmt::format("a tensor name or metadata text is not UTF-8 ({})", error.what()), "");
+  }
+  text += "}";
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
+    throw CheckpointError(fmt::format("{} tensors need a header of {}, more than the {} that safetensors allows: lower "
+                                      "the size of a file", tensors.size(), bytes_text(static_cast<int64_t>(text.size())),
+                                      bytes_text(kMaxHeaderBytes)), "");
+  }
+  const uint64_t length = text.size();
+  std::string prefix(8, '\0');
+  std::memcpy(prefix.data(), &length, 8);
+  return prefix + text;
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path) {
+  const std::span<const std::byte> all = map_.bytes();
+  header_ = read_header(map_.size_bytes(), [&](int64_t offset, std::span<std::byte> target) {
+    std::memcpy(target.data(), all.data() + offset, target.size());
+  }, path.string());
+}
+
+const TensorEntry& SafetensorsFile::entry(const std::string& name) const {
+  const auto found = header_.tensors.find(name);
+  if (found == header_.tensors.end()) {
+    const std::string path = map_.path().string();
+    throw CheckpointError(fmt::format("{} holds no tensor '{}'", path, name), path, name);
+  }
+  return found->second;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const std::string& name) const {
+  const TensorEntry& found = entry(name);
+  return map_.bytes().subspan(static_cast<size_t>(found.begin), static_cast<size_t>(found.end - found.begin));
+}
+
+}  // namespace trireme::checkpoint

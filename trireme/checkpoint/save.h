@@ -1,0 +1,74 @@
+// Writing a checkpoint in parallel: every rank writes its own byte ranges of the final Hugging Face files.
+//
+// Nothing is gathered and nothing is converted afterwards: layout.h says where every element goes. The folder
+// is built as `.tmp-step-...` and appears under its name by one rename, after every rank has flushed its bytes
+// and all of them have been read back and hashed into the manifest. Until then older checkpoints are the
+// newest ones; after any failure, on whichever rank, they still are.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/layout.h"
+#include "trireme/comm/communicator.h"
+
+namespace trireme::checkpoint {
+
+/// A flat, row-major element range of one tensor that this rank holds.
+struct Piece {
+  std::string tensor;
+  int64_t begin = 0;  ///< first element
+  int64_t end = 0;    ///< one past the last
+  const void* data = nullptr;  ///< element `begin`; host memory, unchanged until save_checkpoint returns
+  Dtype dtype = Dtype::f32;    ///< of the memory; converted to the file's while writing
+};
+
+struct SaveProgress {
+  const char* phase = "";  ///< "write" or "checksum"
+  int64_t done_bytes = 0;  ///< of this rank's share in this phase
+  int64_t total_bytes = 0;
+};
+
+/// Everything but `pieces`, `progress` and the texts must be equal on all ranks; texts are taken from rank 0.
+struct SaveRequest {
+  std::filesystem::path out_dir;
+  int64_t step = 0;
+  std::vector<TensorSpec> model;      ///< goes to model*.safetensors
+  std::vector<TensorSpec> optimizer;  ///< goes to optimizer-*.safetensors; may be empty
+  std::vector<Piece> pieces;          ///< over all ranks, every element of every tensor exactly once
+  std::string config_json;
+  std::string generation_config_json;              ///< empty: no such file
+  std::map<std::string, std::string> extra_files;  ///< name -> bytes: tokenizer.json, settings.yaml, ...
+  std::string state_json = "{}";                   ///< trireme_state.json: step, samples, seeds, fingerprint, ...
+  int64_t max_shard_bytes = kDefaultShardBytes;
+  int keep_last = 0;  ///< how many complete checkpoints stay; 0 keeps all
+  /// Called about once a second during a save that lasts longer than `progress_after`; what it throws ends the
+  /// save as any failure does.
+  std::function<void(const SaveProgress&)> progress;
+  std::chrono::milliseconds progress_after{2000};
+};
+
+struct SaveResult {
+  std::filesystem::path path;  ///< out_dir/step-00000800
+  int64_t bytes = 0;           ///< all files
+  std::chrono::duration<double> seconds{};
+  std::vector<std::filesystem::path> removed;  ///< older checkpoints deleted; on rank 0
+  std::vector<std::string> warnings;           ///< older checkpoints that could not be deleted; on rank 0
+};
+
+/// Saves one checkpoint; returns when it is on the disk under its name.
+///
+/// Ordering  every rank of `world` must call; `world` must take CPU tensors, out_dir must be one file system
+///           seen by all ranks
+/// Cost      each rank writes its pieces (buffer of 4 MiB when it converts) and reads back 1/size of all bytes
+/// Errors    CheckpointError, the same on every rank: pieces that miss or repeat elements, ranks that disagree
+///           about the tensors, a full disk (bytes needed and free), any refusal of the system. The unfinished
+///           folder is then gone and older checkpoints are untouched. CommError when a rank is lost
+SaveResult save_checkpoint(const SaveRequest& request, comm::Communicator& world);
+
+}  // namespace trireme::checkpoint
