@@ -11,7 +11,12 @@ namespace {
 TEST(Memory, NaNAtTheEndOfEveryLifeAndGuardsBetweenValuesChangeNoResult) {
   for (bool shard : {false, true})
     for (schedule::Recompute recompute : {schedule::Recompute::none, schedule::Recompute::full}) {
-      Job job{.model = small_llama(), .precision = {at::kBFloat16, at::kFloat}, .ranks = 2, .shard = shard, .steps = 2, .recompute = recompute};
+      Job job{.model = small_llama(),
+              .precision = {at::kBFloat16, at::kFloat},
+              .ranks = 2,
+              .shard = shard,
+              .steps = 2,
+              .recompute = recompute};
       const Outcome plain = run(job);
       job.poison = true;
       const Outcome poisoned = run(job);
@@ -23,7 +28,8 @@ TEST(Memory, NaNAtTheEndOfEveryLifeAndGuardsBetweenValuesChangeNoResult) {
 TEST(Memory, TheEngineAllocatesThePlannedBytesExactly) {
   const model::Precision precision{at::kFloat, at::kFloat};
   const model::Model model = model::build_model(small_llama(), precision);
-  const plan::StepPlan plan = plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2});
+  const plan::StepPlan plan =
+      plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2});
   const plan::MemoryReport report = plan::memory_report(plan);
   int64_t sum = 0;
   for (const plan::MemoryRow& row : report.rows) sum += row.bytes;

@@ -7,7 +7,8 @@
 namespace trireme::engine {
 namespace {
 
-const model::Precision kFloat32{at::kFloat, at::kFloat}, kFloat64{at::kDouble, at::kDouble}, kMixed{at::kBFloat16, at::kFloat};
+const model::Precision kFloat32{at::kFloat, at::kFloat}, kFloat64{at::kDouble, at::kDouble},
+    kMixed{at::kBFloat16, at::kFloat};
 
 void expect_equal_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.losses, b.losses);
@@ -21,7 +22,9 @@ class Parity : public testing::TestWithParam<std::tuple<const char*, int>> {};
 TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
   const auto [architecture, precision_index] = GetParam();
   const model::Precision precision = std::array{kFloat32, kFloat64, kMixed}[precision_index];
-  Job job{.model = std::string(architecture) == "llama" ? small_llama() : small_gpt2(), .precision = precision, .steps = 10};
+  Job job{.model = std::string(architecture) == "llama" ? small_llama() : small_gpt2(),
+          .precision = precision,
+          .steps = 10};
   const Outcome one = run(job);
   ASSERT_LT(one.losses.back(), one.losses.front());
   for (int ranks : {2, 4})
@@ -37,7 +40,8 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<const char*, in
   return std::string(std::get<0>(info.param)) + std::array{"Float32", "Float64", "Bf16Mixed"}[std::get<1>(info.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Parity, testing::Combine(testing::Values("llama", "gpt2"), testing::Range(0, 3)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(All, Parity, testing::Combine(testing::Values("llama", "gpt2"), testing::Range(0, 3)),
+                         name_of_case);
 
 TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {
   Job job{.model = small_llama(), .precision = kFloat32, .steps = 3};

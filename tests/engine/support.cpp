@@ -34,7 +34,8 @@ model::ModelConfig small_gpt2() {
   return c;
 }
 
-void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens, const at::Tensor& targets) {
+void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
+                      const at::Tensor& targets) {
   uint64_t state = static_cast<uint64_t>(step) * 1000003 + static_cast<uint64_t>(number) * 7919 + 1;
   const auto draw = [&] {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -49,13 +50,14 @@ void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at
 
 namespace {
 
-at::Tensor assemble(const std::vector<std::vector<GroupState>>& ranks, at::Tensor GroupState::*member) {
+at::Tensor assemble(const std::vector<std::vector<GroupState>>& ranks, at::Tensor GroupState::* member) {
   std::vector<at::Tensor> parts;
   for (size_t g = 0; g < ranks[0].size(); ++g) {
     const GroupState& first = ranks[0][g];
     at::Tensor flat = at::zeros({first.layout->numel()}, at::kDouble);
     for (const auto& rank : ranks) flat.narrow(0, rank[g].held.begin, rank[g].held.size()).copy_(rank[g].*member);
-    for (const shard::FlatTensor& t : first.layout->tensors()) parts.push_back(flat.narrow(0, t.offset, t.numel).clone());
+    for (const shard::FlatTensor& t : first.layout->tensors())
+      parts.push_back(flat.narrow(0, t.offset, t.numel).clone());
   }
   return at::cat(parts);
 }
@@ -78,12 +80,22 @@ Outcome run(const Job& job) {
     const char* names[] = {"world", "gather", "reduce"};
     comm::CommunicatorPtr comms[3];
     for (int i = 0; i < 3; ++i)
-      comms[i] = comm::make_communicator({.name = names[i], .backend = job.ranks > 1 ? job.backend : "auto", .rank = rank,
-                                          .size = job.ranks, .store = store, .timeout = std::chrono::seconds(60),
+      comms[i] = comm::make_communicator({.name = names[i],
+                                          .backend = job.ranks > 1 ? job.backend : "auto",
+                                          .rank = rank,
+                                          .size = job.ranks,
+                                          .store = store,
+                                          .timeout = std::chrono::seconds(60),
                                           .thread_segment = segments[i]});
-    plan::StepRequest request{.precision = job.precision, .shape = job.shape, .rank = rank, .num_ranks = job.ranks,
-                              .shard = job.shard, .num_micro_batches = job.global_micro_batches / job.ranks,
-                              .recompute = job.recompute, .prefetch = job.prefetch, .reduce_lag = job.reduce_lag,
+    plan::StepRequest request{.precision = job.precision,
+                              .shape = job.shape,
+                              .rank = rank,
+                              .num_ranks = job.ranks,
+                              .shard = job.shard,
+                              .num_micro_batches = job.global_micro_batches / job.ranks,
+                              .recompute = job.recompute,
+                              .prefetch = job.prefetch,
+                              .reduce_lag = job.reduce_lag,
                               .guard_bytes = job.poison ? 192 : 0};
     auto engine = std::make_unique<Engine>(model, plan::make_step_plan(model, request),
                                            Communicators{.gather = comms[1], .reduce = comms[2], .world = comms[0]},
@@ -130,6 +142,8 @@ Outcome run(const Job& job) {
   return outcome;
 }
 
-double relative_distance(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / b.norm()).item<double>(); }
+double relative_distance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).norm() / b.norm()).item<double>();
+}
 
 }  // namespace trireme::engine

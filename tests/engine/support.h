@@ -35,7 +35,8 @@ model::ModelConfig small_llama();
 model::ModelConfig small_gpt2();
 
 /// A micro-batch that depends on (step, number in the global batch) alone.
-void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens, const at::Tensor& targets);
+void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
+                      const at::Tensor& targets);
 
 Outcome run(const Job& job);
 

@@ -41,7 +41,8 @@ TEST_P(UnitGradients, OfTheWholeModelEqualFiniteDifferences) {
   EXPECT_GT(checked, 60);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, UnitGradients, testing::Values("llama", "gpt2"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Both, UnitGradients, testing::Values("llama", "gpt2"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace trireme::engine

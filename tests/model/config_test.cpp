@@ -68,8 +68,10 @@ TEST(HuggingFaceConfig, FieldsThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(refusal(R"({"model_type": "mixtral"})"), HasSubstr("mixtral"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "sliding_window": 4096})"), HasSubstr("sliding_window"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_act": "gelu"})"), HasSubstr("hidden_act"));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8}})"), HasSubstr("llama3"));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4})"), HasSubstr("does not divide"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8}})"),
+              HasSubstr("llama3"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4})"),
+              HasSubstr("does not divide"));
   EXPECT_THAT(refusal("{"), HasSubstr("not a usable config.json"));
 }
 

@@ -8,7 +8,8 @@
 namespace trireme::model {
 namespace {
 
-const ParameterSpec kWeight{"model.layers.0.mlp.up_proj.weight", {100, 1001}, {Initializer::Kind::normal, 0.02}, true, false};
+const ParameterSpec kWeight{
+    "model.layers.0.mlp.up_proj.weight", {100, 1001}, {Initializer::Kind::normal, 0.02}, true, false};
 
 std::vector<float> whole(const ParameterSpec& p, uint64_t seed) {
   std::vector<float> w(p.numel());

@@ -17,15 +17,23 @@ inline StepDeclaration example_step(int blocks = 3, int ranks = 2, bool shard = 
     d.groups.push_back({name, numel, shard && ranks > 1 ? numel / ranks : numel});
     return static_cast<int>(d.groups.size()) - 1;
   };
-  d.units.push_back({.name = "embedding", .groups = {group("embedding", 8 * 4096)}, .output_bytes = 8192,
-                     .backward_work = {{"order", 1024}}, .reads_parameters_in_backward = false});
+  d.units.push_back({.name = "embedding",
+                     .groups = {group("embedding", 8 * 4096)},
+                     .output_bytes = 8192,
+                     .backward_work = {{"order", 1024}},
+                     .reads_parameters_in_backward = false});
   for (int b = 0; b < blocks; ++b)
-    d.units.push_back({.name = "block " + std::to_string(b), .groups = {group("block " + std::to_string(b), 16 * 4096)},
-                       .output_bytes = 8192, .saved = {{"qkv", 24576}, {"hidden", 40960}, {"rstd", 512}},
+    d.units.push_back({.name = "block " + std::to_string(b),
+                       .groups = {group("block " + std::to_string(b), 16 * 4096)},
+                       .output_bytes = 8192,
+                       .saved = {{"qkv", 24576}, {"hidden", 40960}, {"rstd", 512}},
                        .forward_work = {{"normed", 8192}, {"activated", 20480}},
                        .backward_work = {{"d_normed", 8192}, {"d_qkv", 24576}}});
-  d.units.push_back({.name = "head", .groups = {group("head", 8 * 4096)}, .forward_work = {{"logits", 65536}},
-                     .backward_work = {{"logits", 65536}}, .backward_includes_forward = true});
+  d.units.push_back({.name = "head",
+                     .groups = {group("head", 8 * 4096)},
+                     .forward_work = {{"logits", 65536}},
+                     .backward_work = {{"logits", 65536}},
+                     .backward_includes_forward = true});
   return d;
 }
 

@@ -105,7 +105,9 @@ TEST(Passes, EvaluationHasTheSamePersistentValuesAndNoGradients) {
     EXPECT_EQ(train.values[i].label, evaluate.values[i].label);
   }
   EXPECT_FALSE(evaluate.values[i].persistent);
-  EXPECT_EQ(count(evaluate, ActionKind::backward) + count(evaluate, ActionKind::reduce_gradient) + count(evaluate, ActionKind::step), 0);
+  EXPECT_EQ(count(evaluate, ActionKind::backward) + count(evaluate, ActionKind::reduce_gradient) +
+                count(evaluate, ActionKind::step),
+            0);
   EXPECT_EQ(count(evaluate, ActionKind::forward), 2 * 5);
 }
 

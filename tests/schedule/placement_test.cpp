@@ -41,10 +41,12 @@ TEST(Placement, ValuesAliveTogetherNeverShareBytes) {
     for (size_t a = 0; a < s.values.size(); ++a)
       for (size_t b = a + 1; b < s.values.size(); ++b) {
         const Value &x = s.values[a], &y = s.values[b];
-        if (x.memory != y.memory || x.last < y.first || y.last < x.first || y.takes_over == static_cast<int>(a)) continue;
+        if (x.memory != y.memory || x.last < y.first || y.last < x.first || y.takes_over == static_cast<int>(a))
+          continue;
         RC_ASSERT(x.offset + x.bytes <= y.offset || y.offset + y.bytes <= x.offset);
       }
-    for (const Value& v : s.values) RC_ASSERT(v.offset >= 0 && v.offset + v.bytes <= arena.bytes[static_cast<int>(v.memory)]);
+    for (const Value& v : s.values)
+      RC_ASSERT(v.offset >= 0 && v.offset + v.bytes <= arena.bytes[static_cast<int>(v.memory)]);
   });
 }
 
@@ -85,7 +87,8 @@ TEST(Placement, AllListsOfAnArenaHaveTheirPersistentValuesAtTheSamePlace) {
   const StepDeclaration d = example_step();
   std::vector<Schedule> lists{training_schedule(d), evaluation_schedule(d)};
   const Arena arena = place(lists);
-  for (size_t i = 0; lists[0].values[i].persistent; ++i) EXPECT_EQ(lists[0].values[i].offset, lists[1].values[i].offset);
+  for (size_t i = 0; lists[0].values[i].persistent; ++i)
+    EXPECT_EQ(lists[0].values[i].offset, lists[1].values[i].offset);
   EXPECT_GT(arena.persistent[0], 0);
 }
 

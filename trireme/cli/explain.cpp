@@ -60,7 +60,8 @@ int run_explain(Arguments arguments) {
   }
   const plan::StepPlan plan = plan_of(parsed.settings);
   if (topic == "schedule") {
-    fmt::print("rank 0 of {}; all ranks run the same list\n{}", plan.request.num_ranks, schedule::render_text(plan.train()));
+    fmt::print("rank 0 of {}; all ranks run the same list\n{}", plan.request.num_ranks,
+               schedule::render_text(plan.train()));
   } else {
     fmt::print("{}", plan::render_memory(plan::memory_report(plan)));
   }

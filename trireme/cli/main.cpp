@@ -24,8 +24,10 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
-    {"pretrain", "train a model from text: trireme pretrain llama-5m --data TextFiles --data.train_data_path my.txt", trireme::cli::run_pretrain},
-    {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"", trireme::cli::run_generate},
+    {"pretrain", "train a model from text: trireme pretrain llama-5m --data TextFiles --data.train_data_path my.txt",
+     trireme::cli::run_pretrain},
+    {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
+     trireme::cli::run_generate},
     {"explain", "say beforehand what a run would do: config, schedule, memory, settings", trireme::cli::run_explain},
     {"bench", "measure: trireme bench train llama-32m --devices 2", trireme::cli::run_bench},
 };
@@ -51,7 +53,8 @@ int run(const std::vector<std::string>& words) {
   for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
   const auto near = trireme::base::nearest(words[0], names);
   throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  trireme knows {}", words[0],
-                                        near ? fmt::format(" (did you mean {}?)", *near) : "", trireme::base::join(names, ", ")));
+                                        near ? fmt::format(" (did you mean {}?)", *near) : "",
+                                        trireme::base::join(names, ", ")));
 }
 
 }  // namespace

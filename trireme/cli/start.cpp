@@ -29,7 +29,9 @@ int launch(const Job& job, const config::Settings& settings, Arguments arguments
   options.pin = settings.launch.pin;
   options.failure_hint = [&]() -> std::string {
     const auto newest = checkpoint::find_latest(settings.out_dir);
-    return newest ? fmt::format("newest good checkpoint: {}; continue with: trireme {} ... --resume true", newest->string(), job.subcommand) : "";
+    return newest ? fmt::format("newest good checkpoint: {}; continue with: trireme {} ... --resume true",
+                                newest->string(), job.subcommand)
+                  : "";
   };
   return launch::launch_ranks(options);
 }

@@ -19,8 +19,10 @@ MappedMemory::MappedMemory(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data_ == MAP_FAILED)
-    throw Error(fmt::format("the system has no {} bytes for the arena: {}; try a smaller train.micro_batch_size, "
-                            "--recompute full or more ranks", bytes, std::strerror(errno)));
+    throw Error(
+        fmt::format("the system has no {} bytes for the arena: {}; try a smaller train.micro_batch_size, "
+                    "--recompute full or more ranks",
+                    bytes, std::strerror(errno)));
   madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   if (madvise(data_, static_cast<size_t>(bytes), MADV_POPULATE_WRITE) != 0) {
     if (errno == ENOMEM) throw Error(fmt::format("the system has no {} bytes for the arena", bytes));

@@ -29,7 +29,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-int64_t align(int64_t bytes) { return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment; }
+int64_t align(int64_t bytes) {
+  return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
+}
 
 }  // namespace
 
@@ -92,7 +94,8 @@ at::Tensor Engine::persistent(ValueKind kind, int group) const {
 }
 
 // Views of a group's parameters (or gradients, of the same layout) in the flat buffer of `value`.
-static std::vector<at::Tensor> parameter_views(char* base, const std::vector<shard::FlatTensor>& tensors, at::ScalarType dtype) {
+static std::vector<at::Tensor> parameter_views(char* base, const std::vector<shard::FlatTensor>& tensors,
+                                               at::ScalarType dtype) {
   std::vector<at::Tensor> views;
   for (const shard::FlatTensor& t : tensors)
     views.push_back(at::from_blob(base + t.offset * static_cast<int64_t>(c10::elementSize(dtype)), t.shape,
@@ -102,7 +105,8 @@ static std::vector<at::Tensor> parameter_views(char* base, const std::vector<sha
 
 // Bytes of a flat buffer that belong to no parameter. They are folded and squared with the rest, so in a gradient
 // slot, whose bytes held something else before, they have to be zero.
-static std::vector<std::pair<char*, size_t>> gaps_of(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) {
+static std::vector<std::pair<char*, size_t>> gaps_of(char* base, const shard::FlatLayout& layout,
+                                                     at::ScalarType dtype) {
   const auto size = static_cast<int64_t>(c10::elementSize(dtype));
   std::vector<std::pair<char*, size_t>> gaps;
   int64_t at = 0;
@@ -135,14 +139,20 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a) {
     switch (v.kind) {
       case ValueKind::master:
       case ValueKind::compute_shard:
-      case ValueKind::parameters: parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute); break;
+      case ValueKind::parameters:
+        parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute);
+        break;
       case ValueKind::gradient_slot:
         gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner].tensors(), compute);
         if (u.access == schedule::Access::write)
           for (const auto& gap : gaps_of(base, plan_.layouts[v.owner], compute)) bound.gaps.push_back(gap);
         break;
-      case ValueKind::tokens: t.tokens = view(v, {request.shape.tokens()}, at::kLong); break;
-      case ValueKind::targets: t.targets = view(v, {request.shape.tokens()}, at::kLong); break;
+      case ValueKind::tokens:
+        t.tokens = view(v, {request.shape.tokens()}, at::kLong);
+        break;
+      case ValueKind::targets:
+        t.targets = view(v, {request.shape.tokens()}, at::kLong);
+        break;
       case ValueKind::boundary: {
         const auto shape = model_.units[v.owner]->values(request.shape, request.precision).output.shape;
         (v.owner == a.owner ? t.output : t.input) = view(v, shape, compute);
@@ -151,10 +161,17 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a) {
       case ValueKind::boundary_gradient:
         t.d_boundary = view(v, model_.units[v.owner]->values(request.shape, request.precision).output.shape, compute);
         break;
-      case ValueKind::saved: t.saved[index] = view(v, declared.saved[index].shape, declared.saved[index].dtype); break;
-      case ValueKind::work: t.work[index] = view(v, work_specs[index].shape, work_specs[index].dtype); break;
-      case ValueKind::loss: t.loss_sum = view(v, {v.bytes / 8}, at::kDouble).narrow(0, a.micro_batch, 1); break;
-      default: throw InternalError("a unit's action uses " + v.label);
+      case ValueKind::saved:
+        t.saved[index] = view(v, declared.saved[index].shape, declared.saved[index].dtype);
+        break;
+      case ValueKind::work:
+        t.work[index] = view(v, work_specs[index].shape, work_specs[index].dtype);
+        break;
+      case ValueKind::loss:
+        t.loss_sum = view(v, {v.bytes / 8}, at::kDouble).narrow(0, a.micro_batch, 1);
+        break;
+      default:
+        throw InternalError("a unit's action uses " + v.label);
     }
   }
   for (const model::ParameterPlace& place : model_.places[a.owner]) {
@@ -191,8 +208,11 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
       }
       case ActionKind::forward:
       case ActionKind::recompute:
-      case ActionKind::backward: bind_unit(b, s, a); break;
-      default: break;
+      case ActionKind::backward:
+        bind_unit(b, s, a);
+        break;
+      default:
+        break;
     }
     all.push_back(std::move(b));
   }
@@ -213,9 +233,11 @@ void Engine::initialize(uint64_t seed) {
       const int64_t begin = std::max(held.begin, t.offset), end = std::min(held.end, t.offset + t.numel);
       if (begin >= end) continue;
       if (master.scalar_type() == at::kDouble)
-        model::initialize_span(master.data_ptr<double>() + (begin - held.begin), spec, seed, begin - t.offset, end - t.offset);
+        model::initialize_span(master.data_ptr<double>() + (begin - held.begin), spec, seed, begin - t.offset,
+                               end - t.offset);
       else
-        model::initialize_span(master.data_ptr<float>() + (begin - held.begin), spec, seed, begin - t.offset, end - t.offset);
+        model::initialize_span(master.data_ptr<float>() + (begin - held.begin), spec, seed, begin - t.offset,
+                               end - t.offset);
     }
   }
   refresh_weights();
@@ -231,7 +253,8 @@ std::vector<GroupState> Engine::state() {
   std::vector<GroupState> out;
   for (size_t g = 0; g < plan_.layouts.size(); ++g) {
     const int group = static_cast<int>(g);
-    out.push_back({&plan_.layouts[g], plan_.held(group), plan_.layouts[g].owned(plan_.request.rank, plan_.request.num_ranks),
+    out.push_back({&plan_.layouts[g], plan_.held(group),
+                   plan_.layouts[g].owned(plan_.request.rank, plan_.request.num_ranks),
                    persistent(ValueKind::master, group), persistent(ValueKind::exp_avg, group),
                    persistent(ValueKind::exp_avg_sq, group), persistent(ValueKind::gradient_shard, group)});
   }
@@ -297,10 +320,18 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) {
 void Engine::execute(const Action& a, Bound& b) {
   comm::WorkPtr work;
   switch (a.kind) {
-    case ActionKind::load_batch: (*load_batch_)(a.micro_batch, b.input, b.output); break;
-    case ActionKind::unshard: work = comm_.gather->all_gather(b.output, b.input, counts_[a.owner]); break;
-    case ActionKind::forward: model_.units[a.owner]->forward(b.unit); break;
-    case ActionKind::recompute: model_.units[a.owner]->recompute(b.unit); break;
+    case ActionKind::load_batch:
+      (*load_batch_)(a.micro_batch, b.input, b.output);
+      break;
+    case ActionKind::unshard:
+      work = comm_.gather->all_gather(b.output, b.input, counts_[a.owner]);
+      break;
+    case ActionKind::forward:
+      model_.units[a.owner]->forward(b.unit);
+      break;
+    case ActionKind::recompute:
+      model_.units[a.owner]->recompute(b.unit);
+      break;
     case ActionKind::backward:
       for (const auto& [data, bytes] : b.gaps) std::memset(data, 0, bytes);
       b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
@@ -317,7 +348,9 @@ void Engine::execute(const Action& a, Bound& b) {
       work = comm_.world->all_gather(b.output, b.input, counts);
       break;
     }
-    case ActionKind::gather_norm: gather_norm(); break;
+    case ActionKind::gather_norm:
+      gather_norm();
+      break;
     case ActionKind::clip:
       gradient_scale_ = inputs_->max_norm ? std::min(1.0, *inputs_->max_norm / (gradient_norm_ + 1e-6)) : 1.0;
       break;
@@ -327,7 +360,8 @@ void Engine::execute(const Action& a, Bound& b) {
       const bool copy = plan_.request.precision.compute != plan_.request.precision.state;
       optim::adamw_update(persistent(ValueKind::master, a.owner), persistent(ValueKind::exp_avg, a.owner),
                           persistent(ValueKind::exp_avg_sq, a.owner), persistent(ValueKind::gradient_shard, a.owner),
-                          copy ? persistent(ValueKind::compute_shard, a.owner) : at::Tensor(), decay_[a.owner], options);
+                          copy ? persistent(ValueKind::compute_shard, a.owner) : at::Tensor(), decay_[a.owner],
+                          options);
       break;
     }
   }
@@ -345,11 +379,14 @@ void Engine::gather_norm() {
   const int size = plan_.sharded() ? plan_.request.num_ranks : 1;
   const Value& own_value = s.values[s.find(ValueKind::norm_partials, -1, -1)];
   const Value& all_value = s.values[s.find(ValueKind::norm_all, -1, -1)];
-  at::Tensor own = view(own_value, {own_value.bytes / 8}, at::kDouble), all = view(all_value, {all_value.bytes / 8}, at::kDouble);
+  at::Tensor own = view(own_value, {own_value.bytes / 8}, at::kDouble),
+             all = view(all_value, {all_value.bytes / 8}, at::kDouble);
   int64_t at = 0;
   for (size_t g = 0; g < plan_.layouts.size(); ++g) {
     const int64_t blocks = plan_.held(static_cast<int>(g)).size() / shard::kBlockElements;
-    if (blocks > 0) optim::squared_norm_partials(own.narrow(0, at, blocks), persistent(ValueKind::gradient_shard, static_cast<int>(g)));
+    if (blocks > 0)
+      optim::squared_norm_partials(own.narrow(0, at, blocks),
+                                   persistent(ValueKind::gradient_shard, static_cast<int>(g)));
     at += blocks;
   }
   std::vector<int64_t> counts(size, 0);

@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>

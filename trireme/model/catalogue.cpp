@@ -1,6 +1,6 @@
 // The published shapes by name: data, no logic. Sizes from the models' config.json.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"

@@ -13,17 +13,65 @@ namespace {
 using nlohmann::json;
 
 // Keys that say nothing about the mathematics of training, or that we write ourselves.
-const std::set<std::string> kHarmless = {
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
-    "eos_token_id", "pad_token_id", "pretraining_tp", "initializer_range", "vocab_size", "hidden_size",
-    "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_parameters", "tie_word_embeddings", "hidden_act",
-    "attention_bias", "mlp_bias", "attention_dropout", "rope_scaling", "_name_or_path", "n_embd", "n_layer", "n_head",
-    "n_positions", "n_ctx", "n_inner", "activation_function", "layer_norm_epsilon", "resid_pdrop", "embd_pdrop",
-    "attn_pdrop", "task_specific_params", "summary_type", "summary_use_proj", "summary_activation",
-    "summary_proj_to_labels", "summary_first_dropout", "scale_attn_weights", "scale_attn_by_inverse_layer_idx",
-    "reorder_and_upcast_attn", "add_cross_attention", "return_dict", "output_hidden_states", "output_attentions",
-    "id2label", "label2id", "problem_type", "is_encoder_decoder", "chunk_size_feed_forward", "tokenizer_class"};
+const std::set<std::string> kHarmless = {"architectures",
+                                         "model_type",
+                                         "torch_dtype",
+                                         "dtype",
+                                         "transformers_version",
+                                         "use_cache",
+                                         "bos_token_id",
+                                         "eos_token_id",
+                                         "pad_token_id",
+                                         "pretraining_tp",
+                                         "initializer_range",
+                                         "vocab_size",
+                                         "hidden_size",
+                                         "intermediate_size",
+                                         "num_hidden_layers",
+                                         "num_attention_heads",
+                                         "num_key_value_heads",
+                                         "head_dim",
+                                         "max_position_embeddings",
+                                         "rms_norm_eps",
+                                         "rope_theta",
+                                         "rope_parameters",
+                                         "tie_word_embeddings",
+                                         "hidden_act",
+                                         "attention_bias",
+                                         "mlp_bias",
+                                         "attention_dropout",
+                                         "rope_scaling",
+                                         "_name_or_path",
+                                         "n_embd",
+                                         "n_layer",
+                                         "n_head",
+                                         "n_positions",
+                                         "n_ctx",
+                                         "n_inner",
+                                         "activation_function",
+                                         "layer_norm_epsilon",
+                                         "resid_pdrop",
+                                         "embd_pdrop",
+                                         "attn_pdrop",
+                                         "task_specific_params",
+                                         "summary_type",
+                                         "summary_use_proj",
+                                         "summary_activation",
+                                         "summary_proj_to_labels",
+                                         "summary_first_dropout",
+                                         "scale_attn_weights",
+                                         "scale_attn_by_inverse_layer_idx",
+                                         "reorder_and_upcast_attn",
+                                         "add_cross_attention",
+                                         "return_dict",
+                                         "output_hidden_states",
+                                         "output_attentions",
+                                         "id2label",
+                                         "label2id",
+                                         "problem_type",
+                                         "is_encoder_decoder",
+                                         "chunk_size_feed_forward",
+                                         "tokenizer_class"};
 
 template <typename T>
 T value_or(const json& j, const char* key, T fallback) {
@@ -46,7 +94,8 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   ModelConfig c;
   for (const auto& [key, value] : j.items())
     if (!kHarmless.count(key) && !value.is_null())
-      throw UsageError(fmt::format("{}: the key {} is not known; it may change the mathematics, so it is refused", source, key));
+      throw UsageError(
+          fmt::format("{}: the key {} is not known; it may change the mathematics, so it is refused", source, key));
   if (type == "llama") {
     c.architecture = Architecture::llama;
     c.vocab_size = value_or<int64_t>(j, "vocab_size", 32000);
@@ -64,8 +113,10 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
     require<bool>(j, "mlp_bias", false, source);
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
       if (!j.contains(key) || j[key].is_null()) continue;
-      const std::string rope = value_or<std::string>(j[key], "rope_type", value_or<std::string>(j[key], "type", "default"));
-      if (rope != "default") throw UsageError(fmt::format("{}: rope type {} is not supported; default is", source, rope));
+      const std::string rope =
+          value_or<std::string>(j[key], "rope_type", value_or<std::string>(j[key], "type", "default"));
+      if (rope != "default")
+        throw UsageError(fmt::format("{}: rope type {} is not supported; default is", source, rope));
       c.rope_theta = value_or<double>(j[key], "rope_theta", c.rope_theta);
     }
   } else if (type == "gpt2") {
@@ -85,7 +136,8 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
     require<bool>(j, "scale_attn_by_inverse_layer_idx", false, source);
     require<bool>(j, "add_cross_attention", false, source);
   } else {
-    throw UsageError(fmt::format("{}: model_type {} is not supported; llama and gpt2 are", source, type.empty() ? "(absent)" : type));
+    throw UsageError(fmt::format("{}: model_type {} is not supported; llama and gpt2 are", source,
+                                 type.empty() ? "(absent)" : type));
   }
   c.head_dim = value_or<int64_t>(j, "head_dim", c.num_attention_heads > 0 ? c.hidden_size / c.num_attention_heads : 0);
   c.initializer_range = value_or<double>(j, "initializer_range", 0.02);
@@ -96,17 +148,24 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
 }
 
 void ModelConfig::validate() const {
-  const struct { const char* key; int64_t value; } positive[] = {
-      {"vocab_size", vocab_size}, {"hidden_size", hidden_size}, {"intermediate_size", intermediate_size},
-      {"num_hidden_layers", num_hidden_layers}, {"num_attention_heads", num_attention_heads},
-      {"num_key_value_heads", num_key_value_heads}, {"head_dim", head_dim},
-      {"max_position_embeddings", max_position_embeddings}};
+  const struct {
+    const char* key;
+    int64_t value;
+  } positive[] = {{"vocab_size", vocab_size},
+                  {"hidden_size", hidden_size},
+                  {"intermediate_size", intermediate_size},
+                  {"num_hidden_layers", num_hidden_layers},
+                  {"num_attention_heads", num_attention_heads},
+                  {"num_key_value_heads", num_key_value_heads},
+                  {"head_dim", head_dim},
+                  {"max_position_embeddings", max_position_embeddings}};
   for (const auto& [key, value] : positive)
     if (value < 1) throw UsageError(fmt::format("model.{} is {}; it must be at least 1", key, value));
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
-  if (head_dim % 2 != 0) throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
+  if (head_dim % 2 != 0)
+    throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
   if (architecture == Architecture::gpt2 && num_attention_heads * head_dim != hidden_size)
     throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} (GPT-2)",
                                  num_attention_heads, hidden_size));
@@ -115,7 +174,8 @@ void ModelConfig::validate() const {
 int64_t ModelConfig::num_parameters() const {
   const int64_t heads = num_attention_heads * head_dim, kv = num_key_value_heads * head_dim;
   const bool llama = architecture == Architecture::llama;
-  const int64_t products = hidden_size * (heads + 2 * kv) + heads * hidden_size + (llama ? 3 : 2) * hidden_size * intermediate_size;
+  const int64_t products =
+      hidden_size * (heads + 2 * kv) + heads * hidden_size + (llama ? 3 : 2) * hidden_size * intermediate_size;
   const int64_t biases = llama ? 0 : (heads + 2 * kv) + 2 * hidden_size + intermediate_size;
   const int64_t norm = (llama ? 1 : 2) * hidden_size;
   const int64_t embedding = (vocab_size + (llama ? 0 : max_position_embeddings)) * hidden_size;
@@ -137,18 +197,36 @@ double ModelConfig::training_flops_per_token(int64_t sequence) const {
 std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   nlohmann::ordered_json j;
   if (architecture == Architecture::llama) {
-    j = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}, {"vocab_size", vocab_size},
-         {"hidden_size", hidden_size}, {"intermediate_size", intermediate_size},
-         {"num_hidden_layers", num_hidden_layers}, {"num_attention_heads", num_attention_heads},
-         {"num_key_value_heads", num_key_value_heads}, {"head_dim", head_dim},
-         {"max_position_embeddings", max_position_embeddings}, {"rms_norm_eps", norm_eps},
-         {"rope_theta", rope_theta}, {"hidden_act", "silu"}, {"attention_bias", false}, {"mlp_bias", false}};
+    j = {{"architectures", {"LlamaForCausalLM"}},
+         {"model_type", "llama"},
+         {"vocab_size", vocab_size},
+         {"hidden_size", hidden_size},
+         {"intermediate_size", intermediate_size},
+         {"num_hidden_layers", num_hidden_layers},
+         {"num_attention_heads", num_attention_heads},
+         {"num_key_value_heads", num_key_value_heads},
+         {"head_dim", head_dim},
+         {"max_position_embeddings", max_position_embeddings},
+         {"rms_norm_eps", norm_eps},
+         {"rope_theta", rope_theta},
+         {"hidden_act", "silu"},
+         {"attention_bias", false},
+         {"mlp_bias", false}};
   } else {
-    j = {{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}, {"vocab_size", vocab_size},
-         {"n_embd", hidden_size}, {"n_inner", intermediate_size}, {"n_layer", num_hidden_layers},
-         {"n_head", num_attention_heads}, {"n_positions", max_position_embeddings}, {"n_ctx", max_position_embeddings},
-         {"layer_norm_epsilon", norm_eps}, {"activation_function", "gelu_new"}, {"resid_pdrop", 0.0},
-         {"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}};
+    j = {{"architectures", {"GPT2LMHeadModel"}},
+         {"model_type", "gpt2"},
+         {"vocab_size", vocab_size},
+         {"n_embd", hidden_size},
+         {"n_inner", intermediate_size},
+         {"n_layer", num_hidden_layers},
+         {"n_head", num_attention_heads},
+         {"n_positions", max_position_embeddings},
+         {"n_ctx", max_position_embeddings},
+         {"layer_norm_epsilon", norm_eps},
+         {"activation_function", "gelu_new"},
+         {"resid_pdrop", 0.0},
+         {"embd_pdrop", 0.0},
+         {"attn_pdrop", 0.0}};
   }
   j["tie_word_embeddings"] = tie_word_embeddings;
   j["initializer_range"] = initializer_range;

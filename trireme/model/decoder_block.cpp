@@ -70,8 +70,11 @@ int64_t DecoderBlock::qkv_width() const {
 }
 
 ops::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) const {
-  return {.batch = shape.micro_batch, .sequence = shape.sequence, .num_heads = config_.num_attention_heads,
-          .num_kv_heads = config_.num_key_value_heads, .head_dim = config_.head_dim};
+  return {.batch = shape.micro_batch,
+          .sequence = shape.sequence,
+          .num_heads = config_.num_attention_heads,
+          .num_kv_heads = config_.num_key_value_heads,
+          .head_dim = config_.head_dim};
 }
 
 UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) const {
@@ -94,9 +97,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
     v.saved.push_back({"mean1", {tokens}, s});
     v.saved.push_back({"mean2", {tokens}, s});
   }
-  v.forward_work = {{"normed", {tokens, width}, c},
-                    {"activated", {tokens, mlp}, c},
-                    {"attention", {attention_bytes}, at::kByte}};
+  v.forward_work = {
+      {"normed", {tokens, width}, c}, {"activated", {tokens, mlp}, c}, {"attention", {attention_bytes}, at::kByte}};
   v.backward_work = {{"d_normed", {tokens, width}, c},
                      {"d_activated", {tokens, mlp}, c},
                      {"d_qkv", {tokens, qkv_width()}, c},
@@ -218,8 +220,8 @@ void DecoderBlock::decode(const at::Tensor& x, const std::vector<at::Tensor>& p,
     ops::rms_norm_forward(normed, rstd, x, p[kNorm1], config_.norm_eps);
     ops::linear_forward(qkv, normed, joined(p, kQ, 3));
     // One position: its row of the table serves every batch row.
-    ops::rotary_forward(qkv, cosine_.narrow(0, position, 1), sine_.narrow(0, position, 1),
-                        config_.num_attention_heads, config_.num_key_value_heads);
+    ops::rotary_forward(qkv, cosine_.narrow(0, position, 1), sine_.narrow(0, position, 1), config_.num_attention_heads,
+                        config_.num_key_value_heads);
   } else {
     ops::layer_norm_forward(normed, mean, rstd, x, p[kLn1W], p[kLn1B], config_.norm_eps);
     ops::linear_in_out_forward(qkv, normed, p[kQkvW]);

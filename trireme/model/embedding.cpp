@@ -32,8 +32,7 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
 
 void EmbeddingUnit::forward(UnitTensors& t) const {
   ops::embedding_forward(t.output, t.tokens, t.parameters[kTable],
-                         t.parameters.size() > kPositions ? t.parameters[kPositions] : at::Tensor(),
-                         t.shape.sequence);
+                         t.parameters.size() > kPositions ? t.parameters[kPositions] : at::Tensor(), t.shape.sequence);
 }
 
 void EmbeddingUnit::backward(UnitTensors& t) const {

@@ -65,7 +65,8 @@ Generator::Generator(const ModelConfig& config, const Precision& precision, cons
     unit_parameters_.push_back(std::move(tensors));
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    k_cache_.push_back(at::zeros({1, config.max_position_embeddings, config.num_key_value_heads * config.head_dim}, options));
+    k_cache_.push_back(
+        at::zeros({1, config.max_position_embeddings, config.num_key_value_heads * config.head_dim}, options));
     v_cache_.push_back(at::zeros_like(k_cache_.back()));
   }
 }
@@ -77,9 +78,11 @@ at::Tensor Generator::logits_at(int64_t token, int64_t position) {
   const auto options = at::TensorOptions().dtype(precision_.compute);
   const at::Tensor x = at::empty({1, c.hidden_size}, options), id = at::full({1}, token, at::kLong);
   const auto& embedding = unit_parameters_.front();
-  ops::embedding_forward(x, id, embedding[0], embedding.size() > 1 ? embedding[1].narrow(0, position, 1) : at::Tensor(), 1);
+  ops::embedding_forward(x, id, embedding[0], embedding.size() > 1 ? embedding[1].narrow(0, position, 1) : at::Tensor(),
+                         1);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-    static_cast<const DecoderBlock&>(*model_.units[i + 1]).decode(x, unit_parameters_[i + 1], k_cache_[i], v_cache_[i], position);
+    static_cast<const DecoderBlock&>(*model_.units[i + 1])
+        .decode(x, unit_parameters_[i + 1], k_cache_[i], v_cache_[i], position);
   const at::Tensor out = at::empty({1, c.vocab_size}, options);
   static_cast<const HeadUnit&>(*model_.units.back()).logits(out, x, unit_parameters_.back());
   return out[0];

@@ -21,8 +21,8 @@ HeadUnit::HeadUnit(const ModelConfig& c) : config_(c) {
   }
   const bool llama = c.architecture == Architecture::llama;
   const char* tied_name = llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
-  parameters_.push_back({c.tie_word_embeddings ? tied_name : "lm_head.weight", {c.vocab_size, c.hidden_size}, normal,
-                         true, false});
+  parameters_.push_back(
+      {c.tie_word_embeddings ? tied_name : "lm_head.weight", {c.vocab_size, c.hidden_size}, normal, true, false});
 }
 
 UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {

@@ -44,7 +44,9 @@ class Builder {
  private:
   bool is_sharded() const { return step_.shard && step_.num_ranks > 1; }
   int last_unit() const { return static_cast<int>(step_.units.size()) - 1; }
-  Draft draft(ActionKind kind, int owner, int micro_batch) { return {.id = next_id_++, .kind = kind, .owner = owner, .micro_batch = micro_batch}; }
+  Draft draft(ActionKind kind, int owner, int micro_batch) {
+    return {.id = next_id_++, .kind = kind, .owner = owner, .micro_batch = micro_batch};
+  }
 
   void lay_down_units() {
     for (int mb = 0; mb < step_.num_micro_batches; ++mb) {
@@ -84,7 +86,8 @@ class Builder {
       const UnitDeclaration& unit = step_.units[d.owner];
       if (d.kind != ActionKind::backward || unit.reads_parameters_in_backward) {
         for (int g : unit.groups) {
-          if (auto it = held.find(g); it != held.end() && k - it->second.reader <= static_cast<size_t>(step_.prefetch) + 1) {
+          if (auto it = held.find(g);
+              it != held.end() && k - it->second.reader <= static_cast<size_t>(step_.prefetch) + 1) {
             it->second.reader = k;
             current[g] = it->second.instance;
             continue;
@@ -160,7 +163,8 @@ class Builder {
   }
 
   int persistent(ValueKind kind, int group, std::string label, int64_t bytes, Cause cause) {
-    return add({.kind = kind, .owner = group, .label = std::move(label), .bytes = bytes, .cause = cause, .persistent = true});
+    return add(
+        {.kind = kind, .owner = group, .label = std::move(label), .bytes = bytes, .cause = cause, .persistent = true});
   }
 
   void add_persistent_values() {
@@ -174,7 +178,8 @@ class Builder {
       persistent(ValueKind::exp_avg_sq, n, "exp_avg_sq(" + g.name + ")", state, Cause::optimizer);
       persistent(ValueKind::gradient_shard, n, "gradient(" + g.name + ")", state, Cause::gradients);
       if (step_.compute_bytes != step_.state_bytes)
-        persistent(ValueKind::compute_shard, n, "weights(" + g.name + ")", g.owned * step_.compute_bytes, Cause::weights);
+        persistent(ValueKind::compute_shard, n, "weights(" + g.name + ")", g.owned * step_.compute_bytes,
+                   Cause::weights);
       own_blocks += g.owned / 4096;
       all_blocks += g.numel / 4096;
     }
@@ -190,8 +195,14 @@ class Builder {
     const int found = s_.find_transient(kind, owner, mb, instance);
     if (found >= 0) return found;
     return s_.remember(kind, owner, mb, instance,
-                       add({.kind = kind, .owner = owner, .micro_batch = mb, .instance = instance,
-                            .label = std::move(label), .bytes = bytes, .memory = memory, .cause = cause}));
+                       add({.kind = kind,
+                            .owner = owner,
+                            .micro_batch = mb,
+                            .instance = instance,
+                            .label = std::move(label),
+                            .bytes = bytes,
+                            .memory = memory,
+                            .cause = cause}));
   }
 
   // Groups whose weights units read without an Unshard keep them in the compute dtype, or in the masters.
@@ -218,7 +229,8 @@ class Builder {
   }
 
   int boundary(int unit, int mb) {
-    return transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb), step_.units[unit].output_bytes, Cause::saved);
+    return transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb), step_.units[unit].output_bytes,
+                     Cause::saved);
   }
   int batch(ValueKind kind, int mb) {
     return transient(kind, -1, mb, 0, fmt::format("{}(mb {})", kind == ValueKind::tokens ? "tokens" : "targets", mb),
@@ -260,14 +272,14 @@ class Builder {
     use_tensors(a, ValueKind::work, d, unit.backward_work, 2, Access::write);
     int incoming = -1;
     if (d.owner < last_unit()) {
-      incoming = transient(ValueKind::boundary_gradient, d.owner, d.micro_batch, 0, in("gradient", d.owner, d.micro_batch),
-                           unit.output_bytes, Cause::work);
+      incoming = transient(ValueKind::boundary_gradient, d.owner, d.micro_batch, 0,
+                           in("gradient", d.owner, d.micro_batch), unit.output_bytes, Cause::work);
       a.uses.push_back({incoming, d.owner > 0 ? Access::consume : Access::read});
     }
     if (d.owner > 0) {
-      const int outgoing = transient(ValueKind::boundary_gradient, d.owner - 1, d.micro_batch, 0,
-                                     in("gradient", d.owner - 1, d.micro_batch), step_.units[d.owner - 1].output_bytes,
-                                     Cause::work);
+      const int outgoing =
+          transient(ValueKind::boundary_gradient, d.owner - 1, d.micro_batch, 0,
+                    in("gradient", d.owner - 1, d.micro_batch), step_.units[d.owner - 1].output_bytes, Cause::work);
       s_.values[outgoing].takes_over = incoming;
       a.uses.push_back({outgoing, Access::write});
     }
@@ -308,7 +320,8 @@ class Builder {
                   {s_.find(ValueKind::gradient_shard, d.owner, -1), d.accumulate ? Access::accumulate : Access::write}};
         break;
       case ActionKind::gather_loss:
-        a.uses = {{s_.find(ValueKind::loss, -1, -1), Access::read}, {s_.find(ValueKind::loss_all, -1, -1), Access::write}};
+        a.uses = {{s_.find(ValueKind::loss, -1, -1), Access::read},
+                  {s_.find(ValueKind::loss_all, -1, -1), Access::write}};
         break;
       case ActionKind::gather_norm:
         for (size_t g = 0; g < step_.groups.size(); ++g)
@@ -337,7 +350,8 @@ class Builder {
     std::map<int, int> position;
     for (size_t i = 0; i < list_.size(); ++i) position[list_[i].id] = static_cast<int>(i);
     for (const Draft& d : list_) {
-      Action a{.kind = d.kind, .owner = d.owner, .micro_batch = d.micro_batch, .queue = d.queue, .accumulate = d.accumulate};
+      Action a{
+          .kind = d.kind, .owner = d.owner, .micro_batch = d.micro_batch, .queue = d.queue, .accumulate = d.accumulate};
       if (d.completes_before != -1)
         a.completes_at = position.at(d.completes_before == kTail ? tail_id_ : d.completes_before);
       attach(a, d);
@@ -354,7 +368,9 @@ class Builder {
       auto it = index.find({kind, owner, mb, instance});
       return it == index.end() ? -1 : it->second;
     }
-    int remember(ValueKind kind, int owner, int mb, int instance, int value) { return index[{kind, owner, mb, instance}] = value; }
+    int remember(ValueKind kind, int owner, int mb, int instance, int value) {
+      return index[{kind, owner, mb, instance}] = value;
+    }
   };
 
   static constexpr int kTail = -2;

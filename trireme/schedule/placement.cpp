@@ -121,7 +121,8 @@ Arena place(std::span<Schedule> schedules, int64_t guard_bytes) {
       v.offset = offset;
       offset += aligned(v.bytes);
     }
-    check_invariant(&s == &schedules[0] || at == arena.persistent, "lists of one arena have the same persistent values");
+    check_invariant(&s == &schedules[0] || at == arena.persistent,
+                    "lists of one arena have the same persistent values");
     arena.persistent = at;
     for (int m = 0; m < kNumMemories; ++m)
       arena.bytes[m] = std::max(arena.bytes[m], place_region(s, static_cast<Memory>(m), at[m], guard_bytes));

@@ -112,10 +112,10 @@ class Model {
       const auto it = ranks_[m].queues.find(queue);
       const bool empty = it == ranks_[m].queues.end() || it->second.empty();
       if (!empty && same_collective(s.actions[head], action(m, it->second.front()))) continue;
-      stall.lines.push_back(fmt::format("rank {} waits in queue {} with #{} {} for rank {}, which {}", rank,
-                                        name_of(queue), head, describe(s, s.actions[head]), m,
-                                        empty ? "has nothing there"
-                                              : "has " + describe(*programs_[m].schedule, action(m, it->second.front()))));
+      stall.lines.push_back(fmt::format(
+          "rank {} waits in queue {} with #{} {} for rank {}, which {}", rank, name_of(queue), head,
+          describe(s, s.actions[head]), m,
+          empty ? "has nothing there" : "has " + describe(*programs_[m].schedule, action(m, it->second.front()))));
     }
   }
 

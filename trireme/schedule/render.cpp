@@ -15,7 +15,8 @@ std::string values_of(const Schedule& s, const Action& a, bool writes) {
     const bool is_write = u.access == Access::write || u.access == Access::accumulate;
     if (is_write != writes || s.values[u.value].kind == ValueKind::work) continue;
     const std::string& label = s.values[u.value].label;
-    const std::string word = label.substr(0, label.rfind(")") + 1).empty() ? label : label.substr(0, label.rfind(")") + 1);
+    const std::string word =
+        label.substr(0, label.rfind(")") + 1).empty() ? label : label.substr(0, label.rfind(")") + 1);
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
   }
   return fmt::format("{}", fmt::join(words, " "));
@@ -25,13 +26,15 @@ std::string values_of(const Schedule& s, const Action& a, bool writes) {
 
 std::string render_text(const Schedule& s) {
   const auto live = live_bytes(s);
-  std::string out = fmt::format("{:>5}  {:<8} {:<36} {:>9}  {}\n", "#", "queue", "action", "live MiB", "reads -> writes");
+  std::string out =
+      fmt::format("{:>5}  {:<8} {:<36} {:>9}  {}\n", "#", "queue", "action", "live MiB", "reads -> writes");
   for (size_t i = 0; i < s.actions.size(); ++i) {
     const Action& a = s.actions[i];
     std::string name = describe(s, a);
     if (a.completes_at >= 0) name += fmt::format(" until #{}", a.completes_at);
     out += fmt::format("{:>5}  {:<8} {:<36} {:>9.1f}  {} -> {}\n", i, name_of(a.queue), name,
-                       double(live[i][0] + live[i][1] + live[i][2]) / (1 << 20), values_of(s, a, false), values_of(s, a, true));
+                       double(live[i][0] + live[i][1] + live[i][2]) / (1 << 20), values_of(s, a, false),
+                       values_of(s, a, true));
   }
   return out;
 }

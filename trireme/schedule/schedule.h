@@ -26,8 +26,23 @@ enum class ActionKind {
 };
 
 enum class ValueKind {
-  master, exp_avg, exp_avg_sq, gradient_shard, compute_shard, norm_partials, norm_all, loss, loss_all,  // persistent
-  tokens, targets, parameters, boundary, boundary_gradient, saved, work, gradient_slot,                 // transient
+  master,
+  exp_avg,
+  exp_avg_sq,
+  gradient_shard,
+  compute_shard,
+  norm_partials,
+  norm_all,
+  loss,
+  loss_all,  // persistent
+  tokens,
+  targets,
+  parameters,
+  boundary,
+  boundary_gradient,
+  saved,
+  work,
+  gradient_slot,                 // transient
 };
 
 /// Where a value's bytes lie.

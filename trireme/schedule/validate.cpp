@@ -40,11 +40,14 @@ void check_order(const Schedule& s, Problems& problems) {
     for (const Use& u : a.uses) {
       const Value& v = s.values[u.value];
       const Written& w = written[u.value];
-      if (u.access != Access::write && !v.persistent && w.until < 0) report(i, fmt::format("reads {} before anything wrote it", v.label));
+      if (u.access != Access::write && !v.persistent && w.until < 0)
+        report(i, fmt::format("reads {} before anything wrote it", v.label));
       if (u.access != Access::write && w.until >= i && w.queue != a.queue)
         report(i, fmt::format("reads {} while its writer is still under way until #{}", v.label, w.until));
-      if (consumed_by[u.value] >= 0) report(i, fmt::format("uses {} after #{} consumed it", v.label, consumed_by[u.value]));
-      if (i < v.first || end_of(s, i) > v.last) report(i, fmt::format("uses {} outside its life #{}..#{}", v.label, v.first, v.last));
+      if (consumed_by[u.value] >= 0)
+        report(i, fmt::format("uses {} after #{} consumed it", v.label, consumed_by[u.value]));
+      if (i < v.first || end_of(s, i) > v.last)
+        report(i, fmt::format("uses {} outside its life #{}..#{}", v.label, v.first, v.last));
     }
     for (const Use& u : a.uses) {
       if (u.access == Access::write || u.access == Access::accumulate) written[u.value] = {end_of(s, i), a.queue};
@@ -98,16 +101,20 @@ void check_reductions(const Schedule& s, Problems& problems) {
     for (const Use& u : s.actions[i].uses) {
       if (s.values[u.value].kind != ValueKind::gradient_slot) continue;
       if (s.actions[i].kind == ActionKind::reduce_gradient) {
-        if (!last_writer.count(u.value)) problems.push_back(fmt::format("#{} {} reduces {} before its gradient is made", i, describe(s, s.actions[i]), s.values[u.value].label));
+        if (!last_writer.count(u.value))
+          problems.push_back(fmt::format("#{} {} reduces {} before its gradient is made", i, describe(s, s.actions[i]),
+                                         s.values[u.value].label));
         ++reductions[u.value];
       } else {
         if (reductions[u.value] > 0)
-          problems.push_back(fmt::format("#{} {} adds to {} after it was reduced", i, describe(s, s.actions[i]), s.values[u.value].label));
+          problems.push_back(fmt::format("#{} {} adds to {} after it was reduced", i, describe(s, s.actions[i]),
+                                         s.values[u.value].label));
         last_writer[u.value] = static_cast<int>(i);
       }
     }
   for (const auto& [value, count] : reductions)
-    if (count > 1) problems.push_back(fmt::format("{} is reduced {} times; the rule is once", s.values[value].label, count));
+    if (count > 1)
+      problems.push_back(fmt::format("{} is reduced {} times; the rule is once", s.values[value].label, count));
   for (const auto& [value, writer] : last_writer)
     if (reductions[value] == 0) problems.push_back(fmt::format("{} is never reduced", s.values[value].label));
   // Only the first reduction of a group's gradient in a step starts afresh.
@@ -139,7 +146,8 @@ std::vector<std::string> validate_ranks(const std::vector<RankProgram>& programs
   for (size_t r = 0; r < programs.size(); ++r) {
     if (std::find(checked.begin(), checked.end(), programs[r].schedule) != checked.end()) continue;
     checked.push_back(programs[r].schedule);
-    for (const std::string& p : validate_list(*programs[r].schedule, arena)) problems.push_back(fmt::format("rank {}: {}", r, p));
+    for (const std::string& p : validate_list(*programs[r].schedule, arena))
+      problems.push_back(fmt::format("rank {}: {}", r, p));
   }
   if (auto stall = run_queue_model(programs)) {
     problems.push_back("the ranks would wait for each other for ever:");

@@ -89,12 +89,15 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   const double step = median(seconds), tokens_per_second = double(inputs.supervised_tokens) / step;
   const double fraction = tokens_per_second * s->model.config.training_flops_per_token(s->sequence()) / peak;
   fmt::print("{}\n", describe_start(*s));
-  fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s, {:.0f} % of the products' peak of {:.0f} GFLOP/s\n",
-             step * 1e3, seconds.size(), *std::min_element(seconds.begin(), seconds.end()) * 1e3,
-             *std::max_element(seconds.begin(), seconds.end()) * 1e3, base::human_count(int64_t(tokens_per_second)), fraction * 100, peak / 1e9);
+  fmt::print(
+      "step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s, {:.0f} % of the products' peak of {:.0f} "
+      "GFLOP/s\n",
+      step * 1e3, seconds.size(), *std::min_element(seconds.begin(), seconds.end()) * 1e3,
+      *std::max_element(seconds.begin(), seconds.end()) * 1e3, base::human_count(int64_t(tokens_per_second)),
+      fraction * 100, peak / 1e9);
   for (const auto& [kind, times] : by_kind) fmt::print("  {:<20}{:>9.1f} ms\n", kind, median(times) * 1e3);
-  fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n", base::human_bytes(peak_rss_bytes()),
-             base::human_bytes(s->engine->allocated_bytes()), faults);
+  fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
+             base::human_bytes(peak_rss_bytes()), base::human_bytes(s->engine->allocated_bytes()), faults);
   if (settings.bench.json) {
     nlohmann::ordered_json action_seconds;
     for (const auto& [kind, times] : by_kind) action_seconds[kind] = median(times);

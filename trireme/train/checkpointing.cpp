@@ -62,7 +62,8 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
   s.settings_yaml = j.at("settings").get<std::string>();
   return s;
 } catch (const std::exception& e) {
-  throw CheckpointError(fmt::format("the checkpoint {} has an unusable trireme_state.json: {}", path.string(), e.what()), path.string());
+  throw CheckpointError(
+      fmt::format("the checkpoint {} has an unusable trireme_state.json: {}", path.string(), e.what()), path.string());
 }
 
 checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
@@ -82,7 +83,9 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
       request.pieces.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
       request.pieces.push_back({t.name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
     });
-  const char* dtype = file == checkpoint::Dtype::bf16 ? "bfloat16" : file == checkpoint::Dtype::f64 ? "float64" : "float32";
+  const char* dtype = file == checkpoint::Dtype::bf16  ? "bfloat16"
+                      : file == checkpoint::Dtype::f64 ? "float64"
+                                                       : "float32";
   request.config_json = model.config.to_hugging_face_json(dtype);
   request.state_json = to_json(state);
   request.extra_files["settings.yaml"] = state.settings_yaml;
@@ -91,7 +94,8 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
   return checkpoint::save_checkpoint(request, world);
 }
 
-RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path, comm::Communicator& world) {
+RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
+                  comm::Communicator& world) {
   RunState state;
   checkpoint::agree(world, [&] {
     const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
@@ -119,16 +123,22 @@ std::filesystem::path find_resume(const config::Settings& settings) {
   using From = config::Resume::From;
   const auto newest = checkpoint::find_latest(settings.out_dir);
   switch (settings.resume.from) {
-    case From::nothing: return {};
-    case From::newest_if_any: return newest.value_or(std::filesystem::path());
+    case From::nothing:
+      return {};
+    case From::newest_if_any:
+      return newest.value_or(std::filesystem::path());
     case From::newest:
-      if (!newest) throw UsageError(fmt::format("resume is true, but {} holds no complete checkpoint; use --resume auto to "
-                                                "start afresh when there is none", settings.out_dir));
+      if (!newest)
+        throw UsageError(
+            fmt::format("resume is true, but {} holds no complete checkpoint; use --resume auto to "
+                        "start afresh when there is none",
+                        settings.out_dir));
       return *newest;
     case From::folder: {
       const std::filesystem::path folder = settings.resume.folder;
       if (const auto inside = checkpoint::find_latest(folder)) return *inside;
-      if (!std::filesystem::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
+      if (!std::filesystem::exists(folder))
+        throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
       return folder;
     }
   }

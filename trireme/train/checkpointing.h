@@ -32,7 +32,8 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
 /// Fills the engine's masters and moments from any checkpoint of this model, saved by any number of ranks.
 /// A folder without optimizer state (a Hugging Face model) gives weights and zero moments.
 /// Errors    CheckpointError, the same on every rank
-RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path, comm::Communicator& world);
+RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
+                  comm::Communicator& world);
 
 /// The checkpoint that `resume` means, or an empty path: start afresh.
 /// Errors    UsageError when one is asked for and there is none

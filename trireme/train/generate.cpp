@@ -17,9 +17,12 @@ namespace fs = std::filesystem;
 namespace {
 checkpoint::Dtype dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return checkpoint::Dtype::f64;
-    case at::kBFloat16: return checkpoint::Dtype::bf16;
-    default: return checkpoint::Dtype::f32;
+    case at::kDouble:
+      return checkpoint::Dtype::f64;
+    case at::kBFloat16:
+      return checkpoint::Dtype::bf16;
+    default:
+      return checkpoint::Dtype::f32;
   }
 }
 }  // namespace
@@ -31,10 +34,11 @@ std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const m
   const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
   const model::ModelConfig config =
       model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (path / "config.json").string());
-  return std::make_unique<model::Generator>(config, precision, [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
-    const checkpoint::PieceRequest request{p.name, 0, p.numel(), tensor.data_ptr(), dtype_of(tensor.scalar_type())};
-    checkpoint::read_pieces(c, {&request, 1});
-  });
+  return std::make_unique<model::Generator>(
+      config, precision, [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
+        const checkpoint::PieceRequest request{p.name, 0, p.numel(), tensor.data_ptr(), dtype_of(tensor.scalar_type())};
+        checkpoint::read_pieces(c, {&request, 1});
+      });
 }
 
 int generate(const config::Settings& settings, const std::function<void(std::string_view)>& write) {
@@ -48,13 +52,14 @@ int generate(const config::Settings& settings, const std::function<void(std::str
   for (int32_t id : tokenizer.encode(g.prompt.empty() ? "\n" : g.prompt)) prompt.push_back(id);
   write(g.prompt);
   data::Utf8Stream stream;
-  generator->generate(prompt, g.max_new_tokens,
-                      {.temperature = g.temperature, .top_k = g.top_k, .top_p = g.top_p, .seed = static_cast<uint64_t>(g.seed)},
-                      [&](int64_t token) {
-                        const int32_t id = static_cast<int32_t>(token);
-                        write(stream.push(tokenizer.decode({&id, 1})));
-                        return true;
-                      });
+  generator->generate(
+      prompt, g.max_new_tokens,
+      {.temperature = g.temperature, .top_k = g.top_k, .top_p = g.top_p, .seed = static_cast<uint64_t>(g.seed)},
+      [&](int64_t token) {
+        const int32_t id = static_cast<int32_t>(token);
+        write(stream.push(tokenizer.decode({&id, 1})));
+        return true;
+      });
   write(stream.finish());
   write("\n");
   return 0;

@@ -78,10 +78,13 @@ class Run {
     Observers observers(*s_, state_.step);
     observers_ = &observers;
     if (s_->is_first_rank()) introduce();
-    if (s_->settings.eval.initial_validation && has_validation()) observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
+    if (s_->settings.eval.initial_validation && has_validation())
+      observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
     const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
     if (last > 0 && state_.step >= last) {
-      observers.say(fmt::format("nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last, state_.step));
+      observers.say(fmt::format(
+          "nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last,
+          state_.step));
       return 0;
     }
     bool stopped = false;
@@ -102,16 +105,21 @@ class Run {
     s_->world().barrier()->wait();
     if (!s_->is_first_rank()) corpus = data::load_corpus(options, tokenizer_);
     if (s_->model.config.vocab_size < tokenizer_.vocab_size())
-      throw UsageError(fmt::format("the model's vocabulary of {} is smaller than the {} tokenizer's {}; set model.vocab_size {}",
-                                   s_->model.config.vocab_size, tokenizer_.name(), tokenizer_.vocab_size(), tokenizer_.vocab_size()));
+      throw UsageError(fmt::format(
+          "the model's vocabulary of {} is smaller than the {} tokenizer's {}; set model.vocab_size {}",
+          s_->model.config.vocab_size, tokenizer_.name(), tokenizer_.vocab_size(), tokenizer_.vocab_size()));
     return corpus;
   }
 
-  data::Sampler sampler() const { return {corpus_.train.size(), s_->sequence(), static_cast<uint64_t>(s_->settings.data.seed)}; }
+  data::Sampler sampler() const {
+    return {corpus_.train.size(), s_->sequence(), static_cast<uint64_t>(s_->settings.data.seed)};
+  }
 
   data::BatchOptions batch_options() const {
-    return {.shard_index = s_->environment.global_rank, .num_shards = s_->environment.world_size,
-            .micro_batch = s_->settings.train.micro_batch_size, .global_batch = s_->settings.train.global_batch_size,
+    return {.shard_index = s_->environment.global_rank,
+            .num_shards = s_->environment.world_size,
+            .micro_batch = s_->settings.train.micro_batch_size,
+            .global_batch = s_->settings.train.global_batch_size,
             .sequence = s_->sequence()};
   }
 
@@ -132,7 +140,10 @@ class Run {
     flops_per_token_ = s_->model.config.training_flops_per_token(s_->sequence());
     const config::TrainSettings& t = s_->settings.train;
     const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
-    schedule_ = {.peak = s_->settings.optimizer.lr, .min = t.min_lr, .warmup_steps = t.lr_warmup_steps, .max_steps = last,
+    schedule_ = {.peak = s_->settings.optimizer.lr,
+                 .min = t.min_lr,
+                 .warmup_steps = t.lr_warmup_steps,
+                 .max_steps = last,
                  .decay = t.lr_decay == config::LrDecay::cosine   ? optim::LrSchedule::Decay::cosine
                           : t.lr_decay == config::LrDecay::linear ? optim::LrSchedule::Decay::linear
                                                                   : optim::LrSchedule::Decay::constant};
@@ -143,12 +154,13 @@ class Run {
 
   void introduce() {
     observers_->say(describe_start(*s_));
-    observers_->say(fmt::format("data     {} bytes in {} document{}, {} tokens for training, {} held out; order seed {}",
-                                base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
-                                base::human_count(corpus_.train.size()), base::human_count(corpus_.val.size()),
-                                s_->settings.data.seed));
+    observers_->say(fmt::format(
+        "data     {} bytes in {} document{}, {} tokens for training, {} held out; order seed {}",
+        base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
+        base::human_count(corpus_.train.size()), base::human_count(corpus_.val.size()), s_->settings.data.seed));
     if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
-    observers_->say(fmt::format("started in {:.1f} s; the machine's products reach {:.0f} GFLOP/s", seconds_since(started_), peak_flops_ / 1e9));
+    observers_->say(fmt::format("started in {:.1f} s; the machine's products reach {:.0f} GFLOP/s",
+                                seconds_since(started_), peak_flops_ / 1e9));
   }
 
   void train_one(int64_t last) {
@@ -166,8 +178,10 @@ class Run {
     inputs.max_norm = c.train.max_norm;
     const engine::StepResult result = s_->engine->train_step(inputs);
     if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
-      throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
-                              "optimizer.lr, more train.lr_warmup_steps, or --precision 32-true", step, result.loss, result.gradient_norm));
+      throw Error(
+          fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
+                      "optimizer.lr, more train.lr_warmup_steps, or --precision 32-true",
+                      step, result.loss, result.gradient_norm));
     state_.step = step;
     state_.samples += c.train.global_batch_size;
     state_.tokens += inputs.supervised_tokens;
@@ -181,7 +195,8 @@ class Run {
     event.lr = inputs.optimizer.lr;
     event.tokens = state_.tokens;
     event.step_seconds = seconds_since(begin);
-    smoothed_seconds_ = smoothed_seconds_ == 0 ? event.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * event.step_seconds;
+    smoothed_seconds_ =
+        smoothed_seconds_ == 0 ? event.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * event.step_seconds;
     event.tokens_per_second = double(inputs.supervised_tokens) / smoothed_seconds_;
     event.peak_fraction = event.tokens_per_second * flops_per_token_ / peak_flops_;
     if (s_->is_first_rank()) {
@@ -226,7 +241,8 @@ class Run {
     const checkpoint::SaveResult result = save_run(*s_->engine, s_->model, s_->settings, state_, s_->world());
     saved_step_ = state_.step;
     if (s_->is_first_rank()) {
-      observers_->say(fmt::format("saved    {} ({}, {:.1f} s)", result.path.string(), base::human_bytes(result.bytes), result.seconds.count()));
+      observers_->say(fmt::format("saved    {} ({}, {:.1f} s)", result.path.string(), base::human_bytes(result.bytes),
+                                  result.seconds.count()));
       for (const std::string& warning : result.warnings) observers_->say("warn  " + warning);
     }
   }
@@ -251,15 +267,18 @@ class Run {
     const auto rows = observe::read_metrics(out / "metrics.jsonl");
     if (rows.size() > 1) {
       const std::string& name = s_->model.config.name;
-      const observe::LossCurve curve = observe::loss_curve_of(
-          rows, fmt::format("{}, {:.2f} M parameters", name.empty() ? "model" : name, double(s_->model.config.num_parameters()) / 1e6),
-          fmt::format("nats a {}", tokenizer_.vocab_size() == 256 ? "byte" : "token"));
+      const observe::LossCurve curve =
+          observe::loss_curve_of(rows,
+                                 fmt::format("{}, {:.2f} M parameters", name.empty() ? "model" : name,
+                                             double(s_->model.config.num_parameters()) / 1e6),
+                                 fmt::format("nats a {}", tokenizer_.vocab_size() == 256 ? "byte" : "token"));
       base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
       observers_->say(observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}));
       observers_->say(fmt::format("curve    {}", (out / "loss.svg").string()));
     }
     if (stopped && !time_is_up_)
-      observers_->say(fmt::format("stopped at step {} by request; continue with: trireme pretrain ... --resume true", state_.step));
+      observers_->say(
+          fmt::format("stopped at step {} by request; continue with: trireme pretrain ... --resume true", state_.step));
   }
 
   Clock::time_point started_, loop_started_;

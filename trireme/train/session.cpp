@@ -1,7 +1,7 @@
 #include "trireme/train/session.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "trireme/base/text.h"
@@ -13,7 +13,8 @@ namespace trireme::train {
 
 optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
   const config::OptimizerSettings& o = settings.optimizer;
-  return {.lr = lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps, .weight_decay = o.weight_decay, .step = step};
+  return {
+      .lr = lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps, .weight_decay = o.weight_decay, .step = step};
 }
 
 std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {
@@ -46,11 +47,12 @@ std::string describe_start(Session& s) {
       "batch    {} sequences = {} rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned ({})",
       "0.1.0", "2.11.0", ranks, ranks > 1 ? "s" : "", s.ranks.backend,
-      config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy), at::get_num_threads(),
-      at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
-      m.num_hidden_layers, m.hidden_size, t.global_batch_size, ranks, ranks > 1 ? "s" : "",
-      s.engine->plan().request.num_micro_batches, s.engine->plan().request.num_micro_batches > 1 ? "es" : "",
-      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows);
+      config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy),
+      at::get_num_threads(), at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name,
+      double(m.num_parameters()) / 1e6, m.num_hidden_layers, m.hidden_size, t.global_batch_size, ranks,
+      ranks > 1 ? "s" : "", s.engine->plan().request.num_micro_batches,
+      s.engine->plan().request.num_micro_batches > 1 ? "es" : "", t.micro_batch_size, s.sequence(),
+      mib(memory.total_bytes), rows);
 }
 
 }  // namespace trireme::train

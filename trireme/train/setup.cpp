@@ -48,8 +48,10 @@ model::ModelConfig resolve_model(const config::Settings& settings) {
   take(c.num_key_value_heads, m.num_key_value_heads);
   if (width_changed && !m.head_dim && c.num_attention_heads > 0) {
     if (c.hidden_size % c.num_attention_heads != 0)
-      throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {}; set model.head_dim "
-                                   "or take a divisor", c.num_attention_heads, c.hidden_size));
+      throw UsageError(
+          fmt::format("model.num_attention_heads {} does not divide model.hidden_size {}; set model.head_dim "
+                      "or take a divisor",
+                      c.num_attention_heads, c.hidden_size));
     c.head_dim = c.hidden_size / c.num_attention_heads;
   }
   take(c.head_dim, m.head_dim);
@@ -64,22 +66,27 @@ model::ModelConfig resolve_model(const config::Settings& settings) {
 
 model::Precision resolve_precision(const config::Settings& settings) {
   switch (config::resolve(settings.precision)) {
-    case config::Precision::bf16_mixed: return {at::kBFloat16, at::kFloat};
-    case config::Precision::fp64_true: return {at::kDouble, at::kDouble};
-    default: return {at::kFloat, at::kFloat};
+    case config::Precision::bf16_mixed:
+      return {at::kBFloat16, at::kFloat};
+    case config::Precision::fp64_true:
+      return {at::kDouble, at::kDouble};
+    default:
+      return {at::kFloat, at::kFloat};
   }
 }
 
 int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model) {
   const int64_t sequence = settings.train.max_seq_length.value_or(model.max_position_embeddings);
   if (sequence > model.max_position_embeddings)
-    throw UsageError(fmt::format("train.max_seq_length {} exceeds the model's {} positions; set "
-                                 "model.max_position_embeddings {} or a shorter sequence",
-                                 sequence, model.max_position_embeddings, sequence));
+    throw UsageError(
+        fmt::format("train.max_seq_length {} exceeds the model's {} positions; set "
+                    "model.max_position_embeddings {} or a shorter sequence",
+                    sequence, model.max_position_embeddings, sequence));
   return sequence;
 }
 
-plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
+plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
+                               int num_ranks) {
   plan::StepRequest r;
   r.precision = resolve_precision(settings);
   r.shape = {settings.train.micro_batch_size, sequence_length(settings, model)};
@@ -102,10 +109,13 @@ data::CorpusOptions corpus_options(const config::Settings& settings, int64_t seq
   } else if (d.name == "Austen") {
     o.train_data_path = kAustenPath;
     if (!fs::exists(o.train_data_path))
-      throw UsageError(fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
-                                   "--data.train_data_path FILE", kAustenPath));
+      throw UsageError(
+          fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
+                      "--data.train_data_path FILE",
+                      kAustenPath));
   } else {
-    throw UsageError(fmt::format("data {} needs --data.train_data_path: a text file or a folder of text files", d.name));
+    throw UsageError(
+        fmt::format("data {} needs --data.train_data_path: a text file or a folder of text files", d.name));
   }
   if (d.val_data_path) o.val_data_path = *d.val_data_path;
   o.val_split_fraction = d.val_split_fraction;

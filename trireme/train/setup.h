@@ -21,7 +21,8 @@ model::Precision resolve_precision(const config::Settings& settings);
 int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model);
 
 /// The request for rank `rank` of `num_ranks`.
-plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank, int num_ranks);
+plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
+                               int num_ranks);
 
 /// Where the run's text comes from; the Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError when data.train_data_path is needed and missing
