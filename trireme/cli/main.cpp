@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/base/version.h"
 #include "trireme/cli/command.h"
 #include "trireme/launch/worker.h"
 
@@ -33,7 +34,7 @@ constexpr Subcommand kSubcommands[] = {
 };
 
 void print_help() {
-  fmt::print("trireme {}: trains transformers across processes, in C++\n\n", "0.1.0");
+  fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<10} {}\n", s.name, s.help);
   fmt::print("\ntrireme SUBCOMMAND --help lists its settings; docs/settings.md has them all.\n");
 }
@@ -44,7 +45,7 @@ int run(const std::vector<std::string>& words) {
     return words.empty() ? 2 : 0;
   }
   if (words[0] == "--version") {
-    fmt::print("trireme 0.1.0\n");
+    fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
   }
   for (const Subcommand& s : kSubcommands)

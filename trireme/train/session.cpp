@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <torch/headeronly/version.h>
 
 #include "trireme/base/text.h"
+#include "trireme/base/version.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/precision.h"
 #include "trireme/train/setup.h"
@@ -46,7 +48,7 @@ std::string describe_start(Session& s) {
       "model    {} {:.2f} M parameters, {} blocks, width {}\n"
       "batch    {} sequences = {} rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned ({})",
-      "0.1.0", "2.11.0", ranks, ranks > 1 ? "s" : "", s.ranks.backend,
+      base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy),
       at::get_num_threads(), at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name,
       double(m.num_parameters()) / 1e6, m.num_hidden_layers, m.hidden_size, t.global_batch_size, ranks,
