@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -54,6 +55,13 @@ Call CheckedCommunicator::make_call(Collective collective) {
                                             t.defined() ? t.numel() : 0);
   }
   return call;
+}
+
+int64_t CheckedCommunicator::whole_pages(int64_t bytes) const {
+  if (bytes < 0)
+    throw UsageError(fmt::format("[comm] allocate_shared of group '{}': {} bytes; pass a size of 0 or more", name(),
+                                 bytes));
+  return std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
 }
 
 void CheckedCommunicator::finished(const Call& call) const {

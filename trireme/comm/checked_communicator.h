@@ -38,6 +38,9 @@ class CheckedCommunicator : public Communicator {
   virtual at::DeviceType device() const { return at::kCPU; }
 
   const Group& group() const { return group_; }
+  /// Bytes to reserve for a request to allocate_shared: whole pages.
+  /// Errors    UsageError for a negative size
+  int64_t whole_pages(int64_t bytes) const;
   void finished(const Call& call) const;
   void failed(const Call& call) const;
   /// Checks, numbers and records `collective`.

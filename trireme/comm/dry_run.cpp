@@ -21,7 +21,7 @@ class DryRunCommunicator final : public CheckedCommunicator {
   std::string backend() const override { return backend_; }
 
   SharedBuffer allocate_shared(int64_t bytes, bool host_shared) override {
-    const int64_t rounded = std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
+    const int64_t rounded = whole_pages(bytes);
     mappings_.push_back(Mapping::create_private(
         rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()))));
     void* mine = mappings_.back()->data();

@@ -5,12 +5,13 @@
 // current stream wait for the event, it does not block the host; poll() asks the event. Sums are NCCL's exchange
 // of slices followed by a fold on the device in rank order, in the output's dtype, so that their bits are those
 // of the other backends. Calls that do not match are found on the host, through the store, before NCCL is asked.
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
-#include <ATen/ATen.h>
-#include <ATen/cuda/CUDAEvent.h>
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -80,7 +81,7 @@ class NcclCommunicator final : public CheckedCommunicator {
   std::string backend() const override { return "nccl"; }
 
   SharedBuffer allocate_shared(int64_t bytes, bool) override {
-    const int64_t rounded = std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
+    const int64_t rounded = whole_pages(bytes);
     try {
       memory_.push_back(at::zeros({rounded}, at::device(at::kCUDA).dtype(at::kByte)));
     } catch (const c10::Error& error) {

@@ -13,9 +13,18 @@ namespace {
 
 constexpr const char* kLibrary = "libtrireme_comm_nccl.so";
 
+// Beside the program (a build folder), in ../lib (an installed tree), else wherever the loader looks.
+std::string library_path() {
+  std::error_code ignored;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const auto& candidate : {folder / kLibrary, folder / ".." / "lib" / kLibrary})
+    if (std::filesystem::exists(candidate, ignored)) return candidate;
+  return kLibrary;
+}
+
 MakeNccl load() {
   // Never closed: NCCL and CUDA do not survive it. Global, so that libtorch_cuda's registrations are seen.
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
+  void* library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     throw UsageError(fmt::format("[comm] backend nccl needs {}, which cannot be opened: {}; build Trireme where the "
                                  "CUDA toolkit, nccl.h and libtorch_cuda.so are found, or use backend gloo or shm",

@@ -207,10 +207,7 @@ void SegmentCommunicator::exchange_blobs(void* all, const void* mine, int64_t by
 }
 
 SharedBuffer SegmentCommunicator::allocate_shared(int64_t bytes, bool host_shared) {
-  if (bytes < 0)
-    throw UsageError(fmt::format("[comm] allocate_shared of group '{}': {} bytes; pass a size of 0 or more",
-                                 name(), bytes));
-  const int64_t rounded = std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
+  const int64_t rounded = whole_pages(bytes);
   SharedSegment& s = *context_.segment;
   const std::string what = fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()));
   std::vector<std::shared_ptr<Mapping>> parts(size());

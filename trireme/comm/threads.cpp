@@ -88,10 +88,13 @@ std::shared_ptr<SharedSegment> connect_threads(const Group& group, c10d::Store& 
     set_text(store, "segment", announce(segment));
   } else {
     segment = find(wait_for_text(store, group, "segment", 0));
-    if (!segment)
-      throw UsageError(fmt::format("[comm] group '{}': rank {} is not a thread of rank 0's process; use backend shm "
-                                   "or gloo for ranks that are processes", group.name, group.rank));
   }
+  // All hear of one that cannot take part, and rank 0 keeps the segment until all have it.
+  set_text(store, fmt::format("thread/{}", group.rank), segment ? "here" : "elsewhere");
+  for (int k = 0; k < group.size; ++k)
+    if (wait_for_text(store, group, fmt::format("thread/{}", k), k) != "here")
+      throw UsageError(fmt::format("[comm] group '{}': {} is not a thread of rank 0's process; use backend shm or gloo "
+                                   "for ranks that are processes", group.name, name_rank(group, k)));
   return segment;
 }
 

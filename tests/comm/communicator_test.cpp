@@ -1,0 +1,48 @@
+// Ring 2: every check of the suite on thread ranks, for every backend and several group sizes.
+#include <gtest/gtest.h>
+
+#include "comm_checks.h"
+#include "thread_ranks.h"
+
+namespace trireme::comm::testing {
+namespace {
+
+struct Case {
+  std::string backend;
+  int size;
+  const Check* check;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.check->name << " on " << c.size << " ranks over " << c.backend; }
+
+class EveryBackend : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EveryBackend, Passes) {
+  const Case& c = GetParam();
+  const auto errors = run_thread_ranks({.backend = c.backend, .size = c.size},
+                                       [&](Communicator& communicator) { run_check(c.check->name, communicator); });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* backend : {"threads", "shm", "gloo"}) {
+    for (const int size : {1, 2, 3, 4}) {
+      for (const Check& check : all_checks()) {
+        const std::string name = check.name;
+        if (name == "Large" && size != 2) continue;
+        if (name == "Messages" && size == 1) continue;  // nobody to talk to
+        if (size == 1 && std::string(backend) != "threads") continue;  // a group of one is the same for all
+        all.push_back({backend, size, &check});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Communicator, EveryBackend, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return info.param.backend + std::to_string(info.param.size) + "Ranks" + info.param.check->name;
+});
+
+}  // namespace
+}  // namespace trireme::comm::testing
