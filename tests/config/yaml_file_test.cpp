@@ -75,9 +75,13 @@ TEST(YamlFile, AKeyTwiceIsRefusedWithBothLines) {
 TEST(YamlFile, BrokenYamlIsRefusedWithItsLine) {
   EXPECT_THAT(refusal_of_file("seed: 1\ntrain: {max_steps: 5\n"), HasSubstr("error: F is not valid YAML"));
   EXPECT_THAT(refusal_of_file("a: b: c\n"), HasSubstr("\n  F:1: a: b: c"));
-  EXPECT_THAT(refusal_of_file("- 1\n"), HasSubstr("F is not a tree of settings\n  F:1: - 1"));
-  EXPECT_THAT(refusal_of_file("seed: 1\n---\nseed: 2\n"), HasSubstr("holds 2 documents"));
+  EXPECT_THAT(refusal_of_file("- 1\n"), HasSubstr("F is not one tree of settings\n  F:1: - 1"));
+  EXPECT_THAT(refusal_of_file("seed: 1\n---\nseed: 2\n"), HasSubstr("a second document (---) is not read"));
   EXPECT_THAT(refusal_of_file("[a]: 1\n"), HasSubstr("a key that is no name"));
+}
+
+TEST(YamlFile, AFileThatStartsWithACommaIsRefused) {
+  EXPECT_THAT(refusal_of_file(",seed: 1\n"), HasSubstr("F is not one tree of settings\n  F:1: ,seed: 1"));
 }
 
 TEST(YamlFile, ShapesThatDoNotFitAreRefused) {

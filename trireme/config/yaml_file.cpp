@@ -1,9 +1,11 @@
 #include "trireme/config/yaml_file.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <map>
+#include <sstream>
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
@@ -15,6 +17,18 @@ namespace {
 
 constexpr int kDeepest = 8;  // the tree has three levels; an alias that holds itself has no end
 
+struct IgnoreEvents : YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
 class Reader {
  public:
   Reader(const std::filesystem::path& path, Problems& problems) : name_(path.string()), problems_(problems) {}
@@ -22,17 +36,12 @@ class Reader {
   std::vector<Given> read() {
     try {
       contents_ = base::read_file(name_);
-      const std::vector<YAML::Node> documents = YAML::LoadAll(contents_);
-      if (documents.size() > 1) {
-        problems_.add(fmt::format("{} holds {} documents", name_, documents.size()), {},
-                      "one file is one tree of settings: keep one and remove the lines ---");
-      } else if (documents.size() == 1 && !documents[0].IsNull()) {
-        if (documents[0].IsMap()) {
-          flatten(documents[0], "", 0);
-        } else {
-          problems_.add(fmt::format("{} is not a tree of settings", name_), {at(documents[0].Mark())},
-                        "it should start like this: train: {max_steps: 100}");
-        }
+      const YAML::Node tree = has_one_document() ? YAML::Load(contents_) : YAML::Node(YAML::NodeType::Undefined);
+      if (tree.IsMap()) {
+        flatten(tree, "", 0);
+      } else if (!tree.IsDefined() || !tree.IsNull()) {
+        problems_.add(fmt::format("{} is not one tree of settings", name_), {at(YAML::Mark())},
+                      "it should start like this: train: {max_steps: 100}; a second document (---) is not read");
       }
     } catch (const YAML::Exception& error) {
       problems_.add(fmt::format("{} is not valid YAML: {}", name_, error.msg), {at(error.mark)}, "");
@@ -54,6 +63,16 @@ class Reader {
     text.erase(0, std::min(text.find_first_not_of(" \t"), text.size()));
     text.erase(text.find_last_not_of(" \t\r") + 1);
     return {Source::Kind::file, fmt::format("{}:{}", name_, mark.line + 1), text.empty() ? "(empty line)" : text};
+  }
+
+  // YAML::LoadAll never ends on a file that starts with a comma: it meets empty documents for ever.
+  bool has_one_document() const {
+    std::istringstream stream(contents_);
+    YAML::Parser parser(stream);
+    IgnoreEvents ignore;
+    int documents = 0;
+    while (documents < 2 && parser.HandleNextDocument(ignore)) ++documents;
+    return documents < 2;
   }
 
   static bool has_settings_below(const std::string& key) {
