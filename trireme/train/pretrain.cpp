@@ -63,6 +63,16 @@ class Observers {
     if (line_) line_->finish();
   }
 
+  /// Says that `name` is under way, and afterwards how long it took where that is worth a line.
+  template <typename Work>
+  auto phase(const std::string& name, Work work) {
+    const Clock::time_point begin = Clock::now();
+    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::begin, .name = name});
+    auto result = work();
+    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = seconds_since(begin)});
+    return result;
+  }
+
  private:
   std::unique_ptr<observe::ProgressLine> line_;
   std::unique_ptr<observe::MetricsSink> metrics_;
@@ -73,7 +83,7 @@ class Run {
   Run(const config::Settings& settings, const launch::RankEnvironment& environment)
       : started_(Clock::now()), s_(make_session(settings, environment)), corpus_(load_data()) {}
 
-  int go() {
+  int go() try {
     start();
     Observers observers(*s_, state_.step);
     observers_ = &observers;
@@ -94,6 +104,14 @@ class Run {
     }
     finish(stopped);
     return stopped && !time_is_up_ ? launch::kStoppedEarly : 0;
+  } catch (const CommError&) {
+    // What each rank was doing last: <out_dir>/flight/rank<N>.jsonl, to be laid side by side.
+    const fs::path folder = fs::path(s_->settings.out_dir) / "flight";
+    std::error_code ignored;
+    fs::create_directories(folder, ignored);
+    if (!ignored)
+      s_->ranks.recorder->dump((folder / fmt::format("rank{}.jsonl", s_->environment.global_rank)).string());
+    throw;
   }
 
  private:
@@ -208,7 +226,7 @@ class Run {
     event.epoch = double(state_.samples) / double(sampler().samples_per_epoch());
     const bool final_step = step == last;
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
-      event.val_loss = validate();
+      event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
     observers_->step(event);
     if (step == first_step_ + 1)
       observers_->say(fmt::format("first step done {:.2f} s after the start", seconds_since(started_)));
@@ -238,7 +256,8 @@ class Run {
   }
 
   void save() {
-    const checkpoint::SaveResult result = save_run(*s_->engine, s_->model, s_->settings, state_, s_->world());
+    const checkpoint::SaveResult result = observers_->phase(
+        "save", [this] { return save_run(*s_->engine, s_->model, s_->settings, state_, s_->world()); });
     saved_step_ = state_.step;
     if (s_->is_first_rank()) {
       observers_->say(fmt::format("saved    {} ({}, {:.1f} s)", result.path.string(), base::human_bytes(result.bytes),

@@ -17,6 +17,7 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   // Ranks on several hosts reach each other through the host's default interface, those of one through loopback.
   options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
   Ranks ranks;
+  ranks.recorder = options.recorder;
   if (environment.world_size > 1) {
     comm::StoreOptions store{.host = environment.master_address,
                              .port = static_cast<uint16_t>(environment.master_port),

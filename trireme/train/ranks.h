@@ -12,6 +12,7 @@ namespace trireme::train {
 struct Ranks {
   engine::Communicators communicators;
   comm::StoreHandle store;  ///< rank 0 serves it: it lives as long as the job, for those who come later
+  std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
   std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
 };
 
