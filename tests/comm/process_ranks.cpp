@@ -23,12 +23,13 @@ struct Child {
 Child start(const ProcessRanks& options, int rank, uint16_t port) {
   std::vector<std::string> variables;
   for (char** v = environ; *v; ++v) variables.push_back(*v);
-  variables.push_back("TRIREME_COMM_RANK=" + std::to_string(rank));
-  variables.push_back("TRIREME_COMM_SIZE=" + std::to_string(options.size));
-  variables.push_back("TRIREME_COMM_PORT=" + std::to_string(port));
-  variables.push_back("TRIREME_COMM_BACKEND=" + options.backend);
-  variables.push_back("TRIREME_COMM_PART=" + options.part);
-  variables.push_back("OMP_NUM_THREADS=1");
+  const auto set = [&](std::string name, const std::string& value) { variables.push_back(name.append(value)); };
+  set("TRIREME_COMM_RANK=", std::to_string(rank));
+  set("TRIREME_COMM_SIZE=", std::to_string(options.size));
+  set("TRIREME_COMM_PORT=", std::to_string(port));
+  set("TRIREME_COMM_BACKEND=", options.backend);
+  set("TRIREME_COMM_PART=", options.part);
+  set("OMP_NUM_THREADS=", "1");
   std::vector<char*> environment;
   for (std::string& v : variables) environment.push_back(v.data());
   environment.push_back(nullptr);

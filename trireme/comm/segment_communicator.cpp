@@ -113,12 +113,12 @@ bool SegmentCommunicator::poll(SegmentTask& task) {
   if (task.done()) return true;
   if (const auto text = context_.segment->abort_text()) throw_aborted(task.call(), *text);
   const auto now = Clock::now();
-  // A rank that has not looked for a while cannot tell how long nothing has moved.
-  if (moved || stalled_since_ == Clock::time_point{} || now - last_poll_ > std::chrono::seconds(1)) stalled_since_ = now;
+  // Only time that this rank spent looking counts: while it computed, its peers may have waited for it.
+  stalled_ = moved ? Clock::duration{} : stalled_ + std::min<Clock::duration>(now - last_poll_, std::chrono::seconds(1));
   last_poll_ = now;
-  if (now - stalled_since_ > kPeerCheckInterval && now - last_peer_check_ > kPeerCheckInterval) {
+  if (stalled_ > kPeerCheckInterval && now - last_peer_check_ > kPeerCheckInterval) {
     last_peer_check_ = now;
-    check_peers(task, since(stalled_since_));
+    check_peers(task, std::chrono::duration_cast<milliseconds>(stalled_));
   }
   return task.done();
 }
@@ -130,7 +130,7 @@ void SegmentCommunicator::wait(SegmentTask& task) {
     const uint32_t seen = s.doorbell();
     const bool moved = drive();
     if (task.done()) return;
-    if (const auto text = s.abort_text()) throw_aborted(task.call(), *text);
+    if (const auto text = s.abort_text()) throw_aborted(task.call(), *text, since(stalled));
     if (moved) {
       spins = 0;
       stalled = Clock::now();
@@ -190,9 +190,9 @@ SegmentTask& SegmentCommunicator::front_before(SegmentTask& task) {
   return queue->empty() ? task : *queue->front();
 }
 
-void SegmentCommunicator::throw_aborted(const Call& call, const std::string& text) {
+void SegmentCommunicator::throw_aborted(const Call& call, const std::string& text, milliseconds elapsed) {
   failed(call);
-  throw_comm_error(group(), call.collective.operation, call.sequence, -1, {}, text);
+  throw_comm_error(group(), call.collective.operation, call.sequence, -1, elapsed, text);
 }
 
 // An all_gather of small records for set-up; calls that differ in extent do not match.

@@ -35,7 +35,7 @@ class SegmentCommunicator final : public CheckedCommunicator,
   void wait(SegmentTask& task);
   void check_peers(SegmentTask& task, std::chrono::milliseconds elapsed);
   SegmentTask& front_before(SegmentTask& task);
-  [[noreturn]] void throw_aborted(const Call& call, const std::string& text);
+  [[noreturn]] void throw_aborted(const Call& call, const std::string& text, std::chrono::milliseconds elapsed = {});
   void exchange_blobs(void* all, const void* mine, int64_t bytes_each, int64_t extent, bool host_shared);
 
   SegmentContext context_;
@@ -43,8 +43,9 @@ class SegmentCommunicator final : public CheckedCommunicator,
   std::vector<Queue> sends_, receives_;  // by peer
   std::vector<std::shared_ptr<Mapping>> mappings_;
   int spin_limit_;
-  // For poll(): since when nothing has moved, and when it was last looked at.
-  std::chrono::steady_clock::time_point stalled_since_{}, last_poll_{}, last_peer_check_{};
+  // For poll(): how long nothing has moved, and when it was last looked at.
+  std::chrono::steady_clock::duration stalled_{};
+  std::chrono::steady_clock::time_point last_poll_{}, last_peer_check_{};
 };
 
 }  // namespace trireme::comm
