@@ -77,14 +77,15 @@ TEST(Gelu, AgreesWithTheReference) {
 /// Each value by itself, over the whole range: the sum norm of the tests above would hide small values.
 TEST(Swiglu, SiluIsAccurateForEveryValueAndNeverOverflows) {
   for_each_case([](at::ScalarType dtype) {
-    const auto gate = at::cat({at::linspace(-86, 90, 10001, at::kDouble), at::tensor({-1e30, -1e4, 1e4, 1e30}, at::kDouble)})
-                          .to(dtype)
-                          .unsqueeze(1);
+    const auto gate =
+        at::cat({at::linspace(-86, 90, 10001, at::kDouble), at::tensor({-1e30, -1e4, 1e4, 1e30}, at::kDouble)})
+            .to(dtype)
+            .unsqueeze(1);
     const auto y = unwritten({gate.size(0), 1}, dtype);
     swiglu_forward(y, at::cat({gate, at::ones_like(gate)}, 1).contiguous());
     const auto exact = reference::swiglu(at::cat({gate, at::ones_like(gate)}, 1).to(at::kDouble));
     const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
-    // exp within 1 ulp, then an addition, a division and two products: 4 ulp.
+    // exp within 2 ulp, then an addition, a division and two products: 6 units in the last place.
     const double ulp = dtype == at::kDouble ? 1.2e-16 : dtype == at::kFloat ? 6e-8 : 4e-3;
     EXPECT_LE(error.max().item<double>(), 6 * ulp);
   });

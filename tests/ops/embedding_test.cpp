@@ -68,8 +68,8 @@ TEST(Embedding, BackwardAgreesWithFiniteDifferences) {
   const auto ids = repeated_ids(2 * kSequence, 5);
   const auto table = random({5, 3}, at::kDouble, 1), positions = random({kSequence, 3}, at::kDouble, 2),
              dy = random({2 * kSequence, 3}, at::kDouble, 3);
-  const auto expected = finite_differences([&](const auto& in) { return embed(ids, in[0], in[1]); },
-                                           {table, positions}, dy);
+  const auto expected =
+      finite_differences([&](const auto& in) { return embed(ids, in[0], in[1]); }, {table, positions}, dy);
   const auto dtable = unwritten(table.sizes(), at::kDouble), d_positions = unwritten(positions.sizes(), at::kDouble);
   embedding_backward(dtable, d_positions, dy, ids, at::empty_like(ids), kSequence);
   EXPECT_LE(relative_error(dtable, expected[0]), 1e-8);

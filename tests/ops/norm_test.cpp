@@ -93,8 +93,9 @@ TEST(LayerNorm, ForwardAgreesWithTheReference) {
       EXPECT_LE(relative_error(y, expected), dtype == at::kFloat && width > 1 ? 5e-5 : tolerance(dtype) * 20);
       expect_close(mean, x_wide.mean(1), "mean");
 
-      const auto sum = unwritten(x.sizes(), dtype), y2 = unwritten(x.sizes(), dtype), mean2 = unwritten({rows}, wide(dtype)),
-                 rstd2 = unwritten({rows}, wide(dtype)), expected_sum = unwritten(x.sizes(), dtype);
+      const auto sum = unwritten(x.sizes(), dtype), y2 = unwritten(x.sizes(), dtype),
+                 mean2 = unwritten({rows}, wide(dtype)), rstd2 = unwritten({rows}, wide(dtype)),
+                 expected_sum = unwritten(x.sizes(), dtype);
       add_layer_norm_forward(sum, y2, mean2, rstd2, x, residual, w, b, kEps);
       add_forward(expected_sum, x, residual);
       layer_norm_forward(y, mean, rstd, expected_sum, w, b, kEps);

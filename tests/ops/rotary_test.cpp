@@ -31,7 +31,8 @@ TEST(Rotary, AgreesWithTheReferenceAndLeavesValuesAlone) {
     for (const auto& [sequence, head_dim] : kSizes) {
       const int64_t width = (kHeads + 2 * kKvHeads) * head_dim;
       const auto before = random({kBatch * sequence, width}, dtype, 1);
-      const auto cosine = unwritten({sequence, head_dim / 2}, wide(dtype)), sine = unwritten(cosine.sizes(), wide(dtype));
+      const auto cosine = unwritten({sequence, head_dim / 2}, wide(dtype)),
+                 sine = unwritten(cosine.sizes(), wide(dtype));
       rotary_table(cosine, sine, 10000.0, 3);
       const auto reference = [&](const std::vector<at::Tensor>& in) {
         return reference::rotary(in[0], cosine.to(at::kDouble), sine.to(at::kDouble), kHeads, kKvHeads);

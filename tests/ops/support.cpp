@@ -28,9 +28,7 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
   return difference == 0 ? 0 : difference / std::max(size, std::numeric_limits<double>::min());
 }
 
-double tolerance(at::ScalarType dtype) {
-  return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-6 : 1e-2;
-}
+double tolerance(at::ScalarType dtype) { return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-6 : 1e-2; }
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   EXPECT_LE(relative_error(actual, expected), tolerance(actual.scalar_type())) << what;
@@ -51,9 +49,8 @@ std::vector<at::Tensor> autograd(const std::function<at::Tensor(const std::vecto
   return gradients;
 }
 
-std::vector<at::Tensor> finite_differences(
-    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function, const std::vector<at::Tensor>& inputs,
-    const at::Tensor& d_output) {
+std::vector<at::Tensor> finite_differences(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
+                                           const std::vector<at::Tensor>& inputs, const at::Tensor& d_output) {
   constexpr double kStep = 1e-5;
   std::vector<at::Tensor> points, gradients;
   for (const auto& input : inputs) points.push_back(input.clone());

@@ -37,9 +37,8 @@ std::vector<at::Tensor> autograd(const std::function<at::Tensor(const std::vecto
                                  const std::vector<at::Tensor>& inputs, const at::Tensor& d_output);
 
 /// The same by central differences of float64 inputs: an independent judge of the backward formulas.
-std::vector<at::Tensor> finite_differences(
-    const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function, const std::vector<at::Tensor>& inputs,
-    const at::Tensor& d_output);
+std::vector<at::Tensor> finite_differences(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
+                                           const std::vector<at::Tensor>& inputs, const at::Tensor& d_output);
 
 /// Runs `check` for float64, float32 and bfloat16 on every instruction set of this processor, and with 1 and 2
 /// threads; a failure's message names the case.

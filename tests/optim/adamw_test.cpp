@@ -86,7 +86,8 @@ TEST(AdamW, WritesTheBfloat16CopyRoundedToNearestEven) {
 }
 
 TEST(AdamW, DecaysOnlyWhereASegmentSaysSo) {
-  State decayed(100, at::kDouble, at::kDouble), mixed(100, at::kDouble, at::kDouble), none(100, at::kDouble, at::kDouble);
+  State decayed(100, at::kDouble, at::kDouble), mixed(100, at::kDouble, at::kDouble),
+      none(100, at::kDouble, at::kDouble);
   const DecaySegment all{0, 100, true}, nothing{0, 100, false};
   const DecaySegment parts[] = {{0, 33, true}, {33, 33, true}, {33, 70, false}, {70, 100, true}};
   decayed.update({&all, 1}, kOptions);

@@ -13,8 +13,8 @@ void bias_forward(const at::Tensor& y, const at::Tensor& bias) {
   check_dims("bias_forward", "y", y, 2);
   check_tensor("bias_forward", "y", y, y.sizes(), dtype);
   check_tensor("bias_forward", "bias", bias, {y.size(1)}, dtype);
-  const AddArguments arguments{storage_of(dtype),   y.size(1),             y.mutable_data_ptr(),
-                               y.const_data_ptr(), bias.const_data_ptr(), 0};
+  const AddArguments arguments{storage_of(dtype),     y.size(1), y.mutable_data_ptr(), y.const_data_ptr(),
+                               bias.const_data_ptr(), 0};
   parallel_rows(y.size(0), row_grain(y.size(1)),
                 [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
 }

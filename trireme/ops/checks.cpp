@@ -9,12 +9,18 @@ namespace {
 
 std::string_view dtype_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return "float64";
-    case at::kFloat: return "float32";
-    case at::kBFloat16: return "bfloat16";
-    case at::kHalf: return "float16";
-    case at::kLong: return "int64";
-    default: return c10::toString(dtype);
+    case at::kDouble:
+      return "float64";
+    case at::kFloat:
+      return "float32";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    case at::kLong:
+      return "int64";
+    default:
+      return c10::toString(dtype);
   }
 }
 

@@ -19,8 +19,6 @@ at::ScalarType compute_dtype(std::string_view operation, std::string_view name, 
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims);
 
 /// The dtype of statistics and losses for a compute dtype: float32, or float64 for float64.
-inline at::ScalarType statistics_dtype(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
+inline at::ScalarType statistics_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 }  // namespace trireme::ops

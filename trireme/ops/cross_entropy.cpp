@@ -38,16 +38,15 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
   for (int64_t t = 0; t < shape.tokens; ++t)
     if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= shape.vocabulary))
       throw ShapeError(std::string(operation) + ": targets[" + std::to_string(t) + "] = " + std::to_string(target[t]) +
-                       " is outside the vocabulary of " + std::to_string(shape.vocabulary) +
-                       "; use 0 to " + std::to_string(shape.vocabulary - 1) +
-                       ", or -100 for a token that is not supervised");
+                       " is outside the vocabulary of " + std::to_string(shape.vocabulary) + "; use 0 to " +
+                       std::to_string(shape.vocabulary - 1) + ", or -100 for a token that is not supervised");
   return shape;
 }
 
 /// What one chunk adds to dw. float32 and float64 products add in place; bfloat16 chunks are rounded once each
 /// and summed in float32.
-void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
-                         const at::Tensor& x, bool first, bool last) {
+void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits, const at::Tensor& x,
+                         bool first, bool last) {
   at::Tensor out = dw;
   if (first || dw.scalar_type() == at::kBFloat16) {
     at::mm_out(out, dlogits.t(), x);
@@ -55,12 +54,13 @@ void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const a
     at::addmm_out(out, dw, dlogits.t(), x);
   }
   if ((first && last) || dw.scalar_type() != at::kBFloat16) return;
-  const AccumulateArguments arguments{
-      .dtype = Storage::kBfloat16,
-      .width = dw.size(1),
-      .sum = dw_sum.mutable_data_ptr(),
-      .x = dw.mutable_data_ptr(),
-      .what = first ? Accumulate::kStart : last ? Accumulate::kFinish : Accumulate::kAdd};
+  const AccumulateArguments arguments{.dtype = Storage::kBfloat16,
+                                      .width = dw.size(1),
+                                      .sum = dw_sum.mutable_data_ptr(),
+                                      .x = dw.mutable_data_ptr(),
+                                      .what = first  ? Accumulate::kStart
+                                              : last ? Accumulate::kFinish
+                                                     : Accumulate::kAdd};
   parallel_rows(dw.size(0), row_grain(dw.size(1)),
                 [&](int64_t begin, int64_t end) { accumulate_rows(arguments, begin, end); });
 }

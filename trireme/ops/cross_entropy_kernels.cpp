@@ -55,8 +55,10 @@ struct Softmax {
       // show in the maximum: its exponential makes the sum NaN.
       struct Exponentials;
       W* exponentials = nullptr;
-      if constexpr (std::is_same_v<T, W>) exponentials = x;
-      else exponentials = thread_scratch<Exponentials, W>(n);
+      if constexpr (std::is_same_v<T, W>)
+        exponentials = x;
+      else
+        exponentials = thread_scratch<Exponentials, W>(n);
       const W maximum = row_maximum(x, n), target_logit = widen(x[target]);
       const auto v_maximum = hn::Set(d, maximum);
       W sum;
@@ -95,9 +97,12 @@ struct AccumulateKernel {
       each_vector(d, args.width, [&](int64_t i, auto n) HWY_ATTR {
         const auto value = load(d, x + i, n);
         switch (args.what) {
-          case Accumulate::kStart: return store(d, value, sum + i, n);
-          case Accumulate::kAdd: return store(d, hn::Add(load(d, sum + i, n), value), sum + i, n);
-          case Accumulate::kFinish: return store(d, hn::Add(load(d, sum + i, n), value), x + i, n);
+          case Accumulate::kStart:
+            return store(d, value, sum + i, n);
+          case Accumulate::kAdd:
+            return store(d, hn::Add(load(d, sum + i, n), value), sum + i, n);
+          case Accumulate::kFinish:
+            return store(d, hn::Add(load(d, sum + i, n), value), x + i, n);
         }
       });
     }

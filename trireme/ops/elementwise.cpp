@@ -39,8 +39,7 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
   const int64_t whole_rows = a.numel() / kWidth, rest = a.numel() % kWidth;
   AddArguments arguments{storage_of(dtype),  kWidth, y.mutable_data_ptr(), a.const_data_ptr(),
                          b.const_data_ptr(), kWidth};
-  parallel_rows(whole_rows, row_grain(kWidth),
-                [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
+  parallel_rows(whole_rows, row_grain(kWidth), [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
   if (rest == 0) return;
   const int64_t skip_bytes = whole_rows * kWidth * static_cast<int64_t>(c10::elementSize(dtype));
   arguments.width = arguments.b_stride = rest;

@@ -133,8 +133,7 @@ struct GeluBackward {
         const auto v = load(d, x + i, n);
         const auto dy = load(d, y + i, n);
         const auto s = sigmoid(d, gelu_angle(d, v));
-        const auto angle_slope =
-            hn::MulAdd(hn::Mul(v, v), hn::Set(d, 3 * kGeluCubic), hn::Set(d, kGeluLinear));
+        const auto angle_slope = hn::MulAdd(hn::Mul(v, v), hn::Set(d, 3 * kGeluCubic), hn::Set(d, kGeluLinear));
         const auto bend = hn::Mul(hn::Mul(v, s.complement), angle_slope);
         store(d, hn::Mul(dy, hn::MulAdd(s.value, bend, s.value)), x + i, n);
         store(d, hn::Mul(v, s.value), y + i, n);

@@ -45,8 +45,8 @@ void sort_by_id(const int64_t* ids, int64_t num_tokens, int64_t vocabulary, int6
 
 }  // namespace
 
-void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table,
-                       const at::Tensor& positions, int64_t sequence) {
+void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
+                       int64_t sequence) {
   constexpr auto kOperation = "embedding_forward";
   const auto dtype = compute_dtype(kOperation, "table", table);
   check_dims(kOperation, "table", table, 2);

@@ -57,9 +57,8 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
 
 /// Both backwards; undefined for RMSNorm: db, b and mean.
 void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db,
-              const at::Tensor& y, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-              const at::Tensor& b, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual,
-              bool centered) {
+              const at::Tensor& y, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+              const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual, bool centered) {
   const Shape shape = check_rows(operation, x, w);
   check_tensor(operation, "dx", dx, x.sizes(), shape.dtype);
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
@@ -122,8 +121,7 @@ void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::
 }
 
 void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
-                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
-                       const at::Tensor& d_residual) {
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual) {
   backward("rms_norm_backward", dx, dw, {}, y, dy, x, w, {}, {}, rstd, d_residual, false);
 }
 
@@ -132,9 +130,9 @@ void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::T
   forward("layer_norm_forward", {}, y, mean, rstd, x, {}, w, b, eps, true);
 }
 
-void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean,
-                            const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& residual,
-                            const at::Tensor& w, const at::Tensor& b, double eps) {
+void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd,
+                            const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w, const at::Tensor& b,
+                            double eps) {
   check_addends("add_layer_norm_forward", sum, x, residual);
   forward("add_layer_norm_forward", sum, y, mean, rstd, x, residual, w, b, eps, true);
 }

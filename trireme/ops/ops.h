@@ -9,6 +9,8 @@
 // Layout    every tensor is contiguous.
 // Gradients of weights are *written* (not added) into the tensor given.
 // Each function has a reference in ops/reference.h, in terms of ATen, used only by tests.
+// Threads   results do not depend on LibTorch's number of threads, matrix products apart.
+// Name      call them as ops::...: LibTorch has functions of the same names, which argument lookup would find too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +19,7 @@
 
 namespace trireme::ops {
 
-// ---- linear (ops/linear.cpp) ----
+// ---- linear (ops/linear.cpp, ops/bias.cpp) ----
 /// y [T,N] = x [T,M] w [N,M]^T
 void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
 /// dx [T,M] = dy [T,N] w [N,M]
@@ -35,7 +37,8 @@ void bias_backward(const at::Tensor& dbias, const at::Tensor& dy);
 
 // ---- normalisation (ops/norm.cpp) ----
 /// y [T,D] = x * rstd * w, rstd [T] = 1/sqrt(mean(x^2) + eps).
-void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps);
+void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
+                      double eps);
 /// sum [T,D] = x + residual (may be either of them); then y, rstd = rms_norm(sum).
 void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
                           const at::Tensor& residual, const at::Tensor& w, double eps);
@@ -104,7 +107,8 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence);
 
 // ---- cross-entropy over the head product, in row chunks (ops/cross_entropy.cpp) ----
-/// Scratch for cross_entropy: logits of one chunk of rows, [chunk_rows, V] in the compute dtype.
+/// Scratch for cross_entropy: logits of one chunk of rows, [chunk_rows, V] in the compute dtype. About 8 Mi logits
+/// (16 MiB in bfloat16), at least 256 rows, all tokens if they fit.
 int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 /// Loss of logits = x [T,D] w [V,D]^T against targets [T] int64 (-100: not supervised).
 /// loss_sum [1] float64 = sum of the losses (not the mean), written.
@@ -112,7 +116,8 @@ int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& targets, const at::Tensor& logits_chunk);
 /// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D], written. x may be dx.
-/// dw is summed over chunks in `dw_sum` [V,D] (statistics dtype; undefined when one chunk covers T).
+/// In bfloat16 dw is summed over chunks in `dw_sum` [V,D] float32 (undefined when one chunk covers T); float32 and
+/// float64 sum in dw itself and leave dw_sum alone.
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum);

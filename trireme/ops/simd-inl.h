@@ -64,14 +64,13 @@ template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> value, bfloat16* to, Full) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint32_t, D> d32;
-  const hn::Rebind<int32_t, D> i32;
   const auto bits = hn::BitCast(d32, value);
   const auto upper = hn::ShiftRight<16>(bits);
   const auto odd = hn::And(upper, hn::Set(d32, 1));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7FFF))));
   const auto quiet_nan = hn::Or(upper, hn::Set(d32, 0x40));
   const auto result = hn::IfThenElse(hn::RebindMask(d32, hn::Ne(value, value)), quiet_nan, rounded);
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(i32, result)), d16, reinterpret_cast<uint16_t*>(to));
+  hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<uint16_t*>(to));
 }
 
 template <class D, class T>
@@ -112,8 +111,28 @@ HWY_INLINE hn::TFromD<D> sum_over(D d, int64_t n, const Term& term) {
 }
 
 // ---- functions ----
-/// e^x, at most 1 ulp off; NaN stays NaN. For x above 88 (709 in double) the result is undefined.
-template <class D>
+/// e^x for x <= 0, within 2 ulp; 0 below the smallest normal result; NaN stays NaN.
+template <class D, hwy::EnableIf<sizeof(hn::TFromD<D>) == 4>* = nullptr>
+HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
+  // x = n ln 2 + r. Adding 1.5 * 2^23 rounds x / ln 2 to the integer n and leaves it in the low bits, with 127 on
+  // top: shifted up, they are the bits of 2^n. Constants and polynomial of |r| <= ln(2)/2 are those of Cephes' expf.
+  const auto magic = hn::Set(d, 12582912.0f + 127.0f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const auto n = hn::Sub(shifted, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
+  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+  const hn::RebindToSigned<D> d32;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
+}
+
+template <class D, hwy::EnableIf<sizeof(hn::TFromD<D>) == 8>* = nullptr>
 HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), hn::Exp(d, x), x);
 }
@@ -137,9 +156,12 @@ HWY_INLINE Sigmoid<V> sigmoid(D d, V x) {
 template <template <class> class Kernel, class Arguments>
 HWY_INLINE void run(const Arguments& arguments, int64_t first, int64_t last) {
   switch (arguments.dtype) {
-    case Storage::kFloat64: return Kernel<double>::rows(arguments, first, last);
-    case Storage::kFloat32: return Kernel<float>::rows(arguments, first, last);
-    case Storage::kBfloat16: return Kernel<bfloat16>::rows(arguments, first, last);
+    case Storage::kFloat64:
+      return Kernel<double>::rows(arguments, first, last);
+    case Storage::kFloat32:
+      return Kernel<float>::rows(arguments, first, last);
+    case Storage::kBfloat16:
+      return Kernel<bfloat16>::rows(arguments, first, last);
   }
 }
 

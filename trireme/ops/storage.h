@@ -52,9 +52,12 @@ inline Storage storage_of(at::ScalarType dtype) {
 template <class Body>
 void with_storage(Storage storage, const Body& body) {
   switch (storage) {
-    case Storage::kFloat64: return body.template operator()<double>();
-    case Storage::kFloat32: return body.template operator()<float>();
-    case Storage::kBfloat16: return body.template operator()<bfloat16>();
+    case Storage::kFloat64:
+      return body.template operator()<double>();
+    case Storage::kFloat32:
+      return body.template operator()<float>();
+    case Storage::kBfloat16:
+      return body.template operator()<bfloat16>();
   }
 }
 

@@ -41,7 +41,8 @@ void adamw_update(const at::Tensor& master, const at::Tensor& exp_avg, const at:
   ops::check_tensor(kOperation, "exp_avg_sq", exp_avg_sq, master.sizes(), dtype);
   ops::check_tensor(kOperation, "gradient", gradient, master.sizes(), dtype);
   const bool to_bf16 = compute.defined() && compute.scalar_type() == at::kBFloat16;
-  if (compute.defined()) ops::check_tensor(kOperation, "compute", compute, master.sizes(), to_bf16 ? at::kBFloat16 : dtype);
+  if (compute.defined())
+    ops::check_tensor(kOperation, "compute", compute, master.sizes(), to_bf16 ? at::kBFloat16 : dtype);
   check_segments(segments, master.numel());
   if (options.step < 1)
     throw ShapeError("adamw_update: step is " + std::to_string(options.step) + "; the first update is step 1");
@@ -79,8 +80,7 @@ void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradien
                                 .count = gradient.numel(),
                                 .block = kNormBlock,
                                 .partials = partials.mutable_data_ptr<double>()};
-  ops::parallel_rows(num_blocks, 8,
-                     [&](int64_t first, int64_t last) { squared_norm_blocks(arguments, first, last); });
+  ops::parallel_rows(num_blocks, 8, [&](int64_t first, int64_t last) { squared_norm_blocks(arguments, first, last); });
 }
 
 }  // namespace trireme::optim

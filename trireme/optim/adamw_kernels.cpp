@@ -73,8 +73,10 @@ HWY_INLINE double block_norm(const T* x, int64_t count) {
   const auto add = [&](const T* from) HWY_ATTR {
     for (int64_t k = 0; k < kVectors; ++k) {
       auto value = hn::Zero(d);
-      if constexpr (std::is_same_v<T, double>) value = hn::LoadU(d, from + k * kVectorLanes);
-      else value = hn::PromoteTo(d, hn::LoadU(d_in, from + k * kVectorLanes));
+      if constexpr (std::is_same_v<T, double>)
+        value = hn::LoadU(d, from + k * kVectorLanes);
+      else
+        value = hn::PromoteTo(d, hn::LoadU(d_in, from + k * kVectorLanes));
       sums[k] = hn::Add(sums[k], hn::Mul(value, value));
     }
   };
