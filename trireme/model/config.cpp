@@ -189,11 +189,6 @@ int64_t ModelConfig::num_product_parameters() const {
   return num_hidden_layers * (hidden_size * (heads + 2 * kv) + heads * hidden_size + mlp) + vocab_size * hidden_size;
 }
 
-double ModelConfig::training_flops_per_token(int64_t sequence) const {
-  return 6.0 * double(num_product_parameters()) +
-         12.0 * double(num_hidden_layers * num_attention_heads * head_dim) * double(sequence);
-}
-
 std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   nlohmann::ordered_json j;
   if (architecture == Architecture::llama) {

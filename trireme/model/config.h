@@ -31,8 +31,6 @@ struct ModelConfig {
   int64_t num_parameters() const;
   /// Parameters that take part in matrix products (blocks and head; a tied head counts as the head).
   int64_t num_product_parameters() const;
-  /// FLOPs of one training step per token: 6 N + 12 L H d S (full-square attention convention, as in PaLM).
-  double training_flops_per_token(int64_t sequence) const;
   /// The config.json that `transformers` reads; `dtype` is "float32" or "bfloat16".
   std::string to_hugging_face_json(const std::string& dtype) const;
   /// Errors  UsageError naming the key and the rule (heads divide width, kv heads divide heads, sizes > 0, ...)

@@ -14,6 +14,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/config/precision.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/observe/peak.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/session.h"
 
@@ -87,7 +88,7 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   if (!s->is_first_rank()) return 0;
 
   const double step = median(seconds), tokens_per_second = double(inputs.supervised_tokens) / step;
-  const double fraction = tokens_per_second * s->model.config.training_flops_per_token(s->sequence()) / peak;
+  const double fraction = observe::peak_fraction(tokens_per_second, s->flops_per_token(), peak);
   fmt::print("{}\n", describe_start(*s));
   fmt::print(
       "step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s, {:.0f} % of the products' peak of {:.0f} "

@@ -13,10 +13,6 @@
 namespace trireme::train {
 namespace {
 
-checkpoint::Dtype dtype_of(at::ScalarType type) {
-  return type == at::kDouble ? checkpoint::Dtype::f64 : checkpoint::Dtype::f32;
-}
-
 // The parts of a group's parameters in `range`, with the address of the first element in `tensor`, which holds
 // the elements `held` of the flat layout.
 template <typename Visit>
@@ -39,6 +35,17 @@ std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, che
 }
 
 }  // namespace
+
+checkpoint::Dtype dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return checkpoint::Dtype::f64;
+    case at::kBFloat16:
+      return checkpoint::Dtype::bf16;
+    default:
+      return checkpoint::Dtype::f32;
+  }
+}
 
 std::string to_json(const RunState& s) {
   return nlohmann::ordered_json{{"step", s.step},

@@ -11,6 +11,9 @@
 
 namespace trireme::train {
 
+/// The checkpoint's word for a tensor's dtype.
+checkpoint::Dtype dtype_of(at::ScalarType type);
+
 /// Where a run stands: what is saved beside the tensors, and all that is needed to go on.
 struct RunState {
   int64_t step = 0;

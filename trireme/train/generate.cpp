@@ -9,23 +9,10 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/utf8_stream.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/checkpointing.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
-
-namespace {
-checkpoint::Dtype dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return checkpoint::Dtype::f64;
-    case at::kBFloat16:
-      return checkpoint::Dtype::bf16;
-    default:
-      return checkpoint::Dtype::f32;
-  }
-}
-}  // namespace
 
 std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const model::Precision& precision) {
   const fs::path path = checkpoint::find_latest(folder).value_or(folder);

@@ -20,6 +20,7 @@
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/metrics.h"
+#include "trireme/observe/peak.h"
 #include "trireme/observe/progress_line.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
@@ -155,7 +156,7 @@ class Run {
     state_.settings_yaml = config::to_yaml(s_->settings);
     loader_ = std::make_unique<data::BatchLoader>(corpus_.train, sampler(), batch_options(), state_.samples);
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
-    flops_per_token_ = s_->model.config.training_flops_per_token(s_->sequence());
+    flops_per_token_ = s_->flops_per_token();
     const config::TrainSettings& t = s_->settings.train;
     const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
     schedule_ = {.peak = s_->settings.optimizer.lr,
@@ -216,7 +217,7 @@ class Run {
     smoothed_seconds_ =
         smoothed_seconds_ == 0 ? event.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * event.step_seconds;
     event.tokens_per_second = double(inputs.supervised_tokens) / smoothed_seconds_;
-    event.peak_fraction = event.tokens_per_second * flops_per_token_ / peak_flops_;
+    event.peak_fraction = observe::peak_fraction(event.tokens_per_second, flops_per_token_, peak_flops_);
     if (s_->is_first_rank()) {
       if (step % 16 == 1 || rss_bytes_ == 0)
         if (const auto usage = observe::read_memory_usage()) rss_bytes_ = usage->rss_bytes();

@@ -9,6 +9,7 @@
 #include "trireme/base/version.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/precision.h"
+#include "trireme/observe/peak.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
@@ -17,6 +18,15 @@ optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
   const config::OptimizerSettings& o = settings.optimizer;
   return {
       .lr = lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps, .weight_decay = o.weight_decay, .step = step};
+}
+
+double Session::flops_per_token() const {
+  const model::ModelConfig& c = model.config;
+  return observe::training_flops_per_token({.matmul_parameters = c.num_product_parameters(),
+                                            .layers = c.num_hidden_layers,
+                                            .heads = c.num_attention_heads,
+                                            .head_dim = c.head_dim,
+                                            .sequence = sequence()});
 }
 
 std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {

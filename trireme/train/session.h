@@ -23,6 +23,8 @@ struct Session {
   comm::Communicator& world() { return *ranks.communicators.world; }
   bool is_first_rank() const { return environment.global_rank == 0; }
   int64_t sequence() const { return engine->plan().request.shape.sequence; }
+  /// Of training on one token, forward and backward.
+  double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::AdamWOptions optimizer(double lr, int64_t step) const;
 };
