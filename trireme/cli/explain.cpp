@@ -37,7 +37,7 @@ int run_explain(Arguments arguments) {
     fmt::print("{}", kUsage);
     return arguments.empty() ? 2 : 0;
   }
-  const std::string topic = arguments[0];
+  const std::string& topic = arguments[0];
   const std::vector<std::string> topics = {"config", "schedule", "memory", "settings"};
   if (std::find(topics.begin(), topics.end(), topic) == topics.end()) {
     const auto near = base::nearest(topic, topics);

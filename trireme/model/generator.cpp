@@ -34,8 +34,10 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, s
   }
   weights.resize(kept);
   double u = std::generate_canonical<double, 53>(random) * std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (size_t i = 0; i < kept; ++i)
-    if ((u -= weights[i]) < 0) return order[i];
+  for (size_t i = 0; i < kept; ++i) {
+    u -= weights[i];
+    if (u < 0) return order[i];
+  }
   return order[kept - 1];
 }
 
