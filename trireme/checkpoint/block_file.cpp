@@ -18,8 +18,8 @@ namespace trireme::checkpoint {
 void throw_damaged(const std::filesystem::path& folder, const std::string& problem, const std::filesystem::path& file,
                    const std::string& tensor) {
   const std::optional<std::filesystem::path> older = find_older(folder);
-  const std::string advice = older ? "the next older good one is " + older->string()
-                                   : std::string("no older good one lies beside it");
+  const std::string advice =
+      older ? "the next older complete one is " + older->string() : std::string("no older complete one lies beside it");
   throw CheckpointError(fmt::format("the checkpoint {} is damaged: {}{}; {}", folder.string(), problem,
                                     tensor.empty() ? "" : fmt::format(" (found reading tensor '{}')", tensor), advice),
                         file.string(), tensor);
@@ -36,9 +36,11 @@ BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFi
   }
   if (!expected_) return;
   if (bytes_ != expected_->bytes) {
-    throw_damaged(path.parent_path(), fmt::format("{} has {}, but {} were saved{}", name, base::plural(bytes_, "byte"),
-                                                  base::human_count(expected_->bytes),
-                                                  bytes_ < expected_->bytes ? " (it is truncated)" : ""), path);
+    throw_damaged(
+        path.parent_path(),
+        fmt::format("{} has {}, but {} were saved{}", name, base::plural(bytes_, "byte"),
+                    base::human_count(expected_->bytes), bytes_ < expected_->bytes ? " (it is truncated)" : ""),
+        path);
   }
   verified_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(num_blocks(bytes_)));
 }

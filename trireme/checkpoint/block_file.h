@@ -16,7 +16,7 @@
 
 namespace trireme::checkpoint {
 
-/// Throws the CheckpointError "the checkpoint <folder> is damaged: <problem>; the next older good one is ...".
+/// Throws the CheckpointError "the checkpoint <folder> is damaged: <problem>; the next older complete one is ...".
 [[noreturn]] void throw_damaged(const std::filesystem::path& folder, const std::string& problem,
                                 const std::filesystem::path& file, const std::string& tensor = "");
 
@@ -32,7 +32,7 @@ class BlockFile {
   /// Fills `target` with the bytes from `offset`, verified; `tensor` is for messages.
   ///
   /// Cost      a block not seen before is read whole; seen ones only as far as asked
-  /// Errors    CheckpointError naming folder, file, block, byte range and the next older good checkpoint
+  /// Errors    CheckpointError naming folder, file, block, byte range and the next older complete checkpoint
   void read(int64_t offset, std::span<std::byte> target, const std::string& tensor = "") const;
 
   /// Reads block `block` whole into the first bytes of `target` and says what is wrong with it, if anything.

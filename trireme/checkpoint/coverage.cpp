@@ -25,7 +25,8 @@ struct Range {
 
 void check_piece(const Piece& piece, const std::map<std::string, TensorPlace>& tensors) {
   const auto found = tensors.find(piece.tensor);
-  if (found == tensors.end()) refuse(piece.tensor, "a piece of it is given, but the checkpoint is to hold no such tensor");
+  if (found == tensors.end())
+    refuse(piece.tensor, "a piece of it is given, but the checkpoint is to hold no such tensor");
   const TensorPlace& place = found->second;
   if (piece.begin < 0 || piece.begin > piece.end || piece.end > place.elements) {
     refuse(piece.tensor, fmt::format("a piece has elements {} to {}, but its shape is {}", piece.begin, piece.end,
@@ -33,7 +34,8 @@ void check_piece(const Piece& piece, const std::map<std::string, TensorPlace>& t
   }
   if (!convertible(piece.dtype, place.spec.dtype)) {
     refuse(piece.tensor, fmt::format("{} in memory does not convert to {} in the file: only F64, F32, F16 and BF16 "
-                                     "convert into each other", dtype_name(piece.dtype), dtype_name(place.spec.dtype)));
+                                     "convert into each other",
+                                     dtype_name(piece.dtype), dtype_name(place.spec.dtype)));
   }
 }
 
@@ -68,7 +70,8 @@ void check_exactly_once(const std::map<std::string, TensorPlace>& tensors, std::
       if (range->begin > covered) break;
       if (range->begin < covered) {
         refuse(name, fmt::format("elements {} to {} are given by rank {} and by rank {}; each element must come from "
-                                 "exactly one", range->begin, std::min(covered, range->end), last_rank, range->rank));
+                                 "exactly one",
+                                 range->begin, std::min(covered, range->end), last_rank, range->rank));
       }
       covered = range->end;
       last_rank = range->rank;

@@ -34,16 +34,17 @@ void flush(const base::FileDescriptor& file, const std::filesystem::path& path) 
 }
 
 int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.get(), &info) != 0) base::throw_file_error("read the size of", path, errno);
   return info.st_size;
 }
 
 void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes) {
   throw CheckpointError(
-      fmt::format("cannot save a checkpoint below {}: the disk is full, {} needed, {} free; free some space, or save to "
-                  "another disk with --out_dir",
-                  path.string(), base::plural(needed_bytes, "byte"), base::plural(base::free_disk_bytes(path), "byte")),
+      fmt::format(
+          "cannot save a checkpoint below {}: the disk is full, {} needed, {} free; free some space, or save to "
+          "another disk with --out_dir",
+          path.string(), base::plural(needed_bytes, "byte"), base::plural(base::free_disk_bytes(path), "byte")),
       path.string());
 }
 

@@ -16,9 +16,21 @@ struct Info {
   int64_t bytes;
 };
 
-constexpr std::array<Info, 15> kInfo{{{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
-                                      {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U64", 8}, {"U32", 4},
-                                      {"U16", 2}, {"U8", 1}, {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}}};
+constexpr std::array<Info, 15> kInfo{{{"F64", 8},
+                                      {"F32", 4},
+                                      {"F16", 2},
+                                      {"BF16", 2},
+                                      {"I64", 8},
+                                      {"I32", 4},
+                                      {"I16", 2},
+                                      {"I8", 1},
+                                      {"U64", 8},
+                                      {"U32", 4},
+                                      {"U16", 2},
+                                      {"U8", 1},
+                                      {"BOOL", 1},
+                                      {"F8_E4M3", 1},
+                                      {"F8_E5M2", 1}}};
 
 const Info& info(Dtype dtype) { return kInfo.at(static_cast<size_t>(dtype)); }
 
@@ -110,10 +122,14 @@ void convert_loop(const void* source, void* target, int64_t count) {
 template <class From>
 void convert_from(const void* source, void* target, Dtype to, int64_t count) {
   switch (to) {
-    case Dtype::f64: return convert_loop<From, Float64>(source, target, count);
-    case Dtype::f32: return convert_loop<From, Float32>(source, target, count);
-    case Dtype::f16: return convert_loop<From, Float16>(source, target, count);
-    default: return convert_loop<From, Bfloat16>(source, target, count);
+    case Dtype::f64:
+      return convert_loop<From, Float64>(source, target, count);
+    case Dtype::f32:
+      return convert_loop<From, Float32>(source, target, count);
+    case Dtype::f16:
+      return convert_loop<From, Float16>(source, target, count);
+    default:
+      return convert_loop<From, Bfloat16>(source, target, count);
   }
 }
 
@@ -142,10 +158,14 @@ void convert(const void* source, Dtype from, void* target, Dtype to, int64_t cou
                      ": only F64, F32, F16 and BF16 convert into each other");
   }
   switch (from) {
-    case Dtype::f64: return convert_from<Float64>(source, target, to, count);
-    case Dtype::f32: return convert_from<Float32>(source, target, to, count);
-    case Dtype::f16: return convert_from<Float16>(source, target, to, count);
-    default: return convert_from<Bfloat16>(source, target, to, count);
+    case Dtype::f64:
+      return convert_from<Float64>(source, target, to, count);
+    case Dtype::f32:
+      return convert_from<Float32>(source, target, to, count);
+    case Dtype::f16:
+      return convert_from<Float16>(source, target, to, count);
+    default:
+      return convert_from<Bfloat16>(source, target, to, count);
   }
 }
 

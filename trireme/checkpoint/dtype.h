@@ -12,7 +12,21 @@
 namespace trireme::checkpoint {
 
 enum class Dtype : uint8_t {
-  f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean, f8_e4m3, f8_e5m2,
+  f64,
+  f32,
+  f16,
+  bf16,
+  i64,
+  i32,
+  i16,
+  i8,
+  u64,
+  u32,
+  u16,
+  u8,
+  boolean,
+  f8_e4m3,
+  f8_e5m2,
 };
 
 /// Bytes of one element.

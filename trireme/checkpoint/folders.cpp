@@ -39,7 +39,8 @@ fs::path temporary_path(const fs::path& out_dir, const std::string& label) {
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) base::throw_file_error(fmt::format("rename {} to", from.string()), to, errno);
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    base::throw_file_error(fmt::format("rename {} to", from.string()), to, errno);
 }
 
 }  // namespace

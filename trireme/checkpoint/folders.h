@@ -42,7 +42,8 @@ void remove_checkpoint(const std::filesystem::path& folder);
 /// newer ones, and folders without a manifest, are never touched. Nothing happens when keep_last < 1 or when
 /// that of `step` is not complete.
 /// @returns  the folders deleted
-std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step, int keep_last);
+std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
+                                                         int keep_last);
 
 /// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked as long as this object lives.
 class TemporaryFolder {

@@ -32,9 +32,8 @@ std::vector<std::vector<TensorSpec>> split_into_files(std::span<const TensorSpec
     filled += bytes;
   }
   for (std::vector<TensorSpec>& file : files) {
-    std::stable_sort(file.begin(), file.end(), [](const TensorSpec& a, const TensorSpec& b) {
-      return size_of(a.dtype) > size_of(b.dtype);
-    });
+    std::stable_sort(file.begin(), file.end(),
+                     [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
   }
   return files;
 }
@@ -60,8 +59,8 @@ Layout plan_files(std::string_view stem, bool always_numbered, std::span<const T
     file.bytes = static_cast<int64_t>(file.header.size());
     for (const TensorSpec& tensor : groups[i]) {
       const int64_t bytes = tensor_bytes(tensor);
-      const TensorPlace place{.spec = tensor, .elements = num_elements(tensor.shape), .file = static_cast<int>(i),
-                              .begin = file.bytes};
+      const TensorPlace place{
+          .spec = tensor, .elements = num_elements(tensor.shape), .file = static_cast<int>(i), .begin = file.bytes};
       if (!layout.tensors.emplace(tensor.name, place).second) {
         throw CheckpointError(fmt::format("tensor name '{}' is given twice", tensor.name), "", tensor.name);
       }

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -36,7 +36,8 @@ std::vector<std::string> files_of_index(const fs::path& index) {
     fail(index, fmt::format("{} is not an index of safetensors files: {}", index.string(), error.what()));
   }
   for (const std::string& name : names) {
-    if (!is_plain_name(name)) fail(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
+    if (!is_plain_name(name))
+      fail(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
   }
   return {names.begin(), names.end()};
 }
@@ -62,12 +63,17 @@ void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<Man
   const int index = static_cast<int>(checkpoint.files.size());
   checkpoint.files.push_back(file);
   for (const auto& [tensor, entry] : header.tensors) {
-    const StoredTensor stored{.dtype = entry.dtype, .shape = entry.shape, .elements = num_elements(entry.shape),
-                              .file = index, .begin = entry.begin};
+    const StoredTensor stored{.dtype = entry.dtype,
+                              .shape = entry.shape,
+                              .elements = num_elements(entry.shape),
+                              .file = index,
+                              .begin = entry.begin};
     const auto [place, is_new] = checkpoint.tensors.emplace(tensor, stored);
     if (!is_new) {
-      fail(file->path(), fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
-                                     checkpoint.files[place->second.file]->path().string(), file->path().string()), tensor);
+      fail(file->path(),
+           fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
+                       checkpoint.files[place->second.file]->path().string(), file->path().string()),
+           tensor);
     }
   }
 }
@@ -96,14 +102,18 @@ void open_with_manifest(Checkpoint& checkpoint) {
 void check_request(const Checkpoint& checkpoint, const PieceRequest& request) {
   const StoredTensor& tensor = checkpoint.tensor(request.tensor);
   if (request.begin < 0 || request.begin > request.end || request.end > tensor.elements) {
-    fail(checkpoint.path, fmt::format("elements {} to {} of tensor '{}' were asked for, but in {} its shape is {}: {}",
-                                      request.begin, request.end, request.tensor, checkpoint.path.string(),
-                                      shape_text(tensor.shape), base::plural(tensor.elements, "element")), request.tensor);
+    fail(checkpoint.path,
+         fmt::format("elements {} to {} of tensor '{}' were asked for, but in {} its shape is {}: {}", request.begin,
+                     request.end, request.tensor, checkpoint.path.string(), shape_text(tensor.shape),
+                     base::plural(tensor.elements, "element")),
+         request.tensor);
   }
   if (!convertible(tensor.dtype, request.dtype)) {
-    fail(checkpoint.path, fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
-                                      "convert into each other", request.tensor, dtype_name(tensor.dtype),
-                                      checkpoint.path.string(), dtype_name(request.dtype)), request.tensor);
+    fail(checkpoint.path,
+         fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
+                     "convert into each other",
+                     request.tensor, dtype_name(tensor.dtype), checkpoint.path.string(), dtype_name(request.dtype)),
+         request.tensor);
   }
 }
 
@@ -136,9 +146,11 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& [other, stored] : tensors) names.push_back(other);
   const auto near = base::nearest(name, names);
-  fail(path, fmt::format("the checkpoint {} holds no tensor '{}'{}", path.string(), name,
-                         near ? fmt::format("; the nearest name is '{}'", *near)
-                              : fmt::format(" among its {}", names.size())), name);
+  fail(
+      path,
+      fmt::format("the checkpoint {} holds no tensor '{}'{}", path.string(), name,
+                  near ? fmt::format("; the nearest name is '{}'", *near) : fmt::format(" among its {}", names.size())),
+      name);
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
@@ -176,9 +188,11 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
                               shape_text(spec.shape));
   }
   if (wrong == 0) return;
-  fail(checkpoint.path, fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
-                                    "settings under model.", checkpoint.path.string(), first,
-                                    wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""), first_name);
+  fail(checkpoint.path,
+       fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
+                   "settings under model.",
+                   checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
+       first_name);
 }
 
 void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests) {
@@ -201,7 +215,8 @@ std::string read_text(const Checkpoint& checkpoint, const std::string& name) {
   if (checkpoint.has_manifest) {
     const auto found = checkpoint.manifest.files.find(name);
     if (found == checkpoint.manifest.files.end()) {
-      fail(checkpoint.path / name, fmt::format("the checkpoint {} was saved without a {}", checkpoint.path.string(), name));
+      fail(checkpoint.path / name,
+           fmt::format("the checkpoint {} was saved without a {}", checkpoint.path.string(), name));
     }
     expected = found->second;
   }

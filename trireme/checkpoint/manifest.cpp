@@ -48,7 +48,8 @@ uint64_t parse_hex(const std::string& digits) {
 Manifest parse_members(const json& root) {
   if (root.at("format").get<std::string>() != kFormat) throw std::runtime_error("its format is not trireme-checkpoint");
   if (root.at("version").get<int>() != kVersion) {
-    throw std::runtime_error(fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kVersion));
+    throw std::runtime_error(
+        fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kVersion));
   }
   if (root.at("block_bytes").get<int64_t>() != kBlockBytes) throw std::runtime_error("its blocks are not of 1 MiB");
   Manifest manifest{.step = root.at("step").get<int64_t>()};
@@ -57,8 +58,8 @@ Manifest parse_members(const json& root) {
     ManifestFile file{.bytes = value.at("bytes").get<int64_t>()};
     for (const json& digits : value.at("blocks")) file.blocks.push_back(parse_hex(digits.get<std::string>()));
     if (file.bytes < 0 || static_cast<int64_t>(file.blocks.size()) != num_blocks(file.bytes)) {
-      throw std::runtime_error(fmt::format("file {} of {} has {} block checksums", name, base::plural(file.bytes, "byte"),
-                                           file.blocks.size()));
+      throw std::runtime_error(fmt::format("file {} of {} has {} block checksums", name,
+                                           base::plural(file.bytes, "byte"), file.blocks.size()));
     }
     manifest.files[name] = std::move(file);
   }
@@ -88,9 +89,11 @@ std::string manifest_to_json(const Manifest& manifest) {
     files += fmt::format("{}\n    {}: {{\"bytes\": {}, \"blocks\": [{}]}}", files.empty() ? "" : ",", json(name).dump(),
                          file.bytes, blocks);
   }
-  std::string text =
-      fmt::format("{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n  \"block_bytes\": {},\n  \"files\": {{{}\n  }},\n  "
-                  "{}{:016x}\"\n}}\n", kFormat, kVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
+  std::string text = fmt::format(
+      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n  \"block_bytes\": {},\n  \"files\": {{{}\n  "
+      "}},\n  "
+      "{}{:016x}\"\n}}\n",
+      kFormat, kVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
   const size_t position = checksum_position(text);
   return text.replace(position, kHexDigits, base::checksum_text(own_checksum(text, position)));
 }

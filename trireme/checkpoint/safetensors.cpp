@@ -74,15 +74,18 @@ TensorEntry parse_entry(const std::string& name, const json& value, int64_t data
   const std::string dtype_text = dtype_value.is_string() ? dtype_value.get<std::string>() : "(no text)";
   const std::optional<Dtype> dtype = parse_dtype(dtype_text);
   if (!dtype) fail(path, fmt::format("tensor '{}' has the unknown dtype {}", name, dtype_text), name);
-  TensorEntry entry{.dtype = *dtype, .shape = parse_integers(member(value, "shape", path, name), "the shape", path, name)};
+  TensorEntry entry{.dtype = *dtype,
+                    .shape = parse_integers(member(value, "shape", path, name), "the shape", path, name)};
   const std::vector<int64_t> offsets =
       parse_integers(member(value, "data_offsets", path, name), "data_offsets", path, name);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
     fail(path, fmt::format("data_offsets of tensor '{}' are not [begin, end]", name), name);
   }
   if (offsets[1] > data_bytes) {
-    fail(path, fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", name,
-                           offsets[1], bytes_text(data_bytes)), name);
+    fail(path,
+         fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", name,
+                     offsets[1], bytes_text(data_bytes)),
+         name);
   }
   int64_t elements = 0;
   try {
@@ -92,8 +95,10 @@ TensorEntry parse_entry(const std::string& name, const json& value, int64_t data
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(elements, size_of(*dtype), &bytes) || bytes != offsets[1] - offsets[0]) {
-    fail(path, fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name, shape_text(entry.shape),
-                           dtype_text, bytes_text(offsets[1] - offsets[0])), name);
+    fail(path,
+         fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name, shape_text(entry.shape),
+                     dtype_text, bytes_text(offsets[1] - offsets[0])),
+         name);
   }
   entry.begin = data_begin + offsets[0];
   entry.end = data_begin + offsets[1];
@@ -109,8 +114,10 @@ void check_contiguous(const SafetensorsHeader& header, int64_t file_bytes, const
   int64_t position = header.data_begin;
   for (const auto& [range, name] : items) {
     if (range.first != position) {
-      fail(path, fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name, range.first,
-                             position, range.first < position ? "they overlap" : "there is a hole"), *name);
+      fail(path,
+           fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name, range.first,
+                       position, range.first < position ? "they overlap" : "there is a hole"),
+           *name);
     }
     position = range.second;
   }
@@ -137,11 +144,13 @@ int64_t num_elements(std::span<const int64_t> shape) {
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const std::string& path) {
-  if (file_bytes < 8) fail(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
+  if (file_bytes < 8)
+    fail(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
   uint64_t length = 0;
   read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    fail(path, fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
+    fail(path,
+         fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
   }
   const auto header_bytes = static_cast<int64_t>(length);
   if (8 + header_bytes > file_bytes) {
@@ -178,13 +187,15 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
     if (!metadata.empty()) text += fmt::format("\"{}\":{}", kMetadataKey, json(metadata).dump());
     for (const TensorSpec& tensor : tensors) {
       if (tensor.name == kMetadataKey || !seen.insert(tensor.name).second) {
-        throw CheckpointError(fmt::format("tensor name '{}' {}", tensor.name,
-                                          tensor.name == kMetadataKey ? "is reserved by safetensors" : "is given twice"),
-                              "", tensor.name);
+        throw CheckpointError(
+            fmt::format("tensor name '{}' {}", tensor.name,
+                        tensor.name == kMetadataKey ? "is reserved by safetensors" : "is given twice"),
+            "", tensor.name);
       }
       const int64_t end = offset + num_elements(tensor.shape) * size_of(tensor.dtype);
-      text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() > 1 ? "," : "",
-                          json(tensor.name).dump(), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), offset, end);
+      text +=
+          fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() > 1 ? "," : "",
+                      json(tensor.name).dump(), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), offset, end);
       offset = end;
     }
   } catch (const json::exception& error) {
@@ -193,9 +204,11 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
   text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
-    throw CheckpointError(fmt::format("{} tensors need a header of {}, more than the {} that safetensors allows: lower "
-                                      "the size of a file", tensors.size(), bytes_text(static_cast<int64_t>(text.size())),
-                                      bytes_text(kMaxHeaderBytes)), "");
+    throw CheckpointError(
+        fmt::format("{} tensors need a header of {}, more than the {} that safetensors allows: lower "
+                    "the size of a file",
+                    tensors.size(), bytes_text(static_cast<int64_t>(text.size())), bytes_text(kMaxHeaderBytes)),
+        "");
   }
   const uint64_t length = text.size();
   std::string prefix(8, '\0');
@@ -205,9 +218,12 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path) {
   const std::span<const std::byte> all = map_.bytes();
-  header_ = read_header(map_.size_bytes(), [&](int64_t offset, std::span<std::byte> target) {
-    std::memcpy(target.data(), all.data() + offset, target.size());
-  }, path.string());
+  header_ = read_header(
+      map_.size_bytes(),
+      [&](int64_t offset, std::span<std::byte> target) {
+        std::memcpy(target.data(), all.data() + offset, target.size());
+      },
+      path.string());
 }
 
 const TensorEntry& SafetensorsFile::entry(const std::string& name) const {

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 #include <bit>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
@@ -53,7 +53,9 @@ class Save {
     const Clock::time_point start = Clock::now();
     agree(world_, [&] { plan(); });
     check_coverage();
-    agree(world_, [&] { if (world_.rank() == 0) prepare(); });
+    agree(world_, [&] {
+      if (world_.rank() == 0) prepare();
+    });
     share_folder();
     agree(world_, [&] { with_file_errors([&] { write_pieces(); }); });
     agree(world_, [&] { with_file_errors([&] { hash_my_blocks(); }); });
@@ -70,7 +72,8 @@ class Save {
  private:
   /// Layout of all files and the checks that need no other rank.
   void plan() {
-    if (request_.step < 0) throw CheckpointError(fmt::format("cannot save step {}: steps begin at 0", request_.step), "");
+    if (request_.step < 0)
+      throw CheckpointError(fmt::format("cannot save step {}: steps begin at 0", request_.step), "");
     add_layout(plan_model_files(request_.model, request_.max_shard_bytes));
     add_layout(plan_optimizer_files(request_.optimizer, request_.max_shard_bytes));
     for (const Piece& piece : request_.pieces) check_piece(piece, tensors_);
@@ -79,7 +82,8 @@ class Save {
     add_text(kStateName, request_.state_json);
     add_text(kStateName, request_.state_json.empty() ? "{}" : request_.state_json);
     for (const auto& [name, bytes] : request_.extra_files) {
-      if (!is_plain_name(name)) throw CheckpointError(fmt::format("'{}' is not a name for a file of a checkpoint", name), name);
+      if (!is_plain_name(name))
+        throw CheckpointError(fmt::format("'{}' is not a name for a file of a checkpoint", name), name);
       if (name == kManifestName || name.ends_with(".safetensors") || !texts_.emplace(name, bytes).second) {
         throw CheckpointError(fmt::format("the extra file '{}' would replace one of the checkpoint's own", name), name);
       }
@@ -95,7 +99,8 @@ class Save {
     for (auto [name, place] : layout.tensors) {
       place.file += first;
       if (!tensors_.emplace(name, place).second) {
-        throw CheckpointError(fmt::format("tensor name '{}' is given to the model and to the optimizer", name), "", name);
+        throw CheckpointError(fmt::format("tensor name '{}' is given to the model and to the optimizer", name), "",
+                              name);
       }
     }
     files_.insert(files_.end(), layout.files.begin(), layout.files.end());
@@ -104,7 +109,8 @@ class Save {
 
   void add_text(const std::string& name, const std::string& json_text) {
     if (json_text.empty()) return;
-    if (!nlohmann::json::accept(json_text)) throw CheckpointError(fmt::format("the text for {} is not JSON", name), name);
+    if (!nlohmann::json::accept(json_text))
+      throw CheckpointError(fmt::format("the text for {} is not JSON", name), name);
     texts_.emplace(name, json_text);
   }
 
@@ -126,8 +132,11 @@ class Save {
       if (world_.rank() != 0) return;
       for (int rank = 1; rank < world_.size(); ++rank) {
         if (all_sizes[2 * rank + 1] != sizes[1]) {
-          throw CheckpointError(fmt::format("cannot save step {}: rank {} has other tensors, shapes, dtypes, file limit or "
-                                            "step than rank 0", request_.step, rank), request_.out_dir.string());
+          throw CheckpointError(
+              fmt::format("cannot save step {}: rank {} has other tensors, shapes, dtypes, file limit or "
+                          "step than rank 0",
+                          request_.step, rank),
+              request_.out_dir.string());
         }
       }
       check_exactly_once(tensors_, all_pieces, counts);
@@ -135,7 +144,8 @@ class Save {
   }
 
   /// Joins the ranks' numbers in rank order: on every rank, or on rank 0 (empty elsewhere).
-  std::vector<int64_t> gather_numbers(std::span<const int64_t> mine, const std::vector<int64_t>& counts, bool everywhere) {
+  std::vector<int64_t> gather_numbers(std::span<const int64_t> mine, const std::vector<int64_t>& counts,
+                                      bool everywhere) {
     at::Tensor input = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
     std::copy(mine.begin(), mine.end(), input.data_ptr<int64_t>());
     int64_t total = 0;
@@ -186,8 +196,11 @@ class Save {
 
   base::FileDescriptor open_shared(const fs::path& path) {
     if (!fs::exists(path)) {
-      throw CheckpointError(fmt::format("{} was made by rank 0, but rank {} does not see it: --out_dir must be on a file "
-                                        "system that all ranks share", path.string(), world_.rank()), path.string());
+      throw CheckpointError(
+          fmt::format("{} was made by rank 0, but rank {} does not see it: --out_dir must be on a file "
+                      "system that all ranks share",
+                      path.string(), world_.rank()),
+          path.string());
     }
     return base::open_file(path, O_RDWR);
   }
@@ -215,12 +228,14 @@ class Save {
     }
   }
 
-  void write_piece(const base::FileDescriptor& file, const fs::path& path, const TensorPlace& place, const Piece& piece) {
+  void write_piece(const base::FileDescriptor& file, const fs::path& path, const TensorPlace& place,
+                   const Piece& piece) {
     const int64_t file_size = size_of(place.spec.dtype);
     const int64_t memory_size = size_of(piece.dtype);
     const auto* source = static_cast<const std::byte*>(piece.data);
     const bool same = place.spec.dtype == piece.dtype;
-    std::vector<std::byte> buffer(same ? 0 : static_cast<size_t>(std::min(kChunkBytes, (piece.end - piece.begin) * file_size)));
+    std::vector<std::byte> buffer(
+        same ? 0 : static_cast<size_t>(std::min(kChunkBytes, (piece.end - piece.begin) * file_size)));
     const int64_t chunk = kChunkBytes / file_size;
     for (int64_t element = piece.begin; element < piece.end; element += chunk) {
       const int64_t count = std::min(chunk, piece.end - element);

@@ -1,0 +1,87 @@
+// kill -9 in the middle of a save: afterwards the newest checkpoint is a whole one, no older than the last one
+// that was reported, and nothing else can be seen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "fixtures.h"
+#include "trireme/checkpoint/load.h"
+
+extern char** environ;
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kScale = 300;
+
+/// Starts checkpoint_saver on `out`, kills it `delay` after it has reported its first checkpoint, and gives the
+/// last step that it reported.
+int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::microseconds delay) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addclose(&actions, ends[0]);
+  std::string program = TRIREME_CHECKPOINT_SAVER, folder = out.string(), step = std::to_string(first_step);
+  char* arguments[] = {program.data(), folder.data(), step.data(), nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  FILE* reports = ::fdopen(ends[0], "r");
+  long last = -1, reported = 0;
+  if (std::fscanf(reports, "%ld", &reported) == 1) last = reported;
+  std::this_thread::sleep_for(delay);
+  ::kill(child, SIGKILL);
+  while (std::fscanf(reports, "%ld", &reported) == 1) last = reported;
+  std::fclose(reports);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself";
+  return last;
+}
+
+TEST(Kill, AnInterruptedSaveIsInvisibleAndThePreviousOneIsWhole) {
+  const ScratchFolder out;
+  std::mt19937_64 random(4711);
+  const int kills = slow_tests() ? 200 : 10;
+  int interrupted = 0;
+  int64_t next_step = 1;
+  for (int i = 0; i < kills; ++i) {
+    const int64_t reported = run_and_kill(out.path(), next_step, std::chrono::microseconds(random() % 150'000));
+    ASSERT_GE(reported, next_step) << "nothing was saved before the kill";
+    const auto latest = find_latest(out.path());
+    ASSERT_TRUE(latest.has_value());
+    const int64_t step = open_checkpoint(*latest).step;
+    EXPECT_GE(step, reported);
+    EXPECT_LE(step, reported + 1);
+    const VerifyReport report = verify(*latest);
+    EXPECT_TRUE(report.problems.empty()) << report.problems[0];
+    EXPECT_EQ(count_wrong_elements(*latest, step, kScale), 0);
+    for (const StepFolder& folder : list_step_folders(out.path())) EXPECT_TRUE(is_complete(folder.path)) << folder.path;
+    for (const auto& entry : fs::directory_iterator(out.path())) {
+      interrupted += entry.path().filename().string().starts_with(".tmp-");
+    }
+    next_step = step + 1;
+  }
+  std::printf("%d kills, %d unfinished folders left behind\n", kills, interrupted);
+  EXPECT_GT(interrupted, 0) << "no kill hit a save";
+  save_sample(out.path(), next_step, 1);
+  for (const auto& entry : fs::directory_iterator(out.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << "leftovers go with the next save";
+  }
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,194 @@
+#include "trireme/checkpoint/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "fixtures.h"
+#include "thread_ranks.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/layout.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Load, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
+  const ScratchFolder out;
+  const fs::path path = save_sample(out.path(), 12, 3, 400);
+  for (const int readers : {1, 2, 4}) {
+    int64_t elements = 0;
+    for (int rank = 0; rank < readers; ++rank) {
+      const Checkpoint checkpoint = open_checkpoint(path);
+      SamplePieces expected(sample_tensors(400), 12, rank, readers, 99);  // other cuts than at the save
+      std::vector<std::vector<float>> memory;
+      std::vector<PieceRequest> requests;
+      for (const Piece& piece : expected.pieces) {
+        memory.emplace_back(static_cast<size_t>(piece.end - piece.begin));
+        requests.push_back({.tensor = piece.tensor,
+                            .begin = piece.begin,
+                            .end = piece.end,
+                            .data = memory.back().data(),
+                            .dtype = Dtype::f32});
+        elements += piece.end - piece.begin;
+      }
+      read_pieces(checkpoint, requests);
+      EXPECT_EQ(memory, expected.memory) << "rank " << rank << " of " << readers;
+    }
+    int64_t all = 0;
+    for (const TensorSpec& tensor : sample_tensors(400)) all += num_elements(tensor.shape);
+    EXPECT_EQ(elements, all);
+  }
+}
+
+TEST(Load, MemoryMayHaveAnyFloatDtype) {
+  const ScratchFolder out;
+  const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 1, 1));
+  const std::string name = "model.layers.0.mlp.up_proj.weight.master";
+  for (const Dtype dtype : {Dtype::f64, Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    std::vector<std::byte> memory(100 * static_cast<size_t>(size_of(dtype)));
+    const PieceRequest request{.tensor = name, .begin = 11, .end = 111, .data = memory.data(), .dtype = dtype};
+    read_pieces(checkpoint, {&request, 1});
+    std::vector<double> values(100);
+    convert(memory.data(), dtype, values.data(), Dtype::f64, 100);
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(values[i], sample_value(name, 11 + i, 1));
+  }
+}
+
+TEST(Load, ThreadsMayReadTheSameCheckpoint) {
+  const ScratchFolder out;
+  const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 1, 2, 400));
+  const std::string name = "model.embed_tokens.weight.exp_avg";
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<float> values(100'000);
+      const PieceRequest request{
+          .tensor = name, .begin = t * 50'000, .end = t * 50'000 + 100'000, .data = values.data(), .dtype = Dtype::f32};
+      read_pieces(checkpoint, {&request, 1});
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(values[i], sample_value(name, t * 50'000 + static_cast<int64_t>(i), 1));
+    });
+  }
+}
+
+TEST(Load, WrongRequestsAreRefusedBeforeAnythingIsRead) {
+  const ScratchFolder out;
+  const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 1, 1));
+  float value = -1;
+  const auto refused = [&](PieceRequest request) {
+    request.data = &value;
+    const std::string error = error_of([&] { read_pieces(checkpoint, {&request, 1}); });
+    EXPECT_EQ(value, -1);
+    return error;
+  };
+  EXPECT_THAT(refused({.tensor = "model.norm.weigth", .begin = 0, .end = 1}),
+              HasSubstr("nearest name is 'model.norm.weight'"));
+  EXPECT_THAT(refused({.tensor = "model.norm.weight", .begin = 0, .end = 24}), HasSubstr("its shape is [23]"));
+  EXPECT_THAT(refused({.tensor = "model.norm.weight", .begin = -1, .end = 1}), HasSubstr("elements -1 to 1"));
+  EXPECT_THAT(refused({.tensor = "model.norm.weight", .begin = 0, .end = 1, .data = nullptr, .dtype = Dtype::i32}),
+              HasSubstr("cannot be read as I32"));
+}
+
+TEST(Load, AnotherModelsShapesAreRefused) {
+  const ScratchFolder out;
+  const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 1, 1));
+  std::vector<TensorSpec> model = sample_model();
+  check_tensors(checkpoint, model);
+  model[1].shape = {64, 24};
+  EXPECT_THAT(error_of([&] { check_tensors(checkpoint, model); }),
+              HasSubstr("has shape [65, 24], the model's is [64, 24]; "));
+  model[0].name = "model.other";
+  EXPECT_THAT(error_of([&] { check_tensors(checkpoint, model); }),
+              HasSubstr("'model.other' of shape [37, 24] is missing (and 1 more differ)"));
+}
+
+TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
+  const ScratchFolder out;
+  save_sample(out.path(), 4, 1);
+  EXPECT_THAT(error_of([&] { open_checkpoint(out / "nowhere"); }), HasSubstr("no such folder"));
+  EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }),
+              HasSubstr("its newest checkpoint is " + (out / "step-00000004").string()));
+  EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }), HasSubstr("not a folder"));
+  EXPECT_EQ(open_checkpoint((out / "step-00000004/").string()).path, out / "step-00000004");
+}
+
+TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {
+  const ScratchFolder out;
+  const fs::path one = save_sample(out / "one", 4, 1);
+  const fs::path many =
+      save_sample(out / "many", 4, 1, 1, [](int, SaveRequest& request) { request.max_shard_bytes = 3000; });
+  for (const fs::path& path : {one, many}) {
+    fs::remove(path / "manifest.json");
+    fs::remove(path / "trireme_state.json");
+    const Checkpoint checkpoint = open_checkpoint(path);
+    EXPECT_FALSE(checkpoint.has_manifest);
+    EXPECT_EQ(checkpoint.state_json, "{}");
+    EXPECT_EQ(checkpoint.tensors.size(), sample_model().size()) << "the optimizer's files are not weights";
+    std::vector<float> values(23);
+    const PieceRequest request{
+        .tensor = "model.norm.weight", .begin = 0, .end = 23, .data = values.data(), .dtype = Dtype::f32};
+    read_pieces(checkpoint, {&request, 1});
+    for (int i = 0; i < 23; ++i) EXPECT_EQ(values[i], sample_value("model.norm.weight", i, 4));
+    EXPECT_EQ(read_text(checkpoint, "settings.yaml"), "seed: 42\n");
+    EXPECT_FALSE(verify(path).has_manifest);
+  }
+  fs::remove(many / "model-00002-of-00003.safetensors");
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("model-00002-of-00003.safetensors is missing"));
+  overwrite(many / "model.safetensors.index.json", R"({"weight_map": {"a": "../one/model.safetensors"}})");
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("not a file of its folder"));
+}
+
+TEST(Load, MisalignedForeignTensorsAreRead) {
+  // Other writers neither pad headers nor sort by alignment: elements may straddle blocks.
+  const ScratchFolder out;
+  const int64_t count = 2 * kBlockBytes / 8 + 100;
+  std::string json = R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F64","shape":[)" +
+                     std::to_string(count) + R"(],"data_offsets":[3,)" + std::to_string(3 + 8 * count) + "]}}";
+  const uint64_t length = json.size();
+  std::string file(reinterpret_cast<const char*>(&length), 8);
+  file += json + "abc";
+  std::vector<double> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(i) / 4);
+  file.append(reinterpret_cast<const char*>(values.data()), static_cast<size_t>(8 * count));
+  overwrite(out / "model.safetensors", file);
+  std::vector<float> read(static_cast<size_t>(count));
+  const PieceRequest request{.tensor = "b", .begin = 0, .end = count, .data = read.data(), .dtype = Dtype::f32};
+  read_pieces(open_checkpoint(out.path()), {&request, 1});
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(read[i], static_cast<float>(i) / 4);
+}
+
+TEST(Load, ADamagedRankStopsAllRanksInAgree) {
+  const ScratchFolder out;
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  run_ranks(3, [&](comm::Communicator& world) {
+    const std::string error = error_of([&] {
+      agree(world, [&] {
+        if (world.rank() == 1) throw CheckpointError("block 3 is bad", "p", "t");
+      });
+    });
+    const std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  EXPECT_THAT(errors, testing::Each("rank 1: block 3 is bad"));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

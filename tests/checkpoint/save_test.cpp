@@ -1,0 +1,219 @@
+#include "trireme/checkpoint/save.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "fixtures.h"
+#include "thread_ranks.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Names in a folder, temporary ones too.
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Save, AnyNumberOfRanksWritesTheSameBytes) {
+  const ScratchFolder out;
+  const auto one = folder_contents(save_sample(out / "1", 800, 1, 400));  // 5 MB: several blocks
+  EXPECT_EQ(one.size(), 8u);
+  for (const int num_ranks : {2, 3, 4}) {
+    const auto other = folder_contents(save_sample(out / std::to_string(num_ranks), 800, num_ranks, 400));
+    EXPECT_EQ(other, one) << num_ranks << " ranks";
+  }
+}
+
+TEST(Save, SmallFilesLimitGivesManyFilesAndTheSameTensors) {
+  const ScratchFolder out;
+  const fs::path path =
+      save_sample(out.path(), 3, 2, 1, [](int, SaveRequest& request) { request.max_shard_bytes = 3000; });
+  EXPECT_TRUE(fs::exists(path / "model-00003-of-00003.safetensors"));
+  EXPECT_TRUE(fs::exists(path / "model.safetensors.index.json"));
+  EXPECT_EQ(count_wrong_elements(path, 3), 0);
+}
+
+TEST(Save, TheFolderHoldsWhatHuggingFaceAndResumeNeed) {
+  const ScratchFolder out;
+  const fs::path path = save_sample(out.path(), 800, 2);
+  EXPECT_EQ(path.filename(), "step-00000800");
+  EXPECT_THAT(names_in(path),
+              testing::ElementsAre("config.json", "generation_config.json", "manifest.json", "model.safetensors",
+                                   "optimizer-00001-of-00001.safetensors", "optimizer.safetensors.index.json",
+                                   "settings.yaml", "trireme_state.json"));
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000800"));
+  const Checkpoint checkpoint = open_checkpoint(path);
+  EXPECT_EQ(checkpoint.step, 800);
+  EXPECT_EQ(nlohmann::json::parse(checkpoint.state_json)["step"], 800);
+  EXPECT_EQ(read_text(checkpoint, "settings.yaml"), "seed: 42\n");
+}
+
+TEST(Save, Float64StateIsStoredAsFloat64) {
+  const ScratchFolder out;
+  run_ranks(1, [&](comm::Communicator& world) {
+    const std::vector<TensorSpec> model = {{.name = "w", .shape = {2}, .dtype = Dtype::bf16}};
+    const double values[] = {1.0 / 3, -1e-300};
+    SaveRequest request{
+        .out_dir = out.path(), .step = 1, .model = model, .optimizer = adamw_state_tensors(model, Dtype::f64)};
+    for (const char* name : {"w", "w.master", "w.exp_avg", "w.exp_avg_sq"}) {
+      request.pieces.push_back({.tensor = name, .begin = 0, .end = 2, .data = values, .dtype = Dtype::f64});
+    }
+    const Checkpoint checkpoint = open_checkpoint(save_checkpoint(request, world).path);
+    double read[2];
+    const PieceRequest piece{.tensor = "w.exp_avg_sq", .begin = 0, .end = 2, .data = read, .dtype = Dtype::f64};
+    read_pieces(checkpoint, {&piece, 1});
+    EXPECT_EQ(read[0], values[0]);
+    EXPECT_EQ(read[1], values[1]);
+  });
+}
+
+TEST(Save, PiecesThatMissRepeatOrLeaveATensorAreRefusedOnAllRanks) {
+  const ScratchFolder out;
+  const auto refused = [&](const std::function<void(int, SaveRequest&)>& change) {
+    return error_of([&] { save_sample(out.path(), 5, 2, 1, change); });
+  };
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 1) r.pieces.pop_back();
+              }),
+              HasSubstr("no rank gives elements"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 0) r.pieces.push_back(r.pieces[0]);
+              }),
+              HasSubstr("given by rank 0 and by rank 0"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 1) r.pieces[0].tensor = std::string("x");
+              }),
+              HasSubstr("rank 1: cannot save tensor 'x'"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 1) r.pieces[0].end = 1 << 20;
+              }),
+              HasSubstr("but its shape is"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 1) r.pieces[0].dtype = Dtype::i64;
+              }),
+              HasSubstr("does not convert"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) { r.step += rank; }), HasSubstr("rank 1 has other tensors"));
+  EXPECT_THAT(refused([](int rank, SaveRequest& r) {
+                if (rank == 1) r.max_shard_bytes = 100;
+              }),
+              HasSubstr("rank 1 has other tensors"));
+  EXPECT_THAT(refused([](int, SaveRequest& r) { r.extra_files["a/../../b"] = ""; }), HasSubstr("not a name"));
+  EXPECT_THAT(refused([](int, SaveRequest& r) { r.extra_files["manifest.json"] = ""; }), HasSubstr("would replace"));
+  EXPECT_THAT(refused([](int, SaveRequest& r) { r.state_json = std::string("{"); }), HasSubstr("not JSON"));
+  EXPECT_THAT(refused([](int, SaveRequest& r) { r.optimizer.push_back(r.model[0]); }),
+              HasSubstr("to the model and to the optimizer"));
+  EXPECT_TRUE(fs::is_empty(out.path()));
+}
+
+TEST(Save, AFailureOnOneRankEndsTheSaveOnAllAndLeavesOlderOnes) {
+  const ScratchFolder out;
+  save_sample(out.path(), 1, 2);
+  for (const int bad_rank : {0, 1, 2}) {
+    for (const char* bad_phase : {"write", "checksum"}) {
+      const std::string error = error_of([&] {
+        save_sample(out.path(), 2, 3, 400, [&](int rank, SaveRequest& request) {
+          request.progress_after = std::chrono::milliseconds(0);
+          request.progress = [=](const SaveProgress& progress) {
+            if (rank == bad_rank && std::string(progress.phase) == bad_phase)
+              throw std::runtime_error("input/output error");
+          };
+        });
+      });
+      EXPECT_EQ(error, "rank " + std::to_string(bad_rank) + ": input/output error");
+      EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000001"));
+    }
+  }
+  EXPECT_EQ(count_wrong_elements(*find_latest(out.path()), 1), 0);
+}
+
+TEST(Save, ProgressCountsToTheWholeAndIsSilentInShortSaves) {
+  const ScratchFolder out;
+  std::mutex mutex;
+  std::map<std::string, std::pair<int64_t, int64_t>> last;
+  save_sample(out.path(), 1, 1, 400, [&](int, SaveRequest& request) {
+    request.progress_after = std::chrono::milliseconds(0);
+    request.progress = [&](const SaveProgress& p) { last[p.phase] = {p.done_bytes, p.total_bytes}; };
+  });
+  EXPECT_EQ(last.at("write").first, last.at("write").second);
+  EXPECT_GT(last.at("checksum").second, 5'000'000);
+  int calls = 0;
+  save_sample(out.path(), 2, 1, 1, [&](int, SaveRequest& request) {
+    request.progress_after = std::chrono::hours(1);
+    request.progress = [&](const SaveProgress&) { ++calls; };
+  });
+  EXPECT_EQ(calls, 0);
+}
+
+TEST(Save, SavingAStepAgainReplacesIt) {
+  const ScratchFolder out;
+  save_sample(out.path(), 7, 1, 2);
+  const fs::path path = save_sample(out.path(), 7, 2, 1);
+  EXPECT_EQ(count_wrong_elements(path, 7, 1), 0);
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000007"));
+}
+
+TEST(Save, OnlyTheLastGoodOnesStay) {
+  const ScratchFolder out;
+  fs::create_directories(out / "step-00000001");  // somebody else's: no manifest
+  for (const int64_t step : {2, 3, 4, 5}) save_sample(out.path(), step, 1);
+  overwrite(out / "step-00000004/config.json", "{}");  // no longer complete
+  save_sample(out.path(), 6, 2, 1, [](int, SaveRequest& request) { request.keep_last = 2; });
+  // 6 and 5 are the last good ones; 4, 3 and 2 go.
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000001", "step-00000005", "step-00000006"));
+}
+
+TEST(Save, ADamagedOneDoesNotCountAndTheLastGoodOneStays) {
+  const ScratchFolder out;
+  for (const int64_t step : {2, 3}) save_sample(out.path(), step, 1);
+  overwrite(out / "step-00000003/config.json", "{}");
+  save_sample(out.path(), 4, 1, 1, [](int, SaveRequest& request) { request.keep_last = 2; });
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000002", "step-00000003", "step-00000004"));
+  overwrite(out / "step-00000004/config.json", "{}");
+  EXPECT_TRUE(keep_last_checkpoints(out.path(), 4, 1).empty()) << "nothing goes while the newest is damaged";
+}
+
+TEST(Save, StepsNewerThanTheSavedOneAreLeftAlone) {
+  const ScratchFolder out;
+  for (const int64_t step : {10, 20}) save_sample(out.path(), step, 1);
+  save_sample(out.path(), 15, 1, 1, [](int, SaveRequest& request) { request.keep_last = 1; });
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000015", "step-00000020"));
+}
+
+TEST(Save, LeftoversOfDeadJobsGoAndThoseOfLivingOnesStay) {
+  const ScratchFolder out;
+  fs::create_directories(out / ".tmp-step-00000009-dead");
+  overwrite(out / ".tmp-step-00000009-dead/model.safetensors", "half");
+  const TemporaryFolder living(out.path(), "step-00000010");
+  EXPECT_EQ(find_latest(out.path()), std::nullopt);
+  save_sample(out.path(), 11, 1);
+  EXPECT_THAT(names_in(out.path()), testing::ElementsAre(living.path().filename().string(), "step-00000011"));
+}
+
+TEST(Save, AnOutDirThatCannotBeMadeIsOneSentence) {
+  const ScratchFolder out;
+  overwrite(out / "file", "");
+  EXPECT_THAT(error_of([&] { save_sample(out / "file", 1, 2); }), HasSubstr("file"));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
