@@ -83,7 +83,9 @@ TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
       EXPECT_EQ(entries[0].elements, 30);
       EXPECT_EQ(entries[0].state, FlightRecorder::State::finished) << backend;
       EXPECT_EQ(entries[1].sequence, 1u);
-      if (entries.size() > 2) EXPECT_EQ(entries[2].state, FlightRecorder::State::failed) << backend;
+      if (entries.size() > 2) {
+        EXPECT_EQ(entries[2].state, FlightRecorder::State::failed) << backend;
+      }
     }
   }
 }
