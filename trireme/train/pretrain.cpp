@@ -319,12 +319,13 @@ class Run {
 
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
-  // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes.
   const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
   data::check_corpus(corpus);
-  data::load_corpus(corpus, data::ByteTokenizer());
   const fs::path resume = find_resume(settings);
   if (!resume.empty()) checkpoint::open_checkpoint(resume);
+  // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
+  // what is refused above leaves no file behind.
+  data::load_corpus(corpus, data::ByteTokenizer());
 }
 
 int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment) {
