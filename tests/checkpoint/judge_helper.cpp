@@ -9,7 +9,7 @@
 #include "fixtures.h"
 #include "trireme/checkpoint/safetensors.h"
 
-using namespace trireme;
+namespace checkpoint = trireme::checkpoint;
 
 int main(int argc, char** argv) try {
   if (argc < 3) return 2;
