@@ -107,10 +107,8 @@ void reduce_scatter(Communicator& c) {
 }
 
 void reduce_scatter_accumulates(Communicator& c) {
-  const std::pair<at::ScalarType, at::ScalarType> kinds[] = {{at::kFloat, at::kFloat},
-                                                            {at::kBFloat16, at::kFloat},
-                                                            {at::kHalf, at::kFloat},
-                                                            {at::kDouble, at::kDouble}};
+  const std::pair<at::ScalarType, at::ScalarType> kinds[] = {
+      {at::kFloat, at::kFloat}, {at::kBFloat16, at::kFloat}, {at::kHalf, at::kFloat}, {at::kDouble, at::kDouble}};
   for (const auto& [in, out] : kinds) {
     for (const Counts& counts : count_patterns(c.size())) {
       at::Tensor output = data(counts[c.rank()], c.rank(), out, 3), expected = output.clone();
@@ -178,7 +176,8 @@ void reduce(Communicator& c) {
         require_equal(output, reference_fold(inputs, at::kFloat, ReduceOp::sum), fmt::format("reduce to {}", root));
       at::Tensor both = inputs[c.rank()].clone();
       c.reduce(both, both, root, {.op = ReduceOp::max})->wait();
-      const at::Tensor expected = c.rank() == root ? reference_fold(inputs, at::kBFloat16, ReduceOp::max) : inputs[c.rank()];
+      const at::Tensor expected =
+          c.rank() == root ? reference_fold(inputs, at::kBFloat16, ReduceOp::max) : inputs[c.rank()];
       require_equal(both, expected, fmt::format("reduce in place to {}", root));
     }
   }
@@ -242,7 +241,8 @@ void barrier(Communicator& c) {
   for (int i = 0; i < 50; ++i) c.barrier()->wait();
   // Nobody leaves before everybody came: a message sent before the barrier is on its way, one after is not waited for.
   const auto work = c.barrier();
-  while (!work->poll()) {}
+  while (!work->poll()) {
+  }
 }
 
 void many_in_flight(Communicator& c) {
@@ -375,7 +375,8 @@ void fold_is_ordered(Communicator& c) {
 void shapes_do_not_matter(Communicator& c) {
   at::Tensor t = data(600, c.rank(), at::kFloat).view({20, 30});
   c.all_reduce(t, t, {})->wait();
-  require_equal(t.view({-1}), reference_fold(terms(c.size(), 600, at::kFloat), at::kFloat, ReduceOp::sum), "2-d tensors");
+  require_equal(t.view({-1}), reference_fold(terms(c.size(), 600, at::kFloat), at::kFloat, ReduceOp::sum),
+                "2-d tensors");
 }
 
 template <typename E, typename F>
@@ -397,9 +398,8 @@ void wrong_calls_are_refused(Communicator& c) {
   require_throws<ShapeError>("sum of counts", [&] { c.reduce_scatter(small, zeros(3, at::kFloat), ten, {}); });
   require_throws<ShapeError>("entries", [&] { c.all_gather(large, small, Counts(99, 1)); });
   require_throws<ShapeError>("cannot fold", [&] { c.all_reduce(zeros(4, at::kBFloat16), zeros(4, at::kFloat), {}); });
-  require_throws<ShapeError>("accumulate", [&] {
-    c.all_reduce(small, zeros(10, at::kFloat), {.op = ReduceOp::max, .accumulate = true});
-  });
+  require_throws<ShapeError>(
+      "accumulate", [&] { c.all_reduce(small, zeros(10, at::kFloat), {.op = ReduceOp::max, .accumulate = true}); });
   require_throws<ShapeError>("root", [&] { c.broadcast(small, c.size()); });
   require_throws<ShapeError>("peer", [&] { c.send(small, c.rank()); });
   require_throws<ShapeError>("contiguous", [&] { c.broadcast(at::zeros({4, 4}).t(), 0); });

@@ -19,5 +19,4 @@ std::span<const Check> all_checks();
 /// Runs the check called `name`.
 void run_check(const std::string& name, Communicator& communicator);
 
-
 }  // namespace trireme::comm::testing

@@ -98,18 +98,19 @@ void time_operations(Communicator& c) {
   const auto print = [&](const char* what, double ms) {
     if (c.rank() == 0) fmt::print("{:<52} {:9.4f} ms\n", what, ms);
   };
-  print("reduce_scatter 64 MiB fp32, symmetric", best_ms(c, 10, [&] { c.reduce_scatter(shard, slot, counts, {})->wait(); }));
-  print("reduce_scatter 64 MiB fp32, private", best_ms(c, 10, [&] { c.reduce_scatter(shard, mine, counts, {})->wait(); }));
-  print("reduce_scatter 64 MiB bf16 += fp32, symmetric", best_ms(c, 10, [&] {
-          c.reduce_scatter(shard_bf16, slot_bf16, twice, {.accumulate = true})->wait();
-        }));
+  print("reduce_scatter 64 MiB fp32, symmetric",
+        best_ms(c, 10, [&] { c.reduce_scatter(shard, slot, counts, {})->wait(); }));
+  print("reduce_scatter 64 MiB fp32, private",
+        best_ms(c, 10, [&] { c.reduce_scatter(shard, mine, counts, {})->wait(); }));
+  print("reduce_scatter 64 MiB bf16 += fp32, symmetric",
+        best_ms(c, 10, [&] { c.reduce_scatter(shard_bf16, slot_bf16, twice, {.accumulate = true})->wait(); }));
   print("all_gather 64 MiB, host_shared", best_ms(c, 10, [&] { c.all_gather(copy, shard, counts)->wait(); }));
   print("all_gather 64 MiB, private", best_ms(c, 10, [&] { c.all_gather(mine, shard, counts)->wait(); }));
   print("all_reduce 64 MiB in place, symmetric", best_ms(c, 10, [&] { c.all_reduce(slot, slot, {})->wait(); }));
   print("all_reduce 64 MiB in place, private", best_ms(c, 10, [&] { c.all_reduce(mine, mine, {})->wait(); }));
   print("barrier", best_ms(c, 10, [&] {
-          for (int i = 0; i < 1000; ++i) c.barrier()->wait();
-        }) / 1000);
+                     for (int i = 0; i < 1000; ++i) c.barrier()->wait();
+                   }) / 1000);
 }
 
 void play() {
@@ -119,8 +120,12 @@ void play() {
   part >> what;
   const auto store = open_store({.port = static_cast<uint16_t>(std::stoi(variable("TRIREME_COMM_PORT")))});
   const auto timeout = what == "silent" ? kSilence : std::chrono::milliseconds(60'000);
-  const auto c = make_communicator({.name = "shard", .backend = variable("TRIREME_COMM_BACKEND"), .rank = rank,
-                                    .size = size, .store = store.store, .timeout = timeout});
+  const auto c = make_communicator({.name = "shard",
+                                    .backend = variable("TRIREME_COMM_BACKEND"),
+                                    .rank = rank,
+                                    .size = size,
+                                    .store = store.store,
+                                    .timeout = timeout});
   if (what == "checks") return run_checks(*c, std::move(part));
   if (what == "backend") return fmt::print("backend={}\n", c->backend());
   if (what == "time") return time_operations(*c);

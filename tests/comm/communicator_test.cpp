@@ -13,7 +13,9 @@ struct Case {
   const Check* check;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.check->name << " on " << c.size << " ranks over " << c.backend; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.check->name << " on " << c.size << " ranks over " << c.backend;
+}
 
 class EveryBackend : public ::testing::TestWithParam<Case> {};
 

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <netinet/in.h>
 #include <atomic>
 #include <filesystem>
-#include <netinet/in.h>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
@@ -105,8 +105,12 @@ TEST(Factory, GroupsOfOneNameWithOtherRanksDoNotMix) {
         try {
           const std::vector<int> members = global < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
           for (int attempt = 0; attempt < 2; ++attempt) {
-            const auto c = make_communicator({.name = "tp", .rank = global % 2, .size = 2, .global_ranks = members,
-                                              .store = store, .timeout = std::chrono::seconds(30)});
+            const auto c = make_communicator({.name = "tp",
+                                              .rank = global % 2,
+                                              .size = 2,
+                                              .global_ranks = members,
+                                              .store = store,
+                                              .timeout = std::chrono::seconds(30)});
             at::Tensor t = at::full({5}, global, at::kLong);
             c->all_reduce(t, t, {})->wait();
             if (t[0].item<int64_t>() != (global < 2 ? 1 : 5)) throw std::runtime_error("groups mixed");

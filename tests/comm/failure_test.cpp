@@ -34,9 +34,9 @@ TEST_P(Failure, DifferentSizesAreNamedOnBothRanks) {
     c.all_reduce(t, t, {})->wait();
   });
   for (const std::string& e : errors)
-    EXPECT_THAT(e, AllOf(HasSubstr("all_reduce #0"), HasSubstr("group 'shard'"), HasSubstr("different sizes"),
-                         HasSubstr("float32[1000]"), HasSubstr("float32[1001]"), HasSubstr("rank 0"),
-                         HasSubstr("rank 1")));
+    EXPECT_THAT(
+        e, AllOf(HasSubstr("all_reduce #0"), HasSubstr("group 'shard'"), HasSubstr("different sizes"),
+                 HasSubstr("float32[1000]"), HasSubstr("float32[1001]"), HasSubstr("rank 0"), HasSubstr("rank 1")));
 }
 
 TEST_P(Failure, DifferentOperationsAreNamedOnBothRanks) {
@@ -46,7 +46,8 @@ TEST_P(Failure, DifferentOperationsAreNamedOnBothRanks) {
     (c.rank() == 0 ? c.broadcast(t, 0) : c.barrier())->wait();
   });
   for (const std::string& e : errors)
-    EXPECT_THAT(e, AllOf(HasSubstr("#1"), HasSubstr("different operations"), HasSubstr("broadcast("), HasSubstr("barrier(")));
+    EXPECT_THAT(
+        e, AllOf(HasSubstr("#1"), HasSubstr("different operations"), HasSubstr("broadcast("), HasSubstr("barrier(")));
 }
 
 TEST_P(Failure, DifferentDtypesAreNamedOnBothRanks) {
@@ -162,8 +163,12 @@ TEST_P(Failure, RankThatNeverJoinsIsATimeout) {
     std::string text;
     std::jthread([&] {
       try {
-        make_communicator({.name = "shard", .backend = GetParam(), .rank = present, .size = 2,
-                           .store = fresh_store(), .timeout = 300ms});
+        make_communicator({.name = "shard",
+                           .backend = GetParam(),
+                           .rank = present,
+                           .size = 2,
+                           .store = fresh_store(),
+                           .timeout = 300ms});
       } catch (const CommError& error) {
         text = error.what();
         EXPECT_EQ(error.details.operation, "connect");

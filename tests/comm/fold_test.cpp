@@ -36,10 +36,9 @@ std::vector<at::Tensor> random_terms(int num, int64_t n, at::ScalarType dtype) {
 TEST(Fold, EqualsTheLeftFoldInEveryDtype) {
   at::manual_seed(1);
   const std::pair<at::ScalarType, at::ScalarType> kinds[] = {
-      {at::kFloat, at::kFloat},     {at::kDouble, at::kDouble}, {at::kBFloat16, at::kBFloat16},
-      {at::kHalf, at::kHalf},       {at::kLong, at::kLong},     {at::kInt, at::kInt},
-      {at::kShort, at::kShort},     {at::kChar, at::kChar},     {at::kByte, at::kByte},
-      {at::kBFloat16, at::kFloat},  {at::kHalf, at::kFloat}};
+      {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble},  {at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kHalf},
+      {at::kLong, at::kLong},   {at::kInt, at::kInt},        {at::kShort, at::kShort},       {at::kChar, at::kChar},
+      {at::kByte, at::kByte},   {at::kBFloat16, at::kFloat}, {at::kHalf, at::kFloat}};
   for (const auto& [in, out] : kinds) {
     ASSERT_TRUE(can_fold(in, out));
     for (const int64_t n : {0, 1, 15, 17, 63, 2047, 2048, 2049, 10'001}) {
@@ -71,10 +70,11 @@ TEST(Fold, SpecialValuesOfHalfPrecisionSurvive) {
     const at::Tensor bits = at::arange(-32768, 32768, at::kShort);
     at::Tensor all = bits.view(dtype);
     all = all.masked_select(all.isnan().logical_not()).contiguous();
-    EXPECT_TRUE(at::equal(run_fold({all, all}, at::zeros_like(all), {}), (all + all).masked_fill_(all.isinf(), 0) +
-                                                                             all.masked_fill(all.isinf().logical_not(), 0)));
+    EXPECT_TRUE(at::equal(run_fold({all, all}, at::zeros_like(all), {}),
+                          (all + all).masked_fill_(all.isinf(), 0) + all.masked_fill(all.isinf().logical_not(), 0)));
     EXPECT_TRUE(at::equal(run_fold({all}, at::zeros({all.numel()}, at::kFloat), {}), all.to(at::kFloat)));
-    const at::Tensor a = at::tensor({inf, -inf, 1.0f, 65504.0f}).to(dtype), b = at::tensor({1.0f, inf, -0.0f, 65504.0f}).to(dtype);
+    const at::Tensor a = at::tensor({inf, -inf, 1.0f, 65504.0f}).to(dtype),
+                     b = at::tensor({1.0f, inf, -0.0f, 65504.0f}).to(dtype);
     const at::Tensor sum = run_fold({a, b}, at::zeros_like(a), {}), expected = a + b;
     EXPECT_TRUE(at::equal(sum.isnan(), expected.isnan()));
     EXPECT_TRUE(at::equal(sum.nan_to_num(7), expected.nan_to_num(7)));
@@ -100,8 +100,8 @@ TEST(Fold, EveryInstructionSetGivesTheSameBits) {
                       {fold_avx512::table(), __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                                                  __builtin_cpu_supports("avx512vl")}};
   const std::pair<at::ScalarType, at::ScalarType> pairs[kNumFoldPairs] = {
-      {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble}, {at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kHalf},
-      {at::kLong, at::kLong},   {at::kInt, at::kInt},       {at::kShort, at::kShort},       {at::kChar, at::kChar},
+      {at::kFloat, at::kFloat}, {at::kDouble, at::kDouble},  {at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kHalf},
+      {at::kLong, at::kLong},   {at::kInt, at::kInt},        {at::kShort, at::kShort},       {at::kChar, at::kChar},
       {at::kByte, at::kByte},   {at::kFloat, at::kBFloat16}, {at::kFloat, at::kHalf}};
   for (const Isa& isa : isas) {
     if (!isa.here) continue;

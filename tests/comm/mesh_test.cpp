@@ -50,7 +50,8 @@ TEST(Mesh, GroupsAlongSeveralAxesAreInRankOrder) {
 
 TEST(Mesh, EveryRankIsInOneGroupOfEachKind) {
   const ProcessMesh mesh({.pp = 2, .replicate = 3, .shard = 2, .cp = 1, .tp = 2}, 24);
-  for (const auto axes : {std::initializer_list<Axis>{Axis::pp}, {Axis::replicate, Axis::tp}, {Axis::shard, Axis::cp}}) {
+  for (const auto axes :
+       {std::initializer_list<Axis>{Axis::pp}, {Axis::replicate, Axis::tp}, {Axis::shard, Axis::cp}}) {
     std::vector<int> seen(24, 0);
     for (const auto& group : mesh.groups(axes)) {
       EXPECT_EQ(std::ssize(group), mesh.size(axes));
@@ -71,9 +72,10 @@ TEST(Mesh, AutoTakesWhatIsLeft) {
 }
 
 TEST(Mesh, SizesThatDoNotFitAreRefusedWithTheProduct) {
-  EXPECT_EQ(refusal({.replicate = 2, .shard = 3}, 4),
-            "[mesh] pp 1 x replicate 2 x shard 3 x cp 1 x tp 1 = 6 is not the world size 4; use --mesh.shard 2, or start "
-            "6 ranks");
+  EXPECT_EQ(
+      refusal({.replicate = 2, .shard = 3}, 4),
+      "[mesh] pp 1 x replicate 2 x shard 3 x cp 1 x tp 1 = 6 is not the world size 4; use --mesh.shard 2, or start "
+      "6 ranks");
   EXPECT_THAT(refusal({.replicate = 3, .shard = 1}, 4), HasSubstr("start 3 ranks, or choose sizes that divide 4"));
   EXPECT_THAT(refusal({.tp = 3}, 4), HasSubstr("= 3 x auto: 3 does not divide the world size 4"));
   EXPECT_THAT(refusal({.replicate = kAutoSize, .shard = kAutoSize}, 4), HasSubstr("more than one size is auto"));

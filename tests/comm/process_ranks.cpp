@@ -59,8 +59,7 @@ std::vector<ProcessRank> run_process_ranks(const ProcessRanks& options) {
   std::vector<ProcessRank> ranks(options.size);
   for (int rank = 0; rank < options.size; ++rank) {
     char buffer[4096];
-    for (ssize_t n; (n = read(children[rank].output, buffer, sizeof buffer)) > 0;)
-      ranks[rank].output.append(buffer, n);
+    for (ssize_t n; (n = read(children[rank].output, buffer, sizeof buffer)) > 0;) ranks[rank].output.append(buffer, n);
     close(children[rank].output);
     int status = 0;
     waitpid(children[rank].pid, &status, 0);

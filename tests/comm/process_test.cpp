@@ -34,10 +34,9 @@ TEST_P(ProcessRing, SurvivorsOfAKilledRankGetAnError) {
   EXPECT_EQ(ranks.back().signal, SIGKILL);
   for (int k = 0; k + 1 < size; ++k) {
     EXPECT_EQ(ranks[k].exit_code, 0) << ranks[k].output;
-    EXPECT_THAT(ranks[k].output,
-                AllOf(HasSubstr("operation=all_reduce group=shard global_rank=" + std::to_string(k)),
-                      HasSubstr("[comm] all_reduce #"), HasSubstr("group 'shard'"),
-                      HasSubstr("on rank " + std::to_string(k))));
+    EXPECT_THAT(ranks[k].output, AllOf(HasSubstr("operation=all_reduce group=shard global_rank=" + std::to_string(k)),
+                                       HasSubstr("[comm] all_reduce #"), HasSubstr("group 'shard'"),
+                                       HasSubstr("on rank " + std::to_string(k))));
     const std::string& text = ranks[k].output;
     EXPECT_LT(std::stoi(text.substr(text.find(" ms=") + 4)), 30'000) << text;
   }

@@ -62,8 +62,8 @@ TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
     for (int rank = 0; rank < 2; ++rank) {
       recorders[rank] = std::make_shared<FlightRecorder>(16);
       ranks.emplace_back([&, rank] {
-        const auto c = make_communicator({.backend = backend, .rank = rank, .size = 2, .store = store,
-                                          .recorder = recorders[rank]});
+        const auto c = make_communicator(
+            {.backend = backend, .rank = rank, .size = 2, .store = store, .recorder = recorders[rank]});
         at::Tensor t = at::zeros({30}, at::kDouble);
         c->all_reduce(t, t, {})->wait();
         c->barrier()->wait();

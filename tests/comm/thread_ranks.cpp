@@ -18,8 +18,11 @@ std::vector<std::string> run_thread_ranks(const ThreadRanks& options, const Rank
       threads.emplace_back([&, rank] {
         at::set_num_threads(1);  // the ranks share the cores
         try {
-          const auto communicator = make_communicator({.name = options.name, .backend = options.backend, .rank = rank,
-                                                       .size = options.size, .store = store,
+          const auto communicator = make_communicator({.name = options.name,
+                                                       .backend = options.backend,
+                                                       .rank = rank,
+                                                       .size = options.size,
+                                                       .store = store,
                                                        .timeout = options.timeout});
           body(*communicator);
         } catch (const std::exception& error) {

@@ -34,8 +34,7 @@ bool same_elements(Operation operation) {
 }
 
 bool folds(Operation operation) {
-  return operation == Operation::all_reduce || operation == Operation::reduce ||
-         operation == Operation::reduce_scatter;
+  return operation == Operation::all_reduce || operation == Operation::reduce || operation == Operation::reduce_scatter;
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ std::string name_rank(const Group& group, int k) {
 CheckedCommunicator::CheckedCommunicator(Group group)
     : Communicator(group.rank, group.size, group.name), group_(std::move(group)) {
   if (group_.size < 1 || group_.rank < 0 || group_.rank >= group_.size)
-    throw UsageError(fmt::format("[comm] group '{}': rank {} is not in 0 to {}", group_.name, group_.rank,
-                                 group_.size - 1));
+    throw UsageError(
+        fmt::format("[comm] group '{}': rank {} is not in 0 to {}", group_.name, group_.rank, group_.size - 1));
   if (!group_.global_ranks.empty() && std::ssize(group_.global_ranks) != group_.size)
     throw UsageError(fmt::format("[comm] group '{}' has {} ranks but {} global ranks; name one for each", group_.name,
                                  group_.size, group_.global_ranks.size()));
@@ -50,17 +50,17 @@ Call CheckedCommunicator::make_call(Collective collective) {
   call.collective = std::move(collective);
   if (group_.recorder) {
     const at::Tensor& t = payload(call.collective);
-    call.record_id = group_.recorder->start(group_.name, call.sequence, call.collective.operation,
-                                            t.defined() ? t.scalar_type() : at::ScalarType::Undefined,
-                                            t.defined() ? t.numel() : 0);
+    call.record_id =
+        group_.recorder->start(group_.name, call.sequence, call.collective.operation,
+                               t.defined() ? t.scalar_type() : at::ScalarType::Undefined, t.defined() ? t.numel() : 0);
   }
   return call;
 }
 
 int64_t CheckedCommunicator::whole_pages(int64_t bytes) const {
   if (bytes < 0)
-    throw UsageError(fmt::format("[comm] allocate_shared of group '{}': {} bytes; pass a size of 0 or more", name(),
-                                 bytes));
+    throw UsageError(
+        fmt::format("[comm] allocate_shared of group '{}': {} bytes; pass a size of 0 or more", name(), bytes));
   return std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
 }
 
@@ -73,19 +73,24 @@ void CheckedCommunicator::failed(const Call& call) const {
 }
 
 WorkPtr CheckedCommunicator::all_gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts) {
-  return run({.operation = Operation::all_gather, .output = std::move(output), .input = std::move(input),
+  return run({.operation = Operation::all_gather,
+              .output = std::move(output),
+              .input = std::move(input),
               .counts = copy(counts)});
 }
 
 WorkPtr CheckedCommunicator::reduce_scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts,
                                             ReduceOptions options) {
-  return run({.operation = Operation::reduce_scatter, .output = std::move(output), .input = std::move(input),
-              .counts = copy(counts), .options = options});
+  return run({.operation = Operation::reduce_scatter,
+              .output = std::move(output),
+              .input = std::move(input),
+              .counts = copy(counts),
+              .options = options});
 }
 
 WorkPtr CheckedCommunicator::all_reduce(at::Tensor output, at::Tensor input, ReduceOptions options) {
-  return run({.operation = Operation::all_reduce, .output = std::move(output), .input = std::move(input),
-              .options = options});
+  return run(
+      {.operation = Operation::all_reduce, .output = std::move(output), .input = std::move(input), .options = options});
 }
 
 WorkPtr CheckedCommunicator::broadcast(at::Tensor tensor, int root) {
@@ -93,24 +98,36 @@ WorkPtr CheckedCommunicator::broadcast(at::Tensor tensor, int root) {
 }
 
 WorkPtr CheckedCommunicator::reduce(at::Tensor output, at::Tensor input, int root, ReduceOptions options) {
-  return run({.operation = Operation::reduce, .output = rank() == root ? std::move(output) : at::Tensor(),
-              .input = std::move(input), .root = root, .options = options});
+  return run({.operation = Operation::reduce,
+              .output = rank() == root ? std::move(output) : at::Tensor(),
+              .input = std::move(input),
+              .root = root,
+              .options = options});
 }
 
 WorkPtr CheckedCommunicator::gather(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) {
-  return run({.operation = Operation::gather, .output = rank() == root ? std::move(output) : at::Tensor(),
-              .input = std::move(input), .counts = copy(counts), .root = root});
+  return run({.operation = Operation::gather,
+              .output = rank() == root ? std::move(output) : at::Tensor(),
+              .input = std::move(input),
+              .counts = copy(counts),
+              .root = root});
 }
 
 WorkPtr CheckedCommunicator::scatter(at::Tensor output, at::Tensor input, std::span<const int64_t> counts, int root) {
-  return run({.operation = Operation::scatter, .output = std::move(output),
-              .input = rank() == root ? std::move(input) : at::Tensor(), .counts = copy(counts), .root = root});
+  return run({.operation = Operation::scatter,
+              .output = std::move(output),
+              .input = rank() == root ? std::move(input) : at::Tensor(),
+              .counts = copy(counts),
+              .root = root});
 }
 
 WorkPtr CheckedCommunicator::all_to_all(at::Tensor output, at::Tensor input, std::span<const int64_t> output_counts,
                                         std::span<const int64_t> input_counts) {
-  return run({.operation = Operation::all_to_all, .output = std::move(output), .input = std::move(input),
-              .counts = copy(output_counts), .input_counts = copy(input_counts)});
+  return run({.operation = Operation::all_to_all,
+              .output = std::move(output),
+              .input = std::move(input),
+              .counts = copy(output_counts),
+              .input_counts = copy(input_counts)});
 }
 
 WorkPtr CheckedCommunicator::send(at::Tensor tensor, int peer) {

@@ -23,18 +23,28 @@ class Checker {
 
   void run() const {
     switch (call_.operation) {
-      case Operation::all_gather: return all_gather();
-      case Operation::reduce_scatter: return reduce_scatter();
-      case Operation::all_reduce: return all_reduce();
-      case Operation::broadcast: return root(), tensor(call_.input, "tensor");
-      case Operation::reduce: return reduce();
-      case Operation::gather: return gather();
-      case Operation::scatter: return scatter();
-      case Operation::all_to_all: return all_to_all();
+      case Operation::all_gather:
+        return all_gather();
+      case Operation::reduce_scatter:
+        return reduce_scatter();
+      case Operation::all_reduce:
+        return all_reduce();
+      case Operation::broadcast:
+        return root(), tensor(call_.input, "tensor");
+      case Operation::reduce:
+        return reduce();
+      case Operation::gather:
+        return gather();
+      case Operation::scatter:
+        return scatter();
+      case Operation::all_to_all:
+        return all_to_all();
       case Operation::send:
-      case Operation::receive: return message();
+      case Operation::receive:
+        return message();
       case Operation::barrier:
-      case Operation::allocate_shared: return;
+      case Operation::allocate_shared:
+        return;
     }
   }
 
@@ -95,9 +105,9 @@ class Checker {
     const auto* out = static_cast<const std::byte*>(output.const_data_ptr());
     const auto* in = static_cast<const std::byte*>(input.const_data_ptr());
     if (out >= in + input.nbytes() || in >= out + output.nbytes()) return;
-    const bool allowed = allowed_output_begin >= 0 && output.scalar_type() == input.scalar_type() &&
-                         out + allowed_output_begin * output.element_size() ==
-                             in + allowed_input_begin * input.element_size();
+    const bool allowed =
+        allowed_output_begin >= 0 && output.scalar_type() == input.scalar_type() &&
+        out + allowed_output_begin * output.element_size() == in + allowed_input_begin * input.element_size();
     if (!allowed) refuse("output and input overlap; pass separate tensors, or the very slice that the header allows");
   }
 
@@ -186,18 +196,30 @@ std::string_view to_string(Operation operation) { return kOperationNames[static_
 
 std::string_view dtype_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kBFloat16: return "bfloat16";
-    case at::kHalf: return "float16";
-    case at::kLong: return "int64";
-    case at::kInt: return "int32";
-    case at::kShort: return "int16";
-    case at::kChar: return "int8";
-    case at::kByte: return "uint8";
-    case at::kBool: return "bool";
-    case at::ScalarType::Undefined: return "none";
-    default: return c10::toString(dtype);
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kHalf:
+      return "float16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kShort:
+      return "int16";
+    case at::kChar:
+      return "int8";
+    case at::kByte:
+      return "uint8";
+    case at::kBool:
+      return "bool";
+    case at::ScalarType::Undefined:
+      return "none";
+    default:
+      return c10::toString(dtype);
   }
 }
 
@@ -205,9 +227,18 @@ bool can_fold(at::ScalarType input, at::ScalarType output) {
   const bool mixed = output == at::kFloat && (input == at::kBFloat16 || input == at::kHalf);
   if (input != output && !mixed) return false;
   switch (input) {
-    case at::kFloat: case at::kDouble: case at::kBFloat16: case at::kHalf:
-    case at::kLong: case at::kInt: case at::kShort: case at::kChar: case at::kByte: return true;
-    default: return false;
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBFloat16:
+    case at::kHalf:
+    case at::kLong:
+    case at::kInt:
+    case at::kShort:
+    case at::kChar:
+    case at::kByte:
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -10,7 +10,17 @@
 namespace trireme::comm {
 
 enum class Operation : uint8_t {
-  all_gather, reduce_scatter, all_reduce, broadcast, reduce, gather, scatter, all_to_all, send, receive, barrier,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  send,
+  receive,
+  barrier,
   allocate_shared,
 };
 

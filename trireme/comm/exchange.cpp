@@ -122,8 +122,7 @@ std::vector<int64_t> even_counts(int64_t total, int size) {
 
 std::vector<Exchange> all_reduce(const Collective& call, int rank, int size, int64_t whole_bytes) {
   const bool whole = call.options.accumulate || static_cast<int64_t>(call.input.nbytes()) <= whole_bytes;
-  if (whole && whole_bytes >= 0)
-    return {fold_whole(phase(call, size))};
+  if (whole && whole_bytes >= 0) return {fold_whole(phase(call, size))};
   const auto counts = even_counts(call.input.numel(), size);
   const auto begins = prefix(counts);
   // Views of flat memory; the tensors may have any contiguous shape.
@@ -145,17 +144,26 @@ std::vector<Exchange> plan_exchanges(const Collective& call, int rank, int size,
                                      int64_t whole_bytes) {
   switch (call.operation) {
     case Operation::allocate_shared:
-    case Operation::all_gather: return {all_gather(phase(call, size), call.counts, rank)};
-    case Operation::reduce_scatter: return {reduce_scatter(phase(call, size), call.counts, rank)};
-    case Operation::all_reduce: return all_reduce(call, rank, size, whole_bytes);
-    case Operation::broadcast: return {broadcast(phase(call, size), call.root, rank)};
-    case Operation::reduce: return {reduce(phase(call, size), call.root, rank)};
-    case Operation::gather: return {gather(phase(call, size), call.counts, call.root, rank)};
-    case Operation::scatter: return {scatter(phase(call, size), call.counts, call.root, rank)};
-    case Operation::all_to_all: return {all_to_all(phase(call, size), call, rank, calls)};
+    case Operation::all_gather:
+      return {all_gather(phase(call, size), call.counts, rank)};
+    case Operation::reduce_scatter:
+      return {reduce_scatter(phase(call, size), call.counts, rank)};
+    case Operation::all_reduce:
+      return all_reduce(call, rank, size, whole_bytes);
+    case Operation::broadcast:
+      return {broadcast(phase(call, size), call.root, rank)};
+    case Operation::reduce:
+      return {reduce(phase(call, size), call.root, rank)};
+    case Operation::gather:
+      return {gather(phase(call, size), call.counts, call.root, rank)};
+    case Operation::scatter:
+      return {scatter(phase(call, size), call.counts, call.root, rank)};
+    case Operation::all_to_all:
+      return {all_to_all(phase(call, size), call, rank, calls)};
     case Operation::send:
     case Operation::receive:
-    case Operation::barrier: break;
+    case Operation::barrier:
+      break;
   }
   return {};
 }
@@ -163,8 +171,8 @@ std::vector<Exchange> plan_exchanges(const Collective& call, int rank, int size,
 void exchange_with_self(const Exchange& phase, int rank) {
   const Exchange::Take& take = phase.take[rank];
   if (take.count == 0) return;
-  const auto* from = static_cast<const std::byte*>(phase.input.const_data_ptr()) +
-                     phase.give[rank].begin * phase.input.element_size();
+  const auto* from =
+      static_cast<const std::byte*>(phase.input.const_data_ptr()) + phase.give[rank].begin * phase.input.element_size();
   auto* to = static_cast<std::byte*>(phase.output.mutable_data_ptr()) + take.begin * phase.output.element_size();
   if (phase.fold) {
     const void* sources[] = {from};

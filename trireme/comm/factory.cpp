@@ -19,17 +19,24 @@ namespace {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 Group group_of(const GroupOptions& o) {
-  return {.name = o.name, .rank = o.rank, .size = o.size, .global_ranks = o.global_ranks, .timeout = o.timeout,
+  return {.name = o.name,
+          .rank = o.rank,
+          .size = o.size,
+          .global_ranks = o.global_ranks,
+          .timeout = o.timeout,
           .recorder = o.recorder};
 }
 
 // Keys of this group alone: the ranks tell groups of one name apart, a counter tells a group made again.
 StorePtr own_store(const GroupOptions& o) {
   if (!o.store)
-    throw UsageError(fmt::format("[comm] group '{}' of {} ranks with backend {} needs a store; pass GroupOptions::store "
-                                 "(see open_store)", o.name, o.size, o.backend));
-  const std::string prefix = o.global_ranks.empty() ? fmt::format("trireme/{}/world", o.name)
-                                                    : fmt::format("trireme/{}/{}", o.name, fmt::join(o.global_ranks, "-"));
+    throw UsageError(
+        fmt::format("[comm] group '{}' of {} ranks with backend {} needs a store; pass GroupOptions::store "
+                    "(see open_store)",
+                    o.name, o.size, o.backend));
+  const std::string prefix = o.global_ranks.empty()
+                                 ? fmt::format("trireme/{}/world", o.name)
+                                 : fmt::format("trireme/{}/{}", o.name, fmt::join(o.global_ranks, "-"));
   const int64_t attempt = o.store->add(fmt::format("{}/attempts/{}", prefix, o.rank), 1);
   return c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", prefix, attempt), o.store);
 }
@@ -52,8 +59,10 @@ CommunicatorPtr make_threads(const GroupOptions& o) {
 CommunicatorPtr make_shm(const GroupOptions& o) {
   HostSegment host = connect_processes(group_of(o), *own_store(o));
   if (!host.segment)
-    throw UsageError(fmt::format("[comm] group '{}': backend shm needs all ranks on one host, but {}; use backend auto "
-                                 "or gloo", o.name, host.why_not));
+    throw UsageError(
+        fmt::format("[comm] group '{}': backend shm needs all ranks on one host, but {}; use backend auto "
+                    "or gloo",
+                    o.name, host.why_not));
   return on_segment(group_of(o), std::move(host.segment));
 }
 
@@ -72,8 +81,8 @@ CommunicatorPtr make_communicator(const GroupOptions& o) {
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
   if (o.backend == "nccl") return make_nccl(group_of(o), o.size == 1 && !o.store ? o.store : own_store(o));
   if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "threads")
-    throw UsageError(fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, threads, nccl or dry_run",
-                                 o.backend));
+    throw UsageError(
+        fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, threads, nccl or dry_run", o.backend));
   if (o.size == 1) return make_dry_run(group_of(o), "local");
   if (o.backend == "shm") return make_shm(o);
   if (o.backend == "threads") return make_threads(o);

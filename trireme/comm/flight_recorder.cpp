@@ -14,9 +14,12 @@ namespace {
 
 const char* name(FlightRecorder::State state) {
   switch (state) {
-    case FlightRecorder::State::started: return "started";
-    case FlightRecorder::State::finished: return "finished";
-    case FlightRecorder::State::failed: return "failed";
+    case FlightRecorder::State::started:
+      return "started";
+    case FlightRecorder::State::finished:
+      return "finished";
+    case FlightRecorder::State::failed:
+      return "failed";
   }
   return "";
 }
@@ -29,8 +32,8 @@ int64_t microseconds(std::chrono::system_clock::time_point t) {
 
 FlightRecorder::FlightRecorder(int capacity) : ring_(std::max(capacity, 1)) {}
 
-uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Operation operation,
-                               at::ScalarType dtype, int64_t elements) {
+uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Operation operation, at::ScalarType dtype,
+                               int64_t elements) {
   const auto now = std::chrono::system_clock::now();
   std::lock_guard lock(mutex_);
   Entry& entry = ring_[++last_id_ % ring_.size()];
@@ -81,8 +84,10 @@ void FlightRecorder::dump(const std::string& path) const {
   }
   file.close();
   if (!file)
-    throw UsageError(fmt::format("[comm] the flight recorder cannot write {}; check that its folder exists and has "
-                                 "room", path));
+    throw UsageError(
+        fmt::format("[comm] the flight recorder cannot write {}; check that its folder exists and has "
+                    "room",
+                    path));
 }
 
 }  // namespace trireme::comm

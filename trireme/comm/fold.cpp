@@ -28,16 +28,26 @@ FoldPair pair_of(at::ScalarType input, at::ScalarType output) {
   if (output == at::kFloat && input == at::kHalf) return FoldPair::f16_into_f32;
   check_invariant(input == output, "a fold of mixed dtypes goes from bfloat16 or float16 into float32");
   switch (input) {
-    case at::kFloat: return FoldPair::f32;
-    case at::kDouble: return FoldPair::f64;
-    case at::kBFloat16: return FoldPair::bf16;
-    case at::kHalf: return FoldPair::f16;
-    case at::kLong: return FoldPair::i64;
-    case at::kInt: return FoldPair::i32;
-    case at::kShort: return FoldPair::i16;
-    case at::kChar: return FoldPair::i8;
-    case at::kByte: return FoldPair::u8;
-    default: throw InternalError("a fold over a dtype that check_call lets through but no kernel knows");
+    case at::kFloat:
+      return FoldPair::f32;
+    case at::kDouble:
+      return FoldPair::f64;
+    case at::kBFloat16:
+      return FoldPair::bf16;
+    case at::kHalf:
+      return FoldPair::f16;
+    case at::kLong:
+      return FoldPair::i64;
+    case at::kInt:
+      return FoldPair::i32;
+    case at::kShort:
+      return FoldPair::i16;
+    case at::kChar:
+      return FoldPair::i8;
+    case at::kByte:
+      return FoldPair::u8;
+    default:
+      throw InternalError("a fold over a dtype that check_call lets through but no kernel knows");
   }
 }
 

@@ -24,7 +24,9 @@ struct Integer {
   using Computed = T;
   static T load(T x) { return x; }
   static T store(T x) { return x; }
-  static T add(T a, T b) { return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b))); }
+  static T add(T a, T b) {
+    return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
+  }
 };
 struct Bf16 {
   using Stored = uint16_t;
@@ -62,8 +64,10 @@ concept HasAdd = requires(typename E::Computed a) { E::add(a, a); };
 
 template <typename E>
 inline typename E::Computed add(typename E::Computed a, typename E::Computed b) {
-  if constexpr (HasAdd<E>) return E::add(a, b);
-  else return a + b;
+  if constexpr (HasAdd<E>)
+    return E::add(a, b);
+  else
+    return a + b;
 }
 
 template <typename Acc, typename In>

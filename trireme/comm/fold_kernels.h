@@ -17,8 +17,14 @@ struct FoldTable {
   FoldKernel start[kNumFoldPairs], sum[kNumFoldPairs], max[kNumFoldPairs];
 };
 
-namespace fold_baseline { const FoldTable& table(); }
-namespace fold_avx2 { const FoldTable& table(); }
-namespace fold_avx512 { const FoldTable& table(); }
+namespace fold_baseline {
+const FoldTable& table();
+}
+namespace fold_avx2 {
+const FoldTable& table();
+}
+namespace fold_avx512 {
+const FoldTable& table();
+}
 
 }  // namespace trireme::comm

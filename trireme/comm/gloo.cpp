@@ -36,9 +36,7 @@ std::string transport_text(const std::exception& error) {
 }
 
 // Gloo sends bytes; a flat view spares it the questions about shapes.
-at::Tensor slice_of(const at::Tensor& t, int64_t begin, int64_t count) {
-  return t.view({-1}).narrow(0, begin, count);
-}
+at::Tensor slice_of(const at::Tensor& t, int64_t begin, int64_t count) { return t.view({-1}).narrow(0, begin, count); }
 
 class GlooCommunicator final : public CheckedCommunicator {
  public:
@@ -181,10 +179,10 @@ class GlooCommunicator final : public CheckedCommunicator {
       const CallView theirs = read_descriptor(base + k * bytes, size());
       const std::string what = difference(mine, rank(), theirs, k);
       if (!what.empty())
-        break_group(call, k, {},
-                    fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order",
-                                what, name_rank(group(), rank()), describe(mine), name_rank(group(), k),
-                                describe(theirs)));
+        break_group(
+            call, k, {},
+            fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order", what,
+                        name_rank(group(), rank()), describe(mine), name_rank(group(), k), describe(theirs)));
     }
   }
 
@@ -203,8 +201,8 @@ class GlooCommunicator final : public CheckedCommunicator {
       const int k = (rank() + size() - i) % size();
       const Exchange::Take& take = phase.take[k];
       if (take.count == 0) continue;
-      received[k] = phase.fold ? at::empty({take.count}, phase.input.options())
-                               : slice_of(phase.output, take.begin, take.count);
+      received[k] =
+          phase.fold ? at::empty({take.count}, phase.input.options()) : slice_of(phase.output, take.begin, take.count);
       transfers.push_back(receive(call, received[k], k, kCollectiveTag));
     }
     for (int i = 1; i < size(); ++i) {

@@ -59,8 +59,10 @@ Lane::~Lane() {
     changed_.notify_all();
   }
   for (const auto& job : dropped)
-    job->finish(std::make_exception_ptr(CommError("[comm] the communicator was destroyed before this call began; keep "
-                                                  "it until its works are done", {})));
+    job->finish(
+        std::make_exception_ptr(CommError("[comm] the communicator was destroyed before this call began; keep "
+                                          "it until its works are done",
+                                          {})));
   thread_.join();
 }
 

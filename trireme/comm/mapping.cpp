@@ -69,7 +69,8 @@ int64_t available_memory_bytes() {
     if (key == "MemAvailable:") available = kib << 10;
   }
   const int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit >= 0 && used >= 0) available = std::min(available, std::max<int64_t>(limit - used + reclaimable_bytes(), 0));
+  if (limit >= 0 && used >= 0)
+    available = std::min(available, std::max<int64_t>(limit - used + reclaimable_bytes(), 0));
   return available;
 }
 
@@ -103,7 +104,7 @@ std::shared_ptr<Mapping> Mapping::open_peer(int pid, int fd, int64_t bytes, std:
     why_not = fmt::format("cannot open {}: {}", path, std::strerror(errno));
     return nullptr;
   }
-  struct stat info {};
+  struct stat info{};
   const bool sized = fstat(mine, &info) == 0 && info.st_size >= bytes;
   void* data = sized ? map(std::max<int64_t>(bytes, 1), MAP_SHARED, mine) : nullptr;
   close(mine);

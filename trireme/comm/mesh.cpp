@@ -46,7 +46,8 @@ std::string_view to_string(Axis axis) { return kAxisNames[static_cast<int>(axis)
 Axis parse_axis(std::string_view name) {
   for (int a = 0; a < kNumAxes; ++a)
     if (kAxisNames[a] == name) return static_cast<Axis>(a);
-  if (name == "ep") refuse("axis 'ep' is reserved for experts and cannot be used yet; use pp, replicate, shard, cp, tp");
+  if (name == "ep")
+    refuse("axis 'ep' is reserved for experts and cannot be used yet; use pp, replicate, shard, cp, tp");
   refuse(fmt::format("there is no axis '{}'; use pp, replicate, shard, cp, tp", name));
 }
 
@@ -60,8 +61,10 @@ ProcessMesh::ProcessMesh(const MeshSizes& sizes, int world_size)
   const int64_t fixed = product(sizes_);
   if (num_auto == 1) {
     if (world_size % fixed != 0)
-      refuse(fmt::format("{} = {} x auto: {} does not divide the world size {}; start a multiple of {} ranks, or choose "
-                         "sizes whose product divides {}", show(sizes_), fixed, fixed, world_size, fixed, world_size));
+      refuse(
+          fmt::format("{} = {} x auto: {} does not divide the world size {}; start a multiple of {} ranks, or choose "
+                      "sizes whose product divides {}",
+                      show(sizes_), fixed, fixed, world_size, fixed, world_size));
     *std::ranges::find(sizes_, kAutoSize) = static_cast<int>(world_size / fixed);
   } else if (fixed != world_size) {
     refuse(fmt::format("{} = {} is not the world size {}; {}", show(sizes_), fixed, world_size,

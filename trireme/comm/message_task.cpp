@@ -45,8 +45,8 @@ bool MessageTask::send() {
   if (room < kHeaderBytes) return false;
   int64_t added = 0;
   if (moved_ == 0) {
-    const MessageHeader header{tensor.numel(), static_cast<int32_t>(tensor.scalar_type()),
-                               static_cast<int32_t>(tensor.element_size()), {}};
+    const MessageHeader header{
+        tensor.numel(), static_cast<int32_t>(tensor.scalar_type()), static_cast<int32_t>(tensor.element_size()), {}};
     std::memcpy(ring + written % ring_bytes, &header, sizeof header);
     added = kHeaderBytes;
     moved_ = kHeaderBytes;

@@ -135,10 +135,11 @@ class NcclCommunicator final : public CheckedCommunicator {
       const CallView a = read_descriptor(mine.data(), size()), b = read_descriptor(theirs.data(), size());
       const std::string what = difference(a, rank(), b, k);
       if (!what.empty())
-        throw_comm_error(group(), operation, call.sequence, k, {},
-                         fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same "
-                                     "order", what, name_rank(group(), rank()), describe(a), name_rank(group(), k),
-                                     describe(b)));
+        throw_comm_error(
+            group(), operation, call.sequence, k, {},
+            fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same "
+                        "order",
+                        what, name_rank(group(), rank()), describe(a), name_rank(group(), k), describe(b)));
     }
     ++num_compared_;
     agreed_.push_back(std::move(mine));
@@ -181,7 +182,8 @@ class NcclCommunicator final : public CheckedCommunicator {
       const Exchange::Give& give = phase.give[k];
       const Exchange::Take& take = phase.take[k];
       const bool mine = k == rank();
-      outgoing[k] = mine || give.count == 0 ? at::empty({0}, any.options()) : slice_of(phase.input, give.begin, give.count);
+      outgoing[k] =
+          mine || give.count == 0 ? at::empty({0}, any.options()) : slice_of(phase.input, give.begin, give.count);
       incoming[k] = mine || take.count == 0 ? at::empty({0}, any.options())
                     : phase.fold            ? at::empty({take.count}, any.options())
                                             : slice_of(phase.output, take.begin, take.count);
@@ -203,8 +205,10 @@ class NcclCommunicator final : public CheckedCommunicator {
   static void fold_on_device(at::Tensor& output, const std::vector<at::Tensor>& terms, ReduceOptions options) {
     at::Tensor sum = options.accumulate ? output.clone() : terms[0].to(output.scalar_type(), false, /*copy=*/true);
     for (size_t k = options.accumulate ? 0 : 1; k < terms.size(); ++k) {
-      if (options.op == ReduceOp::sum) sum.add_(terms[k]);
-      else at::maximum_out(sum, sum, terms[k].to(sum.scalar_type()));
+      if (options.op == ReduceOp::sum)
+        sum.add_(terms[k]);
+      else
+        at::maximum_out(sum, sum, terms[k].to(sum.scalar_type()));
     }
     output.copy_(sum);
   }

@@ -26,13 +26,16 @@ MakeNccl load() {
   // Never closed: NCCL and CUDA do not survive it. Global, so that libtorch_cuda's registrations are seen.
   void* library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library)
-    throw UsageError(fmt::format("[comm] backend nccl needs {}, which cannot be opened: {}; build Trireme where the "
-                                 "CUDA toolkit, nccl.h and libtorch_cuda.so are found, or use backend gloo or shm",
-                                 kLibrary, dlerror()));
+    throw UsageError(
+        fmt::format("[comm] backend nccl needs {}, which cannot be opened: {}; build Trireme where the "
+                    "CUDA toolkit, nccl.h and libtorch_cuda.so are found, or use backend gloo or shm",
+                    kLibrary, dlerror()));
   auto* make = reinterpret_cast<MakeNccl>(dlsym(library, "trireme_make_nccl"));
   if (!make)
-    throw UsageError(fmt::format("[comm] {} is of another version of Trireme: it has no trireme_make_nccl; build and "
-                                 "install both together", kLibrary));
+    throw UsageError(
+        fmt::format("[comm] {} is of another version of Trireme: it has no trireme_make_nccl; build and "
+                    "install both together",
+                    kLibrary));
   return make;
 }
 
@@ -45,9 +48,10 @@ bool gpu_present() {
 
 CommunicatorPtr make_nccl(Group group, c10::intrusive_ptr<c10d::Store> store) {
   if (!gpu_present())
-    throw UsageError(fmt::format("[comm] group '{}': backend nccl needs an NVIDIA GPU, and this machine has none "
-                                 "(neither /dev/nvidia0 nor /proc/driver/nvidia exists); use backend auto, shm or gloo",
-                                 group.name));
+    throw UsageError(
+        fmt::format("[comm] group '{}': backend nccl needs an NVIDIA GPU, and this machine has none "
+                    "(neither /dev/nvidia0 nor /proc/driver/nvidia exists); use backend auto, shm or gloo",
+                    group.name));
   static const MakeNccl make = load();
   return make(group, store);
 }

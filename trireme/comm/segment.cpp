@@ -103,7 +103,8 @@ void SharedSegment::wait_for_all(const Group& group) {
     if (elapsed > group.timeout)
       throw_comm_error(group, "connect", first, std::chrono::duration_cast<std::chrono::milliseconds>(elapsed),
                        fmt::format("{} has not joined within the timeout of {} ms; see whether it has failed, or "
-                                   "raise comm.timeout", missing, group.timeout.count()));
+                                   "raise comm.timeout",
+                                   missing, group.timeout.count()));
     sleep(seen, std::chrono::milliseconds(5));
   }
 }

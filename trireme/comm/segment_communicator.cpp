@@ -47,9 +47,10 @@ WorkPtr SegmentCommunicator::enqueue(Call call) {
   auto driver = [owner = weak_from_this()](SegmentTask& task, bool wait) {
     const auto communicator = owner.lock();
     if (!communicator)
-      throw UsageError(fmt::format("[comm] a {} was waited for after its communicator was destroyed; keep the "
-                                   "communicator until its works are done",
-                                   to_string(task.call().collective.operation)));
+      throw UsageError(
+          fmt::format("[comm] a {} was waited for after its communicator was destroyed; keep the "
+                      "communicator until its works are done",
+                      to_string(task.call().collective.operation)));
     return communicator->drive_for(task, wait);
   };
   const Operation operation = call.collective.operation;
@@ -114,7 +115,8 @@ bool SegmentCommunicator::poll(SegmentTask& task) {
   if (const auto text = context_.segment->abort_text()) throw_aborted(task.call(), *text);
   const auto now = Clock::now();
   // Only time that this rank spent looking counts: while it computed, its peers may have waited for it.
-  stalled_ = moved ? Clock::duration{} : stalled_ + std::min<Clock::duration>(now - last_poll_, std::chrono::seconds(1));
+  stalled_ =
+      moved ? Clock::duration{} : stalled_ + std::min<Clock::duration>(now - last_poll_, std::chrono::seconds(1));
   last_poll_ = now;
   if (stalled_ > kPeerCheckInterval && now - last_peer_check_ > kPeerCheckInterval) {
     last_peer_check_ = now;
@@ -161,7 +163,8 @@ void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
   };
   if (const auto [peer, gone] = stuck_on(); peer >= 0) {
     // It may have done its part just before it went.
-    while (drive()) {}
+    while (drive()) {
+    }
     if (task.done()) return;
     const SegmentTask& front = front_before(task);
     const auto lagging = front.lagging();
@@ -200,8 +203,12 @@ void SegmentCommunicator::exchange_blobs(void* all, const void* mine, int64_t by
                                          bool host_shared) {
   at::Tensor in = at::empty({bytes_each}, at::kByte), out = at::empty({bytes_each * size()}, at::kByte);
   std::memcpy(in.mutable_data_ptr(), mine, bytes_each);
-  Collective c{.operation = Operation::allocate_shared, .output = out, .input = in,
-               .counts = std::vector<int64_t>(size(), bytes_each), .root = host_shared, .extent = extent};
+  Collective c{.operation = Operation::allocate_shared,
+               .output = out,
+               .input = in,
+               .counts = std::vector<int64_t>(size(), bytes_each),
+               .root = host_shared,
+               .extent = extent};
   enqueue(make_call(std::move(c)))->wait();
   std::memcpy(all, out.const_data_ptr(), out.nbytes());
 }
@@ -224,7 +231,8 @@ SharedBuffer SegmentCommunicator::allocate_shared(int64_t bytes, bool host_share
 
   // The first refusal is every rank's error; the group stays usable.
   const auto refuse = [&](const char* text) {
-    throw CommError(text, {.operation = "allocate_shared", .group = name(), .global_rank = group().global_rank(rank())});
+    throw CommError(text,
+                    {.operation = "allocate_shared", .group = name(), .global_rank = group().global_rank(rank())});
   };
   for (const MemoryTicket& t : tickets)
     if (t.refusal[0]) refuse(t.refusal);

@@ -10,8 +10,7 @@
 
 namespace trireme::comm {
 
-class SegmentCommunicator final : public CheckedCommunicator,
-                                  public std::enable_shared_from_this<SegmentCommunicator> {
+class SegmentCommunicator final : public CheckedCommunicator, public std::enable_shared_from_this<SegmentCommunicator> {
  public:
   /// This rank has joined `segment`, as all others have.
   SegmentCommunicator(Group group, std::shared_ptr<SharedSegment> segment);

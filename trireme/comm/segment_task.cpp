@@ -84,10 +84,11 @@ void CollectiveTask::match() {
   for (int k = 0; k < s.size(); ++k) {
     const std::string what = difference(calls[rank], rank, calls[k], k);
     if (what.empty()) continue;
-    context_.fail(call_, k, {}, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in "
-                                            "the same order",
-                                            what, name_rank(context_.group, rank), describe(calls[rank]),
-                                            name_rank(context_.group, k), describe(calls[k])));
+    context_.fail(call_, k, {},
+                  fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in "
+                              "the same order",
+                              what, name_rank(context_.group, rank), describe(calls[rank]),
+                              name_rank(context_.group, k), describe(calls[k])));
   }
   if (call_.collective.operation != Operation::barrier) {
     for (const CallView& c : calls) {
@@ -118,9 +119,8 @@ bool CollectiveTask::in_shared_memory(const Exchange& phase) const {
 bool CollectiveTask::one_output() const {
   const SharedPlace& mine = outputs_[context_.group.rank];
   if (mine.region < 0 || !context_.regions[mine.region].host_shared) return false;
-  return std::ranges::all_of(outputs_, [&](const SharedPlace& p) {
-    return p.region == mine.region && p.offset == mine.offset;
-  });
+  return std::ranges::all_of(outputs_,
+                             [&](const SharedPlace& p) { return p.region == mine.region && p.offset == mine.offset; });
 }
 
 void CollectiveTask::begin_phase() {

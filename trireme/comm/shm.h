@@ -5,7 +5,9 @@
 
 #include "trireme/comm/segment.h"
 
-namespace c10d { class Store; }
+namespace c10d {
+class Store;
+}
 
 namespace trireme::comm {
 

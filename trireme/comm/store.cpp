@@ -34,8 +34,9 @@ StoreHandle open_store(const StoreOptions& options) {
     return {store, port};
   } catch (const c10::Error& error) {
     throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there and "
-                                "that no firewall stands between", options.is_server ? "serving" : "reaching",
-                                options.host, options.port, since(start).count(), error.what_without_backtrace()),
+                                "that no firewall stands between",
+                                options.is_server ? "serving" : "reaching", options.host, options.port,
+                                since(start).count(), error.what_without_backtrace()),
                     {.operation = "connect", .elapsed = since(start), .timeout = options.timeout});
   }
 }
@@ -53,8 +54,8 @@ std::string wait_for_text(c10d::Store& store, const Group& group, const std::str
   } catch (const c10::Error& error) {
     throw_comm_error(group, "connect", from, since(start),
                      fmt::format("{} has not joined within the timeout of {} ms; see whether it has failed, or raise "
-                                 "comm.timeout ({})", name_rank(group, from), group.timeout.count(),
-                                 error.what_without_backtrace()));
+                                 "comm.timeout ({})",
+                                 name_rank(group, from), group.timeout.count(), error.what_without_backtrace()));
   }
 }
 

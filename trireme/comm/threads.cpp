@@ -93,8 +93,10 @@ std::shared_ptr<SharedSegment> connect_threads(const Group& group, c10d::Store& 
   set_text(store, fmt::format("thread/{}", group.rank), segment ? "here" : "elsewhere");
   for (int k = 0; k < group.size; ++k)
     if (wait_for_text(store, group, fmt::format("thread/{}", k), k) != "here")
-      throw UsageError(fmt::format("[comm] group '{}': {} is not a thread of rank 0's process; use backend shm or gloo "
-                                   "for ranks that are processes", group.name, name_rank(group, k)));
+      throw UsageError(
+          fmt::format("[comm] group '{}': {} is not a thread of rank 0's process; use backend shm or gloo "
+                      "for ranks that are processes",
+                      group.name, name_rank(group, k)));
   return segment;
 }
 

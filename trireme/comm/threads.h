@@ -4,7 +4,9 @@
 
 #include "trireme/comm/segment.h"
 
-namespace c10d { class Store; }
+namespace c10d {
+class Store;
+}
 
 namespace trireme::comm {
 
