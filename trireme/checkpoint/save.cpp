@@ -79,7 +79,6 @@ class Save {
     for (const Piece& piece : request_.pieces) check_piece(piece, tensors_);
     add_text("config.json", request_.config_json);
     add_text("generation_config.json", request_.generation_config_json);
-    add_text(kStateName, request_.state_json);
     add_text(kStateName, request_.state_json.empty() ? "{}" : request_.state_json);
     for (const auto& [name, bytes] : request_.extra_files) {
       if (!is_plain_name(name))

@@ -58,7 +58,8 @@ std::vector<Setting> declare(Settings& s) {
        "what ranks divide among them: nothing (no_shard) or weights, gradients and optimizer "
        "state (full_shard)"},
       {"reduce", &s.reduce,
-       "order of sums over ranks: ordered gives the same bits on any number of ranks, fast lets the backend choose"},
+       "order of sums over ranks: ordered gives the same bits on any number of ranks; fast leaves the order to the "
+       "backend, and all backends built so far keep it"},
       {"recompute", &s.recompute,
        "full keeps only each block's input and computes the rest again in the backward pass"},
 
