@@ -86,8 +86,7 @@ class Lint(unittest.TestCase):
         build = os.environ.get("TRIREME_BUILD_DIR")
         if not build:
             self.skipTest("TRIREME_BUILD_DIR names no configured build folder")
-        seed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-        sample = [] if os.environ.get("TRIREME_SLOW") else ["--sample", "4", "--seed", seed]
+        sample = [] if os.environ.get("TRIREME_SLOW") else ["--sample", "4", "--seed", "trireme"]
         checked = subprocess.run(["scripts/lint", build, *sample], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
