@@ -1,6 +1,10 @@
 // The plan is what is allocated, and nothing outlives its planned life.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
 
 #include "support.h"
 #include "trireme/comm/factory.h"
@@ -23,6 +27,51 @@ TEST(Memory, NaNAtTheEndOfEveryLifeAndGuardsBetweenValuesChangeNoResult) {
       EXPECT_EQ(plain.losses, poisoned.losses);
       EXPECT_TRUE(at::equal(plain.parameters, poisoned.parameters));
     }
+}
+
+// Passes every request on to LibTorch's allocator and counts them.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {}
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes > 0) ++count_;
+    return wrapped_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return wrapped_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  int64_t count() const { return count_; }
+
+ private:
+  c10::Allocator* wrapped_;
+  std::atomic<int64_t> count_ = 0;
+};
+
+TEST(Memory, AStepAllocatesNoTensorAfterTheThird) {
+  at::set_num_threads(1);
+  const model::Precision precision{at::kFloat, at::kFloat};  // in bf16 the products of oneDNN take scratch of their own
+  const model::ModelConfig config = small_llama();
+  const model::Model model = model::build_model(config, precision);
+  const auto local = comm::make_communicator({});
+  Engine engine(model, plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2}),
+                {local, local, local});
+  engine.initialize(1);
+  StepInputs inputs;
+  inputs.max_norm = 1.0;
+  inputs.supervised_tokens = 64;
+  inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
+    fill_micro_batch(1, mb, config.vocab_size, tokens, targets);
+  };
+  static CountingAllocator counting(c10::GetCPUAllocator());  // LibTorch keeps the pointer
+  c10::SetCPUAllocator(&counting, /*priority=*/1);
+  const at::Tensor noticed = at::empty({8});
+  ASSERT_GT(counting.count(), 0);
+  int64_t before = 0;
+  for (int step = 1; step <= 6; ++step) {
+    inputs.optimizer = {.lr = 1e-3, .step = step};
+    if (step == 4) before = counting.count();
+    engine.train_step(inputs);
+  }
+  EXPECT_EQ(counting.count() - before, 0);
 }
 
 TEST(Memory, TheEngineAllocatesThePlannedBytesExactly) {
