@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "trireme/base/error.h"
 
@@ -256,11 +257,9 @@ SharedBuffer SegmentCommunicator::allocate_shared(int64_t bytes, bool host_share
     buffer.parts.push_back(data);
   }
   buffer.mine = buffer.parts[rank()];
-  for (auto& mapping : parts) {
-    if (!mapping) continue;
-    mapping->close_fd();  // all peers have it mapped
-    mappings_.push_back(std::move(mapping));
-  }
+  // All peers have it mapped. Only the one that made it: thread ranks share the object.
+  if (mine.bytes > 0) parts[rank()]->close_fd();
+  std::ranges::copy_if(parts, std::back_inserter(mappings_), [](const auto& mapping) { return mapping != nullptr; });
   context_.regions.push_back(std::move(region));
   return buffer;
 }
