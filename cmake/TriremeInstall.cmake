@@ -15,6 +15,14 @@ foreach(library IN LISTS libraries)
 endforeach()
 
 install(TARGETS ${libraries} trireme_everything EXPORT TriremeTargets)
+# The libraries that the program opens when a backend is asked for: it looks for them in ../lib (nccl_loader.h,
+# mpi_loader.h), whatever this system calls its folder of libraries.
+foreach(backend IN ITEMS trireme_comm_nccl trireme_comm_mpi)
+  if(TARGET ${backend})
+    set_target_properties(${backend} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${backend} LIBRARY DESTINATION lib)
+  endif()
+endforeach()
 install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TriremeConfig.cmake.in ${PROJECT_BINARY_DIR}/TriremeConfig.cmake

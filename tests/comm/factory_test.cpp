@@ -65,7 +65,7 @@ TEST(Factory, DryRunIsAnyRankOfAnyWorld) {
 }
 
 TEST(Factory, RefusesWhatDoesNotFit) {
-  EXPECT_THAT(refusal({.backend = "mpi", .size = 2}), HasSubstr("no backend 'mpi'; use auto, shm, gloo"));
+  EXPECT_THAT(refusal({.backend = "ring", .size = 2}), HasSubstr("no backend 'ring'; use auto, shm, gloo"));
   EXPECT_THAT(refusal({.backend = "shm", .size = 2}), HasSubstr("needs a store"));
   EXPECT_THAT(refusal({.rank = 2, .size = 2}), HasSubstr("rank 2 is not a rank of a group of 2"));
   EXPECT_THAT(refusal({.backend = "dry_run", .size = 2, .global_ranks = {5}}), HasSubstr("2 ranks but 1 global ranks"));

@@ -1,5 +1,5 @@
 // What the tests of config/ share: parsing a line of arguments without the process's environment, and the text
-// of a refusal.
+// of refusals.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -9,12 +9,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/config/parse.h"
+#include "trireme/config/validate.h"
 
 namespace trireme::config {
 
@@ -29,6 +32,22 @@ inline ParsedSettings parse_line(const std::vector<std::string>& arguments, Over
 inline std::string refusal(const std::vector<std::string>& arguments, const Overlay& overlay = {}) {
   try {
     parse_line(arguments, overlay);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+/// Settings from arguments separated by blanks: "mesh.pp=2 reduce=fast".
+inline Settings settings_from(const std::string& arguments) {
+  std::istringstream words(arguments);
+  return parse_line({std::istream_iterator<std::string>(words), {}}).settings;
+}
+
+/// The text of the UsageError with which `ranks` ranks refuse these settings; "" when they are accepted.
+inline std::string verdict(const Settings& settings, int64_t ranks) {
+  try {
+    validate(settings, ranks);
     return "";
   } catch (const UsageError& error) {
     return error.what();

@@ -112,7 +112,19 @@ TEST(Hints, EveryHintNamesKeysThatExist) {
                            "pipeline_parallel_size",
                            "process_group_timeout",
                            "lr_scheduler",
-                           "logging_steps"}) {
+                           "logging_steps",
+                           "gradient_accumulation_iters",
+                           "data_parallel_replicate_degree",
+                           "data_parallel_shard_degree",
+                           "auto_wrap_policy",
+                           "backward_prefetch",
+                           "forward_prefetch",
+                           "limit_all_gathers",
+                           "tensor_parallel_degree",
+                           "pipeline_parallel_schedule",
+                           "virtual_pipeline_model_parallel_size",
+                           "context_parallel_size",
+                           "ulysses_sequence_parallel_size"}) {
     const std::string hint = hint_for(word);
     for (size_t dot = hint.find('.'); dot != std::string::npos; dot = hint.find('.', dot + 1)) {
       if (dot + 1 >= hint.size() || !std::islower(hint[dot + 1])) continue;

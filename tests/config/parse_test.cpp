@@ -83,22 +83,80 @@ TEST(Parse, NegativeNumbersAreValues) {
 }
 
 TEST(Parse, StrategyAliasesAreOneTable) {
-  EXPECT_EQ(parse_line({"strategy=zero3"}).settings.strategy, Strategy::full_shard);
-  EXPECT_EQ(parse_line({"strategy=fsdp"}).settings.strategy, Strategy::full_shard);
-  EXPECT_EQ(refusal({"strategy=zero2"}),
-            "error: strategy zero2 (shard_grad_op) is not built yet\n  command line: strategy=zero2\n"
-            "  strategy can be no_shard or full_shard");
-  for (const char* name : {"zero1", "shard_grad_op", "hybrid_shard"}) {
-    EXPECT_THAT(refusal({std::string("strategy=") + name}), HasSubstr("is not built yet")) << name;
+  const std::vector<std::pair<const char*, Strategy>> words = {{"ddp", Strategy::no_shard},
+                                                               {"zero1", Strategy::zero1},
+                                                               {"zero2", Strategy::shard_grad_op},
+                                                               {"shard_grad_op", Strategy::shard_grad_op},
+                                                               {"zero3", Strategy::full_shard},
+                                                               {"fsdp", Strategy::full_shard},
+                                                               {"hsdp", Strategy::hybrid_shard},
+                                                               {"hybrid_shard", Strategy::hybrid_shard},
+                                                               {"hybrid_zero2", Strategy::hybrid_shard_zero2},
+                                                               {"_HYBRID_SHARD_ZERO2", Strategy::hybrid_shard_zero2},
+                                                               {"hybrid_shard_zero2", Strategy::hybrid_shard_zero2}};
+  for (const auto& [word, strategy] : words) {
+    EXPECT_EQ(parse_line({std::string("strategy=") + word}).settings.strategy, strategy) << word;
   }
   EXPECT_THAT(refusal({"strategy=full_shrd"}), HasSubstr("the nearest is full_shard"));
 }
 
+TEST(Parse, EveryParallelismCanBeAskedFor) {
+  const Settings s =
+      parse_line({"mesh.pp=4", "mesh.cp=2", "mesh.tp=8", "mesh.shard=auto", "--mesh.sequence_parallel",
+                  "mesh.context=ulysses", "pipeline.schedule=zb_v", "pipeline.chunks=2", "accumulation=local",
+                  "reduce=fast", "schedule.prefetch_forward=false", "schedule.prefetch_backward=post",
+                  "schedule.limit_unsharded=5e8", "schedule.reduce_lag=2", "wrap.by=layer", "wrap.min_num_params=1e6",
+                  "optimizer.lr_scaling=sqrt", "optimizer.base_batch_size=32"})
+          .settings;
+  EXPECT_EQ(s.mesh.pp, 4);
+  EXPECT_EQ(s.mesh.cp, 2);
+  EXPECT_EQ(s.mesh.tp, 8);
+  EXPECT_EQ(s.mesh.shard, std::nullopt);
+  EXPECT_TRUE(s.mesh.sequence_parallel);
+  EXPECT_EQ(s.mesh.context, Context::ulysses);
+  EXPECT_EQ(s.pipeline.schedule, "zb_v");
+  EXPECT_EQ(s.pipeline.chunks, 2);
+  EXPECT_EQ(s.accumulation, Accumulation::local);
+  EXPECT_FALSE(s.schedule.prefetch_forward);
+  EXPECT_EQ(s.schedule.prefetch_backward, PrefetchBackward::post);
+  EXPECT_EQ(s.schedule.limit_unsharded, 500'000'000);
+  EXPECT_EQ(s.schedule.reduce_lag, 2);
+  EXPECT_EQ(s.wrap.by, WrapBy::layer);
+  EXPECT_EQ(s.wrap.min_num_params, 1'000'000);
+  EXPECT_EQ(s.optimizer.lr_scaling, LrScaling::sqrt);
+  EXPECT_EQ(s.optimizer.base_batch_size, 32);
+}
+
+TEST(Parse, ListsAreWrittenWithOrWithoutBrackets) {
+  for (const char* text : {"[4,4,4,3]", "4,4,4,3", "(4, 4, 4, 3)", " [ 4 , 4 , 4 , 3 ] "}) {
+    EXPECT_EQ(parse_line({"--pipeline.split", text}).settings.pipeline.split, (std::vector<int64_t>{4, 4, 4, 3}))
+        << text;
+  }
+  EXPECT_EQ(parse_line({"pipeline.split=auto"}).settings.pipeline.split, std::nullopt);
+  EXPECT_EQ(parse_line({"recompute.values=mid"}).settings.recompute.values, (std::vector<std::string>{"mid"}));
+  EXPECT_EQ(parse_line({"wrap.units=[embedding, 'block 3', head]"}).settings.wrap.units,
+            (std::vector<std::string>{"embedding", "block 3", "head"}));
+}
+
+TEST(Parse, AListThatDoesNotFitIsRefused) {
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {"pipeline.split=4,x", "pipeline.split wants a list of whole numbers or auto, not '4,x'"},
+      {"pipeline.split=4,,3", "wants a list of whole numbers"},
+      {"pipeline.split=[4,3", "wants a list of whole numbers"},
+      {"pipeline.split=4,0", "pipeline.split must be at least 1, not 4,0"},
+      {"pipeline.split=[]", "wants a list of whole numbers or auto, not '[]'"},
+      {"recompute.values=[mid,hiden]",
+       "recompute.values wants a list of qkv, attended, mid or hidden, not "
+       "'[mid,hiden]'\n  command line: recompute.values=[mid,hiden]\n"
+       "  the nearest is hidden"},
+      {"recompute.values=", "wants a list of qkv"},
+      {"seed=[1]", "seed wants a whole number, not '[1]'"}};
+  for (const auto& [argument, text] : wrong) EXPECT_THAT(refusal({argument}), HasSubstr(text)) << argument;
+}
+
 TEST(Parse, MethodsThatAreNotBuiltAreRefusedByName) {
-  EXPECT_THAT(refusal({"mesh.tp=2"}), HasSubstr("tensor parallelism is not built yet"));
-  EXPECT_THAT(refusal({"mesh.pp=2"}), HasSubstr("pipeline parallelism is not built yet"));
-  EXPECT_THAT(refusal({"mesh.cp=2"}), HasSubstr("context parallelism is not built yet"));
-  EXPECT_EQ(refusal({"mesh.tp=1", "mesh.shard=8", "mesh.replicate=auto"}), "");
+  EXPECT_THAT(refusal({"mesh.ep=2"}), HasSubstr("mesh.ep is not available\n  command line: mesh.ep=2\n"
+                                                "  the axis ep is reserved for experts"));
   EXPECT_THAT(refusal({"comm.backend=mpi"}), HasSubstr("comm.backend mpi is not built yet"));
   EXPECT_THAT(refusal({"precision=16-mixed"}), HasSubstr("precision can be auto, 32-true, bf16-mixed or 64-true"));
   EXPECT_THAT(refusal({"train.lr_warmup_fraction=0.1"}), HasSubstr("train.lr_warmup_steps"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config_test.h"
+#include "trireme/config/choices.h"
 #include "trireme/config/declaration.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/value.h"
@@ -21,7 +22,10 @@ TEST(Report, HelpNamesEverySettingWithTypeDefaultAndMeaning) {
   for (const std::string& key : all_keys()) EXPECT_THAT(help, HasSubstr("  --" + key + "  "));
   EXPECT_THAT(help, HasSubstr("--train.micro_batch_size  whole number of sequences, at least 1  [4 sequences]\n"
                               "      sequences a rank computes at once\n"));
-  EXPECT_THAT(help, HasSubstr("ddp, zero0, multi_gpu for no_shard; zero3, fsdp for full_shard"));
+  EXPECT_THAT(help, HasSubstr("also ddp, zero0, multi_gpu for no_shard; zero2 for"));
+  EXPECT_THAT(help, HasSubstr("--recompute.values  list of qkv, attended, mid or hidden  [[hidden]]\n"));
+  EXPECT_THAT(help, HasSubstr("--pipeline.split  list of whole numbers of units, at least 1, or auto  "
+                              "[auto: balanced by cost]\n"));
 }
 
 TEST(Report, HelpCanBeNarrowedToGroups) {
@@ -56,6 +60,8 @@ TEST(Report, JsonHasTypedValues) {
   EXPECT_EQ(json["strategy"], "full_shard");
   EXPECT_TRUE(json["devices"].is_null());
   EXPECT_EQ(json["launch.pin"], true);
+  EXPECT_EQ(json["recompute.values"], (std::vector<std::string>{"hidden"}));
+  EXPECT_TRUE(json["pipeline.split"].is_null());
 }
 
 TEST(Report, AutoPrecisionFollowsTheProcessor) {
@@ -77,8 +83,7 @@ std::string random_text() {
 
 double random_within(const Rules& rules) {
   const double low = rules.at_least.value_or(rules.above ? *rules.above + 1e-9 : -1e6);
-  const double high =
-      rules.only_one.empty() ? rules.at_most.value_or(rules.below ? *rules.below - 1e-9 : low + 1e9) : 1;
+  const double high = rules.at_most.value_or(rules.below ? *rules.below - 1e-9 : low + 1e9);
   const auto share = *rc::gen::inRange<int64_t>(0, 1'000'001);
   return low + (high - low) * static_cast<double>(share) * 1e-6;
 }
@@ -100,19 +105,27 @@ struct Randomise {
         *rc::gen::element(Resume{}, Resume{Resume::From::newest, ""}, Resume{Resume::From::newest_if_any, ""},
                           Resume{Resume::From::folder, random_text() + "/x"}, Resume{Resume::From::folder, "true"});
   }
-  void operator()(Precision* value) const {
-    *value = *rc::gen::element(Precision::automatic, Precision::bf16_mixed, Precision::fp64_true);
+  void operator()(std::vector<std::string>* value) const {
+    for (auto left = *rc::gen::inRange(1, 5); left > 0; --left) {
+      value->emplace_back();
+      (*this)(&value->back());
+    }
   }
-  void operator()(Strategy* value) const { *value = *rc::gen::element(Strategy::no_shard, Strategy::full_shard); }
-  void operator()(Backend* value) const {
-    *value = *rc::gen::element(Backend::automatic, Backend::shm, Backend::dry_run);
+  void operator()(std::vector<int64_t>* value) const {
+    for (auto left = *rc::gen::inRange(1, 5); left > 0; --left) {
+      value->emplace_back();
+      (*this)(&value->back());
+    }
   }
-  void operator()(Reduce* value) const { *value = *rc::gen::element(Reduce::fast, Reduce::ordered); }
-  void operator()(Recompute* value) const { *value = *rc::gen::element(Recompute::none, Recompute::full); }
-  void operator()(LrDecay* value) const {
-    *value = *rc::gen::element(LrDecay::cosine, LrDecay::linear, LrDecay::constant);
+  template <typename Enum>
+    requires std::is_enum_v<Enum>
+  void operator()(Enum* value) const {
+    std::vector<Enum> available;
+    for (const Choice<Enum>& choice : choices_of(Enum{})) {
+      if (choice.available) available.push_back(choice.value);
+    }
+    *value = *rc::gen::elementOf(available);
   }
-  void operator()(SaveDtype* value) const { *value = *rc::gen::element(SaveDtype::fp32, SaveDtype::bf16); }
   template <typename T>
   void operator()(std::optional<T>* value) const {
     value->reset();

@@ -53,6 +53,27 @@ TEST(YamlFile, AModelIsANameOrAGroup) {
   EXPECT_EQ(s.model.num_hidden_layers, 3);
 }
 
+TEST(YamlFile, RecomputeIsAWordOrAGroup) {
+  EXPECT_EQ(settings_of("recompute: full\n").recompute.mode, Recompute::full);
+  EXPECT_EQ(settings_of("recompute: none\n").recompute.mode, Recompute::none);
+  const Settings s = settings_of("recompute: {mode: selective, values: [mid, hidden], every: 2}\n");
+  EXPECT_EQ(s.recompute.mode, Recompute::selective);
+  EXPECT_EQ(s.recompute.values, (std::vector<std::string>{"mid", "hidden"}));
+  EXPECT_EQ(s.recompute.every, 2);
+  EXPECT_EQ(settings_of("recompute.mode: full\n").recompute.mode, Recompute::full);
+  EXPECT_THAT(refusal_of_file("recompute: full\nrecompute.mode: none\n"), HasSubstr("recompute is set twice"));
+}
+
+TEST(YamlFile, ListsOfNumbersAndNames) {
+  EXPECT_EQ(settings_of("pipeline: {split: [4, 4, 3]}\n").pipeline.split, (std::vector<int64_t>{4, 4, 3}));
+  EXPECT_EQ(settings_of("pipeline:\n  split:\n  - 4\n  - 3\n").pipeline.split, (std::vector<int64_t>{4, 3}));
+  EXPECT_EQ(settings_of("wrap: {units: [embedding, \"block 0\"]}\n").wrap.units,
+            (std::vector<std::string>{"embedding", "block 0"}));
+  EXPECT_EQ(settings_of("wrap: {units: null}\n").wrap.units, std::nullopt);
+  EXPECT_THAT(refusal_of_file("pipeline: {split: [4, [3]]}\n"), HasSubstr("wants a list of whole numbers or auto"));
+  EXPECT_THAT(refusal_of_file("pipeline: {split: {a: 1}}\n"), HasSubstr("not a group of settings"));
+}
+
 TEST(YamlFile, NullTakesAValueAway) {
   EXPECT_EQ(settings_of("train: {max_norm: null}\n").train.max_norm, std::nullopt);
   EXPECT_EQ(settings_of("train:\n  max_norm:\n").train.max_norm, std::nullopt);

@@ -13,14 +13,15 @@ namespace trireme::engine {
 namespace {
 
 TEST(Memory, NaNAtTheEndOfEveryLifeAndGuardsBetweenValuesChangeNoResult) {
-  for (bool shard : {false, true})
-    for (schedule::Recompute recompute : {schedule::Recompute::none, schedule::Recompute::full}) {
+  using Mode = plan::RecomputeRequest::Mode;
+  for (plan::Strategy strategy : {plan::Strategy::no_shard, plan::Strategy::shard_grad_op, plan::Strategy::full_shard})
+    for (Mode recompute : {Mode::none, Mode::selective, Mode::full}) {
       Job job{.model = small_llama(),
               .precision = {at::kBFloat16, at::kFloat},
-              .ranks = 2,
-              .shard = shard,
+              .mesh = {.shard = 2},
+              .strategy = strategy,
               .steps = 2,
-              .recompute = recompute};
+              .recompute = {.mode = recompute}};
       const Outcome plain = run(job);
       job.poison = true;
       const Outcome poisoned = run(job);
@@ -51,9 +52,9 @@ TEST(Memory, AStepAllocatesNoTensorAfterTheThird) {
   const model::Precision precision{at::kFloat, at::kFloat};  // in bf16 the products of oneDNN take scratch of their own
   const model::ModelConfig config = small_llama();
   const model::Model model = model::build_model(config, precision);
-  const auto local = comm::make_communicator({});
-  Engine engine(model, plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2}),
-                {local, local, local});
+  const plan::StepPlan plan =
+      plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2});
+  Engine engine(model, plan, connect(plan, {.name = ""}));
   engine.initialize(1);
   StepInputs inputs;
   inputs.max_norm = 1.0;
@@ -83,8 +84,7 @@ TEST(Memory, TheEngineAllocatesThePlannedBytesExactly) {
   int64_t sum = 0;
   for (const plan::MemoryRow& row : report.rows) sum += row.bytes;
   EXPECT_EQ(sum, report.total_bytes);
-  const auto local = comm::make_communicator({});
-  const Engine engine(model, plan, {local, local, local});
+  const Engine engine(model, plan, connect(plan, {.name = ""}));
   EXPECT_EQ(engine.allocated_bytes(), report.total_bytes);
   EXPECT_LE(double(report.total_bytes), 1.01 * double(report.lower_bound_bytes));
 }

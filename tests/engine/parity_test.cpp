@@ -10,6 +10,9 @@ namespace {
 const model::Precision kFloat32{at::kFloat, at::kFloat}, kFloat64{at::kDouble, at::kDouble},
     kMixed{at::kBFloat16, at::kFloat};
 
+constexpr plan::Strategy kStrategies[] = {plan::Strategy::no_shard, plan::Strategy::zero1,
+                                          plan::Strategy::shard_grad_op, plan::Strategy::full_shard};
+
 void expect_equal_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
@@ -27,13 +30,20 @@ TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
           .steps = 10};
   const Outcome one = run(job);
   ASSERT_LT(one.losses.back(), one.losses.front());
-  for (int ranks : {2, 4})
-    for (bool shard : {false, true}) {
-      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << (shard ? "full_shard" : "no_shard"));
-      job.ranks = ranks;
-      job.shard = shard;
+  // Three ranks share four micro-batches unevenly.
+  for (int ranks : {2, 3, 4})
+    for (plan::Strategy strategy : kStrategies) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, strategy " << static_cast<int>(strategy));
+      job.mesh = {.shard = ranks};
+      job.strategy = strategy;
       expect_equal_bits(run(job), one);
     }
+  for (plan::Strategy strategy : {plan::Strategy::shard_grad_op, plan::Strategy::full_shard}) {
+    SCOPED_TRACE(testing::Message() << "hybrid, strategy " << static_cast<int>(strategy));
+    job.mesh = {.replicate = 2, .shard = 2};
+    job.strategy = strategy;
+    expect_equal_bits(run(job), one);
+  }
 }
 
 std::string name_of_case(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
@@ -47,24 +57,39 @@ TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {
   Job job{.model = small_llama(), .precision = kFloat32, .steps = 3};
   const Outcome one = run(job);
   job.backend = "gloo";
-  job.ranks = 2;
-  for (bool shard : {false, true}) {
-    job.shard = shard;
+  job.mesh = {.shard = 2};
+  for (plan::Strategy strategy : kStrategies) {
+    job.strategy = strategy;
     expect_equal_bits(run(job), one);
   }
 }
 
 TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
-  Job job{.model = small_llama(), .precision = kMixed, .ranks = 2, .shard = true, .steps = 3};
+  Job job{.model = small_llama(),
+          .precision = kMixed,
+          .mesh = {.shard = 2},
+          .strategy = plan::Strategy::full_shard,
+          .steps = 3};
   const Outcome plain = run(job);
-  for (int prefetch : {0, 2})
+  using Backward = schedule::Prefetch::Backward;
+  for (const schedule::Prefetch& prefetch :
+       {schedule::Prefetch{.depth = 0}, schedule::Prefetch{.depth = 2}, schedule::Prefetch{.forward = false},
+        schedule::Prefetch{.backward = Backward::post}, schedule::Prefetch{.backward = Backward::none},
+        schedule::Prefetch{.depth = 3, .limit = 40000}})
     for (int lag : {0, 3}) {
       job.prefetch = prefetch;
       job.reduce_lag = lag;
       expect_equal_bits(run(job), plain);
     }
-  job.recompute = schedule::Recompute::full;
-  expect_equal_bits(run(job), plain);
+  job.prefetch = {};
+  using Mode = plan::RecomputeRequest::Mode;
+  for (const plan::RecomputeRequest& recompute :
+       {plan::RecomputeRequest{.mode = Mode::full}, plan::RecomputeRequest{.mode = Mode::selective},
+        plan::RecomputeRequest{.mode = Mode::selective, .values = {"qkv", "attended"}},
+        plan::RecomputeRequest{.mode = Mode::full, .every = 2}}) {
+    job.recompute = recompute;
+    expect_equal_bits(run(job), plain);
+  }
 }
 
 TEST(ParityOfPrecision, MixedPrecisionFollowsFloat32Loosely) {
@@ -79,8 +104,8 @@ TEST(ParityOfPrecision, MixedPrecisionFollowsFloat32Loosely) {
 TEST(ParityOfEvaluation, TheHeldOutLossOfAFixedBatchDoesNotDependOnTheRanks) {
   Job job{.model = small_llama(), .precision = kFloat64, .steps = 1};
   const Outcome one = run(job);
-  job.ranks = 4;
-  job.shard = true;
+  job.mesh = {.shard = 4};
+  job.strategy = plan::Strategy::full_shard;
   EXPECT_NEAR(run(job).evaluation, one.evaluation, 1e-13);
 }
 

@@ -3,12 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <map>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/threads.h"
 
 namespace trireme::engine {
 
@@ -34,8 +35,10 @@ model::ModelConfig small_gpt2() {
   return c;
 }
 
+int Job::ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
+
 void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
-                      const at::Tensor& targets) {
+                      const at::Tensor& targets, bool ragged) {
   uint64_t state = static_cast<uint64_t>(step) * 1000003 + static_cast<uint64_t>(number) * 7919 + 1;
   const auto draw = [&] {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -45,102 +48,184 @@ void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at
     const int64_t token = draw();
     tokens.data_ptr<int64_t>()[i] = token;
     targets.data_ptr<int64_t>()[i] = (7 * token + 3) % vocabulary;  // something to learn
+    if (ragged && (number + i) % 3 == 0) targets.data_ptr<int64_t>()[i] = -100;
   }
+}
+
+plan::StepRequest request_of(const Job& job, int rank) {
+  plan::StepRequest r{.precision = job.precision, .shape = job.shape, .mesh = {job.mesh, job.ranks()}, .rank = rank};
+  r.strategy = job.strategy;
+  r.ordered = job.ordered;
+  r.local_accumulation = job.local_accumulation;
+  r.sequence_parallel = job.sequence_parallel;
+  r.context = job.context;
+  r.num_micro_batches = (job.global_micro_batches + r.num_data_ranks() - 1) / r.num_data_ranks();
+  r.recompute = job.recompute;
+  r.prefetch = job.prefetch;
+  r.reduce_lag = job.reduce_lag;
+  r.pipeline = job.pipeline;
+  r.guard_bytes = job.poison ? 192 : 0;
+  return r;
 }
 
 namespace {
 
-at::Tensor assemble(const std::vector<std::vector<GroupState>>& ranks, at::Tensor GroupState::* member) {
-  std::vector<at::Tensor> parts;
-  for (size_t g = 0; g < ranks[0].size(); ++g) {
-    const GroupState& first = ranks[0][g];
-    at::Tensor flat = at::zeros({first.layout->numel()}, at::kDouble);
-    for (const auto& rank : ranks) flat.narrow(0, rank[g].held.begin, rank[g].held.size()).copy_(rank[g].*member);
-    for (const shard::FlatTensor& t : first.layout->tensors())
-      parts.push_back(flat.narrow(0, t.offset, t.numel).clone());
-  }
-  return at::cat(parts);
+// What has gone through each communicator so far.
+std::map<std::string, int64_t> traffic_of(const Communicators& c) {
+  std::map<std::string, int64_t> out;
+  const auto add = [&](const std::string& name, const comm::CommunicatorPtr& communicator) {
+    for (int op = 0; op < static_cast<int>(comm::Operation::barrier); ++op) {
+      const auto operation = static_cast<comm::Operation>(op);
+      if (const int64_t bytes = communicator->traffic(operation).bytes; bytes > 0)
+        out[name + "." + std::string(comm::to_string(operation))] += bytes;
+    }
+  };
+  add("gather", c.gather), add("reduce", c.reduce), add("replicas", c.replicas), add("tp", c.tp), add("cp", c.cp);
+  add("activations", c.stages[0]), add("gradients", c.stages[1]);
+  for (const auto& [group, communicator] : c.tied) add("tied", communicator);
+  return out;
 }
+
+// A parameter's elements, put together from the ranks' parts.
+class Assembly {
+ public:
+  void add(const GroupState& g, at::Tensor GroupState::* member) {
+    for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
+      const shard::FlatTensor& t = g.layout->tensors()[i];
+      const model::ParameterSpec& spec = (*g.parameters)[i];
+      int64_t numel = 1;
+      for (int64_t s : spec.whole_shape()) numel *= s;
+      at::Tensor& whole = whole_[spec.name];
+      if (!whole.defined()) whole = at::full({numel}, std::nan(""), at::kDouble);
+      const int64_t begin = std::max(g.held.begin, t.offset), end = std::min(g.held.end, t.offset + t.numel);
+      if (begin >= end) continue;
+      model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+        whole.narrow(0, full, count).copy_((g.*member).narrow(0, t.offset + local - g.held.begin, count));
+      });
+    }
+  }
+  at::Tensor all() const {
+    std::vector<at::Tensor> parts;
+    for (const auto& [name, tensor] : whole_) parts.push_back(tensor);
+    return at::cat(parts);
+  }
+
+ private:
+  std::map<std::string, at::Tensor> whole_;
+};
+
+class Runner {
+ public:
+  explicit Runner(const Job& job) : job_(job) {
+    outcome_.traffic.resize(job.ranks());
+    outcome_.planned.resize(job.ranks());
+    outcome_.allocated.resize(job.ranks());
+    outcome_.lower_bound.resize(job.ranks());
+  }
+
+  Outcome go() {
+    std::vector<std::exception_ptr> errors(job_.ranks());
+    std::vector<std::thread> threads;
+    for (int r = 0; r < job_.ranks(); ++r)
+      threads.emplace_back([&, r] {
+        try {
+          train(r);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    for (const auto& error : errors)
+      if (error) std::rethrow_exception(error);
+    outcome_.parameters = parameters_.all();
+    outcome_.gradients = gradients_.all();
+    return std::move(outcome_);
+  }
+
+ private:
+  // The rank's part of the micro-batch that all context-parallel ranks share.
+  void load(const plan::StepRequest& r, int64_t step, int64_t number, const at::Tensor& tokens,
+            const at::Tensor& targets) const {
+    at::Tensor all = at::empty({job_.shape.tokens()}, at::kLong), all_targets = at::empty_like(all);
+    fill_micro_batch(step, number, job_.model.vocab_size, all, all_targets, job_.ragged);
+    if (number >= job_.global_micro_batches) all_targets.fill_(-100);
+    const std::vector<int64_t> positions = model::context_positions(r.parallel(), job_.shape.sequence);
+    const auto local = static_cast<int64_t>(positions.size());
+    for (int64_t b = 0; b < job_.shape.micro_batch; ++b)
+      for (int64_t i = 0; i < local; ++i) {
+        tokens.data_ptr<int64_t>()[b * local + i] = all.data_ptr<int64_t>()[b * job_.shape.sequence + positions[i]];
+        targets.data_ptr<int64_t>()[b * local + i] =
+            all_targets.data_ptr<int64_t>()[b * job_.shape.sequence + positions[i]];
+      }
+  }
+
+  int64_t supervised(int64_t step) const {
+    int64_t count = 0;
+    at::Tensor tokens = at::empty({job_.shape.tokens()}, at::kLong), targets = at::empty_like(tokens);
+    for (int64_t i = 0; i < job_.global_micro_batches; ++i) {
+      fill_micro_batch(step, i, job_.model.vocab_size, tokens, targets, job_.ragged);
+      count += targets.ne(-100).sum().item<int64_t>();
+    }
+    return count;
+  }
+
+  void train(int rank) {
+    at::set_num_threads(1);
+    const plan::StepRequest r = request_of(job_, rank);
+    const model::Model model = model::build_model(job_.model, job_.precision, r.parallel(), job_.grouping);
+    plan::StepPlan plan = plan::make_step_plan(model, r);
+    const plan::MemoryReport memory = plan::memory_report(plan);
+    Communicators communicators = connect(plan,
+                                          {.name = "",
+                                           .backend = job_.ranks() > 1 ? job_.backend : "auto",
+                                           .store = store_,
+                                           .timeout = std::chrono::seconds(60)},
+                                          job_.poison);
+    Engine engine(model, std::move(plan), communicators, EngineOptions{.poison = job_.poison});
+    engine.initialize(42);
+    const auto before = traffic_of(communicators);
+    StepInputs inputs;
+    inputs.max_norm = 0.5;
+    for (int step = 1; step <= job_.steps; ++step) {
+      inputs.supervised_tokens = supervised(step);
+      inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
+      inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
+        load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), tokens, targets);
+      };
+      const StepResult result = engine.train_step(inputs);
+      if (step == 1) {
+        const std::lock_guard lock(mutex_);
+        for (const GroupState& g : engine.state()) gradients_.add(g, &GroupState::gradient);
+        for (const auto& [what, bytes] : traffic_of(communicators))
+          outcome_.traffic[rank][what] = bytes - (before.contains(what) ? before.at(what) : 0);
+      }
+      if (rank == job_.ranks() - 1) {
+        outcome_.losses.push_back(result.loss);
+        outcome_.norms.push_back(result.gradient_norm);
+      }
+    }
+    const double evaluation = engine.evaluate(
+        [&](int, const at::Tensor& tokens, const at::Tensor& targets) { load(r, 100, 0, tokens, targets); },
+        r.num_data_ranks() * job_.shape.tokens());
+    communicators.world->barrier()->wait();
+    const std::lock_guard lock(mutex_);
+    if (rank == 0) outcome_.evaluation = evaluation;
+    outcome_.planned[rank] = memory.total_bytes;
+    outcome_.lower_bound[rank] = memory.lower_bound_bytes;
+    outcome_.allocated[rank] = engine.allocated_bytes();
+    for (const GroupState& g : engine.state()) parameters_.add(g, &GroupState::master);
+  }
+
+  const Job& job_;
+  c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+  std::mutex mutex_;
+  Outcome outcome_;
+  Assembly parameters_, gradients_;
+};
 
 }  // namespace
 
-Outcome run(const Job& job) {
-  at::set_num_threads(1);
-  const model::Model model = model::build_model(job.model, job.precision);
-  Outcome outcome;
-  std::vector<std::vector<GroupState>> states(job.ranks);
-  std::vector<std::unique_ptr<Engine>> engines(job.ranks);
-  std::shared_ptr<comm::SharedSegment> segments[3];
-  for (auto& s : segments)
-    if (job.ranks > 1 && job.backend == "threads") s = comm::make_thread_segment(job.ranks);
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::exception_ptr> errors(job.ranks);
-  const auto train = [&](int rank) {
-    at::set_num_threads(1);
-    const char* names[] = {"world", "gather", "reduce"};
-    comm::CommunicatorPtr comms[3];
-    for (int i = 0; i < 3; ++i)
-      comms[i] = comm::make_communicator({.name = names[i],
-                                          .backend = job.ranks > 1 ? job.backend : "auto",
-                                          .rank = rank,
-                                          .size = job.ranks,
-                                          .store = store,
-                                          .timeout = std::chrono::seconds(60),
-                                          .thread_segment = segments[i]});
-    plan::StepRequest request{.precision = job.precision,
-                              .shape = job.shape,
-                              .rank = rank,
-                              .num_ranks = job.ranks,
-                              .shard = job.shard,
-                              .num_micro_batches = job.global_micro_batches / job.ranks,
-                              .recompute = job.recompute,
-                              .prefetch = job.prefetch,
-                              .reduce_lag = job.reduce_lag,
-                              .guard_bytes = job.poison ? 192 : 0};
-    auto engine = std::make_unique<Engine>(model, plan::make_step_plan(model, request),
-                                           Communicators{.gather = comms[1], .reduce = comms[2], .world = comms[0]},
-                                           EngineOptions{.poison = job.poison});
-    engine->initialize(42);
-    StepInputs inputs;
-    inputs.max_norm = 0.5;
-    inputs.supervised_tokens = job.global_micro_batches * job.shape.tokens();
-    for (int step = 1; step <= job.steps; ++step) {
-      inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
-      inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
-        fill_micro_batch(step, mb * job.ranks + rank, job.model.vocab_size, tokens, targets);
-      };
-      const StepResult result = engine->train_step(inputs);
-      if (rank == 0) {
-        outcome.losses.push_back(result.loss);
-        outcome.norms.push_back(result.gradient_norm);
-      }
-    }
-    const double evaluation = engine->evaluate(
-        [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
-          fill_micro_batch(100, 0, job.model.vocab_size, tokens, targets);  // the same on every rank
-        },
-        job.ranks * job.shape.tokens());
-    if (rank == 0) outcome.evaluation = evaluation;
-    states[rank] = engine->state();
-    comms[0]->barrier()->wait();
-    engines[rank] = std::move(engine);
-  };
-  const auto work = [&](int rank) {
-    try {
-      train(rank);
-    } catch (...) {
-      errors[rank] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int r = 0; r < job.ranks; ++r) threads.emplace_back(work, r);
-  for (std::thread& t : threads) t.join();
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
-  outcome.parameters = assemble(states, &GroupState::master);
-  outcome.gradients = assemble(states, &GroupState::gradient);
-  return outcome;
-}
+Outcome run(const Job& job) { return Runner(job).go(); }
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();

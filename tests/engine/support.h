@@ -1,8 +1,9 @@
-// Runs a small model for some steps on any number of thread ranks and brings back what it ended with.
+// Runs the same training job on any mesh of ranks, as threads of this process, and returns what it computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,37 +11,51 @@
 
 namespace trireme::engine {
 
+/// A small Llama (grouped heads, untied) or GPT-2 (tied).
+model::ModelConfig small_llama();
+model::ModelConfig small_gpt2();
+
 struct Job {
   model::ModelConfig model;
   model::Precision precision;
-  int ranks = 1;
-  bool shard = false;
-  std::string backend = "threads";     ///< threads or gloo
-  int global_micro_batches = 4;
+  std::string backend = "threads";
+  comm::MeshSizes mesh = {.shard = 1};
+  plan::Strategy strategy = plan::Strategy::no_shard;
+  bool ordered = true, local_accumulation = false, sequence_parallel = false;
+  model::Parallel::Context context = model::Parallel::Context::ring;
+  plan::PipelineRequest pipeline;
+  model::Grouping grouping;
   int steps = 3;
-  schedule::Recompute recompute = schedule::Recompute::none;
-  int prefetch = 1, reduce_lag = 1;
-  bool poison = false;
+  int global_micro_batches = 4;      ///< ranks without one in the last round get one without supervised tokens
   model::BatchShape shape{2, 16};
+  plan::RecomputeRequest recompute;
+  schedule::Prefetch prefetch;
+  int reduce_lag = 1;
+  bool poison = false;
+  bool ragged = false;               ///< every third token is not supervised
+  int ranks() const;
 };
 
 struct Outcome {
   std::vector<double> losses, norms;
-  double evaluation = 0;
-  at::Tensor parameters;   ///< all masters, unsharded and joined, float64
-  at::Tensor gradients;    ///< of the last step, likewise
+  double evaluation = 0;             ///< of the same tokens on every data rank
+  at::Tensor parameters;             ///< all master weights after the last step, by name, whole
+  at::Tensor gradients;              ///< of the first step, in the same order
+  std::vector<int64_t> planned, allocated;  ///< arena bytes, by rank
+  std::vector<int64_t> lower_bound;
+  std::vector<std::map<std::string, int64_t>> traffic;  ///< of the first step by rank: "gather.all_gather" -> bytes
 };
 
-model::ModelConfig small_llama();
-model::ModelConfig small_gpt2();
+/// The request of rank `rank` of a job.
+plan::StepRequest request_of(const Job& job, int rank);
 
-/// A micro-batch that depends on (step, number in the global batch) alone.
-void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
-                      const at::Tensor& targets);
-
+/// Errors    UsageError where the combination is refused; every rank's other errors
 Outcome run(const Job& job);
 
-/// ||a - b|| / ||b||
+/// Tokens and targets of the whole micro-batch number `number` of step `step`, the same for every mesh.
+void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
+                      const at::Tensor& targets, bool ragged = false);
+
 double relative_distance(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace trireme::engine

@@ -14,8 +14,8 @@ TEST_P(UnitGradients, OfTheWholeModelEqualFiniteDifferences) {
   const model::Precision precision{at::kDouble, at::kDouble};
   const model::ModelConfig config = std::string(GetParam()) == "llama" ? small_llama() : small_gpt2();
   const model::Model model = model::build_model(config, precision);
-  const auto local = comm::make_communicator({});
-  Engine engine(model, plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}}), {local, local, local});
+  const plan::StepPlan plan = plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}});
+  Engine engine(model, plan, connect(plan, {.name = ""}));
   engine.initialize(3);
   const LoadBatch load = [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
     fill_micro_batch(1, 0, config.vocab_size, tokens, targets);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/ops/support.h"
+#include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/reference.h"
 
@@ -40,6 +41,33 @@ TEST(Add, KeepsInfinitiesAndNaNs) {
   EXPECT_TRUE(std::isnan(y[2].item<float>()));
   EXPECT_EQ(y[3].item<float>(), inf);
   EXPECT_EQ(y[4].item<float>(), 1.0f);  // 1.0039 is just under half a step above 1
+}
+
+TEST(Accumulate, IsRoundedOnceInEveryPairOfTypes) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto sum_dtype : {dtype, wide(dtype), at::kDouble}) {
+      for (const std::vector<int64_t>& shape :
+           std::vector<std::vector<int64_t>>{{0}, {1}, {1023}, {8, 128}, {3, 17, 101}}) {
+        const auto x = random(shape, dtype, 1), sum = random(shape, sum_dtype, 2);
+        const auto expected = reference::accumulate(sum, x);
+        accumulate(sum, x);
+        expect_same_bits(sum, expected, c10::toString(sum_dtype));
+      }
+    }
+  });
+  expect_same_on_all_threads([] {
+    const auto sum = random({70000}, at::kFloat, 1);
+    accumulate(sum, random({70000}, at::kBFloat16, 2));
+    return std::vector{sum};
+  });
+}
+
+TEST(Accumulate, RefusesANarrowerSumAndAnotherShape) {
+  EXPECT_THROW(accumulate(at::zeros({4}, at::kBFloat16), at::zeros({4})), ShapeError);
+  EXPECT_THROW(accumulate(at::zeros({4}), at::zeros({4}, at::kDouble)), ShapeError);
+  EXPECT_THROW(accumulate(at::zeros({4}), at::zeros({5})), ShapeError);
+  EXPECT_THROW(accumulate(at::zeros({4, 2}).t(), at::zeros({2, 4})), ShapeError);
+  EXPECT_THROW(accumulate(at::zeros({4}), at::zeros({4}, at::kLong)), ShapeError);
 }
 
 TEST(Swiglu, AgreesWithTheReference) {

@@ -88,7 +88,7 @@ TEST(Embedding, HasTheSameBitsOnAnyNumberOfThreads) {
 
 TEST(Embedding, NamesTheFirstIdOutsideTheTable) {
   const auto table = at::zeros({10, 4});
-  for (const int64_t bad : {int64_t{10}, int64_t{-1}}) {
+  for (const int64_t bad : {int64_t{10}, int64_t{-2}}) {
     const auto ids = at::tensor({3, 9, 0, 0}, at::kLong);
     ids[2] = bad;
     try {
@@ -101,6 +101,77 @@ TEST(Embedding, NamesTheFirstIdOutsideTheTable) {
     }
   }
   EXPECT_THROW(embed(at::zeros({6}, at::kLong), table, at::zeros({5, 4})), ShapeError) << "five positions for six";
+}
+
+/// Ids of which some lie on other ranks, the first among them.
+at::Tensor ids_with_gaps(int64_t num_tokens) {
+  const auto ids = repeated_ids(num_tokens, kVocabulary);
+  return at::where(at::arange(num_tokens).remainder(3).eq(0), at::full_like(ids, -1), ids);
+}
+
+TEST(Embedding, RowsThatLieElsewhereReadAsZerosAndHaveNoGradient) {
+  const auto ids = ids_with_gaps(kBatch * kSequence), order = at::empty_like(ids);
+  for_each_case([&](at::ScalarType dtype) {
+    const auto table = random({kVocabulary, 67}, dtype, 1), positions = random({kMaxPositions, 67}, dtype, 2),
+               dy = random({ids.size(0), 67}, dtype, 3);
+    expect_same_bits(embed(ids, table, {}), reference::embedding(ids, table, {}, kSequence), "y without positions");
+    expect_close(embed(ids, table, positions),
+                 reference::embedding(ids, table.to(at::kDouble), positions.to(at::kDouble), kSequence), "y");
+    const auto gradients = autograd([&](const auto& in) { return reference::embedding(ids, in[0], in[1], kSequence); },
+                                    {table, positions}, dy);
+    const auto dtable = unwritten(table.sizes(), dtype), d_positions = unwritten(positions.sizes(), dtype);
+    embedding_backward(dtable, d_positions, dy, ids, order, kSequence);
+    expect_close(dtable, gradients[0], "dtable");
+    expect_close(d_positions, gradients[1], "d_positions");
+  });
+  const auto none = at::full({4}, -1, at::kLong), dtable = unwritten({3, 2}, at::kFloat);
+  embedding_backward(dtable, {}, at::ones({4, 2}), none, at::empty_like(none), 4);
+  EXPECT_TRUE(dtable.eq(0).all().item<bool>());
+}
+
+TEST(Embedding, PositionsMayBeGivenByIndex) {
+  // Context parallelism's halves: a rank holds rows 0, 1 and 6, 7 of a sequence of eight.
+  const auto ids = ids_with_gaps(20), order = at::empty_like(ids);
+  const auto position_ids = at::tensor({0, 1, 6, 7}, at::kLong).repeat({5});
+  for_each_case([&](at::ScalarType dtype) {
+    const auto table = random({kVocabulary, 19}, dtype, 1), positions = random({kMaxPositions, 19}, dtype, 2),
+               dy = random({20, 19}, dtype, 3), y = unwritten({20, 19}, dtype);
+    embedding_forward(y, ids, table, positions, 4, position_ids);
+    expect_close(y, reference::embedding(ids, table.to(at::kDouble), positions.to(at::kDouble), 4, position_ids), "y");
+    const auto gradients =
+        autograd([&](const auto& in) { return reference::embedding(ids, in[0], in[1], 4, position_ids); },
+                 {table, positions}, dy);
+    const auto dtable = unwritten(table.sizes(), dtype), d_positions = unwritten(positions.sizes(), dtype);
+    embedding_backward(dtable, d_positions, dy, ids, order, 4, position_ids);
+    expect_close(dtable, gradients[0], "dtable");
+    expect_close(d_positions, gradients[1], "d_positions");
+    // The indices that t % S stands for give the same bits.
+    const auto counted = unwritten({20, 19}, dtype), d_counted = unwritten(positions.sizes(), dtype);
+    embedding_forward(counted, ids, table, positions, 4, at::arange(4, at::kLong).repeat({5}));
+    embedding_forward(y, ids, table, positions, 4);
+    expect_same_bits(counted, y, "y");
+    embedding_backward(dtable, d_counted, dy, ids, order, 4, at::arange(4, at::kLong).repeat({5}));
+    embedding_backward(dtable, d_positions, dy, ids, order, 4);
+    expect_same_bits(d_counted, d_positions, "d_positions");
+  });
+}
+
+TEST(Embedding, NamesThePositionOutsideTheTable) {
+  const auto table = at::zeros({10, 4}), ids = at::zeros({3}, at::kLong), y = at::zeros({3, 4});
+  for (const int64_t bad : {int64_t{5}, int64_t{-1}}) {
+    const auto position_ids = at::tensor(std::vector<int64_t>{0, 4, bad});
+    try {
+      embedding_forward(y, ids, table, at::zeros({5, 4}), 3, position_ids);
+      FAIL() << "no error";
+    } catch (const ShapeError& error) {
+      EXPECT_EQ(error.what(), "embedding_forward: position_ids[2] = " + std::to_string(bad) +
+                                  " is outside positions of 5 rows; shorten the sequences or give the model more "
+                                  "positions");
+    }
+    EXPECT_THROW(embedding_backward(table, at::zeros({5, 4}), y, ids, at::empty_like(ids), 3, position_ids),
+                 ShapeError);
+    embedding_forward(y, ids, table, {}, 3, position_ids);  // not read without positions
+  }
 }
 
 }  // namespace

@@ -1,47 +1,99 @@
 #include "trireme/plan/step_plan.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
 
 namespace trireme::plan {
 namespace {
 
-StepPlan plan_of(const std::string& name, StepRequest request) {
-  request.precision = {at::kBFloat16, at::kFloat};
-  const model::Model model = model::build_model(model::catalogue_config(name), request.precision);
-  return make_step_plan(model, request);
+// A plan and the model it refers to.
+struct Planned {
+  std::unique_ptr<model::Model> model;
+  StepPlan plan;
+};
+
+Planned plan_of(const std::string& name, StepRequest request,
+                model::Precision precision = {at::kBFloat16, at::kFloat}) {
+  request.precision = precision;
+  Planned p{std::make_unique<model::Model>(
+                model::build_model(model::catalogue_config(name), request.precision, request.parallel())),
+            {}};
+  p.plan = make_step_plan(*p.model, request);
+  return p;
 }
 
+comm::ProcessMesh sharded(int ranks) { return {{.shard = ranks}, ranks}; }
+
 TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
-  for (bool shard : {false, true})
-    for (auto recompute : {schedule::Recompute::none, schedule::Recompute::full})
+  using Mode = RecomputeRequest::Mode;
+  for (Strategy strategy : {Strategy::no_shard, Strategy::zero1, Strategy::shard_grad_op, Strategy::full_shard})
+    for (Mode recompute : {Mode::none, Mode::selective, Mode::full})
       for (int ranks : {1, 2, 8}) {
-        const StepPlan plan = plan_of(
-            "llama-32m",
-            {.shape = {2, 512}, .num_ranks = ranks, .shard = shard, .num_micro_batches = 2, .recompute = recompute});
-        const MemoryReport report = memory_report(plan);
+        const Planned p = plan_of("llama-32m", {.shape = {2, 512},
+                                                .mesh = sharded(ranks),
+                                                .strategy = strategy,
+                                                .num_micro_batches = 2,
+                                                .recompute = {.mode = recompute}});
+        const MemoryReport report = memory_report(p.plan);
         int64_t sum = 0;
         for (const MemoryRow& row : report.rows) sum += row.bytes;
-        EXPECT_EQ(sum, plan.arena.total());
+        EXPECT_EQ(sum, p.plan.arena.total());
         EXPECT_LE(double(report.total_bytes), 1.01 * double(report.lower_bound_bytes))
-            << ranks << " ranks, shard " << shard;
+            << ranks << " ranks, strategy " << static_cast<int>(strategy);
         EXPECT_GE(report.total_bytes, report.lower_bound_bytes);
       }
 }
 
 TEST(StepPlan, AModelOfEightBillionParametersIsPlannedWithoutItsMemory) {
-  const StepPlan plan = plan_of(
-      "llama-3-8b", {.shape = {1, 8192}, .num_ranks = 64, .shard = true, .recompute = schedule::Recompute::full});
-  const double gib = double(plan.arena.total()) / (1 << 30);
+  const Planned p = plan_of("llama-3-8b", {.shape = {1, 8192},
+                                           .mesh = sharded(64),
+                                           .strategy = Strategy::full_shard,
+                                           .recompute = {.mode = RecomputeRequest::Mode::full}});
+  const double gib = double(p.plan.arena.total()) / (1 << 30);
   // 8.03e9 x (4 + 4 + 4 + 4 + 2) / 64 = 2.1 GiB of state and the activations of 8192 tokens.
   EXPECT_GT(gib, 2.1);
   EXPECT_LT(gib, 20);
 }
 
-TEST(StepPlan, ShardedStateShrinksWithTheRanks) {
-  const auto state = [](int ranks) {
-    return plan_of("llama-32m", {.shape = {1, 64}, .num_ranks = ranks, .shard = true}).arena.persistent[0];
+// Bytes of the persistent values of a kind.
+int64_t bytes_of(const StepPlan& plan, std::initializer_list<schedule::ValueKind> kinds) {
+  int64_t sum = 0;
+  for (const schedule::Value& v : plan.train().values)
+    if (v.persistent && std::find(kinds.begin(), kinds.end(), v.kind) != kinds.end()) sum += v.bytes;
+  return sum;
+}
+
+// Weights, gradients, masters and moments of each strategy, in bytes a parameter.
+TEST(StepPlan, ModelStatesFollowTheFormulaOfEachStrategy) {
+  using Kind = schedule::ValueKind;
+  const int n = 4;
+  const auto states = [&](Strategy strategy, model::Precision precision) {
+    double bytes = 0;  // mean over ranks: whole blocks are dealt as evenly as they divide
+    int64_t parameters = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      const Planned p =
+          plan_of("llama-32m", {.shape = {1, 64}, .mesh = sharded(n), .rank = rank, .strategy = strategy}, precision);
+      bytes += double(bytes_of(p.plan, {Kind::weights, Kind::master, Kind::exp_avg, Kind::exp_avg_sq, Kind::gradient,
+                                        Kind::compute_shard, Kind::local_gradient})) /
+               n;
+      parameters = 0;
+      for (const shard::FlatLayout& layout : p.plan.layouts) parameters += layout.numel();
+    }
+    return bytes / double(parameters);
   };
-  EXPECT_NEAR(double(state(4)) / double(state(1)), 0.25, 0.01);
+  const model::Precision mixed{at::kBFloat16, at::kFloat}, full{at::kFloat, at::kFloat};
+  const double tolerance = 1e-9;
+  EXPECT_NEAR(states(Strategy::no_shard, mixed), 18, tolerance);
+  EXPECT_NEAR(states(Strategy::zero1, mixed), 6 + 12.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::shard_grad_op, mixed), 2 + 16.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::full_shard, mixed), 18.0 / n, tolerance);  // 16 P / N, and 2 P once for all N
+  EXPECT_NEAR(states(Strategy::no_shard, full), 16, tolerance);
+  EXPECT_NEAR(states(Strategy::zero1, full), 8 + 8.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::shard_grad_op, full), 4 + 12.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::full_shard, full), 16.0 / n, tolerance);
 }
 
 }  // namespace

@@ -1,40 +1,57 @@
-// A small step to make schedules of: an embedding, `blocks` blocks and a head.
+// Small steps to make schedules of: an embedding, some blocks and a head, divided as any strategy and pipeline
+// divides them; and whole jobs of them, with the lists of all ranks.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "trireme/schedule/passes.h"
+#include "trireme/schedule/placement.h"
+#include "trireme/schedule/queue_model.h"
 
 namespace trireme::schedule {
 
-inline StepDeclaration example_step(int blocks = 3, int ranks = 2, bool shard = true, int micro_batches = 2) {
-  StepDeclaration d;
-  d.num_ranks = ranks;
-  d.shard = shard;
-  d.num_micro_batches = micro_batches;
-  d.tokens_per_micro_batch = 128;
-  d.compute_bytes = 2;
-  d.state_bytes = 4;
-  const auto group = [&](const std::string& name, int64_t numel) {
-    d.groups.push_back({name, numel, shard && ranks > 1 ? numel / ranks : numel});
-    return static_cast<int>(d.groups.size()) - 1;
-  };
-  d.units.push_back({.name = "embedding",
-                     .groups = {group("embedding", 8 * 4096)},
-                     .output_bytes = 8192,
-                     .backward_work = {{"order", 1024}},
-                     .reads_parameters_in_backward = false});
-  for (int b = 0; b < blocks; ++b)
-    d.units.push_back({.name = "block " + std::to_string(b),
-                       .groups = {group("block " + std::to_string(b), 16 * 4096)},
-                       .output_bytes = 8192,
-                       .saved = {{"qkv", 24576}, {"hidden", 40960}, {"rstd", 512}},
-                       .forward_work = {{"normed", 8192}, {"activated", 20480}},
-                       .backward_work = {{"d_normed", 8192}, {"d_qkv", 24576}}});
-  d.units.push_back({.name = "head",
-                     .groups = {group("head", 8 * 4096)},
-                     .forward_work = {{"logits", 65536}},
-                     .backward_work = {{"logits", 65536}},
-                     .backward_includes_forward = true});
-  return d;
-}
+struct Example {
+  enum class Strategy { ddp, zero1, zero2, zero3 };
+  int blocks = 3;
+  Strategy strategy = Strategy::zero3;
+  int shards = 2, replicas = 1;     ///< data ranks
+  int micro_batches = 2;
+  bool ordered = true, local = false;
+  bool mixed = true;                ///< two bytes an element to compute with, four to keep
+  bool recompute = false;
+  std::string pipeline = {};        ///< schedule; empty: no pipeline
+  int stage_ranks = 1, chunks = 0;  ///< 0: the schedule's own number
+  int tied_to_head = -1;            ///< group that the head reads too; 0: the embedding's
+  bool talks_tp = false;            ///< blocks meet their own group inside
+  int units_per_stage = 0;          ///< 0: stages balanced over the blocks; otherwise so many units each
+  Prefetch prefetch = {};
+  int reduce_lag = 1;
+
+  int data_ranks() const { return shards * replicas; }
+  int world_size() const { return stage_ranks * data_ranks(); }
+};
+
+StepDeclaration declare(const Example& example, int pipeline_rank = 0);
+PipelineTiming timing_of(const Example& example, bool train = true);
+/// "zero3 2x1, 4 micro-batches, 1f1b over 2"
+std::string describe(const Example& example);
+
+/// A step of `ranks` data ranks without a pipeline: full_shard or plain data parallelism.
+StepDeclaration example_step(int blocks = 3, int ranks = 2, bool shard = true, int micro_batches = 2);
+/// Every unit keeps nothing that it can compute again.
+void recompute_everything(StepDeclaration& step);
+Schedule training_schedule(const StepDeclaration& step);
+Schedule evaluation_schedule(const StepDeclaration& step);
+
+/// All ranks of an example: lists by pipeline rank, programs by global rank (pipeline outermost, then replicas).
+struct Job {
+  Example example;
+  std::vector<Schedule> lists;
+  std::vector<Arena> arenas;        ///< by pipeline rank; of lists that are placed
+  std::vector<RankProgram> programs;
+  int stage_of(int rank) const { return rank / example.data_ranks(); }
+};
+Job make_job(const Example& example, bool train = true);
 
 }  // namespace trireme::schedule

@@ -37,7 +37,7 @@ TEST(Passes, FullShardGathersAGroupForForwardAndAgainForBackward) {
 
 TEST(Passes, UnitsThatFollowEachOtherAndReadOneGroupShareItsGather) {
   StepDeclaration d = example_step(3, 2, true, 1);
-  d.recompute = Recompute::full;
+  recompute_everything(d);
   const Schedule s = training_schedule(d);
   EXPECT_EQ(count(s, ActionKind::recompute), 3);
   int block_0 = 0;
@@ -48,13 +48,13 @@ TEST(Passes, UnitsThatFollowEachOtherAndReadOneGroupShareItsGather) {
 TEST(Passes, DdpReducesWithoutGathering) {
   const Schedule s = training_schedule(example_step(3, 4, false, 3));
   EXPECT_EQ(count(s, ActionKind::unshard), 0);
-  EXPECT_EQ(count(s, ActionKind::reduce_gradient), 3 * 5);
+  EXPECT_EQ(count(s, ActionKind::all_reduce_gradient), 3 * 5);
 }
 
 TEST(Passes, PrefetchMovesTheGatherOneUnitEarlierAndCompletesItAtItsReader) {
   StepDeclaration d = example_step(3, 2, true, 1);
   for (int prefetch : {0, 1, 2}) {
-    d.prefetch = prefetch;
+    d.prefetch.depth = prefetch;
     const Schedule s = training_schedule(d);
     for (size_t i = 0; i < s.actions.size(); ++i) {
       const Action& a = s.actions[i];

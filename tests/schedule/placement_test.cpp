@@ -29,9 +29,9 @@ TEST(Placement, ValuesAliveTogetherNeverShareBytes) {
   rc::check([] {
     StepDeclaration d = example_step(*rc::gen::inRange(1, 6), *rc::gen::element(1, 2, 4), *rc::gen::arbitrary<bool>(),
                                      *rc::gen::inRange(1, 4));
-    d.prefetch = *rc::gen::inRange(0, 4);
+    d.prefetch.depth = *rc::gen::inRange(0, 4);
     d.reduce_lag = *rc::gen::inRange(0, 4);
-    d.recompute = *rc::gen::element(Recompute::none, Recompute::full);
+    if (*rc::gen::arbitrary<bool>()) recompute_everything(d);
     for (UnitDeclaration& u : d.units)
       for (auto* tensors : {&u.saved, &u.forward_work, &u.backward_work})
         for (TensorDeclaration& t : *tensors) t.bytes = *rc::gen::inRange<int64_t>(1, 100000);
@@ -52,14 +52,14 @@ TEST(Placement, ValuesAliveTogetherNeverShareBytes) {
 
 TEST(Placement, TheArenaIsWithinOnePercentOfTheLivenessBound) {
   for (bool shard : {false, true})
-    for (Recompute recompute : {Recompute::none, Recompute::full}) {
+    for (bool recompute : {false, true}) {
       StepDeclaration d = example_step(12, 2, shard, 4);
-      d.recompute = recompute;
+      if (recompute) recompute_everything(d);
       std::vector<Schedule> lists{training_schedule(d)};
       const Arena arena = place(lists);
       const int64_t bound = brute_force_bound(lists[0]);
       EXPECT_GE(arena.total(), bound);
-      EXPECT_LE(double(arena.total()), 1.01 * double(bound)) << "shard " << shard << ", recompute " << int(recompute);
+      EXPECT_LE(double(arena.total()), 1.01 * double(bound)) << "shard " << shard << ", recompute " << recompute;
     }
 }
 
@@ -73,14 +73,14 @@ TEST(Placement, LiveBytesAgreeWithTheBruteForceSum) {
 }
 
 TEST(Placement, RecomputationAndShardingLowerThePeak) {
-  const auto total = [](bool shard, Recompute recompute) {
+  const auto total = [](bool shard, bool recompute) {
     StepDeclaration d = example_step(12, 4, shard, 1);
-    d.recompute = recompute;
+    if (recompute) recompute_everything(d);
     std::vector<Schedule> lists{training_schedule(d)};
     return place(lists).total();
   };
-  EXPECT_LT(total(true, Recompute::none), total(false, Recompute::none));
-  EXPECT_LT(total(true, Recompute::full), total(true, Recompute::none));
+  EXPECT_LT(total(true, false), total(false, false));
+  EXPECT_LT(total(true, true), total(true, false));
 }
 
 TEST(Placement, AllListsOfAnArenaHaveTheirPersistentValuesAtTheSamePlace) {

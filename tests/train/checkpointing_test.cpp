@@ -7,11 +7,13 @@
 #include <stdlib.h>
 
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/threads.h"
 
 namespace trireme::train {
 namespace {
@@ -36,7 +38,7 @@ model::ModelConfig small(model::Architecture architecture, bool tied) {
   c.architecture = architecture;
   c.vocab_size = 61;
   c.hidden_size = 48;
-  c.intermediate_size = 80;
+  c.intermediate_size = 96;
   c.num_hidden_layers = 2;
   c.num_attention_heads = c.num_key_value_heads = 3;
   c.head_dim = 16;
@@ -46,71 +48,79 @@ model::ModelConfig small(model::Architecture architecture, bool tied) {
 }
 
 struct Layout {
-  int ranks;
-  bool shard;
+  const char* name;
+  comm::MeshSizes mesh;
+  plan::Strategy strategy;
+  int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 };
 
-// Master weights and both moments of all groups, joined over the ranks: where several ranks hold an element, all
-// must hold the same bits.
+constexpr plan::Strategy kFull = plan::Strategy::full_shard, kNone = plan::Strategy::no_shard;
+
+// Master weights and both moments of all parameters, whole, by name: where several ranks hold an element, all must
+// hold the same bits.
 struct State {
-  std::vector<at::Tensor> tensors;
+  std::map<std::string, at::Tensor> tensors;
   bool operator==(const State& other) const {
-    for (size_t i = 0; i < tensors.size(); ++i)
-      if (!at::equal(tensors[i], other.tensors[i])) return false;
+    for (const auto& [name, tensor] : tensors)
+      if (!other.tensors.contains(name) || !at::equal(tensor, other.tensors.at(name))) return false;
     return tensors.size() == other.tensors.size();
   }
-};
-
-State join(const std::vector<std::vector<engine::GroupState>>& ranks) {
-  State state;
-  for (size_t g = 0; g < ranks[0].size(); ++g)
-    for (at::Tensor engine::GroupState::* member :
-         {&engine::GroupState::master, &engine::GroupState::exp_avg, &engine::GroupState::exp_avg_sq}) {
-      const engine::GroupState& first = ranks[0][g];
-      const at::Tensor flat = at::full({first.layout->numel()}, -7.0, (first.*member).options());
-      for (const auto& rank : ranks) flat.narrow(0, rank[g].held.begin, rank[g].held.size()).copy_(rank[g].*member);
-      for (const auto& rank : ranks)
-        EXPECT_TRUE(at::equal(flat.narrow(0, rank[g].held.begin, rank[g].held.size()), rank[g].*member));
-      for (const shard::FlatTensor& t : first.layout->tensors())
-        state.tensors.push_back(flat.narrow(0, t.offset, t.numel).clone());
+  void add(const engine::GroupState& g) {
+    for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
+      const shard::FlatTensor& t = g.layout->tensors()[i];
+      add(g, t, (*g.parameters)[i], "master", g.master);
+      add(g, t, (*g.parameters)[i], "exp_avg", g.exp_avg);
+      add(g, t, (*g.parameters)[i], "exp_avg_sq", g.exp_avg_sq);
     }
-  return state;
-}
+  }
+
+ private:
+  void add(const engine::GroupState& g, const shard::FlatTensor& t, const model::ParameterSpec& spec, const char* what,
+           const at::Tensor& held) {
+    at::Tensor& whole = tensors[spec.name + "." + what];
+    int64_t numel = 1;
+    for (int64_t s : spec.whole_shape()) numel *= s;
+    if (!whole.defined()) whole = at::full({numel}, kUnseen, held.options());
+    const int64_t begin = std::max(g.held.begin, t.offset), end = std::min(g.held.end, t.offset + t.numel);
+    if (begin >= end) return;
+    model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+      const at::Tensor mine = held.narrow(0, t.offset + local - g.held.begin, count);
+      const at::Tensor theirs = whole.narrow(0, full, count);
+      const at::Tensor agree = theirs.eq(kUnseen).logical_or(theirs.eq(mine));
+      EXPECT_TRUE(agree.all().item<bool>()) << spec.name << "." << what;
+      theirs.copy_(mine);
+    });
+  }
+  static constexpr double kUnseen = -7.0;
+};
 
 using Work = std::function<void(engine::Engine&, const model::Model&, comm::Communicator& world, int rank)>;
 
 /// Runs `work` on thread ranks, each with an engine, and joins what the engines then hold.
 State on_ranks(const model::ModelConfig& config, const model::Precision& precision, const Layout& layout,
                const Work& work) {
-  at::set_num_threads(1);
-  const model::Model model = model::build_model(config, precision);
-  const auto n = static_cast<size_t>(layout.ranks);
-  std::shared_ptr<comm::SharedSegment> segments[3];
-  for (auto& segment : segments)
-    if (n > 1) segment = comm::make_thread_segment(layout.ranks);
-  std::vector<std::unique_ptr<engine::Engine>> engines(n);
-  std::vector<std::vector<engine::GroupState>> states(n);
+  const auto n = static_cast<size_t>(layout.ranks());
+  const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(n);
+  std::mutex mutex;
+  State state;
   const auto run = [&](int rank) {
     at::set_num_threads(1);
-    comm::CommunicatorPtr comms[3];
-    const char* names[] = {"world", "gather", "reduce"};
-    for (int i = 0; i < 3; ++i)
-      comms[i] = comm::make_communicator({.name = names[i],
-                                          .backend = n > 1 ? "threads" : "auto",
-                                          .rank = rank,
-                                          .size = layout.ranks,
-                                          .timeout = std::chrono::seconds(60),
-                                          .thread_segment = segments[i]});
-    engines[rank] = std::make_unique<engine::Engine>(
-        model,
-        plan::make_step_plan(
-            model,
-            {.precision = precision, .shape = {1, 16}, .rank = rank, .num_ranks = layout.ranks, .shard = layout.shard}),
-        engine::Communicators{.gather = comms[1], .reduce = comms[2], .world = comms[0]});
-    work(*engines[rank], model, *comms[0], rank);
-    states[rank] = engines[rank]->state();
-    comms[0]->barrier()->wait();
+    plan::StepRequest request{
+        .precision = precision, .shape = {1, 16}, .mesh = {layout.mesh, layout.ranks()}, .rank = rank};
+    request.strategy = layout.strategy;
+    const model::Model model = model::build_model(config, precision, request.parallel());
+    const plan::StepPlan plan = plan::make_step_plan(model, request);
+    engine::Engine engine(
+        model, plan,
+        engine::connect(
+            plan,
+            {.name = "", .backend = n > 1 ? "threads" : "auto", .store = store, .timeout = std::chrono::seconds(60)}));
+    comm::Communicator& world = *engine.communicators().world;
+    work(engine, model, world, rank);
+    world.barrier()->wait();
+    const std::lock_guard lock(mutex);
+    for (const engine::GroupState& g : engine.state()) state.add(g);
   };
   const auto guarded = [&](int rank) {
     try {
@@ -120,11 +130,11 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
     }
   };
   std::vector<std::jthread> threads;
-  for (int rank = 0; rank < layout.ranks; ++rank) threads.emplace_back(guarded, rank);
+  for (int rank = 0; rank < layout.ranks(); ++rank) threads.emplace_back(guarded, rank);
   threads.clear();
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
-  return join(states);
+  return state;
 }
 
 void train(engine::Engine& engine, int rank, int steps) {
@@ -142,10 +152,19 @@ void train(engine::Engine& engine, int rank, int steps) {
   }
 }
 
-constexpr Layout kLayouts[] = {{1, false}, {2, true}, {2, false}, {4, true}, {4, false}};
+const Layout kLayouts[] = {{"one rank", {.shard = 1}, kNone},
+                           {"full_shard 2", {.shard = 2}, kFull},
+                           {"no_shard 4", {.shard = 4}, kNone},
+                           {"zero1 3", {.shard = 3}, plan::Strategy::zero1},
+                           {"hybrid zero2", {.replicate = 2, .shard = 2}, plan::Strategy::shard_grad_op},
+                           {"tp 3", {.shard = 1, .tp = 3}, kNone},
+                           {"pp 2 x full_shard 2", {.pp = 2, .shard = 2}, kFull},
+                           {"pp 2 x cp 2 x tp 3", {.pp = 2, .shard = 1, .cp = 2, .tp = 3}, kFull}};
 
-void save_and_load_everywhere(const model::ModelConfig& config, const model::Precision& precision) {
-  for (const Layout& saved : {Layout{2, true}, Layout{2, false}}) {
+void save_and_load_everywhere(const model::ModelConfig& config, const model::Precision& precision,
+                              std::initializer_list<int> savers) {
+  for (int saver : savers) {
+    const Layout& saved = kLayouts[saver];
     const Folder folder;
     config::Settings settings;
     settings.out_dir = folder.path();
@@ -162,8 +181,8 @@ void save_and_load_everywhere(const model::ModelConfig& config, const model::Pre
                    train(engine, rank, 3);
                    save_run(engine, model, settings, at_save, world);
                  });
-    for (const at::Tensor& tensor : original.tensors)
-      ASSERT_GT(tensor.abs().max().item<double>(), 0) << "nothing to compare";
+    for (const auto& [name, tensor] : original.tensors)
+      ASSERT_GT(tensor.abs().max().item<double>(), 0) << name << ": nothing to compare";
     for (const Layout& layout : kLayouts) {
       const State loaded =
           on_ranks(config, precision, layout,
@@ -172,18 +191,17 @@ void save_and_load_everywhere(const model::ModelConfig& config, const model::Pre
                      const RunState state = load_run(engine, model, folder.path() / "step-00000003", world);
                      EXPECT_EQ(to_json(state), to_json(at_save));
                    });
-      EXPECT_TRUE(loaded == original) << "saved on " << saved.ranks << (saved.shard ? " full_shard" : " no_shard")
-                                      << ", loaded on " << layout.ranks << (layout.shard ? " full_shard" : " no_shard");
+      EXPECT_TRUE(loaded == original) << "saved on " << saved.name << ", loaded on " << layout.name;
     }
   }
 }
 
-TEST(Checkpointing, WeightsAndMomentsAreBitEqualRightAfterLoadOnAnyNumberOfRanks) {
-  save_and_load_everywhere(small(model::Architecture::llama, false), {at::kFloat, at::kFloat});
+TEST(Checkpointing, WeightsAndMomentsAreBitEqualRightAfterLoadOnAnyMesh) {
+  save_and_load_everywhere(small(model::Architecture::llama, false), {at::kFloat, at::kFloat}, {1, 2, 6, 7});
 }
 
 TEST(Checkpointing, TiedAndDoublePrecisionModelsComeBackBitEqual) {
-  save_and_load_everywhere(small(model::Architecture::gpt2, true), {at::kDouble, at::kDouble});
+  save_and_load_everywhere(small(model::Architecture::gpt2, true), {at::kDouble, at::kDouble}, {4, 5});
 }
 
 TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16) {
@@ -194,13 +212,13 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
   settings.out_dir = folder.path();
   settings.save.dtype = config::SaveDtype::bf16;
   const State original =
-      on_ranks(config, precision, {2, true},
+      on_ranks(config, precision, kLayouts[1],
                [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
                  engine.initialize(1);
                  train(engine, rank, 2);
                  save_run(engine, model, settings, {.step = 2}, world);
                });
-  const State loaded = on_ranks(config, precision, {4, true},
+  const State loaded = on_ranks(config, precision, kLayouts[6],
                                 [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
                                   load_run(engine, model, folder.path() / "step-00000002", world);
                                 });

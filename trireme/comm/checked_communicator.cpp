@@ -21,6 +21,32 @@ const at::Tensor& payload(const Collective& c) {
   return larger_output ? c.output : c.input;
 }
 
+int64_t logical_bytes(const Collective& c, int rank, int size) {
+  const at::Tensor& t = c.input.defined() ? c.input : c.output;
+  if (!t.defined() || size == 1) return 0;
+  const auto element = static_cast<int64_t>(t.element_size());
+  const auto others = [&](const std::vector<int64_t>& counts) {
+    int64_t sum = 0;
+    for (int k = 0; k < size; ++k) sum += k == rank ? 0 : counts[k];
+    return sum * element;
+  };
+  switch (c.operation) {
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+      return others(c.counts);
+    case Operation::all_to_all:
+      return others(c.input_counts);
+    case Operation::all_reduce:
+      return 2 * t.numel() * element * (size - 1) / size;
+    case Operation::gather:
+      return rank == c.root ? 0 : t.numel() * element;
+    case Operation::scatter:
+      return rank == c.root ? others(c.counts) : 0;
+    default:
+      return t.numel() * element;
+  }
+}
+
 class CompletedWork final : public Work {
  public:
   bool poll() override { return true; }
@@ -48,6 +74,9 @@ Call CheckedCommunicator::make_call(Collective collective) {
   Call call;
   call.sequence = is_message(collective.operation) ? num_messages_++ : num_collectives_++;
   call.collective = std::move(collective);
+  TrafficCount& count = traffic_[static_cast<size_t>(call.collective.operation)];
+  ++count.calls;
+  count.bytes += logical_bytes(call.collective, rank(), size());
   if (group_.recorder) {
     const at::Tensor& t = payload(call.collective);
     call.record_id =

@@ -2,6 +2,8 @@
 // record it, and hand it to the backend's start(). A communicator is used by one thread at a time.
 #pragma once
 
+#include <array>
+
 #include "trireme/comm/collective.h"
 #include "trireme/comm/group.h"
 
@@ -29,6 +31,7 @@ class CheckedCommunicator : public Communicator {
   WorkPtr send(at::Tensor tensor, int peer) final;
   WorkPtr receive(at::Tensor tensor, int peer) final;
   WorkPtr barrier() final;
+  TrafficCount traffic(Operation operation) const final { return traffic_[static_cast<size_t>(operation)]; }
 
  protected:
   explicit CheckedCommunicator(Group group);
@@ -51,6 +54,7 @@ class CheckedCommunicator : public Communicator {
 
   Group group_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;
+  std::array<TrafficCount, 12> traffic_{};  ///< by Operation
 };
 
 /// A Work that was complete when the call returned.

@@ -21,6 +21,14 @@
 namespace trireme::comm {
 
 enum class ReduceOp : uint8_t { sum, max };
+enum class Operation : uint8_t;  // collective.h
+
+/// What went through a communicator: calls, and logical bytes that this rank has to send (receive: to receive) by the
+/// textbook algorithm, whatever the backend really moves: all_gather and reduce_scatter n - own part, all_reduce
+/// 2 n (N-1)/N, all_to_all the others' parts, a message its size; n is the whole, in bytes of its own dtype.
+struct TrafficCount {
+  int64_t calls = 0, bytes = 0;
+};
 
 /// A collective under way. Destroying an unfinished Work waits for nothing; the communicator finishes it.
 class Work {
@@ -97,9 +105,15 @@ class Communicator {
   virtual WorkPtr receive(at::Tensor tensor, int peer) = 0;
   virtual WorkPtr barrier() = 0;
 
+  virtual TrafficCount traffic(Operation operation) const = 0;
+
   /// Lets pending works advance (shared memory backends have no thread of their own). Called by the engine
   /// between actions; never blocks.
   virtual void progress() {}
+
+  /// Communicators of the same thread that have to go on while this one waits: a message larger than a mailbox needs
+  /// both its ends driven, whatever else they wait for. Backends with threads of their own need none.
+  virtual void drive_while_waiting(const std::vector<std::shared_ptr<Communicator>>& others) { (void)others; }
 
  protected:
   Communicator(int rank, int size, std::string name) : rank_(rank), size_(size), name_(std::move(name)) {}

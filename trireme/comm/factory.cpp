@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/dry_run.h"
 #include "trireme/comm/gloo.h"
+#include "trireme/comm/mpi_loader.h"
 #include "trireme/comm/nccl_loader.h"
 #include "trireme/comm/segment_communicator.h"
 #include "trireme/comm/shm.h"
@@ -80,12 +81,13 @@ CommunicatorPtr make_communicator(const GroupOptions& o) {
     throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
   if (o.backend == "nccl") return make_nccl(group_of(o), o.size == 1 && !o.store ? o.store : own_store(o));
-  if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "threads")
+  if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "mpi" && o.backend != "threads")
     throw UsageError(
-        fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, threads, nccl or dry_run", o.backend));
+        fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, mpi, threads, nccl or dry_run", o.backend));
   if (o.size == 1) return make_dry_run(group_of(o), "local");
   if (o.backend == "shm") return make_shm(o);
   if (o.backend == "threads") return make_threads(o);
+  if (o.backend == "mpi") return make_mpi(group_of(o));
   if (o.backend == "gloo") return make_gloo(group_of(o), own_store(o), o.interface);
   return make_auto(o);
 }

@@ -11,11 +11,11 @@ class FlightRecorder;
 
 struct GroupOptions {
   std::string name = "world";           ///< groups that share ranks need different names
-  std::string backend = "auto";         ///< auto, shm, gloo, threads, nccl or dry_run
+  std::string backend = "auto";         ///< auto, shm, gloo, mpi, threads, nccl or dry_run
   int rank = 0;                         ///< in the group
   int size = 1;
   std::vector<int> global_ranks;        ///< by group rank; empty: the group is the world
-  c10::intrusive_ptr<c10d::Store> store;  ///< not needed for a size of 1, dry_run, or with thread_segment
+  c10::intrusive_ptr<c10d::Store> store;  ///< not needed for a size of 1, dry_run, mpi, or with thread_segment
   std::chrono::milliseconds timeout{300'000};  ///< longest wait without any progress
   std::shared_ptr<SharedSegment> thread_segment;  ///< threads: see make_thread_segment; null: found by the store
   std::shared_ptr<FlightRecorder> recorder;       ///< null: nothing is recorded
@@ -26,7 +26,7 @@ struct GroupOptions {
 /// "auto": a group of one is free; ranks that provably share a host get shm; others gloo.
 ///
 /// Every TCPStore client blocks its other users while one waits, so thread ranks need a client each.
-/// Errors    UsageError for options that do not fit, nccl without a GPU, shm across hosts;
+/// Errors    UsageError for options that do not fit, nccl without a GPU, mpi without mpirun, shm across hosts;
 ///           CommError naming the ranks that have not joined within the timeout
 CommunicatorPtr make_communicator(const GroupOptions& options);
 

@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPeerCheckInterval{20};
 constexpr milliseconds kLongestSleep{5};
+// Another segment's doorbell does not wake us, so with calls under way there sleep is short.
+constexpr std::chrono::microseconds kSleepBetweenSiblings{100};
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
@@ -104,6 +106,30 @@ void SegmentCommunicator::progress() {
   drive();
 }
 
+void SegmentCommunicator::drive_while_waiting(const std::vector<std::shared_ptr<Communicator>>& others) {
+  siblings_.clear();
+  for (const auto& other : others)
+    if (const auto sibling = std::dynamic_pointer_cast<SegmentCommunicator>(other); sibling && sibling.get() != this)
+      siblings_.push_back(sibling);
+}
+
+bool SegmentCommunicator::has_work() const {
+  const auto busy = [](const Queue& queue) { return !queue.empty(); };
+  return busy(collectives_) || std::ranges::any_of(sends_, busy) || std::ranges::any_of(receives_, busy);
+}
+
+bool SegmentCommunicator::drive_siblings(bool& have_work) {
+  bool moved = false;
+  have_work = false;
+  for (const auto& weak : siblings_) {
+    const auto sibling = weak.lock();
+    if (!sibling || !sibling->has_work()) continue;
+    moved |= sibling->drive();
+    have_work |= sibling->has_work();
+  }
+  return moved;
+}
+
 bool SegmentCommunicator::drive_for(SegmentTask& task, bool wait) {
   if (!wait) return poll(task);
   this->wait(task);
@@ -131,7 +157,8 @@ void SegmentCommunicator::wait(SegmentTask& task) {
   auto stalled = Clock::now(), last_check = stalled;
   for (int spins = 0;;) {
     const uint32_t seen = s.doorbell();
-    const bool moved = drive();
+    bool siblings_work = false;
+    const bool moved = drive() | drive_siblings(siblings_work);
     if (task.done()) return;
     if (const auto text = s.abort_text()) throw_aborted(task.call(), *text, since(stalled));
     if (moved) {
@@ -149,7 +176,7 @@ void SegmentCommunicator::wait(SegmentTask& task) {
       check_peers(task, since(stalled));
       if (task.done()) return;
     }
-    s.sleep(seen, kLongestSleep);
+    s.sleep(seen, siblings_work ? kSleepBetweenSiblings : std::chrono::microseconds(kLongestSleep));
   }
 }
 

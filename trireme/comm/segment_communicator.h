@@ -19,6 +19,7 @@ class SegmentCommunicator final : public CheckedCommunicator, public std::enable
   std::string backend() const override { return context_.segment->backend(); }
   SharedBuffer allocate_shared(int64_t bytes, bool host_shared) override;
   void progress() override;
+  void drive_while_waiting(const std::vector<std::shared_ptr<Communicator>>& others) override;
 
  protected:
   WorkPtr start(Call call) override;
@@ -29,6 +30,8 @@ class SegmentCommunicator final : public CheckedCommunicator, public std::enable
   WorkPtr enqueue(Call call);
   bool drive();
   bool drive(Queue& queue);
+  bool has_work() const;
+  bool drive_siblings(bool& have_work);
   bool drive_for(SegmentTask& task, bool wait);
   bool poll(SegmentTask& task);
   void wait(SegmentTask& task);
@@ -41,6 +44,7 @@ class SegmentCommunicator final : public CheckedCommunicator, public std::enable
   Queue collectives_;
   std::vector<Queue> sends_, receives_;  // by peer
   std::vector<std::shared_ptr<Mapping>> mappings_;
+  std::vector<std::weak_ptr<SegmentCommunicator>> siblings_;
   int spin_limit_;
   // For poll(): how long nothing has moved, and when it was last looked at.
   std::chrono::steady_clock::duration stalled_{};

@@ -15,14 +15,15 @@ std::span<const Choice<Precision>> choices_of(Precision) {
   return kTable;
 }
 
-// Words of DeepSpeed, PyTorch FSDP, Accelerate, LitGPT and Thunder for the same five things.
+// Words of DeepSpeed, PyTorch FSDP, Accelerate, LitGPT and Thunder for the same things.
 std::span<const Choice<Strategy>> choices_of(Strategy) {
   static const std::vector<Choice<Strategy>> kTable = {
       {Strategy::no_shard, "no_shard", {"ddp", "zero0", "multi_gpu"}},
+      {Strategy::zero1, "zero1", {}},
+      {Strategy::shard_grad_op, "shard_grad_op", {"zero2"}},
       {Strategy::full_shard, "full_shard", {"zero3", "fsdp"}},
-      {Strategy::zero1, "zero1", {}, false},
-      {Strategy::shard_grad_op, "shard_grad_op", {"zero2"}, false},
-      {Strategy::hybrid_shard, "hybrid_shard", {"hsdp"}, false},
+      {Strategy::hybrid_shard, "hybrid_shard", {"hsdp"}},
+      {Strategy::hybrid_shard_zero2, "hybrid_shard_zero2", {"_hybrid_shard_zero2", "hybrid_zero2"}},
   };
   return kTable;
 }
@@ -41,9 +42,41 @@ std::span<const Choice<Reduce>> choices_of(Reduce) {
   return kTable;
 }
 
+std::span<const Choice<Accumulation>> choices_of(Accumulation) {
+  static const std::vector<Choice<Accumulation>> kTable = {{Accumulation::sharded, "sharded", {}},
+                                                           {Accumulation::local, "local", {"no_sync"}}};
+  return kTable;
+}
+
+std::span<const Choice<Context>> choices_of(Context) {
+  static const std::vector<Choice<Context>> kTable = {{Context::ring, "ring", {}}, {Context::ulysses, "ulysses", {}}};
+  return kTable;
+}
+
+// FSDP's BackwardPrefetch.
+std::span<const Choice<PrefetchBackward>> choices_of(PrefetchBackward) {
+  static const std::vector<Choice<PrefetchBackward>> kTable = {{PrefetchBackward::pre, "pre", {"backward_pre"}},
+                                                               {PrefetchBackward::post, "post", {"backward_post"}},
+                                                               {PrefetchBackward::none, "none", {"false"}}};
+  return kTable;
+}
+
+std::span<const Choice<WrapBy>> choices_of(WrapBy) {
+  static const std::vector<Choice<WrapBy>> kTable = {
+      {WrapBy::block, "block", {}}, {WrapBy::layer, "layer", {}}, {WrapBy::parameter, "parameter", {}}};
+  return kTable;
+}
+
+std::span<const Choice<LrScaling>> choices_of(LrScaling) {
+  static const std::vector<Choice<LrScaling>> kTable = {
+      {LrScaling::none, "none", {"false"}}, {LrScaling::linear, "linear", {}}, {LrScaling::sqrt, "sqrt", {}}};
+  return kTable;
+}
+
 std::span<const Choice<Recompute>> choices_of(Recompute) {
   static const std::vector<Choice<Recompute>> kTable = {{Recompute::none, "none", {"false"}},
-                                                        {Recompute::full, "full", {"true"}}};
+                                                        {Recompute::full, "full", {"true"}},
+                                                        {Recompute::selective, "selective", {}}};
   return kTable;
 }
 

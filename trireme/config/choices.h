@@ -24,7 +24,12 @@ std::span<const Choice<Precision>> choices_of(Precision);
 std::span<const Choice<Strategy>> choices_of(Strategy);
 std::span<const Choice<Backend>> choices_of(Backend);
 std::span<const Choice<Reduce>> choices_of(Reduce);
+std::span<const Choice<Accumulation>> choices_of(Accumulation);
 std::span<const Choice<Recompute>> choices_of(Recompute);
+std::span<const Choice<Context>> choices_of(Context);
+std::span<const Choice<PrefetchBackward>> choices_of(PrefetchBackward);
+std::span<const Choice<WrapBy>> choices_of(WrapBy);
+std::span<const Choice<LrScaling>> choices_of(LrScaling);
 std::span<const Choice<LrDecay>> choices_of(LrDecay);
 std::span<const Choice<SaveDtype>> choices_of(SaveDtype);
 

@@ -13,6 +13,9 @@ const std::vector<Group>& groups() {
       {"eval", "evaluation while training"},
       {"optimizer", "the update rule"},
       {"mesh", "ranks along each axis, outer to inner"},
+      {"pipeline", "stages of the model, with mesh.pp above 1"},
+      {"recompute", "memory for time"},
+      {"wrap", "what is gathered and reduced as one"},
       {"comm", "communication"},
       {"schedule", "order of a step's actions"},
       {"save", "checkpoints"},
@@ -28,8 +31,8 @@ const std::vector<Group>& groups() {
 std::vector<Setting> declare(Settings& s) {
   const Rules shape{.at_least = 1, .absent = "null", .when_absent = "the named model's"};
   const Rules scale{.above = 0, .absent = "null", .when_absent = "the named model's"};
-  auto axis = [](std::string_view not_built) {
-    return Rules{.unit = "ranks", .at_least = 1, .absent = "auto", .only_one = not_built};
+  auto axis = [](std::string_view left_to_choose) {
+    return Rules{.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = left_to_choose};
   };
   const Rules stop{.at_least = 1, .absent = "null", .when_absent = "no limit"};
   auto stop_in = [&stop](std::string_view unit) {
@@ -55,13 +58,15 @@ std::vector<Setting> declare(Settings& s) {
        "machines that take part, each with `devices` ranks",
        {.unit = "machines", .at_least = 1}},
       {"strategy", &s.strategy,
-       "what ranks divide among them: nothing (no_shard) or weights, gradients and optimizer "
-       "state (full_shard)"},
+       "what ranks divide among them: nothing (no_shard), optimizer state (zero1), also gradients (shard_grad_op), "
+       "also weights (full_shard); hybrid_shard and hybrid_shard_zero2 are the last two inside each of "
+       "mesh.replicate copies"},
       {"reduce", &s.reduce,
        "order of sums over ranks: ordered gives the same bits on any number of ranks; fast leaves the order to the "
        "backend, and all backends built so far keep it"},
-      {"recompute", &s.recompute,
-       "full keeps only each block's input and computes the rest again in the backward pass"},
+      {"accumulation", &s.accumulation,
+       "sharded reduces the gradients of each micro-batch; local sums a rank's micro-batches in whole gradients on "
+       "the rank and reduces once a step, which needs reduce fast"},
 
       {"model", &s.model.name, "name of the model's shape, for instance llama-32m; may stand first, without --model"},
       {"model.model_type",
@@ -109,7 +114,7 @@ std::vector<Setting> declare(Settings& s) {
 
       {"train.global_batch_size",
        &s.train.global_batch_size,
-       "sequences an optimizer step, over all ranks: data-parallel ranks x accumulation x train.micro_batch_size",
+       "sequences an optimizer step, over all ranks: a multiple of train.micro_batch_size",
        {.unit = "sequences", .at_least = 1}},
       {"train.micro_batch_size",
        &s.train.micro_batch_size,
@@ -161,12 +166,62 @@ std::vector<Setting> declare(Settings& s) {
        &s.optimizer.weight_decay,
        "decoupled decay of matrices, times the learning rate",
        {.at_least = 0}},
+      {"optimizer.lr_scaling", &s.optimizer.lr_scaling,
+       "multiplies optimizer.lr by train.global_batch_size / optimizer.base_batch_size (linear) or its root (sqrt)"},
+      {"optimizer.base_batch_size",
+       &s.optimizer.base_batch_size,
+       "global batch that optimizer.lr was found for; read by optimizer.lr_scaling",
+       {.unit = "sequences", .at_least = 1}},
 
-      {"mesh.pp", &s.mesh.pp, "pipeline stages", axis("pipeline parallelism")},
-      {"mesh.replicate", &s.mesh.replicate, "copies of the weights", axis("")},
-      {"mesh.shard", &s.mesh.shard, "ranks that share one copy of the weights", axis("")},
-      {"mesh.cp", &s.mesh.cp, "ranks that share one sequence", axis("context parallelism")},
-      {"mesh.tp", &s.mesh.tp, "ranks that share each matrix product", axis("tensor parallelism")},
+      {"mesh.pp", &s.mesh.pp, "pipeline stages", axis("1")},
+      {"mesh.replicate", &s.mesh.replicate, "copies of the weights",
+       axis("the rest for no_shard and hybrid strategies, else 1")},
+      {"mesh.shard", &s.mesh.shard, "ranks that share one copy of the weights",
+       axis("1 for no_shard, one machine's ranks for hybrid strategies, else the rest")},
+      {"mesh.cp", &s.mesh.cp, "ranks that share one sequence", axis("1")},
+      {"mesh.tp", &s.mesh.tp, "ranks that share each matrix product", axis("1")},
+      {"mesh.sequence_parallel", &s.mesh.sequence_parallel,
+       "the mesh.tp ranks also share the tokens between matrix products: less memory, the same bytes sent"},
+      {"mesh.context", &s.mesh.context,
+       "how mesh.cp ranks attend to each other's tokens: keys and values go round (ring), or heads are exchanged for "
+       "tokens (ulysses)"},
+
+      {"pipeline.schedule", &s.pipeline.schedule,
+       "order of forward and backward passes: 1f1b, gpipe, interleaved_1f1b, zb_h1, zb_v or breadth_first"},
+      {"pipeline.chunks",
+       &s.pipeline.chunks,
+       "stages on each rank; 0 takes the schedule's own number, 2 for interleaved_1f1b, zb_v and breadth_first, else 1",
+       {.unit = "stages", .at_least = 0, .at_most = 64}},
+      {"pipeline.split",
+       &s.pipeline.split,
+       "units (embedding, blocks, head) of each stage, for instance [4, 4, 4, 3]",
+       {.unit = "units", .at_least = 1, .absent = "auto", .when_absent = "balanced by cost"}},
+
+      {"recompute", &s.recompute.mode,
+       "what is computed again in the backward pass instead of kept: nothing, all but each block's input (full), or "
+       "recompute.values (selective)"},
+      {"recompute.values",
+       &s.recompute.values,
+       "values that selective computes again",
+       {.classes = {"qkv", "attended", "mid", "hidden"}}},
+      {"recompute.every",
+       &s.recompute.every,
+       "recompute in every n-th block; 1 is all of them",
+       {.unit = "blocks", .at_least = 1}},
+
+      {"wrap.by", &s.wrap.by,
+       "smallest part of the model that is gathered and reduced by itself: a block with all it holds, its attention "
+       "and "
+       "MLP apart (layer), or each weight (parameter)"},
+      {"wrap.min_num_params",
+       &s.wrap.min_num_params,
+       "neighbours with fewer parameters are put together until they have so many",
+       {.unit = "parameters", .at_least = 0}},
+      {"wrap.units",
+       &s.wrap.units,
+       "units that are gathered and reduced by themselves, for instance [embedding, block 0, head]; the others go "
+       "together",
+       {.absent = "null", .when_absent = "all units"}},
 
       {"comm.backend", &s.comm.backend, "how ranks talk: auto takes shm on one machine, gloo or nccl between several"},
       {"comm.timeout", &s.comm.timeout, "a collective that has not ended by then fails the job", {.above = 0}},
@@ -175,6 +230,18 @@ std::vector<Setting> declare(Settings& s) {
        &s.schedule.prefetch,
        "units whose weights are gathered ahead of their use",
        {.unit = "units", .at_least = 0, .at_most = 64}},
+      {"schedule.prefetch_forward", &s.schedule.prefetch_forward, "gather ahead in forward passes too"},
+      {"schedule.prefetch_backward", &s.schedule.prefetch_backward,
+       "when the next unit's weights are asked for in backward passes: before a unit's gradients are computed (pre), "
+       "after (post), or when they are used (none)"},
+      {"schedule.limit_unsharded",
+       &s.schedule.limit_unsharded,
+       "whole weights on a rank at once; gathers wait until they fit",
+       {.unit = "parameters", .at_least = 1, .absent = "null", .when_absent = "no limit"}},
+      {"schedule.reduce_lag",
+       &s.schedule.reduce_lag,
+       "forward or backward computations of a unit beside which a gradient's reduction may go on",
+       {.unit = "computations", .at_least = 0, .at_most = 64}},
 
       {"save.dtype", &s.save.dtype, "format of the model's files; optimizer files are fp32 always"},
       {"save.keep_last",
@@ -224,10 +291,14 @@ std::vector<Setting> declare(Settings& s) {
   };
 }
 
+std::string_view own_leaf(std::string_view group) {
+  if (group == "model" || group == "data" || group == "optimizer") return "name";
+  return group == "recompute" ? "mode" : "";
+}
+
 std::string_view group_of(std::string_view key) {
   const std::string_view head = key.substr(0, key.find('.'));
-  if (head.size() != key.size()) return head;
-  return key == "model" || key == "data" || key == "optimizer" ? head : std::string_view();
+  return head.size() != key.size() || !own_leaf(head).empty() ? head : std::string_view();
 }
 
 const std::vector<std::string>& all_keys() {
@@ -248,11 +319,14 @@ const Setting* find(const std::vector<Setting>& table, std::string_view key) {
 std::string canonical_key(std::string_view key) {
   constexpr std::string_view kArguments = ".init_args";
   const std::string_view head = key.substr(0, key.find('.'));
-  if (head != "model" && head != "data" && head != "optimizer") return std::string(key);
+  const std::string_view leaf = own_leaf(head);
+  if (leaf.empty()) return std::string(key);
   std::string_view rest = key.substr(head.size());
-  const bool wrapped = rest == kArguments || rest.substr(0, kArguments.size() + 1) == ".init_args.";
-  if (wrapped && head != "model") rest.remove_prefix(kArguments.size());
-  if (rest == ".name" || (rest == ".class_path" && head != "model")) rest = {};
+  const bool is_class = head == "data" || head == "optimizer";
+  if (is_class && (rest == kArguments || rest.substr(0, kArguments.size() + 1) == ".init_args.")) {
+    rest.remove_prefix(kArguments.size());
+  }
+  if ((!rest.empty() && rest.substr(1) == leaf) || (rest == ".class_path" && is_class)) rest = {};
   return std::string(head) + std::string(rest);
 }
 

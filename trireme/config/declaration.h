@@ -17,7 +17,9 @@ using ValuePointer =
     std::variant<bool*, std::optional<bool>*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
                  std::string*, std::optional<std::string>*, std::chrono::milliseconds*,
                  std::optional<std::chrono::milliseconds>*, std::array<double, 2>*, Resume*, Precision*, Strategy*,
-                 Backend*, Reduce*, Recompute*, LrDecay*, SaveDtype*>;
+                 Backend*, Reduce*, Accumulation*, Recompute*, Context*, PrefetchBackward*, WrapBy*, LrScaling*,
+                 LrDecay*, SaveDtype*, std::vector<std::string>*, std::optional<std::vector<std::string>>*,
+                 std::optional<std::vector<int64_t>>*>;
 
 /// What a value must obey and how it is shown; times are bounded in seconds.
 struct Rules {
@@ -29,8 +31,7 @@ struct Rules {
   bool bytes = false;                     ///< a whole number that may carry a unit: 16MiB
   std::string_view absent = {};           ///< word for an empty optional: "auto", "none"
   std::string_view when_absent = {};      ///< what that means: "the model's own"
-  std::vector<std::string> classes = {};  ///< class names a text may be ("AdamW"); other texts are free
-  std::string_view only_one = {};         ///< a method not built yet: any value above 1 is refused by this name
+  std::vector<std::string> classes = {};  ///< names that a text, or each text of a list, may be; others are free
 };
 
 struct Setting {
@@ -51,8 +52,12 @@ const std::vector<Group>& groups();
 /// The table for `settings`, in the order of the groups; its rows point into `settings`, which must outlive them.
 std::vector<Setting> declare(Settings& settings);
 
-/// Group of a key. "model", "data" and "optimizer" are names and belong to their own groups.
+/// Group of a key. "model", "data", "optimizer" and "recompute" take a value and belong to their own groups.
 std::string_view group_of(std::string_view key);
+
+/// Name inside its group of the value that a group's own key takes: "name" of model, "mode" of recompute; "" where
+/// the group's key takes no value.
+std::string_view own_leaf(std::string_view group);
 
 /// All keys, in order.
 const std::vector<std::string>& all_keys();
@@ -60,7 +65,7 @@ const std::vector<std::string>& all_keys();
 /// The row of `key`, or null.
 const Setting* find(const std::vector<Setting>& table, std::string_view key);
 
-/// The key that other spellings of it stand for: model.name is "model"; LitGPT's
+/// The key that other spellings of it stand for: model.name is "model", recompute.mode "recompute"; LitGPT's
 /// data.class_path is "data", its data.init_args.train_data_path "data.train_data_path" (optimizer likewise).
 std::string canonical_key(std::string_view key);
 

@@ -33,6 +33,7 @@ std::string default_text(const Setting& setting) {
 std::string type_text(const Setting& setting) {
   const std::string type = type_name(setting);
   if (type == "choice" || type == "name" || type == "folder") return allowed_text(setting);
+  if (type == "list of names" && !setting.rules.classes.empty()) return "list of " + allowed_text(setting);
   std::string text = type;
   if (!setting.rules.unit.empty()) text += fmt::format(" of {}", setting.rules.unit);
   const std::string allowed = allowed_text(setting);
@@ -108,9 +109,10 @@ std::string settings_reference_markdown() {
       "environment, then the arguments from left to right (a file where its `--config` stands); what comes later\n"
       "wins. In one file a key stands once. A true/false setting alone means true: `--engine.poison`.\n\n"
       "Numbers may be written `3e9` or `4_096`, sizes `512MiB` or `5GB`, times `30s`, `10m` or `1h30m` (a bare number\n"
-      "is seconds). `null` means that a setting is not given. In YAML, `data` and `optimizer` are names\n"
-      "(`data: Austen`) or groups (`data: {name: TextFiles, train_data_path: F}`); LitGPT's\n"
-      "`{class_path: litgpt.data.TextFiles, init_args: {train_data_path: F}}` says the same.\n\n"
+      "is seconds), lists `[4, 4, 3]` or `4,4,3`. `null` means that a setting is not given. In YAML, `data` and\n"
+      "`optimizer` are names (`data: Austen`) or groups (`data: {name: TextFiles, train_data_path: F}`); LitGPT's\n"
+      "`{class_path: litgpt.data.TextFiles, init_args: {train_data_path: F}}` says the same. `recompute` is a word\n"
+      "(`recompute: full`) or a group (`recompute: {mode: selective, values: [mid, hidden]}`).\n\n"
       "`trireme explain config ...` prints every value and where it came from; what is wrong is refused before\n"
       "anything starts, with exit code 2.\n";
   Settings settings;

@@ -9,14 +9,20 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::config {
 
 enum class Precision { automatic, fp32_true, bf16_mixed, fp64_true };
-enum class Strategy { no_shard, zero1, shard_grad_op, full_shard, hybrid_shard };
+enum class Strategy { no_shard, zero1, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2 };
 enum class Backend { automatic, shm, gloo, mpi, threads, nccl, dry_run };
 enum class Reduce { fast, ordered };
-enum class Recompute { none, full };
+enum class Accumulation { sharded, local };
+enum class Recompute { none, full, selective };
+enum class Context { ring, ulysses };
+enum class PrefetchBackward { pre, post, none };
+enum class WrapBy { block, layer, parameter };
+enum class LrScaling { none, linear, sqrt };
 enum class LrDecay { cosine, linear, constant };
 enum class SaveDtype { fp32, bf16 };
 
@@ -89,12 +95,16 @@ struct OptimizerSettings {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
+  LrScaling lr_scaling = LrScaling::none;  ///< what train.global_batch_size does to lr: scaled_lr()
+  int64_t base_batch_size = 256;
   bool operator==(const OptimizerSettings&) const = default;
 };
 
 /// Ranks along each axis, outer to inner; empty: worked out from the strategy and the number of ranks.
 struct MeshSettings {
   std::optional<int64_t> pp, replicate, shard, cp, tp;
+  bool sequence_parallel = false;
+  Context context = Context::ring;
   bool operator==(const MeshSettings&) const = default;
 };
 
@@ -104,8 +114,35 @@ struct CommSettings {
   bool operator==(const CommSettings&) const = default;
 };
 
+/// The names of schedules stand in their registry (trireme/schedule/pipeline.h), which this folder cannot see.
+struct PipelineSettings {
+  std::string schedule = "1f1b";
+  int64_t chunks = 0;                         ///< stages a rank; 0: the schedule's own number
+  std::optional<std::vector<int64_t>> split;  ///< units of each stage; empty: balanced by cost
+  bool operator==(const PipelineSettings&) const = default;
+};
+
+struct RecomputeSettings {
+  Recompute mode = Recompute::none;
+  std::vector<std::string> values = {"hidden"};  ///< for Recompute::selective: names of saved values
+  int64_t every = 1;                             ///< every n-th block
+  bool operator==(const RecomputeSettings&) const = default;
+};
+
+/// What becomes a group that is gathered and reduced as one.
+struct WrapSettings {
+  WrapBy by = WrapBy::block;
+  int64_t min_num_params = 0;
+  std::optional<std::vector<std::string>> units;
+  bool operator==(const WrapSettings&) const = default;
+};
+
 struct ScheduleSettings {
   int64_t prefetch = 1;
+  bool prefetch_forward = true;
+  PrefetchBackward prefetch_backward = PrefetchBackward::pre;
+  std::optional<int64_t> limit_unsharded;  ///< elements
+  int64_t reduce_lag = 1;
   bool operator==(const ScheduleSettings&) const = default;
 };
 
@@ -159,13 +196,16 @@ struct Settings {
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::full_shard;
   Reduce reduce = Reduce::ordered;
-  Recompute recompute = Recompute::none;
+  Accumulation accumulation = Accumulation::sharded;
   ModelSettings model;
   DataSettings data;
   TrainSettings train;
   EvalSettings eval;
   OptimizerSettings optimizer;
   MeshSettings mesh;
+  PipelineSettings pipeline;
+  RecomputeSettings recompute;
+  WrapSettings wrap;
   CommSettings comm;
   ScheduleSettings schedule;
   SaveSettings save;

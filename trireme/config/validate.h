@@ -2,6 +2,9 @@
 // rank, and the launcher before there are ranks, comes to the same verdict.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "trireme/config/settings.h"
 
 namespace trireme::config {
@@ -9,7 +12,8 @@ namespace trireme::config {
 /// devices x num_nodes, devices being 1 when it is left to choose.
 int64_t world_size(const Settings& settings);
 
-/// Checks batch, mesh, strategy, data and learning rates against each other for `world_size` ranks.
+/// Checks batch, mesh, strategy, pipeline, sequence, data and learning rates against each other for `world_size`
+/// ranks. What needs the model's shape, which a name stands for, is checked where the model is built.
 /// Errors    UsageError with one "error: ..." paragraph for each broken rule, naming values that would work
 void validate(const Settings& settings, int64_t world_size);
 
@@ -17,7 +21,11 @@ void validate(const Settings& settings, int64_t world_size);
 /// Errors    UsageError
 void validate_run_length(const Settings& settings);
 
-/// Micro-batches that each data-parallel rank computes before an optimizer step; after validate().
+/// What works but wastes time, or has no effect: a sentence each, for settings that validate() accepts.
+std::vector<std::string> warnings(const Settings& settings, int64_t world_size);
+
+/// Micro-batches of the busiest data-parallel rank before an optimizer step; after validate(). Where the global
+/// batch does not divide, micro-batch i is computed by rank i mod n, and the last ranks have one less.
 int64_t accumulation(const Settings& settings, int64_t world_size);
 
 }  // namespace trireme::config

@@ -1,5 +1,6 @@
 // One value: what was given as text becomes a typed value under its setting's rules, or a sentence that says
-// why not; and back. Writing is exact: what value_text writes, assign reads as the same value.
+// why not; and back. Writing is exact: what value_text writes, assign reads as the same value (names in lists may
+// hold no comma; YAML quotes them).
 #pragma once
 
 #include <optional>
@@ -38,7 +39,8 @@ std::string value_text(const Setting& setting);
 /// True where an empty optional stands.
 bool is_absent(const Setting& setting);
 
-/// "whole number", "number", "true or false", "text", "time", "size", "two numbers", "choice", "name".
+/// "whole number", "number", "true or false", "text", "time", "size", "two numbers", "choice", "name",
+/// "list of names", "list of whole numbers".
 std::string type_name(const Setting& setting);
 
 /// What values are allowed, in words: "at least 1", "above 0, at most 1", "auto, 32-true or bf16-mixed"; may be empty.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/units.h"
+#include "trireme/base/text.h"
 #include "trireme/config/declaration.h"
 #include "trireme/config/report.h"
 #include "trireme/config/value.h"
@@ -28,8 +28,18 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string yaml_list(const std::vector<std::string>& items) {
+  std::vector<std::string> safe;
+  for (const std::string& item : items) safe.push_back(quoted(item));
+  return fmt::format("[{}]", base::join(safe, ", "));
+}
+
 std::string yaml_value(const Setting& setting) {
   if (is_absent(setting)) return value_text(setting);
+  if (const auto* names = std::get_if<std::vector<std::string>*>(&setting.value)) return yaml_list(**names);
+  if (const auto* names = std::get_if<std::optional<std::vector<std::string>>*>(&setting.value)) {
+    return yaml_list(***names);
+  }
   const std::string type = type_name(setting);
   if (type == "text") return quoted(value_text(setting));
   if (type == "folder") {
@@ -72,7 +82,7 @@ std::string to_yaml(const Settings& settings) {
     }
     if (group != open_group) text += fmt::format("{}:\n", group);
     open_group = group;
-    const std::string_view leaf = setting.key == group ? "name" : setting.key.substr(group.size() + 1);
+    const std::string_view leaf = setting.key == group ? own_leaf(group) : setting.key.substr(group.size() + 1);
     text += fmt::format("  {}: {}\n", leaf, yaml_value(setting));
   }
   return text;

@@ -21,18 +21,13 @@ BatchOptions checked(const BatchOptions& o) {
   return o;
 }
 
-// Micro-batches i < count with i mod num_shards == shard_index.
-int64_t dealt(int64_t count, const BatchOptions& o) {
-  return (count - o.shard_index + o.num_shards - 1) / o.num_shards;
-}
-
 }  // namespace
 
 BatchLoader::BatchLoader(TokenView tokens, Sampler sampler, BatchOptions options, int64_t first_sample)
     : tokens_(std::move(tokens)),
       sampler_(sampler),
       options_(checked(options)),
-      per_step_(std::max<int64_t>(0, dealt(options.global_batch / options.micro_batch, options))),
+      per_step_((options.global_batch / options.micro_batch + options.num_shards - 1) / options.num_shards),
       step_start_(first_sample),
       origin_(first_sample) {
   check_invariant(sampler.sequence() == options.sequence, "loader and sampler cut the same windows");
@@ -41,11 +36,10 @@ BatchLoader::BatchLoader(TokenView tokens, Sampler sampler, BatchOptions options
     slot.inputs.resize(static_cast<size_t>(options.micro_batch * options.sequence));
     slot.targets.resize(slot.inputs.size());
   }
-  if (per_step_ > 0) worker_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
+  worker_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
 }
 
 Batch BatchLoader::next() {
-  check_invariant(per_step_ > 0, "next() is called only on a shard that has micro-batches in a step");
   std::unique_lock lock(mutex_);
   const int64_t turn = taken_++;
   changed_.notify_all();  // the slot of the turn before is free now
@@ -68,7 +62,15 @@ void BatchLoader::fill(Slot& slot, int64_t turn) const {
   Batch& batch = slot.batch;
   batch.micro_batch_index = turn % per_step_ * options_.num_shards + options_.shard_index;
   batch.first_sample = step_start + batch.micro_batch_index * options_.micro_batch;
+  batch.inputs = slot.inputs;
+  batch.targets = slot.targets;
   batch.num_samples = options_.micro_batch;
+  if (batch.micro_batch_index * options_.micro_batch >= options_.global_batch) {
+    batch.num_samples = 0;
+    std::fill(slot.inputs.begin(), slot.inputs.end(), 0);
+    std::fill(slot.targets.begin(), slot.targets.end(), kIgnoredTarget);
+    return;
+  }
   const auto sequence = static_cast<size_t>(options_.sequence);
   for (int64_t i = 0; i < options_.micro_batch; ++i) {
     const int64_t start = sampler_.sample(batch.first_sample + i);
@@ -76,8 +78,6 @@ void BatchLoader::fill(Slot& slot, int64_t turn) const {
     tokens_.copy(start, std::span(slot.inputs).subspan(row, sequence));
     tokens_.copy(start + 1, std::span(slot.targets).subspan(row, sequence));
   }
-  batch.inputs = slot.inputs;
-  batch.targets = slot.targets;
 }
 
 void BatchLoader::run(std::stop_token stop) {
@@ -111,6 +111,10 @@ ValidationLoader::ValidationLoader(TokenView tokens, BatchOptions options, int64
 
 int64_t ValidationLoader::num_rounds() const {
   return (num_micro_batches_ + options_.num_shards - 1) / options_.num_shards;
+}
+
+int64_t ValidationLoader::num_targets() const {
+  return std::min(tokens_.size() - 1, num_micro_batches_ * options_.micro_batch * options_.sequence);
 }
 
 Batch ValidationLoader::batch(int64_t round) {

@@ -3,7 +3,8 @@
 //
 // A global batch is `global_batch` consecutive samples; micro-batch i of it is its samples
 // [i * micro_batch, (i + 1) * micro_batch) and goes to shard i mod num_shards. So a global batch does not
-// depend on num_shards, and where the shards do not divide it, the first ones get one micro-batch more.
+// depend on num_shards. Where the shards do not divide it, all make the same number of turns, and those that have
+// no micro-batch in the last one get padding: token 0, nothing to learn.
 #pragma once
 
 #include <condition_variable>
@@ -35,7 +36,7 @@ struct Batch {
   std::span<const int64_t> targets;  ///< [micro_batch * sequence]
   int64_t first_sample = 0;          ///< global index of its first sample
   int64_t micro_batch_index = 0;     ///< i, counted through the global batch over all shards
-  int64_t num_samples = 0;           ///< real ones; fewer than micro_batch only at the end of validation
+  int64_t num_samples = 0;           ///< real ones; 0 in a turn without a micro-batch
 };
 
 /// Training: endless, shuffled, the next micro-batch prepared by a background thread while this one is used.
@@ -44,20 +45,17 @@ class BatchLoader {
   /// Starts at sample `first_sample` of the run. UsageError where the batch arithmetic does not work out.
   BatchLoader(TokenView tokens, Sampler sampler, BatchOptions options, int64_t first_sample = 0);
 
-  /// Micro-batches of this shard in one global batch; may be 0 when there are more shards than micro-batches.
+  /// Turns in one global batch, the same on every shard.
   int64_t micro_batches_per_step() const { return per_step_; }
 
-  /// This shard's next micro-batch; after the last one of a global batch comes the first one of the next.
+  /// This shard's next turn; after the last one of a global batch comes the first one of the next.
   Batch next();
 
   /// Goes on with the global batch that begins at this sample. State to save: global_sample_index().
   void seek(int64_t global_sample_index);
 
-  /// Where the first global batch begins of which next() has not yet handed out this shard's last micro-batch.
+  /// Where the first global batch begins of which next() has not yet handed out this shard's last turn.
   int64_t global_sample_index() const { return step_start_; }
-
-  /// For shards without a micro-batch in a step, and to skip: the next global batch.
-  void skip_step() { seek(step_start_ + options_.global_batch); }
 
  private:
   struct Slot {
@@ -95,6 +93,8 @@ class ValidationLoader {
   /// Calls of next() in one pass, the same on every shard.
   int64_t num_rounds() const;
   int64_t num_micro_batches() const { return num_micro_batches_; }
+  /// Targets of one pass over all shards.
+  int64_t num_targets() const;
 
   /// The micro-batch of this shard in round `round`; num_samples is 0 where there is none.
   Batch batch(int64_t round);

@@ -12,26 +12,24 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/engine/arena.h"
+#include "trireme/engine/communicators.h"
+#include "trireme/engine/unit_traffic.h"
 #include "trireme/model/model.h"
 #include "trireme/optim/adamw.h"
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::engine {
 
-/// The communicators of one rank: all have the ranks that share the data as members. Separate ones, because each
-/// is a first-in first-out queue.
-struct Communicators {
-  comm::CommunicatorPtr gather;   ///< Unshard
-  comm::CommunicatorPtr reduce;   ///< ReduceGradient
-  comm::CommunicatorPtr world;    ///< losses, norms, barriers
-};
-
-/// Fills tokens [T] and targets [T] (int64, -100: not supervised) of this rank's micro-batch `micro_batch`.
-using LoadBatch = std::function<void(int micro_batch, const at::Tensor& tokens, const at::Tensor& targets)>;
+/// Fills inputs and targets (Model::inputs, Model::targets; for language models tokens [T] and targets [T] int64,
+/// -100: not supervised) of this rank's micro-batch `micro_batch`: of its data index, cut for its context-parallel
+/// rank (model::context_positions). Called on ranks that hold the first or the last unit, in any order of
+/// micro-batches.
+using LoadBatch = std::function<void(int micro_batch, const at::Tensor& inputs, const at::Tensor& targets)>;
 
 struct StepInputs {
   LoadBatch load_batch;
@@ -48,6 +46,7 @@ struct StepResult {
 /// This rank's part of a group's state, for checkpoints.
 struct GroupState {
   const shard::FlatLayout* layout;
+  const std::vector<model::ParameterSpec>* parameters;  ///< as in the layout
   shard::Range held;                   ///< elements of the flat layout that the tensors hold
   shard::Range saved;                  ///< the part of them that this rank writes to a checkpoint
   at::Tensor master, exp_avg, exp_avg_sq, gradient;
@@ -84,6 +83,7 @@ class Engine {
   const plan::StepPlan& plan() const { return plan_; }
   int64_t allocated_bytes() const;     ///< what the regions hold; equals plan().arena.total()
   const std::vector<ActionTime>& timeline() const { return timeline_; }
+  const Communicators& communicators() const { return comm_; }
 
  private:
   struct Bound;   // an action with its views
@@ -91,18 +91,38 @@ class Engine {
     comm::WorkPtr work;
     int completes_at;
   };
+  struct GroupViews {  // persistent tensors of a group that this rank holds
+    at::Tensor weights, master, exp_avg, exp_avg_sq, gradient, step_gradient, local_gradient, compute_copy;
+  };
 
+  // bind.cpp
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
-  at::Tensor persistent(schedule::ValueKind kind, int group) const;
+  GroupViews group_views(int group) const;
   std::vector<Bound> bind(const schedule::Schedule& schedule);
-  void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
+  void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action,
+                 std::set<std::pair<int, int>>& written);
+  void bind_group(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
+  std::vector<std::pair<char*, size_t>> gaps_of(char* base, int group) const;
+
+  // engine.cpp
   void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
-  void execute(const schedule::Action& action, Bound& bound);
-  void gather_norm();
+  void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
+  comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
+  void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   void wait_until(int index);
+  double sum_losses(int num_micro_batches) const;
+
+  // norm.cpp
+  struct NormPlan {
+    std::vector<int64_t> counts;                       ///< partial sums of each rank of the group
+    std::vector<std::pair<int64_t, int64_t>> order;    ///< (first, number) of partial sums, as they are added up
+  };
+  NormPlan plan_norm() const;
+  void gather_norm();
+
+  // poison.cpp
   void poison_ended(const schedule::Schedule& schedule, int index);
   void set_guards(const schedule::Schedule& schedule, int index);
-  double sum_losses(int num_micro_batches) const;
 
   const model::Model& model_;
   plan::StepPlan plan_;
@@ -110,11 +130,15 @@ class Engine {
   EngineOptions options_;
   MappedMemory private_;
   std::array<char*, schedule::kNumMemories> base_{};
-  std::vector<std::vector<optim::DecaySegment>> decay_;   ///< per group, of the held range
-  std::vector<std::vector<int64_t>> counts_;              ///< per group, elements of each rank
+  std::map<int, GroupViews> views_;                       ///< by group
+  std::map<int, std::vector<optim::DecaySegment>> decay_; ///< by group, of the held range
   std::vector<Bound> train_, evaluate_;
+  NormPlan norm_;
+  std::vector<int> loss_order_;                           ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;
+  std::vector<comm::Communicator*> asynchronous_;
+  std::unique_ptr<WatchedCommunicator> tp_, cp_;          ///< null when alone on the axis
 
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;

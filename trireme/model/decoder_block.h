@@ -1,4 +1,4 @@
-// DecoderBlock: one transformer block for every architecture, configured by data.
+// DecoderBlock: one transformer block for every architecture, configured by data (block_layout.h).
 //
 //   a = x + O(attention(rope(QKV(norm1(x)))))        y = a + down(act(up(norm2(a))))
 //
@@ -7,41 +7,80 @@
 // The backward pass is explicit. What is saved is x (the input boundary), a, the rotated q|k|v rows, the
 // attention's output and log-sum-exp, the MLP's pre-activations and the norms' statistics; norm outputs and the
 // activated product are emitted again by the backward kernels that read their inputs anyway.
+//
+// Tensor parallel: QKV and up are column products (each rank its heads and its part of the MLP), O and down row
+// products; what they say to each other is in tensor_parallel.h. Context parallel: context_attention.h.
 #pragma once
 
-#include "trireme/model/config.h"
-#include "trireme/model/unit.h"
-#include "trireme/ops/ops.h"
+#include "trireme/model/block_layout.h"
+#include "trireme/model/context_attention.h"
+#include "trireme/model/local_rows.h"
+#include "trireme/model/rotary_tables.h"
+#include "trireme/model/tensor_parallel.h"
 
 namespace trireme::model {
 
 class DecoderBlock : public Unit {
  public:
-  /// Block `layer` of the model; owns only its description and, per sequence length, a rotary table.
-  DecoderBlock(const ModelConfig& config, int64_t layer, at::ScalarType state_dtype);
+  /// Block `layer` of the model; owns only its description. `rotary` is shared by the blocks.
+  DecoderBlock(const ModelConfig& config, int64_t layer, const Parallel& parallel,
+               std::shared_ptr<const RotaryTables> rotary);
 
   std::string name() const override { return "block " + std::to_string(layer_); }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  /// Number in parameters() from which on they belong to the MLP half.
+  int first_mlp_parameter() const { return layout_.norm2.weight; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
   void forward(UnitTensors& t) const override;
-  void recompute(UnitTensors& t) const override;
+  void recompute(UnitTensors& t, const std::vector<int>& which) const override;
+  std::vector<std::string> recomputable() const override { return {"qkv", "attended", "mid", "hidden"}; }
   void backward(UnitTensors& t) const override;
+  bool splits_backward() const override { return true; }
+  void backward_input(UnitTensors& t) const override;
+  void backward_weight(UnitTensors& t) const override;
+  UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
+  std::vector<TrafficRow> traffic_of_recompute(const BatchShape& shape, const Precision& precision,
+                                               const std::vector<int>& which) const override;
   double forward_flops(const BatchShape& shape) const override;
 
-  /// Forward for new tokens against a key/value cache, for generation. x [B,D] holds one token a row and is
-  /// replaced by the block's output; k_cache, v_cache [B, S_max, K*d]; `position` is the token's.
+  /// Forward for new tokens against a key/value cache, for generation on one rank. x [B,D] holds one token a row and
+  /// is replaced by the block's output; k_cache, v_cache [B, S_max, K*d]; `position` is the token's.
   void decode(const at::Tensor& x, const std::vector<at::Tensor>& parameters, const at::Tensor& k_cache,
               const at::Tensor& v_cache, int64_t position) const;
 
  private:
-  void forward_to_activation(UnitTensors& t) const;
-  ops::AttentionShape attention_shape(const BatchShape& shape) const;
-  int64_t qkv_width() const;
+  struct BackwardBuffers;
+  /// Told of a weight product once both operands are there; `normed` where x is a norm's output: this rank's rows.
+  using OnProduct = std::function<void(const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed)>;
+
+  void project(UnitTensors& t) const;
+  void attend(UnitTensors& t) const;
+  void add_attended(UnitTensors& t) const;
+  void expand(UnitTensors& t) const;
+  void activate(const at::Tensor& y, const at::Tensor& hidden) const;
+  ContextAttention::Scratch attention_work(const UnitTensors& t, size_t first) const;
+  NormStatistics statistics1(const UnitTensors& t) const;
+  NormStatistics statistics2(const UnitTensors& t) const;
+
+  void backward_steps(UnitTensors& t, const BackwardBuffers& buffers, const OnProduct& on_product) const;
+  void write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x,
+                    const at::Tensor& shared_heads) const;
+  void sum_shared_heads(UnitTensors& t, const at::Tensor& all_heads) const;
+  void write_norms(UnitTensors& t, const at::Tensor& gradients) const;
+  std::vector<TensorSpec> input_half_work(const BatchShape& shape, const Precision& precision) const;
+  std::vector<TensorSpec> weight_half_work(const Precision& precision) const;
+  int64_t num_norm_vectors() const { return layout_.norm1.centered() ? 4 : 2; }
+  bool shares_heads() const { return kv_head_sharers(config_, parallel_) > 1; }
+  bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 
   ModelConfig config_;
   int64_t layer_;
+  Parallel parallel_;
+  const BlockLayout& layout_;
+  BlockWidths widths_;
   std::vector<ParameterSpec> parameters_;
-  at::Tensor cosine_, sine_;  ///< [max positions, d/2]; undefined for learned positions
+  std::shared_ptr<const RotaryTables> rotary_;  ///< null for learned positions
+  std::unique_ptr<ContextAttention> attention_;
 };
 
 }  // namespace trireme::model

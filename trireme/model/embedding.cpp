@@ -2,45 +2,109 @@
 
 #include <ATen/ATen.h>
 
+#include "trireme/base/error.h"
+#include "trireme/model/local_rows.h"
+#include "trireme/model/tensor_parallel.h"
+#include "trireme/model/vocabulary.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
 namespace {
 enum Parameter { kTable, kPositions };
-enum BackwardWork { kOrder, kTableGradient };
 }  // namespace
 
-EmbeddingUnit::EmbeddingUnit(const ModelConfig& c) : config_(c) {
-  const Initializer normal{Initializer::Kind::normal, c.initializer_range};
-  if (c.architecture == Architecture::llama) {
-    parameters_ = {{"model.embed_tokens.weight", {c.vocab_size, c.hidden_size}, normal, true, false}};
-  } else {
-    parameters_ = {{"transformer.wte.weight", {c.vocab_size, c.hidden_size}, normal, true, false},
-                   {"transformer.wpe.weight", {c.max_position_embeddings, c.hidden_size}, normal, true, false}};
-  }
+EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
+  parameters_.push_back(vocabulary_parameter(embedding_table_name(c.architecture), c, parallel));
+  if (c.architecture == Architecture::llama) return;
+  parameters_.push_back({.name = "transformer.wpe.weight",
+                         .shape = {c.max_position_embeddings, c.hidden_size},
+                         .init = {Initializer::Kind::normal, c.initializer_range},
+                         .counted = parallel.tp_rank == 0});
+}
+
+// The order of work: ids, positions, then what forward or backward adds (each only where it is needed).
+std::vector<TensorSpec> EmbeddingUnit::row_work(int64_t tokens) const {
+  std::vector<TensorSpec> work;
+  if (parallel_.tp_size > 1) work.push_back({"local ids", {tokens}, at::kLong});
+  if (own_positions()) work.push_back({"position ids", {tokens}, at::kLong});
+  return work;
 }
 
 UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) const {
+  const LocalRows local = local_rows(parallel_, shape);
+  const TensorSpec whole{"whole rows", {local.tokens, config_.hidden_size}, p.compute};
   UnitValues v;
-  v.output = {"output", {shape.tokens(), config_.hidden_size}, p.compute};
-  v.backward_work = {{"order", {shape.tokens()}, at::kLong}};
-  // A tied table already holds the head's gradient: ours is made beside it and added.
-  if (config_.tie_word_embeddings)
-    v.backward_work.push_back({"table gradient", {config_.vocab_size, config_.hidden_size}, p.compute});
+  v.output = {"output", {local.rows, config_.hidden_size}, p.compute};
+  v.forward_work = v.backward_work = row_work(local.tokens);
+  v.backward_work.push_back({"order", {local.tokens}, at::kLong});
+  // A tied table may already hold the head's gradient: ours is made beside it and added.
+  if (config_.tie_word_embeddings) v.backward_work.push_back({"table gradient", parameters_[kTable].shape, p.compute});
+  if (sequence_parallel()) {
+    v.forward_work.push_back(whole);
+    v.backward_work.push_back(whole);
+  }
   return v;
 }
 
+EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t, size_t& next) const {
+  Rows rows{t.tokens, {}};
+  if (parallel_.tp_size > 1) {
+    const VocabularyPart part = vocabulary_part(config_, parallel_);
+    rows.ids = t.work[next++];
+    const int64_t* token = t.tokens.const_data_ptr<int64_t>();
+    auto* id = rows.ids.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < t.tokens.numel(); ++i) {
+      if (token[i] < 0 || token[i] >= config_.vocab_size)
+        throw ShapeError("embedding: tokens[" + std::to_string(i) + "] = " + std::to_string(token[i]) +
+                         " is outside the vocabulary of " + std::to_string(config_.vocab_size) +
+                         "; the tokenizer and the model do not belong together");
+      const int64_t local = token[i] - part.first;
+      id[i] = local >= 0 && local < part.size ? local : -1;
+    }
+  }
+  if (own_positions()) {
+    rows.positions = t.work[next++];
+    const std::vector<int64_t> positions = context_positions(parallel_, t.shape.sequence);
+    auto* position = rows.positions.mutable_data_ptr<int64_t>();
+    for (int64_t b = 0; b < t.shape.micro_batch; ++b)
+      position = std::copy(positions.begin(), positions.end(), position);
+  }
+  return rows;
+}
+
 void EmbeddingUnit::forward(UnitTensors& t) const {
-  ops::embedding_forward(t.output, t.tokens, t.parameters[kTable],
-                         t.parameters.size() > kPositions ? t.parameters[kPositions] : at::Tensor(), t.shape.sequence);
+  const TensorParallel tp(parallel_, t.tp);
+  size_t next = 0;
+  const Rows r = rows(t, next);
+  const bool adds_positions = parameters_.size() > kPositions && parallel_.tp_rank == 0;
+  const at::Tensor partial = tp.sequence() ? t.work[next] : t.output;
+  ops::embedding_forward(partial, r.ids, t.parameters[kTable], adds_positions ? t.parameters[kPositions] : at::Tensor(),
+                         t.shape.sequence / parallel_.cp_size, r.positions);
+  tp.reduce(partial, t.output);
 }
 
 void EmbeddingUnit::backward(UnitTensors& t) const {
-  const at::Tensor d_positions = t.gradients.size() > kPositions ? t.gradients[kPositions] : at::Tensor();
-  const bool tied = config_.tie_word_embeddings;
-  const at::Tensor& d_table = tied ? t.work[kTableGradient] : t.gradients[kTable];
-  ops::embedding_backward(d_table, d_positions, t.d_boundary, t.tokens, t.work[kOrder], t.shape.sequence);
-  if (tied) ops::add_forward(t.gradients[kTable], t.gradients[kTable], d_table);
+  const TensorParallel tp(parallel_, t.tp);
+  size_t next = 0;
+  const Rows r = rows(t, next);
+  const at::Tensor order = t.work[next++];
+  const at::Tensor beside = config_.tie_word_embeddings ? t.work[next++] : at::Tensor();
+  const at::Tensor dy = tp.gather(tp.sequence() ? t.work[next] : at::Tensor(), t.d_boundary);
+  const bool adds = accumulates(t, kTable);
+  // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
+  ops::embedding_backward(adds ? beside : t.gradients[kTable],
+                          t.gradients.size() > kPositions ? t.gradients[kPositions] : at::Tensor(), dy, r.ids, order,
+                          t.shape.sequence / parallel_.cp_size, r.positions);
+  if (adds) ops::add_forward(t.gradients[kTable], t.gradients[kTable], beside);
+}
+
+UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) const {
+  const TensorTraffic tp(parallel_);
+  const int64_t boundary = local_rows(parallel_, shape).tokens * config_.hidden_size;
+  UnitTraffic u;
+  tp.reduce(u.forward, p.compute, boundary);
+  tp.gather(u.backward, p.compute, boundary);
+  return u;
 }
 
 }  // namespace trireme::model

@@ -2,78 +2,175 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "trireme/model/local_rows.h"
+#include "trireme/model/vocabulary.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
 namespace {
+
 // The vocabulary product's weight is the last parameter: norm weight (, norm bias), head.
-enum Work { kNormed, kRstd, kMean, kLogits, kWeightSum };
+// Behind these, each only where it is needed: sums (tensor parallel); and for backward table gradient (tied), weight
+// sum (several chunks), reduced rows and norm gradients (sequence parallel).
+enum Work { kNormed, kRstd, kMean, kLogits, kMore };
+
+// Adds the product of one chunk. bfloat16 products are rounded once each and summed in float32.
+void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& d_logits,
+                         const at::Tensor& x, bool first, bool last) {
+  at::Tensor out = dw, sum = dw_sum;
+  const bool rounds = dw.scalar_type() == at::kBFloat16;
+  if (!first && !rounds) {
+    at::addmm_out(out, dw, d_logits.t(), x);
+    return;
+  }
+  ops::linear_backward_weight(dw, d_logits, x);
+  if (!rounds || (first && last)) return;
+  if (first)
+    sum.copy_(dw);
+  else
+    ops::accumulate(sum, dw);
+  if (last) out.copy_(sum);
+}
+
 }  // namespace
 
-HeadUnit::HeadUnit(const ModelConfig& c) : config_(c) {
-  const Initializer normal{Initializer::Kind::normal, c.initializer_range}, ones{Initializer::Kind::ones, 0},
-      zeros{Initializer::Kind::zeros, 0};
-  if (c.architecture == Architecture::llama) {
-    parameters_ = {{"model.norm.weight", {c.hidden_size}, ones, false, false}};
-  } else {
-    parameters_ = {{"transformer.ln_f.weight", {c.hidden_size}, ones, false, false},
-                   {"transformer.ln_f.bias", {c.hidden_size}, zeros, false, false}};
-  }
-  const bool llama = c.architecture == Architecture::llama;
-  const char* tied_name = llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
-  parameters_.push_back(
-      {c.tie_word_embeddings ? tied_name : "lm_head.weight", {c.vocab_size, c.hidden_size}, normal, true, false});
+HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
+  const bool llama = c.architecture == Architecture::llama, counted = parallel.tp_rank == 0;
+  const auto vector = [&](const char* name, Initializer::Kind kind) {
+    parameters_.push_back(
+        {.name = name, .shape = {c.hidden_size}, .init = {kind, 0}, .decay = false, .counted = counted});
+  };
+  vector(llama ? "model.norm.weight" : "transformer.ln_f.weight", Initializer::Kind::ones);
+  if (!llama) vector("transformer.ln_f.bias", Initializer::Kind::zeros);
+  norm_ = {.weight = 0, .bias = llama ? -1 : 1};
+  parameters_.push_back(vocabulary_parameter(
+      c.tie_word_embeddings ? embedding_table_name(c.architecture) : "lm_head.weight", c, parallel));
+}
+
+int64_t HeadUnit::chunk_rows(int64_t tokens) const {
+  return ops::cross_entropy_chunk_rows(tokens, vocabulary_part(config_, parallel_).size);
 }
 
 UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
-  const int64_t tokens = shape.tokens(), rows = ops::cross_entropy_chunk_rows(tokens, config_.vocab_size);
+  const LocalRows local = local_rows(parallel_, shape);
+  const int64_t tokens = local.tokens, rows = chunk_rows(tokens), width = config_.hidden_size;
+  const std::vector<int64_t>& matrix = parameters_.back().shape;
   UnitValues v;
-  v.forward_work = {{"normed", {tokens, config_.hidden_size}, p.compute},
-                    {"rstd", {tokens}, p.state},
-                    {"mean", {tokens}, p.state},
-                    {"logits", {rows, config_.vocab_size}, p.compute}};
+  v.forward_work = {{"normed", {tokens, width}, p.compute},
+                    {"rstd", {local.rows}, p.state},
+                    {"mean", {local.rows}, p.state},
+                    {"logits", {rows, matrix[0]}, p.compute}};
+  if (parallel_.tp_size > 1) v.forward_work.push_back({"sums", {3 * rows}, p.state});
   v.backward_work = v.forward_work;
-  if (rows < tokens) v.backward_work.push_back({"weight sum", {config_.vocab_size, config_.hidden_size}, p.state});
+  // A tied table may already hold the embedding's gradient.
+  if (config_.tie_word_embeddings) v.backward_work.push_back({"table gradient", matrix, p.compute});
+  if (rows < tokens) v.backward_work.push_back({"weight sum", matrix, p.state});
+  if (sequence_parallel()) {
+    v.backward_work.push_back({"reduced rows", {local.rows, width}, p.compute});
+    v.backward_work.push_back({"norm gradients", {norm_.centered() ? 2 : 1, width}, p.compute});
+  }
   return v;
 }
 
-void HeadUnit::normalize(const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& x,
-                         const std::vector<at::Tensor>& p) const {
-  if (config_.architecture == Architecture::llama)
-    ops::rms_norm_forward(y, rstd, x, p[0], config_.norm_eps);
-  else
-    ops::layer_norm_forward(y, mean, rstd, x, p[0], p[1], config_.norm_eps);
+void HeadUnit::normalize(const UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.tp);
+  norm_forward(norm_, tp.own_rows(t.work[kNormed]), {t.work[kMean], t.work[kRstd]}, t.input, t.parameters,
+               config_.norm_eps);
+  tp.gather_in_place(t.work[kNormed]);
 }
 
 void HeadUnit::forward(UnitTensors& t) const {
-  normalize(t.work[kNormed], t.work[kMean], t.work[kRstd], t.input, t.parameters);
-  ops::cross_entropy_forward(t.loss_sum, t.work[kNormed], t.parameters.back(), t.targets, t.work[kLogits]);
+  normalize(t);
+  if (parallel_.tp_size > 1)
+    shard_loss(t, nullptr);
+  else
+    ops::cross_entropy_forward(t.loss_sum, t.work[kNormed], t.parameters.back(), t.targets, t.work[kLogits]);
+}
+
+void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
+  const at::Tensor &normed = t.work[kNormed], &w = t.parameters.back(), &sums = t.work[kMore];
+  const int64_t tokens = normed.size(0), chunk = t.work[kLogits].size(0);
+  t.loss_sum.zero_();
+  for (int64_t first = 0; first < tokens; first += chunk) {
+    const int64_t rows = std::min(chunk, tokens - first);
+    const at::Tensor x = normed.narrow(0, first, rows), targets = t.targets.narrow(0, first, rows),
+                     logits = t.work[kLogits].narrow(0, 0, rows), row_max = sums.narrow(0, 0, rows),
+                     both = sums.narrow(0, chunk, 2 * rows), sum_exp = both.narrow(0, 0, rows),
+                     target_logit = both.narrow(0, rows, rows);
+    ops::linear_forward(logits, x, w);
+    ops::cross_entropy_shard_max(row_max, logits, first_id, vocabulary);
+    tp.max(row_max);
+    ops::cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, first_id, vocabulary);
+    tp.sum(both);
+    ops::cross_entropy_shard_loss(t.loss_sum, row_max, sum_exp, target_logit, targets);
+    if (g == nullptr) continue;
+    ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary);
+    // The weight first: the gradient of x takes the place of x.
+    add_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
+    ops::linear_backward_input(g->dx.narrow(0, first, rows), logits, w);
+  }
 }
 
 void HeadUnit::backward(UnitTensors& t) const {
-  const auto& p = t.parameters;
-  const auto& g = t.gradients;
+  const TensorParallel tp(parallel_, t.tp);
   const at::Tensor& normed = t.work[kNormed];
-  normalize(normed, t.work[kMean], t.work[kRstd], t.input, p);
-  ops::cross_entropy_forward_backward(t.loss_sum, normed, g.back(), normed, p.back(), t.targets, t.loss_scale,
-                                      t.work[kLogits], t.work.size() > kWeightSum ? t.work[kWeightSum] : at::Tensor());
-  // normed now holds its own gradient; the norm's input gradient is the boundary's.
-  if (config_.architecture == Architecture::llama)
-    ops::rms_norm_backward(t.d_boundary, g[0], normed, normed, t.input, p[0], t.work[kRstd], at::Tensor());
+  size_t next = kMore + (parallel_.tp_size > 1 ? 1 : 0);
+  const at::Tensor beside = config_.tie_word_embeddings ? t.work[next++] : at::Tensor();
+  const bool adds = accumulates(t, t.gradients.size() - 1);
+  Gradients g{.dx = normed, .dw = adds ? beside : t.gradients.back()};
+  if (t.work[kLogits].size(0) < normed.size(0)) g.dw_sum = t.work[next++];
+  normalize(t);
+  if (parallel_.tp_size > 1)
+    shard_loss(t, &g);
   else
-    ops::layer_norm_backward(t.d_boundary, g[0], g[1], normed, normed, t.input, p[0], p[1], t.work[kMean],
-                             t.work[kRstd], at::Tensor());
+    ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters.back(), t.targets, t.loss_scale,
+                                        t.work[kLogits], g.dw_sum);
+  if (adds) ops::add_forward(t.gradients.back(), t.gradients.back(), beside);
+
+  // normed now holds its own gradient; the norm's input gradient is the boundary's.
+  const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[next++] : at::Tensor());
+  NormGradients n{t.gradients[norm_.weight], norm_.centered() ? t.gradients[norm_.bias] : at::Tensor()};
+  const at::Tensor parts = tp.sequence() ? t.work[next] : at::Tensor();
+  if (tp.sequence()) n = {parts[0], norm_.centered() ? parts[1] : at::Tensor()};
+  norm_backward(norm_, t.d_boundary, n, d_normed, d_normed, t.input, t.parameters, {t.work[kMean], t.work[kRstd]},
+                at::Tensor());
+  if (!tp.sequence()) return;
+  tp.sum(parts);
+  t.gradients[norm_.weight].copy_(parts[0]);
+  if (norm_.centered()) t.gradients[norm_.bias].copy_(parts[1]);
+}
+
+UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const {
+  const TensorTraffic tp(parallel_);
+  const int64_t tokens = local_rows(parallel_, shape).tokens, chunk = chunk_rows(tokens),
+                boundary = tokens * config_.hidden_size;
+  UnitTraffic u;
+  tp.gather(u.forward, p.compute, boundary);
+  for (int64_t first = 0; first < tokens; first += chunk) {
+    const int64_t rows = std::min(chunk, tokens - first);
+    tp.sum(u.forward, p.state, rows);  // the largest logits
+    tp.sum(u.forward, p.state, 2 * rows);
+  }
+  u.backward = u.forward;
+  tp.reduce(u.backward, p.compute, boundary);
+  if (sequence_parallel()) tp.sum(u.backward, p.compute, (norm_.centered() ? 2 : 1) * config_.hidden_size);
+  return u;
 }
 
 double HeadUnit::forward_flops(const BatchShape& shape) const {
-  return 2.0 * double(shape.tokens()) * double(config_.hidden_size) * double(config_.vocab_size);
+  return 2.0 * double(shape.tokens()) / parallel_.cp_size * double(config_.hidden_size) *
+         double(parameters_.back().shape[0]);
 }
 
 void HeadUnit::logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& p) const {
   const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor normed = at::empty_like(x), rstd = at::empty({x.size(0)}, x.options().dtype(state)),
-             mean = at::empty_like(rstd);
-  normalize(normed, mean, rstd, x, p);
+  const at::Tensor normed = at::empty_like(x), rstd = at::empty({x.size(0)}, x.options().dtype(state)),
+                   mean = at::empty_like(rstd);
+  norm_forward(norm_, normed, {mean, rstd}, x, p, config_.norm_eps);
   ops::linear_forward(out, normed, p.back());
 }
 

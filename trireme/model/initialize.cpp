@@ -1,5 +1,6 @@
 #include "trireme/model/initialize.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trireme::model {
@@ -47,8 +48,22 @@ void initialize(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t b
   }
 }
 
+template <typename T>
+void initialize_pieces(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end) {
+  std::fill(out, out + (end - begin), T(0));
+  for_each_run(parameter, begin, end, [&](int64_t local, int64_t full, int64_t count) {
+    initialize(out + (local - begin), parameter, seed, full, full + count);
+  });
+}
+
 }  // namespace
 
+void initialize_held(float* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
+  initialize_pieces(out, p, seed, begin, end);
+}
+void initialize_held(double* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
+  initialize_pieces(out, p, seed, begin, end);
+}
 void initialize_span(float* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
   initialize(out, p, seed, begin, end);
 }

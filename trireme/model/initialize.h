@@ -10,8 +10,13 @@
 
 namespace trireme::model {
 
-/// Writes elements [begin, end) of the parameter's flat row-major order to `out` (float or double).
+/// Writes elements [begin, end) of the whole parameter's flat row-major order to `out` (float or double).
 void initialize_span(float* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end);
 void initialize_span(double* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end);
+
+/// Writes the held elements [begin, end) of a parameter that may be divided (ParameterSpec::pieces): what belongs there
+/// of the whole parameter, and zeros in the padding. Where nothing is divided it is initialize_span.
+void initialize_held(float* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end);
+void initialize_held(double* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end);
 
 }  // namespace trireme::model

@@ -1,6 +1,13 @@
 #include "trireme/model/unit.h"
 
 #include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::model {
 
@@ -9,6 +16,50 @@ int64_t TensorSpec::bytes() const {
   int64_t n = static_cast<int64_t>(c10::elementSize(dtype));
   for (int64_t s : shape) n *= s;
   return n;
+}
+
+void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
+                  const std::function<void(int64_t local, int64_t full, int64_t count)>& visit) {
+  if (parameter.split_dim < 0) {
+    if (begin < end) visit(begin, begin, end - begin);
+    return;
+  }
+  const auto dim = static_cast<size_t>(parameter.split_dim);
+  int64_t inner = 1;  // elements behind one index of the divided dimension
+  for (size_t d = dim + 1; d < parameter.shape.size(); ++d) inner *= parameter.shape[d];
+  const int64_t whole = parameter.whole_shape()[dim];
+  const int64_t local_stride = parameter.shape[dim] * inner, full_stride = whole * inner;
+  for (int64_t outer = begin / local_stride; outer * local_stride < end; ++outer) {
+    int64_t local = outer * local_stride;
+    for (const Piece& piece : parameter.pieces) {
+      const int64_t held = std::clamp<int64_t>(whole - piece.begin, 0, piece.size());  // the rest is padding
+      const int64_t first = std::max(begin, local), last = std::min(end, local + held * inner);
+      if (first < last) visit(first, outer * full_stride + piece.begin * inner + (first - local), last - first);
+      local += piece.size() * inner;
+    }
+  }
+}
+
+std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,
+                               const std::vector<std::string>& names) {
+  static const std::map<std::string, std::vector<std::string>> kStatistics = {
+      {"qkv", {"rstd1", "mean1"}}, {"attended", {"lse"}}, {"mid", {"rstd2", "mean2"}}};
+  const std::vector<TensorSpec> saved = unit.values(shape, precision).saved;
+  std::vector<std::string> wanted;
+  const std::vector<std::string> legal = unit.recomputable();
+  for (const std::string& name : names) {
+    if (saved.empty()) break;  // keeps nothing: there is nothing to choose from
+    if (std::find(legal.begin(), legal.end(), name) == legal.end())
+      throw UsageError(fmt::format("{} keeps no value '{}' that could be computed again; use {}", unit.name(), name,
+                                   legal.empty() ? "none or all" : base::join(legal, ", ")));
+    wanted.push_back(name);
+    if (const auto found = kStatistics.find(name); found != kStatistics.end())
+      wanted.insert(wanted.end(), found->second.begin(), found->second.end());
+  }
+  std::vector<int> which;
+  for (int i = 0; i < static_cast<int>(saved.size()); ++i)
+    if (names.empty() || std::find(wanted.begin(), wanted.end(), saved[i].name) != wanted.end()) which.push_back(i);
+  return which;
 }
 
 }  // namespace trireme::model

@@ -1,4 +1,4 @@
-// Attention beyond the two functions in ops.h: the choice of kernel, and one step of decoding from a cache.
+// Attention beyond the functions in ops.h: the choice of kernel, and one step of decoding from a cache.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +20,15 @@ void attention_forward_with(const AttentionKernel& kernel, const at::Tensor& out
 void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dqkv, const at::Tensor& d_out,
                              const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv,
                              const AttentionShape& shape, const at::Tensor& workspace);
+
+/// attention_block_forward and attention_block_backward with a given kernel, as above.
+void attention_block_forward_with(const AttentionKernel& kernel, const at::Tensor& out, const at::Tensor& lse,
+                                  const at::Tensor& q, const at::Tensor& kv, const AttentionBlockShape& shape,
+                                  const at::Tensor& workspace);
+void attention_block_backward_with(const AttentionKernel& kernel, const at::Tensor& dq, const at::Tensor& dkv,
+                                   const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
+                                   const at::Tensor& q, const at::Tensor& kv, const AttentionBlockShape& shape,
+                                   const at::Tensor& workspace);
 
 /// One query row per batch row against a key/value cache, for generation.
 ///

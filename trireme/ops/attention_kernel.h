@@ -11,15 +11,24 @@ namespace trireme::ops {
 
 enum class AttentionDtype : int { float64, float32, bfloat16 };
 
-/// One forward or backward call over whole tensors; layouts as in ops.h.
+/// Elements from one batch row, or one row of a sequence, to the next.
+struct AttentionStride {
+  int64_t batch, row;
+};
+
+/// One forward or backward call over whole tensors. Pointers are to the first head of the first row.
 struct AttentionCall {
-  int64_t batch, sequence, num_heads, num_kv_heads, head_dim;
+  int64_t batch, queries, keys, num_heads, num_kv_heads, head_dim;
   double scale;
-  const void* qkv;    ///< [B*S, R]
-  void* out;          ///< [B*S, H*d], only read by the backward
-  void* lse;          ///< [B, H, S], only read by the backward
-  const void* d_out;  ///< [B*S, H*d], backward only
-  void* dqkv;         ///< [B*S, R], backward only
+  /// True: query i sees keys 0..i (queries = keys), results are written, gradients in the compute dtype. False: it sees
+  /// all keys, `out` and `lse` are merged with what they hold, and dq, dk, dv (statistics dtype) are added to.
+  bool causal;
+  const void *q, *k, *v;
+  void *out, *lse;  ///< only read by the backward
+  const void* d_out;  ///< backward only
+  void *dq, *dk, *dv;  ///< backward only
+  AttentionStride q_stride, kv_stride, out_stride, d_out_stride, dq_stride, dkv_stride;
+  int64_t lse_batch, lse_head;  ///< strides of lse [B, H, Q], whose rows are contiguous
 };
 
 /// Computes job = batch index * num_kv_heads + kv head. Jobs write disjoint memory, so that any threads may run
@@ -28,22 +37,22 @@ using AttentionJob = void (*)(const AttentionCall& call, int64_t job, void* scra
 
 struct AttentionKernel {
   const char* name;
-  AttentionJob forward[3];   ///< indexed by AttentionDtype
+  AttentionJob forward[3];  ///< indexed by AttentionDtype
   AttentionJob backward[3];
 };
 
 extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here
-extern const AttentionKernel kAttentionAvx2;      ///< AVX2 + FMA
-extern const AttentionKernel kAttentionAvx512;    ///< AVX512 F, BW, VL, DQ and BF16
+extern const AttentionKernel kAttentionAvx2;  ///< AVX2 + FMA
+extern const AttentionKernel kAttentionAvx512;  ///< AVX512 F, BW, VL, DQ and BF16
 
 constexpr int64_t kAttentionQueryBlock = 64;  ///< query rows of one score tile
-constexpr int64_t kAttentionKeyBlock = 128;   ///< keys of one score tile
+constexpr int64_t kAttentionKeyBlock = 128;  ///< keys of one score tile
 
 /// Scratch of one job, forward or backward: the same for every kernel, so that a memory plan made on one machine
 /// holds on another. Covers (backward) K^T, V^T, K and the sums dK, dV over all keys, and a few tiles.
-constexpr int64_t attention_scratch_bytes(int64_t sequence, int64_t head_dim, AttentionDtype dtype) {
+constexpr int64_t attention_scratch_bytes(int64_t num_keys, int64_t head_dim, AttentionDtype dtype) {
   const int64_t element = dtype == AttentionDtype::float64 ? 8 : 4;
-  const int64_t keys = (sequence + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
+  const int64_t keys = (num_keys + kAttentionKeyBlock - 1) / kAttentionKeyBlock * kAttentionKeyBlock;
   const int64_t dim = (head_dim + 15) / 16 * 16;
   return element * (5 * (keys + kAttentionQueryBlock) * dim + 5 * kAttentionQueryBlock * kAttentionKeyBlock +
                     20 * kAttentionQueryBlock) +

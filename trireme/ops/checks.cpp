@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/cross_entropy_kernels.h"
 
 namespace trireme::ops {
 namespace {
@@ -51,6 +52,15 @@ void check_tensor(std::string_view operation, std::string_view name, const at::T
                    " " + shape_text(shape));
 }
 
+void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
+                     at::ScalarType dtype) {
+  if (tensor.defined() && tensor.sizes() == shape && tensor.scalar_type() == dtype && tensor.is_cpu() &&
+      (tensor.stride(-1) == 1 || tensor.size(-1) == 1))
+    return;
+  throw ShapeError(subject(operation, name, tensor) + "it must be CPU " + std::string(dtype_name(dtype)) + " " +
+                   shape_text(shape) + " with a contiguous last dimension");
+}
+
 at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor) {
   if (tensor.defined()) {
     const auto dtype = tensor.scalar_type();
@@ -62,6 +72,15 @@ at::ScalarType compute_dtype(std::string_view operation, std::string_view name, 
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims) {
   if (tensor.defined() && tensor.dim() == num_dims) return;
   throw ShapeError(subject(operation, name, tensor) + "it must have " + std::to_string(num_dims) + " dimensions");
+}
+
+void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary) {
+  const int64_t* target = targets.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < targets.numel(); ++t)
+    if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= vocabulary))
+      throw ShapeError(std::string(operation) + ": targets[" + std::to_string(t) + "] = " + std::to_string(target[t]) +
+                       " is outside the vocabulary of " + std::to_string(vocabulary) + "; use 0 to " +
+                       std::to_string(vocabulary - 1) + ", or -100 for a token that is not supervised");
 }
 
 }  // namespace trireme::ops

@@ -12,11 +12,19 @@ namespace trireme::ops {
 void check_tensor(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 
+/// Throws ShapeError unless `tensor` is a CPU tensor of this shape and dtype whose last dimension is contiguous; its
+/// other strides are free.
+void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
+                     at::ScalarType dtype);
+
 /// The dtype of `tensor` if operations can compute in it (float64, float32, bfloat16); throws ShapeError otherwise.
 at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor);
 
 /// Throws ShapeError unless `tensor` has `num_dims` dimensions.
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims);
+
+/// Throws ShapeError naming the first of targets [T] int64 that is neither -100 nor in [0, vocabulary).
+void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary);
 
 /// The dtype of statistics and losses for a compute dtype: float32, or float64 for float64.
 inline at::ScalarType statistics_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }

@@ -34,12 +34,7 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
   check_tensor(operation, "logits_chunk", logits_chunk, {std::max<int64_t>(1, shape.chunk_rows), shape.vocabulary},
                dtype);
   check_tensor(operation, "loss_sum", loss_sum, {1}, at::kDouble);
-  const int64_t* target = targets.const_data_ptr<int64_t>();
-  for (int64_t t = 0; t < shape.tokens; ++t)
-    if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= shape.vocabulary))
-      throw ShapeError(std::string(operation) + ": targets[" + std::to_string(t) + "] = " + std::to_string(target[t]) +
-                       " is outside the vocabulary of " + std::to_string(shape.vocabulary) + "; use 0 to " +
-                       std::to_string(shape.vocabulary - 1) + ", or -100 for a token that is not supervised");
+  check_targets(operation, targets, shape.vocabulary);
   return shape;
 }
 

@@ -15,28 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
-template <class T, class D = WideTag<T>>
-HWY_INLINE Wide<T> row_maximum(const T* x, int64_t n) {
-  const D d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  Wide<T> largest = widen(x[0]);
-  if (n >= lanes) {
-    auto m0 = load(d, x, Full{}), m1 = m0;
-    int64_t i = lanes;
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      m0 = hn::Max(m0, load(d, x + i, Full{}));
-      m1 = hn::Max(m1, load(d, x + i + lanes, Full{}));
-    }
-    if (i + lanes <= n) m0 = hn::Max(m0, load(d, x + i, Full{}));
-    // The last vector may overlap what has been seen: a maximum does not mind.
-    m1 = hn::Max(m1, load(d, x + n - lanes, Full{}));
-    largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
-  } else {
-    for (int64_t i = 1; i < n; ++i) largest = std::max(largest, widen(x[i]));
-  }
-  return largest;
-}
-
 template <class T>
 struct Softmax {
   static void rows(const SoftmaxLoss& args, int64_t first, int64_t last) {

@@ -13,10 +13,22 @@
 namespace trireme::ops {
 namespace {
 
+constexpr int64_t kElsewhere = -1;  // an id whose row another rank holds
+
 void check_positions(const char* operation, const char* name, const at::Tensor& positions, int64_t width,
-                     at::ScalarType dtype, int64_t sequence) {
+                     at::ScalarType dtype, int64_t sequence, const at::Tensor& position_ids, int64_t num_tokens) {
   check_dims(operation, name, positions, 2);
   check_tensor(operation, name, positions, {positions.size(0), width}, dtype);
+  if (position_ids.defined()) {
+    check_tensor(operation, "position_ids", position_ids, {num_tokens}, at::kLong);
+    const int64_t* id = position_ids.const_data_ptr<int64_t>();
+    for (int64_t t = 0; t < num_tokens; ++t)
+      if (id[t] < 0 || id[t] >= positions.size(0))
+        throw ShapeError(std::string(operation) + ": position_ids[" + std::to_string(t) + "] = " +
+                         std::to_string(id[t]) + " is outside " + name + " of " + std::to_string(positions.size(0)) +
+                         " rows; shorten the sequences or give the model more positions");
+    return;
+  }
   if (sequence < 1 || positions.size(0) < sequence)
     throw ShapeError(std::string(operation) + ": " + name + " has " + std::to_string(positions.size(0)) +
                      " rows, too few for sequences of " + std::to_string(sequence) + " tokens");
@@ -26,27 +38,41 @@ void check_ids(const char* operation, const at::Tensor& ids, int64_t num_tokens,
   check_tensor(operation, "ids", ids, {num_tokens}, at::kLong);
   const int64_t* id = ids.const_data_ptr<int64_t>();
   for (int64_t t = 0; t < num_tokens; ++t)
-    if (id[t] < 0 || id[t] >= vocabulary)
+    if (id[t] != kElsewhere && (id[t] < 0 || id[t] >= vocabulary))
       throw ShapeError(std::string(operation) + ": ids[" + std::to_string(t) + "] = " + std::to_string(id[t]) +
                        " is outside the table of " + std::to_string(vocabulary) +
                        " rows; the tokenizer and the model's vocabulary do not belong together");
 }
 
 /// order becomes 0..T-1 sorted by id, equal ids in order of t; first[v]..first[v + 1] is where id v lies in it.
+/// Rows that lie elsewhere are left out.
 void sort_by_id(const int64_t* ids, int64_t num_tokens, int64_t vocabulary, int64_t* order, int64_t* first) {
   std::fill(first, first + vocabulary + 1, 0);
-  for (int64_t t = 0; t < num_tokens; ++t) ++first[ids[t] + 1];
+  for (int64_t t = 0; t < num_tokens; ++t)
+    if (ids[t] != kElsewhere) ++first[ids[t] + 1];
   for (int64_t v = 0; v < vocabulary; ++v) first[v + 1] += first[v];
   // first[v] serves as the cursor of id v and ends where v + 1 begins: moved back by one place afterwards.
-  for (int64_t t = 0; t < num_tokens; ++t) order[first[ids[t]]++] = t;
+  for (int64_t t = 0; t < num_tokens; ++t)
+    if (ids[t] != kElsewhere) order[first[ids[t]]++] = t;
   for (int64_t v = vocabulary; v > 0; --v) first[v] = first[v - 1];
   first[0] = 0;
+}
+
+/// The same for ids t % sequence: position s is the id of rows s, s + S, s + 2 S, ...
+void sort_by_place(int64_t num_tokens, int64_t sequence, int64_t num_positions, int64_t* order, int64_t* first) {
+  int64_t next = 0;
+  for (int64_t s = 0; s < num_positions; ++s) {
+    first[s] = next;
+    if (s < sequence)
+      for (int64_t t = s; t < num_tokens; t += sequence) order[next++] = t;
+  }
+  first[num_positions] = next;
 }
 
 }  // namespace
 
 void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
-                       int64_t sequence) {
+                       int64_t sequence, const at::Tensor& position_ids) {
   constexpr auto kOperation = "embedding_forward";
   const auto dtype = compute_dtype(kOperation, "table", table);
   check_dims(kOperation, "table", table, 2);
@@ -54,24 +80,33 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
   const int64_t num_tokens = y.size(0), width = table.size(1);
   check_tensor(kOperation, "table", table, table.sizes(), dtype);
   check_tensor(kOperation, "y", y, {num_tokens, width}, dtype);
-  if (positions.defined()) check_positions(kOperation, "positions", positions, width, dtype, sequence);
+  if (positions.defined())
+    check_positions(kOperation, "positions", positions, width, dtype, sequence, position_ids, num_tokens);
   check_ids(kOperation, ids, num_tokens, table.size(0));
 
   const int64_t row_bytes = width * static_cast<int64_t>(c10::elementSize(dtype));
   const auto* id = ids.const_data_ptr<int64_t>();
   const char* from = static_cast<const char*>(table.const_data_ptr());
   const char* position = positions.defined() ? static_cast<const char*>(positions.const_data_ptr()) : nullptr;
+  const int64_t* position_id = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr;
+  const auto position_of = [&](int64_t t) {
+    return position + (position_id != nullptr ? position_id[t] : t % sequence) * row_bytes;
+  };
   char* to = static_cast<char*>(y.mutable_data_ptr());
   parallel_rows(num_tokens, row_grain(width), [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
-      if (position == nullptr) {
+      if (id[t] == kElsewhere && position == nullptr) {
+        std::memset(to + t * row_bytes, 0, row_bytes);
+      } else if (id[t] == kElsewhere) {
+        std::memcpy(to + t * row_bytes, position_of(t), row_bytes);
+      } else if (position == nullptr) {
         std::memcpy(to + t * row_bytes, from + id[t] * row_bytes, row_bytes);
       } else {
         add_rows({.dtype = storage_of(dtype),
                   .width = width,
                   .y = to + t * row_bytes,
                   .a = from + id[t] * row_bytes,
-                  .b = position + t % sequence * row_bytes,
+                  .b = position_of(t),
                   .b_stride = 0},
                  0, 1);
       }
@@ -80,7 +115,8 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
 }
 
 void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
-                        const at::Tensor& ids, const at::Tensor& order, int64_t sequence) {
+                        const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
+                        const at::Tensor& position_ids) {
   constexpr auto kOperation = "embedding_backward";
   const auto dtype = compute_dtype(kOperation, "dy", dy);
   check_dims(kOperation, "dy", dy, 2);
@@ -89,7 +125,8 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
   check_tensor(kOperation, "dy", dy, dy.sizes(), dtype);
   check_tensor(kOperation, "dtable", dtable, {vocabulary, width}, dtype);
   check_tensor(kOperation, "order", order, {num_tokens}, at::kLong);
-  if (d_positions.defined()) check_positions(kOperation, "d_positions", d_positions, width, dtype, sequence);
+  if (d_positions.defined())
+    check_positions(kOperation, "d_positions", d_positions, width, dtype, sequence, position_ids, num_tokens);
   check_ids(kOperation, ids, num_tokens, vocabulary);
 
   int64_t* sorted = order.mutable_data_ptr<int64_t>();
@@ -106,16 +143,13 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
                 [&](int64_t begin, int64_t end) { gather_sum_rows(arguments, begin, end); });
 
   if (!d_positions.defined()) return;
-  // Position s is the id of rows s, s + S, s + 2 S, ...: the same sum over another sorted order.
-  int64_t next = 0;
+  // The same sum over another sorted order.
   const int64_t num_positions = d_positions.size(0);
   first = thread_scratch<Firsts, int64_t>(num_positions + 1);
-  for (int64_t s = 0; s < num_positions; ++s) {
-    first[s] = next;
-    if (s < sequence)
-      for (int64_t t = s; t < num_tokens; t += sequence) sorted[next++] = t;
-  }
-  first[num_positions] = next;
+  if (position_ids.defined())
+    sort_by_id(position_ids.const_data_ptr<int64_t>(), num_tokens, num_positions, sorted, first);
+  else
+    sort_by_place(num_tokens, sequence, num_positions, sorted, first);
   arguments.out = d_positions.mutable_data_ptr();
   arguments.first = first;
   parallel_rows(num_positions, row_grain(width),

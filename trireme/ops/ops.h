@@ -6,7 +6,7 @@
 // dtypes    `x`-like tensors are of the compute dtype: float64, float32 or bfloat16. Statistics (rstd, mean,
 //           lse) and losses are float32 (float64 when the compute dtype is float64). Arithmetic inside is in
 //           that wider dtype; results are rounded once. Weights have the compute dtype.
-// Layout    every tensor is contiguous.
+// Layout    every tensor is contiguous, where nothing else is said.
 // Gradients of weights are *written* (not added) into the tensor given.
 // Each function has a reference in ops/reference.h, in terms of ATen, used only by tests.
 // Threads   results do not depend on LibTorch's number of threads, matrix products apart.
@@ -56,9 +56,15 @@ void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::T
                          const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual);
 
-// ---- element-wise (ops/elementwise.cpp) ----
+// ---- element-wise (ops/elementwise.cpp, ops/accumulate.cpp) ----
 /// y = a + b; y may be a or b.
 void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+/// sum += x over all elements, of any one shape: folds a gradient slot into a longer-lived buffer.
+///
+/// Numerics  adds in the wider dtype, one rounding to sum's; bits do not depend on threads
+/// Errors    ShapeError unless both are contiguous, of one shape, and sum's dtype is x's, the statistics dtype of x, or
+///           float64
+void accumulate(const at::Tensor& sum, const at::Tensor& x);
 /// y [T,F] = silu(gate) * up, where gate_up [T,2F] holds gate | up in each row.
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
 /// gate_up is overwritten by its gradient; dy is overwritten by y (recomputed), the input of the next product.
@@ -84,7 +90,7 @@ struct AttentionShape {
   int64_t num_heads = 1;
   int64_t num_kv_heads = 1;
   int64_t head_dim = 64;
-  double scale = 0;         ///< 0: 1/sqrt(head_dim)
+  double scale = 0;  ///< 0: 1/sqrt(head_dim)
 };
 /// Bytes of scratch that forward and backward need per call (0 is legal).
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
@@ -96,15 +102,54 @@ void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::T
 void attention_backward(const at::Tensor& dqkv, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
                         const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace);
 
+// ---- attention over a block of keys without a mask (ops/attention_block.cpp): what ring attention computes off the
+// diagonal. The caller starts with attention_forward on its own rows and merges one block after another.
+struct AttentionBlockShape {
+  int64_t batch = 1;
+  int64_t queries = 1;  ///< Q, rows of q per batch row
+  int64_t keys = 1;  ///< N, rows of kv per batch row
+  int64_t num_heads = 1;
+  int64_t num_kv_heads = 1;
+  int64_t head_dim = 64;
+  double scale = 0;  ///< 0: 1/sqrt(head_dim)
+};
+/// Bytes of scratch that forward and backward need per call.
+int64_t attention_block_workspace_bytes(const AttentionBlockShape& shape, at::ScalarType dtype);
+/// Attends from every query to every key, and merges with what `out` and `lse` hold of the keys seen before:
+/// out = sum over blocks j of exp(lse_j - lse) out_j, lse = log of the sum over j of exp(lse_j).
+///
+/// Shapes    q, out [B, Q, H*d]; kv [B, N, 2*K*d] (k heads | v heads); lse [B, H, Q]. Query head h reads kv head
+///           h / (H/K). Views will do: the last dimension is contiguous, the other strides are free, so that a view
+///           may be a slice of packed rows or half the rows of each sequence
+/// Cost      4 B H Q N d operations; scores exist in tiles of 64 x 128; packs k and v once per kv head
+/// Numerics  inside in the statistics dtype, out is rounded to the compute dtype once per call; lse must be finite, or
+///           -inf where out is 0 and nothing was held. Bits do not depend on threads
+/// Errors    ShapeError naming the tensor or the number, before anything is written
+/// Source    Liu et al., Ring Attention (2023); the kernel is attention_forward's
+void attention_block_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& q, const at::Tensor& kv,
+                             const AttentionBlockShape& shape, const at::Tensor& workspace);
+/// *Adds* this block's part of the gradient to dq and dkv, given the final out and lse of all blocks.
+///
+/// Shapes    dq, d_out as q; dkv as kv; views as above. dq and dkv are of the statistics dtype
+/// Cost      10 B H Q N d operations; recomputes the probabilities from lse
+/// Numerics  the part is summed in the statistics dtype and then added once
+/// Errors    as attention_block_forward
+void attention_block_backward(const at::Tensor& dq, const at::Tensor& dkv, const at::Tensor& d_out,
+                              const at::Tensor& out, const at::Tensor& lse, const at::Tensor& q, const at::Tensor& kv,
+                              const AttentionBlockShape& shape, const at::Tensor& workspace);
+
 // ---- embedding (ops/embedding.cpp) ----
-/// y [T,D] = table[ids] (+ positions[t % S] where `positions` [S',D] is defined). ids [T] int64.
-/// Errors    ShapeError naming the first id outside the table
+/// y [T,D] = table[ids] (+ positions[t % S] where `positions` [S',D] is defined). ids [T] int64; an id of -1 stands for
+/// a row that another rank holds, and reads as zeros. With `position_ids` [T] int64, row t has the position
+/// position_ids[t] instead of t % S; not read where `positions` is undefined.
+/// Errors    ShapeError naming the first id outside the table, or the first position outside `positions`
 void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
-                       int64_t sequence);
+                       int64_t sequence, const at::Tensor& position_ids = at::Tensor());
 /// dtable [V,D] (every row is written), and d_positions where defined. Repeated ids are summed in the wider
-/// dtype in the order of t. order [T] int64 is scratch.
+/// dtype in the order of t; ids of -1 are left out of dtable. order [T] int64 is scratch.
 void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
-                        const at::Tensor& ids, const at::Tensor& order, int64_t sequence);
+                        const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
+                        const at::Tensor& position_ids = at::Tensor());
 
 // ---- cross-entropy over the head product, in row chunks (ops/cross_entropy.cpp) ----
 /// Scratch for cross_entropy: logits of one chunk of rows, [chunk_rows, V] in the compute dtype. About 8 Mi logits
@@ -121,5 +166,29 @@ void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, cons
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum);
+
+// ---- cross-entropy over a vocabulary cut by columns, in phases (ops/cross_entropy_shard.cpp) ----
+// For one chunk of rows: _max, all-reduce (max) row_max, _sum, all-reduce (sum) sum_exp and target_logit, _loss,
+// _backward. With one rank the bits are those of cross_entropy_forward_backward.
+// Shapes    logits [rows, n]: columns first .. first + n - 1 of the head product, in the compute dtype; those at or
+//           beyond `vocabulary`, the true size, are padding. row_max, sum_exp, target_logit [rows], statistics dtype.
+//           targets [rows] int64: ids of the whole vocabulary, -100: not supervised
+// Numerics  exponentials and sums in the statistics dtype
+// Errors    ShapeError naming the tensor, or the first target that is neither -100 nor in the vocabulary
+
+/// row_max = largest logit of each row; -inf if this rank holds padding only.
+void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary);
+/// sum_exp = sum of exp(logit - row_max) over this rank's columns; target_logit = the target's logit, 0 where another
+/// rank holds it. Both are 0 in rows that are not supervised. row_max is that of all ranks.
+void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
+                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary);
+/// *Adds* the sum over supervised rows of log(sum_exp) + row_max - target_logit, all of them reduced, to loss_sum [1]
+/// float64, row after row.
+void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_max, const at::Tensor& sum_exp,
+                              const at::Tensor& target_logit, const at::Tensor& targets);
+/// logits are overwritten by the gradient of scale * loss: scale (exp(logit - row_max) / sum_exp - onehot(target)).
+/// Padding columns and rows that are not supervised get 0.
+void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
+                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary);
 
 }  // namespace trireme::ops

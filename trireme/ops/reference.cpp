@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 namespace trireme::ops::reference {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w) { return at::matmul(x, w.t()); }
@@ -24,6 +26,10 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
 }
 
 at::Tensor gelu(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+
+at::Tensor accumulate(const at::Tensor& sum, const at::Tensor& x) {
+  return (sum.to(at::kDouble) + x.to(at::kDouble)).to(sum.scalar_type());
+}
 
 std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_dim, double theta,
                                                int64_t first_position) {
@@ -48,14 +54,45 @@ at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Ten
   return at::cat({rotated * c + rotate_half * s, values}, 2).reshape(qkv.sizes());
 }
 
-at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence) {
-  auto y = at::embedding(table, ids);
+std::pair<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& kv, int64_t num_heads,
+                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden) {
+  const int64_t head_dim = q.size(2) / num_heads, group = num_heads / num_kv_heads;
+  const auto heads = [&](const at::Tensor& x, int64_t count) {  // [B, rows, count * d] -> [B, H, rows, d]
+    return x.reshape({x.size(0), x.size(1), count, head_dim}).transpose(1, 2).repeat_interleave(num_heads / count, 1);
+  };
+  const auto halves = kv.chunk(2, -1);
+  auto scores = at::matmul(heads(q, num_heads), heads(halves[0], num_heads / group).transpose(2, 3)) * scale;
+  if (hidden.defined()) scores = scores.masked_fill(hidden, -INFINITY);
+  const auto lse = at::logsumexp(scores, {3});
+  const auto out = at::matmul(at::exp(scores - lse.unsqueeze(3)), heads(halves[1], num_heads / group));
+  return {out.transpose(1, 2).reshape(q.sizes()), lse};
+}
+
+std::pair<at::Tensor, at::Tensor> merge_attention(const std::pair<at::Tensor, at::Tensor>& a,
+                                                  const std::pair<at::Tensor, at::Tensor>& b) {
+  const auto lse = at::logaddexp(a.second, b.second);  // [B, H, Q]
+  const auto part = [&](const std::pair<at::Tensor, at::Tensor>& x) {
+    const auto weight = at::exp(x.second - lse).transpose(1, 2).unsqueeze(3);  // [B, Q, H, 1]
+    return x.first.reshape({lse.size(0), lse.size(2), lse.size(1), -1}) * weight;
+  };
+  return {(part(a) + part(b)).reshape(a.first.sizes()), lse};
+}
+
+at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence,
+                     const at::Tensor& position_ids) {
+  const auto held = ids.ge(0).unsqueeze(1);
+  auto y = at::where(held, at::embedding(table, ids.clamp_min(0)), at::zeros({}, table.options()));
   if (!positions.defined()) return y;
-  return y + at::embedding(positions, at::arange(ids.size(0), at::kLong).remainder(sequence));
+  const auto place = at::arange(ids.size(0), at::kLong).remainder(sequence);
+  return y + at::embedding(positions, position_ids.defined() ? position_ids : place);
 }
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets) {
   return at::cross_entropy_loss(at::matmul(x, w.t()), targets, {}, at::Reduction::Sum, -100);
+}
+
+at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary) {
+  return at::cross_entropy_loss(logits.slice(1, 0, vocabulary), targets, {}, at::Reduction::Sum, -100);
 }
 
 }  // namespace trireme::ops::reference

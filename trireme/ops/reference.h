@@ -20,6 +20,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor
 
 at::Tensor swiglu(const at::Tensor& gate_up);
 at::Tensor gelu(const at::Tensor& x);  ///< tanh approximation
+at::Tensor accumulate(const at::Tensor& sum, const at::Tensor& x);
 
 /// Cosine and sine [S, d/2] in float64.
 std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_dim, double theta,
@@ -27,10 +28,21 @@ std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_di
 at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
                   int64_t num_kv_heads);
 
-/// positions may be undefined.
-at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence);
+/// Softmax attention of q [B,Q,H*d] to kv [B,N,2*K*d], all scores at once: out [B,Q,H*d] and lse [B,H,Q]. `hidden`
+/// [Q,N] bool (undefined: none) says which keys a query does not see.
+std::pair<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& kv, int64_t num_heads,
+                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden = {});
+/// Two results of attention to different keys, as one of attention to all of them.
+std::pair<at::Tensor, at::Tensor> merge_attention(const std::pair<at::Tensor, at::Tensor>& a,
+                                                  const std::pair<at::Tensor, at::Tensor>& b);
+
+/// positions may be undefined, and so may position_ids; an id of -1 reads as zeros.
+at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence,
+                     const at::Tensor& position_ids = {});
 
 /// Sum of the losses of x w^T against targets; -100 is not supervised.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets);
+/// The same from logits [T, V'], of which only the first `vocabulary` columns count.
+at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary);
 
 }  // namespace trireme::ops::reference

@@ -1,5 +1,5 @@
 // What every kernel needs on top of Highway: loads and stores that convert storage (double, float, bfloat16)
-// to and from the arithmetic type, loops over a row with a tail, sums, and exp/sigmoid.
+// to and from the arithmetic type, loops over a row with a tail, sums, maxima, and exp/sigmoid.
 //
 // Included once per instruction set (foreach_target). A tail goes through the same vector instructions as the
 // body, padded with zeros: an element's bits do not depend on its place in the row.
@@ -15,6 +15,7 @@
 // math-inl.h needs highway.h first.
 #include <hwy/contrib/math/math-inl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -108,6 +109,29 @@ HWY_INLINE hn::TFromD<D> sum_over(D d, int64_t n, const Term& term) {
     s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, rest.count), term(i, rest)));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+/// The largest of n >= 1 elements. A NaN need not show.
+template <class T, class D = WideTag<T>>
+HWY_INLINE Wide<T> row_maximum(const T* x, int64_t n) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  Wide<T> largest = widen(x[0]);
+  if (n >= lanes) {
+    auto m0 = load(d, x, Full{}), m1 = m0;
+    int64_t i = lanes;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      m0 = hn::Max(m0, load(d, x + i, Full{}));
+      m1 = hn::Max(m1, load(d, x + i + lanes, Full{}));
+    }
+    if (i + lanes <= n) m0 = hn::Max(m0, load(d, x + i, Full{}));
+    // The last vector may overlap what has been seen: a maximum does not mind.
+    m1 = hn::Max(m1, load(d, x + n - lanes, Full{}));
+    largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  } else {
+    for (int64_t i = 1; i < n; ++i) largest = std::max(largest, widen(x[i]));
+  }
+  return largest;
 }
 
 // ---- functions ----

@@ -3,10 +3,15 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/schedule/validate.h"
 
 namespace trireme::plan {
+
+using comm::Axis;
+
 namespace {
 
 std::vector<schedule::TensorDeclaration> declare(const std::vector<model::TensorSpec>& specs) {
@@ -15,32 +20,138 @@ std::vector<schedule::TensorDeclaration> declare(const std::vector<model::Tensor
   return out;
 }
 
-schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, bool train) {
-  const StepRequest& r = plan.request;
-  schedule::StepDeclaration d;
-  d.num_ranks = r.num_ranks;
-  d.shard = r.shard;
-  d.num_micro_batches = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
-  d.tokens_per_micro_batch = r.shape.tokens();
-  d.compute_bytes = static_cast<int64_t>(c10::elementSize(r.precision.compute));
-  d.state_bytes = static_cast<int64_t>(c10::elementSize(r.precision.state));
-  d.recompute = train ? r.recompute : schedule::Recompute::none;
-  d.prefetch = r.prefetch;
-  d.reduce_lag = r.reduce_lag;
+// The strategies, as the passes see them.
+schedule::Sharding sharding_of(const StepRequest& r) {
+  schedule::Sharding s;
+  s.several_ranks = r.num_shards() * r.num_replicas() > 1;
+  s.ordered = r.ordered;
+  s.local = r.local_accumulation;
+  s.whole_gradients = r.whole_gradients();
+  if (r.num_shards() > 1)
+    s.gather = r.strategy == Strategy::full_shard ? schedule::Gather::each_use : schedule::Gather::once;
+  s.replicas = !s.whole_gradients && r.num_replicas() > 1;
+  return s;
+}
+
+std::vector<int> recomputed(const model::Unit& unit, const StepRequest& r, int& index_of_saver) {
+  if (r.recompute.mode == RecomputeRequest::Mode::none) return {};
+  if (unit.values(r.shape, r.precision).saved.empty()) return {};
+  if (index_of_saver++ % r.recompute.every != 0) return {};
+  const bool full = r.recompute.mode == RecomputeRequest::Mode::full;
+  if (!full && unit.recomputable().empty()) return {};
+  return model::recompute_set(unit, r.shape, r.precision, full ? std::vector<std::string>{} : r.recompute.values);
+}
+
+std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepRequest& r, bool train) {
+  std::vector<schedule::UnitDeclaration> units;
+  int savers = 0;
   for (size_t u = 0; u < model.units.size(); ++u) {
     const model::Unit& unit = *model.units[u];
     const model::UnitValues v = unit.values(r.shape, r.precision);
-    d.units.push_back({.name = unit.name(),
-                       .groups = model.groups_of(static_cast<int>(u)),
-                       .output_bytes = v.output.bytes(),
-                       .saved = declare(v.saved),
-                       .forward_work = declare(v.forward_work),
-                       .backward_work = declare(v.backward_work),
-                       .reads_parameters_in_backward = unit.reads_parameters_in_backward(),
-                       .backward_includes_forward = unit.backward_includes_forward()});
+    const model::UnitTraffic traffic = unit.traffic(r.shape, r.precision);
+    bool tp = false, cp = false;
+    for (const auto* rows : {&traffic.forward, &traffic.backward})
+      for (const model::TrafficRow& row : *rows) (row.axis == model::TrafficRow::Axis::tp ? tp : cp) = true;
+    const double flops = unit.forward_flops(r.shape);
+    units.push_back({.name = unit.name(),
+                     .groups = model.groups_of(static_cast<int>(u)),
+                     .output_bytes = v.output.bytes(),
+                     .saved = declare(v.saved),
+                     .forward_work = declare(v.forward_work),
+                     .backward_work = declare(v.backward_work),
+                     .deferred = declare(v.deferred),
+                     .input_work = declare(v.input_work),
+                     .weight_work = declare(v.weight_work),
+                     .saved_for_weight = v.saved_for_weight,
+                     .recomputed = train ? recomputed(unit, r, savers) : std::vector<int>{},
+                     .reads_parameters_in_backward = unit.reads_parameters_in_backward(),
+                     .backward_includes_forward = unit.backward_includes_forward(),
+                     .splits_backward = unit.splits_backward(),
+                     .talks_tp = tp,
+                     .talks_cp = cp,
+                     .forward_cost = flops,
+                     .input_cost = flops,
+                     .weight_cost = flops,
+                     .recompute_cost = flops});
   }
-  for (size_t g = 0; g < plan.layouts.size(); ++g)
-    d.groups.push_back({plan.layouts[g].name(), plan.layouts[g].numel(), plan.held(static_cast<int>(g)).size()});
+  return units;
+}
+
+// How the pipeline is cut: the schedule's stages, given or balanced by cost.
+void cut_stages(const model::Model& model, StepPlan& plan) {
+  const StepRequest& r = plan.request;
+  const auto num_units = static_cast<int>(model.units.size());
+  plan.stages = {};
+  plan.first_unit = {0, num_units};
+  const int ranks = r.size(Axis::pp);
+  if (ranks == 1) return;
+  const schedule::PipelineSchedule& s = schedule::pipeline_schedule(r.pipeline.schedule);
+  plan.stages = {
+      .ranks = ranks, .chunks = r.pipeline.chunks > 0 ? r.pipeline.chunks : s.default_chunks, .v_shape = s.v_shape};
+  const int stages = plan.stages.num_stages();
+  if (r.pipeline.split.empty()) {
+    std::vector<double> costs;
+    for (const auto& unit : model.units) costs.push_back(unit->forward_flops(r.shape));
+    plan.first_unit = schedule::balance_stages(costs, stages);
+    return;
+  }
+  int sum = 0;
+  plan.first_unit = {0};
+  for (int n : r.pipeline.split) plan.first_unit.push_back(sum += n);
+  const bool positive = std::ranges::all_of(r.pipeline.split, [](int n) { return n > 0; });
+  if (static_cast<int>(r.pipeline.split.size()) != stages || sum != num_units || !positive)
+    throw UsageError(
+        fmt::format("pipeline.split gives {} stages with {} units in all, but the pipeline has {} stages and "
+                    "the model {} units (embedding, {} blocks, head)",
+                    r.pipeline.split.size(), sum, stages, num_units, num_units - 2));
+}
+
+void find_holders(const model::Model& model, StepPlan& plan) {
+  plan.holder_table.resize(model.groups.size());
+  for (int stage = 0; stage < plan.stages.num_stages(); ++stage)
+    for (int u = plan.first_unit[stage]; u < plan.first_unit[stage + 1]; ++u)
+      for (int g : model.groups_of(u)) plan.holder_table[g].push_back(plan.stages.rank_of(stage));
+  for (std::vector<int>& ranks : plan.holder_table) {
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  }
+}
+
+schedule::PipelineTiming timing_of(const StepPlan& plan, bool train) {
+  const StepRequest& r = plan.request;
+  const int mbs = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
+  if (plan.stages.ranks == 1) return schedule::one_rank_timing(mbs, train);
+  const schedule::PipelineSchedule& s = schedule::pipeline_schedule(r.pipeline.schedule);
+  return train ? schedule::time_pipeline(s, plan.stages.ranks, plan.stages.chunks, mbs)
+               : schedule::time_forward_only(s, plan.stages.ranks, plan.stages.chunks, mbs);
+}
+
+schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, bool train) {
+  const StepRequest& r = plan.request;
+  schedule::StepDeclaration d;
+  d.units = declare_units(model, r, train);
+  for (size_t g = 0; g < plan.layouts.size(); ++g) {
+    const int group = static_cast<int>(g);
+    d.groups.push_back(
+        {plan.layouts[g].name(), plan.layouts[g].numel(), plan.held(group).size(), plan.holders(group).size() > 1});
+  }
+  d.sharding = sharding_of(r);
+  d.num_micro_batches = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
+  d.input_bytes = model.inputs(r.shape).bytes();
+  d.target_bytes = model.targets(r.shape).bytes();
+  d.compute_bytes = static_cast<int64_t>(c10::elementSize(r.precision.compute));
+  d.state_bytes = static_cast<int64_t>(c10::elementSize(r.precision.state));
+  d.prefetch = r.prefetch;
+  d.reduce_lag = r.reduce_lag;
+  d.stages = plan.stages;
+  d.pipeline_rank = r.coordinate(Axis::pp);
+  d.first_unit = plan.first_unit;
+  int64_t with_loss = 0;
+  for (int member : plan.groups.loss) with_loss += plan.holds_last_unit(r.mesh.coordinate(member, Axis::pp));
+  d.all_losses = with_loss * d.num_micro_batches;
+  for (int g : plan.counted_groups(d.pipeline_rank)) d.norm_blocks += plan.held(g).size() / shard::kBlockElements;
+  for (int stage_rank = 0; stage_rank < plan.stages.ranks; ++stage_rank)
+    for (int g : plan.counted_groups(stage_rank)) d.all_norm_blocks += plan.layouts[g].num_blocks() * r.size(Axis::tp);
   return d;
 }
 
@@ -52,85 +163,121 @@ void equalize_persistent(std::vector<schedule::Schedule>& lists) {
   }
 }
 
-void validate(const StepPlan& plan) {
-  for (const schedule::Schedule& s : plan.schedules) {
-    std::vector<int> everyone(plan.request.num_ranks);
-    for (int r = 0; r < plan.request.num_ranks; ++r) everyone[r] = r;
-    // Data-parallel ranks run the same list; four of them show every wait that more would.
-    const int ranks = std::min(plan.request.num_ranks, 4);
-    everyone.resize(ranks);
-    std::vector<schedule::RankProgram> programs(
-        ranks, {&s, {{schedule::Queue::gather, everyone}, {schedule::Queue::reduce, everyone}}});
-    const auto problems = schedule::validate_ranks(programs, plan.arena);
+void validate(const model::Model& model, const StepPlan& plan) {
+  const auto check = [](const std::string& name, const std::vector<std::string>& problems) {
     if (!problems.empty())
-      throw InternalError(fmt::format("the {} schedule is wrong: {}{}", s.name, problems[0],
+      throw InternalError(fmt::format("the {} schedule is wrong: {}{}", name, problems[0],
                                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
+  };
+  for (const schedule::Schedule& s : plan.schedules) check(s.name, schedule::validate_list(s, plan.arena));
+  if (plan.request.mesh.world_size() == 1) return;
+  for (bool train : {true, false}) {
+    const std::vector<schedule::Schedule> lists = stage_lists(model, plan, train);
+    const auto stall = schedule::run_queue_model(rank_programs(plan, lists));
+    if (stall) check(lists[0].name, stall->lines);
   }
 }
 
 }  // namespace
 
+shard::Range StepPlan::held(int g) const { return layouts[g].owned(request.shard_index(), request.num_shards()); }
+
+shard::Range StepPlan::reduced(int g) const {
+  if (request.whole_gradients()) return {0, layouts[g].numel()};
+  if (!request.ordered) return held(g);
+  return layouts[g].owned(index_in(groups.reduce, request.rank), static_cast<int>(groups.reduce.size()));
+}
+
+// Replicas share the work; of tied replicas on other stages the first writes.
+shard::Range StepPlan::saved(int g) const {
+  if (holders(g).front() != request.coordinate(Axis::pp)) return {};
+  const int parts = request.num_shards() * request.num_replicas();
+  return layouts[g].owned(request.shard_index() * request.num_replicas() + request.replica_index(), parts);
+}
+
+std::vector<int64_t> StepPlan::gather_counts(int g) const { return layouts[g].counts(request.num_shards()); }
+std::vector<int64_t> StepPlan::reduce_counts(int g) const {
+  return layouts[g].counts(static_cast<int>(groups.reduce.size()));
+}
+std::vector<int64_t> StepPlan::replica_counts(int g) const {
+  const int replicas = request.num_replicas(), parts = request.num_shards() * replicas;
+  std::vector<int64_t> counts;
+  for (int r = 0; r < replicas; ++r)
+    counts.push_back(layouts[g].owned(request.shard_index() * replicas + r, parts).size());
+  return counts;
+}
+
+std::vector<int> StepPlan::counted_groups(int stage_rank) const {
+  std::vector<int> out;
+  for (int g = 0; g < static_cast<int>(layouts.size()); ++g)
+    if (holders(g).front() == stage_rank) out.push_back(g);
+  return out;
+}
+
+bool StepPlan::holds_last_unit(int stage_rank) const { return stages.rank_of(stages.num_stages() - 1) == stage_rank; }
+
+std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, bool train) {
+  const schedule::PipelineTiming timing = timing_of(plan, train);
+  schedule::StepDeclaration d = declare_step(model, plan, train);
+  std::vector<schedule::Schedule> lists;
+  for (int rank = 0; rank < plan.stages.ranks; ++rank) {
+    d.pipeline_rank = rank;
+    lists.push_back(train ? schedule::training_schedule(d, timing) : schedule::evaluation_schedule(d, timing));
+  }
+  return lists;
+}
+
+std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists) {
+  std::vector<schedule::RankProgram> programs;
+  for (int rank = 0; rank < plan.request.mesh.world_size(); ++rank) {
+    const RankGroups g = rank_groups(plan.request.of_rank(rank));
+    const int stage = plan.request.mesh.coordinate(rank, Axis::pp);
+    schedule::RankProgram p{.schedule = &lists[stage],
+                            .members = {{schedule::QueueKind::gather, g.gather},
+                                        {schedule::QueueKind::reduce, g.reduce},
+                                        {schedule::QueueKind::replicas, g.replicas},
+                                        {schedule::QueueKind::loss, g.loss},
+                                        {schedule::QueueKind::norm, g.norm}},
+                            .stages = g.stages,
+                            .tp = g.tp,
+                            .cp = g.cp};
+    for (size_t group = 0; group < plan.layouts.size(); ++group)
+      if (const auto holders = plan.holders(static_cast<int>(group)); holders.size() > 1)
+        for (int h : holders) p.members[schedule::QueueKind::tied].push_back(g.stages[h]);
+    if (const auto& tied = p.members[schedule::QueueKind::tied]; std::count(tied.begin(), tied.end(), rank) == 0)
+      p.members.erase(schedule::QueueKind::tied);
+    programs.push_back(std::move(p));
+  }
+  return programs;
+}
+
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
+  check_request(request);
   StepPlan plan;
+  plan.model = &model;
   plan.request = request;
+  plan.groups = rank_groups(request);
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;
     for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, p.decay, p.joined});
     plan.layouts.emplace_back(g.name, specs);
   }
-  plan.schedules.push_back(schedule::training_schedule(declare_step(model, plan, true)));
-  plan.schedules.push_back(schedule::evaluation_schedule(declare_step(model, plan, false)));
+  cut_stages(model, plan);
+  find_holders(model, plan);
+  const int stage_rank = request.coordinate(Axis::pp);
+  for (bool train : {true, false}) {
+    const schedule::StepDeclaration d = declare_step(model, plan, train);
+    const schedule::PipelineTiming timing = timing_of(plan, train);
+    plan.schedules.push_back(train ? schedule::training_schedule(d, timing) : schedule::evaluation_schedule(d, timing));
+    if (train) plan.local_groups = schedule::local_groups(d);
+  }
+  for (int g : plan.local_groups)
+    if (plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
+  check_invariant(stage_rank < plan.stages.ranks, "a pipeline rank has stages");
   equalize_persistent(plan.schedules);
   plan.arena = schedule::place(plan.schedules, request.guard_bytes);
-  validate(plan);
+  validate(model, plan);
   return plan;
-}
-
-MemoryReport memory_report(const StepPlan& plan) {
-  const schedule::Schedule& s = plan.train();
-  const int peak = schedule::peak_action(s);
-  MemoryReport report;
-  report.total_bytes = plan.arena.total();
-  report.private_bytes = plan.arena.bytes[0] + plan.arena.bytes[1];
-  report.host_shared_bytes = plan.arena.bytes[2];
-  report.peak_action = schedule::describe(s, s.actions[peak]);
-  std::vector<int64_t> by_cause(8, 0);
-  for (const schedule::Value& v : s.values)
-    if (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0)) {
-      // A value that takes over another's bytes counts once, for the one before it.
-      if (v.takes_over >= 0 && s.values[v.takes_over].last >= peak) continue;
-      by_cause[static_cast<int>(v.cause)] +=
-          (v.bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
-    }
-  int64_t sum = 0;
-  for (int c = 0; c < 8; ++c) {
-    report.rows.push_back({schedule::name_of(static_cast<schedule::Cause>(c)), by_cause[c]});
-    sum += by_cause[c];
-  }
-  report.rows.push_back({"placement and other lists", report.total_bytes - sum});
-  std::array<int64_t, schedule::kNumMemories> bound{};
-  for (const schedule::Schedule& list : plan.schedules)
-    for (const auto& live : schedule::live_bytes(list))
-      for (int m = 0; m < schedule::kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
-  report.lower_bound_bytes = bound[0] + bound[1] + bound[2];
-  return report;
-}
-
-std::string render_memory(const MemoryReport& report) {
-  const double mib = 1 << 20;
-  int64_t largest = 1;
-  for (const MemoryRow& row : report.rows) largest = std::max(largest, row.bytes);
-  std::string out = fmt::format("{:<28}{:>14}\n", "", "MiB a rank");
-  for (const MemoryRow& row : report.rows)
-    if (row.bytes != 0)
-      out += fmt::format("{:<28}{:>14.2f}  |{}\n", row.cause, double(row.bytes) / mib,
-                         std::string(static_cast<size_t>(24 * std::max<int64_t>(0, row.bytes) / largest), '#'));
-  out += fmt::format("{:<28}{:>14.2f}            at {}\n", "planned peak", double(report.total_bytes) / mib,
-                     report.peak_action);
-  out += fmt::format("  {} bytes: {} private, {} once per host; no placement needs less than {} ({:.2f} % below)\n",
-                     report.total_bytes, report.private_bytes, report.host_shared_bytes, report.lower_bound_bytes,
-                     100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
-  return out;
 }
 
 }  // namespace trireme::plan

@@ -1,50 +1,61 @@
 // StepPlan: everything about a step that is known before anything is allocated - layouts, lists, the arena. The
-// engine executes exactly this; `trireme explain` prints it, for any number of ranks, on any machine.
+// engine executes exactly this; `trireme explain` prints it, for any rank of any mesh, on any machine.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "trireme/model/model.h"
+#include "trireme/plan/step_request.h"
 #include "trireme/schedule/passes.h"
 #include "trireme/schedule/placement.h"
+#include "trireme/schedule/queue_model.h"
 #include "trireme/schedule/schedule.h"
 #include "trireme/shard/flat_layout.h"
 
 namespace trireme::plan {
 
-struct StepRequest {
-  model::Precision precision;
-  model::BatchShape shape;                 ///< of one micro-batch
-  int rank = 0, num_ranks = 1;             ///< in the group that shares the data
-  bool shard = false;                      ///< full_shard; otherwise no_shard
-  int num_micro_batches = 1;               ///< of this rank, training
-  int num_evaluation_micro_batches = 1;
-  schedule::Recompute recompute = schedule::Recompute::none;
-  int prefetch = 1, reduce_lag = 1;
-  int64_t guard_bytes = 0;                 ///< behind every transient value (debugging)
-};
-
 struct StepPlan {
   StepRequest request;
-  std::vector<shard::FlatLayout> layouts;           ///< one per group
+  RankGroups groups;
+  std::vector<shard::FlatLayout> layouts;           ///< one per group of the model
+  std::vector<int> local_groups;                    ///< that this rank's pipeline stages read, ascending
+  std::vector<int> tied_groups;                     ///< of them, those that other pipeline ranks hold too
+  schedule::StageMap stages;
+  std::vector<int> first_unit;                      ///< of each pipeline stage, and the number of units
   std::vector<schedule::Schedule> schedules;        ///< kTrain, kEvaluate
   schedule::Arena arena;
   static constexpr int kTrain = 0, kEvaluate = 1;
 
   const schedule::Schedule& train() const { return schedules[kTrain]; }
-  /// True when each rank owns only a part of every group.
-  bool sharded() const { return request.shard && request.num_ranks > 1; }
-  /// The elements of group `g` whose master weights this rank holds.
-  shard::Range held(int g) const {
-    return sharded() ? layouts[g].owned(request.rank, request.num_ranks) : shard::Range{0, layouts[g].numel()};
-  }
+  /// The elements of group `g` whose optimizer state this rank holds; of them those that it reduces first (hybrid);
+  /// of them those that it writes to a checkpoint.
+  shard::Range held(int g) const;
+  shard::Range reduced(int g) const;
+  shard::Range saved(int g) const;
+  /// Counts of the collectives of group `g`.
+  std::vector<int64_t> gather_counts(int g) const;
+  std::vector<int64_t> reduce_counts(int g) const;
+  std::vector<int64_t> replica_counts(int g) const;
+  /// The groups whose norm the pipeline rank `stage_rank` counts, ascending.
+  std::vector<int> counted_groups(int stage_rank) const;
+  /// Pipeline ranks whose stages read group `g`, ascending.
+  const std::vector<int>& holders(int g) const { return holder_table[g]; }
+  std::vector<std::vector<int>> holder_table;
+  bool holds_last_unit(int stage_rank) const;
+  const model::Model* model = nullptr;              ///< outlives the plan
 };
 
 /// Builds layouts and lists, places them and validates the lists of all ranks.
-/// Cost      no memory of the model's size; time grows with units x micro-batches
-/// Errors    InternalError when the validator finds a broken rule
+/// `model` is built with request.parallel() and outlives the plan.
+/// Cost      no memory of the model's size; time grows with units x micro-batches x pipeline ranks
+/// Errors    UsageError for combinations that cannot work; InternalError when the validator finds a broken rule
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request);
+
+/// All ranks of the mesh as programs for the queue model, index = global rank. `lists` are by pipeline rank.
+std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists);
+/// The lists of all pipeline ranks, not placed.
+std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, bool train);
 
 /// One row of `explain memory`.
 struct MemoryRow {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 
 namespace trireme::schedule {
@@ -9,122 +10,258 @@ namespace {
 
 struct RankState {
   int next = 0;                                 // index of the action to start
+  double clock = 0;
   std::map<Queue, std::deque<int>> queues;      // actions started and not finished, by queue
+  std::vector<std::pair<int, int>> pending;     // (completes_at, action) of those that have a later completion
+  int blocked_on = -1;                          // a collective without a completion position: returns when finished
+  bool talking = false;                         // at a computation whose members have not all come
   std::vector<bool> finished;
 };
 
-// Two heads are the same collective when they say the same of themselves.
-bool same_collective(const Action& a, const Action& b) {
-  return a.kind == b.kind && a.owner == b.owner && a.micro_batch == b.micro_batch;
+bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::receive; }
+
+// Two heads are the same exchange when they say the same of themselves; a send is met by its receive.
+bool same_exchange(const Action& a, const Action& b) {
+  const bool kinds = is_message(a) ? is_message(b) && a.kind != b.kind : a.kind == b.kind;
+  return kinds && a.owner == b.owner && a.micro_batch == b.micro_batch && a.bytes == b.bytes;
 }
 
 class Model {
  public:
-  explicit Model(const std::vector<RankProgram>& programs) : programs_(programs), ranks_(programs.size()) {
-    for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r].finished.resize(programs[r].schedule->actions.size());
+  Model(const std::vector<RankProgram>& programs, const Costs& costs)
+      : programs_(programs), costs_(costs), ranks_(programs.size()) {
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const size_t n = programs[r].schedule->actions.size();
+      ranks_[r].finished.resize(n);
+      out_.spans.emplace_back(n);
+      // Which pipeline rank a program is: where it stands in its own table.
+      const auto& stages = programs[r].stages;
+      own_stage_.push_back(
+          static_cast<int>(std::find(stages.begin(), stages.end(), static_cast<int>(r)) - stages.begin()));
+    }
   }
 
-  std::optional<Stall> run() {
-    bool progress = true;
-    while (progress) {
-      progress = false;
-      for (size_t r = 0; r < ranks_.size(); ++r) {
-        while (start_next(r)) progress = true;
-        if (finish_heads(r)) progress = true;
+  Simulation run() {
+    std::deque<int> ready;
+    std::vector<bool> queued(ranks_.size(), true);
+    for (size_t r = 0; r < ranks_.size(); ++r) ready.push_back(static_cast<int>(r));
+    while (!ready.empty()) {
+      const int r = ready.front();
+      ready.pop_front();
+      queued[r] = false;
+      touched_.clear();
+      while (start_next(r) || finish_heads(r)) {
       }
+      for (int t : touched_)
+        if (!queued[t]) queued[t] = true, ready.push_back(t);
     }
     Stall stall;
-    for (size_t r = 0; r < ranks_.size(); ++r) describe_wait(r, stall);
-    if (stall.lines.empty()) return std::nullopt;
-    return stall;
+    for (size_t r = 0; r < ranks_.size(); ++r) describe_wait(static_cast<int>(r), stall);
+    if (!stall.lines.empty()) out_.stall = std::move(stall);
+    return std::move(out_);
   }
 
  private:
-  const Action& action(size_t rank, int index) const { return programs_[rank].schedule->actions[index]; }
+  const Action& action(int rank, int index) const { return programs_[rank].schedule->actions[index]; }
+  int count(int rank) const { return static_cast<int>(ranks_[rank].finished.size()); }
 
-  // The first unfinished asynchronous action that has to be complete before action `index`; -1 when none.
-  int blocker(size_t rank, int index) const {
-    for (const auto& [queue, actions] : ranks_[rank].queues)
-      for (int pending : actions) {
-        const int at = action(rank, pending).completes_at;
-        if (at < 0 || at <= index) return pending;
+  // Ranks whose queues have to agree with the head of this one, this rank included; one: nobody to wait for.
+  std::vector<std::pair<int, Queue>> partners(int rank, const Queue& queue) const {
+    const RankProgram& program = programs_[rank];
+    if (queue.kind == QueueKind::send || queue.kind == QueueKind::receive) {
+      if (queue.peer < 0 || queue.peer >= static_cast<int>(program.stages.size())) return {{rank, queue}, {-1, queue}};
+      const QueueKind other = queue.kind == QueueKind::send ? QueueKind::receive : QueueKind::send;
+      return {{rank, queue}, {program.stages[queue.peer], Queue{other, own_stage_[rank], queue.lane}}};
+    }
+    std::vector<std::pair<int, Queue>> all;
+    const auto members = program.members.find(queue.kind);
+    if (members != program.members.end())
+      for (int m : members->second) all.emplace_back(m, queue);
+    return all;
+  }
+
+  double duration(const Action& a) const {
+    return is_computation(a.kind) ? a.cost * costs_.compute_scale
+                                  : costs_.latency + double(a.bytes) * costs_.seconds_per_byte;
+  }
+
+  // The first unfinished asynchronous action that has to be complete before action `index`; -1 when none. Moves the
+  // rank's clock to the end of those that are.
+  int blocker(int rank, int index) {
+    RankState& state = ranks_[rank];
+    for (size_t i = 0; i < state.pending.size();) {
+      const auto [at, pending] = state.pending[i];
+      if (at > index) {
+        ++i;
+        continue;
       }
+      if (!state.finished[pending]) return pending;
+      state.clock = std::max(state.clock, out_.spans[rank][pending].end);
+      state.pending[i] = state.pending.back();
+      state.pending.pop_back();
+    }
     return -1;
   }
 
-  bool start_next(size_t rank) {
+  bool start_next(int rank) {
     RankState& state = ranks_[rank];
-    if (state.next >= static_cast<int>(state.finished.size()) || blocker(rank, state.next) >= 0) return false;
+    if (state.blocked_on >= 0) {
+      if (!state.finished[state.blocked_on]) return false;
+      state.clock = std::max(state.clock, out_.spans[rank][state.blocked_on].end);
+      state.blocked_on = -1;
+    }
+    if (state.next >= count(rank) || blocker(rank, state.next) >= 0) return false;
     const Action& a = action(rank, state.next);
-    const auto members = programs_[rank].members.find(a.queue);
-    if (a.queue == Queue::compute || members == programs_[rank].members.end() || members->second.size() < 2)
+    if (a.queue.kind == QueueKind::compute) return compute(rank, a);
+    Span& span = out_.spans[rank][state.next];
+    span.begin = state.clock;
+    if (partners(rank, a.queue).size() < 2) {
+      span.end = state.clock;
       state.finished[state.next] = true;
-    else
+    } else {
       state.queues[a.queue].push_back(state.next);
+      touched_.push_back(rank);
+    }
+    if (a.completes_at >= 0)
+      state.pending.emplace_back(a.completes_at, state.next);
+    else if (!state.finished[state.next])
+      state.blocked_on = state.next;
     ++state.next;
     return true;
   }
 
-  bool finish_heads(size_t rank) {
+  bool compute(int rank, const Action& a) {
+    RankState& state = ranks_[rank];
+    const RankProgram& program = programs_[rank];
+    static const std::vector<int> kNobody;
+    const std::vector<int>& tp = a.talks_tp ? program.tp : kNobody;
+    const std::vector<int>& cp = a.talks_cp ? program.cp : kNobody;
+    if (tp.size() < 2 && cp.size() < 2) {
+      finish_computation(rank, state.clock);
+      return true;
+    }
+    // Everybody whom it meets, directly or through another axis, comes to it together.
+    state.talking = true;
+    std::vector<int> met{rank};
+    for (size_t i = 0; i < met.size(); ++i)
+      for (const auto* axis :
+           {a.talks_tp ? &programs_[met[i]].tp : &kNobody, a.talks_cp ? &programs_[met[i]].cp : &kNobody})
+        for (int m : *axis)
+          if (std::find(met.begin(), met.end(), m) == met.end()) met.push_back(m);
+    double start = state.clock;
+    for (int m : met) {
+      if (!ranks_[m].talking || !same_exchange(a, action(m, ranks_[m].next))) return false;
+      start = std::max(start, ranks_[m].clock);
+    }
+    for (int m : met) {
+      ranks_[m].talking = false;
+      finish_computation(m, start);
+      touched_.push_back(m);
+    }
+    return true;
+  }
+
+  void finish_computation(int rank, double start) {
+    RankState& state = ranks_[rank];
+    const double cost = duration(action(rank, state.next));
+    out_.spans[rank][state.next] = {start, start + cost};
+    state.clock = start + cost;
+    state.finished[state.next++] = true;
+  }
+
+  bool finish_heads(int rank) {
     bool any = false;
     for (auto& [queue, actions] : ranks_[rank].queues) {
       if (actions.empty()) continue;
       const Action& head = action(rank, actions.front());
-      const std::vector<int>& members = programs_[rank].members.at(queue);
-      bool all = true;
-      for (int m : members) {
-        const auto& theirs = ranks_[m].queues[queue];
-        all = all && !theirs.empty() && same_collective(head, action(m, theirs.front()));
+      const auto all = partners(rank, queue);
+      double start = 0;
+      bool there = true;
+      for (const auto& [m, theirs] : all) {
+        const int other = m < 0 ? -1 : head_of(m, theirs);
+        there = there && other >= 0 && (m == rank || same_exchange(head, action(m, other)));
+        if (there) start = std::max(start, out_.spans[m][other].begin);
       }
-      if (!all) continue;
-      for (int m : members) {
-        auto& theirs = ranks_[m].queues[queue];
-        ranks_[m].finished[theirs.front()] = true;
-        theirs.pop_front();
+      if (!there) continue;
+      const double end = std::max(start, lane_free(all)) + duration(head);
+      for (const auto& [m, theirs] : all) {
+        auto& q = ranks_[m].queues[theirs];
+        out_.spans[m][q.front()].end = end;
+        ranks_[m].finished[q.front()] = true;
+        q.pop_front();
+        free_at_[{m, theirs}] = end;
+        touched_.push_back(m);
       }
       any = true;
     }
     return any;
   }
 
-  void describe_wait(size_t rank, Stall& stall) const {
-    const RankState& state = ranks_[rank];
-    const Schedule& s = *programs_[rank].schedule;
-    const int total = static_cast<int>(state.finished.size());
-    const int pending = blocker(rank, state.next);
-    if (state.next >= total && pending < 0) {
-      for (const auto& [queue, actions] : state.queues)
-        if (!actions.empty()) add_head(rank, queue, actions.front(), stall);
-      return;
-    }
-    if (pending >= 0) {
-      stall.lines.push_back(fmt::format("rank {} cannot start #{} {} before #{} {} completes", rank, state.next,
-                                        state.next < total ? describe(s, s.actions[state.next]) : "end", pending,
-                                        describe(s, s.actions[pending])));
-    }
-    for (const auto& [queue, actions] : state.queues)
-      if (!actions.empty()) add_head(rank, queue, actions.front(), stall);
+  double lane_free(const std::vector<std::pair<int, Queue>>& all) {
+    double at = 0;
+    for (const auto& lane : all)
+      if (const auto it = free_at_.find(lane); it != free_at_.end()) at = std::max(at, it->second);
+    return at;
   }
 
-  void add_head(size_t rank, Queue queue, int head, Stall& stall) const {
+  int head_of(int rank, const Queue& queue) const {
+    const auto it = ranks_[rank].queues.find(queue);
+    return it == ranks_[rank].queues.end() || it->second.empty() ? -1 : it->second.front();
+  }
+
+  void describe_wait(int rank, Stall& stall) {
+    RankState& state = ranks_[rank];
     const Schedule& s = *programs_[rank].schedule;
-    for (int m : programs_[rank].members.at(queue)) {
-      const auto it = ranks_[m].queues.find(queue);
-      const bool empty = it == ranks_[m].queues.end() || it->second.empty();
-      if (!empty && same_collective(s.actions[head], action(m, it->second.front()))) continue;
-      stall.lines.push_back(fmt::format(
-          "rank {} waits in queue {} with #{} {} for rank {}, which {}", rank, name_of(queue), head,
-          describe(s, s.actions[head]), m,
-          empty ? "has nothing there" : "has " + describe(*programs_[m].schedule, action(m, it->second.front()))));
+    const auto say = [&](int index) { return fmt::format("#{} {}", index, describe(s, s.actions[index])); };
+    if (state.talking && state.next < count(rank))
+      stall.lines.push_back(
+          fmt::format("rank {} waits inside {} for the ranks it shares the unit with", rank, say(state.next)));
+    if (const int pending = blocker(rank, state.next); pending >= 0)
+      stall.lines.push_back(fmt::format("rank {} cannot start {} before {} completes", rank,
+                                        state.next < count(rank) ? say(state.next) : "the next step", say(pending)));
+    for (const auto& [queue, actions] : state.queues) {
+      if (actions.empty()) continue;
+      for (const auto& [m, theirs] : partners(rank, queue)) {
+        if (m == rank) continue;
+        const int other = m < 0 ? -1 : head_of(m, theirs);
+        if (other >= 0 && same_exchange(s.actions[actions.front()], action(m, other))) continue;
+        stall.lines.push_back(fmt::format(
+            "rank {} waits in queue {} with {} for rank {}, which {}", rank, name_of(queue), say(actions.front()), m,
+            other < 0 ? "has nothing there" : "has " + describe(*programs_[m].schedule, action(m, other))));
+      }
     }
   }
 
   const std::vector<RankProgram>& programs_;
-  mutable std::vector<RankState> ranks_;
+  Costs costs_;
+  std::vector<RankState> ranks_;
+  std::vector<int> own_stage_, touched_;
+  std::map<std::pair<int, Queue>, double> free_at_;
+  Simulation out_;
 };
 
 }  // namespace
 
-std::optional<Stall> run_queue_model(const std::vector<RankProgram>& programs) { return Model(programs).run(); }
+double Simulation::length() const {
+  double last = 0;
+  for (const auto& rank : spans)
+    for (const Span& s : rank) last = std::max(last, s.end);
+  return last;
+}
+
+double Simulation::computing(const RankProgram& program, int index) const {
+  double sum = 0;
+  for (size_t i = 0; i < spans[index].size(); ++i)
+    if (is_computation(program.schedule->actions[i].kind)) sum += spans[index][i].end - spans[index][i].begin;
+  return sum;
+}
+
+Simulation simulate(const std::vector<RankProgram>& programs, const Costs& costs) {
+  return Model(programs, costs).run();
+}
+
+std::optional<Stall> run_queue_model(const std::vector<RankProgram>& programs) {
+  return simulate(programs, {.compute_scale = 0}).stall;
+}
 
 }  // namespace trireme::schedule

@@ -27,12 +27,12 @@ std::string values_of(const Schedule& s, const Action& a, bool writes) {
 std::string render_text(const Schedule& s) {
   const auto live = live_bytes(s);
   std::string out =
-      fmt::format("{:>5}  {:<8} {:<36} {:>9}  {}\n", "#", "queue", "action", "live MiB", "reads -> writes");
+      fmt::format("{:>5}  {:<10} {:<36} {:>9}  {}\n", "#", "queue", "action", "live MiB", "reads -> writes");
   for (size_t i = 0; i < s.actions.size(); ++i) {
     const Action& a = s.actions[i];
     std::string name = describe(s, a);
     if (a.completes_at >= 0) name += fmt::format(" until #{}", a.completes_at);
-    out += fmt::format("{:>5}  {:<8} {:<36} {:>9.1f}  {} -> {}\n", i, name_of(a.queue), name,
+    out += fmt::format("{:>5}  {:<10} {:<36} {:>9.1f}  {} -> {}\n", i, name_of(a.queue), name,
                        double(live[i][0] + live[i][1] + live[i][2]) / (1 << 20), values_of(s, a, false),
                        values_of(s, a, true));
   }

@@ -14,41 +14,38 @@ int Schedule::find(ValueKind kind, int owner, int micro_batch, int instance) con
 }
 
 const char* name_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::load_batch:
-      return "LoadBatch";
-    case ActionKind::unshard:
-      return "Unshard";
-    case ActionKind::forward:
-      return "Forward";
-    case ActionKind::recompute:
-      return "Recompute";
-    case ActionKind::backward:
-      return "Backward";
-    case ActionKind::reduce_gradient:
-      return "ReduceGradient";
-    case ActionKind::gather_loss:
-      return "GatherLoss";
-    case ActionKind::gather_norm:
-      return "GatherNorm";
-    case ActionKind::clip:
-      return "Clip";
-    case ActionKind::step:
-      return "Step";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {"LoadBatch",
+                                           "Unshard",
+                                           "Forward",
+                                           "Recompute",
+                                           "Backward",
+                                           "BackwardInput",
+                                           "BackwardWeight",
+                                           "Send",
+                                           "Receive",
+                                           "AccumulateGradient",
+                                           "ReduceGradient",
+                                           "AllReduceGradient",
+                                           "GatherReplicas",
+                                           "ReduceReplicas",
+                                           "ReduceTied",
+                                           "GatherLoss",
+                                           "GatherNorm",
+                                           "Clip",
+                                           "Step"};
+  return kNames[static_cast<int>(kind)];
 }
 
-const char* name_of(Queue queue) {
-  switch (queue) {
-    case Queue::compute:
-      return "compute";
-    case Queue::gather:
-      return "gather";
-    case Queue::reduce:
-      return "reduce";
-  }
-  return "?";
+bool is_computation(ActionKind kind) { return kind >= ActionKind::forward && kind <= ActionKind::backward_weight; }
+
+bool writes_gradient(ActionKind kind) { return kind == ActionKind::backward || kind == ActionKind::backward_weight; }
+
+std::string name_of(const Queue& queue) {
+  static constexpr const char* kNames[] = {"compute", "gather", "reduce", "replicas", "tied",
+                                           "loss",    "norm",   "send",   "receive"};
+  std::string name = kNames[static_cast<int>(queue.kind)];
+  if (queue.peer >= 0) name += fmt::format("{}{}", queue.kind == QueueKind::send ? ">" : "<", queue.peer);
+  return name;
 }
 
 const char* name_of(Cause cause) {
@@ -86,23 +83,11 @@ const char* name_of(Memory memory) {
 }
 
 std::string describe(const Schedule& s, const Action& a) {
-  std::string owner;
-  switch (a.kind) {
-    case ActionKind::forward:
-    case ActionKind::recompute:
-    case ActionKind::backward:
-      owner = s.unit_names[a.owner];
-      break;
-    case ActionKind::unshard:
-    case ActionKind::reduce_gradient:
-    case ActionKind::step:
-      owner = s.group_names[a.owner];
-      break;
-    default:
-      break;
-  }
+  const bool of_unit = is_computation(a.kind) || a.kind == ActionKind::send || a.kind == ActionKind::receive;
+  const std::string owner = a.owner < 0 ? "" : of_unit ? s.unit_names[a.owner] : s.group_names[a.owner];
   std::string arguments = owner;
   if (a.micro_batch >= 0) arguments += fmt::format("{}mb {}", owner.empty() ? "" : ", ", a.micro_batch);
+  if (a.queue.lane == kGradients) arguments = "gradient " + arguments;
   return arguments.empty() ? std::string(name_of(a.kind)) : fmt::format("{}({})", name_of(a.kind), arguments);
 }
 

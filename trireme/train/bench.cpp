@@ -33,11 +33,10 @@ int64_t peak_rss_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-// Micro-batch i of rank r always holds the same tokens: the loss of a fixed batch falls, which is checked by readers.
-void fill_fixed(const at::Tensor& tokens, const at::Tensor& targets, int64_t vocabulary, uint64_t seed) {
-  auto* in = tokens.data_ptr<int64_t>();
-  auto* out = targets.data_ptr<int64_t>();
-  const int64_t n = tokens.numel();
+// Micro-batch i of data rank r always holds the same tokens: the loss of a fixed batch falls, which is checked by
+// readers.
+void fill_fixed(std::vector<int64_t>& in, std::vector<int64_t>& out, int64_t vocabulary, uint64_t seed) {
+  const auto n = static_cast<int64_t>(in.size());
   uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
   for (int64_t i = 0; i <= n; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -55,8 +54,12 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
   const int64_t vocabulary = s->model.config.vocab_size;
   engine::StepInputs inputs;
+  const plan::StepRequest& request = s->engine->plan().request;
+  std::vector<int64_t> tokens_in(static_cast<size_t>(request.shape.tokens())), tokens_out(tokens_in.size());
   inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
-    fill_fixed(tokens, targets, vocabulary, uint64_t(mb) * 1024 + uint64_t(environment.global_rank) + 1);
+    fill_fixed(tokens_in, tokens_out, vocabulary, uint64_t(mb) * 1024 + uint64_t(request.data_index()) + 1);
+    s->copy_local(tokens, tokens_in);
+    s->copy_local(targets, tokens_out);
   };
   inputs.supervised_tokens = settings.train.global_batch_size * s->sequence();
   inputs.max_norm = settings.train.max_norm;

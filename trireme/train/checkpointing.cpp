@@ -13,13 +13,18 @@
 namespace trireme::train {
 namespace {
 
-// The parts of a group's parameters in `range`, with the address of the first element in `tensor`, which holds
-// the elements `held` of the flat layout.
+// The parts of a group's parameters in `range` that lie next to each other in the whole parameter: its elements
+// [begin, end) start at index `at` of the tensors, which hold the elements `held` of the flat layout.
 template <typename Visit>
 void for_each_part(const engine::GroupState& group, const shard::Range& range, Visit visit) {
-  for (const shard::FlatTensor& t : group.layout->tensors()) {
+  for (size_t i = 0; i < group.layout->tensors().size(); ++i) {
+    const shard::FlatTensor& t = group.layout->tensors()[i];
+    const model::ParameterSpec& spec = (*group.parameters)[i];
     const int64_t begin = std::max(range.begin, t.offset), end = std::min(range.end, t.offset + t.numel);
-    if (begin < end) visit(t, begin - t.offset, end - t.offset, begin - group.held.begin);
+    if (begin >= end) continue;
+    model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+      visit(spec, full, full + count, t.offset + local - group.held.begin);
+    });
   }
 }
 
@@ -30,7 +35,7 @@ char* element(const at::Tensor& tensor, int64_t index) {
 std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, checkpoint::Dtype dtype) {
   std::vector<checkpoint::TensorSpec> specs;
   for (const model::ParameterGroup& g : model.groups)
-    for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, dtype});
+    for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.whole_shape(), dtype});
   return specs;
 }
 
@@ -84,7 +89,8 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
   request.model = model_tensors(model, file);
   request.optimizer = checkpoint::adamw_state_tensors(model_tensors(model, memory), memory);
   for (const engine::GroupState& g : groups)
-    for_each_part(g, g.saved, [&](const shard::FlatTensor& t, int64_t begin, int64_t end, int64_t at) {
+    for_each_part(g, g.saved, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
+      if (!t.counted) return;  // another tensor-parallel rank writes it
       request.pieces.push_back({t.name, begin, end, element(g.master, at), memory});
       request.pieces.push_back({t.name + ".master", begin, end, element(g.master, at), memory});
       request.pieces.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
@@ -110,7 +116,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
-      for_each_part(g, g.held, [&](const shard::FlatTensor& t, int64_t begin, int64_t end, int64_t at) {
+      for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
         const bool with_state = c.has_tensor(t.name + ".exp_avg");
         const bool with_master = c.has_tensor(t.name + ".master");
         requests.push_back({with_master ? t.name + ".master" : t.name, begin, end, element(g.master, at), memory});

@@ -5,14 +5,15 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <memory>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/config/learning_rate.h"
 #include "trireme/config/report.h"
+#include "trireme/config/validate.h"
 #include "trireme/data/batch_loader.h"
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/launch/stop_signal.h"
@@ -35,10 +36,6 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-void copy_ids(const at::Tensor& to, std::span<const int64_t> from) {
-  std::memcpy(to.data_ptr<int64_t>(), from.data(), from.size_bytes());
-}
 
 // Screen and files of rank 0; the other ranks show nothing.
 class Observers {
@@ -135,8 +132,9 @@ class Run {
   }
 
   data::BatchOptions batch_options() const {
-    return {.shard_index = s_->environment.global_rank,
-            .num_shards = s_->environment.world_size,
+    const plan::StepRequest& request = s_->engine->plan().request;
+    return {.shard_index = request.data_index(),
+            .num_shards = request.num_data_ranks(),
             .micro_batch = s_->settings.train.micro_batch_size,
             .global_batch = s_->settings.train.global_batch_size,
             .sequence = s_->sequence()};
@@ -159,7 +157,7 @@ class Run {
     flops_per_token_ = s_->flops_per_token();
     const config::TrainSettings& t = s_->settings.train;
     const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
-    schedule_ = {.peak = s_->settings.optimizer.lr,
+    schedule_ = {.peak = config::scaled_lr(s_->settings),
                  .min = t.min_lr,
                  .warmup_steps = t.lr_warmup_steps,
                  .max_steps = last,
@@ -189,8 +187,8 @@ class Run {
     engine::StepInputs inputs;
     inputs.load_batch = [this](int, const at::Tensor& tokens, const at::Tensor& targets) {
       const data::Batch batch = loader_->next();
-      copy_ids(tokens, batch.inputs);
-      copy_ids(targets, batch.targets);
+      s_->copy_local(tokens, batch.inputs);
+      s_->copy_local(targets, batch.targets);
     };
     inputs.supervised_tokens = c.train.global_batch_size * s_->sequence();
     inputs.optimizer = s_->optimizer(schedule_.at(step), step);
@@ -240,20 +238,16 @@ class Run {
     const int64_t limit = s_->settings.eval.max_iters;
     data::ValidationLoader loader(corpus_.val, batch_options(), limit);
     double sum = 0;
-    int64_t supervised = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
       sum += s_->engine->evaluate(
           [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
             const data::Batch batch = loader.batch(round);
-            copy_ids(tokens, batch.inputs);
-            copy_ids(targets, batch.targets);
-            for (int64_t target : batch.targets) supervised += target != data::kIgnoredTarget;
+            s_->copy_local(tokens, batch.inputs);
+            s_->copy_local(targets, batch.targets);
           },
           1);
     }
-    at::Tensor count = at::full({1}, supervised, at::kLong), total = at::empty({1}, at::kLong);
-    s_->world().all_reduce(total, count, {})->wait();
-    return sum / double(std::max<int64_t>(1, total.item<int64_t>()));
+    return sum / double(loader.num_targets());
   }
 
   void save() {
@@ -319,6 +313,7 @@ class Run {
 
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
+  check_step(settings, static_cast<int>(config::world_size(settings)));
   const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
   data::check_corpus(corpus);
   const fs::path resume = find_resume(settings);

@@ -1,4 +1,4 @@
-// The ranks of a run as communicators: rendezvous once, then one communicator for each queue.
+// The ranks of a run as communicators: rendezvous once, then one communicator for each queue of the plan.
 #pragma once
 
 #include "trireme/comm/flight_recorder.h"
@@ -17,6 +17,7 @@ struct Ranks {
 };
 
 /// Errors    CommError when a rank does not come, naming it
-Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment);
+Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
+                    const plan::StepPlan& plan);
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
+#include <cstring>
 
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
@@ -13,6 +14,17 @@
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
+
+void Session::copy_local(const at::Tensor& to, std::span<const int64_t> whole) const {
+  const plan::StepRequest& r = engine->plan().request;
+  auto* out = to.data_ptr<int64_t>();
+  if (r.size(comm::Axis::cp) == 1) {
+    std::memcpy(out, whole.data(), whole.size_bytes());
+    return;
+  }
+  for (int64_t b = 0; b < r.shape.micro_batch; ++b)
+    for (int64_t position : positions) *out++ = whole[static_cast<size_t>(b * r.shape.sequence + position)];
+}
 
 optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
   const config::OptimizerSettings& o = settings.optimizer;
@@ -35,12 +47,14 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
   s->environment = environment;
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   s->precision = resolve_precision(settings);
-  s->model = model::build_model(resolve_model(settings), s->precision);
-  plan::StepPlan plan = plan::make_step_plan(
-      s->model, step_request(settings, s->model.config, environment.global_rank, environment.world_size));
-  s->ranks = connect_ranks(settings, environment);
+  const model::ModelConfig config = resolve_model(settings);
+  const plan::StepRequest request = step_request(settings, config, environment.global_rank, environment.world_size);
+  s->model = model::build_model(config, s->precision, request.parallel(), grouping(settings));
+  plan::StepPlan plan = plan::make_step_plan(s->model, request);
+  s->ranks = connect_ranks(settings, environment, plan);
   s->engine = std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
                                                engine::EngineOptions{.poison = settings.engine.poison});
+  s->positions = model::context_positions(request.parallel(), request.shape.sequence);
   return s;
 }
 
@@ -53,18 +67,19 @@ std::string describe_start(Session& s) {
   for (const plan::MemoryRow& row : memory.rows)
     if (mib(row.bytes) >= 0.5) rows += fmt::format("{}{} {:.0f}", rows.empty() ? "" : ", ", row.cause, mib(row.bytes));
   const int ranks = s.environment.world_size;
+  const plan::StepRequest& request = s.engine->plan().request;
+  const int data_ranks = request.num_data_ranks();
   return fmt::format(
       "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
       "model    {} {:.2f} M parameters, {} blocks, width {}\n"
-      "batch    {} sequences = {} rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
+      "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned ({})",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy),
       at::get_num_threads(), at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name,
-      double(m.num_parameters()) / 1e6, m.num_hidden_layers, m.hidden_size, t.global_batch_size, ranks,
-      ranks > 1 ? "s" : "", s.engine->plan().request.num_micro_batches,
-      s.engine->plan().request.num_micro_batches > 1 ? "es" : "", t.micro_batch_size, s.sequence(),
-      mib(memory.total_bytes), rows);
+      double(m.num_parameters()) / 1e6, m.num_hidden_layers, m.hidden_size, t.global_batch_size, data_ranks,
+      data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
+      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows);
 }
 
 }  // namespace trireme::train

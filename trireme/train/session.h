@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "trireme/config/settings.h"
 #include "trireme/engine/engine.h"
@@ -20,9 +22,13 @@ struct Session {
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
 
+  std::vector<int64_t> positions;  ///< of the sequence that this rank holds (model::context_positions)
+
   comm::Communicator& world() { return *ranks.communicators.world; }
   bool is_first_rank() const { return environment.global_rank == 0; }
   int64_t sequence() const { return engine->plan().request.shape.sequence; }
+  /// Copies this rank's part of a micro-batch of whole sequences.
+  void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;
   /// Of training on one token, forward and backward.
   double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.

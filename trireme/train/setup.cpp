@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/config/mesh_shape.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/validate.h"
 
@@ -85,20 +86,91 @@ int64_t sequence_length(const config::Settings& settings, const model::ModelConf
   return sequence;
 }
 
+model::Grouping grouping(const config::Settings& settings) {
+  using By = model::Grouping::By;
+  const config::WrapSettings& w = settings.wrap;
+  const By by = w.by == config::WrapBy::block ? By::block : w.by == config::WrapBy::layer ? By::layer : By::parameter;
+  return {.by = by, .min_num_params = w.min_num_params, .own_group = w.units.value_or(std::vector<std::string>{})};
+}
+
+comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks) {
+  const config::MeshShape shape = config::mesh_shape(settings, num_ranks);
+  return {{.pp = static_cast<int>(shape.pp),
+           .replicate = static_cast<int>(shape.replicate),
+           .shard = static_cast<int>(shape.shard),
+           .cp = static_cast<int>(shape.cp),
+           .tp = static_cast<int>(shape.tp)},
+          num_ranks};
+}
+
+namespace {
+
+plan::Strategy strategy_of(config::Strategy strategy) {
+  switch (strategy) {
+    case config::Strategy::no_shard:
+      return plan::Strategy::no_shard;
+    case config::Strategy::zero1:
+      return plan::Strategy::zero1;
+    case config::Strategy::shard_grad_op:
+    case config::Strategy::hybrid_shard_zero2:
+      return plan::Strategy::shard_grad_op;
+    default:
+      return plan::Strategy::full_shard;
+  }
+}
+
+plan::RecomputeRequest recompute_of(const config::RecomputeSettings& r) {
+  using Mode = plan::RecomputeRequest::Mode;
+  return {.mode = r.mode == config::Recompute::none   ? Mode::none
+                  : r.mode == config::Recompute::full ? Mode::full
+                                                      : Mode::selective,
+          .values = r.values,
+          .every = static_cast<int>(r.every)};
+}
+
+schedule::Prefetch prefetch_of(const config::ScheduleSettings& s) {
+  using Backward = schedule::Prefetch::Backward;
+  return {.depth = static_cast<int>(s.prefetch),
+          .forward = s.prefetch_forward,
+          .backward = s.prefetch_backward == config::PrefetchBackward::pre    ? Backward::pre
+                      : s.prefetch_backward == config::PrefetchBackward::post ? Backward::post
+                                                                              : Backward::none,
+          .limit = s.limit_unsharded.value_or(0)};
+}
+
+}  // namespace
+
 plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
                                int num_ranks) {
   plan::StepRequest r;
   r.precision = resolve_precision(settings);
   r.shape = {settings.train.micro_batch_size, sequence_length(settings, model)};
+  r.mesh = resolve_mesh(settings, num_ranks);
   r.rank = rank;
-  r.num_ranks = num_ranks;
-  r.shard = settings.strategy == config::Strategy::full_shard;
+  r.strategy = strategy_of(settings.strategy);
+  r.ordered = settings.reduce == config::Reduce::ordered;
+  r.local_accumulation = settings.accumulation == config::Accumulation::local;
+  r.sequence_parallel = settings.mesh.sequence_parallel;
+  r.context = settings.mesh.context == config::Context::ring ? model::Parallel::Context::ring
+                                                             : model::Parallel::Context::ulysses;
   r.num_micro_batches = static_cast<int>(config::accumulation(settings, num_ranks));
   r.num_evaluation_micro_batches = 1;
-  r.recompute = settings.recompute == config::Recompute::full ? schedule::Recompute::full : schedule::Recompute::none;
-  r.prefetch = static_cast<int>(settings.schedule.prefetch);
+  r.recompute = recompute_of(settings.recompute);
+  r.prefetch = prefetch_of(settings.schedule);
+  r.reduce_lag = static_cast<int>(settings.schedule.reduce_lag);
+  r.pipeline.schedule = settings.pipeline.schedule;
+  r.pipeline.chunks = static_cast<int>(settings.pipeline.chunks);
+  for (int64_t n : settings.pipeline.split.value_or(std::vector<int64_t>{}))
+    r.pipeline.split.push_back(static_cast<int>(n));
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
+}
+
+void check_step(const config::Settings& settings, int num_ranks) {
+  const model::ModelConfig config = resolve_model(settings);
+  const plan::StepRequest request = step_request(settings, config, 0, num_ranks);
+  const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
+  plan::make_step_plan(model, request);
 }
 
 data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence) {

@@ -20,9 +20,19 @@ model::Precision resolve_precision(const config::Settings& settings);
 /// Errors    UsageError when it exceeds the model's positions
 int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model);
 
+/// How parameters are gathered into flat groups.
+model::Grouping grouping(const config::Settings& settings);
+
+/// The mesh of `num_ranks` ranks.
+comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks);
+
 /// The request for rank `rank` of `num_ranks`.
 plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
                                int num_ranks);
+
+/// Plans the step of `num_ranks` ranks without allocating it: what cannot work is refused before a process starts.
+/// Errors    UsageError
+void check_step(const config::Settings& settings, int num_ranks);
 
 /// Where the run's text comes from; the Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError when data.train_data_path is needed and missing

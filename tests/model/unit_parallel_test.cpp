@@ -1,0 +1,270 @@
+// Units on tensor-parallel and context-parallel ranks against the same model on one.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "parallel_harness.h"
+#include "trireme/base/error.h"
+
+namespace trireme::model {
+namespace {
+
+using ::testing::HasSubstr;
+using Context = Parallel::Context;
+
+// 61 tokens: divisible by no number of ranks.
+ModelConfig llama(int64_t kv_heads, bool tied) {
+  ModelConfig c;
+  c.vocab_size = 61;
+  c.hidden_size = 32;
+  c.intermediate_size = 48;
+  c.num_hidden_layers = 2;
+  c.num_attention_heads = 8;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = 4;
+  c.max_position_embeddings = 24;
+  c.initializer_range = 0.2;
+  c.tie_word_embeddings = tied;
+  return c;
+}
+
+ModelConfig gpt2(bool tied) {
+  ModelConfig c = llama(8, tied);
+  c.architecture = Architecture::gpt2;
+  return c;
+}
+
+std::string describe(const UnitRun& r) {
+  return fmt::format("{} kv={} tied={} tp={} sp={} cp={} {} split={} recompute={}",
+                     r.config.architecture == Architecture::llama ? "llama" : "gpt2", r.config.num_key_value_heads,
+                     r.config.tie_word_embeddings, r.tp, r.sequence_parallel, r.cp,
+                     r.context == Context::ring ? "ring" : "ulysses", r.split, r.recompute);
+}
+
+std::vector<UnitRun> divisions(const ModelConfig& config) {
+  std::vector<UnitRun> runs;
+  for (const int tp : {1, 2, 4})
+    for (const int cp : {1, 2, 4})
+      for (const bool sequence : {false, true})
+        for (const Context context : {Context::ring, Context::ulysses}) {
+          if (tp * cp == 1 || tp * cp > 8 || (sequence && tp == 1) || (cp == 1 && context == Context::ulysses))
+            continue;
+          if (context == Context::ulysses && 8 / tp % cp != 0) continue;
+          runs.push_back({.config = config, .tp = tp, .cp = cp, .sequence_parallel = sequence, .context = context});
+        }
+  return runs;
+}
+
+// float64: what differs is the order of sums of a few dozen terms.
+constexpr double kTolerance = 1e-12;
+
+void expect_same_as_one_rank(const UnitRun& run, const std::vector<RankResult>& one) {
+  SCOPED_TRACE(describe(run));
+  const std::vector<RankResult> ranks = run_units(run);
+  for (const RankResult& rank : ranks)
+    for (const std::string& error : rank.traffic_errors) ADD_FAILURE() << error;
+  EXPECT_NEAR(whole_loss(ranks), whole_loss(one), kTolerance * std::abs(whole_loss(one)));
+  for (size_t i = 0; i < one[0].boundaries.size(); ++i)
+    EXPECT_LT(relative_distance(whole_boundary(run, ranks, i),
+                                whole_boundary({.config = run.config, .shape = run.shape}, one, i)),
+              kTolerance)
+        << "gradient of the input of unit " << i + 1;
+  const auto gradients = whole_gradients(ranks);
+  for (const auto& [name, expected] : whole_gradients(one))
+    EXPECT_LT(relative_distance(gradients.at(name), expected), kTolerance) << name;
+}
+
+class Divided : public ::testing::TestWithParam<ModelConfig> {};
+
+TEST_P(Divided, UnitsComputeWhatOneRankComputesAndSayWhatTheyDeclare) {
+  const std::vector<RankResult> one = run_units({.config = GetParam()});
+  for (const UnitRun& run : divisions(GetParam())) expect_same_as_one_rank(run, one);
+}
+
+TEST_P(Divided, HalvesOfTheBackwardAndRecomputationChangeNothing) {
+  const std::vector<RankResult> one = run_units({.config = GetParam()});
+  for (UnitRun run : divisions(GetParam())) {
+    if (run.tp == 4) continue;
+    run.split = run.recompute = true;
+    expect_same_as_one_rank(run, one);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Divided,
+                         ::testing::Values(llama(1, false), llama(2, true), llama(4, false), llama(8, false),
+                                           gpt2(true), gpt2(false)));
+
+void expect_equal_bits(const UnitRun& a, const UnitRun& b) {
+  SCOPED_TRACE(describe(b));
+  const auto first = run_units(a), second = run_units(b);
+  for (size_t r = 0; r < first.size(); ++r) {
+    for (const std::string& error : second[r].traffic_errors) ADD_FAILURE() << error;
+    EXPECT_EQ(first[r].loss, second[r].loss);
+    for (size_t i = 0; i < first[r].boundaries.size(); ++i)
+      EXPECT_TRUE(at::equal(first[r].boundaries[i], second[r].boundaries[i])) << i;
+    for (const auto& [name, gradient] : first[r].gradients)
+      EXPECT_TRUE(at::equal(gradient, second[r].gradients.at(name))) << name;
+  }
+}
+
+TEST(SplitBackward, HasTheBitsOfTheWholeBackward) {
+  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+      for (const int tp : {1, 4}) {
+        UnitRun whole{.config = config,
+                      .precision = {dtype, dtype == at::kDouble ? at::kDouble : at::kFloat},
+                      .tp = tp,
+                      .sequence_parallel = tp > 1};
+        UnitRun halves = whole;
+        halves.split = true;
+        expect_equal_bits(whole, halves);
+      }
+}
+
+TEST(Recompute, OfAnyChoiceHasTheBitsOfNone) {
+  const std::vector<std::vector<std::string>> choices = {{},
+                                                         {"qkv"},
+                                                         {"attended"},
+                                                         {"mid"},
+                                                         {"hidden"},
+                                                         {"hidden", "qkv"},
+                                                         {"attended", "hidden"},
+                                                         {"qkv", "attended", "mid"},
+                                                         {"mid", "hidden"}};
+  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+    for (const auto& names : choices)
+      for (const int tp : {1, 2}) {
+        const UnitRun none{.config = config,
+                           .precision = {at::kBFloat16, at::kFloat},
+                           .tp = tp,
+                           .cp = tp,
+                           .sequence_parallel = tp > 1,
+                           .context = names.size() == 1 ? Context::ulysses : Context::ring};
+        UnitRun some = none;
+        some.recompute = true;
+        some.recompute_names = names;
+        expect_equal_bits(none, some);
+      }
+}
+
+TEST(Recompute, NamesBringTheirStatisticsAndUnknownOnesAreRefused) {
+  const Model model = build_model(gpt2(true), {});
+  const Unit& block = *model.units[1];
+  const BatchShape shape{1, 8};
+  const auto saved = block.values(shape, {}).saved;
+  const auto names = [&](const std::vector<std::string>& wanted) {
+    std::vector<std::string> all;
+    for (int i : recompute_set(block, shape, {}, wanted)) all.push_back(saved[i].name);
+    return all;
+  };
+  EXPECT_EQ(names({"qkv"}), (std::vector<std::string>{"rstd1", "qkv", "mean1"}));
+  EXPECT_EQ(names({"mid", "attended"}), (std::vector<std::string>{"rstd2", "attended", "lse", "mid", "mean2"}));
+  EXPECT_EQ(names({}).size(), saved.size());
+  EXPECT_TRUE(recompute_set(*model.units[0], shape, {}, {"qkv"}).empty());
+  try {
+    recompute_set(block, shape, {}, {"lse"});
+    FAIL();
+  } catch (const UsageError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("qkv, attended, mid, hidden"));
+  }
+}
+
+TEST(TiedTable, EitherUnitMayFindTheGradientOfTheOther) {
+  for (ModelConfig config : {llama(2, true), gpt2(true)})
+    for (const int tp : {1, 2}) {
+      config.vocab_size = 60;  // no padding, which would not stay 0 below
+      const UnitRun embedding_adds{.config = config, .tp = tp};
+      UnitRun head_adds = embedding_adds;
+      head_adds.head_adds = true;
+      const auto a = whole_gradients(run_units(embedding_adds)), b = whole_gradients(run_units(head_adds));
+      const std::string table =
+          config.architecture == Architecture::llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
+      for (const auto& [name, expected] : a)
+        EXPECT_LT(relative_distance(b.at(name), name == table ? expected + head_adds.found : expected), kTolerance)
+            << name;
+    }
+}
+
+TEST(DividedUnits, RanksThatHoldNothingButPaddingTakePart) {
+  ModelConfig config = llama(8, true);
+  config.vocab_size = 9;  // two rows a rank: the last three hold none
+  const std::vector<RankResult> one = run_units({.config = config});
+  for (const bool sequence : {false, true})
+    expect_same_as_one_rank({.config = config, .tp = 8, .sequence_parallel = sequence}, one);
+}
+
+TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {
+  ModelConfig config = llama(2, false);
+  config.vocab_size = 66001;  // so large that 300 rows of logits are two chunks on one rank as on two
+  config.hidden_size = config.intermediate_size = 8;
+  config.num_attention_heads = 2;
+  config.num_hidden_layers = 1;
+  config.max_position_embeddings = 300;
+  const BatchShape shape{1, 300};
+  const std::vector<RankResult> one = run_units({.config = config, .shape = shape});
+  expect_same_as_one_rank({.config = config, .shape = shape, .tp = 2}, one);
+  expect_same_as_one_rank({.config = config, .shape = shape, .tp = 2, .sequence_parallel = true}, one);
+  const Precision mixed{at::kBFloat16, at::kFloat};
+  const auto rounded = whole_gradients(run_units({.config = config, .precision = mixed, .shape = shape, .tp = 2}));
+  EXPECT_LT(relative_distance(rounded.at("lm_head.weight"), whole_gradients(one).at("lm_head.weight")), 2e-2);
+}
+
+// Rounding of a compute dtype stays of its size: no sum over ranks or blocks loses more. One rank in float64 is the
+// truth; on several ranks the error may be twice that of one, which also rounds.
+TEST(DividedUnits, LowerPrecisionLosesNoMoreThanOnOneRank) {
+  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const auto truth = whole_gradients(run_units({.config = config}));
+      const Precision precision{dtype, at::kFloat};
+      const auto one = whole_gradients(run_units({.config = config, .precision = precision}));
+      for (const Context context : {Context::ring, Context::ulysses}) {
+        const UnitRun run{
+            .config = config, .precision = precision, .tp = 2, .cp = 2, .sequence_parallel = true, .context = context};
+        SCOPED_TRACE(describe(run));
+        const auto several = whole_gradients(run_units(run));
+        for (const auto& [name, expected] : truth)
+          EXPECT_LT(relative_distance(several.at(name), expected), 2 * relative_distance(one.at(name), expected))
+              << name;
+      }
+    }
+}
+
+TEST(OneRank, SaysNothing) {
+  const Model model = build_model(llama(2, false), {});
+  for (const auto& unit : model.units) {
+    const UnitTraffic t = unit->traffic({2, 16}, {});
+    EXPECT_TRUE(t.forward.empty() && t.recompute.empty() && t.backward.empty() && t.backward_input.empty() &&
+                t.backward_weight.empty())
+        << unit->name();
+  }
+}
+
+std::string refusal(const ModelConfig& config, const Parallel& parallel) {
+  try {
+    const Model model = build_model(config, {}, parallel);
+    model.units[1]->values({1, 18}, {});
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Divisions, ThatDoNotDivideAreRefusedWithTheWayOut) {
+  EXPECT_THAT(refusal(llama(4, false), {.tp_size = 3}),
+              HasSubstr("mesh.tp=3 does not divide model.num_attention_heads=8; use mesh.tp in {1, 2, 4, 8}"));
+  ModelConfig c = llama(4, false);
+  c.intermediate_size = 49;
+  EXPECT_THAT(refusal(c, {.tp_size = 2}), HasSubstr("model.intermediate_size=49; use mesh.tp in {1, 7, 49}"));
+  c = llama(4, false);
+  c.num_attention_heads = 12;
+  c.num_key_value_heads = 3;
+  EXPECT_THAT(refusal(c, {.tp_size = 2}), HasSubstr("num_key_value_heads=3"));
+  EXPECT_THAT(refusal(llama(8, false), {.tp_size = 4, .cp_size = 4, .context = Context::ulysses}),
+              HasSubstr("2 query heads"));
+  EXPECT_THAT(refusal(llama(8, false), {.cp_size = 2}), HasSubstr("use a sequence of 16 or 20 tokens"));
+  EXPECT_THAT(refusal(llama(8, false), {.tp_size = 4, .sequence_parallel = true}), HasSubstr("18 tokens"));
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <type_traits>
+
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/config/choices.h"
+#include "trireme/config/value.h"
+#include "trireme/config/value_types.h"
+
+namespace trireme::config {
+
+namespace {
+
+std::string written(const Rules&, bool value) { return value ? "true" : "false"; }
+std::string written(const Rules& rules, int64_t value) {
+  return rules.bytes ? base::format_bytes(value) : fmt::format("{}", value);
+}
+std::string written(const Rules&, double value) { return base::format_number(value); }
+std::string written(const Rules&, const std::string& value) { return value; }
+std::string written(const Rules&, Milliseconds value) { return base::format_duration(value); }
+std::string written(const Rules&, const Pair& value) {
+  return fmt::format("[{}, {}]", base::format_number(value[0]), base::format_number(value[1]));
+}
+std::string written(const Rules&, const std::vector<std::string>& value) {
+  return fmt::format("[{}]", base::join(value, ", "));
+}
+std::string written(const Rules&, const std::vector<int64_t>& value) {
+  std::vector<std::string> items;
+  for (const int64_t number : value) items.push_back(fmt::format("{}", number));
+  return fmt::format("[{}]", base::join(items, ", "));
+}
+std::string written(const Rules&, const Resume& value) {
+  switch (value.from) {
+    case Resume::From::nothing:
+      return "false";
+    case Resume::From::newest:
+      return "true";
+    case Resume::From::newest_if_any:
+      return "auto";
+    case Resume::From::folder:
+      break;
+  }
+  return value.folder;
+}
+template <typename Enum>
+  requires std::is_enum_v<Enum>
+std::string written(const Rules&, Enum value) {
+  return std::string(name_of(value));
+}
+
+}  // namespace
+
+std::string bounds_text(const Rules& rules, bool seconds) {
+  std::vector<std::string> parts;
+  auto add = [&](std::string_view words, const std::optional<double>& bound) {
+    if (!bound) return;
+    const bool count = *bound >= 1000 && *bound < 1e15 && *bound == std::floor(*bound);
+    const std::string number = count ? base::human_count(static_cast<int64_t>(*bound)) : base::format_number(*bound);
+    parts.push_back(fmt::format("{} {}{}", words, number, seconds ? "s" : ""));
+  };
+  add("at least", rules.at_least);
+  add("above", rules.above);
+  add("at most", rules.at_most);
+  add("below", rules.below);
+  return base::join(parts, " and ");
+}
+
+std::string value_text(const Setting& setting) {
+  return std::visit(
+      [&](auto* value) -> std::string {
+        if constexpr (Optional<std::remove_pointer_t<decltype(value)>>::value) {
+          return *value ? written(setting.rules, **value) : std::string(setting.rules.absent);
+        } else {
+          return written(setting.rules, *value);
+        }
+      },
+      setting.value);
+}
+
+bool is_absent(const Setting& setting) {
+  return std::visit(
+      [](auto* value) {
+        if constexpr (Optional<std::remove_pointer_t<decltype(value)>>::value) {
+          return !value->has_value();
+        } else {
+          return false;
+        }
+      },
+      setting.value);
+}
+
+std::string type_name(const Setting& setting) {
+  return visit_type(setting, [&](auto* type) -> std::string {
+    using Value = std::remove_pointer_t<decltype(type)>;
+    if constexpr (std::is_same_v<Value, bool>) return "true or false";
+    if constexpr (std::is_same_v<Value, int64_t>) return setting.rules.bytes ? "size" : "whole number";
+    if constexpr (std::is_same_v<Value, double>) return "number";
+    if constexpr (std::is_same_v<Value, std::string>) return setting.rules.classes.empty() ? "text" : "name";
+    if constexpr (std::is_same_v<Value, Milliseconds>) return "time";
+    if constexpr (std::is_same_v<Value, Pair>) return "two numbers";
+    if constexpr (std::is_same_v<Value, std::vector<std::string>>) return "list of names";
+    if constexpr (std::is_same_v<Value, std::vector<int64_t>>) return "list of whole numbers";
+    if constexpr (std::is_same_v<Value, Resume>) return "folder";
+    return "choice";
+  });
+}
+
+std::string allowed_text(const Setting& setting) {
+  if (!setting.rules.classes.empty()) return one_of(setting.rules.classes);
+  return visit_type(setting, [&](auto* type) -> std::string {
+    using Value = std::remove_pointer_t<decltype(type)>;
+    if constexpr (std::is_enum_v<Value>) {
+      std::vector<std::string> names;
+      for (const Choice<Value>& choice : choices_of(Value{})) {
+        if (choice.available) names.emplace_back(choice.name);
+      }
+      return one_of(names);
+    } else if constexpr (std::is_same_v<Value, Resume>) {
+      return "false, true, auto or a folder";
+    } else {
+      const std::string text = bounds_text(setting.rules, std::is_same_v<Value, Milliseconds>);
+      if (Optional<Value>::value || setting.rules.absent.empty()) return text;
+      return text.empty() ? text : fmt::format("{}, or {}", text, setting.rules.absent);
+    }
+  });
+}
+
+std::string alias_text(const Setting& setting) {
+  return visit_type(setting, [&](auto* type) -> std::string {
+    using Value = std::remove_pointer_t<decltype(type)>;
+    std::vector<std::string> parts;
+    if constexpr (std::is_enum_v<Value>) {
+      for (const Choice<Value>& choice : choices_of(Value{})) {
+        if (!choice.available || choice.aliases.empty()) continue;
+        const std::vector<std::string> aliases(choice.aliases.begin(), choice.aliases.end());
+        parts.push_back(fmt::format("{} for {}", base::join(aliases, ", "), choice.name));
+      }
+    }
+    return base::join(parts, "; ");
+  });
+}
+
+std::string one_of(const std::vector<std::string>& words) {
+  if (words.size() < 2) return base::join(words, "");
+  return base::join(std::span(words).first(words.size() - 1), ", ") + " or " + words.back();
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,274 @@
+// Binding: every action of a list gets its views of the arena, once, before the first step.
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "trireme/base/error.h"
+#include "trireme/engine/bound.h"
+
+namespace trireme::engine {
+
+using schedule::Action;
+using schedule::ActionKind;
+using schedule::Schedule;
+using schedule::Value;
+using schedule::ValueKind;
+
+at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarType dtype) const {
+  return at::from_blob(base_[static_cast<int>(value.memory)] + value.offset, shape, at::TensorOptions().dtype(dtype));
+}
+
+Engine::GroupViews Engine::group_views(int group) const {
+  const Schedule& s = plan_.train();
+  const model::Precision& precision = plan_.request.precision;
+  const shard::Range held = plan_.held(group);
+  const int64_t numel = plan_.layouts[group].numel();
+  const auto get = [&](ValueKind kind, int64_t elements, at::ScalarType dtype) {
+    const int v = s.find(kind, group, -1);
+    return v < 0 ? at::Tensor() : view(s.values[v], {elements}, dtype);
+  };
+  GroupViews g;
+  g.weights = get(ValueKind::weights, numel, precision.compute);
+  g.master = get(ValueKind::master, held.size(), precision.state);
+  g.exp_avg = get(ValueKind::exp_avg, held.size(), precision.state);
+  g.exp_avg_sq = get(ValueKind::exp_avg_sq, held.size(), precision.state);
+  g.local_gradient = get(ValueKind::local_gradient, numel, precision.state);
+  const bool whole = plan_.request.whole_gradients();
+  g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), precision.state);
+  g.step_gradient = whole ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
+  const at::Tensor own_weights = g.weights.defined() ? g.weights.narrow(0, held.begin, held.size()) : at::Tensor();
+  if (!g.master.defined()) g.master = own_weights;  // one copy serves as both
+  if (precision.compute != precision.state)
+    g.compute_copy =
+        own_weights.defined() ? own_weights : get(ValueKind::compute_shard, held.size(), precision.compute);
+  return g;
+}
+
+// Views of a group's parameters (or gradients, of the same layout) in the flat buffer at `base`.
+static std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) {
+  std::vector<at::Tensor> views;
+  for (const shard::FlatTensor& t : layout.tensors())
+    views.push_back(at::from_blob(base + t.offset * static_cast<int64_t>(c10::elementSize(dtype)), t.shape,
+                                  at::TensorOptions().dtype(dtype)));
+  return views;
+}
+
+// Bytes of a gradient slot that no unit of this rank writes: padding, and parameters of other pipeline stages. They
+// are folded and squared with the rest, and the slot's bytes held something else before, so they have to be zero.
+std::vector<std::pair<char*, size_t>> Engine::gaps_of(char* base, int group) const {
+  std::set<int> mine;
+  for (int u = 0; u < static_cast<int>(model_.units.size()); ++u) {
+    const auto after = std::upper_bound(plan_.first_unit.begin(), plan_.first_unit.end(), u);
+    const int stage = static_cast<int>(after - plan_.first_unit.begin()) - 1;
+    if (plan_.stages.rank_of(stage) != plan_.request.coordinate(comm::Axis::pp)) continue;
+    for (const model::ParameterPlace& place : model_.places[u])
+      if (place.group == group) mine.insert(place.index);
+  }
+  const shard::FlatLayout& layout = plan_.layouts[group];
+  const auto size = static_cast<int64_t>(c10::elementSize(plan_.request.precision.compute));
+  std::vector<std::pair<char*, size_t>> gaps;
+  int64_t at = 0;
+  const auto close = [&](int64_t begin) {
+    if (begin > at) gaps.emplace_back(base + at * size, static_cast<size_t>((begin - at) * size));
+  };
+  for (size_t i = 0; i < layout.tensors().size(); ++i) {
+    if (!mine.contains(static_cast<int>(i))) continue;
+    const shard::FlatTensor& t = layout.tensors()[i];
+    close(t.offset);
+    at = t.offset + t.numel;
+  }
+  close(layout.numel());
+  return gaps;
+}
+
+namespace {
+
+const std::vector<model::TensorSpec>& work_of(const model::UnitValues& v, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::backward:
+      return v.backward_work;
+    case ActionKind::backward_input:
+      return v.input_work;
+    case ActionKind::backward_weight:
+      return v.weight_work;
+    default:
+      return v.forward_work;
+  }
+}
+
+const std::vector<model::TrafficRow>& rows_of(const model::UnitTraffic& t, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::backward:
+      return t.backward;
+    case ActionKind::backward_input:
+      return t.backward_input;
+    case ActionKind::backward_weight:
+      return t.backward_weight;
+    case ActionKind::recompute:
+      return t.recompute;
+    default:
+      return t.forward;
+  }
+}
+
+}  // namespace
+
+void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::set<std::pair<int, int>>& written) {
+  const model::Unit& unit = *model_.units[a.owner];
+  const plan::StepRequest& request = plan_.request;
+  const model::UnitValues declared = unit.values(request.shape, request.precision);
+  const at::ScalarType compute = request.precision.compute;
+  model::UnitTensors& t = bound.unit;
+  t.shape = request.shape;
+  t.micro_batch = a.micro_batch;
+  t.tp = tp_.get();
+  t.cp = cp_.get();
+  t.saved.resize(declared.saved.size());
+  t.deferred.resize(declared.deferred.size());
+  const auto& work_specs = work_of(declared, a.kind);
+  t.work.resize(work_specs.size());
+  std::map<int, std::vector<at::Tensor>> parameters, gradients;
+  std::map<int, int> slots;
+  for (const schedule::Use& u : a.uses) {
+    const Value& v = s.values[u.value];
+    char* base = base_[static_cast<int>(v.memory)] + v.offset;
+    const int index = schedule::tensor_index(v.instance);
+    switch (v.kind) {
+      case ValueKind::weights:
+      case ValueKind::parameters:
+        parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner], compute);
+        break;
+      case ValueKind::gradient_slot:
+        gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner], compute);
+        slots[v.owner] = u.value;
+        if (u.access == schedule::Access::write)
+          for (const auto& gap : gaps_of(base, v.owner)) bound.gaps.push_back(gap);
+        break;
+      case ValueKind::tokens: {
+        const model::TensorSpec spec = model_.inputs(request.shape);
+        t.tokens = view(v, spec.shape, spec.dtype);
+        break;
+      }
+      case ValueKind::targets: {
+        const model::TensorSpec spec = model_.targets(request.shape);
+        t.targets = view(v, spec.shape, spec.dtype);
+        break;
+      }
+      case ValueKind::boundary: {
+        const model::TensorSpec spec = model_.units[v.owner]->values(request.shape, request.precision).output;
+        (v.owner == a.owner ? t.output : t.input) = view(v, spec.shape, spec.dtype);
+        break;
+      }
+      case ValueKind::boundary_gradient: {
+        const model::TensorSpec spec = model_.units[v.owner]->values(request.shape, request.precision).output;
+        // In and out share their bytes; the input's shape is the one that is left at the end.
+        (v.owner == a.owner ? t.d_output : t.d_boundary) = view(v, spec.shape, spec.dtype);
+        break;
+      }
+      case ValueKind::saved:
+        t.saved[index] = view(v, declared.saved[index].shape, declared.saved[index].dtype);
+        if (a.kind == ActionKind::recompute && u.access == schedule::Access::write) bound.recomputed.push_back(index);
+        break;
+      case ValueKind::deferred:
+        t.deferred[index] = view(v, declared.deferred[index].shape, declared.deferred[index].dtype);
+        break;
+      case ValueKind::work:
+        t.work[index] = view(v, work_specs[index].shape, work_specs[index].dtype);
+        break;
+      case ValueKind::loss:
+        t.loss_sum = view(v, {v.bytes / 8}, at::kDouble).narrow(0, a.micro_batch, 1);
+        break;
+      default:
+        throw InternalError("a unit's action uses " + v.label);
+    }
+  }
+  if (!t.d_boundary.defined()) t.d_boundary = t.d_output;  // the first unit
+  for (const model::ParameterPlace& place : model_.places[a.owner]) {
+    if (auto it = parameters.find(place.group); it != parameters.end()) t.parameters.push_back(it->second[place.index]);
+    if (auto it = gradients.find(place.group); it != gradients.end()) {
+      t.gradients.push_back(it->second[place.index]);
+      // Slots are single-assignment, so the slot and the parameter tell whether another unit was here before.
+      t.accumulate.push_back(!written.insert({slots[place.group], place.index}).second);
+    }
+  }
+  bound.traffic = unit.traffic(request.shape, request.precision);
+  bound.all_rows = a.kind != ActionKind::recompute || bound.recomputed.size() == declared.saved.size();
+}
+
+void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
+  const int g = a.owner;
+  const GroupViews& v = views_.at(g);
+  const at::ScalarType compute = plan_.request.precision.compute;
+  const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
+  switch (a.kind) {
+    case ActionKind::unshard:
+      b.counts = plan_.gather_counts(g);
+      b.input = v.compute_copy.defined() ? v.compute_copy : v.master;
+      b.output = a.uses.size() > 1 ? view(used(1), {plan_.layouts[g].numel()}, compute) : v.weights;
+      break;
+    case ActionKind::accumulate_gradient:
+      b.input = view(used(0), {plan_.layouts[g].numel()}, compute);
+      b.output = v.local_gradient.defined() ? v.local_gradient : v.gradient;
+      break;
+    case ActionKind::reduce_gradient:
+    case ActionKind::all_reduce_gradient: {
+      const bool local = plan_.request.local_accumulation;
+      const shard::Range held = plan_.held(g), reduced = plan_.reduced(g);
+      b.counts = plan_.reduce_counts(g);
+      if (local)
+        b.input = v.local_gradient.defined() ? v.local_gradient : v.gradient;
+      else
+        b.input = view(used(0), {plan_.layouts[g].numel()}, compute);
+      b.output = plan_.request.whole_gradients() ? v.gradient
+                                                 : v.gradient.narrow(0, reduced.begin - held.begin, reduced.size());
+      break;
+    }
+    case ActionKind::gather_replicas: {
+      const shard::Range held = plan_.held(g), reduced = plan_.reduced(g);
+      b.counts = plan_.replica_counts(g);
+      b.output = v.gradient;
+      b.input = v.gradient.narrow(0, reduced.begin - held.begin, reduced.size());
+      break;
+    }
+    default:  // reduce_replicas, reduce_tied: in place
+      b.input = b.output = a.kind == ActionKind::reduce_tied ? v.step_gradient : v.gradient;
+  }
+}
+
+std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
+  std::vector<Bound> all;
+  const plan::StepRequest& request = plan_.request;
+  std::set<std::pair<int, int>> written;
+  for (const Action& a : s.actions) {
+    Bound b;
+    const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
+    if (schedule::is_computation(a.kind)) {
+      bind_unit(b, s, a, written);
+    } else if (a.kind == ActionKind::load_batch) {
+      const model::TensorSpec in = model_.inputs(request.shape), out = model_.targets(request.shape);
+      b.input = view(used(0), in.shape, in.dtype);
+      b.output = view(used(1), out.shape, out.dtype);
+    } else if (a.kind == ActionKind::send || a.kind == ActionKind::receive) {
+      const model::TensorSpec spec = model_.units[a.owner]->values(request.shape, request.precision).output;
+      b.input = view(used(0), spec.shape, spec.dtype);
+    } else if (a.kind == ActionKind::gather_loss) {
+      const int64_t n = &s == &plan_.train() ? request.num_micro_batches : request.num_evaluation_micro_batches;
+      int64_t all_losses = 0;
+      for (int member : plan_.groups.loss) {
+        b.counts.push_back(plan_.holds_last_unit(request.mesh.coordinate(member, comm::Axis::pp)) ? n : 0);
+        all_losses += b.counts.back();
+      }
+      b.input = view(used(0), {b.counts[comm_.loss->rank()]}, at::kDouble);
+      b.output = view(used(1), {all_losses}, at::kDouble);
+    } else if (a.owner >= 0 && a.kind != ActionKind::step) {
+      bind_group(b, s, a);
+    }
+    all.push_back(std::move(b));
+    if (schedule::is_computation(a.kind)) all.back().rows = nullptr;
+  }
+  for (size_t i = 0; i < all.size(); ++i)
+    if (schedule::is_computation(s.actions[i].kind)) all[i].rows = &rows_of(all[i].traffic, s.actions[i].kind);
+  return all;
+}
+
+}  // namespace trireme::engine

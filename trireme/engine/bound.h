@@ -1,0 +1,19 @@
+// An action with its views of the arena.
+#pragma once
+
+#include "trireme/engine/engine.h"
+
+namespace trireme::engine {
+
+struct Engine::Bound {
+  model::UnitTensors unit;                     // computation
+  const std::vector<model::TrafficRow>* rows = nullptr;
+  bool all_rows = true;
+  std::vector<int> recomputed;                 // recompute
+  std::vector<std::pair<char*, size_t>> gaps;  // bytes of new gradient slots that no parameter writes
+  at::Tensor input, output;                    // communication, load_batch
+  std::vector<int64_t> counts;
+  model::UnitTraffic traffic;
+};
+
+}  // namespace trireme::engine

@@ -1,0 +1,48 @@
+#include "trireme/engine/communicators.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace trireme::engine {
+
+Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base, bool poison) {
+  const int rank = plan.request.rank;
+  const auto make = [&](const std::string& name, const std::vector<int>& members) {
+    comm::GroupOptions options = base;
+    options.name = name + base.name;
+    options.rank = plan::index_in(members, rank);
+    options.size = static_cast<int>(members.size());
+    options.global_ranks = members;
+    return comm::make_communicator(options);
+  };
+  std::vector<int> everyone(plan.request.mesh.world_size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const plan::RankGroups& g = plan.groups;
+  Communicators c;
+  c.world = make("world", everyone);
+  c.gather = make("gather", g.gather);
+  c.reduce = make("reduce", g.reduce);
+  c.replicas = make("replicas", g.replicas);
+  // These two only ever run while nothing else of the world does.
+  c.loss = g.loss == everyone ? c.world : make("loss", g.loss);
+  c.norm = g.norm == everyone ? c.world : make("norm", g.norm);
+  c.stages[schedule::kActivations] = make("activations", g.stages);
+  c.stages[schedule::kGradients] = make("gradients", g.stages);
+  c.tp = make("tp", g.tp);
+  c.cp = make("cp", g.cp);
+  for (int group : plan.tied_groups) {
+    std::vector<int> members;
+    for (int stage_rank : plan.holders(group)) members.push_back(g.stages[stage_rank]);
+    c.tied[group] = make(fmt::format("tied{}", group), members);
+  }
+  if (poison) c.debug = make("debug", g.gather);
+  // While a rank waits in one queue, what it has started in the others goes on.
+  std::vector<comm::CommunicatorPtr> all = {c.world, c.gather,    c.reduce,    c.replicas, c.loss,
+                                            c.norm,  c.stages[0], c.stages[1], c.tp,       c.cp};
+  for (const auto& [group, communicator] : c.tied) all.push_back(communicator);
+  for (const auto& communicator : all) communicator->drive_while_waiting(all);
+  return c;
+}
+
+}  // namespace trireme::engine

@@ -1,0 +1,30 @@
+// The groups of ranks that a step meets in, as communicators: one for each queue, because each is first-in
+// first-out.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "trireme/comm/factory.h"
+#include "trireme/plan/step_plan.h"
+
+namespace trireme::engine {
+
+struct Communicators {
+  comm::CommunicatorPtr world;            ///< barriers, checkpoints
+  comm::CommunicatorPtr gather;           ///< Unshard
+  comm::CommunicatorPtr reduce;           ///< ReduceGradient
+  comm::CommunicatorPtr replicas;         ///< the shard's gradient over copies of the state
+  comm::CommunicatorPtr loss, norm;
+  comm::CommunicatorPtr stages[2];        ///< messages along the pipeline, by lane
+  comm::CommunicatorPtr tp, cp;           ///< inside units
+  std::map<int, comm::CommunicatorPtr> tied;  ///< by group: its replicas on several pipeline stages
+  comm::CommunicatorPtr debug;            ///< the ranks of `gather`; only with poison
+};
+
+/// Collective over all ranks of the mesh; `options` gives backend, store and timeouts (name, rank, size and
+/// global_ranks are set here).
+/// Errors    CommError naming the ranks that have not joined
+Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& options, bool poison = false);
+
+}  // namespace trireme::engine

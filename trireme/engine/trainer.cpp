@@ -1,0 +1,128 @@
+#include "trireme/engine/trainer.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.h"
+#include "trireme/model/wrapped_unit.h"
+
+namespace trireme::engine {
+namespace {
+
+plan::StepRequest request_of(const TrainerOptions& o) {
+  plan::StepRequest r{.precision = o.precision, .mesh = {o.mesh, o.ranks.size}, .rank = o.ranks.rank};
+  r.strategy = o.strategy;
+  r.pipeline = o.pipeline;
+  r.recompute = o.recompute;
+  r.num_micro_batches = o.accumulate;
+  r.guard_bytes = o.poison ? 256 : 0;
+  return r;
+}
+
+void check(const TrainerOptions& o, const plan::StepRequest& r) {
+  if (o.accumulate < 1)
+    throw UsageError(fmt::format("[trainer] accumulate={} must be at least 1 micro-batch a step", o.accumulate));
+  if (const model::Parallel p = r.parallel(); p.tp_size > 1 || p.cp_size > 1)
+    throw UsageError(
+        fmt::format("[trainer] a wrapped module runs whole on one rank: tp={} and cp={} must be 1; "
+                    "divide the data (shard, replicate) or the layers (pp) instead",
+                    p.tp_size, p.cp_size));
+}
+
+}  // namespace
+
+Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(model)), options_(std::move(options)) {
+  const plan::StepRequest request = request_of(options_);
+  check(options_, request);
+  plan::StepPlan plan = plan::make_step_plan(model_, request);
+  comm::GroupOptions ranks = options_.ranks;
+  ranks.name = "";
+  const Communicators communicators = connect(plan, ranks, options_.poison);
+  engine_ = std::make_unique<Engine>(model_, std::move(plan), communicators, EngineOptions{.poison = options_.poison});
+  load_parameters(*engine_);
+}
+
+void Trainer::check_shapes(const MicroBatch& b) const {
+  const auto check = [](const char* what, const at::Tensor& given, const model::TensorSpec& spec) {
+    if (given.sizes() != at::IntArrayRef(spec.shape))
+      throw ShapeError(
+          fmt::format("[trainer] {} of shape [{}]; the model was built with an example of shape [{}], "
+                      "which every micro-batch must have",
+                      what, fmt::join(given.sizes(), ", "), fmt::join(spec.shape, ", ")));
+  };
+  check("inputs", b.inputs, model_.inputs({}));
+  check("targets", b.targets, model_.targets({}));
+}
+
+void Trainer::backward(at::Tensor inputs, at::Tensor targets) {
+  MicroBatch batch{std::move(inputs), std::move(targets)};
+  check_shapes(batch);
+  if (static_cast<int>(batches_.size()) == options_.accumulate)
+    throw UsageError(
+        fmt::format("[trainer] backward was called more than accumulate={} times since the last step; "
+                    "call step(), or make the trainer with a larger accumulate",
+                    options_.accumulate));
+  batches_.push_back(std::move(batch));
+}
+
+// Ranks of one pipeline have the same micro-batches: those of the first stage count.
+int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches) const {
+  int64_t count = 0;
+  for (const MicroBatch& b : batches) count += options_.count ? options_.count(b.targets) : b.targets.size(0);
+  comm::Communicator& world = *engine_->communicators().world;
+  if (world.size() == 1) return count;
+  const bool first_stage = engine_->plan().request.coordinate(comm::Axis::pp) == 0;
+  const at::Tensor sum = at::full({1}, first_stage ? double(count) : 0.0, at::kDouble);
+  world.all_reduce(sum, sum, {})->wait();
+  return static_cast<int64_t>(sum.data_ptr<double>()[0]);
+}
+
+LoadBatch Trainer::loader(const std::vector<MicroBatch>& batches) {
+  return [&batches](int micro_batch, at::Tensor inputs, at::Tensor targets) {
+    const MicroBatch& b = batches[static_cast<size_t>(micro_batch)];
+    inputs.copy_(b.inputs);
+    targets.copy_(b.targets);
+  };
+}
+
+StepResult Trainer::step(double lr) {
+  if (static_cast<int>(batches_.size()) != options_.accumulate)
+    throw UsageError(
+        fmt::format("[trainer] step after {} of accumulate={} micro-batches; call backward for each, on "
+                    "every rank",
+                    batches_.size(), options_.accumulate));
+  StepInputs inputs{.load_batch = loader(batches_),
+                    .supervised_tokens = std::max<int64_t>(1, count_everywhere(batches_)),
+                    .optimizer = options_.optimizer,
+                    .max_norm = options_.max_norm};
+  inputs.optimizer.lr = lr;
+  inputs.optimizer.step = ++steps_;
+  const StepResult result = engine_->train_step(inputs);
+  batches_.clear();
+  return result;
+}
+
+void Trainer::set_training(bool training) const {
+  for (const auto& unit : model_.units)
+    if (const auto* wrapped = dynamic_cast<const model::WrappedUnit*>(unit.get())) wrapped->train(training);
+}
+
+double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {
+  const std::vector<MicroBatch> batches{{inputs, targets}};
+  check_shapes(batches[0]);
+  const int64_t count = std::max<int64_t>(1, count_everywhere(batches));
+  set_training(false);
+  const double loss = engine_->evaluate(loader(batches), count);
+  set_training(true);
+  return loss;
+}
+
+std::string Trainer::describe_memory() const {
+  const double mib = 1 << 20;
+  return plan::render_memory(plan::memory_report(engine_->plan())) +
+         fmt::format("{:<28}{:>14.2f}            outside the plan, measured by a probe run\n", "allowance for autograd",
+                     double(autograd_allowance(engine_->plan())) / mib);
+}
+
+}  // namespace trireme::engine

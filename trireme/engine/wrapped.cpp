@@ -1,0 +1,143 @@
+#include "trireme/engine/wrapped.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/model/wrapped_unit.h"
+
+namespace trireme::engine {
+
+using model::WrappedUnit;
+using schedule::ActionKind;
+
+namespace {
+
+/// A parameter's place in the flat layout of a group that this rank has.
+struct Place {
+  const GroupState* group;
+  const shard::FlatTensor* tensor;
+};
+
+std::map<std::string, Place> places_of(const std::vector<GroupState>& state) {
+  std::map<std::string, Place> places;
+  for (const GroupState& g : state)
+    for (const shard::FlatTensor& t : g.layout->tensors()) places[t.name] = {&g, &t};
+  return places;
+}
+
+/// Calls visit(part of the flat whole parameter, part of the group's held tensor) for what `range` has of it.
+template <class Visit>
+void for_part(const Place& place, const shard::Range& range, const at::Tensor& whole, const at::Tensor& held,
+              Visit visit) {
+  const shard::FlatTensor& t = *place.tensor;
+  const int64_t begin = std::max(range.begin, t.offset), end = std::min(range.end, t.offset + t.numel);
+  if (begin >= end) return;
+  visit(whole.narrow(0, begin - t.offset, end - begin), held.narrow(0, begin - place.group->held.begin, end - begin));
+}
+
+std::vector<const WrappedUnit*> wrapped_units(const plan::StepPlan& plan) {
+  std::vector<const WrappedUnit*> units;
+  for (const auto& unit : plan.model->units)
+    if (const auto* wrapped = dynamic_cast<const WrappedUnit*>(unit.get())) units.push_back(wrapped);
+  return units;
+}
+
+void load_unit(const WrappedUnit& unit, const std::map<std::string, Place>& places, comm::Communicator& world,
+               at::ScalarType state_type, std::set<std::string>& loaded) {
+  for (size_t i = 0; i < unit.parameters().size(); ++i) {
+    const std::string& name = unit.parameters()[i].name;
+    if (!loaded.insert(name).second) continue;
+    const at::Tensor whole = unit.initial()[i].detach().to(state_type).contiguous().view({-1});
+    if (world.size() > 1) world.broadcast(whole, 0)->wait();
+    const auto place = places.find(name);
+    if (place == places.end()) continue;  // of another pipeline stage
+    const GroupState& g = *place->second.group;
+    for_part(place->second, g.held, whole, g.master, [](const at::Tensor& from, at::Tensor to) { to.copy_(from); });
+  }
+}
+
+}  // namespace
+
+void load_parameters(Engine& engine) {
+  const at::NoGradGuard no_grad;
+  const plan::StepPlan& plan = engine.plan();
+  const auto units = wrapped_units(plan);
+  for (const WrappedUnit* unit : units)
+    if (unit->initial().size() != unit->parameters().size())
+      throw UsageError("[wrap] the values of '" + unit->name() +
+                       "' were loaded before and freed; build the model again to start from new ones");
+  const std::vector<GroupState> state = engine.state();
+  const auto places = places_of(state);
+  for (const GroupState& g : state) {
+    at::Tensor(g.exp_avg).zero_();
+    at::Tensor(g.exp_avg_sq).zero_();
+  }
+  std::set<std::string> loaded;
+  for (const WrappedUnit* unit : units)
+    load_unit(*unit, places, *engine.communicators().world, plan.request.precision.state, loaded);
+  engine.refresh_weights();
+  for (const WrappedUnit* unit : units) unit->release_initial();
+  for (size_t u = 0; u < plan.model->units.size(); ++u) {
+    const auto* unit = dynamic_cast<const WrappedUnit*>(plan.model->units[u].get());
+    const auto& actions = plan.train().actions;
+    if (unit != nullptr)
+      unit->keep_graphs(std::ranges::none_of(actions, [&](const schedule::Action& a) {
+        return a.kind == ActionKind::recompute && a.owner == static_cast<int>(u);
+      }));
+  }
+}
+
+std::vector<model::NamedTensor> gather_parameters(Engine& engine) {
+  const at::NoGradGuard no_grad;
+  const plan::StepPlan& plan = engine.plan();
+  const std::vector<GroupState> state = engine.state();
+  const auto places = places_of(state);
+  std::vector<model::NamedTensor> out;
+  for (const model::ParameterGroup& group : plan.model->groups)
+    for (const model::ParameterSpec& p : group.parameters) {
+      const at::Tensor whole = at::zeros({p.numel()}, plan.request.precision.state);
+      // Every element is written to a checkpoint by one rank: the sum of these parts is exact.
+      if (const auto place = places.find(p.name); place != places.end())
+        for_part(place->second, place->second.group->saved, whole, place->second.group->master,
+                 [](at::Tensor to, const at::Tensor& from) { to.copy_(from); });
+      if (auto& world = *engine.communicators().world; world.size() > 1) world.all_reduce(whole, whole, {})->wait();
+      out.push_back({p.name, whole.view(p.shape)});
+    }
+  return out;
+}
+
+void store_parameters(Engine& engine) {
+  std::map<std::string, at::Tensor> values;
+  for (const model::NamedTensor& p : gather_parameters(engine)) values[p.name] = p.tensor;
+  for (const WrappedUnit* unit : wrapped_units(engine.plan()))
+    for (size_t i = 0; i < unit->parameters().size(); ++i)
+      unit->own(static_cast<int>(i), values.at(unit->parameters()[i].name));
+}
+
+int64_t autograd_allowance(const plan::StepPlan& plan) {
+  const schedule::Schedule& s = plan.train();
+  std::set<int> again;
+  for (const schedule::Action& a : s.actions)
+    if (a.kind == ActionKind::recompute) again.insert(a.owner);
+  int64_t live = 0, peak = 0;
+  for (const schedule::Action& a : s.actions) {
+    if (!schedule::is_computation(a.kind)) continue;
+    const auto* unit = dynamic_cast<const WrappedUnit*>(plan.model->units[a.owner].get());
+    if (unit == nullptr) continue;
+    const auto [graph, work] = unit->memory();
+    // A backward finds its graph in `live`; whatever else runs makes one, or what is smaller than one.
+    const bool finds = a.kind == ActionKind::backward && !unit->backward_includes_forward();
+    peak = std::max(peak, live + work + (finds ? 0 : graph));
+    if (finds)
+      live -= graph;
+    else if (a.kind == ActionKind::recompute || (a.kind == ActionKind::forward && !again.contains(a.owner)))
+      live += graph;
+  }
+  return peak;
+}
+
+}  // namespace trireme::engine

@@ -1,0 +1,16 @@
+// The order in which a decoder block declares its values; private to decoder_block*.cpp.
+#pragma once
+
+namespace trireme::model::block {
+
+enum Saved { kRstd1, kRstd2, kQkv, kAttended, kLse, kMid, kHidden, kMean1, kMean2 };
+/// Behind these lies the attention's own work, and last, under sequence parallelism, a part of reduced rows.
+enum ForwardWork { kNormed, kActivated, kForwardAttention };
+/// Behind these: the attention's own work; under sequence parallelism reduced rows and norm gradients; where ranks
+/// share key/value heads, the gradients of all heads.
+enum BackwardWork { kDNormed, kDActivated, kDQkv, kDAttended, kBackwardAttention };
+enum Deferred { kDy, kDeferredActivated, kNormed2, kDMid, kNormed1, kDeferredDQkv, kNormGradients };
+/// Behind these: the attention's own work; under sequence parallelism reduced rows.
+enum InputWork { kInputDNormed, kInputDAttended, kInputAttention };
+
+}  // namespace trireme::model::block

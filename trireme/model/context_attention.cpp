@@ -1,0 +1,52 @@
+#include "trireme/model/context_attention.h"
+
+#include "trireme/ops/ops.h"
+
+namespace trireme::model {
+namespace {
+
+class LocalAttention final : public ContextAttention {
+ public:
+  explicit LocalAttention(const BlockWidths& widths) : widths_(widths) {}
+
+  std::vector<int64_t> qkv_shape(const BatchShape& s) const override { return {s.tokens(), widths_.qkv_width()}; }
+  std::vector<int64_t> lse_shape(const BatchShape& s) const override {
+    return {s.micro_batch, widths_.heads, s.sequence};
+  }
+  std::vector<TensorSpec> forward_work(const BatchShape& s, const Precision& p) const override {
+    return {{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte}};
+  }
+  std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
+    return forward_work(s, p);
+  }
+  void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
+               const BatchShape& s, comm::Communicator*) const override {
+    ops::attention_forward(attended, lse, qkv, shape(s), work[0]);
+  }
+  void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
+                const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
+                comm::Communicator*) const override {
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, shape(s), work[0]);
+  }
+
+ private:
+  ops::AttentionShape shape(const BatchShape& s) const {
+    return {.batch = s.micro_batch,
+            .sequence = s.sequence,
+            .num_heads = widths_.heads,
+            .num_kv_heads = widths_.kv_heads,
+            .head_dim = widths_.head_dim};
+  }
+
+  BlockWidths widths_;
+};
+
+}  // namespace
+
+std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const Parallel& parallel) {
+  if (parallel.cp_size == 1) return std::make_unique<LocalAttention>(widths);
+  return parallel.context == Parallel::Context::ring ? make_ring_attention(widths, parallel)
+                                                     : make_ulysses_attention(widths, parallel);
+}
+
+}  // namespace trireme::model

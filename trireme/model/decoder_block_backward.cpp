@@ -1,0 +1,160 @@
+// The backward of a decoder block, whole or in two halves. One walk computes the gradients of inputs and names each
+// weight product when its operands are there: the whole backward writes it at once, the input half leaves the
+// operands in `deferred`, from where the weight half writes it.
+#include <ATen/ATen.h>
+
+#include "trireme/model/block_values.h"
+#include "trireme/model/decoder_block.h"
+#include "trireme/ops/ops.h"
+
+namespace trireme::model {
+using namespace block;
+
+/// Where the walk puts what it makes; the whole backward lets several share memory.
+struct DecoderBlock::BackwardBuffers {
+  at::Tensor d_normed;      ///< [T,D] gradient of a norm's output: partial sums of this rank
+  at::Tensor reduced_rows;  ///< sequence parallel: this rank's rows of their sum
+  at::Tensor dy, d_mid;     ///< [T,D] gathered, or a copy that outlives the walk; undefined: none is needed
+  at::Tensor activated, normed1, normed2, d_qkv, d_attended;
+  NormGradients norm1, norm2;
+  ContextAttention::Scratch attention;
+};
+
+namespace {
+
+// Rows of `gradients`: norm1's weight (and bias), then norm2's.
+NormGradients norm_rows(const at::Tensor& gradients, const Norm& norm, int64_t first) {
+  return {gradients[first], norm.centered() ? gradients[first + 1] : at::Tensor()};
+}
+
+// The operand [T,D] of a row product's weight gradient: gathered, copied where it must outlive d_boundary, or itself.
+at::Tensor operand(const TensorParallel& tp, const at::Tensor& buffer, const at::Tensor& d_boundary) {
+  if (!buffer.defined()) return d_boundary;
+  if (tp.sequence()) return tp.gather(buffer, d_boundary);
+  return at::Tensor(buffer).copy_(d_boundary);
+}
+
+}  // namespace
+
+void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, const OnProduct& on_product) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const auto& p = t.parameters;
+  auto& s = t.saved;
+  const at::Tensor& dx = t.d_boundary;
+
+  const at::Tensor dy = operand(tp, b.dy, dx);
+  product_backward_input(layout_.down, b.activated, dy, p);
+  // hidden becomes its gradient, and what was the gradient of the activation the activation.
+  layout_.gated ? ops::swiglu_backward(s[kHidden], b.activated) : ops::gelu_backward(s[kHidden], b.activated);
+  on_product(layout_.down, dy, b.activated, false);
+  product_backward_input(layout_.up, b.d_normed, s[kHidden], p);
+  const at::Tensor d_norm2 = tp.reduce(b.d_normed, b.reduced_rows);
+  norm_backward(layout_.norm2, dx, b.norm2, b.normed2, d_norm2, s[kMid], p, statistics2(t), dx);
+  on_product(layout_.up, s[kHidden], b.normed2, true);
+
+  const at::Tensor d_mid = operand(tp, b.d_mid, dx);
+  product_backward_input(layout_.out, b.d_attended, d_mid, p);
+  on_product(layout_.out, d_mid, s[kAttended], false);
+  attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.cp);
+  if (rotary_) {
+    const auto table = rotary_->of(t.shape.sequence);
+    ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads);
+  }
+  product_backward_input(layout_.qkv, b.d_normed, b.d_qkv, p);
+  const at::Tensor d_norm1 = tp.reduce(b.d_normed, b.reduced_rows);
+  norm_backward(layout_.norm1, dx, b.norm1, b.normed1, d_norm1, t.input, p, statistics1(t), dx);
+  on_product(layout_.qkv, b.d_qkv, b.normed1, true);
+}
+
+void DecoderBlock::backward(UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const auto& g = t.gradients;
+  const at::Tensor& d_normed = t.work[kDNormed];
+  size_t next = kBackwardAttention + attention_->backward_work(t.shape, {}).size();
+  BackwardBuffers b{.d_normed = d_normed,
+                    .activated = t.work[kDActivated],
+                    .d_qkv = t.work[kDQkv],
+                    .d_attended = t.work[kDAttended],
+                    .norm1 = {g[layout_.norm1.weight], layout_.norm1.centered() ? g[layout_.norm1.bias] : at::Tensor()},
+                    .norm2 = {g[layout_.norm2.weight], layout_.norm2.centered() ? g[layout_.norm2.bias] : at::Tensor()},
+                    .attention = attention_work(t, kBackwardAttention)};
+  b.normed1 = b.normed2 = tp.own_rows(d_normed);  // its gradient has been read by then
+  at::Tensor norm_gradients;
+  if (tp.sequence()) {
+    b.dy = b.d_mid = d_normed;  // free while these are operands
+    b.reduced_rows = t.work[next++];
+    norm_gradients = t.work[next++];
+    b.norm1 = norm_rows(norm_gradients, layout_.norm1, 0);
+    b.norm2 = norm_rows(norm_gradients, layout_.norm2, num_norm_vectors() / 2);
+  }
+  const at::Tensor all_heads = shares_heads() ? t.work[next] : at::Tensor();
+  backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
+    if (normed) tp.gather_in_place(d_normed);
+    write_weight(t, product, dy, normed ? d_normed : x, all_heads);
+  });
+  if (tp.sequence()) write_norms(t, norm_gradients);
+}
+
+void DecoderBlock::backward_input(UnitTensors& t) const {
+  const size_t next = kInputAttention + attention_->backward_work(t.shape, {}).size();
+  const auto& d = t.deferred;
+  const BackwardBuffers b{.d_normed = t.work[kInputDNormed],
+                          .reduced_rows = sequence_parallel() ? t.work[next] : at::Tensor(),
+                          .dy = d[kDy],
+                          .d_mid = d[kDMid],
+                          .activated = d[kDeferredActivated],
+                          .normed1 = d[kNormed1],
+                          .normed2 = d[kNormed2],
+                          .d_qkv = d[kDeferredDQkv],
+                          .d_attended = t.work[kInputDAttended],
+                          .norm1 = norm_rows(d[kNormGradients], layout_.norm1, 0),
+                          .norm2 = norm_rows(d[kNormGradients], layout_.norm2, num_norm_vectors() / 2),
+                          .attention = attention_work(t, kInputAttention)};
+  backward_steps(t, b, [](const Product&, const at::Tensor&, const at::Tensor&, bool) {});
+}
+
+void DecoderBlock::backward_weight(UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const auto& d = t.deferred;
+  const at::Tensor gathered = tp.sequence() ? t.work.front() : at::Tensor(),
+                   all_heads = shares_heads() ? t.work.back() : at::Tensor();
+  write_weight(t, layout_.down, d[kDy], d[kDeferredActivated], all_heads);
+  write_weight(t, layout_.up, t.saved[kHidden], tp.gather(gathered, d[kNormed2]), all_heads);
+  write_weight(t, layout_.out, d[kDMid], t.saved[kAttended], all_heads);
+  write_weight(t, layout_.qkv, d[kDeferredDQkv], tp.gather(gathered, d[kNormed1]), all_heads);
+  write_norms(t, d[kNormGradients]);
+}
+
+void DecoderBlock::write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x,
+                                const at::Tensor& all_heads) const {
+  product_backward_weight(product, t.gradients, dy, x);
+  if (&product == &layout_.qkv && shares_heads()) sum_shared_heads(t, all_heads);
+}
+
+// Ranks that hold the same key/value head have each a part of its gradient, that of their own queries: every rank
+// puts its part in the rows of its head, and the sum over all ranks is right for every head.
+void DecoderBlock::sum_shared_heads(UnitTensors& t, const at::Tensor& all_heads) const {
+  const int64_t rows = widths_.kv_width(), head = parallel_.tp_rank / kv_head_sharers(config_, parallel_),
+                v_first = all_heads.size(0) / 2;
+  const at::Tensor k = t.gradients[layout_.qkv.weight + 1], v = t.gradients[layout_.qkv.weight + 2];
+  at::Tensor k_rows = all_heads.narrow(0, head * rows, rows), v_rows = all_heads.narrow(0, v_first + head * rows, rows);
+  at::Tensor(all_heads).zero_();
+  k_rows.copy_(k);
+  v_rows.copy_(v);
+  TensorParallel(parallel_, t.tp).sum(all_heads);
+  k.copy_(k_rows);
+  v.copy_(v_rows);
+}
+
+// Under sequence parallelism each rank has the part of its rows.
+void DecoderBlock::write_norms(UnitTensors& t, const at::Tensor& gradients) const {
+  const TensorParallel tp(parallel_, t.tp);
+  if (tp.sequence()) tp.sum(gradients);
+  int64_t row = 0;
+  for (const Norm& norm : {layout_.norm1, layout_.norm2}) {
+    t.gradients[norm.weight].copy_(gradients[row++]);
+    if (norm.centered()) t.gradients[norm.bias].copy_(gradients[row++]);
+  }
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,59 @@
+// What a decoder block says on its communicators, call by call in the order of decoder_block.cpp and
+// decoder_block_backward.cpp.
+#include <algorithm>
+
+#include "trireme/model/block_values.h"
+#include "trireme/model/decoder_block.h"
+
+namespace trireme::model {
+using namespace block;
+
+std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& shape, const Precision& p,
+                                                           const std::vector<int>& which) const {
+  const auto wants = [&](int index) { return std::find(which.begin(), which.end(), index) != which.end(); };
+  const TensorTraffic tp(parallel_);
+  const int64_t boundary = local_rows(parallel_, shape).tokens * widths_.width;
+  std::vector<TrafficRow> rows;
+  if (wants(kQkv)) {
+    tp.gather(rows, p.compute, boundary);
+    attention_->share_traffic(rows, shape, p);
+  }
+  if (wants(kAttended)) attention_->forward_traffic(rows, shape, p);
+  if (wants(kMid)) tp.reduce(rows, p.compute, boundary);
+  if (wants(kHidden)) tp.gather(rows, p.compute, boundary);
+  return rows;
+}
+
+UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) const {
+  const TensorTraffic tp(parallel_);
+  const int64_t boundary = local_rows(parallel_, shape).tokens * widths_.width;
+  UnitTraffic u;
+  u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden});
+  u.forward = u.recompute;
+  tp.reduce(u.forward, p.compute, boundary);
+
+  const auto shared_heads = [&](std::vector<TrafficRow>& rows) {
+    if (shares_heads()) tp.sum(rows, p.compute, 2 * config_.num_key_value_heads * widths_.head_dim * widths_.width);
+  };
+  const auto norms = [&](std::vector<TrafficRow>& rows) {
+    if (sequence_parallel()) tp.sum(rows, p.compute, num_norm_vectors() * widths_.width);
+  };
+  for (const bool whole : {true, false}) {
+    std::vector<TrafficRow>& rows = whole ? u.backward : u.backward_input;
+    for (const bool attention : {false, true}) {  // the MLP half first
+      tp.gather(rows, p.compute, boundary);
+      if (attention) attention_->backward_traffic(rows, shape, p);
+      tp.reduce(rows, p.compute, boundary);
+      if (whole) tp.gather(rows, p.compute, boundary);
+    }
+  }
+  shared_heads(u.backward);
+  norms(u.backward);
+  tp.gather(u.backward_weight, p.compute, boundary);
+  tp.gather(u.backward_weight, p.compute, boundary);
+  shared_heads(u.backward_weight);
+  norms(u.backward_weight);
+  return u;
+}
+
+}  // namespace trireme::model

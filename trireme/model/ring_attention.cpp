@@ -1,0 +1,182 @@
+// Ring attention: every rank keeps its queries, keys and values travel around the ring and are merged block by block.
+// A rank holds chunks r and 2 cp - 1 - r of 2 cp, so that all ranks have the same work and its own rows in this order
+// are plainly causal. Of a block from an earlier rank, every local query sees the early half of the keys; of one from
+// a later rank, the late half of the queries sees every key; nothing else is left to mask.
+// Source: Liu et al., Ring Attention (2023); the zigzag order as in Megatron-LM's context parallelism
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/model/context_attention.h"
+#include "trireme/model/local_rows.h"
+#include "trireme/ops/ops.h"
+
+namespace trireme::model {
+namespace {
+
+enum Work { kWorkspace, kKv, kDKv, kDQ };
+
+/// A message to the next rank and one from the previous, on their way.
+struct Hop {
+  comm::WorkPtr sent, received;
+  void wait() const {
+    if (!sent) return;
+    sent->wait();
+    received->wait();
+  }
+};
+
+class RingAttention final : public ContextAttention {
+ public:
+  RingAttention(const BlockWidths& widths, const Parallel& parallel) : widths_(widths), parallel_(parallel) {}
+
+  std::vector<int64_t> qkv_shape(const BatchShape& s) const override { return {tokens(s), widths_.qkv_width()}; }
+  std::vector<int64_t> lse_shape(const BatchShape& s) const override {
+    return {s.micro_batch, widths_.heads, s.sequence / parallel_.cp_size};
+  }
+  std::vector<TensorSpec> forward_work(const BatchShape& s, const Precision& p) const override {
+    const int64_t bytes = std::max({ops::attention_workspace_bytes(own_shape(s), p.compute),
+                                    ops::attention_block_workspace_bytes(block_shape(s, true), p.compute),
+                                    ops::attention_block_workspace_bytes(block_shape(s, false), p.compute)});
+    return {{"attention", {bytes}, at::kByte}, {"kv", {2, tokens(s), 2 * widths_.kv_width()}, p.compute}};
+  }
+  std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
+    std::vector<TensorSpec> work = forward_work(s, p);
+    work.push_back({"d_kv", {2, tokens(s), 2 * widths_.kv_width()}, p.state});
+    work.push_back({"d_q", {tokens(s), widths_.q_width()}, p.state});
+    return work;
+  }
+
+  void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
+               const BatchShape& s, comm::Communicator* ranks) const override {
+    at::Tensor kv = work[kKv][0], other = work[kKv][1];
+    kv.copy_(kv_columns(qkv));
+    for (int step = 0; step < parallel_.cp_size; ++step) {
+      const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
+      if (step == 0)
+        ops::attention_forward(attended, lse, qkv, own_shape(s), work[kWorkspace]);
+      else
+        merge(attended, lse, qkv, kv, is_earlier(step), s, work[kWorkspace]);
+      hop.wait();
+      std::swap(kv, other);
+    }
+  }
+
+  // The keys travel as in forward; their gradients follow one step behind, each rank adding its part, and are at home
+  // after cp hops.
+  void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
+                const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
+                comm::Communicator* ranks) const override {
+    at::Tensor kv = work[kKv][0], other = work[kKv][1], d_kv = work[kDKv][0], d_other = work[kDKv][1];
+    const at::Tensor d_q = work[kDQ];
+    kv.copy_(kv_columns(qkv));
+    const Hop first = pass(*ranks, kv, other);
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, own_shape(s), work[kWorkspace]);
+    at::Tensor(d_q).copy_(q_columns(d_qkv));
+    d_kv.copy_(kv_columns(d_qkv));
+    first.wait();
+    for (int step = 1; step < parallel_.cp_size; ++step) {
+      std::swap(kv, other);
+      const Hop gradients = pass(*ranks, d_kv, d_other);
+      const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
+      gradients.wait();
+      std::swap(d_kv, d_other);
+      add_gradients(d_q, d_kv, d_attended, attended, lse, qkv, kv, is_earlier(step), s, work[kWorkspace]);
+      hop.wait();
+    }
+    pass(*ranks, d_kv, d_other).wait();
+    q_columns(d_qkv).copy_(d_q);
+    kv_columns(d_qkv).copy_(d_other);
+  }
+
+  void forward_traffic(std::vector<TrafficRow>& rows, const BatchShape& s, const Precision& p) const override {
+    for (int step = 1; step < parallel_.cp_size; ++step) hop_traffic(rows, s, p.compute);
+  }
+  void backward_traffic(std::vector<TrafficRow>& rows, const BatchShape& s, const Precision& p) const override {
+    hop_traffic(rows, s, p.compute);
+    for (int step = 1; step < parallel_.cp_size; ++step) {
+      hop_traffic(rows, s, p.state);
+      if (step + 1 < parallel_.cp_size) hop_traffic(rows, s, p.compute);
+    }
+    hop_traffic(rows, s, p.state);
+  }
+
+ private:
+  int64_t tokens(const BatchShape& s) const { return local_rows(parallel_, s).tokens; }
+  bool is_earlier(int step) const { return step <= parallel_.cp_rank; }  // the block at hand came from rank - step
+  at::Tensor q_columns(const at::Tensor& rows) const { return rows.narrow(1, 0, widths_.q_width()); }
+  at::Tensor kv_columns(const at::Tensor& rows) const {
+    return rows.narrow(1, widths_.q_width(), 2 * widths_.kv_width());
+  }
+
+  Hop pass(comm::Communicator& ranks, const at::Tensor& mine, const at::Tensor& theirs) const {
+    const int size = parallel_.cp_size;
+    Hop hop;
+    hop.sent = ranks.send(mine, (parallel_.cp_rank + 1) % size);
+    hop.received = ranks.receive(theirs, (parallel_.cp_rank + size - 1) % size);
+    return hop;
+  }
+  void hop_traffic(std::vector<TrafficRow>& rows, const BatchShape& s, at::ScalarType dtype) const {
+    for (const comm::Operation operation : {comm::Operation::send, comm::Operation::receive})
+      rows.push_back({TrafficRow::Axis::cp, operation, dtype, tokens(s) * 2 * widths_.kv_width()});
+  }
+
+  ops::AttentionShape own_shape(const BatchShape& s) const {
+    return {.batch = s.micro_batch,
+            .sequence = s.sequence / parallel_.cp_size,
+            .num_heads = widths_.heads,
+            .num_kv_heads = widths_.kv_heads,
+            .head_dim = widths_.head_dim};
+  }
+  ops::AttentionBlockShape block_shape(const BatchShape& s, bool earlier) const {
+    const int64_t local = s.sequence / parallel_.cp_size;
+    return {.batch = s.micro_batch,
+            .queries = earlier ? local : local / 2,
+            .keys = earlier ? local / 2 : local,
+            .num_heads = widths_.heads,
+            .num_kv_heads = widths_.kv_heads,
+            .head_dim = widths_.head_dim};
+  }
+  /// The queries that take part in a block, of rows [T, n] as [B, Q, n]; the keys likewise.
+  at::Tensor queries(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
+    const int64_t local = s.sequence / parallel_.cp_size;
+    const at::Tensor by_sequence = rows.unflatten(0, {s.micro_batch, local});
+    return earlier ? by_sequence : by_sequence.narrow(1, local / 2, local / 2);
+  }
+  at::Tensor keys(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
+    const int64_t local = s.sequence / parallel_.cp_size;
+    const at::Tensor by_sequence = rows.unflatten(0, {s.micro_batch, local});
+    return earlier ? by_sequence.narrow(1, 0, local / 2) : by_sequence;
+  }
+  at::Tensor query_statistics(const at::Tensor& lse, bool earlier) const {
+    return earlier ? lse : lse.narrow(2, lse.size(2) / 2, lse.size(2) / 2);
+  }
+
+  void merge(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, const at::Tensor& kv,
+             bool earlier, const BatchShape& s, const at::Tensor& workspace) const {
+    ops::attention_block_forward(queries(attended, earlier, s), query_statistics(lse, earlier),
+                                 queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(s, earlier),
+                                 workspace);
+  }
+  void add_gradients(const at::Tensor& d_q, const at::Tensor& d_kv, const at::Tensor& d_attended,
+                     const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, const at::Tensor& kv,
+                     bool earlier, const BatchShape& s, const at::Tensor& workspace) const {
+    ops::attention_block_backward(queries(d_q, earlier, s), keys(d_kv, earlier, s), queries(d_attended, earlier, s),
+                                  queries(attended, earlier, s), query_statistics(lse, earlier),
+                                  queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(s, earlier),
+                                  workspace);
+  }
+
+  BlockWidths widths_;
+  Parallel parallel_;
+};
+
+}  // namespace
+
+std::unique_ptr<ContextAttention> make_ring_attention(const BlockWidths& widths, const Parallel& parallel) {
+  return std::make_unique<RingAttention>(widths, parallel);
+}
+
+}  // namespace trireme::model

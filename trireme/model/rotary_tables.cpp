@@ -1,0 +1,37 @@
+#include "trireme/model/rotary_tables.h"
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/ops.h"
+
+namespace trireme::model {
+
+RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel)
+    : head_dim_(config.head_dim),
+      max_positions_(config.max_position_embeddings),
+      theta_(config.rope_theta),
+      dtype_(state_dtype),
+      parallel_(parallel) {}
+
+RotaryTables::Table RotaryTables::of(int64_t sequence) const {
+  if (sequence > max_positions_)
+    throw ShapeError("a sequence of " + std::to_string(sequence) + " tokens needs more than the model's " +
+                     std::to_string(max_positions_) + " positions (max_position_embeddings)");
+  const std::lock_guard lock(mutex_);
+  Table& table = tables_[sequence];
+  if (table.cosine.defined()) return table;
+  const std::vector<int64_t> positions = context_positions(parallel_, sequence);
+  const auto rows = static_cast<int64_t>(positions.size());
+  const at::Tensor cosine = at::empty({rows, head_dim_ / 2}, at::TensorOptions().dtype(dtype_)),
+                   sine = at::empty_like(cosine);
+  for (int64_t first = 0, last = 0; first < rows; first = last) {  // runs of positions that follow each other
+    for (last = first + 1; last < rows && positions[last] == positions[last - 1] + 1; ++last) {
+    }
+    ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), theta_,
+                      positions[first]);
+  }
+  return table = {cosine, sine};
+}
+
+}  // namespace trireme::model

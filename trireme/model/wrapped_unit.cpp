@@ -1,0 +1,240 @@
+#include "trireme/model/wrapped_unit.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <mutex>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/model/allocation_watch.h"
+#include "trireme/model/vocabulary.h"
+
+namespace trireme::model {
+namespace {
+
+// A storage of nobody else whose address can be set; it frees `value` when it is set elsewhere.
+at::Tensor movable(const at::Tensor& value) {
+  auto* kept = new at::Tensor(value);
+  at::DataPtr data(value.data_ptr(), kept, [](void* p) { delete static_cast<at::Tensor*>(p); }, value.device());
+  const auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(value.nbytes()), std::move(data), nullptr, false);
+  return at::empty({0}, value.options()).set_(c10::Storage(storage), 0, value.sizes(), value.strides());
+}
+
+at::Tensor random_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace
+
+WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute)
+    : part_(std::move(part)), specs_(std::move(specs)), compute_(compute) {
+  const at::NoGradGuard no_grad;
+  for (NamedTensor& p : part_.parameters) {
+    initial_.push_back(p.tensor.detach());
+    p.tensor.set_data(movable(p.tensor.detach().to(compute).contiguous()));
+    parameters_.push_back(p.tensor);
+  }
+  for (NamedTensor& b : part_.buffers)
+    if (b.tensor.is_floating_point()) b.tensor.set_data(b.tensor.detach().to(compute));
+  train(true);
+}
+
+void WrappedUnit::train(bool training) const {
+  training_ = training;
+  if (part_.train) part_.train(training);
+}
+
+void WrappedUnit::own(int index, const at::Tensor& value) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor parameter = parameters_[index];
+  parameter.set_data(movable(value.reshape(parameter.sizes()).to(compute_, /*non_blocking=*/false, /*copy=*/true)));
+}
+
+at::Tensor WrappedUnit::probe(const Example& example, bool first) {
+  std::vector<at::Tensor> before;
+  for (const NamedTensor& b : part_.buffers) before.push_back(b.tensor.detach().clone());
+  const at::Tensor state = random_state();
+  UnitTensors t;
+  (first ? t.tokens : t.input) = example.inputs;
+  t.targets = example.targets;
+  at::Tensor output;
+  {
+    const AllocationWatch watch;
+    const Graph graph = build(t);
+    memory_.graph_bytes = watch.live();
+    draws_ = !at::equal(random_state(), state);
+    if (graph.output.is_floating_point()) gradients(graph, at::ones_like(graph.output));
+    memory_.work_bytes = std::max<int64_t>(0, watch.peak() - memory_.graph_bytes);
+    output = graph.output.detach().contiguous();
+  }
+  output_shape_ = output.sizes().vec();
+  set_random_state(state);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < before.size(); ++i) part_.buffers[i].tensor.copy_(before[i]);
+  if (is_loss() && output.numel() != 1)
+    throw ShapeError(
+        fmt::format("[wrap] the loss of '{}' has shape [{}]; it must be one number, the sum of the "
+                    "losses of a micro-batch",
+                    name(), fmt::join(output_shape_, ", ")));
+  if (!is_loss() && output.scalar_type() != compute_)
+    throw ShapeError(
+        fmt::format("[wrap] '{}' gives {}, but the model was built for {}; convert its output, or build "
+                    "the model with that precision",
+                    name(), c10::toString(output.scalar_type()), c10::toString(compute_)));
+  return output;
+}
+
+UnitValues WrappedUnit::values(const BatchShape&, const Precision& precision) const {
+  if (precision.compute != compute_)
+    throw UsageError(
+        fmt::format("[wrap] '{}' was built for {}, the step asks for {}; give build_model and the step "
+                    "the same precision",
+                    name(), c10::toString(compute_), c10::toString(precision.compute)));
+  UnitValues v;
+  if (is_loss()) return v;
+  v.output = {"output", output_shape_, compute_};
+  v.saved = {{"graph", {1}, at::kLong}};
+  return v;
+}
+
+double WrappedUnit::forward_flops(const BatchShape&) const {
+  int64_t numel = 1;
+  for (const int64_t s : output_shape_) numel *= s;
+  const double rows = double(numel) / double(output_shape_.empty() ? 1 : output_shape_.back());
+  double flops = double(numel);
+  for (const ParameterSpec& p : specs_)
+    if (p.shape.size() > 1) flops += 2 * rows * double(p.numel());
+  return flops;
+}
+
+void WrappedUnit::bind(const UnitTensors& t) const {
+  for (size_t i = 0; i < t.parameters.size(); ++i) {
+    c10::StorageImpl* storage = parameters_[i].storage().unsafeGetStorageImpl();
+    void* address = t.parameters[i].data_ptr();
+    if (storage->data() != address) storage->set_data_ptr_noswap(at::DataPtr(address, t.parameters[i].device()));
+  }
+}
+
+WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
+  const at::AutoGradMode grad(true);
+  Graph g{.input = (t.input.defined() ? t.input : t.tokens).detach()};
+  if (t.input.defined()) g.input.requires_grad_();
+  g.output = is_loss() ? part_.loss(g.input, t.targets) : part_.forward(g.input);
+  return g;
+}
+
+// As the first time: with the same random numbers.
+WrappedUnit::Graph WrappedUnit::build_again(const UnitTensors& t) const {
+  if (!draws_) return build(t);
+  const at::Tensor now = random_state();
+  if (const auto first = random_states_.extract(t.micro_batch)) set_random_state(first.mapped());
+  Graph g = build(t);
+  set_random_state(now);
+  return g;
+}
+
+void WrappedUnit::check_output(const at::Tensor& output) const {
+  if (output.sizes() != at::IntArrayRef(output_shape_))
+    throw ShapeError(
+        fmt::format("[wrap] '{}' gave an output of shape [{}], but [{}] for the example that the model "
+                    "was built with; micro-batches must all have the example's shape",
+                    name(), fmt::join(output.sizes(), ", "), fmt::join(output_shape_, ", ")));
+}
+
+void WrappedUnit::forward(UnitTensors& t) const {
+  bind(t);
+  if (draws_ && training_) random_states_[t.micro_batch] = random_state();
+  if (training_ && keeps_graphs_ && !is_loss()) {
+    Graph g = build(t);
+    check_output(g.output);
+    t.output.copy_(g.output.detach());
+    return keep(t, std::move(g));
+  }
+  const at::NoGradGuard no_grad;
+  const at::Tensor input = t.input.defined() ? t.input : t.tokens;
+  if (is_loss()) {
+    t.loss_sum.copy_(part_.loss(input, t.targets).reshape({1}));
+    return;
+  }
+  const at::Tensor output = part_.forward(input);
+  check_output(output);
+  t.output.copy_(output);
+}
+
+void WrappedUnit::keep(UnitTensors& t, Graph graph) const {
+  graph.serial = ++serial_;
+  t.saved[0].data_ptr<int64_t>()[0] = graph.serial;
+  graphs_[t.micro_batch] = std::move(graph);
+}
+
+void WrappedUnit::recompute(UnitTensors& t, const std::vector<int>&) const {
+  graphs_.erase(t.micro_batch);
+  bind(t);
+  keep(t, build_again(t));
+}
+
+void WrappedUnit::backward(UnitTensors& t) const {
+  bind(t);
+  if (is_loss()) {
+    const Graph g = build(t);
+    t.loss_sum.copy_(g.output.detach().reshape({1}));
+    return write_gradients(t, g, at::full_like(g.output, t.loss_scale));
+  }
+  Graph g;
+  if (auto kept = graphs_.extract(t.micro_batch)) {
+    g = std::move(kept.mapped());
+    check_invariant(g.serial == t.saved[0].data_ptr<int64_t>()[0], "a backward reads the graph of its own forward");
+  } else {
+    g = build_again(t);  // forward was told that a recomputation follows, and none did
+  }
+  random_states_.erase(t.micro_batch);
+  write_gradients(t, g, t.d_output);
+}
+
+std::vector<at::Tensor> WrappedUnit::gradients(const Graph& g, const at::Tensor& incoming) const {
+  std::vector<at::Tensor> wanted = parameters_;
+  if (g.input.requires_grad()) wanted.push_back(g.input);
+  if (wanted.empty() || !g.output.requires_grad()) return std::vector<at::Tensor>(wanted.size());
+  return torch::autograd::grad({g.output}, wanted, {incoming}, /*retain_graph=*/false, /*create_graph=*/false,
+                               /*allow_unused=*/true);
+}
+
+void WrappedUnit::write_gradients(UnitTensors& t, const Graph& g, const at::Tensor& incoming) const {
+  const std::vector<at::Tensor> found = gradients(g, incoming);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < t.gradients.size(); ++i) {
+    const at::Tensor& to = t.gradients[i];
+    if (!found[i].defined()) {
+      if (!accumulates(t, i)) to.zero_();
+    } else if (accumulates(t, i)) {
+      to.add_(found[i]);
+    } else {
+      to.copy_(found[i]);
+    }
+  }
+  if (!g.input.requires_grad()) return;
+  // Last, because it takes the place of `incoming`, which gradients may be views of.
+  at::Tensor d_input = found.back();
+  if (!d_input.defined()) {
+    t.d_boundary.zero_();
+    return;
+  }
+  if (incoming.defined() && d_input.is_alias_of(incoming)) d_input = d_input.clone();
+  t.d_boundary.copy_(d_input);
+}
+
+}  // namespace trireme::model

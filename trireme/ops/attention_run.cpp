@@ -1,0 +1,100 @@
+#include "trireme/ops/attention_run.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/attention.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t slice_bytes(int64_t num_keys, int64_t head_dim, AttentionDtype dtype) {
+  return (attention_scratch_bytes(num_keys, head_dim, dtype) + 63) / 64 * 64;
+}
+
+}  // namespace
+
+std::span<const AttentionKernel* const> attention_kernels() {
+  struct Choice {
+    std::array<const AttentionKernel*, 3> kernels{};
+    size_t count = 0;
+  };
+  static const Choice choice = [] {
+    Choice c;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bf16"))
+      c.kernels[c.count++] = &kAttentionAvx512;
+    if (avx2) c.kernels[c.count++] = &kAttentionAvx2;
+#endif
+    c.kernels[c.count++] = &kAttentionPortable;
+    return c;
+  }();
+  return {choice.kernels.data(), choice.count};
+}
+
+AttentionDtype attention_dtype(std::string_view operation, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return AttentionDtype::float64;
+  if (dtype == at::kFloat) return AttentionDtype::float32;
+  if (dtype == at::kBFloat16) return AttentionDtype::bfloat16;
+  throw ShapeError(std::string(operation) + ": " + c10::toString(dtype) +
+                   " has no kernel; use float64, float32 or bfloat16");
+}
+
+void check_attention_sizes(std::string_view operation, std::initializer_list<std::pair<const char*, int64_t>> sizes) {
+  for (const auto& [name, value] : sizes)
+    if (value < 1)
+      throw ShapeError(std::string(operation) + ": " + name + " is " + std::to_string(value) +
+                       ", it must be at least 1");
+}
+
+void check_attention_heads(std::string_view operation, int64_t num_heads, int64_t num_kv_heads) {
+  if (num_heads % num_kv_heads != 0)
+    throw ShapeError(std::string(operation) + ": num_kv_heads=" + std::to_string(num_kv_heads) +
+                     " does not divide num_heads=" + std::to_string(num_heads) +
+                     "; each key/value head serves the same number of query heads");
+}
+
+double attention_scale(double scale, int64_t head_dim) {
+  return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
+}
+
+int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype) {
+  const int64_t slots = std::min<int64_t>(at::get_num_threads(), jobs.jobs);
+  return slots * slice_bytes(jobs.num_keys, jobs.head_dim, dtype) + kAlignment;
+}
+
+void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionJob (AttentionKernel::*pass)[3],
+                   const AttentionCall& call, AttentionDtype dtype, const at::Tensor& workspace) {
+  const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call.keys, call.head_dim, dtype);
+  const int64_t available = workspace.defined() ? static_cast<int64_t>(workspace.nbytes()) : 0;
+  if (available < slice + kAlignment)
+    throw ShapeError(std::string(operation) + ": the workspace has " + std::to_string(available) +
+                     " bytes and needs at least " + std::to_string(slice + kAlignment) + "; allocate " +
+                     std::string(operation) + "_workspace_bytes()");
+  if (!workspace.is_contiguous() || !workspace.is_cpu())
+    throw ShapeError(std::string(operation) + ": the workspace must be a contiguous CPU tensor");
+  const auto base = reinterpret_cast<uintptr_t>(workspace.data_ptr());
+  char* const aligned = static_cast<char*>(workspace.data_ptr()) + ((kAlignment - base % kAlignment) % kAlignment);
+
+  const AttentionKernel& runs = dtype == AttentionDtype::float64 ? kAttentionPortable : kernel;
+  const AttentionJob run = (runs.*pass)[static_cast<int>(dtype)];
+  const int64_t slots = std::min({static_cast<int64_t>(at::get_num_threads()), jobs, (available - kAlignment) / slice});
+  parallel_rows(slots, 1, [&](int64_t first, int64_t last) {
+    for (int64_t slot = first; slot < last; ++slot)
+      for (int64_t job = slot; job < jobs; job += slots) run(call, job, aligned + slot * slice);
+  });
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,103 @@
+// Cross-entropy where each rank holds some columns of the logits. The maximum, the sum of exponentials and the
+// target's logit of a row are reduced over ranks by the caller, between the phases; the gradient is then local.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/cross_entropy_kernels.h"
+#include "trireme/ops/cross_entropy_shard_kernels.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+/// Checks the logits and what columns they are.
+VocabularyShard shard_of(const char* operation, const at::Tensor& logits, int64_t first, int64_t vocabulary) {
+  const auto dtype = compute_dtype(operation, "logits", logits);
+  check_dims(operation, "logits", logits, 2);
+  check_tensor(operation, "logits", logits, logits.sizes(), dtype);
+  if (first < 0 || vocabulary < 1)
+    throw ShapeError(std::string(operation) + ": first=" + std::to_string(first) +
+                     " and vocabulary=" + std::to_string(vocabulary) +
+                     "; the first column is at least 0, and the vocabulary, without padding, at least 1");
+  VocabularyShard shard{};
+  shard.dtype = storage_of(dtype), shard.first = first, shard.width = logits.size(1);
+  shard.num_valid = std::clamp<int64_t>(vocabulary - first, 0, shard.width);
+  shard.logits = logits.data_ptr();
+  return shard;
+}
+
+const int64_t* checked_targets(const char* operation, const at::Tensor& targets, int64_t rows, int64_t vocabulary) {
+  check_tensor(operation, "targets", targets, {rows}, at::kLong);
+  check_targets(operation, targets, vocabulary);
+  return targets.const_data_ptr<int64_t>();
+}
+
+}  // namespace
+
+void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary) {
+  constexpr auto kOperation = "cross_entropy_shard_max";
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, statistics_dtype(logits.scalar_type()));
+  shard.row_max = row_max.data_ptr();
+  parallel_rows(logits.size(0), row_grain(shard.width),
+                [&](int64_t begin, int64_t end) { shard_max_rows(shard, begin, end); });
+}
+
+void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
+                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary) {
+  constexpr auto kOperation = "cross_entropy_shard_sum";
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  const auto wide = statistics_dtype(logits.scalar_type());
+  check_tensor(kOperation, "sum_exp", sum_exp, {logits.size(0)}, wide);
+  check_tensor(kOperation, "target_logit", target_logit, {logits.size(0)}, wide);
+  check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, wide);
+  shard.targets = checked_targets(kOperation, targets, logits.size(0), vocabulary);
+  shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
+  shard.target_logit = target_logit.data_ptr();
+  parallel_rows(logits.size(0), row_grain(shard.width),
+                [&](int64_t begin, int64_t end) { shard_sum_rows(shard, begin, end); });
+}
+
+void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_max, const at::Tensor& sum_exp,
+                              const at::Tensor& target_logit, const at::Tensor& targets) {
+  constexpr auto kOperation = "cross_entropy_shard_loss";
+  check_dims(kOperation, "row_max", row_max, 1);
+  const int64_t rows = row_max.size(0);
+  const auto wide = row_max.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  check_tensor(kOperation, "row_max", row_max, {rows}, wide);
+  check_tensor(kOperation, "sum_exp", sum_exp, {rows}, wide);
+  check_tensor(kOperation, "target_logit", target_logit, {rows}, wide);
+  check_tensor(kOperation, "loss_sum", loss_sum, {1}, at::kDouble);
+  // The size of the vocabulary has been checked by the phases before.
+  const int64_t* target = checked_targets(kOperation, targets, rows, std::numeric_limits<int64_t>::max());
+  double total = *loss_sum.const_data_ptr<double>();
+  with_storage(storage_of(wide), [&]<class T>() {
+    const auto* maximum = static_cast<const Wide<T>*>(row_max.const_data_ptr());
+    const auto* sum = static_cast<const Wide<T>*>(sum_exp.const_data_ptr());
+    const auto* logit = static_cast<const Wide<T>*>(target_logit.const_data_ptr());
+    for (int64_t t = 0; t < rows; ++t)
+      if (target[t] != kNotSupervised)
+        total += std::log(static_cast<double>(sum[t])) + (static_cast<double>(maximum[t]) - logit[t]);
+  });
+  *loss_sum.mutable_data_ptr<double>() = total;
+}
+
+void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
+                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary) {
+  constexpr auto kOperation = "cross_entropy_shard_backward";
+  VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
+  const auto wide = statistics_dtype(logits.scalar_type());
+  check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, wide);
+  check_tensor(kOperation, "sum_exp", sum_exp, {logits.size(0)}, wide);
+  shard.targets = checked_targets(kOperation, targets, logits.size(0), vocabulary);
+  shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr(), shard.scale = scale;
+  parallel_rows(logits.size(0), row_grain(shard.width),
+                [&](int64_t begin, int64_t end) { shard_gradient_rows(shard, begin, end); });
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,90 @@
+// ZeRO-3 (full_shard), and the one gather a step of ZeRO-1 and ZeRO-2, as a pass: whole weights are put together
+// before their readers. A strategy that gathers once is the same pass with readers that never let go.
+//
+// An Unshard stands some computations before its reader (Prefetch). Readers of a group that lie no further apart
+// than that share one: a second gather would start before the first one's bytes could be given back.
+#include <algorithm>
+#include <map>
+
+#include "trireme/schedule/draft.h"
+
+namespace trireme::schedule {
+namespace {
+
+struct Instance {
+  int group, number;
+  int first_reader, last_reader;  // indices among computations
+  int start = 0;
+};
+
+bool reads_parameters(const Draft& d, const UnitDeclaration& unit) {
+  if (d.kind == ActionKind::backward_weight) return false;
+  const bool backward = d.kind == ActionKind::backward || d.kind == ActionKind::backward_input;
+  return !backward || unit.reads_parameters_in_backward;
+}
+
+int depth_of(const Draft& reader, const Prefetch& p) {
+  if (reader.kind == ActionKind::forward) return p.forward ? p.depth : 0;
+  return p.backward == Prefetch::Backward::pre ? p.depth : 0;
+}
+
+// Later, until what is unsharded beside it fits the limit.
+void hold_back(std::vector<Instance>& all, const StepDeclaration& step) {
+  if (step.prefetch.limit <= 0) return;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (; all[i].start < all[i].first_reader; ++all[i].start) {
+      int64_t beside = step.groups[all[i].group].numel;
+      for (size_t k = 0; k < i; ++k)
+        if (all[k].start <= all[i].start && all[i].start <= all[k].last_reader)
+          beside += step.groups[all[k].group].numel;
+      if (beside <= step.prefetch.limit) break;
+    }
+    if (i > 0) all[i].start = std::max(all[i].start, std::min(all[i - 1].start, all[i].first_reader));
+  }
+}
+
+}  // namespace
+
+void insert_unshards(DraftList& list, const StepDeclaration& step) {
+  if (step.sharding.gather == Gather::never) return;
+  const bool once = step.sharding.gather == Gather::once;
+  std::vector<Draft*> readers;
+  for (Draft& d : list.drafts)
+    if (is_computation(d.kind)) readers.push_back(&d);
+  std::vector<Instance> all;
+  std::map<int, int> latest, count;  // group -> its latest instance in `all`, number of instances
+  for (int k = 0; k < static_cast<int>(readers.size()); ++k) {
+    const UnitDeclaration& unit = step.units[readers[k]->owner];
+    if (!reads_parameters(*readers[k], unit)) continue;
+    for (int g : unit.groups) {
+      const auto held = latest.find(g);
+      if (held == latest.end() || (!once && k - all[held->second].last_reader > step.prefetch.depth + 1)) {
+        latest[g] = static_cast<int>(all.size());
+        all.push_back({g, count[g]++, k, k, std::max(0, k - depth_of(*readers[k], step.prefetch))});
+      }
+      all[latest[g]].last_reader = k;
+      readers[k]->parameters[g] = all[latest[g]].number;
+    }
+  }
+  hold_back(all, step);
+  std::map<int, std::vector<Draft>> before;  // draft id -> unshards that start there
+  for (const Instance& i : all) {
+    const Draft& reader = *readers[i.first_reader];
+    Draft u = list.make(ActionKind::unshard, i.group, reader.micro_batch);
+    u.queue = {QueueKind::gather};
+    u.instance = i.number;
+    u.completes_before = reader.id;
+    u.before_reduction = step.prefetch.backward == Prefetch::Backward::post && reader.kind != ActionKind::forward;
+    before[readers[i.start]->id].push_back(std::move(u));
+  }
+  std::vector<Draft> out;
+  for (Draft& d : list.drafts) {
+    const auto found = before.find(d.id);
+    if (found != before.end())
+      for (Draft& u : found->second) out.push_back(std::move(u));
+    out.push_back(std::move(d));
+  }
+  list.drafts = std::move(out);
+}
+
+}  // namespace trireme::schedule

@@ -1,0 +1,28 @@
+// 1F1B: rank r runs p-1-r forwards ahead, then one forward, one backward in turn. Idle as GPipe; at most
+// min(p - r, m) micro-batches' activations are held.
+// Source: arXiv 1806.03377 (PipeDream), 2104.04473 (Megatron-LM).
+#include <algorithm>
+
+#include "trireme/schedule/pipelines/pipelines.h"
+
+namespace trireme::schedule::pipelines {
+namespace {
+
+std::vector<Cell> cells(const PipelineShape& s) {
+  std::vector<Cell> out;
+  const int ahead = std::min(s.ranks - 1 - s.rank, s.micro_batches);
+  for (int k = 0; k < ahead; ++k) out.push_back({Cell::Kind::forward, 0, k});
+  for (int k = 0; k < s.micro_batches; ++k) {
+    if (ahead + k < s.micro_batches) out.push_back({Cell::Kind::forward, 0, ahead + k});
+    out.push_back({Cell::Kind::backward, 0, k});
+  }
+  return out;
+}
+
+}  // namespace
+
+PipelineSchedule one_f_one_b() {
+  return {.name = "1f1b", .summary = "one forward, one backward: few activations held", .cells = cells};
+}
+
+}  // namespace trireme::schedule::pipelines

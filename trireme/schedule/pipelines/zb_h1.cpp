@@ -1,0 +1,33 @@
+// ZB-H1: 1F1B with backward cut in two. The input half is sent on at once; weight halves fill what would be idle:
+// a third of 1F1B's, (p-1)/(3m+p-1) at F = I = W. As many activations as 1F1B.
+// Source: arXiv 2401.10241.
+#include <algorithm>
+
+#include "trireme/schedule/pipelines/pipelines.h"
+
+namespace trireme::schedule::pipelines {
+namespace {
+
+std::vector<Cell> cells(const PipelineShape& s) {
+  const int m = s.micro_batches, ahead = std::min(s.ranks - 1 - s.rank, m);
+  std::vector<Cell> out;
+  int weights = 0;
+  for (int k = 0; k < ahead; ++k) out.push_back({Cell::Kind::forward, 0, k});
+  for (int k = 0; k < m; ++k) {
+    if (ahead + k < m) out.push_back({Cell::Kind::forward, 0, ahead + k});
+    out.push_back({Cell::Kind::input, 0, k});
+    // Rank r keeps r weight halves back: the ones that its last input halves would otherwise wait beside.
+    if (k >= s.rank) out.push_back({Cell::Kind::weight, 0, weights++});
+  }
+  while (weights < m) out.push_back({Cell::Kind::weight, 0, weights++});
+  return out;
+}
+
+}  // namespace
+
+PipelineSchedule zb_h1() {
+  return {
+      .name = "zb_h1", .summary = "1F1B with weight gradients in the gaps: a third of the idle time", .cells = cells};
+}
+
+}  // namespace trireme::schedule::pipelines

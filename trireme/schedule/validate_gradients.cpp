@@ -1,0 +1,206 @@
+// From a micro-batch's gradient to the optimizer: slots leave once, after their last writer; sums start afresh once
+// and go by micro-batch; norm, clip and step come after all of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "trireme/schedule/validate_rules.h"
+
+namespace trireme::schedule::rules {
+namespace {
+
+// Stages of a group's gradient between its last sum and the weights.
+enum Rank { kReduced, kReplicas, kTied, kNorm, kClip, kStep };
+
+int rank_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::reduce_gradient:
+    case ActionKind::all_reduce_gradient:
+    case ActionKind::accumulate_gradient:
+      return kReduced;
+    case ActionKind::gather_replicas:
+    case ActionKind::reduce_replicas:
+      return kReplicas;
+    case ActionKind::reduce_tied:
+      return kTied;
+    case ActionKind::gather_norm:
+      return kNorm;
+    case ActionKind::clip:
+      return kClip;
+    case ActionKind::step:
+      return kStep;
+    default:
+      return -1;
+  }
+}
+
+std::set<int> groups_of(const Schedule& s) {
+  std::set<int> groups;
+  for (const Value& v : s.values)
+    if (v.kind == ValueKind::gradient) groups.insert(v.owner);
+  return groups;
+}
+
+class Sums {
+ public:
+  Sums(const Schedule& s, Findings& f) : s_(s), f_(f) {
+    for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
+      const Action& a = s.actions[i];
+      if (a.kind == ActionKind::accumulate_gradient) kept_[a.owner].push_back(i);
+      if (is_reduction(a.kind)) reduced_[a.owner].push_back(i), reduction_ = a.kind;
+    }
+  }
+
+  void check() {
+    const bool local = !kept_.empty();
+    for (int g : groups_of(s_)) {
+      sums(g, local ? ActionKind::accumulate_gradient : reduction_, local ? kept_[g] : reduced_[g]);
+      if (!local) continue;
+      if (reduced_[g].empty())
+        f_.say(fmt::format("{} is missing: the sum of the step's micro-batches is never reduced",
+                           f_.name(Action{.kind = reduction_, .owner = g})));
+      for (size_t k = 0; k < reduced_[g].size(); ++k) {
+        const int i = reduced_[g][k];
+        if (k > 0) f_.at(i, fmt::format("reduces a gradient again, after {}", f_.name(reduced_[g][k - 1])));
+        if (s_.actions[i].accumulate) f_.at(i, "adds the sum of the step's micro-batches to what lies there");
+        if (s_.actions[i].micro_batch != -1) f_.at(i, "is of one micro-batch; local accumulation reduces their sum");
+        for (int sum : kept_[g])
+          if (sum > i) f_.at(sum, fmt::format("adds to a gradient that was reduced by {}", f_.name(i)));
+      }
+    }
+  }
+
+ private:
+  // One sum for each micro-batch, in their order: that of one rank, and of all ranks alike.
+  void sums(int group, ActionKind kind, const std::vector<int>& found) {
+    std::map<int, int> by_micro_batch;
+    int before = -1;
+    for (int i : found) {
+      const Action& a = s_.actions[i];
+      const auto [first, fresh] = by_micro_batch.try_emplace(a.micro_batch, i);
+      if (!fresh) f_.at(i, fmt::format("folds a gradient again, after {}; the rule is once", f_.name(first->second)));
+      if (before >= 0 && s_.actions[before].micro_batch > a.micro_batch)
+        f_.at(i, fmt::format("stands after {}: sums go by micro-batch", f_.name(before)));
+      const bool starts = before < 0;
+      if (starts == a.accumulate || starts == writes_onto(a))
+        f_.at(i, starts ? "adds to the step's gradient; the first sum starts it, the others add"
+                        : "overwrites the step's gradient; the first sum starts it, the others add");
+      before = i;
+    }
+    for (int mb = 0; mb < num_micro_batches(s_); ++mb)
+      if (by_micro_batch.count(mb) == 0)
+        f_.say(fmt::format("{} is missing: the gradient of micro-batch {} is never reduced",
+                           f_.name(Action{.kind = kind, .owner = group, .micro_batch = mb}), mb));
+  }
+
+  // True when what it makes is added to.
+  bool writes_onto(const Action& a) const {
+    for (const Use& u : a.uses)
+      if (u.access == Access::accumulate) return true;
+    return false;
+  }
+
+  const Schedule& s_;
+  Findings& f_;
+  ActionKind reduction_ = ActionKind::reduce_gradient;
+  std::map<int, std::vector<int>> kept_, reduced_;
+};
+
+class Tail {
+ public:
+  Tail(const Schedule& s, Findings& f) : s_(s), f_(f), groups_(groups_of(s)) {}
+
+  void check() {
+    std::map<std::pair<int, int>, int> seen;  // (rank, group) -> action; group -1 for those of the step
+    std::map<ActionKind, bool> kinds;
+    int loss = -1, last_loss = -1;
+    for (int i = 0; i < static_cast<int>(s_.actions.size()); ++i) {
+      const Action& a = s_.actions[i];
+      if (a.kind == ActionKind::gather_loss) once(std::exchange(loss, i), i);
+      if (is_computation(a.kind) && adds_loss(a)) last_loss = i;
+      const int rank = rank_of(a.kind);
+      if (rank > kReduced) once(find(seen, {rank, a.owner}), i);
+      if (rank >= 0) after_its_successors(seen, rank, i), seen[{rank, a.owner}] = i, kinds[a.kind] = true;
+    }
+    if (loss < 0) absent(ActionKind::gather_loss, -1, "the step's losses are never gathered");
+    if (loss >= 0 && last_loss > loss) f_.at(last_loss, fmt::format("adds to the losses after {}", f_.name(loss)));
+    if (trains(s_)) everything_there(seen, kinds);
+  }
+
+ private:
+  static int find(const std::map<std::pair<int, int>, int>& seen, std::pair<int, int> key) {
+    const auto it = seen.find(key);
+    return it == seen.end() ? -1 : it->second;
+  }
+  bool adds_loss(const Action& a) const {
+    return std::any_of(a.uses.begin(), a.uses.end(),
+                       [&](const Use& u) { return s_.values[u.value].kind == ValueKind::loss; });
+  }
+  void once(int before, int i) {
+    if (before >= 0) f_.at(i, fmt::format("runs again: {} was it already", f_.name(before)));
+  }
+  void absent(ActionKind kind, int group, const char* why) {
+    f_.say(fmt::format("{} is missing: {}", f_.name(Action{.kind = kind, .owner = group}), why));
+  }
+
+  // Whatever belongs behind this action in the way of its group's gradient must not stand before it.
+  void after_its_successors(const std::map<std::pair<int, int>, int>& seen, int rank, int i) {
+    const int group = s_.actions[i].owner;
+    for (const auto& [key, at] : seen) {
+      const bool same = key.second == -1 || group == -1 || key.second == group;
+      if (key.first > rank && same)
+        f_.at(i, fmt::format("stands after {}; gradients go through sums, replicas, tied stages, norm, clip and step",
+                             f_.name(at)));
+    }
+  }
+
+  void everything_there(const std::map<std::pair<int, int>, int>& seen, const std::map<ActionKind, bool>& kinds) {
+    if (find(seen, {kNorm, -1}) < 0) absent(ActionKind::gather_norm, -1, "the gradient's norm is never known");
+    if (find(seen, {kClip, -1}) < 0) absent(ActionKind::clip, -1, "the gradient is never scaled");
+    for (int g : groups_) {
+      if (find(seen, {kStep, g}) < 0) absent(ActionKind::step, g, "its weights are never updated");
+      for (ActionKind kind : {ActionKind::gather_replicas, ActionKind::reduce_replicas})
+        if (kinds.count(kind) && find(seen, {kReplicas, g}) < 0)
+          absent(kind, g, "its replicas would differ from now on");
+    }
+  }
+
+  const Schedule& s_;
+  Findings& f_;
+  std::set<int> groups_;
+};
+
+}  // namespace
+
+void check_slots(const Schedule& s, Findings& f) {
+  std::map<int, int> last_writer, taken;  // value -> action
+  for (int i = 0; i < static_cast<int>(s.actions.size()); ++i)
+    for (const Use& u : s.actions[i].uses) {
+      const Value& v = s.values[u.value];
+      if (v.kind != ValueKind::gradient_slot) continue;
+      const auto reader = taken.find(u.value);
+      if (u.access != Access::read) {
+        if (reader != taken.end())
+          f.at(i, fmt::format("adds to {} after {} reduced it", v.label, f.name(reader->second)));
+        last_writer[u.value] = i;
+        continue;
+      }
+      if (reader != taken.end())
+        f.at(i, fmt::format("reduces {} again, after {}; the rule is once", v.label, f.name(reader->second)));
+      taken[u.value] = i;
+    }
+  for (const auto& [value, writer] : last_writer)
+    if (taken.count(value) == 0)
+      f.at(writer, fmt::format("is the last to add to {}, which is never reduced", s.values[value].label));
+}
+
+void check_sums(const Schedule& s, Findings& f) {
+  if (trains(s)) Sums(s, f).check();
+}
+
+void check_tail(const Schedule& s, Findings& f) { Tail(s, f).check(); }
+
+}  // namespace trireme::schedule::rules

@@ -1,0 +1,163 @@
+// Rules of all ranks together: who meets whom, in which order, and whether everybody reaches the end.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "trireme/schedule/validate.h"
+#include "trireme/schedule/validate_rules.h"
+
+namespace trireme::schedule {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+class Ranks {
+ public:
+  Ranks(const std::vector<RankList>& ranks, Problems& problems) : ranks_(ranks), problems_(problems) {
+    for (int r = 0; r < count(); ++r) sort_actions(r);
+  }
+
+  void check() {
+    for (int r = 0; r < count(); ++r) {
+      check_units(r);
+      check_messages(r);
+      for (const auto& [kind, members] : program(r).members)
+        if (kind != QueueKind::send && kind != QueueKind::receive) compare(r, members, Queue{kind}, "queue");
+      compare(r, program(r).tp, kInsideTp, "tensor-parallel");
+      compare(r, program(r).cp, kInsideCp, "context-parallel");
+    }
+  }
+
+ private:
+  // Computation that talks inside, as if in queues of its own.
+  static constexpr Queue kInsideTp{QueueKind::compute, -1, 1}, kInsideCp{QueueKind::compute, -1, 2};
+
+  int count() const { return static_cast<int>(ranks_.size()); }
+  const RankProgram& program(int rank) const { return ranks_[rank].program; }
+  const Action& action(int rank, int index) const { return program(rank).schedule->actions[index]; }
+  std::string name(int rank, int index) const {
+    return fmt::format("rank {}'s #{} {}", rank, index, describe(*program(rank).schedule, action(rank, index)));
+  }
+
+  void sort_actions(int rank) {
+    auto& queues = queues_.emplace_back();
+    const auto& actions = program(rank).schedule->actions;
+    for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
+      const Action& a = actions[i];
+      if (a.queue.kind != QueueKind::compute) queues[a.queue].push_back(i);
+      if (a.talks_tp) queues[kInsideTp].push_back(i);
+      if (a.talks_cp) queues[kInsideCp].push_back(i);
+    }
+  }
+  const std::vector<int>& entries(int rank, const Queue& queue) const {
+    static const std::vector<int> kNone;
+    const auto it = queues_[rank].find(queue);
+    return it == queues_[rank].end() ? kNone : it->second;
+  }
+
+  // Between them the ranks of a pipeline compute every unit, each on one rank. Asked once, at the first of them.
+  void check_units(int rank) {
+    std::vector<int> pipeline = program(rank).stages;
+    if (pipeline.empty()) pipeline = {rank};
+    if (pipeline.front() != rank) return;
+    const auto& names = program(rank).schedule->unit_names;
+    std::map<int, int> runs;  // unit -> rank
+    for (int r : pipeline)
+      for (const Action& a : program(r).schedule->actions) {
+        if (!is_computation(a.kind)) continue;
+        const auto [held, fresh] = runs.try_emplace(a.owner, r);
+        if (!fresh && held->second != r)
+          problems_.push_back(fmt::format("rank {}: {} is of a unit that rank {} runs", r,
+                                          describe(*program(r).schedule, a), held->second));
+      }
+    for (int u = 0; u < static_cast<int>(names.size()); ++u)
+      if (runs.count(u) == 0)
+        problems_.push_back(
+            fmt::format("Forward({}) is missing: no rank of the pipeline of rank {} runs the unit", names[u], rank));
+  }
+
+  using Exchange = std::tuple<int, int, int, int64_t>;
+  Exchange exchange(int rank, int index) const {
+    const Action& a = action(rank, index);
+    const bool message = a.kind == ActionKind::send || a.kind == ActionKind::receive;
+    return {message ? -1 : static_cast<int>(a.kind), a.owner, a.micro_batch, a.bytes};
+  }
+
+  // Two queues that have to say the same: where they part, one sentence.
+  void compare(int r, const Queue& mine, int other, const Queue& theirs, const std::string& where) {
+    const std::vector<int>&a = entries(r, mine), &b = entries(other, theirs);
+    const size_t n = std::min(a.size(), b.size());
+    size_t k = 0;
+    while (k < n && exchange(r, a[k]) == exchange(other, b[k])) ++k;
+    if (k == a.size() && k == b.size()) return;
+    if (k < n)
+      problems_.push_back(
+          fmt::format("{} and {} stand at the same place of {}; the ranks that meet there do so in "
+                      "one order, with the same bytes",
+                      name(r, a[k]), name(other, b[k]), where));
+    else
+      problems_.push_back(fmt::format("{} has no partner on rank {} in {}",
+                                      k < a.size() ? name(r, a[k]) : name(other, b[k]), k < a.size() ? other : r,
+                                      where));
+  }
+
+  void compare(int rank, const std::vector<int>& members, const Queue& queue, const char* what) {
+    if (members.empty() || members.front() == rank) return;
+    const std::string where = queue.kind == QueueKind::compute ? fmt::format("their {} passes", what)
+                                                               : fmt::format("queue {}", name_of(queue));
+    compare(members.front(), queue, rank, queue, where);
+  }
+
+  void check_messages(int rank) {
+    const std::vector<int>& stages = program(rank).stages;
+    const auto own = static_cast<int>(std::find(stages.begin(), stages.end(), rank) - stages.begin());
+    for (const auto& [queue, actions] : queues_[rank]) {
+      if (queue.kind != QueueKind::send && queue.kind != QueueKind::receive) continue;
+      if (queue.peer >= static_cast<int>(stages.size()) || queue.peer == own) {
+        problems_.push_back(fmt::format("{} has no pipeline rank {} to go to", name(rank, actions[0]), queue.peer));
+        continue;
+      }
+      const bool sends = queue.kind == QueueKind::send;
+      const Queue theirs{sends ? QueueKind::receive : QueueKind::send, own, queue.lane};
+      const int peer = stages[queue.peer];
+      // Both sides see a difference; the sender speaks, unless it has nothing to say.
+      if (sends || entries(peer, theirs).empty())
+        compare(rank, queue, peer, theirs,
+                fmt::format("the messages from {} to {}", sends ? rank : peer, sends ? peer : rank));
+    }
+  }
+
+  const std::vector<RankList>& ranks_;
+  Problems& problems_;
+  std::vector<std::map<Queue, std::vector<int>>> queues_;
+};
+
+}  // namespace
+
+std::vector<std::string> validate_ranks(const std::vector<RankList>& ranks) {
+  Problems problems;
+  std::set<std::pair<const Schedule*, const Arena*>> checked;
+  bool sound = true;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const Schedule& s = *ranks[r].program.schedule;
+    if (!checked.insert({&s, ranks[r].arena}).second) continue;
+    rules::Findings f(s);
+    rules::check_targets(s, f);
+    sound = sound && f.empty();
+    for (const std::string& p : validate_list(s, *ranks[r].arena)) problems.push_back(fmt::format("rank {}: {}", r, p));
+  }
+  if (!sound) return problems;
+  Ranks(ranks, problems).check();
+  std::vector<RankProgram> programs;
+  for (const RankList& r : ranks) programs.push_back(r.program);
+  if (const auto stall = run_queue_model(programs)) {
+    problems.push_back("the ranks would wait for each other for ever:");
+    for (const std::string& line : stall->lines) problems.push_back("  " + line);
+  }
+  return problems;
+}
+
+}  // namespace trireme::schedule

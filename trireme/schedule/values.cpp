@@ -1,0 +1,363 @@
+// The last pass: what each action reads and writes. Here every value of a step is declared, once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "trireme/schedule/draft.h"
+
+namespace trireme::schedule {
+namespace {
+
+// A schedule under construction, with an index so that long lists are built in linear time.
+class Values {
+ public:
+  Values(Schedule& s, const StepDeclaration& step) : s_(s), step_(step) {}
+
+  int persistent(ValueKind kind, int group, std::string label, int64_t bytes, Cause cause,
+                 Memory memory = Memory::device) {
+    return remember({.kind = kind,
+                     .owner = group,
+                     .label = std::move(label),
+                     .bytes = bytes,
+                     .memory = memory,
+                     .cause = cause,
+                     .persistent = true});
+  }
+  int transient(ValueKind kind, int owner, int mb, int instance, const std::string& label, int64_t bytes, Cause cause,
+                Memory memory = Memory::device) {
+    const int found = find(kind, owner, mb, instance);
+    if (found >= 0) return found;
+    return remember({.kind = kind,
+                     .owner = owner,
+                     .micro_batch = mb,
+                     .instance = instance,
+                     .label = label,
+                     .bytes = bytes,
+                     .memory = memory,
+                     .cause = cause});
+  }
+  int find(ValueKind kind, int owner, int mb = -1, int instance = 0) const {
+    const auto it = index_.find({kind, owner, mb, instance});
+    return it == index_.end() ? -1 : it->second;
+  }
+  Value& operator[](int value) { return s_.values[value]; }
+
+  void declare_persistent();
+
+  int batch(ValueKind kind, int mb) {
+    const bool tokens = kind == ValueKind::tokens;
+    return transient(kind, -1, mb, 0, fmt::format("{}(mb {})", tokens ? "tokens" : "targets", mb),
+                     tokens ? step_.input_bytes : step_.target_bytes, Cause::messages);
+  }
+  int boundary(int unit, int mb) {
+    return transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb), step_.units[unit].output_bytes,
+                     Cause::saved);
+  }
+  int boundary_gradient(int unit, int mb) {
+    return transient(ValueKind::boundary_gradient, unit, mb, 0, in("gradient", unit, mb),
+                     step_.units[unit].output_bytes, Cause::work);
+  }
+  int tensor(ValueKind kind, int unit, int mb, int instance, const TensorDeclaration& t) {
+    const char* name = kind == ValueKind::saved ? "saved" : kind == ValueKind::deferred ? "deferred" : "work";
+    return transient(kind, unit, mb, instance, in(name, unit, mb) + "." + t.label, t.bytes,
+                     kind == ValueKind::work ? Cause::work : Cause::saved);
+  }
+  int parameters(int group, int instance) {
+    const GroupDeclaration& g = step_.groups[group];
+    return transient(ValueKind::parameters, group, -1, instance, fmt::format("parameters({}) #{}", g.name, instance),
+                     g.numel * step_.compute_bytes, Cause::unsharded, Memory::host_shared);
+  }
+  int slot(int group, int mb) {
+    const GroupDeclaration& g = step_.groups[group];
+    return transient(ValueKind::gradient_slot, group, mb, 0, fmt::format("gradient slot({}, mb {})", g.name, mb),
+                     g.numel * step_.compute_bytes, Cause::slots,
+                     step_.sharding.several_ranks && !step_.sharding.local ? Memory::symmetric : Memory::device);
+  }
+
+ private:
+  std::string in(const char* what, int unit, int mb) const {
+    return fmt::format("{}({}, mb {})", what, step_.units[unit].name, mb);
+  }
+  int remember(Value v) {
+    const auto value = static_cast<int>(s_.values.size());
+    index_[{v.kind, v.owner, v.micro_batch, v.instance}] = value;
+    s_.values.push_back(std::move(v));
+    return value;
+  }
+
+  Schedule& s_;
+  const StepDeclaration& step_;
+  std::map<std::tuple<ValueKind, int, int, int>, int> index_;
+};
+
+void Values::declare_persistent() {
+  const Sharding& s = step_.sharding;
+  const bool mixed = step_.compute_bytes != step_.state_bytes;
+  for (int g : local_groups(step_)) {
+    const GroupDeclaration& group = step_.groups[g];
+    const auto label = [&](const char* what) { return fmt::format("{}({})", what, group.name); };
+    const int64_t owned = group.owned * step_.state_bytes, whole = group.numel * step_.state_bytes;
+    if (s.gather != Gather::each_use)
+      persistent(ValueKind::weights, g, label("weights"), group.numel * step_.compute_bytes, Cause::weights,
+                 s.gather == Gather::once ? Memory::host_shared : Memory::device);
+    if (mixed || s.gather == Gather::each_use) persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
+    persistent(ValueKind::exp_avg, g, label("exp_avg"), owned, Cause::optimizer);
+    persistent(ValueKind::exp_avg_sq, g, label("exp_avg_sq"), owned, Cause::optimizer);
+    const Memory reduced = s.several_ranks && s.local ? Memory::symmetric : Memory::device;
+    if (s.local && !s.whole_gradients)
+      persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients, reduced);
+    persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
+               s.whole_gradients ? reduced : Memory::device);
+    if (mixed && s.gather == Gather::each_use)
+      persistent(ValueKind::compute_shard, g, label("weights"), group.owned * step_.compute_bytes, Cause::weights);
+  }
+  persistent(ValueKind::norm_partials, -1, "norm partials", 8 * step_.norm_blocks, Cause::messages);
+  persistent(ValueKind::norm_all, -1, "norm partials of all ranks", 8 * step_.all_norm_blocks, Cause::messages);
+  const bool has_loss = is_local(step_, static_cast<int>(step_.units.size()) - 1);
+  persistent(ValueKind::loss, -1, "losses", has_loss ? 8 * int64_t(step_.num_micro_batches) : 0, Cause::messages);
+  persistent(ValueKind::loss_all, -1, "losses of all ranks", 8 * step_.all_losses, Cause::messages);
+}
+
+class Attacher {
+ public:
+  Attacher(Schedule& s, const StepDeclaration& step) : step_(step), values_(s, step) { values_.declare_persistent(); }
+
+  void attach(Action& a, const Draft& d) {
+    switch (d.kind) {
+      case ActionKind::load_batch:
+        use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::write);
+        use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
+        break;
+      case ActionKind::unshard:
+        attach_unshard(a, d);
+        break;
+      case ActionKind::forward:
+      case ActionKind::recompute:
+      case ActionKind::backward:
+      case ActionKind::backward_input:
+      case ActionKind::backward_weight:
+        attach_computation(a, d);
+        break;
+      case ActionKind::send:
+      case ActionKind::receive:
+        use(a,
+            d.queue.lane == kActivations ? values_.boundary(d.owner, d.micro_batch)
+                                         : values_.boundary_gradient(d.owner, d.micro_batch),
+            d.kind == ActionKind::send ? Access::read : Access::write);
+        a.bytes = step_.units[d.owner].output_bytes;
+        break;
+      case ActionKind::accumulate_gradient:
+        use(a, values_.slot(d.owner, d.micro_batch), Access::read);
+        use(a, own_sum(d.owner), d.accumulate ? Access::accumulate : Access::write);
+        break;
+      case ActionKind::reduce_gradient:
+      case ActionKind::all_reduce_gradient:
+        attach_reduction(a, d);
+        break;
+      default:
+        attach_tail(a, d);
+    }
+  }
+
+ private:
+  static void use(Action& a, int value, Access access) { a.uses.push_back({value, access}); }
+  bool mixed() const { return step_.compute_bytes != step_.state_bytes; }
+  int last_unit() const { return static_cast<int>(step_.units.size()) - 1; }
+  // Where a rank sums its own micro-batches' gradients: the optimizer's own place where that is whole anyway.
+  int own_sum(int group) const {
+    return values_.find(step_.sharding.whole_gradients ? ValueKind::gradient : ValueKind::local_gradient, group);
+  }
+
+  void attach_unshard(Action& a, const Draft& d) {
+    a.bytes = step_.groups[d.owner].numel * step_.compute_bytes;
+    if (step_.sharding.gather == Gather::once) {
+      use(a, values_.find(ValueKind::weights, d.owner), Access::accumulate);
+      return;
+    }
+    use(a, values_.find(mixed() ? ValueKind::compute_shard : ValueKind::master, d.owner), Access::read);
+    use(a, values_.parameters(d.owner, d.instance), Access::write);
+  }
+
+  void attach_reduction(Action& a, const Draft& d) {
+    const int result = values_.find(ValueKind::gradient, d.owner);
+    const int source = step_.sharding.local ? own_sum(d.owner) : values_.slot(d.owner, d.micro_batch);
+    a.bytes = values_[source].bytes;
+    if (source == result) return use(a, result, Access::accumulate);
+    use(a, source, Access::read);
+    use(a, result, d.accumulate ? Access::accumulate : Access::write);
+  }
+
+  void attach_computation(Action& a, const Draft& d) {
+    const UnitDeclaration& unit = step_.units[d.owner];
+    a.talks_tp = unit.talks_tp;
+    a.talks_cp = unit.talks_cp;
+    if (d.kind != ActionKind::backward_weight) {
+      use_parameters(a, d);
+      use_input(a, d);
+    } else {
+      a.talks_cp = false;
+    }
+    switch (d.kind) {
+      case ActionKind::forward:
+        a.cost = unit.forward_cost;
+        if (unit.output_bytes > 0) use(a, values_.boundary(d.owner, d.micro_batch), Access::write);
+        use_saved(a, d);
+        use_tensors(a, ValueKind::work, d, unit.forward_work, Pass::forward, Access::write);
+        break;
+      case ActionKind::recompute:
+        a.cost = unit.recompute_cost;
+        use_saved(a, d);
+        use_tensors(a, ValueKind::work, d, unit.forward_work, Pass::recompute, Access::write);
+        break;
+      case ActionKind::backward:
+        a.cost = unit.input_cost + unit.weight_cost;
+        use_saved(a, d);
+        use_tensors(a, ValueKind::work, d, unit.backward_work, Pass::backward, Access::write);
+        use_gradients(a, d);
+        use_slots(a, d);
+        break;
+      case ActionKind::backward_input:
+        a.cost = unit.input_cost;
+        use_saved(a, d);
+        use_tensors(a, ValueKind::work, d, unit.input_work, Pass::backward_input, Access::write);
+        use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input, Access::write);
+        use_gradients(a, d);
+        break;
+      default:
+        a.cost = unit.weight_cost;
+        use_saved(a, d);
+        use_tensors(a, ValueKind::work, d, unit.weight_work, Pass::backward_weight, Access::write);
+        use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input, Access::consume);
+        use_slots(a, d);
+    }
+  }
+
+  void use_parameters(Action& a, const Draft& d) {
+    const UnitDeclaration& unit = step_.units[d.owner];
+    const bool backward = d.kind == ActionKind::backward || d.kind == ActionKind::backward_input;
+    if (backward && !unit.reads_parameters_in_backward) return;
+    for (int g : unit.groups)
+      use(a,
+          step_.sharding.gather == Gather::each_use ? values_.parameters(g, d.parameters.at(g))
+                                                    : values_.find(ValueKind::weights, g),
+          Access::read);
+  }
+
+  void use_input(Action& a, const Draft& d) {
+    if (d.owner > 0) use(a, values_.boundary(d.owner - 1, d.micro_batch), Access::read);
+    if (d.owner == 0) use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::read);
+    if (d.owner == last_unit() && d.kind != ActionKind::recompute) {
+      use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::read);
+      use(a, values_.find(ValueKind::loss, -1), Access::accumulate);
+    }
+  }
+
+  void use_tensors(Action& a, ValueKind kind, const Draft& d, const std::vector<TensorDeclaration>& tensors, Pass pass,
+                   Access access) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      use(a, values_.tensor(kind, d.owner, d.micro_batch, tensor_instance(pass, static_cast<int>(i)), tensors[i]),
+          access);
+  }
+
+  // Forward writes all of `saved`; what will be recomputed ends there, and lives again from the Recompute on.
+  void use_saved(Action& a, const Draft& d) {
+    const UnitDeclaration& unit = step_.units[d.owner];
+    for (int i = 0; i < static_cast<int>(unit.saved.size()); ++i) {
+      const bool again = std::count(unit.recomputed.begin(), unit.recomputed.end(), i) > 0;
+      const bool for_weight = std::count(unit.saved_for_weight.begin(), unit.saved_for_weight.end(), i) > 0;
+      Access access = Access::consume;
+      if (d.kind == ActionKind::forward || (d.kind == ActionKind::recompute && again)) access = Access::write;
+      if (d.kind == ActionKind::recompute && !again) access = Access::read;
+      if (d.kind == ActionKind::backward_input && for_weight) access = Access::accumulate;
+      if (d.kind == ActionKind::backward_weight && !for_weight) continue;
+      const Pass made = again && d.kind != ActionKind::forward ? Pass::recompute : Pass::forward;
+      use(a, values_.tensor(ValueKind::saved, d.owner, d.micro_batch, tensor_instance(made, i), unit.saved[i]), access);
+    }
+  }
+
+  // The gradient of the output becomes that of the input, in the same bytes.
+  void use_gradients(Action& a, const Draft& d) {
+    int incoming = -1;
+    if (d.owner < last_unit()) {
+      incoming = values_.boundary_gradient(d.owner, d.micro_batch);
+      use(a, incoming, d.owner > 0 ? Access::consume : Access::read);
+    }
+    if (d.owner == 0) return;
+    const int outgoing = values_.boundary_gradient(d.owner - 1, d.micro_batch);
+    values_[outgoing].takes_over = incoming;
+    use(a, outgoing, Access::write);
+  }
+
+  void use_slots(Action& a, const Draft& d) {
+    for (int g : step_.units[d.owner].groups) {
+      const bool first = slots_.insert({g, d.micro_batch}).second;
+      use(a, values_.slot(g, d.micro_batch), first ? Access::write : Access::accumulate);
+    }
+  }
+
+  void attach_tail(Action& a, const Draft& d) {
+    const int gradient = d.owner >= 0 ? values_.find(ValueKind::gradient, d.owner) : -1;
+    switch (d.kind) {
+      case ActionKind::gather_replicas:
+      case ActionKind::reduce_replicas:
+      case ActionKind::reduce_tied:
+        a.bytes = values_[gradient].bytes;
+        use(a, gradient, Access::accumulate);
+        break;
+      case ActionKind::gather_loss:
+        use(a, values_.find(ValueKind::loss, -1), Access::read);
+        use(a, values_.find(ValueKind::loss_all, -1), Access::write);
+        a.bytes = 8 * step_.all_losses;
+        break;
+      case ActionKind::gather_norm:
+        for (int g : local_groups(step_)) use(a, values_.find(ValueKind::gradient, g), Access::read);
+        use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
+        use(a, values_.find(ValueKind::norm_all, -1), Access::write);
+        a.bytes = 8 * step_.all_norm_blocks;
+        break;
+      case ActionKind::clip:
+        use(a, values_.find(ValueKind::norm_all, -1), Access::read);
+        break;
+      default:
+        for (ValueKind kind : {ValueKind::master, ValueKind::exp_avg, ValueKind::exp_avg_sq})
+          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+        use(a, gradient, Access::read);
+        for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
+          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+    }
+  }
+
+  const StepDeclaration& step_;
+  Values values_;
+  std::set<std::pair<int, int>> slots_;
+};
+
+}  // namespace
+
+Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool train) {
+  Schedule s;
+  s.name = train ? "train" : "evaluate";
+  for (const UnitDeclaration& u : step.units) s.unit_names.push_back(u.name);
+  for (const GroupDeclaration& g : step.groups) s.group_names.push_back(g.name);
+  std::map<int, int> position;
+  for (size_t i = 0; i < list.drafts.size(); ++i) position[list.drafts[i].id] = static_cast<int>(i);
+  Attacher attacher(s, step);
+  for (const Draft& d : list.drafts) {
+    Action a{.kind = d.kind,
+             .owner = d.owner,
+             .micro_batch = d.micro_batch,
+             .queue = d.queue,
+             .accumulate = d.accumulate,
+             .cell = d.cell};
+    if (d.completes_before != -1)
+      a.completes_at = position.at(d.completes_before == kTail ? list.tail_id : d.completes_before);
+    attacher.attach(a, d);
+    s.actions.push_back(std::move(a));
+  }
+  return s;
+}
+
+}  // namespace trireme::schedule
