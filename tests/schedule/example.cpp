@@ -105,7 +105,7 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
         std::any_of(holders.begin(), holders.end(), [&](int h) { return h != holders.front(); });
   }
   d.norm_blocks = 8;
-  d.all_norm_blocks = 8 * e.shards * e.stage_ranks;
+  d.norm_ranks = int64_t{1} * e.shards * e.stage_ranks;
   d.all_losses = static_cast<int64_t>(e.data_ranks()) * e.micro_batches;
   return d;
 }

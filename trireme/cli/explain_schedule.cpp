@@ -11,6 +11,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/cli/explained.h"
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/validate.h"
 #include "trireme/observe/loss_curve.h"
@@ -64,26 +65,6 @@ void set_flag(ScheduleView& view, const std::string& flag, const std::string& va
     view.width = whole(flag, value, 60);
 }
 
-struct Explained {
-  std::unique_ptr<model::Model> model;  // the plan refers to it
-  plan::StepPlan plan;
-};
-
-Explained plan_of(const config::Settings& settings, int rank) {
-  const int64_t ranks = config::world_size(settings);
-  config::validate(settings, ranks);
-  if (rank >= ranks)
-    throw UsageError(
-        fmt::format("error: there is no rank {}: the mesh has {}, counted from 0", rank, base::plural(ranks, "rank")));
-  const model::ModelConfig config = train::resolve_model(settings);
-  const plan::StepRequest request = train::step_request(settings, config, rank, static_cast<int>(ranks));
-  Explained e;
-  e.model = std::make_unique<model::Model>(
-      model::build_model(config, request.precision, request.parallel(), train::grouping(settings)));
-  e.plan = plan::make_step_plan(*e.model, request);
-  return e;
-}
-
 std::string list_text(const plan::StepPlan& plan) {
   return fmt::format("rank {} of {}\n{}", plan.request.rank, plan.request.mesh.world_size(),
                      schedule::render_text(plan.train()));
@@ -101,7 +82,7 @@ std::string title_of(const config::Settings& settings, const plan::StepPlan& pla
   const plan::StepRequest& r = plan.request;
   const std::string name = plan.stages.ranks > 1 ? r.pipeline.schedule + ", " : "";
   return fmt::format("{}: {}{} x {}", settings.model.name, name, base::plural(r.mesh.world_size(), "rank"),
-                     base::plural(r.num_micro_batches, "micro-batch"));
+                     r.num_micro_batches == 1 ? "1 micro-batch" : fmt::format("{} micro-batches", r.num_micro_batches));
 }
 
 // What the picture adds up to, a line a fact.

@@ -286,7 +286,7 @@ std::vector<Setting> declare(Settings& s) {
 
       {"profile.schedule",
        &s.profile.schedule,
-       "file for the measured timeline of one step, as a Chrome trace",
+       "file for the measured timeline of the third step: a picture for .svg, text for .txt, else a Chrome trace",
        {.absent = "null", .when_absent = "not measured"}},
   };
 }

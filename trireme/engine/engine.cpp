@@ -67,7 +67,7 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   timeline_.reserve(std::max(train_.size(), evaluate_.size()));
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
     if (c->size() > 1) asynchronous_.push_back(c.get());
-  norm_ = plan_norm();
+  counted_groups_ = plan_.counted_groups(plan_.request.coordinate(comm::Axis::pp));
   // Micro-batch i of the global batch is the (i / n)-th of data rank i % n; its context-parallel parts follow.
   std::vector<std::pair<int, int>> keys;  // (data index, context rank), by rank of the loss group that has losses
   for (int member : plan_.groups.loss) {

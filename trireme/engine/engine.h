@@ -113,11 +113,6 @@ class Engine {
   double sum_losses(int num_micro_batches) const;
 
   // norm.cpp
-  struct NormPlan {
-    std::vector<int64_t> counts;                       ///< partial sums of each rank of the group
-    std::vector<std::pair<int64_t, int64_t>> order;    ///< (first, number) of partial sums, as they are added up
-  };
-  NormPlan plan_norm() const;
   void gather_norm();
 
   // poison.cpp
@@ -133,7 +128,7 @@ class Engine {
   std::map<int, GroupViews> views_;                       ///< by group
   std::map<int, std::vector<optim::DecaySegment>> decay_; ///< by group, of the held range
   std::vector<Bound> train_, evaluate_;
-  NormPlan norm_;
+  std::vector<int> counted_groups_;                       ///< whose norm this rank counts
   std::vector<int> loss_order_;                           ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;

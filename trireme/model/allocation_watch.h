@@ -12,7 +12,7 @@ namespace trireme::model {
 
 class AllocationWatch {
  public:
-  int64_t live() const { return count_->live; }   ///< bytes; what was there before and is freed counts as negative
+  int64_t live() const { return count_->live; }   ///< bytes; what was there before does not count when it is freed
   int64_t peak() const { return count_->peak; }   ///< largest live() so far
 
  private:

@@ -58,6 +58,12 @@ void WrappedUnit::train(bool training) const {
   if (part_.train) part_.train(training);
 }
 
+void WrappedUnit::release_initial() const {
+  initial_.clear();
+  for (const at::Tensor& p : parameters_)
+    p.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(at::DataPtr(nullptr, p.device()));
+}
+
 void WrappedUnit::own(int index, const at::Tensor& value) const {
   const at::NoGradGuard no_grad;
   at::Tensor parameter = parameters_[index];
@@ -82,7 +88,7 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first) {
     output = graph.output.detach().contiguous();
   }
   output_shape_ = output.sizes().vec();
-  set_random_state(state);
+  if (draws_) set_random_state(state);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < before.size(); ++i) part_.buffers[i].tensor.copy_(before[i]);
   if (is_loss() && output.numel() != 1)

@@ -41,7 +41,8 @@ class WrappedUnit : public Unit {
   const AutogradMemory& memory() const { return memory_; }
   /// The modules' values when the model was built, by parameter; empty after release_initial().
   const std::vector<at::Tensor>& initial() const { return initial_; }
-  void release_initial() const { initial_.clear(); }
+  /// Frees them, and with them what the parameters hold until the next action or own().
+  void release_initial() const;
   /// Gives parameter `index` memory of its own that holds `value`, until the next action.
   void own(int index, const at::Tensor& value) const;
   /// false: the module's evaluation mode; forward keeps nothing for a backward.

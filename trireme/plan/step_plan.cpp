@@ -149,9 +149,9 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   int64_t with_loss = 0;
   for (int member : plan.groups.loss) with_loss += plan.holds_last_unit(r.mesh.coordinate(member, Axis::pp));
   d.all_losses = with_loss * d.num_micro_batches;
-  for (int g : plan.counted_groups(d.pipeline_rank)) d.norm_blocks += plan.held(g).size() / shard::kBlockElements;
-  for (int stage_rank = 0; stage_rank < plan.stages.ranks; ++stage_rank)
-    for (int g : plan.counted_groups(stage_rank)) d.all_norm_blocks += plan.layouts[g].num_blocks() * r.size(Axis::tp);
+  for (int g : plan.counted_groups(d.pipeline_rank))
+    d.norm_blocks = std::max(d.norm_blocks, plan.held(g).size() / shard::kBlockElements);
+  d.norm_ranks = static_cast<int64_t>(plan.groups.norm.size());
   return d;
 }
 

@@ -74,5 +74,7 @@ struct MemoryReport {
 
 MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
+/// Weights, gradients and optimizer state of every strategy on the plan's shards, beside the textbook's.
+std::string render_states(const StepPlan& plan);
 
 }  // namespace trireme::plan

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -83,29 +84,85 @@ int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, 
   return size;
 }
 
+// Bytes that items alive together need at least.
+int64_t most_alive(const std::vector<Item>& items, int num_actions) {
+  std::vector<int64_t> change(num_actions + 1, 0);
+  for (const Item& item : items) change[item.first] += item.bytes, change[item.last + 1] -= item.bytes;
+  int64_t now = 0, most = 0;
+  for (int64_t c : change) most = std::max(most, now += c);
+  return most;
+}
+
+// The best placement found so far, and the search for a better one: greedy in several orders, then again and again
+// with the items on top of the pile placed earlier, until it is as low as it can be or the budget is spent.
+class Search {
+ public:
+  Search(std::vector<Item>& items, int num_actions)
+      : items_(items), num_actions_(num_actions), bound_(most_alive(items, num_actions)), offsets_(items.size()) {}
+
+  int64_t run() {
+    const std::function<double(const Item&)> keys[] = {
+        [](const Item& i) { return double(i.bytes); },
+        [](const Item& i) { return double(i.bytes) * double(i.last - i.first + 1); },
+        [](const Item& i) { return double(i.last - i.first + 1) * 1e15 + double(i.bytes); },
+        [](const Item& i) { return -double(i.first) * 1e15 + double(i.bytes); },
+    };
+    std::vector<int> order(items_.size()), best_order;
+    for (const auto& key : keys) {
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items_[a]) > key(items_[b]); });
+      if (try_order(order)) best_order = order;
+    }
+    constexpr int64_t kBudget = 100'000, kMostRounds = 60;  // items placed, rounds
+    const int64_t rounds = items_.empty() ? 0 : std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
+    // An item on top of the pile goes to a place earlier in the order; what does not make the pile higher is kept.
+    std::minstd_rand random(1);
+    order = best_order;
+    int64_t height = try_order(order) ? best_ : size_;
+    for (int64_t round = 0; round < rounds && !low_enough(); ++round) {
+      std::vector<int> changed = order;
+      for (int64_t i = 0; i < std::ssize(changed); ++i) {
+        if (items_[changed[i]].offset + items_[changed[i]].bytes != height) continue;
+        const auto to = static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1));
+        std::rotate(changed.begin() + to, changed.begin() + i, changed.begin() + i + 1);
+      }
+      if (try_order(changed)) best_order = changed;
+      if (size_ > height) {
+        place_in_order(items_, order, num_actions_);  // offsets of what stays
+        continue;
+      }
+      order = std::move(changed);
+      height = size_;
+    }
+    return best_;
+  }
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+
+ private:
+  bool low_enough() const { return double(best_) <= 1.001 * double(bound_); }
+  bool try_order(const std::vector<int>& order) {
+    size_ = place_in_order(items_, order, num_actions_);
+    if (size_ >= best_) return false;
+    best_ = size_;
+    for (size_t i = 0; i < items_.size(); ++i) offsets_[i] = items_[i].offset;
+    return true;
+  }
+
+  std::vector<Item>& items_;
+  int num_actions_;
+  int64_t bound_, size_ = 0, best_ = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> offsets_;
+};
+
 int64_t place_region(Schedule& s, Memory memory, int64_t base, int64_t guard_bytes) {
   std::vector<Item> items = items_of(s, memory);
   for (Item& item : items) item.bytes += aligned(guard_bytes);
-  std::vector<int> order(items.size());
-  int64_t best = std::numeric_limits<int64_t>::max();
-  std::vector<int64_t> offsets(items.size());
-  const std::function<double(const Item&)> keys[] = {
-      [](const Item& i) { return double(i.bytes); },
-      [](const Item& i) { return double(i.bytes) * double(i.last - i.first + 1); },
-      [](const Item& i) { return double(i.last - i.first + 1) * 1e15 + double(i.bytes); },
-      [](const Item& i) { return -double(i.first) * 1e15 + double(i.bytes); },
-  };
-  for (const auto& key : keys) {
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items[a]) > key(items[b]); });
-    const int64_t size = place_in_order(items, order, static_cast<int>(s.actions.size()));
-    if (size >= best) continue;
-    best = size;
-    for (size_t i = 0; i < items.size(); ++i) offsets[i] = items[i].offset;
-  }
+  if (items.empty()) return base;
+  Search search(items, static_cast<int>(s.actions.size()));
+  const int64_t size = search.run();
   for (size_t i = 0; i < items.size(); ++i)
-    for (int v : items[i].values) s.values[v].offset = base + offsets[i];
-  return items.empty() ? base : base + best;
+    for (int v : items[i].values) s.values[v].offset = base + search.offsets()[i];
+  return base + size;
 }
 
 }  // namespace

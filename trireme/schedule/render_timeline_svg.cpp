@@ -9,6 +9,7 @@ namespace trireme::schedule {
 namespace {
 
 constexpr double kLeft = 68, kRight = 76, kTop = 78, kBottom = 40;
+constexpr double kNormRow = 16;
 constexpr double kCharacter = 6.4;    // width of one at 11 px
 constexpr double kThinnest = 0.25;    // px: what is nearer than this is one block
 constexpr size_t kMostInTitle = 12;   // spans that a title lists
@@ -30,7 +31,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .recompute0 { fill: #c3a9ec } .recompute1 { fill: #dac9f5 }
 .optimizer0 { fill: #b7c0c9 } .load0 { fill: #d3d9de } .load1 { fill: #d3d9de }
 .gather0 { fill: #0b7f86 } .reduce0 { fill: #c2410c } .send0 { fill: #41506b } .receive0 { fill: #8d99ad }
-.norm0 { fill: #c0266c } .barrier { fill: #c0266c; fill-opacity: .13 } .normtext { fill: #c0266c }
+.norm0 { fill: #c0266c } .barrier { fill: #c0266c; fill-opacity: .75 } .normtext { fill: #c0266c }
 @media (prefers-color-scheme: dark) {
 text { fill: #9ba7b3 }
 .paper { fill: #14191e }
@@ -39,7 +40,7 @@ text { fill: #9ba7b3 }
 .axis { stroke: #55606b }
 .label { fill: #10202c }
 .gather0 { fill: #2fb5bd } .reduce0 { fill: #f0783c } .send0 { fill: #b3c0d8 } .receive0 { fill: #76829a }
-.norm0 { fill: #f06ba6 } .barrier { fill: #f06ba6; fill-opacity: .18 } .normtext { fill: #f06ba6 }
+.norm0 { fill: #f06ba6 } .barrier { fill: #f06ba6; fill-opacity: .75 } .normtext { fill: #f06ba6 }
 }
 </style>
 )";
@@ -70,13 +71,13 @@ std::string bytes_text(int64_t bytes) {
 // Heights for so many ranks: thick and labelled for a few, thin for many.
 struct Heights {
   double compute, lane, gap;
-  bool labels, every_rank;
+  bool dense;  ///< names of every fourth rank, no labels, short titles
 };
 Heights heights_for(size_t ranks) {
-  if (ranks <= 8) return {28, 6, 10, true, true};
-  if (ranks <= 16) return {20, 4, 7, true, true};
-  if (ranks <= 32) return {13, 2.5, 4, true, true};
-  return {8, 1.5, 2.5, false, false};
+  if (ranks <= 8) return {28, 6, 10, false};
+  if (ranks <= 16) return {20, 4, 7, false};
+  if (ranks <= 32) return {13, 2.5, 4, false};
+  return {8, 1.5, 2.5, true};
 }
 
 class Picture {
@@ -93,13 +94,16 @@ class Picture {
       most_blocks = std::max(most_blocks, blocks_.back().size());
       for (const Paint lane : kLanes)
         if (!has(lane) && !lane_blocks(row, lane, 0).empty()) shown_[static_cast<int>(lane)] = true;
-      for (const Block& b : blocks_.back()) shown_[static_cast<int>(b.paint)] = true;
+      for (const Block& b : blocks_.back()) {
+        shown_[static_cast<int>(b.paint)] = true;
+        odd_chunks_ = odd_chunks_ || b.chunk % 2 == 1;
+      }
     }
     for (const Paint lane : kLanes)
       if (has(lane)) lanes_.push_back(lane);
-    plot_width_ = std::clamp(18.0 * double(most_blocks), 820.0, 2200.0);
+    plot_width_ = std::clamp(24.0 * double(most_blocks), 820.0, 2200.0);
     pitch_ = heights_.compute + heights_.lane * double(lanes_.size()) + heights_.gap;
-    plot_height_ = pitch_ * double(timeline.rows.size());
+    plot_height_ = pitch_ * double(timeline.rows.size()) + (norm_barrier(timeline) ? kNormRow : 0);
   }
 
   std::string draw() {
@@ -140,6 +144,8 @@ class Picture {
           at, style.name, p < static_cast<int>(Paint::gather) ? 12 : 5, style.about);
       at += 34 + kCharacter * double(style.about.size());
     }
+    if (odd_chunks_)
+      out_ += fmt::format("<text x=\"{:.1f}\" y=\"62\">underlined, small letters: odd stages of a rank</text>\n", at);
   }
 
   void axis() {
@@ -158,17 +164,18 @@ class Picture {
                         kLeft + plot_width_ + kRight - 14, kTop - 10);
   }
 
-  // Behind the rows: from the first rank that waits for the norm until all have it.
+  // A row of its own under the ranks: from the first that waits for the norm until all have it.
   void barrier() {
     const auto b = norm_barrier(timeline_);
     if (!b) return;
+    const double top = kTop + plot_height_ - kNormRow;
+    out_ += fmt::format("<text class=\"normtext\" x=\"{}\" y=\"{:g}\" text-anchor=\"end\">norm</text>\n", kLeft - 8,
+                        top + 9);
     out_ += fmt::format(
-        "<rect class=\"barrier\" x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\">"
-        "<title>loss and norm: rank {} is there at {}, rank {} at {}; all go on at {}</title></rect>\n",
-        x(b->first), kTop - 6, std::max(1.0, x(b->end) - x(b->first)), plot_height_ + 6, b->first_rank,
-        time_text(b->first, unit_), b->last_rank, time_text(b->last, unit_), time_text(b->end, unit_));
-    out_ += fmt::format("<text class=\"normtext\" x=\"{:.2f}\" y=\"{:g}\" text-anchor=\"end\">norm</text>\n", x(b->end),
-                        kTop - 10);
+        "<rect class=\"barrier\" x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"9\" rx=\"2\"><title>loss and norm: "
+        "rank {} is there at {}, rank {} at {}; all go on at {}</title></rect>\n",
+        x(b->first), top, std::max(1.0, x(b->end) - x(b->first)), b->first_rank, time_text(b->first, unit_),
+        b->last_rank, time_text(b->last, unit_), time_text(b->end, unit_));
   }
 
   void row(size_t r) {
@@ -176,18 +183,36 @@ class Picture {
     const std::string small = heights_.compute < 12 ? " class=\"small\"" : "";
     const double middle = top + heights_.compute / 2 + (small.empty() ? 4 : 3);
     out_ += fmt::format("<g id=\"rank{}\">\n", timeline_.rows[r].rank);
-    if (heights_.every_rank || r % 4 == 0)
+    if (!heights_.dense || r % 4 == 0)
       out_ += fmt::format("<text{} x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">rank {}</text>\n", small, kLeft - 8,
                           middle, timeline_.rows[r].rank);
     for (const Block& b : blocks_[r]) block(b, top, heights_.compute, true);
     double lane_top = top + heights_.compute + 1;
     for (const Paint lane : lanes_) {
-      for (const Block& b : lane_blocks(timeline_.rows[r], lane, kThinnest / plot_width_ * length_))
-        block(b, lane_top, heights_.lane - (heights_.lane > 3 ? 1.5 : 0.3), false);
+      const std::vector<Block> blocks = lane_blocks(timeline_.rows[r], lane, kThinnest / plot_width_ * length_);
+      const double height = heights_.lane - (heights_.lane > 3 ? 1.5 : 0.3);
+      if (heights_.dense) {
+        thin_lane(lane, blocks, lane_top, height);
+      } else {
+        for (const Block& b : blocks) block(b, lane_top, height, false);
+      }
       lane_top += heights_.lane;
     }
     out_ += fmt::format("<text{} x=\"{:g}\" y=\"{:.1f}\" text-anchor=\"end\">{:.1f} %</text>\n</g>\n", small,
                         kLeft + plot_width_ + kRight - 14, middle, 100 * idle_.ranks[r].fraction_of_step);
+  }
+
+  // All of a lane as one path: a picture of many ranks stays small.
+  void thin_lane(Paint lane, const std::vector<Block>& blocks, double top, double height) {
+    if (blocks.empty()) return;
+    size_t actions = 0;
+    out_ += fmt::format("<path class=\"{}0\" d=\"", style_of(lane).name);
+    for (const Block& b : blocks) {
+      const double width = std::max(0.8, x(b.end) - x(b.begin));
+      out_ += fmt::format("M{0:.1f} {1:.1f}h{2:.1f}v{3:.1f}h-{2:.1f}z", x(b.begin), top, width, height);
+      actions += b.spans.size();
+    }
+    out_ += fmt::format("\"><title>{}: {} actions</title></path>\n", style_of(lane).about, actions);
   }
 
   void block(const Block& b, double top, double height, bool computes) {
@@ -204,12 +229,13 @@ class Picture {
     if (b.chunk % 2 == 1 && width > 1.5)
       out_ += fmt::format("<path class=\"odd\" d=\"M{:.2f} {:.1f}h{:.2f}\"/>\n", begin, top + height - 0.8, width);
     const std::string label = label_of(b);
-    if (heights_.labels && width >= kCharacter * double(label.size()) + 3)
+    if (!heights_.dense && width >= kCharacter * double(label.size()) + 3)
       out_ += fmt::format("<text class=\"label{}\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", height < 14 ? " small" : "",
                           begin + width / 2, top + height / 2 + (height < 14 ? 3 : 4), label);
   }
 
   std::string title_of(const Block& b) const {
+    if (heights_.dense) return fmt::format("{} at {}", label_of(b), time_text(b.begin, unit_));
     std::string text = fmt::format("{} to {} ({})", time_text(b.begin, unit_), time_text(b.end, unit_),
                                    time_text(b.end - b.begin, unit_));
     int64_t bytes = 0;
@@ -232,6 +258,7 @@ class Picture {
   Heights heights_;
   std::vector<std::vector<Block>> blocks_;
   std::array<bool, kNumPaints> shown_{};
+  bool odd_chunks_ = false;
   std::vector<Paint> lanes_;
   double plot_width_ = 0, plot_height_ = 0, pitch_ = 0;
   std::string out_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "trireme/schedule/render_blocks.h"
 
@@ -68,6 +69,9 @@ class Picture {
 
   Line computation(const std::vector<Block>& blocks) {
     Line line(columns_, options_.unicode ? "·" : ".");
+    double busy = 0;
+    for (const Block& b : blocks) busy += b.end - b.begin;
+    if (busy / length_ * columns_ < 1.5 * double(blocks.size())) return majority(blocks, std::move(line));
     for (const Block& b : blocks) {
       const int begin = column(b.begin), end = column(b.end);
       std::string label = label_of(b);
@@ -77,6 +81,25 @@ class Picture {
         line[c] = at < label.size() ? label.substr(at, 1) : options_.unicode ? "─" : "-";
       }
       if (end > begin) shown_[static_cast<int>(b.paint)] = true, odd_chunks_ = odd_chunks_ || b.chunk % 2 == 1;
+    }
+    return line;
+  }
+
+  // Several blocks in a column: it shows what takes the most time of it, idle time included.
+  Line majority(const std::vector<Block>& blocks, Line line) {
+    majority_ = true;
+    const double width = length_ / columns_;
+    std::vector<std::array<double, kNumPaints>> time(columns_, std::array<double, kNumPaints>{});
+    for (const Block& b : blocks) {
+      const int p = static_cast<int>(b.paint);
+      shown_[p] = true;
+      for (int c = static_cast<int>(b.begin / width); c < columns_ && c * width < b.end; ++c)
+        time[c][p] += std::max(0.0, std::min(b.end, (c + 1) * width) - std::max(b.begin, c * width));
+    }
+    for (int c = 0; c < columns_; ++c) {
+      const auto most = std::max_element(time[c].begin(), time[c].end());
+      const double idle = width - std::accumulate(time[c].begin(), time[c].end(), 0.0);
+      if (*most > idle) line[c] = std::string(1, style_of(static_cast<Paint>(most - time[c].begin())).letter);
     }
     return line;
   }
@@ -131,6 +154,7 @@ class Picture {
     }
     if (odd_chunks_) words.push_back("small letters: the rank's odd stages");
     words.push_back(options_.unicode ? "· idle" : ". idle");
+    if (majority_) words.push_back("a column shows what takes most of it");
     if (several_) words.push_back("+ several at once");
     if (norm_barrier(timeline_)) words.push_back("norm: from the first rank there to the last");
     std::string out, line(margin_, ' ');
@@ -156,7 +180,7 @@ class Picture {
   std::vector<std::vector<Block>> blocks_;
   int margin_ = 5, columns_ = 0;
   std::array<bool, kNumPaints> shown_{};
-  bool several_ = false, odd_chunks_ = false;
+  bool several_ = false, odd_chunks_ = false, majority_ = false;
 };
 
 }  // namespace

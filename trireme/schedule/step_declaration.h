@@ -9,6 +9,9 @@
 
 namespace trireme::schedule {
 
+/// Bytes of one rank's sum of squares (optim::ExactSum), as it travels.
+constexpr int64_t kNormSumBytes = 70 * 8;
+
 struct TensorDeclaration {
   std::string label;
   int64_t bytes = 0;
@@ -71,7 +74,8 @@ struct StepDeclaration {
   int64_t compute_bytes = 4, state_bytes = 4;  ///< of one element
   Prefetch prefetch;
   int reduce_lag = 1;                     ///< compute actions that a gradient's reduction may overlap
-  int64_t norm_blocks = 0, all_norm_blocks = 0;  ///< partial sums of this rank, of all
+  int64_t norm_blocks = 0;                ///< partial sums of squares, of this rank's largest group
+  int64_t norm_ranks = 1;                 ///< ranks whose sums make the norm
   int64_t all_losses = 0;                 ///< loss sums of all ranks
   // The pipeline; one stage: none.
   StageMap stages;

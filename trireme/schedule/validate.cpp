@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "trireme/schedule/validate_rules.h"
 
@@ -27,10 +29,17 @@ bool trains(const Schedule& s) {
                      [](const Action& a) { return a.kind == ActionKind::step || writes_gradient(a.kind); });
 }
 
+// As often as most things happen: one action that is lost or says another micro-batch changes nothing.
 int num_micro_batches(const Schedule& s) {
-  int count = 0;
-  for (const Action& a : s.actions) count = std::max(count, a.micro_batch + 1);
-  return count;
+  std::map<std::pair<ActionKind, int>, int> times;  // by kind and unit
+  for (const Action& a : s.actions)
+    if (is_computation(a.kind) || a.kind == ActionKind::load_batch || a.queue.peer >= 0) ++times[{a.kind, a.owner}];
+  std::map<int, int> votes;
+  for (const auto& [what, count] : times) ++votes[count];
+  int most = 0;
+  for (const auto& [count, number] : votes)
+    if (number >= votes[most]) most = count;
+  return most;
 }
 
 }  // namespace rules

@@ -29,16 +29,19 @@ namespace trireme::schedule {
 /// Cost      O(uses x values alive at once)
 std::vector<std::string> validate_list(const Schedule& schedule, const Arena& arena);
 
+/// The rules between ranks, index = global rank; the lists need no placement: the ranks of a pipeline run every unit
+/// once between them; every receive meets a send of the same bytes, unit and micro-batch; the members of a group
+/// come to each collective, and to computation that talks inside, in the same order; and the queue model reaches the
+/// end.
+std::vector<std::string> validate_meetings(const std::vector<RankProgram>& programs);
+
 /// A rank's list with the arena it is placed in.
 struct RankList {
   RankProgram program;
   const Arena* arena = nullptr;
 };
 
-/// The rules of all ranks together, index = global rank: every list is right; the ranks of a pipeline run every unit
-/// once between them; every receive meets a send of the same bytes, unit and micro-batch; the members of a group
-/// come to each collective, and to computation that talks inside, in the same order; and the queue model reaches the
-/// end.
+/// Every rank's list and the rules between them, index = global rank.
 std::vector<std::string> validate_ranks(const std::vector<RankList>& ranks);
 
 }  // namespace trireme::schedule

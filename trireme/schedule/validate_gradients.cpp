@@ -85,15 +85,22 @@ class Sums {
       if (before >= 0 && s_.actions[before].micro_batch > a.micro_batch)
         f_.at(i, fmt::format("stands after {}: sums go by micro-batch", f_.name(before)));
       const bool starts = before < 0;
-      if (starts == a.accumulate || starts == writes_onto(a))
-        f_.at(i, starts ? "adds to the step's gradient; the first sum starts it, the others add"
-                        : "overwrites the step's gradient; the first sum starts it, the others add");
+      if (starts == a.accumulate || starts == writes_onto(a)) f_.at(i, starts ? adds(found) : overwrites(found));
       before = i;
     }
     for (int mb = 0; mb < num_micro_batches(s_); ++mb)
       if (by_micro_batch.count(mb) == 0)
         f_.say(fmt::format("{} is missing: the gradient of micro-batch {} is never reduced",
                            f_.name(Action{.kind = kind, .owner = group, .micro_batch = mb}), mb));
+  }
+
+  std::string adds(const std::vector<int>& found) const {
+    const auto starter = std::find_if(found.begin(), found.end(), [&](int i) { return !s_.actions[i].accumulate; });
+    return starter == found.end() ? "adds to the step's gradient, which nothing starts"
+                                  : fmt::format("adds to the step's gradient before {} starts it", f_.name(*starter));
+  }
+  std::string overwrites(const std::vector<int>& found) const {
+    return fmt::format("overwrites the step's gradient, which {} began", f_.name(found.front()));
   }
 
   // True when what it makes is added to.

@@ -19,6 +19,8 @@ class Passes {
   Passes(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)) {
     for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
       const Action& a = s.actions[i];
+      if (a.micro_batch >= count_)
+        f.at(i, fmt::format("is of micro-batch {}, and the step has {}", a.micro_batch, count_));
       if (!is_pass(a.kind)) continue;
       const auto [first, fresh] = at_.try_emplace(Key{a.kind, a.owner, a.micro_batch}, i);
       if (!fresh) f.at(i, fmt::format("runs again: {} was it already", f.name(first->second)));

@@ -1,5 +1,6 @@
 // Rules of all ranks together: who meets whom, in which order, and whether everybody reaches the end.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -16,7 +17,7 @@ using Problems = std::vector<std::string>;
 
 class Ranks {
  public:
-  Ranks(const std::vector<RankList>& ranks, Problems& problems) : ranks_(ranks), problems_(problems) {
+  Ranks(const std::vector<RankProgram>& programs, Problems& problems) : programs_(programs), problems_(problems) {
     for (int r = 0; r < count(); ++r) sort_actions(r);
   }
 
@@ -35,8 +36,8 @@ class Ranks {
   // Computation that talks inside, as if in queues of its own.
   static constexpr Queue kInsideTp{QueueKind::compute, -1, 1}, kInsideCp{QueueKind::compute, -1, 2};
 
-  int count() const { return static_cast<int>(ranks_.size()); }
-  const RankProgram& program(int rank) const { return ranks_[rank].program; }
+  int count() const { return static_cast<int>(programs_.size()); }
+  const RankProgram& program(int rank) const { return programs_[rank]; }
   const Action& action(int rank, int index) const { return program(rank).schedule->actions[index]; }
   std::string name(int rank, int index) const {
     return fmt::format("rank {}'s #{} {}", rank, index, describe(*program(rank).schedule, action(rank, index)));
@@ -130,33 +131,39 @@ class Ranks {
     }
   }
 
-  const std::vector<RankList>& ranks_;
+  const std::vector<RankProgram>& programs_;
   Problems& problems_;
   std::vector<std::map<Queue, std::vector<int>>> queues_;
 };
 
 }  // namespace
 
+std::vector<std::string> validate_meetings(const std::vector<RankProgram>& programs) {
+  Problems problems;
+  std::set<const Schedule*> checked;
+  for (const RankProgram& p : programs) {
+    if (!checked.insert(p.schedule).second) continue;
+    rules::Findings f(*p.schedule);
+    rules::check_targets(*p.schedule, f);
+    if (!f.empty()) return f.take();  // whom they meet cannot be asked
+  }
+  Ranks(programs, problems).check();
+  if (const auto stall = run_queue_model(programs))
+    problems.push_back(fmt::format("the ranks wait for each other for ever: {}", fmt::join(stall->lines, "; ")));
+  return problems;
+}
+
 std::vector<std::string> validate_ranks(const std::vector<RankList>& ranks) {
   Problems problems;
   std::set<std::pair<const Schedule*, const Arena*>> checked;
-  bool sound = true;
+  std::vector<RankProgram> programs;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Schedule& s = *ranks[r].program.schedule;
+    programs.push_back(ranks[r].program);
     if (!checked.insert({&s, ranks[r].arena}).second) continue;
-    rules::Findings f(s);
-    rules::check_targets(s, f);
-    sound = sound && f.empty();
     for (const std::string& p : validate_list(s, *ranks[r].arena)) problems.push_back(fmt::format("rank {}: {}", r, p));
   }
-  if (!sound) return problems;
-  Ranks(ranks, problems).check();
-  std::vector<RankProgram> programs;
-  for (const RankList& r : ranks) programs.push_back(r.program);
-  if (const auto stall = run_queue_model(programs)) {
-    problems.push_back("the ranks would wait for each other for ever:");
-    for (const std::string& line : stall->lines) problems.push_back("  " + line);
-  }
+  for (std::string& p : validate_meetings(programs)) problems.push_back(std::move(p));
   return problems;
 }
 

@@ -31,7 +31,7 @@ int end_of(const Schedule& s, int index);
 bool is_reduction(ActionKind kind);
 /// True for a list with backward passes and an optimizer.
 bool trains(const Schedule& s);
-/// Micro-batches of the step, as far as the list shows.
+/// Micro-batches of the step, as the list shows them.
 int num_micro_batches(const Schedule& s);
 
 // validate_targets.cpp: what an action is about. The other rules rely on this one.

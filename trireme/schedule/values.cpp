@@ -115,7 +115,8 @@ void Values::declare_persistent() {
       persistent(ValueKind::compute_shard, g, label("weights"), group.owned * step_.compute_bytes, Cause::weights);
   }
   persistent(ValueKind::norm_partials, -1, "norm partials", 8 * step_.norm_blocks, Cause::messages);
-  persistent(ValueKind::norm_all, -1, "norm partials of all ranks", 8 * step_.all_norm_blocks, Cause::messages);
+  persistent(ValueKind::norm_all, -1, "norm sums of all ranks", kNormSumBytes * (step_.norm_ranks + 1),
+             Cause::messages);
   const bool has_loss = is_local(step_, static_cast<int>(step_.units.size()) - 1);
   persistent(ValueKind::loss, -1, "losses", has_loss ? 8 * int64_t(step_.num_micro_batches) : 0, Cause::messages);
   persistent(ValueKind::loss_all, -1, "losses of all ranks", 8 * step_.all_losses, Cause::messages);
@@ -316,7 +317,7 @@ class Attacher {
         for (int g : local_groups(step_)) use(a, values_.find(ValueKind::gradient, g), Access::read);
         use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
         use(a, values_.find(ValueKind::norm_all, -1), Access::write);
-        a.bytes = 8 * step_.all_norm_blocks;
+        a.bytes = kNormSumBytes * step_.norm_ranks;
         break;
       case ActionKind::clip:
         use(a, values_.find(ValueKind::norm_all, -1), Access::read);

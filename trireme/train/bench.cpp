@@ -16,6 +16,7 @@
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/train/peak.h"
+#include "trireme/train/profile.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
@@ -85,6 +86,12 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
     }
     kinds["waiting for peers"] = step - inside;
     for (const auto& [kind, time] : kinds) by_kind[kind].push_back(time);
+  }
+  if (settings.profile.schedule) {
+    s->world().barrier()->wait();
+    inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);
+    s->engine->train_step(inputs);
+    write_profile(*s);
   }
   const double faults = double(observe::page_faults().minor - faults_before) / double(settings.bench.steps);
   const double peak = measure_peak_flops(s->precision.compute, s->world());

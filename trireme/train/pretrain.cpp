@@ -11,6 +11,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
@@ -26,6 +27,7 @@
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/peak.h"
+#include "trireme/train/profile.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
 
@@ -36,6 +38,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+constexpr int64_t kProfiledStep = 3;  // of this start: the ones before warm up
 
 // Screen and files of rank 0; the other ranks show nothing.
 class Observers {
@@ -175,6 +179,13 @@ class Run {
         "data     {} bytes in {} document{}, {} tokens for training, {} held out; order seed {}",
         base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
         base::human_count(corpus_.train.size()), base::human_count(corpus_.val.size()), s_->settings.data.seed));
+    if (s_->settings.optimizer.lr_scaling != config::LrScaling::none)
+      observers_->say(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}",
+                                  config::scaled_lr(s_->settings), s_->settings.optimizer.lr,
+                                  config::name_of(s_->settings.optimizer.lr_scaling),
+                                  s_->settings.train.global_batch_size, s_->settings.optimizer.base_batch_size));
+    for (const std::string& warning : config::warnings(s_->settings, s_->environment.world_size))
+      observers_->say("warn     " + warning);
     if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
     observers_->say(fmt::format("started in {:.1f} s; the machine's products reach {:.0f} GFLOP/s",
                                 seconds_since(started_), peak_flops_ / 1e9));
@@ -193,7 +204,13 @@ class Run {
     inputs.supervised_tokens = c.train.global_batch_size * s_->sequence();
     inputs.optimizer = s_->optimizer(schedule_.at(step), step);
     inputs.max_norm = c.train.max_norm;
+    const bool profiled = c.profile.schedule && step == first_step_ + kProfiledStep;
+    if (profiled) s_->world().barrier()->wait();  // the ranks' clocks start together
     const engine::StepResult result = s_->engine->train_step(inputs);
+    if (profiled) {
+      write_profile(*s_);
+      observers_->say(fmt::format("profile  step {} in {}", step, *c.profile.schedule));
+    }
     if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
       throw Error(
           fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
