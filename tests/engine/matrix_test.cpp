@@ -1,11 +1,16 @@
 // Every parallelism with every other: each combination equals one rank or is refused before the start.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <random>
 
 #include "matrix.h"
+#include "support_page.h"
 
 namespace trireme::engine {
 namespace {
@@ -53,6 +58,38 @@ TEST(Matrix, ASampleEqualsOneRankInFloat32OrIsRefused) {
   std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 1);
   cells.resize(std::min<size_t>(cells.size(), 20));
   judge_all(cells, kFloat32, 2e-6);
+}
+
+const std::string kSupportPage = TRIREME_SOURCE_DIR "/docs/support.md";
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The quick check: as many combinations as the page says, and the sentences of a sample of refusals stand in it.
+TEST(Matrix, TheSupportPageKnowsEveryRefusal) {
+  const std::string page = text_of(kSupportPage);
+  std::vector<MatrixCell> cells = all_cells(kRanks);
+  EXPECT_THAT(page, testing::HasSubstr(fmt::format("**{} combinations", cells.size())));
+  std::mt19937_64 random(seed());
+  std::shuffle(cells.begin(), cells.end(), random);
+  cells.resize(1500);
+  for (const MatrixCell& cell : cells) {
+    const std::string refusal = refusal_of(cell);
+    if (refusal.empty()) continue;
+    EXPECT_THAT(page, testing::HasSubstr(rule_of(refusal))) << cell.name();
+  }
+}
+
+// TRIREME_UPDATE_DOCS=1 writes the page.
+TEST(MatrixSlow, TheSupportPageIsCurrent) {
+  const bool update = std::getenv("TRIREME_UPDATE_DOCS") != nullptr;
+  if (std::getenv("TRIREME_SLOW") == nullptr && !update)
+    GTEST_SKIP() << "all combinations are planned in make test-slow";
+  const std::string page = support_page(all_cells(kRanks));
+  if (update) std::ofstream(kSupportPage) << page;
+  EXPECT_EQ(text_of(kSupportPage), page) << "out of date: run matrix_tests with TRIREME_UPDATE_DOCS=1";
 }
 
 TEST(MatrixSlow, EveryCombinationEqualsOneRankInFloat64OrIsRefused) {

@@ -109,9 +109,9 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
     }
   }
   // Where gradients' weight halves wait across micro-batches, lifetimes interlock and leave holes.
-  fmt::print("{} configurations: {} arenas within 1 % of the bound, {} beyond, the worst {:.1f} % above\n",
+  fmt::print("{} configurations: arenas of {} ranks within 1 % of the bound, of {} beyond, the worst {:.1f} % above\n",
              cases.size(), within, beyond, 100 * worst);
-  EXPECT_GE(within, 9 * beyond);
+  EXPECT_GE(within, 7 * beyond);
 }
 
 // Bytes of the persistent values of a kind.

@@ -21,6 +21,11 @@ int64_t align(int64_t bytes) {
   return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
 }
 
+bool taken_over(const Schedule& s, const Value& v) {
+  return std::any_of(s.values.begin(), s.values.end(),
+                     [&](const Value& other) { return other.takes_over >= 0 && &s.values[other.takes_over] == &v; });
+}
+
 }  // namespace
 
 // Debugging: what a list should not read any more becomes NaN, and what lies behind a value must not change.
@@ -30,12 +35,11 @@ void Engine::poison_ended(const Schedule& s, int index) {
   bool waited = false;
   for (const Value& v : s.values) {
     if (v.persistent || v.last != index) continue;
-    const bool continues = std::any_of(s.values.begin(), s.values.end(), [&](const Value& other) {
-      return other.takes_over >= 0 && &s.values[other.takes_over] == &v;
-    });
+    const bool continues = taken_over(s, v);
     char* data = base_[static_cast<int>(v.memory)] + v.offset;
     const int64_t guard = plan_.request.guard_bytes;
-    for (int64_t i = 0; i < guard && !continues; ++i)
+    // Values that share their bytes may differ in size: only those alone have a guard of their own.
+    for (int64_t i = 0; i < guard && !continues && v.takes_over < 0; ++i)
       if (static_cast<unsigned char>(data[align(v.bytes) + i]) != kGuardPattern)
         throw InternalError(fmt::format("{} was written past its end (byte {} behind it)", v.label, i));
     if (continues) continue;
@@ -50,7 +54,7 @@ void Engine::poison_ended(const Schedule& s, int index) {
 
 void Engine::set_guards(const Schedule& s, int index) {
   for (const Value& v : s.values)
-    if (!v.persistent && v.first == index)
+    if (!v.persistent && v.first == index && v.takes_over < 0 && !taken_over(s, v))
       std::memset(base_[static_cast<int>(v.memory)] + v.offset + align(v.bytes), kGuardPattern,
                   static_cast<size_t>(align(plan_.request.guard_bytes)));
 }

@@ -173,8 +173,7 @@ void validate(const model::Model& model, const StepPlan& plan) {
   if (plan.request.mesh.world_size() == 1) return;
   for (bool train : {true, false}) {
     const std::vector<schedule::Schedule> lists = stage_lists(model, plan, train);
-    const auto stall = schedule::run_queue_model(rank_programs(plan, lists));
-    if (stall) check(lists[0].name, stall->lines);
+    check(lists[0].name, schedule::validate_meetings(rank_programs(plan, lists)));
   }
 }
 
@@ -253,6 +252,13 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
 
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   check_request(request);
+  if (!(model.parallel == request.parallel()))
+    throw UsageError(fmt::format(
+        "the model is built for rank {} of tp {} and rank {} of cp {}, but the step is for rank {} of tp {} and "
+        "rank {} of cp {}; build it with StepRequest::parallel()",
+        model.parallel.tp_rank, model.parallel.tp_size, model.parallel.cp_rank, model.parallel.cp_size,
+        request.parallel().tp_rank, request.parallel().tp_size, request.parallel().cp_rank,
+        request.parallel().cp_size));
   StepPlan plan;
   plan.model = &model;
   plan.request = request;

@@ -1,0 +1,137 @@
+#include "support.h"
+
+#include <ATen/Parallel.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+namespace trireme::engine {
+
+void on_threads(int ranks, const std::function<void(int, comm::GroupOptions)>& on_rank) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> errors(ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      at::set_num_threads(1);
+      try {
+        on_rank(r, {.backend = ranks > 1 ? "threads" : "auto",
+                    .rank = r,
+                    .size = ranks,
+                    .store = store,
+                    .timeout = std::chrono::seconds(60)});
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+WrapOutcome train(const WrapJob& job) {
+  WrapOutcome outcome;
+  on_threads(job.ranks(), [&](int rank, const comm::GroupOptions& ranks) {
+    const int data_ranks = job.mesh.replicate * job.mesh.shard;
+    Trainer trainer(own_model::make_model(job.task, job.precision),
+                    {.ranks = ranks,
+                     .mesh = job.mesh,
+                     .strategy = job.strategy,
+                     .pipeline = job.pipeline,
+                     .recompute = job.recompute,
+                     .precision = job.precision,
+                     .accumulate = job.micro_batches / data_ranks,
+                     .optimizer = {.lr = 0, .weight_decay = kWeightDecay, .step = 0},
+                     .max_norm = kMaxNorm,
+                     .poison = job.poison});
+    for (int step = 0; step < job.steps; ++step) {
+      for (int i = 0; i < trainer.micro_batches(); ++i) {
+        const int64_t number = int64_t(step) * job.micro_batches + i * data_ranks + trainer.data_index();
+        const model::Example batch = job.task.batch(number);
+        trainer.backward(batch.inputs, batch.targets);
+      }
+      const StepResult result = trainer.step(kLearningRate);
+      if (rank > 0) continue;
+      outcome.losses.push_back(result.loss);
+      outcome.norms.push_back(result.gradient_norm);
+    }
+    const model::Example batch = job.task.batch(0);
+    const double evaluation = trainer.evaluate(batch.inputs, batch.targets);
+    const auto parameters = trainer.parameters();
+    if (rank > 0) return;
+    outcome.evaluation = evaluation;
+    for (const model::NamedTensor& p : parameters) outcome.parameters[p.name] = p.tensor;
+  });
+  return outcome;
+}
+
+namespace {
+
+at::Tensor loss_of(const std::vector<Wrapped>& parts, const model::Example& batch) {
+  at::Tensor x = batch.inputs.is_floating_point() ? batch.inputs.to(at::kDouble) : batch.inputs;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) x = parts[i].forward(x);
+  return parts.back().loss(x, batch.targets);
+}
+
+}  // namespace
+
+WrapOutcome train_plainly(const WrapJob& job) {
+  at::set_num_threads(1);
+  const std::vector<Wrapped> parts = own_model::make_parts(job.task);
+  WrapOutcome outcome;
+  std::vector<at::Tensor> all, matrices, vectors;
+  for (const Wrapped& part : parts)
+    for (const model::NamedTensor& p : part.parameters) {
+      p.tensor.set_data(p.tensor.detach().to(at::kDouble));
+      all.push_back(p.tensor);
+      (p.tensor.dim() > 1 ? matrices : vectors).push_back(p.tensor);
+    }
+  const auto options = [](double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(
+        torch::optim::AdamWOptions(kLearningRate).weight_decay(decay).betas({0.9, 0.999}).eps(1e-8));
+  };
+  torch::optim::AdamW optimizer(
+      std::vector<torch::optim::OptimizerParamGroup>{{matrices, options(kWeightDecay)}, {vectors, options(0)}},
+      torch::optim::AdamWOptions(kLearningRate));
+  for (int step = 0; step < job.steps; ++step) {
+    optimizer.zero_grad();
+    double sum = 0;
+    int64_t count = 0;
+    for (int i = 0; i < job.micro_batches; ++i) count += job.task.batch(step * job.micro_batches + i).targets.size(0);
+    for (int i = 0; i < job.micro_batches; ++i) {
+      const at::Tensor loss = loss_of(parts, job.task.batch(step * job.micro_batches + i));
+      sum += loss.item<double>();
+      (loss / double(count)).backward();
+    }
+    outcome.losses.push_back(sum / double(count));
+    outcome.norms.push_back(torch::nn::utils::clip_grad_norm_(all, kMaxNorm));
+    optimizer.step();
+  }
+  const at::NoGradGuard no_grad;
+  const model::Example batch = job.task.batch(0);
+  outcome.evaluation = loss_of(parts, batch).item<double>() / double(batch.targets.size(0));
+  for (const Wrapped& part : parts)
+    for (const model::NamedTensor& p : part.parameters)
+      outcome.parameters[part.name + "." + p.name] = p.tensor.detach();
+  return outcome;
+}
+
+double distance(const WrapOutcome& a, const WrapOutcome& b) {
+  if (a.losses.size() != b.losses.size() || a.parameters.size() != b.parameters.size()) return INFINITY;
+  double worst = std::abs(a.evaluation - b.evaluation);
+  for (size_t i = 0; i < a.losses.size(); ++i) {
+    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]));
+    worst = std::max(worst, std::abs(a.norms[i] - b.norms[i]));
+  }
+  for (const auto& [name, value] : a.parameters) {
+    const auto other = b.parameters.find(name);
+    if (other == b.parameters.end()) return INFINITY;
+    const double far = (value - other->second).abs().max().item<double>();
+    if (!(far <= worst)) worst = far;  // NaN too
+  }
+  return worst;
+}
+
+}  // namespace trireme::engine
