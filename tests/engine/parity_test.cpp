@@ -94,6 +94,35 @@ TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
   }
 }
 
+// How parameters are cut into groups changes what is gathered together, not what is computed. Sums of squares run over
+// other blocks, so norms agree to rounding.
+TEST(ParityOfGroupings, BlocksLayersParametersSizesAndNamedUnitsComputeTheSame) {
+  using By = model::Grouping::By;
+  constexpr int64_t kEverything = int64_t{1} << 40;
+  for (const model::ModelConfig& config : {small_llama(), small_gpt2()}) {
+    Job job{.model = config, .precision = kFloat64, .mesh = {.shard = 3}, .strategy = plan::Strategy::full_shard};
+    const Outcome plain = run(job);
+    for (const model::Grouping& grouping :
+         {model::Grouping{.by = By::layer}, model::Grouping{.by = By::parameter},
+          model::Grouping{.min_num_params = 20000}, model::Grouping{.min_num_params = kEverything},
+          model::Grouping{.own_group = {"block 1"}}}) {
+      job.grouping = grouping;
+      const bool spans = !grouping.own_group.empty() || grouping.min_num_params == kEverything;
+      for (comm::MeshSizes mesh : {comm::MeshSizes{.shard = 3}, comm::MeshSizes{.pp = 2, .shard = 2}}) {
+        job.mesh = mesh;
+        if (spans && mesh.pp > 1) {  // a group of several stages
+          EXPECT_THROW(run(job), UsageError);
+          continue;
+        }
+        const Outcome other = run(job);
+        EXPECT_LE(relative_distance(other.gradients, plain.gradients), 1e-12);
+        EXPECT_LE(relative_distance(other.parameters, plain.parameters), 1e-10);
+        EXPECT_NEAR(other.norms.back() / plain.norms.back(), 1, 1e-10);
+      }
+    }
+  }
+}
+
 // Nothing depends on when something arrives.
 TEST(Determinism, TwoRunsOfAnyMeshGiveTheSameBits) {
   std::vector<Job> jobs;

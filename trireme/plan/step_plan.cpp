@@ -117,6 +117,25 @@ void find_holders(const model::Model& model, StepPlan& plan) {
   }
 }
 
+// Weights that several pipeline ranks hold are tied weights, and the same ranks hold all of them.
+void check_holders(const StepPlan& plan) {
+  int tied = -1;
+  for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g) {
+    if (plan.holders(g).size() < 2) continue;
+    if (plan.layouts[g].tensors().size() > 1)
+      throw UsageError(
+          fmt::format("group '{}' holds parameters of several pipeline stages; take a smaller "
+                      "wrap.min_num_params, or leave wrap.units out, so that a group stays on one stage",
+                      plan.layouts[g].name()));
+    if (tied >= 0 && plan.holders(tied) != plan.holders(g))
+      throw UsageError(
+          fmt::format("groups '{}' and '{}' are tied over different pipeline stages; use fewer stages, or a "
+                      "pipeline.split that puts both on the same ones",
+                      plan.layouts[tied].name(), plan.layouts[g].name()));
+    tied = g;
+  }
+}
+
 schedule::PipelineTiming timing_of(const StepPlan& plan, bool train) {
   const StepRequest& r = plan.request;
   const int mbs = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
@@ -240,11 +259,14 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
                             .stages = g.stages,
                             .tp = g.tp,
                             .cp = g.cp};
-    for (size_t group = 0; group < plan.layouts.size(); ++group)
-      if (const auto holders = plan.holders(static_cast<int>(group)); holders.size() > 1)
-        for (int h : holders) p.members[schedule::QueueKind::tied].push_back(g.stages[h]);
-    if (const auto& tied = p.members[schedule::QueueKind::tied]; std::count(tied.begin(), tied.end(), rank) == 0)
-      p.members.erase(schedule::QueueKind::tied);
+    // All tied groups have the same holders (check_holders).
+    for (int group = 0; group < static_cast<int>(plan.layouts.size()); ++group) {
+      const std::vector<int>& holders = plan.holders(group);
+      if (holders.size() < 2 || std::count(holders.begin(), holders.end(), stage) == 0) continue;
+      std::vector<int>& members = p.members[schedule::QueueKind::tied];
+      members.clear();
+      for (int h : holders) members.push_back(g.stages[h]);
+    }
     programs.push_back(std::move(p));
   }
   return programs;
@@ -270,6 +292,7 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   }
   cut_stages(model, plan);
   find_holders(model, plan);
+  check_holders(plan);
   const int stage_rank = request.coordinate(Axis::pp);
   for (bool train : {true, false}) {
     const schedule::StepDeclaration d = declare_step(model, plan, train);
