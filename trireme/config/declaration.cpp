@@ -62,8 +62,9 @@ std::vector<Setting> declare(Settings& s) {
        "also weights (full_shard); hybrid_shard and hybrid_shard_zero2 are the last two inside each of "
        "mesh.replicate copies"},
       {"reduce", &s.reduce,
-       "order of sums over ranks: ordered gives the same bits on any number of ranks; fast leaves the order to the "
-       "backend, and all backends built so far keep it"},
+       "order of sums over ranks: ordered gives the same bits on any number of data-parallel ranks (hybrid strategies "
+       "exchange directly); fast sums a hybrid's shards first and its copies once a step, and allows accumulation "
+       "local"},
       {"accumulation", &s.accumulation,
        "sharded reduces the gradients of each micro-batch; local sums a rank's micro-batches in whole gradients on "
        "the rank and reduces once a step, which needs reduce fast"},
