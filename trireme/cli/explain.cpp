@@ -20,7 +20,7 @@ constexpr const char* kUsage =
     "  mesh       which ranks talk to each other, what about and how often, for any --devices\n"
     "  schedule   what all ranks do when in one step: a picture (--format text|svg|trace, --output FILE), or\n"
     "             one rank's actions in order (--format list, --rank N); --rate GFLOP/s and --bandwidth GB/s\n"
-    "  memory     the planned peak of a rank by cause; nothing is allocated\n"
+    "  memory     the planned peak of a rank (--rank N, default 0) by cause; nothing is allocated\n"
     "  settings   the reference of all settings (--markdown: as docs/settings.md)\n";
 
 }  // namespace
@@ -45,6 +45,7 @@ int run_explain(Arguments arguments) {
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   ScheduleView view;
   if (topic == "schedule") view = take_schedule_flags(rest);
+  if (topic == "memory") view.rank = take_rank_flag(rest);
   const config::ParsedSettings parsed = config::parse(rest, {.command = "explain " + topic});
   if (parsed.help) {
     fmt::print("{}", kUsage);
@@ -62,7 +63,7 @@ int run_explain(Arguments arguments) {
     explain_schedule(parsed.settings, view);
     return 0;
   }
-  const Explained explained = plan_of(parsed.settings, 0);
+  const Explained explained = plan_of(parsed.settings, view.rank);
   fmt::print("{}\n{}", plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan));
   return 0;
 }

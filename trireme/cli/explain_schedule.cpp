@@ -118,15 +118,15 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
 
 }  // namespace
 
-ScheduleView take_schedule_flags(std::vector<std::string>& arguments) {
-  ScheduleView view;
-  view.unicode = observe::terminal_shows_utf8();
+namespace {
+
+void take_flags(ScheduleView& view, std::vector<std::string>& arguments, const std::vector<std::string>& flags) {
   std::vector<std::string> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     const size_t equals = argument.find('=');
     const std::string flag = argument.substr(0, equals);
-    if (std::find(kFlags.begin(), kFlags.end(), flag) == kFlags.end()) {
+    if (std::find(flags.begin(), flags.end(), flag) == flags.end()) {
       kept.push_back(argument);
     } else if (equals != std::string::npos) {
       set_flag(view, flag, argument.substr(equals + 1));
@@ -136,7 +136,21 @@ ScheduleView take_schedule_flags(std::vector<std::string>& arguments) {
     }
   }
   arguments = std::move(kept);
+}
+
+}  // namespace
+
+ScheduleView take_schedule_flags(std::vector<std::string>& arguments) {
+  ScheduleView view;
+  view.unicode = observe::terminal_shows_utf8();
+  take_flags(view, arguments, kFlags);
   return view;
+}
+
+int take_rank_flag(std::vector<std::string>& arguments) {
+  ScheduleView view;
+  take_flags(view, arguments, {"--rank"});
+  return view.rank;
 }
 
 std::string schedule_text(const config::Settings& settings, const ScheduleView& view) {

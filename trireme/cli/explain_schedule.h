@@ -30,6 +30,9 @@ struct ScheduleView {
 /// Errors    UsageError naming the flag, what it was given and what it takes
 ScheduleView take_schedule_flags(std::vector<std::string>& arguments);
 
+/// Takes --rank N out of `arguments`; 0 without it. Errors: UsageError
+int take_rank_flag(std::vector<std::string>& arguments);
+
 /// What explain_schedule writes.
 /// Errors    UsageError: settings that cannot work, a rank that the mesh does not have
 std::string schedule_text(const config::Settings& settings, const ScheduleView& view);

@@ -29,7 +29,8 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_pretrain},
     {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
-    {"explain", "say beforehand what a run would do: config, schedule, memory, settings", trireme::cli::run_explain},
+    {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
+     trireme::cli::run_explain},
     {"bench", "measure: trireme bench train llama-32m --devices 2", trireme::cli::run_bench},
 };
 

@@ -81,8 +81,9 @@ class Model {
   }
 
   double duration(const Action& a) const {
-    return is_computation(a.kind) ? a.cost * costs_.compute_scale
-                                  : costs_.latency + double(a.bytes) * costs_.seconds_per_byte;
+    if (is_computation(a.kind)) return a.cost * costs_.compute_scale;
+    if (a.queue.kind == QueueKind::compute) return 0;  // batches, clip, optimizer: not charged
+    return costs_.latency + double(a.bytes) * costs_.seconds_per_byte;
   }
 
   // The first unfinished asynchronous action that has to be complete before action `index`; -1 when none. Moves the
