@@ -112,6 +112,51 @@ TEST(Environment, UnderTorchrunEveryRankIsAClientOfTheAgentsStore) {
   EXPECT_THAT(refusal(good(both)), HasSubstr("TORCHELASTIC_USE_AGENT_STORE"));
 }
 
+Variables under_mpirun(Variables changes = {}) {
+  Variables variables = {{"OMPI_COMM_WORLD_RANK", "5"},
+                         {"OMPI_COMM_WORLD_SIZE", "8"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+  for (const auto& [name, value] : changes) variables[name] = value;
+  return variables;
+}
+
+TEST(Environment, MpirunsRanksAreRecognisedAndNeedNoAddress) {
+  const auto rank = parse(under_mpirun());
+  EXPECT_EQ(rank.global_rank, 5);
+  EXPECT_EQ(rank.world_size, 8);
+  EXPECT_EQ(rank.local_rank, 1);
+  EXPECT_EQ(rank.local_world_size, 4);
+  EXPECT_TRUE(rank.launched);
+  EXPECT_TRUE(rank.by_mpirun);
+  EXPECT_EQ(rank.master_address, "");
+  EXPECT_FALSE(parse(good()).by_mpirun);
+
+  // mpirun -x MASTER_ADDR=... -x MASTER_PORT=...: a place to meet for other backends.
+  const auto placed = parse(under_mpirun({{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}}));
+  EXPECT_EQ(placed.master_address, "10.0.0.1");
+  EXPECT_EQ(placed.master_port, 29500);
+}
+
+TEST(Environment, OtherLaunchersVariablesCountBeforeMpiruns) {
+  auto both = under_mpirun({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "x"}});
+  both.merge(good());
+  const auto rank = parse(both);
+  EXPECT_EQ(rank.global_rank, 5);
+  EXPECT_FALSE(rank.by_mpirun);
+}
+
+TEST(Environment, MpirunsVariablesAreReadAsStrictly) {
+  EXPECT_THAT(refusal(under_mpirun({{"OMPI_COMM_WORLD_RANK", "8"}})),
+              HasSubstr("OMPI_COMM_WORLD_RANK=8 must be less than OMPI_COMM_WORLD_SIZE=8"));
+  EXPECT_THAT(refusal(under_mpirun({{"OMPI_COMM_WORLD_SIZE", "two"}})),
+              HasSubstr("OMPI_COMM_WORLD_SIZE='two' is not a whole number"));
+  auto half = under_mpirun();
+  half.erase("OMPI_COMM_WORLD_LOCAL_SIZE");
+  EXPECT_THAT(refusal(half),
+              AllOf(HasSubstr("OMPI_COMM_WORLD_LOCAL_SIZE is not set"), HasSubstr("OMPI_COMM_WORLD_RANK is")));
+}
+
 TEST(Environment, AStoreDescriptorThatIsNoListeningSocketIsRefused) {
   for (const auto& [name, value] : good({{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"TRIREME_STORE_FD", "1000"}})) {
     setenv(name.c_str(), value.c_str(), 1);

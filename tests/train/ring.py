@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,13 +23,16 @@ SLOW = os.environ.get("TRIREME_SLOW") == "1"
 LLAMA = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 64}
 GPT2 = LLAMA | {"model_type": "gpt2", "num_key_value_heads": 4, "tie_word_embeddings": "true"}
+# All ranks on this host, more than it has cores, as root in a container too.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader",
+          "--mca", "btl_vader_single_copy_mechanism", "none"]
 WORDS = "the sea was calm and Anne walked to a window of her house where Mr. Knightley stood, quite alone; 'Indeed!' said she".split()
 
 
 def environment(**changes):
     """This process' own without anything that would set Trireme or pose as a launcher."""
     launcher = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_") and k not in launcher}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "PMIX_")) and k not in launcher}
     return kept | changes
 
 
@@ -95,8 +99,18 @@ class Ring:
             print(f"skipped: a sanitizer changes {what}")
             sys.exit(SKIPPED)
 
+    def why_no_mpi(self):
+        """Empty where mpirun can start the program on backend mpi, else what is missing."""
+        if not shutil.which("mpirun"):
+            return "mpirun is not installed (openmpi-bin)"
+        library = pathlib.Path(self.program).parent / "libtrireme_comm_mpi.so"
+        return "" if library.exists() else f"{library.name} is not beside the program (libopenmpi-dev)"
+
     def command(self, out, model=LLAMA, **settings):
-        """trireme pretrain of a tiny model; keyword train__max_steps=3 is --train.max_steps 3."""
+        """trireme pretrain of a tiny model; keyword train__max_steps=3 is --train.max_steps 3.
+
+        With comm__backend="mpi" and several devices mpirun starts the ranks.
+        """
         values = {"devices": 1, "precision": "32-true", "out_dir": self.folder / out, "data": "TextFiles",
                   "data.train_data_path": self.text, "train.max_seq_length": 32, "train.global_batch_size": 8,
                   "train.micro_batch_size": 1, "train.max_steps": 10, "train.lr_warmup_steps": 2, "optimizer.lr": 3e-3,
@@ -104,6 +118,8 @@ class Ring:
         values |= {f"model.{k}": v for k, v in model.items()}
         values |= {k.replace("__", "."): v for k, v in settings.items()}
         words = [self.program, "pretrain", "llama-5m"]
+        if values.get("comm.backend") == "mpi" and values["devices"] > 1:
+            words = [*MPIRUN, "-n", str(values["devices"]), *words]
         for key, value in values.items():
             words += [f"--{key}", str(value)]
         return words
@@ -121,6 +137,9 @@ class Ring:
         """A run that must succeed; its folder."""
         result = self.run(self.command(out, **settings))
         require(result.code == 0, f"the run {out} succeeds", str(result))
+        backend, ranks = settings.get("comm__backend"), settings.get("devices", 1)
+        if backend and ranks > 1:
+            require(f"  {ranks} ranks  {backend}  " in result.out, f"the run {out} talks over {backend}", str(result))
         return self.folder / out
 
     def start(self, command, **options):
@@ -147,7 +166,7 @@ class Ring:
                         found.append(int(entry.name))
         return found
 
-    def ranks(self, count, timeout=60):
+    def ranks(self, count, timeout=60, variable="RANK"):
         """Process ids of the ranks, by rank, once all are there."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -155,8 +174,9 @@ class Ring:
             for pid in self.processes():
                 with contextlib.suppress(OSError):
                     for item in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                        if item.startswith(b"RANK="):
-                            found[int(item[5:])] = pid
+                        name, _, value = item.partition(b"=")
+                        if name == variable.encode():
+                            found[int(value)] = pid
             if len(found) == count:
                 return [found[rank] for rank in range(count)]
             time.sleep(0.02)

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <sstream>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/folders.h"
@@ -36,6 +39,29 @@ int launch(const Job& job, const config::Settings& settings, Arguments arguments
   return launch::launch_ranks(options);
 }
 
+// The number of ranks is the launcher's word: settings say the same, or nothing.
+void take_over_ranks(const launch::RankEnvironment& environment, config::Settings& settings) {
+  if (!settings.devices && environment.world_size % settings.num_nodes == 0)
+    settings.devices = environment.world_size / settings.num_nodes;
+  if (config::world_size(settings) != environment.world_size)
+    throw UsageError(fmt::format("devices {} on num_nodes {} are not the {} ranks that {} started; leave devices out",
+                                 settings.devices.value_or(1), settings.num_nodes, environment.world_size,
+                                 environment.by_mpirun ? "mpirun" : "the launcher (WORLD_SIZE)"));
+  // mpirun says nothing about threads, and ranks that all take every core stand in each other's way.
+  if (environment.by_mpirun && !settings.launch.threads_per_rank && std::getenv("OMP_NUM_THREADS") == nullptr)
+    settings.launch.threads_per_rank =
+        std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
+}
+
+// Our own launcher's ranks could only say so one by one.
+void refuse_mpi_without_mpirun(const Job& job, const config::Settings& settings) {
+  if (settings.comm.backend == config::Backend::mpi)
+    throw UsageError(
+        fmt::format("comm.backend mpi needs ranks that mpirun starts: mpirun -n {} trireme {} ..., or use "
+                    "--comm.backend auto, shm or gloo",
+                    *settings.devices, job.subcommand));
+}
+
 }  // namespace
 
 int start(const Job& job, Arguments arguments) {
@@ -47,9 +73,12 @@ int start(const Job& job, Arguments arguments) {
   if (job.complete) job.complete(parsed);
   const config::Settings& settings = parsed.settings;
   const launch::RankEnvironment environment = launch::rank_environment();
-  config::validate(settings, environment.launched ? environment.world_size : config::world_size(settings));
+  if (environment.launched) take_over_ranks(environment, parsed.settings);
+  config::validate(settings, config::world_size(settings));
+  const bool launches = !environment.launched && settings.devices.value_or(1) > 1;
+  if (launches) refuse_mpi_without_mpirun(job, settings);
   if (!environment.launched || environment.global_rank == 0) job.check(settings);
-  if (!environment.launched && settings.devices.value_or(1) > 1) return launch(job, settings, arguments);
+  if (launches) return launch(job, settings, arguments);
   launch::install_stop_signal();
   return job.run(settings, environment);
 }

@@ -30,9 +30,13 @@ std::span<const Choice<Strategy>> choices_of(Strategy) {
 
 std::span<const Choice<Backend>> choices_of(Backend) {
   static const std::vector<Choice<Backend>> kTable = {
-      {Backend::automatic, "auto", {}},  {Backend::shm, "shm", {}},   {Backend::gloo, "gloo", {}},
-      {Backend::threads, "threads", {}}, {Backend::nccl, "nccl", {}}, {Backend::dry_run, "dry_run", {"dry-run"}},
-      {Backend::mpi, "mpi", {}, false},
+      {Backend::automatic, "auto", {}},
+      {Backend::shm, "shm", {}},
+      {Backend::gloo, "gloo", {}},
+      {Backend::mpi, "mpi", {}},
+      {Backend::threads, "threads", {}},
+      {Backend::nccl, "nccl", {}},
+      {Backend::dry_run, "dry_run", {"dry-run"}},
   };
   return kTable;
 }

@@ -192,7 +192,8 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
     }
   }
   bound.traffic = unit.traffic(request.shape, request.precision);
-  bound.all_rows = a.kind != ActionKind::recompute || bound.recomputed.size() == declared.saved.size();
+  if (a.kind == ActionKind::recompute)
+    bound.traffic.recompute = unit.traffic_of_recompute(request.shape, request.precision, bound.recomputed);
 }
 
 void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {

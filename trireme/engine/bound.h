@@ -8,7 +8,6 @@ namespace trireme::engine {
 struct Engine::Bound {
   model::UnitTensors unit;                     // computation
   const std::vector<model::TrafficRow>* rows = nullptr;
-  bool all_rows = true;
   std::vector<int> recomputed;                 // recompute
   std::vector<std::pair<char*, size_t>> gaps;  // bytes of new gradient slots that no parameter writes
   at::Tensor input, output;                    // communication, load_batch

@@ -235,7 +235,7 @@ comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
 void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   const model::Unit& unit = *model_.units[a.owner];
   for (auto* c : {tp_.get(), cp_.get()})
-    if (c) c->expect(*b.rows, b.all_rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
+    if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
   if (schedule::writes_gradient(a.kind))
     for (const auto& [data, bytes] : b.gaps) std::memset(data, 0, bytes);
   if (inputs_) b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);

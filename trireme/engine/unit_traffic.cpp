@@ -12,10 +12,9 @@ using comm::Operation;
 WatchedCommunicator::WatchedCommunicator(comm::CommunicatorPtr inner, model::TrafficRow::Axis axis)
     : Communicator(inner->rank(), inner->size(), inner->name()), inner_(std::move(inner)), axis_(axis) {}
 
-void WatchedCommunicator::expect(const std::vector<model::TrafficRow>& rows, bool all, const std::string& action) {
+void WatchedCommunicator::expect(const std::vector<model::TrafficRow>& rows, const std::string& action) {
   rows_ = &rows;
   next_ = 0;
-  all_ = all;
   action_ = action;
 }
 
@@ -28,7 +27,6 @@ void WatchedCommunicator::check(Operation operation, const at::Tensor& tensor) {
       ++next_;
       return;
     }
-    if (!all_) continue;
     throw InternalError(fmt::format("{} calls {} of {} {} on group '{}', but declared {} of {} {} next", action_,
                                     to_string(operation), tensor.numel(), comm::dtype_name(tensor.scalar_type()),
                                     name(), to_string(row.operation), row.elements, comm::dtype_name(row.dtype)));
@@ -39,7 +37,7 @@ void WatchedCommunicator::check(Operation operation, const at::Tensor& tensor) {
 }
 
 void WatchedCommunicator::finish() {
-  for (; all_ && rows_ && next_ < rows_->size(); ++next_) {
+  for (; rows_ && next_ < rows_->size(); ++next_) {
     const model::TrafficRow& row = (*rows_)[next_];
     if (row.axis == axis_)
       throw InternalError(fmt::format("{} declared {} of {} elements on group '{}' and did not call it", action_,

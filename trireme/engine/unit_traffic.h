@@ -13,9 +13,8 @@ class WatchedCommunicator final : public comm::Communicator {
  public:
   WatchedCommunicator(comm::CommunicatorPtr inner, model::TrafficRow::Axis axis);
 
-  /// The rows of the half that comes next. `all`: every one of them has to be called; otherwise some may be left
-  /// out (partial recomputation).
-  void expect(const std::vector<model::TrafficRow>& rows, bool all, const std::string& action);
+  /// The rows of the half that comes next: every one of them has to be called.
+  void expect(const std::vector<model::TrafficRow>& rows, const std::string& action);
   /// Errors    InternalError naming the row that was not called
   void finish();
 
@@ -44,7 +43,6 @@ class WatchedCommunicator final : public comm::Communicator {
   model::TrafficRow::Axis axis_;
   const std::vector<model::TrafficRow>* rows_ = nullptr;
   size_t next_ = 0;
-  bool all_ = true;
   std::string action_;
 };
 

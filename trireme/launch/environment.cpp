@@ -15,6 +15,14 @@ namespace {
 
 constexpr int kMaxRanks = 1 << 20;
 
+// The four numbers of a rank, as a launcher calls them.
+struct RankNames {
+  const char *rank, *world_size, *local_rank, *local_world_size;
+};
+constexpr RankNames kCommonNames = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr RankNames kMpirunNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE"};
+
 int parse_number(const char* name, std::string_view text, int lowest, int highest) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,17 +33,6 @@ int parse_number(const char* name, std::string_view text, int lowest, int highes
                     name, text, lowest, highest));
   }
   return value;
-}
-
-int required_number(const EnvironmentLookup& lookup, const char* name, const char* because, int lowest, int highest) {
-  const char* text = lookup(name);
-  if (text == nullptr) {
-    throw UsageError(
-        fmt::format("environment variable {} is not set though {} is; set RANK, WORLD_SIZE, LOCAL_RANK "
-                    "and LOCAL_WORLD_SIZE together, or none of them",
-                    name, because));
-  }
-  return parse_number(name, text, lowest, highest);
 }
 
 int optional_number(const EnvironmentLookup& lookup, const char* name, int otherwise, int lowest, int highest) {
@@ -56,40 +53,53 @@ bool says_true(const char* text) {
   return value == "True" || value == "true" || value == "1";
 }
 
+// False when none of the four is set.
+bool read_ranks(const EnvironmentLookup& lookup, const RankNames& names, RankEnvironment& result) {
+  const char* set_variable = nullptr;
+  for (const char* name : {names.local_world_size, names.local_rank, names.world_size, names.rank})
+    if (lookup(name) != nullptr) set_variable = name;
+  if (set_variable == nullptr) return false;
+
+  const auto required = [&](const char* name, int lowest) {
+    const char* text = lookup(name);
+    if (text == nullptr) {
+      throw UsageError(fmt::format(
+          "environment variable {} is not set though {} is; set {}, {}, {} and {} together, or none of them", name,
+          set_variable, names.rank, names.world_size, names.local_rank, names.local_world_size));
+    }
+    return parse_number(name, text, lowest, kMaxRanks);
+  };
+  result.launched = true;
+  result.world_size = required(names.world_size, 1);
+  result.global_rank = required(names.rank, 0);
+  result.local_world_size = required(names.local_world_size, 1);
+  result.local_rank = required(names.local_rank, 0);
+  refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
+                       names.world_size, result.world_size);
+  refuse_contradiction(result.local_world_size <= result.world_size, names.local_world_size, result.local_world_size,
+                       "at most", names.world_size, result.world_size);
+  refuse_contradiction(result.local_rank < result.local_world_size, names.local_rank, result.local_rank, "less than",
+                       names.local_world_size, result.local_world_size);
+  refuse_contradiction(result.local_rank <= result.global_rank, names.local_rank, result.local_rank, "at most",
+                       names.rank, result.global_rank);
+  return true;
+}
+
 }  // namespace
 
 RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
   RankEnvironment result;
-  const char* set_variable = nullptr;
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
-    if (lookup(name) != nullptr) {
-      set_variable = name;
-      break;
-    }
+  if (!read_ranks(lookup, kCommonNames, result)) {
+    result.by_mpirun = read_ranks(lookup, kMpirunNames, result);
+    if (!result.by_mpirun) return result;
   }
-  if (set_variable == nullptr) return result;
-
-  result.launched = true;
-  result.world_size = required_number(lookup, "WORLD_SIZE", set_variable, 1, kMaxRanks);
-  result.global_rank = required_number(lookup, "RANK", set_variable, 0, kMaxRanks);
-  result.local_world_size = required_number(lookup, "LOCAL_WORLD_SIZE", set_variable, 1, kMaxRanks);
-  result.local_rank = required_number(lookup, "LOCAL_RANK", set_variable, 0, kMaxRanks);
   const char* node_variable = lookup("GROUP_RANK") != nullptr ? "GROUP_RANK" : "NODE_RANK";
   result.node_rank = optional_number(lookup, node_variable, 0, 0, kMaxRanks);
   result.restart_count = optional_number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks);
 
-  refuse_contradiction(result.global_rank < result.world_size, "RANK", result.global_rank, "less than", "WORLD_SIZE",
-                       result.world_size);
-  refuse_contradiction(result.local_world_size <= result.world_size, "LOCAL_WORLD_SIZE", result.local_world_size,
-                       "at most", "WORLD_SIZE", result.world_size);
-  refuse_contradiction(result.local_rank < result.local_world_size, "LOCAL_RANK", result.local_rank, "less than",
-                       "LOCAL_WORLD_SIZE", result.local_world_size);
-  refuse_contradiction(result.local_rank <= result.global_rank, "LOCAL_RANK", result.local_rank, "at most", "RANK",
-                       result.global_rank);
-
   const char* address = lookup("MASTER_ADDR");
   const char* port = lookup("MASTER_PORT");
-  if (result.world_size > 1 && (address == nullptr || *address == '\0' || port == nullptr)) {
+  if (result.world_size > 1 && !result.by_mpirun && (address == nullptr || *address == '\0' || port == nullptr)) {
     throw UsageError(
         fmt::format("environment variable {} is {} though WORLD_SIZE={}; it names the host{} where rank 0 "
                     "waits for the others",

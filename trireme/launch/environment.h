@@ -3,6 +3,9 @@
 // Trireme's own launcher, torchrun and a user's shell all speak the same variables (RANK, WORLD_SIZE, LOCAL_RANK,
 // LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A number that is no number, or two that contradict each other,
 // would show up minutes later as a hang in the rendezvous; here they are one sentence before anything starts.
+//
+// Open MPI's mpirun has words of its own for the same numbers (OMPI_COMM_WORLD_RANK and so on). They count where
+// none of the others is set, and name no place to meet: its ranks meet through MPI.
 #pragma once
 
 #include <functional>
@@ -22,7 +25,8 @@ struct RankEnvironment {
   bool store_is_hosted = false;  ///< torchrun's agent hosts the store: every rank, 0 too, is a client
   int restart_count = 0;         ///< attempts before this one; keys in a shared store are prefixed by it
   std::string job_id;            ///< the same on all ranks, new for each job; empty when unknown
-  bool launched = false;         ///< RANK was set: this process is one of a launcher's ranks
+  bool launched = false;         ///< this process is one of a launcher's ranks
+  bool by_mpirun = false;        ///< and the launcher is mpirun
 
   /// Whether this rank creates the store at master_address:master_port; the others connect to it.
   bool hosts_store() const { return launched && global_rank == 0 && !store_is_hosted; }
@@ -33,7 +37,8 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the ranks' variables through `lookup`.
 ///
-/// With none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set the answer is a world of one.
+/// With none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set mpirun's variables are read; without those too
+/// the answer is a world of one. Only mpirun's ranks may go without MASTER_ADDR and MASTER_PORT.
 /// Errors    UsageError naming the variable and its value: not a number, out of range, missing, contradictory
 RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup);
 

@@ -2,10 +2,25 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
 
 namespace trireme::train {
+namespace {
+
+// Ranks on the mpi backend meet through MPI; the others through a store, and need to know where it is.
+bool needs_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (environment.world_size == 1 || settings.comm.backend == config::Backend::mpi) return false;
+  if (environment.by_mpirun && (environment.master_address.empty() || environment.master_port == 0))
+    throw UsageError(fmt::format(
+        "comm.backend {}: the {} ranks that mpirun started have no place to meet; use --comm.backend mpi, or name one "
+        "with mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
+        config::name_of(settings.comm.backend), environment.world_size));
+  return true;
+}
+
+}  // namespace
 
 Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
                     const plan::StepPlan& plan) {
@@ -17,7 +32,7 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
   Ranks ranks;
   ranks.recorder = options.recorder;
-  if (environment.world_size > 1) {
+  if (needs_store(settings, environment)) {
     comm::StoreOptions store{.host = environment.master_address,
                              .port = static_cast<uint16_t>(environment.master_port),
                              .is_server = environment.hosts_store(),
