@@ -58,8 +58,36 @@ std::vector<Item> items_of(const Schedule& s, Memory memory) {
   return items;
 }
 
-// Lowest free offset for each item in the given order; returns the region's size.
-int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions) {
+// Where short-lived items go: from the top of a given height down, so that they leave no holes among the others.
+struct TopDown {
+  int longest_life = 0;  ///< actions; 0: nothing goes there
+  int64_t height = 0;
+};
+
+// The tightest gap below everything, or on top of it.
+int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes) {
+  int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
+  for (const auto& [at, size] : taken) {
+    const int64_t gap = at - offset;
+    if (gap >= bytes && gap < best_gap) best = offset, best_gap = gap;
+    offset = std::max(offset, at + size);
+  }
+  return best >= 0 ? best : offset;
+}
+
+// The highest gap below `height`; -1 when there is none.
+int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t height) {
+  int64_t offset = 0, best = -1;
+  for (const auto& [at, size] : taken) {
+    const int64_t end = std::min(at, height);
+    if (end - offset >= bytes) best = end - bytes;
+    offset = std::max(offset, at + size);
+  }
+  return height - offset >= bytes ? height - bytes : best;
+}
+
+// An offset for each item in the given order; returns the region's size.
+int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions, TopDown top = {}) {
   std::vector<std::vector<int>> alive(num_actions);  // placed items by action, for the overlap search
   std::vector<int> seen(items.size(), -1);
   std::vector<std::pair<int64_t, int64_t>> taken;
@@ -71,13 +99,9 @@ int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, 
       for (int other : alive[t])
         if (std::exchange(seen[other], index) != index) taken.emplace_back(items[other].offset, items[other].bytes);
     std::sort(taken.begin(), taken.end());
-    int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
-    for (const auto& [at, bytes] : taken) {
-      const int64_t gap = at - offset;
-      if (gap >= item.bytes && gap < best_gap) best = offset, best_gap = gap;
-      offset = std::max(offset, at + bytes);
-    }
-    item.offset = best >= 0 ? best : offset;
+    const bool from_top = item.last - item.first < top.longest_life;
+    item.offset = from_top ? highest_offset(taken, item.bytes, top.height) : -1;
+    if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes);
     size = std::max(size, item.offset + item.bytes);
     for (int t = item.first; t <= item.last; ++t) alive[t].push_back(index);
   }
@@ -93,8 +117,9 @@ int64_t most_alive(const std::vector<Item>& items, int num_actions) {
   return most;
 }
 
-// The best placement found so far, and the search for a better one: greedy in several orders, then again and again
-// with the items on top of the pile placed earlier, until it is as low as it can be or the budget is spent.
+// The best placement found so far, and the search for a better one: greedy in several orders, by time with short
+// lives from the top down, then again and again with the items on top of the pile placed earlier, until it is as low
+// as it can be or the budget is spent.
 class Search {
  public:
   Search(std::vector<Item>& items, int num_actions)
@@ -113,12 +138,32 @@ class Search {
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items_[a]) > key(items_[b]); });
       if (try_order(order)) best_order = order;
     }
-    constexpr int64_t kBudget = 100'000, kMostRounds = 60;  // items placed, rounds
-    const int64_t rounds = items_.empty() ? 0 : std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
-    // An item on top of the pile goes to a place earlier in the order; what does not make the pile higher is kept.
+    improve(best_order, {});
+    // In the order of time, short lives from the top down.
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return std::pair(items_[a].first, -items_[a].bytes) < std::pair(items_[b].first, -items_[b].bytes);
+    });
+    TopDown best_top;
+    for (int life = 1; life <= 64 && !low_enough(); life *= 2)
+      for (double height : {1.0, 1.005, 1.01, 1.02}) {
+        const TopDown top{life, static_cast<int64_t>(height * double(bound_)) / kValueAlignment * kValueAlignment};
+        if (try_order(order, top)) best_top = top;
+      }
+    if (best_top.longest_life > 0) improve(order, best_top);
+    return best_;
+  }
+  const std::vector<int64_t>& offsets() const { return offsets_; }
+
+ private:
+  // Again and again, an item on top of the pile goes to a place earlier in the order; what does not make the pile
+  // higher is kept.
+  void improve(std::vector<int> order, const TopDown& top) {
+    constexpr int64_t kBudget = 60'000, kMostRounds = 60;  // items placed, rounds
+    const int64_t rounds = std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
     std::minstd_rand random(1);
-    order = best_order;
-    int64_t height = try_order(order) ? best_ : size_;
+    try_order(order, top);
+    int64_t height = size_;
     for (int64_t round = 0; round < rounds && !low_enough(); ++round) {
       std::vector<int> changed = order;
       for (int64_t i = 0; i < std::ssize(changed); ++i) {
@@ -126,22 +171,19 @@ class Search {
         const auto to = static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1));
         std::rotate(changed.begin() + to, changed.begin() + i, changed.begin() + i + 1);
       }
-      if (try_order(changed)) best_order = changed;
+      try_order(changed, top);
       if (size_ > height) {
-        place_in_order(items_, order, num_actions_);  // offsets of what stays
+        place_in_order(items_, order, num_actions_, top);  // offsets of what stays
         continue;
       }
       order = std::move(changed);
       height = size_;
     }
-    return best_;
   }
-  const std::vector<int64_t>& offsets() const { return offsets_; }
 
- private:
   bool low_enough() const { return double(best_) <= 1.001 * double(bound_); }
-  bool try_order(const std::vector<int>& order) {
-    size_ = place_in_order(items_, order, num_actions_);
+  bool try_order(const std::vector<int>& order, TopDown top = {}) {
+    size_ = place_in_order(items_, order, num_actions_, top);
     if (size_ >= best_) return false;
     best_ = size_;
     for (size_t i = 0; i < items_.size(); ++i) offsets_[i] = items_[i].offset;
