@@ -104,14 +104,14 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
       const double above = double(report.total_bytes) / double(report.lower_bound_bytes) - 1;
       worst = std::max(worst, above);
       (above <= 0.01 ? within : beyond) += 1;
-      EXPECT_LE(above, 0.06) << p.plan.request.mesh.describe() << "rank " << rank << " strategy "
+      EXPECT_LE(above, 0.045) << p.plan.request.mesh.describe() << "rank " << rank << " strategy "
                              << static_cast<int>(c.strategy) << " " << c.schedule;
     }
   }
   // Where gradients' weight halves wait across micro-batches, lifetimes interlock and leave holes.
   fmt::print("{} configurations: arenas of {} ranks within 1 % of the bound, of {} beyond, the worst {:.1f} % above\n",
              cases.size(), within, beyond, 100 * worst);
-  EXPECT_GE(within, 7 * beyond);
+  EXPECT_GE(within, 15 * beyond);
 }
 
 // Bytes of the persistent values of a kind.

@@ -52,7 +52,8 @@ def settings_are_refused(r):
     yaml.write_text("train:\n  max_steps: many\n")
     refuses(r, "a text for a number in a file", [*command(), "--config", str(yaml)], "mistake.yaml:2", "train.max_steps", "many", "whole number")
     refuses(r, "a text for a number", command(train__micro_batch_size="four"), "train.micro_batch_size", "four", "whole number")
-    refuses(r, "a batch that ranks do not divide", command(train__global_batch_size=7), "7", "train.global_batch_size", "2 ranks")
+    refuses(r, "a batch that micro-batches do not divide", command(train__global_batch_size=7, train__micro_batch_size=2), "7",
+            "train.global_batch_size", "micro-batches of 2")
     refuses(r, "a missing corpus", command(data__train_data_path=r.folder / "nowhere.txt"), "nowhere.txt", "no such file")
     (r.folder / "empty.txt").touch()
     refuses(r, "an empty file", command(data__train_data_path=r.folder / "empty.txt"), "empty.txt", "empty")

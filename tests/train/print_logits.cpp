@@ -22,10 +22,9 @@ double training_loss(const std::filesystem::path& folder, const std::vector<int6
   const model::Model model =
       model::build_model(model::parse_hugging_face_config(base::read_file(path), path.string()), precision);
   const auto count = static_cast<int64_t>(tokens.size()) - 1;
-  const auto local = comm::make_communicator({});
-  engine::Engine engine(model, plan::make_step_plan(model, {.precision = precision, .shape = {1, count}}),
-                        {local, local, local});
-  train::load_run(engine, model, folder, *local);
+  const plan::StepPlan plan = plan::make_step_plan(model, {.precision = precision, .shape = {1, count}});
+  engine::Engine engine(model, plan, engine::connect(plan, {.name = ""}));
+  train::load_run(engine, model, folder, *engine.communicators().world);
   const auto load = [&](int, const at::Tensor& inputs, const at::Tensor& targets) {
     for (int64_t i = 0; i < count; ++i) {
       inputs.data_ptr<int64_t>()[i] = tokens[i];
