@@ -105,7 +105,7 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
       worst = std::max(worst, above);
       (above <= 0.01 ? within : beyond) += 1;
       EXPECT_LE(above, 0.045) << p.plan.request.mesh.describe() << "rank " << rank << " strategy "
-                             << static_cast<int>(c.strategy) << " " << c.schedule;
+                              << static_cast<int>(c.strategy) << " " << c.schedule;
     }
   }
   // Where gradients' weight halves wait across micro-batches, lifetimes interlock and leave holes.
