@@ -11,6 +11,7 @@
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/mesh_traffic.h"
 #include "trireme/config/validate.h"
+#include "trireme/schedule/pipeline.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -56,6 +57,7 @@ std::string mesh_text(const config::Settings& settings) {
   const int64_t ranks = config::world_size(settings);
   config::validate(settings, ranks);
   const config::MeshShape shape = config::mesh_shape(settings, ranks);
+  if (shape.pp > 1) schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist
   const comm::ProcessMesh mesh = train::resolve_mesh(settings, static_cast<int>(ranks));
   std::string text = mesh_headline(settings, shape);
   const std::vector<config::AxisTraffic> rows = config::mesh_traffic(settings, ranks);
