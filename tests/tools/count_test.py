@@ -30,6 +30,10 @@ Test Failed.
 OTHER = """3/3 Testing: embed_test
 Test Passed.
 """
+EXPECTED_TEXT = """4/4 Testing: example_own_loop
+Test Pass Reason:
+Required regular expression found. Regex=[found]
+"""
 
 
 class Count(unittest.TestCase):
@@ -45,6 +49,7 @@ class Count(unittest.TestCase):
         self.counts(GOOGLE, "4 passed, 2 failed, 1 skipped")
         self.counts(PYTHON, "5 passed, 2 failed, 2 skipped")
         self.counts(OTHER, "1 passed, 0 failed, 0 skipped")
+        self.counts(EXPECTED_TEXT, "1 passed, 0 failed, 0 skipped")
         self.counts(GOOGLE + PYTHON + OTHER, "10 passed, 4 failed, 3 skipped")
 
     def test_a_program_that_crashed_is_a_failure(self):
