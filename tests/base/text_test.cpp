@@ -57,6 +57,11 @@ TEST(Text, QuantitiesAndPlurals) {
   EXPECT_EQ(plural(12430, "token"), "12,430 tokens");
 }
 
+TEST(Text, WhatStandsInXmlIsEscaped) {
+  EXPECT_EQ(escape_xml("a < b & \"c\" > d"), "a &lt; b &amp; &quot;c&quot; &gt; d");
+  EXPECT_EQ(escape_xml("tab\tbell\aline\nend"), "tab bell line\nend");
+}
+
 TEST(Text, DurationsShowTwoUnits) {
   EXPECT_EQ(human_duration(0.42), "0.4s");
   EXPECT_EQ(human_duration(41.2), "41s");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <random>
@@ -26,6 +27,10 @@ void judge_all(const std::vector<MatrixCell>& cells, const model::Precision& pre
   Counts n;
   std::map<std::string, int> reasons;
   for (const MatrixCell& cell : cells) {
+    if (const int done = n.equal + n.refused + n.wrong; done > 0 && done % 500 == 0) {
+      fmt::print("{} of {}: {} equal, {} refused, {} wrong\n", done, cells.size(), n.equal, n.refused, n.wrong);
+      std::fflush(stdout);
+    }
     SCOPED_TRACE(cell.name());
     Verdict v;
     ASSERT_NO_THROW(v = judge(cell, precision));

@@ -36,4 +36,8 @@ std::string human_duration(double seconds);
 /// "1 rank", "2 ranks", "12,430 tokens".
 std::string plural(int64_t count, std::string_view noun);
 
+/// Text as it may stand in XML, between tags or in an attribute: &, <, > and " are named, control characters (but for
+/// line ends) become spaces.
+std::string escape_xml(std::string_view text);
+
 }  // namespace trireme::base

@@ -43,25 +43,6 @@ text { fill: #9ba7b3 }
 </style>
 )";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) >= 0x20)
-      out += c;  // XML has no control characters
-    else
-      out += ' ';
-  }
-  return out;
-}
-
 struct Frame {
   detail::Axis steps, losses;
   double x(double step) const { return kLeft + kPlotWidth * steps.place(step); }
@@ -115,7 +96,7 @@ std::string axes(const Frame& frame, const std::string& unit) {
                      floor + 40);
   const double middle = kTop + kPlotHeight / 2;
   out += fmt::format("<text transform=\"translate(17 {}) rotate(-90)\" text-anchor=\"middle\">loss, {}{}</text>\n",
-                     middle, escaped(unit), frame.losses.logarithmic ? " (log scale)" : "");
+                     middle, base::escape_xml(unit), frame.losses.logarithmic ? " (log scale)" : "");
   return out;
 }
 
@@ -179,14 +160,14 @@ std::string summary(const LossCurve& curve, const std::vector<LossPoint>& smooth
 std::string loss_curve_svg(const LossCurve& curve) {
   const std::vector<LossPoint> smooth = smoothed(curve.training);
   const Frame frame{detail::step_axis(curve, 8), detail::loss_axis(curve, 9)};
-  const std::string about = escaped(summary(curve, smooth));
+  const std::string about = base::escape_xml(summary(curve, smooth));
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">\n"
       "<title>{2}</title>\n<desc>Loss curve: {3}</desc>\n",
-      kWidth, kHeight, escaped(curve.title), about);
+      kWidth, kHeight, base::escape_xml(curve.title), about);
   out += kStyle;
   out += fmt::format("<rect class=\"paper\" width=\"{}\" height=\"{}\"/>\n", kWidth, kHeight);
-  out += fmt::format("<text class=\"title\" x=\"{}\" y=\"26\">{}</text>\n", kLeft, escaped(curve.title));
+  out += fmt::format("<text class=\"title\" x=\"{}\" y=\"26\">{}</text>\n", kLeft, base::escape_xml(curve.title));
   out += fmt::format("<text x=\"{}\" y=\"45\">{}</text>\n", kLeft, about);
   out += axes(frame, curve.unit);
   if (!curve.training.empty()) {

@@ -5,6 +5,8 @@
 
 #include "trireme/schedule/render_blocks.h"
 
+#include "trireme/base/text.h"
+
 namespace trireme::schedule {
 namespace {
 
@@ -44,23 +46,6 @@ text { fill: #9ba7b3 }
 }
 </style>
 )";
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += static_cast<unsigned char>(c) >= 0x20 || c == '\n' ? c : ' ';
-  }
-  return out;
-}
 
 std::string bytes_text(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
@@ -108,14 +93,14 @@ class Picture {
 
   std::string draw() {
     const double width = kLeft + plot_width_ + kRight, height = kTop + plot_height_ + kBottom;
-    const std::string about = escaped(summary());
+    const std::string about = base::escape_xml(summary());
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" height=\"{1:g}\" "
         "role=\"img\">\n<title>{2}</title>\n<desc>{3}</desc>\n",
-        width, height, escaped(title()), about);
+        width, height, base::escape_xml(title()), about);
     out_ += kStyle;
     out_ += fmt::format("<rect class=\"paper\" width=\"{:g}\" height=\"{:g}\"/>\n", width, height);
-    out_ += fmt::format("<text class=\"title\" x=\"{}\" y=\"24\">{}</text>\n", kLeft, escaped(title()));
+    out_ += fmt::format("<text class=\"title\" x=\"{}\" y=\"24\">{}</text>\n", kLeft, base::escape_xml(title()));
     out_ += fmt::format("<text x=\"{}\" y=\"43\">{}</text>\n", kLeft, about);
     legend();
     axis();
@@ -224,7 +209,7 @@ class Picture {
     out_ += fmt::format(
         "<rect class=\"{}{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"><title>{}"
         "</title></rect>\n",
-        style_of(b.paint).name, plain ? 0 : shade, begin, top, width, height, escaped(title_of(b)));
+        style_of(b.paint).name, plain ? 0 : shade, begin, top, width, height, base::escape_xml(title_of(b)));
     if (!computes) return;
     if (b.chunk % 2 == 1 && width > 1.5)
       out_ += fmt::format("<path class=\"odd\" d=\"M{:.2f} {:.1f}h{:.2f}\"/>\n", begin, top + height - 0.8, width);
