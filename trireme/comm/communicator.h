@@ -1,8 +1,8 @@
 // Communicator: the collectives of one group of ranks, on flat contiguous tensors.
 //
 // Every collective is asynchronous: the call *starts* it and returns a Work; calls of one communicator
-// complete in the order of the calls. Backends are same-shaped siblings (shm, threads, gloo, dry_run,
-// nccl); a group of one rank is legal and costs nothing. There is no average: means are folded into the
+// complete in the order of the calls. Backends are same-shaped siblings (shm, threads, gloo, mpi,
+// dry_run, nccl); a group of one rank is legal and costs nothing. There is no average: means are folded into the
 // loss. Two choices set it apart from c10d: sums are a left fold over the ranks in rank order, in the dtype
 // of the *output* (a bf16 input may be summed into an fp32 output), and may go on top of what the output
 // holds. So the bits of a sum do not depend on the backend, and a gradient accumulates over micro-batches
@@ -67,7 +67,7 @@ class Communicator {
   int rank() const { return rank_; }          ///< this process's rank in the group
   int size() const { return size_; }
   const std::string& name() const { return name_; }        ///< the group: "shard", "world", ...
-  virtual std::string backend() const = 0;                 ///< "shm", "threads", "gloo", "dry_run", "nccl"
+  virtual std::string backend() const = 0;                 ///< "shm", "threads", "gloo", "mpi", "dry_run", "nccl"
 
   /// Gives every rank of the group `bytes` zeroed bytes (4096-aligned), collectively, for as long as the
   /// communicator lives. symmetric: one part per rank, readable by peers. host_shared: one part for all the

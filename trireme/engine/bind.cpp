@@ -265,7 +265,6 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
       bind_group(b, s, a);
     }
     all.push_back(std::move(b));
-    if (schedule::is_computation(a.kind)) all.back().rows = nullptr;
   }
   for (size_t i = 0; i < all.size(); ++i)
     if (schedule::is_computation(s.actions[i].kind)) all[i].rows = &rows_of(all[i].traffic, s.actions[i].kind);

@@ -51,7 +51,6 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   const schedule::Arena& arena = plan_.arena;
   private_ = MappedMemory(arena.bytes[static_cast<int>(Memory::device)]);
   base_[static_cast<int>(Memory::device)] = static_cast<char*>(private_.data());
-  // Groups of one rank order may differ in what they hold: all of a communicator's ranks ask, or none.
   if (const int64_t bytes = arena.bytes[static_cast<int>(Memory::symmetric)]; bytes > 0)
     base_[static_cast<int>(Memory::symmetric)] = static_cast<char*>(comm_.reduce->allocate_shared(bytes, false).mine);
   if (const int64_t bytes = arena.bytes[static_cast<int>(Memory::host_shared)]; bytes > 0)
@@ -97,13 +96,11 @@ void Engine::initialize(uint64_t seed) {
       const model::ParameterSpec& spec = model_.groups[g].parameters[i];
       const int64_t begin = std::max(held.begin, t.offset), end = std::min(held.end, t.offset + t.numel);
       if (begin >= end) continue;
-      model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
-        const int64_t at = t.offset + local - held.begin;
-        if (views.master.scalar_type() == at::kDouble)
-          model::initialize_span(views.master.data_ptr<double>() + at, spec, seed, full, full + count);
-        else
-          model::initialize_span(views.master.data_ptr<float>() + at, spec, seed, full, full + count);
-      });
+      const int64_t at = begin - held.begin;
+      if (views.master.scalar_type() == at::kDouble)
+        model::initialize_held(views.master.data_ptr<double>() + at, spec, seed, begin - t.offset, end - t.offset);
+      else
+        model::initialize_held(views.master.data_ptr<float>() + at, spec, seed, begin - t.offset, end - t.offset);
     }
   }
   refresh_weights();

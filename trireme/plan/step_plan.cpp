@@ -293,7 +293,6 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   cut_stages(model, plan);
   find_holders(model, plan);
   check_holders(plan);
-  const int stage_rank = request.coordinate(Axis::pp);
   for (bool train : {true, false}) {
     const schedule::StepDeclaration d = declare_step(model, plan, train);
     const schedule::PipelineTiming timing = timing_of(plan, train);
@@ -302,7 +301,6 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   }
   for (int g : plan.local_groups)
     if (plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
-  check_invariant(stage_rank < plan.stages.ranks, "a pipeline rank has stages");
   equalize_persistent(plan.schedules);
   plan.arena = schedule::place(plan.schedules, request.guard_bytes);
   validate(model, plan);
