@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/meter.h"
 #include "trireme/engine/bound.h"
 #include "trireme/model/initialize.h"
 #include "trireme/ops/ops.h"
@@ -22,6 +23,14 @@ using schedule::Value;
 using schedule::ValueKind;
 
 namespace {
+
+// What an action's time counts as; products, attention and waits inside it count as themselves.
+base::Activity activity_of(ActionKind kind) {
+  if (schedule::is_computation(kind) || kind == ActionKind::accumulate_gradient) return base::Activity::elementwise;
+  if (kind == ActionKind::load_batch) return base::Activity::data;
+  const bool optimizer = kind == ActionKind::gather_norm || kind == ActionKind::clip || kind == ActionKind::step;
+  return optimizer ? base::Activity::optimizer : base::Activity::communication;
+}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -144,6 +153,7 @@ double Engine::sum_losses(int n) const {
 }
 
 void Engine::wait_until(int index) {
+  const base::Metered metered(base::Activity::communication);
   size_t kept = 0;
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (pending_[i].completes_at <= index)
@@ -164,7 +174,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) {
       poison_ended(s, i - 1);
       set_guards(s, i);
     }
-    for (comm::Communicator* c : asynchronous_) c->progress();
+    progress();
     const double begin = seconds_since(start);
     execute(s, s.actions[i], bound[i]);
     timeline_.push_back({i, begin, seconds_since(start)});
@@ -173,7 +183,13 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) {
   if (options_.poison) poison_ended(s, count - 1);
 }
 
+void Engine::progress() {
+  const base::Metered metered(base::Activity::communication);
+  for (comm::Communicator* c : asynchronous_) c->progress();
+}
+
 void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
+  const base::Metered metered(activity_of(a.kind));
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:

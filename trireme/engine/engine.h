@@ -110,6 +110,7 @@ class Engine {
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   void wait_until(int index);
+  void progress();
   double sum_losses(int num_micro_batches) const;
 
   // norm.cpp

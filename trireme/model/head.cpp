@@ -7,6 +7,7 @@
 #include "trireme/model/local_rows.h"
 #include "trireme/model/vocabulary.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/products.h"
 
 namespace trireme::model {
 namespace {
@@ -16,22 +17,12 @@ namespace {
 // sum (several chunks), reduced rows and norm gradients (sequence parallel).
 enum Work { kNormed, kRstd, kMean, kLogits, kMore };
 
-// Adds the product of one chunk. bfloat16 products are rounded once each and summed in float32.
+// Adds the product of one chunk; bfloat16 ones in float32, in dw_sum.
 void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& d_logits,
                          const at::Tensor& x, bool first, bool last) {
-  at::Tensor out = dw, sum = dw_sum;
-  const bool rounds = dw.scalar_type() == at::kBFloat16;
-  if (!first && !rounds) {
-    at::addmm_out(out, dw, d_logits.t(), x);
-    return;
-  }
-  ops::linear_backward_weight(dw, d_logits, x);
-  if (!rounds || (first && last)) return;
-  if (first)
-    sum.copy_(dw);
-  else
-    ops::accumulate(sum, dw);
-  if (last) out.copy_(sum);
+  const bool in_dw = (first && last) || dw.scalar_type() != at::kBFloat16;
+  ops::multiply(in_dw ? dw : dw_sum, d_logits.t(), x, !first);
+  if (!in_dw && last) at::Tensor(dw).copy_(dw_sum);
 }
 
 }  // namespace

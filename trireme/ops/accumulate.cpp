@@ -21,7 +21,7 @@ void accumulate_piece(at::ScalarType sum_dtype, at::ScalarType dtype, char* sum,
     if (sum_dtype == dtype) {
       add_rows({storage, width, sum, sum, x, width}, first, last);
     } else if (sum_dtype == statistics_dtype(dtype)) {
-      accumulate_rows({storage, width, sum, const_cast<char*>(x), Accumulate::kAdd}, first, last);
+      accumulate_rows({storage, width, sum, x}, first, last);
     } else {  // float64 sums of narrower elements: not on a training step's path, left to the compiler
       with_storage(storage, [&]<class T>() {
         const T* from = reinterpret_cast<const T*>(x);

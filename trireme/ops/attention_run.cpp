@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/meter.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/parallel.h"
 
@@ -77,6 +78,7 @@ int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype) {
 
 void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionJob (AttentionKernel::*pass)[3],
                    const AttentionCall& call, AttentionDtype dtype, const at::Tensor& workspace) {
+  const base::Metered metered(base::Activity::attention);
   const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call.keys, call.head_dim, dtype);
   const int64_t available = workspace.defined() ? static_cast<int64_t>(workspace.nbytes()) : 0;
   if (available < slice + kAlignment)

@@ -1,9 +1,5 @@
 // Cross-entropy fused with the head's product. Logits exist for one chunk of rows at a time, in the compute
 // dtype, and are overwritten by their own gradient; no log-probabilities and no float32 logits are made.
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
-
 #include <algorithm>
 #include <string>
 
@@ -12,6 +8,7 @@
 #include "trireme/ops/cross_entropy_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
+#include "trireme/ops/products.h"
 
 namespace trireme::ops {
 namespace {
@@ -38,42 +35,27 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
   return shape;
 }
 
-/// What one chunk adds to dw. float32 and float64 products add in place; bfloat16 chunks are rounded once each
-/// and summed in float32.
+/// What one chunk adds to dw. float32 and float64 products add in place, bfloat16 ones in float32, in dw_sum.
 void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits, const at::Tensor& x,
                          bool first, bool last) {
-  at::Tensor out = dw;
-  if (first || dw.scalar_type() == at::kBFloat16) {
-    at::mm_out(out, dlogits.t(), x);
-  } else {
-    at::addmm_out(out, dw, dlogits.t(), x);
-  }
-  if ((first && last) || dw.scalar_type() != at::kBFloat16) return;
-  const AccumulateArguments arguments{.dtype = Storage::kBfloat16,
-                                      .width = dw.size(1),
-                                      .sum = dw_sum.mutable_data_ptr(),
-                                      .x = dw.mutable_data_ptr(),
-                                      .what = first  ? Accumulate::kStart
-                                              : last ? Accumulate::kFinish
-                                                     : Accumulate::kAdd};
-  parallel_rows(dw.size(0), row_grain(dw.size(1)),
-                [&](int64_t begin, int64_t end) { accumulate_rows(arguments, begin, end); });
+  const bool in_dw = (first && last) || dw.scalar_type() != at::kBFloat16;
+  multiply(in_dw ? dw : dw_sum, dlogits.t(), x, !first);
+  if (!in_dw && last) at::Tensor(dw).copy_(dw_sum);
 }
 
 /// Both public functions; dx and dw undefined: the loss alone.
 void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                 const at::Tensor& logits_chunk, const at::Tensor& dw_sum) {
-  at::AutoDispatchBelowADInplaceOrView without_autograd;
   const bool gradient = dx.defined();
   double total = 0;
   struct Losses;
   double* losses = thread_scratch<Losses, double>(std::min(shape.chunk_rows, shape.tokens));
   for (int64_t first = 0; first < shape.tokens; first += shape.chunk_rows) {
     const int64_t rows = std::min(shape.chunk_rows, shape.tokens - first);
-    at::Tensor logits = logits_chunk.narrow(0, 0, rows);
+    const at::Tensor logits = logits_chunk.narrow(0, 0, rows);
     const at::Tensor x_chunk = x.narrow(0, first, rows);
-    at::mm_out(logits, x_chunk, w.t());
+    multiply(logits, x_chunk, w.t());
     const SoftmaxLoss arguments{.dtype = storage_of(shape.dtype),
                                 .vocabulary = shape.vocabulary,
                                 .logits = logits.mutable_data_ptr(),
@@ -87,8 +69,7 @@ void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor
     if (!gradient) continue;
     // dw first: dx may take the place of x.
     add_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
-    at::Tensor dx_chunk = dx.narrow(0, first, rows);
-    at::mm_out(dx_chunk, logits, w);
+    multiply(dx.narrow(0, first, rows), logits, w);
   }
   *loss_sum.mutable_data_ptr<double>() = total;
 }

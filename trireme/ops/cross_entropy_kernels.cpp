@@ -71,17 +71,9 @@ struct AccumulateKernel {
     const WideTag<T> d;
     for (int64_t t = first; t < last; ++t) {
       auto* sum = static_cast<Wide<T>*>(args.sum) + t * args.width;
-      T* x = static_cast<T*>(args.x) + t * args.width;
+      const T* x = static_cast<const T*>(args.x) + t * args.width;
       each_vector(d, args.width, [&](int64_t i, auto n) HWY_ATTR {
-        const auto value = load(d, x + i, n);
-        switch (args.what) {
-          case Accumulate::kStart:
-            return store(d, value, sum + i, n);
-          case Accumulate::kAdd:
-            return store(d, hn::Add(load(d, sum + i, n), value), sum + i, n);
-          case Accumulate::kFinish:
-            return store(d, hn::Add(load(d, sum + i, n), value), x + i, n);
-        }
+        store(d, hn::Add(load(d, sum + i, n), load(d, x + i, n)), sum + i, n);
       });
     }
   }

@@ -20,15 +20,13 @@ struct SoftmaxLoss {
 };
 void softmax_loss_rows(const SoftmaxLoss& arguments, int64_t first, int64_t last);
 
-/// What accumulate_rows does with sum (wide type) and x.
-enum class Accumulate { kStart, kAdd, kFinish };  ///< sum = x; sum += x; x = sum + x, rounded
 struct AccumulateArguments {
   Storage dtype;
   int64_t width;
-  void* sum;
-  void* x;
-  Accumulate what;
+  void* sum;  ///< wide type
+  const void* x;
 };
+/// sum += x
 void accumulate_rows(const AccumulateArguments& arguments, int64_t first, int64_t last);
 
 }  // namespace trireme::ops

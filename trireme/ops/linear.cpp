@@ -1,20 +1,11 @@
-// Matrix products: at::mm_out with transposed views, which oneDNN (bfloat16) and MKL (float32, float64) run
-// without packing copies. The result is written straight into the tensor given, which for weight gradients is
-// a view of the flat gradient buffer.
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/mm.h>
-
+// A linear layer's three products. The result is written straight into the tensor given, which for weight gradients
+// is a view of the flat gradient buffer.
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/products.h"
 
 namespace trireme::ops {
 namespace {
-
-void multiply(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b) {
-  at::AutoDispatchBelowADInplaceOrView without_autograd;
-  at::Tensor out = result;
-  at::mm_out(out, a, b);
-}
 
 /// Checks y [T,N], x [T,M] and w, [N,M] or for in_out [M,N]; `names` are those of y, x and w in the message.
 struct Names {

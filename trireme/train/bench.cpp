@@ -1,15 +1,19 @@
 #include "trireme/train/bench.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "trireme/base/files.h"
+#include "trireme/base/meter.h"
 #include "trireme/base/text.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/precision.h"
@@ -22,11 +26,6 @@
 namespace trireme::train {
 namespace {
 using Clock = std::chrono::steady_clock;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 int64_t peak_rss_bytes() {
   rusage usage{};
@@ -47,89 +46,168 @@ void fill_fixed(std::vector<int64_t>& in, std::vector<int64_t>& out, int64_t voc
   }
 }
 
+// Rows of the table: what a step's time went to. They add up to the step, but for hidden communication, which runs
+// beside the rest.
+struct Row {
+  const char* name;
+  const char* text;
+};
+constexpr std::array<Row, 8> kRows = {{{"products", "matrix products"},
+                                       {"attention", "attention"},
+                                       {"elementwise", "element-wise"},
+                                       {"communication_exposed", "communication, waited for"},
+                                       {"communication_hidden", "communication, hidden"},
+                                       {"optimizer", "optimizer"},
+                                       {"data", "data"},
+                                       {"idle", "between actions"}}};
+constexpr size_t kHidden = 4;
+
+using Parts = std::array<double, kRows.size()>;
+
+Parts parts_between(const base::ActivitySeconds& before, const base::ActivitySeconds& after) {
+  using base::Activity;
+  const auto spent = [&](Activity a) { return after[static_cast<int>(a)] - before[static_cast<int>(a)]; };
+  return {spent(Activity::products),
+          spent(Activity::attention),
+          spent(Activity::elementwise),
+          spent(Activity::communication),
+          0,
+          spent(Activity::optimizer),
+          spent(Activity::data),
+          spent(Activity::other)};
+}
+
+struct Steps {
+  std::vector<double> seconds, losses;  ///< losses of the warm-up too
+  std::vector<Parts> parts;
+  std::map<std::string, std::vector<double>> actions;  ///< seconds a step in each kind of action
+  double first_step = 0;  ///< from entering the program to its end
+  double minor_faults = 0;  ///< a step
+};
+
+/// The step whose time is the median; its parts add up to its time, as medians of parts would not.
+size_t median_step(const std::vector<double>& seconds) {
+  std::vector<size_t> order(seconds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
+  return order[order.size() / 2];
+}
+
+double median(const std::vector<double>& values) { return values[median_step(values)]; }
+
+engine::StepInputs fixed_inputs(Session& s) {
+  const plan::StepRequest& request = s.engine->plan().request;
+  engine::StepInputs inputs;
+  inputs.load_batch = [&s, &request, in = std::vector<int64_t>(request.shape.tokens()),
+                       out = std::vector<int64_t>(request.shape.tokens())](int mb, const at::Tensor& tokens,
+                                                                           const at::Tensor& targets) mutable {
+    fill_fixed(in, out, s.model.config.vocab_size, uint64_t(mb) * 1024 + uint64_t(request.data_index()) + 1);
+    s.copy_local(tokens, in);
+    s.copy_local(targets, out);
+  };
+  inputs.supervised_tokens = s.settings.train.global_batch_size * s.sequence();
+  inputs.max_norm = s.settings.train.max_norm;
+  return inputs;
+}
+
+Steps run_steps(Session& s, engine::StepInputs& inputs, Clock::time_point started) {
+  Steps steps;
+  const int64_t warmup = s.settings.bench.warmup, count = s.settings.bench.steps;
+  int64_t faults_before = 0;
+  for (int64_t i = 0; i < warmup + count; ++i) {
+    inputs.optimizer = s.optimizer(s.settings.optimizer.lr, i + 1);
+    if (i == warmup) faults_before = observe::page_faults().minor;
+    const base::ActivitySeconds before = base::activity_seconds();
+    const Clock::time_point begin = Clock::now();
+    steps.losses.push_back(s.engine->train_step(inputs).loss);
+    const Clock::time_point end = Clock::now();
+    if (i == 0) steps.first_step = std::chrono::duration<double>(end - started).count();
+    if (i < warmup) continue;
+    steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
+    steps.parts.push_back(parts_between(before, base::activity_seconds()));
+    std::map<std::string, double> kinds;
+    for (const engine::ActionTime& t : s.engine->timeline())
+      kinds[schedule::name_of(s.engine->plan().train().actions[t.action].kind)] += t.end - t.begin;
+    for (const auto& [kind, time] : kinds) steps.actions[kind].push_back(time);
+  }
+  steps.minor_faults = double(observe::page_faults().minor - faults_before) / double(count);
+  return steps;
+}
+
+struct Figures {
+  double step, tokens_per_second;
+  double peak;  ///< FLOP/s of all ranks on registers
+  double fraction;
+  Parts parts;
+};
+
+void print(Session& s, const Steps& steps, const Figures& f) {
+  const auto [fastest, slowest] = std::minmax_element(steps.seconds.begin(), steps.seconds.end());
+  fmt::print("{}\n", describe_start(s));
+  fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
+             *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
+  fmt::print(
+      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on registers reach here, counting 6 N + 6 L H d S\n     "
+      "    = {:.0f} MFLOP a token (attention: the causal half)\n",
+      f.fraction * 100, f.peak / 1e9, s.flops_per_token() / 1e6);
+  for (size_t i = 0; i < kRows.size(); ++i)
+    if (i != kHidden || f.parts[i] > 0)
+      fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %\n", kRows[i].text, f.parts[i] * 1e3, f.parts[i] / f.step * 100);
+  fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
+             base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->allocated_bytes()), steps.minor_faults);
+}
+
+void write_json(const Session& s, const Steps& steps, const Figures& f) {
+  nlohmann::ordered_json action_seconds, parts;
+  for (const auto& [kind, times] : steps.actions) action_seconds[kind] = median(times);
+  for (size_t i = 0; i < kRows.size(); ++i) parts[kRows[i].name] = f.parts[i];
+  const nlohmann::ordered_json j = {{"model", s.model.config.name},
+                                    {"ranks", s.environment.world_size},
+                                    {"threads", at::get_num_threads()},
+                                    {"strategy", config::name_of(s.settings.strategy)},
+                                    {"precision", config::name_of(config::resolve(s.settings.precision))},
+                                    {"backend", s.ranks.backend},
+                                    {"tokens_per_step", s.settings.train.global_batch_size * s.sequence()},
+                                    {"step_seconds", steps.seconds},
+                                    {"median_seconds", f.step},
+                                    {"tokens_per_second", f.tokens_per_second},
+                                    {"peak_flops", f.peak},
+                                    {"peak_fraction", f.fraction},
+                                    {"losses", steps.losses},
+                                    {"peak_rss_bytes", peak_rss_bytes()},
+                                    {"planned_bytes", s.engine->allocated_bytes()},
+                                    {"first_step_seconds", steps.first_step},
+                                    {"parts", parts},
+                                    {"action_seconds", action_seconds},
+                                    {"minor_faults_per_step", steps.minor_faults}};
+  base::write_file_atomic(*s.settings.bench.json, j.dump(2) + "\n");
+}
+
 }  // namespace
 
 int bench_train(const config::Settings& settings, const launch::RankEnvironment& environment) {
   const Clock::time_point started = Clock::now();
   const auto s = make_session(settings, environment);
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
-  const int64_t vocabulary = s->model.config.vocab_size;
-  engine::StepInputs inputs;
-  const plan::StepRequest& request = s->engine->plan().request;
-  std::vector<int64_t> tokens_in(static_cast<size_t>(request.shape.tokens())), tokens_out(tokens_in.size());
-  inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
-    fill_fixed(tokens_in, tokens_out, vocabulary, uint64_t(mb) * 1024 + uint64_t(request.data_index()) + 1);
-    s->copy_local(tokens, tokens_in);
-    s->copy_local(targets, tokens_out);
-  };
-  inputs.supervised_tokens = settings.train.global_batch_size * s->sequence();
-  inputs.max_norm = settings.train.max_norm;
-  std::vector<double> seconds, losses;
-  std::map<std::string, std::vector<double>> by_kind;
-  double first_step = 0;
-  int64_t faults_before = 0;
-  for (int64_t i = 0; i < settings.bench.warmup + settings.bench.steps; ++i) {
-    inputs.optimizer = s->optimizer(settings.optimizer.lr, i + 1);
-    if (i == settings.bench.warmup) faults_before = observe::page_faults().minor;
-    const Clock::time_point begin = Clock::now();
-    const engine::StepResult result = s->engine->train_step(inputs);
-    const double step = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (i == 0) first_step = std::chrono::duration<double>(Clock::now() - started).count();
-    losses.push_back(result.loss);
-    if (i < settings.bench.warmup) continue;
-    seconds.push_back(step);
-    std::map<std::string, double> kinds;
-    double inside = 0;
-    for (const engine::ActionTime& t : s->engine->timeline()) {
-      kinds[schedule::name_of(s->engine->plan().train().actions[t.action].kind)] += t.end - t.begin;
-      inside += t.end - t.begin;
-    }
-    kinds["waiting for peers"] = step - inside;
-    for (const auto& [kind, time] : kinds) by_kind[kind].push_back(time);
-  }
+  engine::StepInputs inputs = fixed_inputs(*s);
+  const Steps steps = run_steps(*s, inputs, started);
   if (settings.profile.schedule) {
     s->world().barrier()->wait();
     inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);
     s->engine->train_step(inputs);
     write_profile(*s);
   }
-  const double faults = double(observe::page_faults().minor - faults_before) / double(settings.bench.steps);
-  const double peak = measure_peak_flops(s->precision.compute, s->world());
+  Figures f{};
+  f.peak = measure_peak_flops(s->precision.compute, s->world());
   if (!s->is_first_rank()) return 0;
 
-  const double step = median(seconds), tokens_per_second = double(inputs.supervised_tokens) / step;
-  const double fraction = observe::peak_fraction(tokens_per_second, s->flops_per_token(), peak);
-  fmt::print("{}\n", describe_start(*s));
-  fmt::print(
-      "step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s, {:.0f} % of the products' peak of {:.0f} "
-      "GFLOP/s\n",
-      step * 1e3, seconds.size(), *std::min_element(seconds.begin(), seconds.end()) * 1e3,
-      *std::max_element(seconds.begin(), seconds.end()) * 1e3, base::human_count(int64_t(tokens_per_second)),
-      fraction * 100, peak / 1e9);
-  for (const auto& [kind, times] : by_kind) fmt::print("  {:<20}{:>9.1f} ms\n", kind, median(times) * 1e3);
-  fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
-             base::human_bytes(peak_rss_bytes()), base::human_bytes(s->engine->allocated_bytes()), faults);
-  if (settings.bench.json) {
-    nlohmann::ordered_json action_seconds;
-    for (const auto& [kind, times] : by_kind) action_seconds[kind] = median(times);
-    const nlohmann::ordered_json j = {{"model", s->model.config.name},
-                                      {"ranks", environment.world_size},
-                                      {"strategy", config::name_of(settings.strategy)},
-                                      {"precision", config::name_of(config::resolve(settings.precision))},
-                                      {"backend", s->ranks.backend},
-                                      {"tokens_per_step", inputs.supervised_tokens},
-                                      {"step_seconds", seconds},
-                                      {"median_seconds", step},
-                                      {"tokens_per_second", tokens_per_second},
-                                      {"peak_fraction", fraction},
-                                      {"losses", losses},
-                                      {"peak_rss_bytes", peak_rss_bytes()},
-                                      {"planned_bytes", s->engine->allocated_bytes()},
-                                      {"first_step_seconds", first_step},
-                                      {"action_seconds", action_seconds},
-                                      {"minor_faults_per_step", faults}};
-    base::write_file_atomic(*settings.bench.json, j.dump(2) + "\n");
-  }
+  const size_t typical = median_step(steps.seconds);
+  f.step = steps.seconds[typical];
+  f.parts = steps.parts[typical];
+  f.tokens_per_second = double(inputs.supervised_tokens) / f.step;
+  f.fraction = observe::peak_fraction(f.tokens_per_second, s->flops_per_token(), f.peak);
+  print(*s, steps, f);
+  if (settings.bench.json) write_json(*s, steps, f);
   return 0;
 }
 

@@ -38,7 +38,8 @@ double Session::flops_per_token() const {
                                             .layers = c.num_hidden_layers,
                                             .heads = c.num_attention_heads,
                                             .head_dim = c.head_dim,
-                                            .sequence = sequence()});
+                                            .sequence = sequence()},
+                                           observe::AttentionCount::causal);
 }
 
 std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {

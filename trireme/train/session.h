@@ -29,7 +29,7 @@ struct Session {
   int64_t sequence() const { return engine->plan().request.shape.sequence; }
   /// Copies this rank's part of a micro-batch of whole sequences.
   void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;
-  /// Of training on one token, forward and backward.
+  /// Of training on one token, forward and backward, with the half of attention that causal masks leave.
   double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::AdamWOptions optimizer(double lr, int64_t step) const;

@@ -1,0 +1,59 @@
+// bfloat16 products with AVX512-BF16: one instruction multiplies two pairs and adds both to a float32 sum.
+#include "trireme/ops/gemm_kernel-inl.h"
+#include "trireme/ops/gemm_math_avx512-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+struct GemmBfloat16 : Gemm512 {
+  using Unit = uint32_t;  // the earlier element in the low half
+  using UnitVec = __m512i;
+  static constexpr int64_t kPair = 2;
+
+  static UnitVec load_units(const Unit* from) { return _mm512_loadu_si512(from); }
+  static UnitVec broadcast(const char* from) {
+    int unit;
+    __builtin_memcpy(&unit, from, sizeof unit);
+    return _mm512_set1_epi32(unit);
+  }
+  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(b), reinterpret_cast<__m512bh>(a));
+  }
+  static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
+    const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+    if (lanes >= kLanes)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);  // a masked store of 16-bit lanes is slow
+    else
+      _mm256_mask_storeu_epi16(to, first(lanes), rounded);
+  }
+
+  /// 16 units from the first `count` elements of two rows, zero beyond.
+  static void pack_vector(Unit* to, const char* from, int64_t row_bytes, int64_t count) {
+    const auto row = [count](const char* x) {
+      const __m256i bits = count >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))
+                                           : _mm256_maskz_loadu_epi16(first(count), x);
+      return _mm512_cvtepu16_epi32(bits);
+    };
+    _mm512_storeu_si512(to, _mm512_or_si512(row(from), _mm512_slli_epi32(row(from + row_bytes), 16)));
+  }
+
+  /// Two rows of a transposed A, `count` elements of which are there, as the units of 8 strips of 6.
+  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t row_bytes, int64_t count,
+                         bool exactly) {
+    __m512i rows[4];
+    for (int i = 0; i < 3; ++i) {
+      const __mmask16 mask = first(count - 16 * i);
+      const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + 32 * i));
+      const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row_bytes + 32 * i));
+      rows[i] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    }
+    rows[3] = _mm512_setzero_si512();
+    store_strips(to, strip_units, rows, exactly);
+  }
+};
+
+}  // namespace
+
+const GemmKernel kGemmBfloat16Avx512{"avx512-bf16", 2, run_gemm<GemmBfloat16>};
+
+}  // namespace trireme::ops

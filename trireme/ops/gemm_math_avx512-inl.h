@@ -1,0 +1,68 @@
+// What the float32 and the bfloat16 product share: float32 sums in 64-byte vectors, units of 4 bytes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace trireme::ops {
+namespace {
+
+struct Gemm512 {
+  using Vec = __m512;
+
+  static __mmask16 first(int64_t lanes) {
+    return static_cast<__mmask16>(lanes >= 16 ? 0xffffu : lanes <= 0 ? 0u : (1u << lanes) - 1u);
+  }
+  static Vec zero() { return _mm512_setzero_ps(); }
+  static Vec load_first(const float* from, int64_t lanes) { return _mm512_maskz_loadu_ps(first(lanes), from); }
+  static void store_first(float* to, Vec v, int64_t lanes) { _mm512_mask_storeu_ps(to, first(lanes), v); }
+
+  /// 48 units of x as 8 strips of 6. Two more are written behind each, into what is written next, unless `exactly`.
+  template <class Unit>
+  static void store_strips(Unit* to, int64_t strip_units, const __m512i* x, bool exactly) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int strip = 0; strip < 8; ++strip, to += strip_units) {
+      const int from = 6 * strip;
+      const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(from % 16));
+      const __m256i six = _mm512_castsi512_si256(_mm512_permutex2var_epi32(x[from / 16], index, x[from / 16 + 1]));
+      if (exactly)
+        _mm256_mask_storeu_epi32(to, 0x3f, six);
+      else
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), six);
+    }
+  }
+
+  /// to [columns, 16] with stride to_ld = the transpose of `rows` rows of `columns` units; missing rows are zero.
+  template <class Unit>
+  static void transpose(Unit* to, int64_t to_ld, const char* from, int64_t row_bytes, int64_t rows, int64_t columns) {
+    __m512i x[16], y[16];
+    const __mmask16 mask = first(columns);
+    for (int i = 0; i < 16; ++i)
+      x[i] = i < rows ? _mm512_maskz_loadu_epi32(mask, from + i * row_bytes) : _mm512_setzero_si512();
+    for (int i = 0; i < 16; i += 2) {
+      y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+      y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+      for (int j = 0; j < 2; ++j) {
+        x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+        x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+      }
+    // x[4 g + c] holds, in its lane q, column 4 q + c of rows 4 g .. 4 g + 3: now gather the lanes of one column.
+    for (int c = 0; c < 4; ++c) {
+      const __m512i low01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88),
+                    low23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0x88);
+      const __m512i high01 = _mm512_shuffle_i32x4(x[c], x[4 + c], 0xdd),
+                    high23 = _mm512_shuffle_i32x4(x[8 + c], x[12 + c], 0xdd);
+      y[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+      y[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+      y[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+      y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+    }
+    for (int64_t i = 0; i < columns; ++i) _mm512_storeu_si512(to + i * to_ld, y[i]);
+  }
+};
+
+}  // namespace
+}  // namespace trireme::ops

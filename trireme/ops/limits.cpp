@@ -1,0 +1,188 @@
+#include "trireme/ops/limits.h"
+
+#include <sys/mman.h>
+
+#include <barrier>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/ops/limits_kernel.h"
+
+namespace trireme::ops {
+namespace {
+
+// Shorter than the time slices of a machine that others use too: some runs are then not interrupted.
+constexpr double kRunSeconds = 1e-3;
+constexpr int kLoopRepeats = 40, kCopyRepeats = 5;
+
+const LimitsKernel& kernel() {
+#if defined(__x86_64__)
+  static const LimitsKernel chosen = [] {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) {
+      LimitsKernel wide = kLimitsAvx512;
+      if (!__builtin_cpu_supports("avx512bf16")) wide.multiply_add[static_cast<int>(LimitsDtype::bfloat16)] = {};
+      return wide;
+    }
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? kLimitsAvx2 : kLimitsPortable;
+  }();
+  return chosen;
+#else
+  return kLimitsPortable;
+#endif
+}
+
+const RegisterLoop& loop_of(at::ScalarType dtype) {
+  const auto* loops = kernel().multiply_add;
+  if (dtype == at::kDouble) return loops[static_cast<int>(LimitsDtype::float64)];
+  const RegisterLoop& pairs = loops[static_cast<int>(LimitsDtype::bfloat16)];
+  if (dtype == at::kBFloat16 && pairs.run != nullptr) return pairs;
+  return loops[static_cast<int>(LimitsDtype::float32)];
+}
+
+// Seconds of the slowest thread in the fastest of `repeats` runs that all threads make at once; the caller is one.
+template <class Body>
+double fastest(int threads, int repeats, const Body& body) {
+  std::vector<double> seconds(static_cast<size_t>(threads));
+  std::barrier together(threads);
+  double best = std::numeric_limits<double>::max();
+  const auto work = [&](int thread) {
+    for (int i = 0; i < repeats; ++i) {
+      together.arrive_and_wait();
+      const base::Stopwatch watch;
+      body(thread);
+      seconds[static_cast<size_t>(thread)] = watch.seconds();
+      together.arrive_and_wait();
+      if (thread == 0) best = std::min(best, *std::max_element(seconds.begin(), seconds.end()));
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  work(0);
+  return best;
+}
+
+void keep(double value) { asm volatile("" : : "m"(value)); }
+
+// Touched memory on huge pages where the system gives them.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes) : bytes_(static_cast<size_t>(bytes)) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data_ == MAP_FAILED)
+      throw Error("limits: no memory for a buffer of " + std::to_string(bytes) + " bytes: " + std::strerror(errno));
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+    std::memset(data_, 1, bytes_);
+  }
+  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(std::exchange(other.bytes_, 0)) {}
+  ~Buffer() {
+    if (bytes_ > 0) munmap(data_, bytes_);
+  }
+  void* data() const { return data_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+};
+
+std::vector<Buffer> buffers(int count, int64_t bytes) {
+  std::vector<Buffer> all;
+  for (int i = 0; i < count; ++i) all.emplace_back(bytes);
+  return all;
+}
+
+int64_t bytes_per_thread(int threads, int64_t bytes) {
+  constexpr int64_t kPage = 4096;
+  if (bytes == 0)
+    bytes = std::clamp<int64_t>(4 * last_level_cache_bytes(), int64_t{64} << 20, int64_t{1} << 30) / threads;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+// Calls a second of `call` by each of the threads, repeated so often that a run is worth timing.
+template <class Call>
+double calls_per_second(int threads, const Call& call) {
+  const double once = fastest(threads, 2, call);
+  const auto inner = std::max<int64_t>(1, static_cast<int64_t>(kRunSeconds / once));
+  return static_cast<double>(inner) / fastest(threads, kCopyRepeats, [&](int thread) {
+           for (int64_t i = 0; i < inner; ++i) call(thread);
+         });
+}
+
+// Largest cache of a level at least `from` and at most `to`, as the kernel sees it: the C library's answer counts the
+// caches of all of a socket's core complexes as one.
+int64_t cache_bytes(int from, int to, int64_t unknown) {
+  int64_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    std::ifstream level_file(folder + "level"), size_file(folder + "size"), type_file(folder + "type");
+    int level = 0;
+    int64_t kib = 0;
+    std::string type;
+    if (level_file >> level && size_file >> kib && type_file >> type && type != "Instruction" && level >= from &&
+        level <= to)
+      largest = std::max(largest, kib << 10);
+  }
+  return largest > 0 ? largest : unknown;
+}
+
+}  // namespace
+
+double register_loop_flops(at::ScalarType dtype, int threads) {
+  const RegisterLoop& loop = loop_of(dtype);
+  int64_t rounds = 1000;
+  const double few = fastest(1, 3, [&](int) { keep(loop.run(rounds)); });
+  rounds = std::max<int64_t>(rounds, static_cast<int64_t>(static_cast<double>(rounds) * kRunSeconds / few));
+  const double seconds = fastest(threads, kLoopRepeats, [&](int) { keep(loop.run(rounds)); });
+  return static_cast<double>(threads * rounds * loop.flops_per_round) / seconds;
+}
+
+CopyBandwidth measure_copy(int threads, int64_t bytes) {
+  bytes = bytes_per_thread(threads, bytes);
+  const std::vector<Buffer> from = buffers(threads, bytes), to = buffers(threads, bytes);
+  const auto moved_per_second = [&](auto copy) {
+    const auto call = [&](int thread) {
+      copy(to[static_cast<size_t>(thread)].data(), from[static_cast<size_t>(thread)].data(), bytes);
+      asm volatile("" ::: "memory");
+    };
+    return 2.0 * static_cast<double>(threads * bytes) * calls_per_second(threads, call);
+  };
+  CopyBandwidth result;
+  result.library =
+      moved_per_second([](void* out, const void* in, int64_t n) { std::memcpy(out, in, static_cast<size_t>(n)); });
+  result.plain = moved_per_second(kernel().copy);
+  if (kernel().copy_past_caches != nullptr) result.past_caches = moved_per_second(kernel().copy_past_caches);
+  return result;
+}
+
+double copy_bandwidth(int threads) { return measure_copy(threads).best(); }
+
+double update_bandwidth(int threads, int64_t bytes) {
+  bytes = bytes_per_thread(threads, bytes);
+  const std::vector<Buffer> all = buffers(threads, bytes);
+  const auto call = [&](int thread) {
+    kernel().update(all[static_cast<size_t>(thread)].data(), bytes);
+    asm volatile("" ::: "memory");
+  };
+  return 2.0 * static_cast<double>(threads * bytes) * calls_per_second(threads, call);
+}
+
+double read_bandwidth(int threads, int64_t bytes) {
+  bytes = bytes_per_thread(threads, bytes);
+  const std::vector<Buffer> from = buffers(threads, bytes);
+  const auto call = [&](int thread) { keep(kernel().read(from[static_cast<size_t>(thread)].data(), bytes)); };
+  return static_cast<double>(threads * bytes) * calls_per_second(threads, call);
+}
+
+int64_t last_level_cache_bytes() { return cache_bytes(2, 4, int64_t{32} << 20); }
+
+int64_t core_cache_bytes() { return cache_bytes(2, 2, int64_t{1} << 20); }
+
+}  // namespace trireme::ops

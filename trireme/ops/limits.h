@@ -1,0 +1,51 @@
+// What this machine can do at most, measured: arithmetic on registers alone, and memory moved. Every benchmark prints
+// its figure beside one of these, measured in the same run, because clock rates and neighbours change between runs.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace trireme::ops {
+
+/// Floating-point operations a second (a multiply-add counts 2) of independent multiply-adds on registers, in the
+/// widest vectors this processor has: bfloat16 by AVX512-BF16 dot products where it has them, else by float32; float32
+/// and float64 by fused multiply-adds (AVX-512, AVX2, portable). Sum over `threads` threads that run at once.
+/// No product of matrices is faster, but where the processor has matrix units (AMX), which are not used here.
+///
+/// Cost      the best of 40 runs of about 1 ms
+double register_loop_flops(at::ScalarType dtype, int threads);
+
+/// Bytes read plus bytes written a second by a copy: 64 MiB copied are 128 MiB moved. The line that a plain store
+/// fetches before it overwrites it (write-allocate) is not counted: it is the copy's own loss. So three copies are
+/// timed, and the best of them is what an element-wise kernel could reach.
+struct CopyBandwidth {
+  double library = 0;  ///< memcpy
+  double plain = 0;  ///< loop of vector loads and stores
+  double past_caches = 0;  ///< loop with non-temporal stores, which fetch nothing; 0 where the processor has none
+  double best() const { return std::max({library, plain, past_caches}); }
+};
+
+/// `threads` threads at once, each with its own two buffers of `bytes`; 0: together four times the last-level cache
+/// (at least 64 MiB, at most 1 GiB), so that memory is measured. Sizes are rounded up to 4 KiB. Sum over threads.
+///
+/// Cost      the best of 5 copies of at least 1 ms, three times; buffers are touched before
+/// Errors    Error when there is no memory for the buffers
+CopyBandwidth measure_copy(int threads, int64_t bytes = 0);
+
+/// The best way to copy, beyond the caches.
+double copy_bandwidth(int threads);
+
+/// Bytes read plus bytes written a second by a pass that changes memory in place, which fetches no line in vain: the
+/// limit of updates. One buffer a thread; otherwise as measure_copy.
+double update_bandwidth(int threads, int64_t bytes = 0);
+
+/// Bytes a second when nothing is written: the limit of sums. As measure_copy.
+double read_bandwidth(int threads, int64_t bytes = 0);
+
+/// Bytes of the last-level cache, and of a core's own cache; 32 MiB and 1 MiB where the system does not say.
+int64_t last_level_cache_bytes();
+int64_t core_cache_bytes();
+
+}  // namespace trireme::ops
