@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+constexpr int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 constexpr int64_t kLanes = 16, kVectors = kGemmPanel / kLanes;
 
 /// Where a tile's sums start from and go to.
@@ -100,22 +101,30 @@ void multiply_strip(int64_t rows, int64_t depth, const char* a, int64_t a_row, c
   }
 }
 
-/// One product. Units are addressed in bytes: rows of bfloat16 need not start on a whole unit.
+/// One thread's share of a product. Units are addressed in bytes: rows of bfloat16 need not start on a whole unit.
 template <class M>
 struct Gemm {
   using Unit = typename M::Unit;
   static constexpr int64_t kElement = 4 / M::kPair;  // bytes
 
   const GemmCall& call;
-  const GemmPart part;
   Unit* packed_b;
   Unit* packed_a;
   float* held;  ///< partial sums where C cannot hold them
+  int64_t units, depth_limit, pieces, block;  ///< of k; columns packed at once
 
-  Gemm(const GemmCall& call_, const GemmPart& part_, void* scratch) : call(call_), part(part_) {
+  Gemm(const GemmCall& call_, void* scratch)
+      : call(call_),
+        units(call.k / M::kPair),
+        depth_limit(call.a_transposed ? kGemmDepthTransposed : kGemmDepth),
+        pieces(larger(1, (units + depth_limit - 1) / depth_limit)) {
     packed_b = static_cast<Unit*>(scratch);
     packed_a = packed_b + kGemmBlockUnits;
     held = reinterpret_cast<float*>(packed_a + kGemmGroupUnits);
+    // Packing a transposed A is repeated for each block of columns: fewer and larger ones, that reach level 3.
+    const int64_t block_units = call.a_transposed ? kGemmBlockUnits : kGemmBlockUnits / 2;
+    const int64_t most = smaller(units, depth_limit);
+    block = larger(kGemmPanel, block_units / larger(1, most) / kGemmPanel * kGemmPanel);
   }
 
   const char* a_at(int64_t row, int64_t k) const {
@@ -171,33 +180,45 @@ struct Gemm {
     }
   }
 
-  void run() const {
-    const int64_t units = call.k / M::kPair, limit = call.a_transposed ? kGemmDepthTransposed : kGemmDepth;
-    const int64_t most = smaller(units, limit), pieces = larger(1, (units + limit - 1) / limit);
-    // Packing a transposed A is repeated for each block of columns: fewer and larger ones, that reach level 3.
-    const int64_t block_units = call.a_transposed ? kGemmBlockUnits : kGemmBlockUnits / 2;
-    const int64_t block = larger(kGemmPanel, block_units / larger(1, most) / kGemmPanel * kGemmPanel);
-    const bool holds = pieces > 1 && !call.c_is_float && M::kPair == 2;
-    const int64_t stretch = holds ? kGemmHeld : part.m1 - part.m0;
-    for (int64_t n0 = part.n0; n0 < part.n1; n0 += block)
-      for (int64_t m0 = part.m0; m0 < part.m1; m0 += stretch)
+  bool holds() const { return pieces > 1 && !call.c_is_float && M::kPair == 2; }
+
+  /// Rows taken at once: a group; with several pieces of k as many as make packing B again for them cheap.
+  int64_t rows_at_once(int num_threads) const {
+    if (pieces == 1) return num_threads == 1 ? call.m : kGemmGroup;
+    int64_t shares = num_threads;
+    if (holds()) shares *= (call.m + kGemmHeld * num_threads - 1) / (kGemmHeld * num_threads);
+    return round_up((call.m + shares - 1) / shares, kGemmStrip);
+  }
+
+  void run(const GemmTeam& team, int thread) const {
+    const int64_t blocks = (call.n + block - 1) / block, rows = rows_at_once(team.num_threads);
+    // Each thread begins with blocks of its own, and then helps with others.
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t at = (i + blocks * thread / team.num_threads) % blocks, n0 = at * block;
+      const int64_t columns = smaller(block, call.n - n0);
+      bool packed = false;
+      for (;;) {
+        const int64_t m0 = __atomic_fetch_add(team.taken + at, rows, __ATOMIC_RELAXED);
+        if (m0 >= call.m) break;
+        const int64_t m1 = smaller(m0 + rows, call.m);
         for (int64_t piece = 0; piece < pieces; ++piece) {
           const int64_t u0 = units * piece / pieces, depth = units * (piece + 1) / pieces - u0;
-          const int64_t columns = smaller(block, part.n1 - n0);
-          pack_b(u0 * M::kPair, depth, n0, columns);
-          multiply_block(m0, smaller(m0 + stretch, part.m1), n0, columns, u0, depth, piece == 0, piece + 1 == pieces,
-                         holds);
+          if (!packed) pack_b(u0 * M::kPair, depth, n0, columns);
+          packed = pieces == 1;
+          multiply_block(m0, m1, n0, columns, u0, depth, piece == 0, piece + 1 == pieces);
         }
+      }
+    }
   }
 
   void multiply_block(int64_t m0, int64_t m1, int64_t n0, int64_t columns, int64_t u0, int64_t depth, bool first,
-                      bool last, bool holds) const {
+                      bool last) const {
     for (int64_t g0 = m0; g0 < m1; g0 += kGemmGroup) {
       const int64_t g1 = smaller(m1, g0 + kGemmGroup);
       if (call.a_transposed) pack_a(u0 * M::kPair, depth, g0, g1 - g0);
       for (int64_t row = g0; row < g1; row += kGemmStrip)
         for (int64_t j = 0; j < columns; j += kGemmPanel) {
-          const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last, holds);
+          const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
           const int64_t rows = smaller(kGemmStrip, g1 - row), width = smaller(kGemmPanel, columns - j);
           const Unit* panel = packed_b + j * depth;
           if (call.a_transposed)
@@ -210,14 +231,13 @@ struct Gemm {
     }
   }
 
-  Tile tile_at(int64_t row, int64_t m0, int64_t column, int64_t j, int64_t columns, bool first, bool last,
-               bool holds) const {
+  Tile tile_at(int64_t row, int64_t m0, int64_t column, int64_t j, int64_t columns, bool first, bool last) const {
     float* sums = held + (row - m0) * columns + j;
     const bool in_c = call.c_is_float || M::kPair == 1;
     float* c = static_cast<float*>(call.c) + row * call.c_ld + column;
     Tile tile{};
     if (!first)
-      tile.from = holds ? sums : c, tile.from_ld = holds ? columns : call.c_ld;
+      tile.from = in_c ? c : sums, tile.from_ld = in_c ? call.c_ld : columns;
     else if (call.accumulate)
       tile.from = c, tile.from_ld = call.c_ld;
     if (in_c)
@@ -231,8 +251,8 @@ struct Gemm {
 };
 
 template <class M>
-void run_gemm(const GemmCall& call, const GemmPart& part, void* scratch) {
-  Gemm<M>(call, part, scratch).run();
+void run_gemm(const GemmCall& call, const GemmTeam& team, int thread, void* scratch) {
+  Gemm<M>(call, scratch).run(team, thread);
 }
 
 }  // namespace

@@ -24,17 +24,19 @@ struct GemmCall {
   bool c_is_float;  ///< C is float32 whatever A and B are; otherwise of their dtype
 };
 
-/// A rectangle of C: rows [m0, m1), columns [n0, n1). Every element is summed over k in one order, whatever the
-/// rectangle, so that the bits do not depend on how C is divided.
-struct GemmPart {
-  int64_t m0, m1, n0, n1;
+/// What several threads that make one C together share. Each takes rows of a block of columns as it finds them undone,
+/// so that none waits long for a slower one. Every element is summed over k in one order whoever takes it: the bits do
+/// not depend on threads.
+struct GemmTeam {
+  int64_t* taken;  ///< rows taken so far, for each block of columns; gemm_blocks of them, zeroed before
+  int num_threads;
 };
 
 struct GemmKernel {
   const char* name;
   /// k must be a multiple of this (two bfloat16 make one unit of the dot product).
   int64_t k_multiple;
-  void (*run)(const GemmCall& call, const GemmPart& part, void* scratch);
+  void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
 };
 
 extern const GemmKernel kGemmFloatAvx512;  ///< float32; AVX512 F
@@ -53,5 +55,8 @@ constexpr int64_t kGemmHeld = 384;  ///< rows whose partial sums are put aside a
 /// Scratch of one call of run, aligned to 64: packed B, packed A, partial sums. The same for every shape.
 constexpr int64_t kGemmScratchBytes =
     4 * (kGemmBlockUnits + kGemmGroupUnits + kGemmHeld * (kGemmBlockUnits / kGemmDepthTransposed));
+
+/// More blocks of columns than a product of n columns has.
+constexpr int64_t gemm_blocks(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
 
 }  // namespace trireme::ops

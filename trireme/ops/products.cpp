@@ -60,21 +60,20 @@ std::optional<GemmCall> gemm_call(const GemmKernel* kernel, const at::Tensor& c,
                   .c_is_float = c.scalar_type() == at::kFloat};
 }
 
-/// Divides C among threads: whole panels of columns where there are enough, else whole strips of rows. Packing B is
-/// repeated by threads that share columns, packing a transposed A by threads that share rows.
-void run_parts(const GemmKernel& kernel, const GemmCall& call) {
-  const int64_t threads = at::get_num_threads();
-  const bool by_columns = call.n >= threads * kGemmPanel && (call.n >= call.m || call.n >= threads * 4 * kGemmPanel);
-  const int64_t size = by_columns ? call.n : call.m, unit = by_columns ? kGemmPanel : kGemmStrip;
-  const int64_t units = (size + unit - 1) / unit, parts = std::min(threads, units);
-  parallel_rows(parts, 1, [&](int64_t first, int64_t last) {
+void run_team(const GemmKernel& kernel, const GemmCall& call) {
+  struct Taken;
+  const int64_t blocks = gemm_blocks(call.n);
+  int64_t* taken = thread_scratch<Taken, int64_t>(blocks);
+  std::fill_n(taken, blocks, 0);
+  // No more threads than whole groups of rows: a thread packs what it multiplies.
+  const int64_t groups = (call.m + kGemmGroup - 1) / kGemmGroup * blocks;
+  const int threads = static_cast<int>(std::min<int64_t>(at::get_num_threads(), groups));
+  parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
     struct Scratch;
     char* scratch = thread_scratch<Scratch, char>(kGemmScratchBytes + 64);
     scratch += (64 - reinterpret_cast<uintptr_t>(scratch) % 64) % 64;
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t from = units * part / parts * unit, to = std::min(size, units * (part + 1) / parts * unit);
-      kernel.run(call, by_columns ? GemmPart{0, call.m, from, to} : GemmPart{from, to, 0, call.n}, scratch);
-    }
+    for (int64_t thread = first; thread < last; ++thread)
+      kernel.run(call, {taken, threads}, static_cast<int>(thread), scratch);
   });
 }
 
@@ -113,7 +112,7 @@ void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, boo
   const base::Metered metered(base::Activity::products);
   const GemmKernel* kernel = gemm_kernel(a.scalar_type());
   if (const auto call = gemm_call(kernel, c, a, b, accumulate))
-    run_parts(*kernel, *call);
+    run_team(*kernel, *call);
   else
     multiply_by_library(c, a, b, accumulate);
 }
