@@ -43,5 +43,19 @@ TEST(CoreShare, MoreRanksThanCoresGetNone) {
   EXPECT_TRUE(share.cpus_of_rank.empty());
 }
 
+// hwloc takes a machine's description from the environment, and reads the next topology from it.
+int nodes_of(const char* description) {
+  setenv("HWLOC_SYNTHETIC", description, 1);
+  const int nodes = num_numa_nodes();
+  unsetenv("HWLOC_SYNTHETIC");
+  return nodes;
+}
+
+TEST(CoreShare, NumaNodesAreThoseOfTheMachine) {
+  EXPECT_EQ(nodes_of("NUMANode:1 Core:4 PU:2"), 1);
+  EXPECT_EQ(nodes_of("Package:2 NUMANode:2 Core:8 PU:1"), 4);
+  EXPECT_GE(num_numa_nodes(), 1);
+}
+
 }  // namespace
 }  // namespace trireme::launch

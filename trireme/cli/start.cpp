@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
+#include "trireme/launch/core_share.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/stop_signal.h"
 
@@ -53,6 +54,15 @@ void take_over_ranks(const launch::RankEnvironment& environment, config::Setting
         std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
 }
 
+// Nobody said how many: a rank for each NUMA node, its threads a core each. A mesh that is spelled out says itself.
+void choose_ranks(config::Settings& settings) {
+  const config::MeshSettings& mesh = settings.mesh;
+  const bool free = !mesh.replicate && !mesh.shard && !mesh.pp && !mesh.cp && !mesh.tp;
+  if (!settings.devices && free && settings.num_nodes == 1) settings.devices = launch::num_numa_nodes();
+  if (settings.devices.value_or(1) == 1 && !settings.launch.threads_per_rank && !std::getenv("OMP_NUM_THREADS"))
+    settings.launch.threads_per_rank = launch::share_cores(1).threads_per_rank;
+}
+
 // Our own launcher's ranks could only say so one by one.
 void refuse_mpi_without_mpirun(const Job& job, const config::Settings& settings) {
   if (settings.comm.backend == config::Backend::mpi)
@@ -70,10 +80,10 @@ int start(const Job& job, Arguments arguments) {
     fmt::print("trireme {}\n\n{}", job.subcommand, config::help_text());
     return 0;
   }
-  if (job.complete) job.complete(parsed);
   const config::Settings& settings = parsed.settings;
   const launch::RankEnvironment environment = launch::rank_environment();
-  if (environment.launched) take_over_ranks(environment, parsed.settings);
+  environment.launched ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
+  if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !environment.launched && settings.devices.value_or(1) > 1;
   if (launches) refuse_mpi_without_mpirun(job, settings);

@@ -22,15 +22,29 @@ std::vector<int> cpus_in_both(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b) {
   return cpus;
 }
 
+Topology load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {nullptr, &hwloc_topology_destroy};
+  Topology topology(raw, &hwloc_topology_destroy);
+  if (hwloc_topology_load(raw) != 0) topology.reset();
+  return topology;
+}
+
+// The logical CPUs that this thread may use; null when they cannot be had.
+Bitmap allowed_cpus(hwloc_topology_t topology) {
+  Bitmap allowed(hwloc_bitmap_alloc(), &hwloc_bitmap_free);
+  if (hwloc_get_cpubind(topology, allowed.get(), HWLOC_CPUBIND_THREAD) != 0) allowed.reset();
+  return allowed;
+}
+
 // The usable logical CPUs, core by core, in the order of the topology (package, NUMA node, cache).
 std::vector<std::vector<int>> usable_cores() {
   std::vector<std::vector<int>> cores;
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return cores;
-  Topology topology(raw, &hwloc_topology_destroy);
-  if (hwloc_topology_load(raw) != 0) return cores;
-  Bitmap allowed(hwloc_bitmap_alloc(), &hwloc_bitmap_free);
-  if (hwloc_get_cpubind(raw, allowed.get(), HWLOC_CPUBIND_THREAD) != 0) return cores;
+  const Topology topology = load_topology();
+  if (!topology) return cores;
+  hwloc_topology_t raw = topology.get();
+  const Bitmap allowed = allowed_cpus(raw);
+  if (!allowed) return cores;
   // Some virtual machines show logical CPUs but no cores.
   const auto type = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
   const int num_objects = hwloc_get_nbobjs_by_type(raw, type);
@@ -57,6 +71,17 @@ std::vector<std::vector<int>> deal_cores(const std::vector<std::vector<int>>& co
     }
   }
   return cpus_of_rank;
+}
+
+int num_numa_nodes() {
+  const Topology topology = load_topology();
+  if (!topology) return 1;
+  const Bitmap allowed = allowed_cpus(topology.get());
+  if (!allowed) return 1;
+  int nodes = 0;
+  for (hwloc_obj_t node = nullptr; (node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node));)
+    nodes += hwloc_bitmap_intersects(node->cpuset, allowed.get());  // a node without cores (memory only) gets no rank
+  return std::max(1, nodes);
 }
 
 CoreShare share_cores(int num_ranks) {

@@ -22,4 +22,9 @@ std::vector<std::vector<int>> deal_cores(const std::vector<std::vector<int>>& co
 /// The share of each of `num_ranks` local ranks of the cores this process may use now.
 CoreShare share_cores(int num_ranks);
 
+/// NUMA nodes whose cores this process may use, at least 1: how many ranks a machine gets when nobody says. The threads
+/// of a rank share memory and caches, and threads of one node compute as fast as as many ranks would with one copy of
+/// everything; across nodes they would read each other's memory.
+int num_numa_nodes();
+
 }  // namespace trireme::launch
