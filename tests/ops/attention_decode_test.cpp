@@ -20,7 +20,7 @@ void expect_last_row(at::ScalarType dtype, const AttentionShape& shape, double t
   const at::Tensor workspace = at::empty({attention_workspace_bytes(shape, dtype)}, at::kByte);
   attention_forward(out, lse, qkv.view({B * S, -1}), shape, workspace);
 
-  // What lies beyond the valid tokens must not be read: it is NaN.
+  // What lies beyond the valid tokens, or before the window, must not be read: it is NaN.
   const at::Tensor k = at::full({B, capacity, K * d}, NAN, qkv.options()), v = k.clone();
   at::Tensor lengths = at::empty({B}, at::kLong), q = at::empty({B, H * d}, qkv.options());
   for (int64_t b = 0; b < B; ++b) {
@@ -30,6 +30,9 @@ void expect_last_row(at::ScalarType dtype, const AttentionShape& shape, double t
     k[b].slice(0, 0, length) = qkv[b].slice(0, 0, length).slice(1, H * d, (H + K) * d);
     v[b].slice(0, 0, length) = qkv[b].slice(0, 0, length).slice(1, (H + K) * d);
   }
+  for (int64_t b = 0; shape.window > 0 && b < B; ++b)
+    for (const at::Tensor& cache : {k, v})
+      cache[b].slice(0, 0, std::max<int64_t>(0, lengths[b].item<int64_t>() - shape.window)).fill_(NAN);
   const at::Tensor got = at::full_like(q, NAN);
   attention_decode(got, q, k, v, lengths, shape);
   for (int64_t b = 0; b < B; ++b) {
@@ -40,7 +43,8 @@ void expect_last_row(at::ScalarType dtype, const AttentionShape& shape, double t
 
 TEST(AttentionDecode, EqualsTheLastRowOfFullAttention) {
   for (const AttentionShape& shape :
-       {AttentionShape{1, 1, 1, 1, 64}, AttentionShape{3, 33, 6, 2, 20}, AttentionShape{1, 100, 2, 2, 300, 0.02}}) {
+       {AttentionShape{1, 1, 1, 1, 64}, AttentionShape{3, 33, 6, 2, 20}, AttentionShape{3, 33, 6, 2, 20, 0, 5},
+        AttentionShape{2, 33, 2, 1, 16, 0, 40}, AttentionShape{1, 100, 2, 2, 300, 0.02}}) {
     expect_last_row(at::kDouble, shape, 1e-13);
     expect_last_row(at::kFloat, shape, 3e-6);
     expect_last_row(at::kBFloat16, shape, 2e-2);

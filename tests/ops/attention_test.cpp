@@ -1,101 +1,16 @@
 // Attention against explicit softmax in float64, for every kernel this machine has.
-#include "trireme/ops/attention.h"
-
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <ostream>
 #include <string>
-#include <tuple>
 
+#include "tests/ops/attention_support.h"
 #include "trireme/base/error.h"
 
-namespace trireme::ops {
-void PrintTo(const AttentionShape& s, std::ostream* os) {
-  *os << "b" << s.batch << "_s" << s.sequence << "_H" << s.num_heads << "_K" << s.num_kv_heads << "_d" << s.head_dim;
-}
-
+namespace trireme::ops::test {
 namespace {
-
-struct Results {
-  at::Tensor out, lse, dqkv;
-};
-
-at::ScalarType statistics(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
-
-/// A packed input and an output gradient of about unit variance, the same for every dtype up to rounding.
-struct Inputs {
-  Inputs(const AttentionShape& shape, at::ScalarType dtype) {
-    at::manual_seed(7);
-    const int64_t tokens = shape.batch * shape.sequence;
-    qkv = at::randn({tokens, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim}, at::kDouble).to(dtype);
-    d_out = at::randn({tokens, shape.num_heads * shape.head_dim}, at::kDouble).to(dtype);
-  }
-  at::Tensor qkv, d_out;
-};
-
-double scale_of(const AttentionShape& shape) {
-  return shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(shape.head_dim));
-}
-
-/// The reference: every score in float64, gradients by the formulas of softmax.
-Results reference(const AttentionShape& shape, const Inputs& in) {
-  const auto [b, s, H, K, d] =
-      std::tuple(shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim);
-  const at::Tensor x = in.qkv.to(at::kDouble).view({b, s, H + 2 * K, d}).transpose(1, 2);  // [b, H+2K, s, d]
-  const at::Tensor q = x.slice(1, 0, H);
-  const at::Tensor k = x.slice(1, H, H + K).repeat_interleave(H / K, 1);
-  const at::Tensor v = x.slice(1, H + K).repeat_interleave(H / K, 1);
-  const at::Tensor d_out = in.d_out.to(at::kDouble).view({b, s, H, d}).transpose(1, 2);
-  const at::Tensor hidden = at::ones({s, s}, at::kBool).triu(1);
-  const at::Tensor scores = (at::matmul(q, k.transpose(2, 3)) * scale_of(shape)).masked_fill(hidden, -INFINITY);
-  const at::Tensor lse = at::logsumexp(scores, {3});
-  const at::Tensor p = at::exp(scores - lse.unsqueeze(3));
-  const at::Tensor out = at::matmul(p, v);
-  const at::Tensor dp = at::matmul(d_out, v.transpose(2, 3));
-  const at::Tensor ds = p * (dp - (dp * p).sum(3, true)) * scale_of(shape);
-  const auto group_sum = [&, b = b, s = s, H = H, K = K, d = d](const at::Tensor& t) {
-    return t.view({b, K, H / K, s, d}).sum(2);
-  };
-  const at::Tensor dq = at::matmul(ds, k);
-  const at::Tensor dk = group_sum(at::matmul(ds.transpose(2, 3), q));
-  const at::Tensor dv = group_sum(at::matmul(p.transpose(2, 3), d_out));
-  return {out.transpose(1, 2).reshape({b * s, H * d}), lse,
-          at::cat({dq, dk, dv}, 1).transpose(1, 2).reshape({b * s, (H + 2 * K) * d})};
-}
-
-at::Tensor filled(at::IntArrayRef sizes, at::ScalarType dtype, double value) {
-  return at::full(sizes, value, at::TensorOptions().dtype(dtype));
-}
-
-/// Runs forward and backward; outputs and the workspace start as `garbage`.
-Results run(const AttentionKernel& kernel, const AttentionShape& shape, const Inputs& in, double garbage = NAN) {
-  const at::ScalarType dtype = in.qkv.scalar_type();
-  const int64_t bytes = attention_workspace_bytes(shape, dtype);
-  const at::Tensor workspace = filled({bytes / 8 + 1}, at::kDouble, garbage);
-  Results r{filled(in.d_out.sizes(), dtype, garbage),
-            filled({shape.batch, shape.num_heads, shape.sequence}, statistics(dtype), garbage),
-            filled(in.qkv.sizes(), dtype, garbage)};
-  attention_forward_with(kernel, r.out, r.lse, in.qkv, shape, workspace);
-  workspace.fill_(garbage);
-  attention_backward_with(kernel, r.dqkv, in.d_out, r.out, r.lse, in.qkv, shape, workspace);
-  return r;
-}
-
-/// Largest difference relative to the largest magnitude; NaN counts as infinite.
-double distance(const at::Tensor& got, const at::Tensor& want) {
-  const at::Tensor difference = (got.to(at::kDouble) - want.to(at::kDouble)).abs().nan_to_num(INFINITY, INFINITY);
-  return difference.max().item<double>() / std::max(want.abs().max().item<double>(), 1e-300);
-}
-
-void expect_close(const Results& got, const Results& want, double tolerance, double lse_tolerance) {
-  EXPECT_LT(distance(got.out, want.out), tolerance);
-  EXPECT_LT((got.lse.to(at::kDouble) - want.lse).abs().max().item<double>(), lse_tolerance);
-  EXPECT_LT(distance(got.dqkv, want.dqkv), tolerance);
-}
 
 class AttentionOf : public testing::TestWithParam<AttentionShape> {};
 
@@ -109,41 +24,43 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOf,
 
 // Sums of up to 512 terms of size one: 1e-12 leaves a factor of ten over the worst seen.
 TEST_P(AttentionOf, Float64EqualsTheReference) {
-  const Inputs in(GetParam(), at::kDouble);
-  expect_close(run(*attention_kernels().front(), GetParam(), in), reference(GetParam(), in), 1e-12, 1e-12);
+  const AttentionInputs in(GetParam(), at::kDouble);
+  expect_close(run_attention_with(*attention_kernels().front(), GetParam(), in), attention_reference(GetParam(), in),
+               1e-12, 1e-12);
 }
 
 // float32 rounds scores and sums to 6e-8 relative; the exponential amplifies by the size of the scores, which
 // reach 25 where the scale is given and 5 elsewhere.
 TEST_P(AttentionOf, Float32EqualsTheReferenceInEveryKernel) {
-  const Inputs in(GetParam(), at::kFloat);
-  const Results want = reference(GetParam(), in);
+  const AttentionInputs in(GetParam(), at::kFloat);
+  const AttentionResults want = attention_reference(GetParam(), in);
   for (const AttentionKernel* kernel : attention_kernels()) {
     SCOPED_TRACE(kernel->name);
-    expect_close(run(*kernel, GetParam(), in), want, GetParam().scale != 0 ? 4e-6 : 2e-6,
+    expect_close(run_attention_with(*kernel, GetParam(), in), want, GetParam().scale != 0 ? 4e-6 : 2e-6,
                  1e-6 * std::max(4.0, want.lse.abs().max().item<double>()));
   }
 }
 
 // bfloat16 has 8 bits: P, dS and the results are each rounded to 2^-9 relative. lse is not rounded.
 TEST_P(AttentionOf, Bfloat16EqualsTheReferenceInEveryKernel) {
-  const Inputs in(GetParam(), at::kBFloat16);
-  const Results want = reference(GetParam(), in);
+  const AttentionInputs in(GetParam(), at::kBFloat16);
+  const AttentionResults want = attention_reference(GetParam(), in);
   for (const AttentionKernel* kernel : attention_kernels()) {
     SCOPED_TRACE(kernel->name);
-    expect_close(run(*kernel, GetParam(), in), want, 1e-2, 1e-6 * std::max(4.0, want.lse.abs().max().item<double>()));
+    expect_close(run_attention_with(*kernel, GetParam(), in), want, 1e-2,
+                 1e-6 * std::max(4.0, want.lse.abs().max().item<double>()));
   }
 }
 
 TEST(Attention, GradientEqualsFiniteDifferences) {
   const AttentionShape shape{1, 5, 4, 2, 3};
-  const Inputs in(shape, at::kDouble);
+  const AttentionInputs in(shape, at::kDouble);
   const AttentionKernel& kernel = *attention_kernels().front();
-  const Results at_point = run(kernel, shape, in);
+  const AttentionResults at_point = run_attention_with(kernel, shape, in);
   const auto loss = [&](const at::Tensor& qkv) {
-    Inputs moved = in;
+    AttentionInputs moved = in;
     moved.qkv = qkv;
-    return (run(kernel, shape, moved).out * in.d_out).sum().item<double>();
+    return (run_attention_with(kernel, shape, moved).out * in.d_out).sum().item<double>();
   };
   const double step = 1e-5;  // error about step^2 + 1e-16 / step
   for (int64_t i = 0; i < in.qkv.numel(); ++i) {
@@ -158,12 +75,12 @@ TEST(Attention, GradientEqualsFiniteDifferences) {
 TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
   const AttentionShape shape{1, 150, 2, 1, 32};
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    Inputs in(shape, dtype);
+    AttentionInputs in(shape, dtype);
     in.qkv *= 16;  // scores reach several hundred: rows are nearly one-hot
-    const Results want = reference(shape, in);
+    const AttentionResults want = attention_reference(shape, in);
     for (const AttentionKernel* kernel : attention_kernels()) {
       SCOPED_TRACE(kernel->name);
-      const Results got = run(*kernel, shape, in);
+      const AttentionResults got = run_attention_with(*kernel, shape, in);
       EXPECT_LT(distance(got.out, want.out), dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-4 : 1e-2);
       EXPECT_TRUE(at::isfinite(got.dqkv).all().item<bool>());
     }
@@ -173,42 +90,46 @@ TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
 TEST(Attention, LaterTokensDoNotChangeEarlierRows) {
   const AttentionShape shape{1, 140, 2, 1, 16};
   for (const AttentionKernel* kernel : attention_kernels()) {
-    const Inputs in(shape, at::kBFloat16);
-    Inputs changed(shape, at::kBFloat16);
+    const AttentionInputs in(shape, at::kBFloat16);
+    AttentionInputs changed(shape, at::kBFloat16);
     changed.qkv.slice(0, 70).fill_(3);
-    const at::Tensor a = run(*kernel, shape, in).out, b = run(*kernel, shape, changed).out;
+    const at::Tensor a = run_attention_with(*kernel, shape, in).out,
+                     b = run_attention_with(*kernel, shape, changed).out;
     EXPECT_TRUE(at::equal(a.slice(0, 0, 70), b.slice(0, 0, 70))) << kernel->name;
     EXPECT_FALSE(at::equal(a.slice(0, 70), b.slice(0, 70))) << kernel->name;
   }
 }
 
+// With more threads than kv heads, heads are computed in parts: 3 threads split a head unevenly, 7 ask for more parts
+// than there are blocks of keys.
 TEST(Attention, BitsDoNotDependOnThreadsOrOnWhatTheWorkspaceHeld) {
-  const AttentionShape shape{2, 150, 6, 3, 24};
   const int threads = at::get_num_threads();
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    const Inputs in(shape, dtype);
-    for (const AttentionKernel* kernel : attention_kernels()) {
-      at::set_num_threads(1);
-      const Results one = run(*kernel, shape, in, 0);
-      at::set_num_threads(2);
-      const Results two = run(*kernel, shape, in, NAN);
-      EXPECT_TRUE(at::equal(one.out, two.out)) << kernel->name;
-      EXPECT_TRUE(at::equal(one.lse, two.lse)) << kernel->name;
-      EXPECT_TRUE(at::equal(one.dqkv, two.dqkv)) << kernel->name;
+  for (const AttentionShape& shape :
+       {AttentionShape{2, 150, 6, 3, 24}, AttentionShape{1, 300, 4, 1, 24}, AttentionShape{1, 450, 2, 2, 16, 0, 150}})
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const AttentionInputs in(shape, dtype);
+      for (const AttentionKernel* kernel : attention_kernels()) {
+        at::set_num_threads(1);
+        const AttentionResults one = run_attention_with(*kernel, shape, in, 0);
+        for (const int count : {2, 3, 7}) {
+          SCOPED_TRACE(std::string(kernel->name) + ", " + std::to_string(count) + " threads");
+          at::set_num_threads(count);
+          expect_same_bits(run_attention_with(*kernel, shape, in, NAN), one);
+        }
+      }
     }
-  }
   at::set_num_threads(threads);
 }
 
 TEST(Attention, AWorkspacePlannedForOneThreadServesMore) {
   const AttentionShape shape{2, 40, 4, 2, 16};
   const int threads = at::get_num_threads();
-  const Inputs in(shape, at::kFloat);
+  const AttentionInputs in(shape, at::kFloat);
   at::set_num_threads(1);
   const at::Tensor workspace = at::empty({attention_workspace_bytes(shape, at::kFloat)}, at::kByte);
-  const Results want = run(*attention_kernels().front(), shape, in);
+  const AttentionResults want = run_attention_with(*attention_kernels().front(), shape, in);
   at::set_num_threads(2);
-  Results got{at::empty_like(want.out), at::empty_like(want.lse), at::empty_like(want.dqkv)};
+  AttentionResults got{at::empty_like(want.out), at::empty_like(want.lse), at::empty_like(want.dqkv)};
   attention_forward(got.out, got.lse, in.qkv, shape, workspace);
   attention_backward(got.dqkv, in.d_out, got.out, got.lse, in.qkv, shape, workspace);
   at::set_num_threads(threads);
@@ -242,4 +163,4 @@ TEST(Attention, RefusalsNameTheValueAndTheRule) {
 }
 
 }  // namespace
-}  // namespace trireme::ops
+}  // namespace trireme::ops::test

@@ -2,12 +2,14 @@
 # precompiled header, so that no inline function of a library is compiled with flags the processor may lack.
 set(attention_kernels attention_kernel_portable.cpp)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND attention_kernels attention_kernel_avx2.cpp attention_kernel_avx512.cpp)
+  list(APPEND attention_kernels attention_kernel_avx2.cpp attention_kernel_avx512.cpp
+    attention_kernel_avx512_bf16.cpp)
   set_source_files_properties(attention_kernel_avx2.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mfma;-ffp-contract=fast")
   # The two warnings: GCC's own intrinsics start from `__Y = __Y` (GCC bug 105593).
-  set_source_files_properties(attention_kernel_avx512.cpp PROPERTIES COMPILE_OPTIONS
-    "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-ffp-contract=fast;-Wno-uninitialized;-Wno-maybe-uninitialized")
+  set(avx512 "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-ffp-contract=fast;-Wno-uninitialized;-Wno-maybe-uninitialized")
+  set_source_files_properties(attention_kernel_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
+  set_source_files_properties(attention_kernel_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
 endif()
 set_source_files_properties(${attention_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 target_sources(trireme_ops PRIVATE ${attention_kernels})

@@ -1,5 +1,7 @@
 #include "trireme/ops/attention.h"
 
+#include <string>
+
 #include "trireme/base/error.h"
 #include "trireme/ops/attention_run.h"
 #include "trireme/ops/checks.h"
@@ -16,6 +18,32 @@ void check_shape(const AttentionShape& shape) {
                                       {"num_kv_heads", shape.num_kv_heads},
                                       {"head_dim", shape.head_dim}});
   check_attention_heads("attention", shape.num_heads, shape.num_kv_heads);
+  check_attention_window("attention", shape.window);
+}
+
+std::string entry(int64_t i, const AttentionShape& shape) {
+  return "starts[" + std::to_string(i / shape.sequence) + "][" + std::to_string(i % shape.sequence) + "]";
+}
+
+/// The starts of documents, or null; every entry is checked, which costs nothing beside attention.
+const int64_t* checked_starts(const at::Tensor& starts, const AttentionShape& shape) {
+  if (!starts.defined()) return nullptr;
+  const int64_t tokens = shape.batch * shape.sequence;
+  const bool fits =
+      starts.sizes() == at::IntArrayRef({tokens}) || starts.sizes() == at::IntArrayRef({shape.batch, shape.sequence});
+  if (!fits || starts.scalar_type() != at::kLong || !starts.is_contiguous() || !starts.is_cpu())
+    throw ShapeError("attention: starts must be contiguous int64 of [" + std::to_string(tokens) + "] or [" +
+                     std::to_string(shape.batch) + ", " + std::to_string(shape.sequence) + "] on the CPU, it is " +
+                     c10::toString(starts.scalar_type()) + " of " + c10::str(starts.sizes()));
+  const int64_t* first = starts.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < tokens; ++i) {
+    const int64_t position = i % shape.sequence, before = position == 0 ? 0 : first[i - 1];
+    if (first[i] < before || first[i] > position)
+      throw ShapeError("attention: " + entry(i, shape) + " is " + std::to_string(first[i]) + ", it must be " +
+                       std::to_string(before) + " to " + std::to_string(position) +
+                       ": the first position of the row's document, which no later row comes back to");
+  }
+  return first;
 }
 
 /// Bytes from the start of a packed row q|k|v to its head `head`.
@@ -25,7 +53,7 @@ int64_t bytes_to(int64_t head, const AttentionShape& shape, const at::Tensor& ro
 
 /// The call without its outputs' gradients: everything lies in packed, contiguous rows.
 AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& qkv) {
+                        const at::Tensor& qkv, const at::Tensor& starts) {
   AttentionCall call{};
   call.batch = shape.batch, call.queries = call.keys = shape.sequence, call.num_heads = shape.num_heads;
   call.num_kv_heads = shape.num_kv_heads, call.head_dim = shape.head_dim, call.causal = true;
@@ -39,6 +67,8 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
   call.k = static_cast<const char*>(call.q) + bytes_to(shape.num_heads, shape, qkv);
   call.v = static_cast<const char*>(call.q) + bytes_to(shape.num_heads + shape.num_kv_heads, shape, qkv);
   call.out = out.data_ptr(), call.lse = lse.data_ptr();
+  // Wider than the sequence hides nothing.
+  call.window = shape.window < shape.sequence ? shape.window : 0, call.starts = checked_starts(starts, shape);
   return call;
 }
 
@@ -51,7 +81,8 @@ int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dt
 }
 
 void attention_forward_with(const AttentionKernel& kernel, const at::Tensor& out, const at::Tensor& lse,
-                            const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace) {
+                            const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace,
+                            const at::Tensor& starts) {
   check_shape(shape);
   const at::ScalarType dtype = qkv.scalar_type();
   const AttentionDtype kind = attention_dtype("attention", dtype);
@@ -59,12 +90,13 @@ void attention_forward_with(const AttentionKernel& kernel, const at::Tensor& out
   check_tensor("attention", "qkv", qkv, {tokens, row_length(shape)}, dtype);
   check_tensor("attention", "out", out, {tokens, shape.num_heads * shape.head_dim}, dtype);
   check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
-  run_attention("attention", kernel, &AttentionKernel::forward, make_call(shape, out, lse, qkv), kind, workspace);
+  run_attention("attention", kernel, AttentionDirection::forward, make_call(shape, out, lse, qkv, starts), kind,
+                workspace);
 }
 
 void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dqkv, const at::Tensor& d_out,
                              const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv,
-                             const AttentionShape& shape, const at::Tensor& workspace) {
+                             const AttentionShape& shape, const at::Tensor& workspace, const at::Tensor& starts) {
   check_shape(shape);
   const at::ScalarType dtype = qkv.scalar_type();
   const AttentionDtype kind = attention_dtype("attention", dtype);
@@ -76,21 +108,22 @@ void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dq
   check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
   if (dqkv.const_data_ptr() == qkv.const_data_ptr())
     throw ShapeError("attention: dqkv is qkv itself; the backward reads qkv to its end, give it another tensor");
-  AttentionCall call = make_call(shape, out, lse, qkv);
+  AttentionCall call = make_call(shape, out, lse, qkv, starts);
   call.d_out = d_out.const_data_ptr(), call.dq = dqkv.data_ptr();
   call.dk = static_cast<char*>(call.dq) + bytes_to(shape.num_heads, shape, dqkv);
   call.dv = static_cast<char*>(call.dq) + bytes_to(shape.num_heads + shape.num_kv_heads, shape, dqkv);
-  run_attention("attention", kernel, &AttentionKernel::backward, call, kind, workspace);
+  run_attention("attention", kernel, AttentionDirection::backward, call, kind, workspace);
 }
 
 void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv, const AttentionShape& shape,
-                       const at::Tensor& workspace) {
-  attention_forward_with(*attention_kernels().front(), out, lse, qkv, shape, workspace);
+                       const at::Tensor& workspace, const at::Tensor& starts) {
+  attention_forward_with(*attention_kernels().front(), out, lse, qkv, shape, workspace, starts);
 }
 
 void attention_backward(const at::Tensor& dqkv, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace) {
-  attention_backward_with(*attention_kernels().front(), dqkv, d_out, out, lse, qkv, shape, workspace);
+                        const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace,
+                        const at::Tensor& starts) {
+  attention_backward_with(*attention_kernels().front(), dqkv, d_out, out, lse, qkv, shape, workspace, starts);
 }
 
 }  // namespace trireme::ops

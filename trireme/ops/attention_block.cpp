@@ -60,7 +60,7 @@ void attention_block_forward_with(const AttentionKernel& kernel, const at::Tenso
                                   const at::Tensor& workspace) {
   const auto kind = check_shape(shape, compute_dtype(kOperation, "q", q));
   const AttentionCall call = make_call(shape, out, lse, q, kv);
-  run_attention(kOperation, kernel, &AttentionKernel::forward, call, kind, workspace);
+  run_attention(kOperation, kernel, AttentionDirection::forward, call, kind, workspace);
 }
 
 void attention_block_backward_with(const AttentionKernel& kernel, const at::Tensor& dq, const at::Tensor& dkv,
@@ -76,7 +76,7 @@ void attention_block_backward_with(const AttentionKernel& kernel, const at::Tens
   call.d_out = d_out.const_data_ptr(), call.dq = dq.data_ptr(), call.dk = dkv.data_ptr();
   call.dv = static_cast<char*>(call.dk) + bytes_to_v(shape, dkv);
   call.d_out_stride = strides_of(d_out), call.dq_stride = strides_of(dq), call.dkv_stride = strides_of(dkv);
-  run_attention(kOperation, kernel, &AttentionKernel::backward, call, kind, workspace);
+  run_attention(kOperation, kernel, AttentionDirection::backward, call, kind, workspace);
 }
 
 void attention_block_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& q, const at::Tensor& kv,

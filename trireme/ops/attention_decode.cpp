@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/attention_run.h"
 
 namespace trireme::ops {
 namespace {
@@ -23,14 +24,14 @@ Acc dot(const Storage* a, const Storage* b, int64_t n) {
 
 /// One head: a running maximum, sum and weighted sum of values (Milakov and Gimelshein, 2018), kept in `acc` [d].
 template <class Storage, class Acc>
-void decode_head(Storage* out, const Storage* q, const Storage* k, const Storage* v, int64_t length, int64_t stride,
-                 int64_t d, Acc scale) {
+void decode_head(Storage* out, const Storage* q, const Storage* k, const Storage* v, int64_t begin, int64_t length,
+                 int64_t stride, int64_t d, Acc scale) {
   // The weighted sum stays in blocks of the head on the stack: wide heads pass over the scores once per block.
   constexpr int64_t kBlock = 256;
   for (int64_t first = 0; first < d; first += kBlock) {
     const int64_t width = std::min(kBlock, d - first);
     Acc acc[kBlock] = {}, highest = -INFINITY, sum = 0;
-    for (int64_t t = 0; t < length; ++t) {
+    for (int64_t t = begin; t < length; ++t) {
       const Acc score = dot<Storage, Acc>(q, k + t * stride, d) * scale;
       if (score > highest) {
         const Acc shrink = std::exp(highest - score);
@@ -52,11 +53,13 @@ void decode(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cach
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(d));
   for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t length = lengths.const_data_ptr<int64_t>()[b];
+    const int64_t begin = shape.window > 0 ? std::max<int64_t>(0, length - shape.window) : 0;
     for (int64_t h = 0; h < shape.num_heads; ++h) {
       const int64_t row = (b * shape.num_heads + h) * d, cached = b * capacity * stride + h / group * d;
       decode_head<Storage, Acc>(out.mutable_data_ptr<Storage>() + row, q.const_data_ptr<Storage>() + row,
                                 k_cache.const_data_ptr<Storage>() + cached, v_cache.const_data_ptr<Storage>() + cached,
-                                lengths.const_data_ptr<int64_t>()[b], stride, d, static_cast<Acc>(scale));
+                                begin, length, stride, d, static_cast<Acc>(scale));
     }
   }
 }
@@ -69,6 +72,7 @@ void attention_decode(const at::Tensor& out, const at::Tensor& q, const at::Tens
     if (!holds) throw ShapeError("attention_decode: " + rule);
   };
   require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, "num_kv_heads must divide num_heads");
+  check_attention_window("attention_decode", shape.window);
   const int64_t width = shape.num_heads * shape.head_dim, kv_width = shape.num_kv_heads * shape.head_dim;
   require(k_cache.dim() == 3 && k_cache.size(0) == shape.batch && k_cache.size(2) == kv_width &&
               k_cache.sizes() == v_cache.sizes(),

@@ -1,4 +1,4 @@
-// Where one job of attention finds its rows, and which part of a block of scores it works on.
+// Where one task of attention finds its rows, and which keys its queries see.
 //
 // Included once per instruction set, in an anonymous namespace: no symbol leaves its file.
 #pragma once
@@ -20,6 +20,42 @@ inline __attribute__((always_inline)) void with_width(int64_t width, const Body&
     body(WholeBlock{});
   else
     body(width);
+}
+
+/// The columns of a block of scores that each of its rows sees: begin(r) .. r + offset. Both ends never move left from
+/// one row to the next. A row may see none of the block; then begin may lie beyond it.
+struct Visible {
+  int64_t offset;
+  const int64_t* first = nullptr;  ///< first visible key of every row; null: every row sees the block's first column
+  int64_t first_column = 0;  ///< the block's first column as a key
+
+  bool all() const { return offset + 1 >= kAttentionKeyBlock && first == nullptr; }
+  int64_t begin(int64_t row) const { return first == nullptr ? 0 : larger(0, first[row] - first_column); }
+  /// Rows, from the first on, whose begin is not beyond `column`.
+  int64_t rows_from(int64_t column, int64_t rows) const {
+    if (first == nullptr) return rows;
+    int64_t low = 0, high = rows;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (first[middle] - first_column <= column)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
+};
+
+/// Columns [first, end) that row `r` of a partly visible block must fill: what its register tile will read of it.
+/// Row r + 1 of a pair (r even) has the same.
+struct Columns {
+  int64_t first, end;
+};
+template <class M>
+Columns columns_of_row(const Visible& visible, int64_t r) {
+  constexpr int64_t kStep = larger(kTile, M::kLanes);
+  return {visible.begin(r / kTile * kTile) / kStep * kStep,
+          smaller(kAttentionKeyBlock, round_up(r + visible.offset + 1, kStep))};
 }
 
 /// Where things are, for one job.
@@ -48,8 +84,12 @@ struct Job {
   const Storage* q(int64_t head, int64_t position) const {
     return static_cast<const Storage*>(call.q) + element(call.q_stride, head, position);
   }
-  const Storage* k() const { return static_cast<const Storage*>(call.k) + element(call.kv_stride, kv, 0); }
-  const Storage* v() const { return static_cast<const Storage*>(call.v) + element(call.kv_stride, kv, 0); }
+  const Storage* k(int64_t position) const {
+    return static_cast<const Storage*>(call.k) + element(call.kv_stride, kv, position);
+  }
+  const Storage* v(int64_t position) const {
+    return static_cast<const Storage*>(call.v) + element(call.kv_stride, kv, position);
+  }
   Storage* out(int64_t head, int64_t position) const {
     return static_cast<Storage*>(call.out) + element(call.out_stride, head, position);
   }
@@ -59,10 +99,38 @@ struct Job {
   typename M::Acc* lse(int64_t head, int64_t position) const {
     return static_cast<typename M::Acc*>(call.lse) + b * call.lse_batch + head * call.lse_head + position;
   }
+  /// Puts on `ahead` the rows of the block of queries after (head, q0) in the tensor whose rows `of` finds.
+  template <class Of>
+  void next_queries(Ahead& ahead, int64_t head, int64_t q0, AttentionStride stride, const Of& of) const {
+    const bool wraps = q0 + kQueries >= queries;
+    if (wraps && head + 1 == first_head() + group) return;
+    const int64_t next = wraps ? 0 : q0 + kQueries;
+    ahead.add(of(wraps ? head + 1 : head, next), stride.row, queries_of_block(next));
+  }
+  int64_t first_head() const { return kv * group; }
+  int64_t queries_of_block(int64_t q0) const { return smaller(kQueries, queries - q0); }
+  int64_t keys_of_block(int64_t k0) const { return smaller(kKeys, keys - k0); }
+
+  bool hides_early_keys() const { return call.causal && (call.window > 0 || call.starts != nullptr); }
+  /// The first key that query i sees.
+  int64_t first_key(int64_t i) const {
+    const int64_t start = call.starts == nullptr ? 0 : call.starts[b * queries + i];
+    return call.window > 0 ? larger(start, i - call.window + 1) : start;
+  }
+  /// The first block of keys that the queries from q0 on see.
+  int64_t first_block(int64_t q0) const { return hides_early_keys() ? first_key(q0) / kKeys * kKeys : 0; }
+  /// Writes the first key of `rows` queries from q0 on, the last one's for rows beyond the sequence.
+  void first_keys(int64_t q0, int64_t rows, int64_t* first) const {
+    if (!hides_early_keys()) return;
+    for (int64_t r = 0; r < rows; ++r) first[r] = first_key(smaller(q0 + r, queries - 1));
+  }
   /// Keys that a block of `rows` queries from q0 on can see.
   int64_t reach(int64_t q0, int64_t rows) const { return call.causal ? q0 + rows : keys; }
-  /// Row r of the block (q0, k0) sees its first r + offset + 1 columns.
-  int64_t offset(int64_t q0, int64_t k0) const { return call.causal ? q0 - k0 : kKeys; }
+  /// What the block (q0, k0) shows, given its queries' first keys.
+  Visible visible(int64_t q0, int64_t k0, int64_t rows, const int64_t* first) const {
+    if (!call.causal) return {kKeys};
+    return {q0 - k0, hides_early_keys() && first[rows - 1] > k0 ? first : nullptr, k0};
+  }
   /// Columns of a block that are worked on. Under the triangle all of them: padding lies beyond the diagonal.
   int64_t columns(int64_t k0) const {
     return call.causal ? kKeys : smaller(kKeys, round_up(keys - k0, larger(kTile, M::kLanes)));
@@ -74,6 +142,12 @@ struct Job {
     return reinterpret_cast<T*>(p);
   }
 };
+
+/// Whether item `i` of a list, whose costs rise or fall steadily, belongs to `task`: dealt back and forth.
+inline bool is_mine(int64_t i, const AttentionTask& task) {
+  const int64_t round = i / task.parts, place = i % task.parts;
+  return (round % 2 == 0 ? place : task.parts - 1 - place) == task.part;
+}
 
 }  // namespace
 }  // namespace trireme::ops

@@ -29,26 +29,36 @@ struct AttentionCall {
   void *dq, *dk, *dv;  ///< backward only
   AttentionStride q_stride, kv_stride, out_stride, d_out_stride, dq_stride, dkv_stride;
   int64_t lse_batch, lse_head;  ///< strides of lse [B, H, Q], whose rows are contiguous
+  /// Causal calls only. Query i of batch row b sees no key before i - window + 1 (window 0: no such limit), nor before
+  /// starts[b * queries + i] (null: none), which never falls along a row.
+  int64_t window;
+  const int64_t* starts;
 };
 
-/// Computes job = batch index * num_kv_heads + kv head. Jobs write disjoint memory, so that any threads may run
-/// them in any order with the same bits. `scratch` holds attention_scratch_bytes, aligned to 64.
-using AttentionJob = void (*)(const AttentionCall& call, int64_t job, void* scratch);
+/// Part `part` of `parts` of job = batch index * num_kv_heads + kv head.
+struct AttentionTask {
+  int64_t job, part = 0, parts = 1;
+};
+
+/// Computes a task. Tasks write disjoint memory, so that any threads may run them in any order; the bits of the result
+/// do not depend on how many parts a job has. `scratch` holds attention_scratch_bytes, aligned to 64.
+using AttentionPass = void (*)(const AttentionCall& call, const AttentionTask& task, void* scratch);
 
 struct AttentionKernel {
   const char* name;
-  AttentionJob forward[3];  ///< indexed by AttentionDtype
-  AttentionJob backward[3];
+  AttentionPass forward[3];  ///< indexed by AttentionDtype
+  AttentionPass backward[3];
 };
 
 extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here
 extern const AttentionKernel kAttentionAvx2;  ///< AVX2 + FMA
-extern const AttentionKernel kAttentionAvx512;  ///< AVX512 F, BW, VL, DQ and BF16
+extern const AttentionKernel kAttentionAvx512;  ///< AVX512 F, BW, VL and DQ
+extern const AttentionKernel kAttentionAvx512Bf16;  ///< the same and BF16
 
 constexpr int64_t kAttentionQueryBlock = 64;  ///< query rows of one score tile
 constexpr int64_t kAttentionKeyBlock = 128;  ///< keys of one score tile
 
-/// Scratch of one job, forward or backward: the same for every kernel, so that a memory plan made on one machine
+/// Scratch of one task, forward or backward: the same for every kernel, so that a memory plan made on one machine
 /// holds on another. Covers (backward) K^T, V^T, K and the sums dK, dV over all keys, and a few tiles.
 constexpr int64_t attention_scratch_bytes(int64_t num_keys, int64_t head_dim, AttentionDtype dtype) {
   const int64_t element = dtype == AttentionDtype::float64 ? 8 : 4;

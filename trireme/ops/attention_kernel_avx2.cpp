@@ -3,10 +3,10 @@
 
 namespace trireme::ops {
 
-using Float = PlainMath<float, 32, 2>;
+using Float = PlainMath<float, 32, 3>;
 
 const AttentionKernel kAttentionAvx2{"avx2",
-                                     {nullptr, forward_job<Float, float>, forward_job<Float, Bfloat16>},
-                                     {nullptr, backward_job<Float, float>, backward_job<Float, Bfloat16>}};
+                                     {nullptr, forward_task<Float, float>, forward_task<Float, Bfloat16>},
+                                     {nullptr, backward_task<Float, float>, backward_task<Float, Bfloat16>}};
 
 }  // namespace trireme::ops

@@ -9,7 +9,7 @@ using Float = PlainMath<float, 16, 2>;
 
 const AttentionKernel kAttentionPortable{
     "portable",
-    {forward_job<Double, double>, forward_job<Float, float>, forward_job<Float, Bfloat16>},
-    {backward_job<Double, double>, backward_job<Float, float>, backward_job<Float, Bfloat16>}};
+    {forward_task<Double, double>, forward_task<Float, float>, forward_task<Float, Bfloat16>},
+    {backward_task<Double, double>, backward_task<Float, float>, backward_task<Float, Bfloat16>}};
 
 }  // namespace trireme::ops

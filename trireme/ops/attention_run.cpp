@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -21,11 +22,22 @@ int64_t slice_bytes(int64_t num_keys, int64_t head_dim, AttentionDtype dtype) {
   return (attention_scratch_bytes(num_keys, head_dim, dtype) + 63) / 64 * 64;
 }
 
+/// Pieces that a job can be cut into: enough for many threads, and none without work.
+int64_t most_parts(int64_t num_keys) { return (num_keys + kAttentionKeyBlock - 1) / kAttentionKeyBlock; }
+
+/// Parts per job, so that `slots` have about the same to do.
+int64_t parts_of(const AttentionCall& call, int64_t jobs, int64_t slots, AttentionDirection direction) {
+  const int64_t most = most_parts(std::min(call.keys, call.queries));
+  if (direction == AttentionDirection::backward) return std::clamp<int64_t>(slots / jobs, 1, most);
+  // With many jobs the last round matters little, and every part packs keys of its own.
+  return jobs >= 4 * slots ? 1 : std::min(slots / std::gcd(slots, jobs), most);
+}
+
 }  // namespace
 
 std::span<const AttentionKernel* const> attention_kernels() {
   struct Choice {
-    std::array<const AttentionKernel*, 3> kernels{};
+    std::array<const AttentionKernel*, 4> kernels{};
     size_t count = 0;
   };
   static const Choice choice = [] {
@@ -33,10 +45,10 @@ std::span<const AttentionKernel* const> attention_kernels() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bf16"))
-      c.kernels[c.count++] = &kAttentionAvx512;
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (avx512 && __builtin_cpu_supports("avx512bf16")) c.kernels[c.count++] = &kAttentionAvx512Bf16;
+    if (avx512) c.kernels[c.count++] = &kAttentionAvx512;
     if (avx2) c.kernels[c.count++] = &kAttentionAvx2;
 #endif
     c.kernels[c.count++] = &kAttentionPortable;
@@ -67,16 +79,22 @@ void check_attention_heads(std::string_view operation, int64_t num_heads, int64_
                      "; each key/value head serves the same number of query heads");
 }
 
+void check_attention_window(std::string_view operation, int64_t window) {
+  if (window < 0)
+    throw ShapeError(std::string(operation) + ": window is " + std::to_string(window) +
+                     ", it must be the number of keys that a query sees, or 0 for all");
+}
+
 double attention_scale(double scale, int64_t head_dim) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }
 
 int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype) {
-  const int64_t slots = std::min<int64_t>(at::get_num_threads(), jobs.jobs);
+  const int64_t slots = std::min<int64_t>(at::get_num_threads(), jobs.jobs * most_parts(jobs.num_keys));
   return slots * slice_bytes(jobs.num_keys, jobs.head_dim, dtype) + kAlignment;
 }
 
-void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionJob (AttentionKernel::*pass)[3],
+void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionDirection direction,
                    const AttentionCall& call, AttentionDtype dtype, const at::Tensor& workspace) {
   const base::Metered metered(base::Activity::attention);
   const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call.keys, call.head_dim, dtype);
@@ -91,11 +109,15 @@ void run_attention(std::string_view operation, const AttentionKernel& kernel, At
   char* const aligned = static_cast<char*>(workspace.data_ptr()) + ((kAlignment - base % kAlignment) % kAlignment);
 
   const AttentionKernel& runs = dtype == AttentionDtype::float64 ? kAttentionPortable : kernel;
-  const AttentionJob run = (runs.*pass)[static_cast<int>(dtype)];
-  const int64_t slots = std::min({static_cast<int64_t>(at::get_num_threads()), jobs, (available - kAlignment) / slice});
+  const bool forward = direction == AttentionDirection::forward;
+  const AttentionPass run = (forward ? runs.forward : runs.backward)[static_cast<int>(dtype)];
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), (available - kAlignment) / slice);
+  const int64_t parts = parts_of(call, jobs, threads, direction), tasks = jobs * parts;
+  const int64_t slots = std::min(threads, tasks);
   parallel_rows(slots, 1, [&](int64_t first, int64_t last) {
     for (int64_t slot = first; slot < last; ++slot)
-      for (int64_t job = slot; job < jobs; job += slots) run(call, job, aligned + slot * slice);
+      for (int64_t task = slot; task < tasks; task += slots)
+        run(call, {.job = task / parts, .part = task % parts, .parts = parts}, aligned + slot * slice);
   });
 }
 

@@ -20,6 +20,9 @@ void check_attention_sizes(std::string_view operation, std::initializer_list<std
 /// ShapeError unless num_kv_heads divides num_heads.
 void check_attention_heads(std::string_view operation, int64_t num_heads, int64_t num_kv_heads);
 
+/// ShapeError unless `window` is 0 (no limit) or more.
+void check_attention_window(std::string_view operation, int64_t window);
+
 /// `scale`, or 1/sqrt(head_dim) where it is 0.
 double attention_scale(double scale, int64_t head_dim);
 
@@ -31,11 +34,14 @@ struct AttentionJobs {
 /// Bytes of workspace with which run_attention uses every thread.
 int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype);
 
-/// Runs every job of `call`, job j on slot j % slots; a slot owns a slice of the workspace. As many slots as there are
-/// threads and slices: a workspace planned for fewer threads only makes the call slower. `pass` is
-/// &AttentionKernel::forward or backward; float64 runs in the portable kernel whatever is given.
+enum class AttentionDirection { forward, backward };
+
+/// Runs every job of `call`, its tasks dealt to slots; a slot owns a slice of the workspace. As many slots as there are
+/// threads and slices: a workspace planned for fewer threads only makes the call slower. Where slots would idle, jobs
+/// run in parts: forward always, backward if every job gets at least two (each block is then computed twice).
+/// float64 runs in the portable kernel whatever is given.
 /// Errors    ShapeError for a workspace of less than one slice
-void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionJob (AttentionKernel::*pass)[3],
+void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionDirection direction,
                    const AttentionCall& call, AttentionDtype dtype, const at::Tensor& workspace);
 
 }  // namespace trireme::ops

@@ -9,7 +9,7 @@
 // Layout    every tensor is contiguous, where nothing else is said.
 // Gradients of weights are *written* (not added) into the tensor given.
 // Each function has a reference in ops/reference.h, in terms of ATen, used only by tests.
-// Threads   results do not depend on LibTorch's number of threads, matrix products apart.
+// Threads   results do not depend on LibTorch's number of threads; matrix products where LibTorch makes them may.
 // Name      call them as ops::...: LibTorch has functions of the same names, which argument lookup would find too.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace trireme::ops {
 
-// ---- linear (ops/linear.cpp, ops/bias.cpp) ----
+// ---- linear (ops/linear.cpp, ops/bias.cpp; products in ops/products.h) ----
 /// y [T,N] = x [T,M] w [N,M]^T
 void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
 /// dx [T,M] = dy [T,N] w [N,M]
@@ -91,16 +91,27 @@ struct AttentionShape {
   int64_t num_kv_heads = 1;
   int64_t head_dim = 64;
   double scale = 0;  ///< 0: 1/sqrt(head_dim)
+  int64_t window = 0;  ///< keys that a query sees, itself included (Hugging Face's sliding_window); 0: no limit
 };
-/// Bytes of scratch that forward and backward need per call (0 is legal).
+/// Bytes of scratch that forward and backward need per call (0 is legal). Window and documents change nothing.
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
 /// Causal attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads), in place of nothing:
 /// out [B*S, H*d], lse [B, H, S] = log-sum-exp of the scaled scores.
+///
+/// Shapes    starts int64 [B*S] or [B, S], or undefined: the position at which row i's document starts in its own
+///           sequence, never falling along it, starts[i] <= i. Query i sees the keys
+///           max(starts[i], i - window + 1) .. i
+/// Cost      2 B H S^2 d operations, with a window w about 4 B H S w d: blocks that nobody sees are skipped
+/// Numerics  inside in the statistics dtype, out is rounded once. Bits do not depend on threads; a window or documents
+///           that hide nothing change none
+/// Errors    ShapeError naming the tensor, the number or the entry of starts, before anything is written
 void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv, const AttentionShape& shape,
-                       const at::Tensor& workspace);
-/// dqkv [B*S, R] from d_out, out, lse and qkv.
+                       const at::Tensor& workspace, const at::Tensor& starts = {});
+/// dqkv [B*S, R] from d_out, out, lse and qkv, and the forward's shape and starts: 2.5 times its operations, 3.5 times
+/// where there are at least two threads per batch row and kv head.
 void attention_backward(const at::Tensor& dqkv, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace);
+                        const at::Tensor& qkv, const AttentionShape& shape, const at::Tensor& workspace,
+                        const at::Tensor& starts = {});
 
 // ---- attention over a block of keys without a mask (ops/attention_block.cpp): what ring attention computes off the
 // diagonal. The caller starts with attention_forward on its own rows and merges one block after another.

@@ -1,0 +1,106 @@
+#include "tests/ops/attention_support.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <tuple>
+
+namespace trireme::ops {
+
+void PrintTo(const AttentionShape& s, std::ostream* os) {
+  *os << "b" << s.batch << "_s" << s.sequence << "_H" << s.num_heads << "_K" << s.num_kv_heads << "_d" << s.head_dim;
+  if (s.window > 0) *os << "_w" << s.window;
+}
+
+namespace test {
+namespace {
+
+at::ScalarType statistics(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+
+double scale_of(const AttentionShape& shape) {
+  return shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(shape.head_dim));
+}
+
+/// [B, 1, S, S]: the keys that a query does not see. The window is written as Hugging Face does: key > query - window.
+at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& starts) {
+  const at::Tensor query = at::arange(shape.sequence, at::kLong).view({1, 1, -1, 1}), key = query.transpose(2, 3);
+  at::Tensor hidden = key > query;
+  if (shape.window > 0) hidden = hidden | ~(key > query - shape.window);
+  if (starts.defined()) hidden = hidden | (key < starts.view({shape.batch, 1, shape.sequence, 1}));
+  return hidden;
+}
+
+at::Tensor filled(at::IntArrayRef sizes, at::ScalarType dtype, double value) {
+  return at::full(sizes, value, at::TensorOptions().dtype(dtype));
+}
+
+}  // namespace
+
+AttentionInputs::AttentionInputs(const AttentionShape& shape, at::ScalarType dtype, const at::Tensor& starts_)
+    : starts(starts_) {
+  at::manual_seed(7);
+  const int64_t tokens = shape.batch * shape.sequence;
+  qkv = at::randn({tokens, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim}, at::kDouble).to(dtype);
+  d_out = at::randn({tokens, shape.num_heads * shape.head_dim}, at::kDouble).to(dtype);
+}
+
+AttentionResults attention_reference(const AttentionShape& shape, const AttentionInputs& in) {
+  const auto [b, s, H, K, d] =
+      std::tuple(shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim);
+  const at::Tensor x = in.qkv.to(at::kDouble).view({b, s, H + 2 * K, d}).transpose(1, 2);  // [b, H+2K, s, d]
+  const at::Tensor q = x.slice(1, 0, H);
+  const at::Tensor k = x.slice(1, H, H + K).repeat_interleave(H / K, 1);
+  const at::Tensor v = x.slice(1, H + K).repeat_interleave(H / K, 1);
+  const at::Tensor d_out = in.d_out.to(at::kDouble).view({b, s, H, d}).transpose(1, 2);
+  const at::Tensor scores =
+      (at::matmul(q, k.transpose(2, 3)) * scale_of(shape)).masked_fill(hidden_keys(shape, in.starts), -INFINITY);
+  const at::Tensor lse = at::logsumexp(scores, {3});
+  const at::Tensor p = at::exp(scores - lse.unsqueeze(3));
+  const at::Tensor out = at::matmul(p, v);
+  const at::Tensor dp = at::matmul(d_out, v.transpose(2, 3));
+  const at::Tensor ds = p * (dp - (dp * p).sum(3, true)) * scale_of(shape);
+  const auto group_sum = [&, b = b, s = s, H = H, K = K, d = d](const at::Tensor& t) {
+    return t.view({b, K, H / K, s, d}).sum(2);
+  };
+  const at::Tensor dq = at::matmul(ds, k);
+  const at::Tensor dk = group_sum(at::matmul(ds.transpose(2, 3), q));
+  const at::Tensor dv = group_sum(at::matmul(p.transpose(2, 3), d_out));
+  return {out.transpose(1, 2).reshape({b * s, H * d}), lse,
+          at::cat({dq, dk, dv}, 1).transpose(1, 2).reshape({b * s, (H + 2 * K) * d})};
+}
+
+AttentionResults run_attention_with(const AttentionKernel& kernel, const AttentionShape& shape,
+                                    const AttentionInputs& in, double garbage) {
+  const at::ScalarType dtype = in.qkv.scalar_type();
+  const int64_t bytes = attention_workspace_bytes(shape, dtype);
+  const at::Tensor workspace = filled({bytes / 8 + 1}, at::kDouble, garbage);
+  AttentionResults r{filled(in.d_out.sizes(), dtype, garbage),
+                     filled({shape.batch, shape.num_heads, shape.sequence}, statistics(dtype), garbage),
+                     filled(in.qkv.sizes(), dtype, garbage)};
+  attention_forward_with(kernel, r.out, r.lse, in.qkv, shape, workspace, in.starts);
+  workspace.fill_(garbage);
+  attention_backward_with(kernel, r.dqkv, in.d_out, r.out, r.lse, in.qkv, shape, workspace, in.starts);
+  return r;
+}
+
+double distance(const at::Tensor& got, const at::Tensor& want) {
+  const at::Tensor difference = (got.to(at::kDouble) - want.to(at::kDouble)).abs().nan_to_num(INFINITY, INFINITY);
+  return difference.max().item<double>() / std::max(want.abs().max().item<double>(), 1e-300);
+}
+
+void expect_close(const AttentionResults& got, const AttentionResults& want, double tolerance, double lse_tolerance) {
+  EXPECT_LT(distance(got.out, want.out), tolerance);
+  EXPECT_LT((got.lse.to(at::kDouble) - want.lse).abs().max().item<double>(), lse_tolerance);
+  EXPECT_LT(distance(got.dqkv, want.dqkv), tolerance);
+}
+
+void expect_same_bits(const AttentionResults& got, const AttentionResults& want) {
+  EXPECT_TRUE(at::equal(got.out, want.out));
+  EXPECT_TRUE(at::equal(got.lse, want.lse));
+  EXPECT_TRUE(at::equal(got.dqkv, want.dqkv));
+}
+
+}  // namespace test
+}  // namespace trireme::ops

@@ -1,0 +1,95 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/stopwatch.h"
+#include "trireme/ops/limits.h"
+
+namespace trireme::ops {
+namespace {
+
+// No machine that trains is outside these bounds; a loop that the compiler removed, or one that spills, is.
+constexpr double kGiga = 1e9;
+bool is_possible_flops(double flops) { return flops > 0.5 * kGiga && flops < 5000 * kGiga; }
+bool is_possible_bandwidth(double bandwidth) { return bandwidth > 0.5 * kGiga && bandwidth < 4000 * kGiga; }
+
+// Two measurements of a machine that others use too may be disturbed differently: a relation has to hold once in
+// several attempts. A loop that measures something else fails all of them.
+template <class Holds>
+bool holds_once(Holds holds) {
+  for (int attempt = 0; attempt < 6; ++attempt)
+    if (holds()) return true;
+  return false;
+}
+
+TEST(RegisterLoop, IsAsFastAsAProcessorCanBeAndNoFaster) {
+  EXPECT_TRUE(holds_once([] {
+    const double fp64 = register_loop_flops(at::kDouble, 1), fp32 = register_loop_flops(at::kFloat, 1),
+                 bf16 = register_loop_flops(at::kBFloat16, 1);
+    // Half as wide elements, twice as many a vector.
+    return is_possible_flops(fp64) && is_possible_flops(bf16) && fp32 > 1.8 * fp64 && fp32 < 2.2 * fp64 &&
+           bf16 > 0.9 * fp32;
+  }));
+}
+
+double product_flops() {
+  const at::Tensor a = at::rand({512, 512}), b = at::rand({512, 512});
+  at::Tensor c = at::empty({512, 512});
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  at::mm_out(c, a, b);
+  double best = 1e9;
+  for (int i = 0; i < 10; ++i) {
+    const base::Stopwatch watch;
+    at::mm_out(c, a, b);
+    best = std::min(best, watch.seconds());
+  }
+  at::set_num_threads(threads);
+  return 2.0 * 512 * 512 * 512 / best;
+}
+
+TEST(RegisterLoop, IsAboveWhatAProductOfMatricesReaches) {
+  EXPECT_TRUE(holds_once([] {
+    const double limit = register_loop_flops(at::kFloat, 1), product = product_flops();
+    return limit > product && limit < 2 * product;
+  }));
+}
+
+TEST(RegisterLoop, CountsEveryThread) {
+  EXPECT_TRUE(holds_once([] {
+    const double one = register_loop_flops(at::kFloat, 1), two = register_loop_flops(at::kFloat, 2);
+    return two > 0.9 * one && two < 2.1 * one;  // as many cores as there are to be had
+  }));
+}
+
+TEST(CopyBandwidth, IsThatOfMemoryBeyondTheCachesAndHigherInside) {
+  EXPECT_TRUE(holds_once([] {
+    const CopyBandwidth beyond = measure_copy(1), inside = measure_copy(1, core_cache_bytes() / 4);
+    return is_possible_bandwidth(beyond.library) && is_possible_bandwidth(beyond.plain) &&
+           inside.best() > 1.2 * beyond.best();
+  }));
+  EXPECT_EQ((CopyBandwidth{.library = 1, .plain = 2, .past_caches = 3}.best()), 3);
+  EXPECT_EQ((CopyBandwidth{.library = 3, .plain = 2}.best()), 3);
+}
+
+TEST(UpdateBandwidth, IsNoLessThanAPlainCopysWhichFetchesWhatItOverwrites) {
+  EXPECT_TRUE(holds_once([] {
+    const double update = update_bandwidth(1);
+    return is_possible_bandwidth(update) && update > measure_copy(1).plain;
+  }));
+}
+
+TEST(ReadBandwidth, IsMoreThanHalfOfACopys) {
+  EXPECT_TRUE(holds_once([] {
+    const double read = read_bandwidth(1);
+    return is_possible_bandwidth(read) && read > 0.5 * copy_bandwidth(1);
+  }));
+}
+
+TEST(Caches, GrowOutwards) {
+  EXPECT_GE(core_cache_bytes(), 64 << 10);
+  EXPECT_GE(last_level_cache_bytes(), core_cache_bytes());
+}
+
+}  // namespace
+}  // namespace trireme::ops

@@ -1,0 +1,61 @@
+// Products of one block of scores, as forward and backward share them: what the mask hides is left out, 4 rows at a
+// time.
+//
+// Included once per instruction set, in an anonymous namespace: no symbol leaves its file.
+#pragma once
+
+#include "trireme/ops/attention_job-inl.h"
+#include "trireme/ops/attention_product-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+/// Scores [rows, kKeys] = left [rows, dim] right, where they are visible.
+template <class M, class Width>
+void score_block(typename M::Acc* scores, const typename M::Unit* left, const typename M::Unit* right, int64_t rows,
+                 int64_t dim, const Visible& visible, Width width, Ahead& ahead) {
+  constexpr int64_t kKeys = kAttentionKeyBlock, kStep = larger(kTile, M::kLanes);
+  multiply<M>(rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
+              [&](int64_t r) {
+                const int64_t columns = smaller(width, r + kTile + visible.offset);
+                return Trim{0, dim / M::kPair, visible.begin(r) / kStep * (kStep / M::kLanes),
+                            (columns + M::kLanes - 1) / M::kLanes};
+              });
+}
+
+/// Without a triangle, columns of the last block beyond the last key: a score that has no weight beside any other.
+template <class M>
+void hide_columns(typename M::Acc* scores, int64_t rows, int64_t first, int64_t width, typename M::Acc c) {
+  const typename M::Acc hidden = c < 0 ? 1e30f : -1e30f;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = first; j < width; ++j) scores[r * kAttentionKeyBlock + j] = hidden;
+}
+
+/// C [rows, dim] (+)= P [rows, keys of the block] B, P row-major.
+template <class M, class Width>
+void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename M::Unit* b, int64_t rows, int64_t dim,
+                   const Visible& visible, Width width, bool accumulate, Ahead& ahead) {
+  constexpr int64_t kKeys = kAttentionKeyBlock;
+  const int64_t vectors = dim / M::kLanes;
+  multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, ahead, [&](int64_t r) {
+    const int64_t end = smaller(width, r + kTile + visible.offset) / M::kPair;
+    return Trim{smaller(end, visible.begin(r) / M::kPair), end, 0, vectors};
+  });
+}
+
+/// C [keys of the block, dim] (+)= P^T B [rows, dim], P in pairs down the column.
+template <class M, class Width>
+void weighted_columns(typename M::Acc* c, const typename M::Unit* p, const typename M::Unit* b, int64_t rows,
+                      int64_t dim, const Visible& visible, Width width, bool accumulate, Ahead& ahead) {
+  constexpr int64_t kKeys = kAttentionKeyBlock;
+  const int64_t vectors = dim / M::kLanes;
+  // Keys that these rows do not reach have an empty sum: zero where this call is the first to write.
+  const int64_t reached = accumulate ? smaller(width, rows + visible.offset) : width;
+  multiply<M>(reached, vectors, p, 1, kKeys, b, dim, c, dim, accumulate, ahead, [&](int64_t key) {
+    const int64_t end = (visible.rows_from(key + kTile - 1, rows) + M::kPair - 1) / M::kPair;
+    return Trim{larger(0, key - visible.offset) / M::kPair, end, 0, vectors};
+  });
+}
+
+}  // namespace
+}  // namespace trireme::ops
