@@ -319,6 +319,16 @@ void shared_buffers(Communicator& c) {
     require_equal(part, reference_fold(terms(c.size(), m, at::kFloat), at::kFloat, ReduceOp::sum),
                   "all_reduce in place on symmetric memory");
   }
+  // From one place in symmetric memory to another: the results are written by all ranks, each its slice.
+  for (const int64_t m : {int64_t{500}, int64_t{20'001}}) {
+    at::Tensor from = slot.narrow(0, 3 + c.rank(), m), to = slot.narrow(0, 25'000 - c.rank(), m);
+    from.copy_(data(m, c.rank(), at::kFloat, 7));
+    to.fill_(-1);
+    c.all_reduce(to, from, {})->wait();
+    require_equal(to, reference_fold(terms(c.size(), m, at::kFloat, 7), at::kFloat, ReduceOp::sum),
+                  "all_reduce between symmetric memories");
+    require_equal(from, data(m, c.rank(), at::kFloat, 7), "the input of an all_reduce");
+  }
   // bf16 gradients in symmetric memory, summed in fp32; each rank at an offset of its own.
   at::Tensor half = over(static_cast<std::byte*>(symmetric.mine) + 256 * c.rank(), 20'000, at::kBFloat16);
   half.copy_(data(20'000, c.rank(), at::kBFloat16));
@@ -425,6 +435,9 @@ void large(Communicator& c) {
   require_equal(shard, expected.narrow(0, c.rank() * (n / size), n / size), "reduce_scatter of 64 MiB");
   c.all_gather(output.zero_(), shard, counts)->wait();
   require_equal(output, expected, "all_gather of 64 MiB");
+  at::Tensor shared = over(c.allocate_shared(n * 4, false).mine, n, at::kFloat).copy_(input);
+  c.all_reduce(shared, shared, {})->wait();
+  require_equal(shared, expected, "all_reduce of 64 MiB in place in symmetric memory");
 }
 
 constexpr Check kChecks[] = {{"AllGather", all_gather},

@@ -63,6 +63,36 @@ TEST(Fold, OutputMayBeAnyOfTheTerms) {
   }
 }
 
+TEST(Fold, AllOutputsGetTheSameBits) {
+  const int64_t n = 5003;  // neither whole blocks nor whole cache lines
+  for (const Stores stores : {Stores::plain, Stores::streaming}) {
+    for (const bool accumulate : {false, true}) {
+      const at::Tensor a = at::randn({n}), b = at::randn({n});
+      at::Tensor first = at::randn({n + 1}).narrow(0, 1, n), second = b.clone(), expected = first.clone();
+      const void* sources[] = {a.const_data_ptr(), second.const_data_ptr()};
+      void* outputs[] = {first.mutable_data_ptr(), second.mutable_data_ptr()};
+      const ReduceOptions options{.accumulate = accumulate};
+      const void* plain[] = {a.const_data_ptr(), b.const_data_ptr()};
+      fold(expected.mutable_data_ptr(), at::kFloat, plain, at::kFloat, n, options);
+      fold_to_all(outputs, at::kFloat, sources, at::kFloat, n, options, stores);
+      EXPECT_TRUE(at::equal(first, expected));
+      EXPECT_TRUE(at::equal(second, expected)) << "the output that is also a source";
+    }
+  }
+}
+
+TEST(Fold, StreamCopyCopiesJustWhatItShould) {
+  const at::Tensor from = at::randint(0, 256, {700}, at::kByte);
+  for (const int64_t begin : {0, 1, 63, 64}) {
+    for (const int64_t bytes : {0, 1, 63, 64, 65, 128, 500}) {
+      at::Tensor to = at::full({700}, 7, at::kByte), expected = to.clone();
+      expected.narrow(0, begin, bytes).copy_(from.narrow(0, 5, bytes));
+      stream_copy(to.mutable_data_ptr<uint8_t>() + begin, from.const_data_ptr<uint8_t>() + 5, bytes);
+      EXPECT_TRUE(at::equal(to, expected)) << begin << ", " << bytes;
+    }
+  }
+}
+
 TEST(Fold, SpecialValuesOfHalfPrecisionSurvive) {
   const float inf = std::numeric_limits<float>::infinity();
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {

@@ -59,7 +59,8 @@ TEST_P(ProcessRing, SilentRankIsATimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Communicator, ProcessRing,
-                         ::testing::Values(Case{"shm", 2}, Case{"shm", 4}, Case{"gloo", 2}, Case{"gloo", 4}),
+                         ::testing::Values(Case{"shm", 2}, Case{"shm", 4}, Case{"shm", 8}, Case{"gloo", 2},
+                                           Case{"gloo", 4}),
                          [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
 
 TEST(Processes, AutoTakesSharedMemoryOnOneHost) {

@@ -23,7 +23,8 @@ std::vector<std::string> run_thread_ranks(const ThreadRanks& options, const Rank
                                                        .rank = rank,
                                                        .size = options.size,
                                                        .store = store,
-                                                       .timeout = options.timeout});
+                                                       .timeout = options.timeout,
+                                                       .bf16_sums = options.bf16_sums});
           body(*communicator);
         } catch (const std::exception& error) {
           errors[rank] = error.what();

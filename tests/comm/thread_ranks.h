@@ -15,6 +15,7 @@ struct ThreadRanks {
   std::chrono::milliseconds timeout{60'000};
   c10::intrusive_ptr<c10d::Store> store;  ///< null: a HashStore for each run
   std::string name = "shard";
+  bool bf16_sums = false;
 };
 
 /// An empty store of this process.

@@ -52,6 +52,18 @@ TEST(Validate, SeveralRulesBrokenAreAllNamed) {
   EXPECT_THAT(text, HasSubstr("error: sequences of 512 tokens do not fit a model made for 256"));
 }
 
+TEST(Validate, CompressionNeedsABackendThatSends) {
+  Settings settings;
+  settings.comm.compression = Compression::bf16;
+  for (const Backend backend : {Backend::automatic, Backend::gloo, Backend::dry_run}) {
+    settings.comm.backend = backend;
+    EXPECT_EQ(verdict(settings, 2), "");
+  }
+  settings.comm.backend = Backend::shm;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("error: backend shm does not compress gradients"));
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.compression bf16 needs comm.backend gloo"));
+}
+
 TEST(Validate, ARunMustKnowWhenToStop) {
   Settings settings;
   EXPECT_THROW(validate_run_length(settings), UsageError);

@@ -21,27 +21,31 @@ const at::Tensor& payload(const Collective& c) {
   return larger_output ? c.output : c.input;
 }
 
-int64_t logical_bytes(const Collective& c, int rank, int size) {
+// `term_bytes`: what an element of a sum's input takes on its way.
+int64_t logical_bytes(const Collective& c, int rank, int size, int64_t term_bytes) {
   const at::Tensor& t = c.input.defined() ? c.input : c.output;
   if (!t.defined() || size == 1) return 0;
   const auto element = static_cast<int64_t>(t.element_size());
   const auto others = [&](const std::vector<int64_t>& counts) {
     int64_t sum = 0;
     for (int k = 0; k < size; ++k) sum += k == rank ? 0 : counts[k];
-    return sum * element;
+    return sum;
   };
   switch (c.operation) {
     case Operation::all_gather:
+      return others(c.counts) * element;
     case Operation::reduce_scatter:
-      return others(c.counts);
+      return others(c.counts) * term_bytes;
+    case Operation::reduce:
+      return t.numel() * term_bytes;
     case Operation::all_to_all:
-      return others(c.input_counts);
+      return others(c.input_counts) * element;
     case Operation::all_reduce:
-      return 2 * t.numel() * element * (size - 1) / size;
+      return t.numel() * (term_bytes + element) * (size - 1) / size;
     case Operation::gather:
       return rank == c.root ? 0 : t.numel() * element;
     case Operation::scatter:
-      return rank == c.root ? others(c.counts) : 0;
+      return rank == c.root ? others(c.counts) * element : 0;
     default:
       return t.numel() * element;
   }
@@ -76,7 +80,7 @@ Call CheckedCommunicator::make_call(Collective collective) {
   call.collective = std::move(collective);
   TrafficCount& count = traffic_[static_cast<size_t>(call.collective.operation)];
   ++count.calls;
-  count.bytes += logical_bytes(call.collective, rank(), size());
+  count.bytes += logical_bytes(call.collective, rank(), size(), term_bytes(call.collective));
   if (group_.recorder) {
     const at::Tensor& t = payload(call.collective);
     call.record_id =
@@ -84,6 +88,10 @@ Call CheckedCommunicator::make_call(Collective collective) {
                                t.defined() ? t.scalar_type() : at::ScalarType::Undefined, t.defined() ? t.numel() : 0);
   }
   return call;
+}
+
+int64_t CheckedCommunicator::term_bytes(const Collective& call) const {
+  return call.input.defined() ? static_cast<int64_t>(call.input.element_size()) : 0;
 }
 
 int64_t CheckedCommunicator::whole_pages(int64_t bytes) const {

@@ -40,6 +40,9 @@ class CheckedCommunicator : public Communicator {
   virtual WorkPtr start(Call call) = 0;
   virtual at::DeviceType device() const { return at::kCPU; }
 
+  /// Bytes in which each element of a sum's input travels: those of its dtype, unless the backend compresses.
+  virtual int64_t term_bytes(const Collective& call) const;
+
   const Group& group() const { return group_; }
   /// Bytes to reserve for a request to allocate_shared: whole pages.
   /// Errors    UsageError for a negative size

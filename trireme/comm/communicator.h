@@ -25,7 +25,8 @@ enum class Operation : uint8_t;  // collective.h
 
 /// What went through a communicator: calls, and logical bytes that this rank has to send (receive: to receive) by the
 /// textbook algorithm, whatever the backend really moves: all_gather and reduce_scatter n - own part, all_reduce
-/// 2 n (N-1)/N, all_to_all the others' parts, a message its size; n is the whole, in bytes of its own dtype.
+/// 2 n (N-1)/N, all_to_all the others' parts, a message its size; n is the whole, in bytes of its own dtype (of bf16
+/// for the terms of a sum that travel so, see GroupOptions::bf16_sums).
 struct TrafficCount {
   int64_t calls = 0, bytes = 0;
 };
@@ -106,6 +107,9 @@ class Communicator {
   virtual WorkPtr barrier() = 0;
 
   virtual TrafficCount traffic(Operation operation) const = 0;
+
+  /// Seconds in which threads of this communicator's own have worked on calls, beside the thread that made them.
+  virtual double background_seconds() const { return 0; }
 
   /// Lets pending works advance (shared memory backends have no thread of their own). Called by the engine
   /// between actions; never blocks.

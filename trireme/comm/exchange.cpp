@@ -168,6 +168,14 @@ std::vector<Exchange> plan_exchanges(const Collective& call, int rank, int size,
   return {};
 }
 
+Exchange plan_slice_for_all(const Collective& call, int rank, int size) {
+  const auto counts = even_counts(call.input.numel(), size);
+  Exchange e = reduce_scatter(phase(call, size), counts, rank);
+  const int64_t begin = e.take[rank].source_begin;
+  for (Exchange::Take& take : e.take) take.begin = begin;
+  return e;
+}
+
 void exchange_with_self(const Exchange& phase, int rank) {
   const Exchange::Take& take = phase.take[rank];
   if (take.count == 0) return;

@@ -38,6 +38,10 @@ struct Exchange {
 std::vector<Exchange> plan_exchanges(const Collective& call, int rank, int size, std::span<const CallView> calls,
                                      int64_t whole_bytes);
 
+/// An all_reduce as one phase: this rank's slice of all inputs, folded, for every rank's output at take[0].begin; for
+/// ranks that can write to each other's outputs. Same bits.
+Exchange plan_slice_for_all(const Collective& call, int rank, int size);
+
 /// Runs the part of a phase that needs no peer: this rank's own slice, when the group is this rank alone or
 /// the others are imaginary.
 void exchange_with_self(const Exchange& phase, int rank);

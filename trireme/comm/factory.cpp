@@ -28,6 +28,8 @@ Group group_of(const GroupOptions& o) {
           .recorder = o.recorder};
 }
 
+GlooOptions gloo_options(const GroupOptions& o) { return {.interface = o.interface, .bf16_sums = o.bf16_sums}; }
+
 // Keys of this group alone: the ranks tell groups of one name apart, a counter tells a group made again.
 StorePtr own_store(const GroupOptions& o) {
   if (!o.store)
@@ -71,7 +73,7 @@ CommunicatorPtr make_auto(const GroupOptions& o) {
   const StorePtr store = own_store(o);
   HostSegment host = connect_processes(group_of(o), *store);
   if (host.segment) return on_segment(group_of(o), std::move(host.segment));
-  return make_gloo(group_of(o), store, o.interface);
+  return make_gloo(group_of(o), store, gloo_options(o));
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ CommunicatorPtr make_communicator(const GroupOptions& o) {
   if (o.backend == "shm") return make_shm(o);
   if (o.backend == "threads") return make_threads(o);
   if (o.backend == "mpi") return make_mpi(group_of(o));
-  if (o.backend == "gloo") return make_gloo(group_of(o), own_store(o), o.interface);
+  if (o.backend == "gloo") return make_gloo(group_of(o), own_store(o), gloo_options(o));
   return make_auto(o);
 }
 

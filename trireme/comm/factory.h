@@ -20,6 +20,7 @@ struct GroupOptions {
   std::shared_ptr<SharedSegment> thread_segment;  ///< threads: see make_thread_segment; null: found by the store
   std::shared_ptr<FlightRecorder> recorder;       ///< null: nothing is recorded
   std::string interface = "lo";         ///< network interface of gloo; empty: the host's default
+  bool bf16_sums = false;               ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
 };
 
 /// Collective over the ranks of the group (each calls with its own rank); returns when all have joined.

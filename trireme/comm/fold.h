@@ -14,4 +14,17 @@ namespace trireme::comm {
 void fold(void* output, at::ScalarType output_dtype, std::span<const void* const> sources, at::ScalarType input_dtype,
           int64_t count, ReduceOptions options);
 
+/// Streaming stores go past the caches: for results that this core does not read soon, or whose lines other cores hold
+/// (see stream_copy).
+enum class Stores { plain, streaming };
+
+/// The same fold written to each of `outputs`, of which any may be one of the sources; `accumulate` adds to what the
+/// first holds.
+void fold_to_all(std::span<void* const> outputs, at::ScalarType output_dtype, std::span<const void* const> sources,
+                 at::ScalarType input_dtype, int64_t count, ReduceOptions options, Stores stores);
+
+/// memcpy with stores that go past the caches. To write a line that another core has read, a plain store first takes
+/// it away from that core, one line at a time: 28 ns each on a Zen 4 (2.3 GB/s), where these stores reach 25 GB/s.
+void stream_copy(void* to, const void* from, int64_t bytes);
+
 }  // namespace trireme::comm

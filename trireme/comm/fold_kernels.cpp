@@ -2,6 +2,10 @@
 // with inline functions: the linker could pick their wide-vector copy for the whole program.
 #include "trireme/comm/fold_kernels.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>  // always inlined, so nothing of it can leave this file
+#endif
+
 namespace trireme::comm::TRIREME_FOLD_ISA {
 
 namespace {
@@ -98,6 +102,55 @@ void max(void* acc, const void* x, int64_t count) {
   }
 }
 
+#if defined(__x86_64__)
+// One cache line.
+inline void stream_line(char* to, const char* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX2__)
+  for (int i = 0; i < 64; i += 32)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
+#else
+  for (int i = 0; i < 64; i += 16)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+#endif
+}
+
+inline void store_line(char* to, const char* from) {
+#if defined(__AVX512F__)
+  _mm512_storeu_si512(to, _mm512_loadu_si512(from));
+#else
+  for (int i = 0; i < 64; i += 16)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+#endif
+}
+
+void stream(void* to, const void* from, int64_t bytes) {
+  char* out = static_cast<char*>(to);
+  const char* in = static_cast<const char*>(from);
+  int64_t head = static_cast<int64_t>(-reinterpret_cast<uintptr_t>(out) & 63);
+  head = head < bytes ? head : bytes;
+  __builtin_memcpy(out, in, head);
+  int64_t i = head;
+  for (; i + 64 <= bytes; i += 64) stream_line(out + i, in + i);
+  __builtin_memcpy(out + i, in + i, bytes - i);
+  _mm_sfence();
+}
+
+// memcpy is free to take "rep movsb", which goes past the caches as well.
+void store(void* to, const void* from, int64_t bytes) {
+  char* out = static_cast<char*>(to);
+  const char* in = static_cast<const char*>(from);
+  int64_t i = 0;
+  for (; i + 64 <= bytes; i += 64) store_line(out + i, in + i);
+  __builtin_memcpy(out + i, in + i, bytes - i);
+}
+#else
+void stream(void* to, const void* from, int64_t bytes) { __builtin_memcpy(to, from, bytes); }
+void store(void* to, const void* from, int64_t bytes) { __builtin_memcpy(to, from, bytes); }
+#endif
+
 using F32 = Plain<float>;
 using F64 = Plain<double>;
 using I64 = Integer<int64_t, uint64_t>;
@@ -113,6 +166,8 @@ constexpr FoldTable kTable = {
      sum<I8, I8>, sum<U8, U8>, sum<F32, Bf16>, sum<F32, F16>},
     {max<F32, F32>, max<F64, F64>, max<Bf16, Bf16>, max<F16, F16>, max<I64, I64>, max<I32, I32>, max<I16, I16>,
      max<I8, I8>, max<U8, U8>, max<F32, Bf16>, max<F32, F16>},
+    stream,
+    store,
 };
 
 }  // namespace

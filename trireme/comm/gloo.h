@@ -2,6 +2,7 @@
 // its reduce-scatter is an all-reduce, its sums round to bf16 at every hop, and its gathers know equal sizes only.
 // On messages, each collective is a direct exchange (every rank sends each peer its slice, straight from the input
 // and into the output) and sums are folded here, in rank order, so the bits are those of the other backends.
+// Layers: gloo_channel.h (bytes to a peer), gloo_phase.h (one exchange in chunks), gloo_exchange.h (a collective).
 #pragma once
 
 #include "trireme/comm/group.h"
@@ -10,9 +11,15 @@
 
 namespace trireme::comm {
 
-/// Collective. `interface` names a network interface ("lo", "eth0"); empty: the address of the host's name.
-/// Cost      2 threads of Gloo and 1 of ours, plus 1 per peer and direction that messages use
+struct GlooOptions {
+  std::string interface;   ///< of the network ("lo", "eth0"); empty: the address of the host's name
+  bool bf16_sums = false;  ///< fp32 sums send, and fold, their terms rounded to bf16; the sums are in fp32
+};
+
+/// Collective.
+/// Cost      2 threads of Gloo and 1 of ours, plus 1 per peer and direction that messages use; memory for sums of
+///           several MiB: at most 4 MiB, more only where 64 KiB for each chunk and peer is more (see gloo_phase.cpp)
 /// Errors    CommError when the ranks do not all join within the timeout
-CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const std::string& interface);
+CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options);
 
 }  // namespace trireme::comm

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "trireme/base/error.h"
+#include "trireme/base/meter.h"
 
 namespace trireme::comm {
 
@@ -17,6 +18,7 @@ class Lane::Job final : public Work {
   }
 
   void wait() override {
+    const base::Metered metered(base::Activity::communication);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return done_; });
     if (error_) std::rethrow_exception(error_);
@@ -74,6 +76,11 @@ WorkPtr Lane::run(std::function<void()> job) {
   return work;
 }
 
+double Lane::busy_seconds() const {
+  std::lock_guard lock(mutex_);
+  return busy_;
+}
+
 void Lane::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -82,8 +89,10 @@ void Lane::loop() {
     const auto job = jobs_.front();
     jobs_.pop_front();
     lock.unlock();
+    const auto start = std::chrono::steady_clock::now();
     job->run();
     lock.lock();
+    busy_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 }
 

@@ -20,15 +20,18 @@ class Lane {
   ~Lane();
 
   WorkPtr run(std::function<void()> job);
+  /// Time in jobs so far.
+  double busy_seconds() const;
 
  private:
   class Job;
   void loop();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> jobs_;
   bool stopping_ = false;
+  double busy_ = 0;
   std::thread thread_;
 };
 

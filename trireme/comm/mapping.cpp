@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -35,10 +36,26 @@ void check_available(int64_t bytes, int64_t claimed, const std::string& what) {
                        static_cast<double>(claimed) / (1 << 20), static_cast<double>(available) / (1 << 20)));
 }
 
+// Numbers of advice that are younger than the C library's headers may be.
+constexpr int kPopulateWrite = 23, kCollapse = 25;
+
+int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Large memory begins on the boundary of a huge page: otherwise none can be mapped.
 void* map(int64_t bytes, int flags, int fd) {
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (bytes < kHugePage) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    return data == MAP_FAILED ? nullptr : data;
+  }
+  const int64_t whole = round_up(bytes, 4096);
+  void* reserved = mmap(nullptr, whole + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  const auto first = reinterpret_cast<int64_t>(reserved), begin = round_up(first, kHugePage);
+  void* data = mmap(reinterpret_cast<void*>(begin), bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
+  if (begin > first) munmap(reserved, begin - first);
+  if (begin < first + kHugePage) munmap(reinterpret_cast<void*>(begin + whole), first + kHugePage - begin);
   if (data == MAP_FAILED) return nullptr;
-  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, nothing is lost
+  madvise(data, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, nothing is lost
   return data;
 }
 
@@ -74,13 +91,15 @@ int64_t available_memory_bytes() {
   return available;
 }
 
-std::shared_ptr<Mapping> Mapping::create_shared(int64_t bytes, int64_t claimed_bytes, const std::string& what) {
+std::shared_ptr<Mapping> Mapping::create_shared(int64_t bytes, int64_t claimed_bytes, const std::string& what,
+                                                Pages pages) {
   check_available(bytes, claimed_bytes, what);
   const int fd = memfd_create("trireme", MFD_CLOEXEC);
   if (fd < 0) refuse(what, bytes, std::strerror(errno));
   void* data = nullptr;
   // fallocate reserves the pages now: running out later, at the first touch, would be SIGBUS.
-  const bool ok = ftruncate(fd, bytes) == 0 && (bytes == 0 || fallocate(fd, 0, 0, bytes) == 0) &&
+  const bool ok = ftruncate(fd, bytes) == 0 &&
+                  (bytes == 0 || pages == Pages::later || fallocate(fd, 0, 0, bytes) == 0) &&
                   (data = map(std::max<int64_t>(bytes, 1), MAP_SHARED, fd)) != nullptr;
   if (!ok) {
     const std::string reason = std::strerror(errno);
@@ -120,6 +139,37 @@ std::shared_ptr<Mapping> Mapping::open_peer(int pid, int fd, int64_t bytes, std:
 Mapping::~Mapping() {
   munmap(data_, bytes_);
   close_fd();
+}
+
+std::string Mapping::touch(int64_t begin, int64_t bytes) {
+  if (bytes <= 0) return "";
+  auto* from = static_cast<std::byte*>(data_) + begin / 4096 * 4096;
+  auto* to = static_cast<std::byte*>(data_) + begin + bytes;
+  if (madvise(from, round_up(to - from, 4096), kPopulateWrite) != 0) {
+    if (errno != EINVAL) return fmt::format("{} bytes cannot be had: {}", bytes, std::strerror(errno));
+    for (auto* p = from; p < to; p += 4096) *static_cast<volatile std::byte*>(p) = *p;  // before Linux 5.14
+  }
+  // Only huge pages that lie within the range: the others belong to a neighbour as well.
+  const int64_t first = round_up(begin, kHugePage), last = (begin + bytes) / kHugePage * kHugePage;
+  if (last > first) madvise(static_cast<std::byte*>(data_) + first, last - first, kCollapse);
+  return "";
+}
+
+int64_t Mapping::huge_page_bytes() const {
+  std::ifstream maps("/proc/self/smaps");
+  const auto begin = reinterpret_cast<uint64_t>(data_);
+  bool inside = false;
+  int64_t total = 0;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t from = 0, to = 0;
+    int64_t kib = 0;
+    char name[64];
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2)
+      inside = from < begin + static_cast<uint64_t>(bytes_) && to > begin;
+    else if (inside && std::sscanf(line.c_str(), "%63[^:]: %ld kB", name, &kib) == 2)
+      total += std::string(name) == "AnonHugePages" || std::string(name) == "ShmemPmdMapped" ? kib << 10 : 0;
+  }
+  return total;
 }
 
 void Mapping::close_fd() {

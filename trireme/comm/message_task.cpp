@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trireme/comm/fold.h"
 #include "trireme/comm/segment_task.h"
 
 namespace trireme::comm {
@@ -53,14 +54,14 @@ bool MessageTask::send() {
   } else {
     const int64_t left = payload - (moved_ - kHeaderBytes);
     const int64_t n = std::min({left, room, kPiece, contiguous(written, ring_bytes)});
-    std::memcpy(ring + written % ring_bytes,
+    stream_copy(ring + written % ring_bytes,
                 static_cast<const std::byte*>(tensor.const_data_ptr()) + (moved_ - kHeaderBytes), n);
     moved_ += n;
     // The next header begins on a multiple of 64; room is one too, so the padding fits.
     added = n == left ? padded(n) : n;
   }
-  box.written.store(written + added, std::memory_order_release);
-  s.ring_doorbell();
+  box.written.store(written + added, std::memory_order_seq_cst);
+  s.ring_if_sleepers();
   if (moved_ == kHeaderBytes + payload) set_done();
   return true;
 }
@@ -95,8 +96,8 @@ bool MessageTask::receive() {
     moved_ += n;
     taken = n == left ? padded(n) : n;
   }
-  box.read.store(read + taken, std::memory_order_release);
-  s.ring_doorbell();
+  box.read.store(read + taken, std::memory_order_seq_cst);
+  s.ring_if_sleepers();
   if (moved_ == kHeaderBytes + payload) set_done();
   return true;
 }

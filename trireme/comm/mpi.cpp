@@ -62,6 +62,12 @@ class MpiCommunicator final : public CheckedCommunicator {
     return {.mine = mine, .parts = {mine}, .host_shared = false};
   }
 
+  double background_seconds() const override {
+    double sum = collectives_->busy_seconds();
+    for (const auto& [key, lane] : messages_) sum += lane->busy_seconds();
+    return sum;
+  }
+
  protected:
   WorkPtr start(Call call) override {
     const Operation operation = call.collective.operation;

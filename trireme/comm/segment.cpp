@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "trireme/comm/checked_communicator.h"
@@ -33,10 +35,12 @@ SegmentLayout::SegmentLayout(int size) {
   slot_bytes = aligned(std::clamp<int64_t>((int64_t{4} << 20) / n, 64 << 10, 512 << 10), 4096);
   mailbox_bytes = aligned(std::clamp<int64_t>((int64_t{8} << 20) / (n * n), 16 << 10, 256 << 10), 4096);
   call_bytes = aligned(descriptor_bytes(size));
+  eager_bytes = n == 1 ? 0 : aligned(std::clamp<int64_t>((int64_t{512} << 10) / n, 4 << 10, 16 << 10), 4096);
   ranks_at = aligned(sizeof(SegmentHeader));
   calls_at = aligned(ranks_at + n * static_cast<int64_t>(sizeof(RankState)));
   mailboxes_at = aligned(calls_at + n * SharedSegment::kCallRing * call_bytes);
-  slots_at = aligned(mailboxes_at + n * n * static_cast<int64_t>(sizeof(Mailbox)), 4096);
+  eager_at = aligned(mailboxes_at + n * n * static_cast<int64_t>(sizeof(Mailbox)), 4096);
+  slots_at = eager_at + n * SharedSegment::kEagerSlots * eager_bytes;
   rings_at = slots_at + n * SharedSegment::kSlots * slot_bytes;
   total_bytes = rings_at + (n > 1 ? n * n * mailbox_bytes : 0);
 }
@@ -45,18 +49,20 @@ SharedSegment::SharedSegment(std::shared_ptr<Mapping> memory, int size)
     : memory_(std::move(memory)), size_(size), layout_(size) {}
 
 void SharedSegment::ring_doorbell() {
-  SegmentHeader& h = header();
-  h.doorbell.fetch_add(1, std::memory_order_seq_cst);
-  // A sleeper counts itself before it looks at the doorbell a last time, so one of us sees the other.
-  if (h.sleepers.load(std::memory_order_seq_cst) != 0) futex(h.doorbell, FUTEX_WAKE, INT32_MAX, nullptr);
+  header().doorbell.fetch_add(1, std::memory_order_seq_cst);
+  futex(header().doorbell, FUTEX_WAKE, INT32_MAX, nullptr);
 }
 
-void SharedSegment::sleep(uint32_t seen, std::chrono::microseconds limit) {
-  SegmentHeader& h = header();
+// A sleeper counts itself before it looks a last time, and whoever changes a word does so before it looks for
+// sleepers, both in the one order of sequentially consistent accesses: one of the two sees the other.
+Sleeper::Sleeper(SharedSegment& segment) : header_(segment.header()) {
+  header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  seen_ = header_.doorbell.load(std::memory_order_seq_cst);
+}
+
+void Sleeper::sleep(std::chrono::microseconds limit) {
   const timespec time{limit.count() / 1'000'000, limit.count() % 1'000'000 * 1000};
-  h.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  futex(h.doorbell, FUTEX_WAIT, seen, &time);
-  h.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  futex(header_.doorbell, FUTEX_WAIT, seen_, &time);
 }
 
 void SharedSegment::abort(const std::string& text) {
@@ -78,6 +84,10 @@ std::optional<std::string> SharedSegment::abort_text() const {
 void SharedSegment::join(int k) {
   rank(k).pid = getpid();
   rank(k).process_start = process_start_ticks(getpid());
+  cpu_set_t cores;
+  static_assert(sizeof cores == sizeof(RankState::cores));
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) std::memset(&cores, 0xff, sizeof cores);
+  std::memcpy(rank(k).cores, &cores, sizeof cores);
   rank(k).joined.store(1, std::memory_order_release);
   ring_doorbell();
 }
@@ -90,7 +100,7 @@ void SharedSegment::leave(int k) {
 void SharedSegment::wait_for_all(const Group& group) {
   const auto start = std::chrono::steady_clock::now();
   for (;;) {
-    const uint32_t seen = doorbell();
+    Sleeper sleeper(*this);
     std::string missing;
     int first = -1;
     for (int k = 0; k < size_; ++k) {
@@ -105,8 +115,31 @@ void SharedSegment::wait_for_all(const Group& group) {
                        fmt::format("{} has not joined within the timeout of {} ms; see whether it has failed, or "
                                    "raise comm.timeout",
                                    missing, group.timeout.count()));
-    sleep(seen, std::chrono::milliseconds(5));
+    sleeper.sleep(std::chrono::milliseconds(5));
   }
+}
+
+// A matching of ranks to cores by augmenting paths: greedy choice would send a rank away that another could make
+// room for.
+bool SharedSegment::has_core_for_each_rank() const {
+  std::vector<int> rank_on(sizeof(RankState::cores) * 8, -1);
+  const auto may_use = [&](int k, size_t core) { return (rank(k).cores[core / 64] >> (core % 64) & 1) != 0; };
+  std::vector<bool> tried;
+  const std::function<bool(int)> place = [&](int k) {
+    for (size_t core = 0; core < rank_on.size(); ++core) {
+      if (tried[core] || !may_use(k, core)) continue;
+      tried[core] = true;
+      if (rank_on[core] >= 0 && !place(rank_on[core])) continue;
+      rank_on[core] = k;
+      return true;
+    }
+    return false;
+  };
+  for (int k = 0; k < size_; ++k) {
+    tried.assign(rank_on.size(), false);
+    if (!place(k)) return false;
+  }
+  return true;
 }
 
 std::string SharedSegment::gone(int k) const {

@@ -1,10 +1,12 @@
-// The memory through which the ranks of one host talk: control words, a ring of call descriptors per rank, two
-// staging slots per rank, and one mailbox per ordered pair of ranks. Processes (shm.h) and threads (threads.h)
+// The memory through which the ranks of one host talk: control words, a ring of call descriptors per rank, a few
+// slots for the inputs of small calls and two for the chunks of large ones per rank, and one mailbox per ordered pair
+// of ranks. Processes (shm.h) and threads (threads.h)
 // use the same layout and the same code on it; they differ in how ranks find the segment, share further memory,
 // and learn that a peer is gone.
 //
-// Every word is written by one rank only and read by all; whoever changes something rings the segment's doorbell
-// (a futex), so a rank with nothing to do sleeps instead of spinning.
+// Every word is written by one rank only and read by all. A rank with nothing to do sleeps on the segment's doorbell
+// (a futex); whoever makes the change that sleepers may wait for - the last of all ranks to arrive somewhere, a
+// message - rings it. While nobody sleeps, that costs one look at a word that hardly ever changes.
 #pragma once
 
 #include "trireme/comm/call_descriptor.h"
@@ -27,14 +29,15 @@ struct SegmentHeader {
 
 /// Words of one rank, written by it alone.
 struct RankState {
-  alignas(64) std::atomic<uint64_t> posted;  ///< calls whose descriptors can be read
-  std::atomic<uint64_t> matched;             ///< calls whose descriptors this rank has compared
+  alignas(64) std::atomic<uint64_t> posted;  ///< calls whose descriptors and eager inputs can be read
+  std::atomic<uint64_t> taken;               ///< calls whose descriptors and eager inputs it needs no more
   std::atomic<uint64_t> exposed;             ///< rounds that lie in this rank's staging slots
   std::atomic<uint64_t> consumed;            ///< rounds that this rank has read from all others
   alignas(64) std::atomic<uint32_t> joined;
   std::atomic<uint32_t> left;                ///< its communicator is gone
   int64_t pid;
   uint64_t process_start;  ///< clock ticks since boot: tells a reused pid apart
+  uint64_t cores[16];      ///< that it may run on, one bit each
 };
 
 /// Byte stream from one rank to another.
@@ -46,8 +49,8 @@ struct Mailbox {
 /// Where everything lies for a group of `size` ranks.
 struct SegmentLayout {
   explicit SegmentLayout(int size);
-  int64_t slot_bytes, mailbox_bytes, call_bytes;
-  int64_t ranks_at, calls_at, mailboxes_at, slots_at, rings_at, total_bytes;
+  int64_t slot_bytes, eager_bytes, mailbox_bytes, call_bytes;
+  int64_t ranks_at, calls_at, mailboxes_at, eager_at, slots_at, rings_at, total_bytes;
 };
 
 /// A rank's offer of memory to its peers; travels by all_gather.
@@ -60,6 +63,7 @@ struct MemoryTicket {
 class SharedSegment {
  public:
   static constexpr int kSlots = 2;
+  static constexpr int kEagerSlots = 4;
   static constexpr int kCallRing = 64;  ///< calls that a rank may be ahead of the slowest
 
   /// `memory` holds layout(size).total_bytes zeroed bytes.
@@ -73,6 +77,9 @@ class SharedSegment {
   std::byte* call(int k, uint64_t sequence) const {
     return base() + layout_.calls_at + (k * kCallRing + sequence % kCallRing) * layout_.call_bytes;
   }
+  std::byte* eager_slot(int k, uint64_t sequence) const {
+    return base() + layout_.eager_at + (k * kEagerSlots + sequence % kEagerSlots) * layout_.eager_bytes;
+  }
   std::byte* slot(int k, uint64_t round) const {
     return base() + layout_.slots_at + (k * kSlots + round % kSlots) * layout_.slot_bytes;
   }
@@ -83,11 +90,13 @@ class SharedSegment {
     return base() + layout_.rings_at + (from * size_ + to) * layout_.mailbox_bytes;
   }
 
-  uint32_t doorbell() const { return header().doorbell.load(std::memory_order_seq_cst); }
-  /// Tells sleepers that a word has changed.
+  /// True when a rank may sleep that has not seen a sequentially consistent store made before this call.
+  bool has_sleepers() const { return header().sleepers.load(std::memory_order_seq_cst) != 0; }
   void ring_doorbell();
-  /// Sleeps until the doorbell is no longer `seen`, at most `limit`; may wake early.
-  void sleep(uint32_t seen, std::chrono::microseconds limit);
+  /// For changes that a single rank waits for.
+  void ring_if_sleepers() {
+    if (has_sleepers()) ring_doorbell();
+  }
 
   /// Marks the group unusable for all its ranks; the first text stays.
   void abort(const std::string& text);
@@ -99,13 +108,16 @@ class SharedSegment {
   /// Errors    CommError naming the ranks that have not, after the group's timeout
   void wait_for_all(const Group& group);
 
+  /// True when there is a core for each rank; false as soon as two have to share one. After wait_for_all.
+  bool has_core_for_each_rank() const;
+
   /// Why nothing more is to be expected from a rank; empty while it may go on.
   virtual std::string gone(int k) const;
 
   virtual const char* backend() const = 0;
-  /// Memory of this rank that peers can map; errors as Mapping.
+  /// Memory that peers can map, with pages for this rank alone or for each to touch; errors as Mapping.
   virtual std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what,
-                                         MemoryTicket& ticket) = 0;
+                                         Mapping::Pages pages, MemoryTicket& ticket) = 0;
   virtual std::shared_ptr<Mapping> accept(const MemoryTicket& ticket, std::string& why_not) = 0;
 
  private:
@@ -114,6 +126,20 @@ class SharedSegment {
   std::shared_ptr<Mapping> memory_;
   int size_;
   SegmentLayout layout_;
+};
+
+/// Going to sleep without missing the bell: make one, look once more for what is waited for, then sleep().
+class Sleeper {
+ public:
+  explicit Sleeper(SharedSegment& segment);
+  Sleeper(const Sleeper&) = delete;
+  ~Sleeper() { header_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  /// Returns when the doorbell has rung since this was made, at the latest after `limit`; may wake early.
+  void sleep(std::chrono::microseconds limit);
+
+ private:
+  SegmentHeader& header_;
+  uint32_t seen_;
 };
 
 /// Ticks since boot at which a process started; 0 when it is gone or a zombie.

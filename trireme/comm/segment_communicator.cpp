@@ -1,13 +1,12 @@
 #include "trireme/comm/segment_communicator.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
+#include <fstream>
 
 #include "trireme/base/error.h"
+#include "trireme/base/meter.h"
 
 namespace trireme::comm {
 
@@ -23,76 +22,107 @@ constexpr std::chrono::microseconds kSleepBetweenSiblings{100};
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
+// Tasks kept for use again: more than calls are under way at a time in a training step.
+constexpr size_t kMaxFinished = 64;
 
-// Spinning pays only when every rank has a core of its own.
-int choose_spin_limit(int size) { return size <= sysconf(_SC_NPROCESSORS_ONLN) ? 2000 : 20; }
+// What a rank may hope to find in the last-level cache again.
+int64_t cache_share(int size) {
+  // The C library's figure is no help: under a hypervisor it said 320 MiB where there were 32.
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  int64_t kib = 0;
+  return (file >> kib && kib > 0 ? kib << 10 : int64_t{32} << 20) / size;
+}
 
 }  // namespace
 
 SegmentCommunicator::SegmentCommunicator(Group group, std::shared_ptr<SharedSegment> segment)
-    : CheckedCommunicator(std::move(group)), sends_(size()), receives_(size()), spin_limit_(choose_spin_limit(size())) {
+    : CheckedCommunicator(std::move(group)),
+      sends_(size()),
+      receives_(size()),
+      spinner_(segment->has_core_for_each_rank()) {
   context_.group = CheckedCommunicator::group();
   context_.segment = std::move(segment);
+  context_.cache_bytes = cache_share(size());
 }
 
 SegmentCommunicator::~SegmentCommunicator() { context_.segment->leave(rank()); }
 
 WorkPtr SegmentCommunicator::start(Call call) { return enqueue(std::move(call)); }
 
+void TaskQueue::pop() {
+  tasks_[first_++].reset();
+  if (first_ == tasks_.size()) {
+    tasks_.clear();
+    first_ = 0;
+  } else if (first_ >= 256) {  // never empty: do not grow for ever
+    tasks_.erase(tasks_.begin(), tasks_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+}
+
+std::shared_ptr<CollectiveTask> SegmentCommunicator::task_for(Call call) {
+  for (auto& finished : finished_) {
+    if (finished.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // whoever let go of it last may be another thread
+    auto task = std::move(finished);
+    finished = std::move(finished_.back());
+    finished_.pop_back();
+    task->reuse(std::move(call));
+    return task;
+  }
+  return std::make_shared<CollectiveTask>(context_, std::move(call), weak_from_this());
+}
+
 WorkPtr SegmentCommunicator::enqueue(Call call) {
   if (const auto text = context_.segment->abort_text()) throw_aborted(call, *text);
-  // The work may outlive the communicator; then it can only say so.
-  auto driver = [owner = weak_from_this()](SegmentTask& task, bool wait) {
-    const auto communicator = owner.lock();
-    if (!communicator)
-      throw UsageError(
-          fmt::format("[comm] a {} was waited for after its communicator was destroyed; keep the "
-                      "communicator until its works are done",
-                      to_string(task.call().collective.operation)));
-    return communicator->drive_for(task, wait);
-  };
   const Operation operation = call.collective.operation;
   if (operation == Operation::send || operation == Operation::receive) {
-    Queue& queue = (operation == Operation::send ? sends_ : receives_)[call.collective.root];
-    auto task = std::make_shared<MessageTask>(context_, std::move(call), std::move(driver));
-    queue.push_back(task);
+    TaskQueue& queue = (operation == Operation::send ? sends_ : receives_)[call.collective.root];
+    auto task = std::make_shared<MessageTask>(context_, std::move(call), weak_from_this());
+    queue.push(task);
+    ++num_messages_;
     drive(queue);
     return task;
   }
-  auto task = std::make_shared<CollectiveTask>(context_, std::move(call), std::move(driver));
-  collectives_.push_back(task);
-  // Only in the order of the calls: when an earlier one still waits for room, so does this one.
-  if (collectives_.size() == 1 || static_cast<CollectiveTask&>(*collectives_[collectives_.size() - 2]).publish())
-    task->publish();
+  auto task = task_for(std::move(call));
+  collectives_.push(task);
+  ++num_unpublished_;
+  publish();
   return task;
 }
 
-bool SegmentCommunicator::drive(Queue& queue) {
+// Only in the order of the calls: while an earlier one waits for room, so do those after it.
+void SegmentCommunicator::publish() {
+  const auto all = collectives_.all();
+  while (num_unpublished_ > 0 && static_cast<CollectiveTask&>(*all[all.size() - num_unpublished_]).publish())
+    --num_unpublished_;
+}
+
+bool SegmentCommunicator::drive(TaskQueue& queue) {
   bool moved = false;
   while (!queue.empty()) {
-    const SegmentTaskPtr task = queue.front();
+    SegmentTask& task = queue.front();
     try {
-      moved |= task->advance();
+      moved |= task.advance();
     } catch (const CommError&) {
-      failed(task->call());
+      failed(task.call());
       throw;
     }
-    if (!task->done()) break;
-    finished(task->call());
-    queue.pop_front();
+    if (!task.done()) break;
+    finished(task.call());
+    if (&queue != &collectives_)
+      --num_messages_;
+    else if (finished_.size() < kMaxFinished)
+      finished_.push_back(std::static_pointer_cast<CollectiveTask>(queue.front_pointer()));
+    queue.pop();
   }
   return moved;
 }
 
 bool SegmentCommunicator::drive() {
-  for (const SegmentTaskPtr& task : collectives_)
-    if (!static_cast<CollectiveTask&>(*task).publish()) break;
+  if (num_unpublished_ > 0) publish();
   bool moved = drive(collectives_);
+  if (num_messages_ == 0) return moved;
   for (int k = 0; k < size(); ++k) {
     if (!sends_[k].empty()) moved |= drive(sends_[k]);
     if (!receives_[k].empty()) moved |= drive(receives_[k]);
@@ -102,7 +132,7 @@ bool SegmentCommunicator::drive() {
 
 void SegmentCommunicator::progress() {
   if (!collectives_.empty())
-    if (const auto text = context_.segment->abort_text()) throw_aborted(collectives_.front()->call(), *text);
+    if (const auto text = context_.segment->abort_text()) throw_aborted(collectives_.front().call(), *text);
   drive();
 }
 
@@ -113,10 +143,7 @@ void SegmentCommunicator::drive_while_waiting(const std::vector<std::shared_ptr<
       siblings_.push_back(sibling);
 }
 
-bool SegmentCommunicator::has_work() const {
-  const auto busy = [](const Queue& queue) { return !queue.empty(); };
-  return busy(collectives_) || std::ranges::any_of(sends_, busy) || std::ranges::any_of(receives_, busy);
-}
+bool SegmentCommunicator::has_work() const { return !collectives_.empty() || num_messages_ > 0; }
 
 bool SegmentCommunicator::drive_siblings(bool& have_work) {
   bool moved = false;
@@ -131,6 +158,7 @@ bool SegmentCommunicator::drive_siblings(bool& have_work) {
 }
 
 bool SegmentCommunicator::drive_for(SegmentTask& task, bool wait) {
+  const base::Metered metered(base::Activity::communication);
   if (!wait) return poll(task);
   this->wait(task);
   return true;
@@ -154,29 +182,32 @@ bool SegmentCommunicator::poll(SegmentTask& task) {
 
 void SegmentCommunicator::wait(SegmentTask& task) {
   SharedSegment& s = *context_.segment;
-  auto stalled = Clock::now(), last_check = stalled;
-  for (int spins = 0;;) {
-    const uint32_t seen = s.doorbell();
-    bool siblings_work = false;
+  std::optional<Clock::time_point> stalled, last_check;  // looked at only in long waits
+  bool siblings_work = false;
+  const auto look = [&] {
     const bool moved = drive() | drive_siblings(siblings_work);
+    if (moved) stalled = last_check = std::nullopt;
+    return moved;
+  };
+  for (spinner_.reset();;) {
+    const bool moved = look();
     if (task.done()) return;
-    if (const auto text = s.abort_text()) throw_aborted(task.call(), *text, since(stalled));
+    if (const auto text = s.abort_text()) throw_aborted(task.call(), *text, stalled ? since(*stalled) : milliseconds{});
     if (moved) {
-      spins = 0;
-      stalled = Clock::now();
+      spinner_.reset();
       continue;
     }
-    if (++spins < spin_limit_) {
-      pause_briefly();
-      continue;
-    }
+    if (spinner_.pause()) continue;
     const auto now = Clock::now();
-    if (now - last_check > kPeerCheckInterval) {
+    if (!stalled) stalled = last_check = now;
+    if (now - *last_check > kPeerCheckInterval) {
       last_check = now;
-      check_peers(task, since(stalled));
+      check_peers(task, since(*stalled));
       if (task.done()) return;
     }
-    s.sleep(seen, siblings_work ? kSleepBetweenSiblings : std::chrono::microseconds(kLongestSleep));
+    Sleeper sleeper(s);
+    if (look() || s.abort_text()) continue;
+    sleeper.sleep(siblings_work ? kSleepBetweenSiblings : std::chrono::microseconds(kLongestSleep));
   }
 }
 
@@ -215,80 +246,15 @@ void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
 // The call that `task` queues behind; itself when it is the first.
 SegmentTask& SegmentCommunicator::front_before(SegmentTask& task) {
   const Operation operation = task.call().collective.operation;
-  Queue* queue = &collectives_;
+  TaskQueue* queue = &collectives_;
   if (operation == Operation::send) queue = &sends_[task.call().collective.root];
   if (operation == Operation::receive) queue = &receives_[task.call().collective.root];
-  return queue->empty() ? task : *queue->front();
+  return queue->empty() ? task : queue->front();
 }
 
 void SegmentCommunicator::throw_aborted(const Call& call, const std::string& text, milliseconds elapsed) {
   failed(call);
   throw_comm_error(group(), call.collective.operation, call.sequence, -1, elapsed, text);
-}
-
-// An all_gather of small records for set-up; calls that differ in extent do not match.
-void SegmentCommunicator::exchange_blobs(void* all, const void* mine, int64_t bytes_each, int64_t extent,
-                                         bool host_shared) {
-  at::Tensor in = at::empty({bytes_each}, at::kByte), out = at::empty({bytes_each * size()}, at::kByte);
-  std::memcpy(in.mutable_data_ptr(), mine, bytes_each);
-  Collective c{.operation = Operation::allocate_shared,
-               .output = out,
-               .input = in,
-               .counts = std::vector<int64_t>(size(), bytes_each),
-               .root = host_shared,
-               .extent = extent};
-  enqueue(make_call(std::move(c)))->wait();
-  std::memcpy(all, out.const_data_ptr(), out.nbytes());
-}
-
-SharedBuffer SegmentCommunicator::allocate_shared(int64_t bytes, bool host_shared) {
-  const int64_t rounded = whole_pages(bytes);
-  SharedSegment& s = *context_.segment;
-  const std::string what = fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()));
-  std::vector<std::shared_ptr<Mapping>> parts(size());
-  MemoryTicket mine;
-  if (!host_shared || rank() == 0) {
-    try {
-      parts[rank()] = s.offer(rounded, host_shared ? rounded : rounded * size(), what, mine);
-    } catch (const CommError& error) {
-      std::strncpy(mine.refusal, error.what(), sizeof mine.refusal - 1);
-    }
-  }
-  std::vector<MemoryTicket> tickets(size());
-  exchange_blobs(tickets.data(), &mine, sizeof mine, bytes, host_shared);
-
-  // The first refusal is every rank's error; the group stays usable.
-  const auto refuse = [&](const char* text) {
-    throw CommError(text,
-                    {.operation = "allocate_shared", .group = name(), .global_rank = group().global_rank(rank())});
-  };
-  for (const MemoryTicket& t : tickets)
-    if (t.refusal[0]) refuse(t.refusal);
-
-  MemoryTicket opened;
-  for (int k = 0; k < size(); ++k) {
-    if (parts[k] || (host_shared && k != 0)) continue;
-    std::string why_not;
-    parts[k] = s.accept(tickets[k], why_not);
-    if (!parts[k]) std::strncpy(opened.refusal, (what + ": " + why_not).c_str(), sizeof opened.refusal - 1);
-  }
-  exchange_blobs(tickets.data(), &opened, sizeof opened, bytes, host_shared);
-  for (const MemoryTicket& t : tickets)
-    if (t.refusal[0]) refuse(t.refusal);
-
-  SegmentContext::Region region{{}, rounded, host_shared};
-  SharedBuffer buffer{.host_shared = host_shared};
-  for (int k = 0; k < size(); ++k) {
-    void* data = (host_shared ? parts[0] : parts[k])->data();
-    region.parts.push_back(static_cast<std::byte*>(data));
-    buffer.parts.push_back(data);
-  }
-  buffer.mine = buffer.parts[rank()];
-  // All peers have it mapped. Only the one that made it: thread ranks share the object.
-  if (mine.bytes > 0) parts[rank()]->close_fd();
-  std::ranges::copy_if(parts, std::back_inserter(mappings_), [](const auto& mapping) { return mapping != nullptr; });
-  context_.regions.push_back(std::move(region));
-  return buffer;
 }
 
 }  // namespace trireme::comm

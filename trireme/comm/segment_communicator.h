@@ -5,12 +5,28 @@
 #pragma once
 
 #include "trireme/comm/segment_task.h"
-
-#include <deque>
+#include "trireme/comm/segment_wait.h"
 
 namespace trireme::comm {
 
-class SegmentCommunicator final : public CheckedCommunicator, public std::enable_shared_from_this<SegmentCommunicator> {
+/// First in, first out; keeps its memory, which a std::deque gives back and asks for again.
+class TaskQueue {
+ public:
+  void push(SegmentTaskPtr task) { tasks_.push_back(std::move(task)); }
+  void pop();
+  bool empty() const { return first_ == tasks_.size(); }
+  SegmentTask& front() const { return *tasks_[first_]; }
+  const SegmentTaskPtr& front_pointer() const { return tasks_[first_]; }
+  std::span<const SegmentTaskPtr> all() const { return std::span(tasks_).subspan(first_); }
+
+ private:
+  std::vector<SegmentTaskPtr> tasks_;
+  size_t first_ = 0;
+};
+
+class SegmentCommunicator final : public CheckedCommunicator,
+                                  public TaskDriver,
+                                  public std::enable_shared_from_this<SegmentCommunicator> {
  public:
   /// This rank has joined `segment`, as all others have.
   SegmentCommunicator(Group group, std::shared_ptr<SharedSegment> segment);
@@ -25,14 +41,14 @@ class SegmentCommunicator final : public CheckedCommunicator, public std::enable
   WorkPtr start(Call call) override;
 
  private:
-  using Queue = std::deque<SegmentTaskPtr>;
-
   WorkPtr enqueue(Call call);
+  std::shared_ptr<CollectiveTask> task_for(Call call);
+  void publish();
   bool drive();
-  bool drive(Queue& queue);
+  bool drive(TaskQueue& queue);
   bool has_work() const;
   bool drive_siblings(bool& have_work);
-  bool drive_for(SegmentTask& task, bool wait);
+  bool drive_for(SegmentTask& task, bool wait) override;
   bool poll(SegmentTask& task);
   void wait(SegmentTask& task);
   void check_peers(SegmentTask& task, std::chrono::milliseconds elapsed);
@@ -41,11 +57,14 @@ class SegmentCommunicator final : public CheckedCommunicator, public std::enable
   void exchange_blobs(void* all, const void* mine, int64_t bytes_each, int64_t extent, bool host_shared);
 
   SegmentContext context_;
-  Queue collectives_;
-  std::vector<Queue> sends_, receives_;  // by peer
+  TaskQueue collectives_;
+  size_t num_unpublished_ = 0;               // the last of collectives_
+  std::vector<std::shared_ptr<CollectiveTask>> finished_;  // to be used again once nobody else holds them
+  std::vector<TaskQueue> sends_, receives_;  // by peer
+  int num_messages_ = 0;                     // in all of these
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::weak_ptr<SegmentCommunicator>> siblings_;
-  int spin_limit_;
+  Spinner spinner_;
   // For poll(): how long nothing has moved, and when it was last looked at.
   std::chrono::steady_clock::duration stalled_{};
   std::chrono::steady_clock::time_point last_poll_{}, last_peer_check_{};

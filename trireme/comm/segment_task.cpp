@@ -5,234 +5,288 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/fold.h"
 
 namespace trireme::comm {
 
 namespace {
 
-// Up to here each rank of an all_reduce folds whole vectors: one phase instead of two.
-constexpr int64_t kWholeReduceBytes = 16 << 10;
+// Where the input of a call lies when it was copied next to the descriptor; not the number of a region.
+constexpr int32_t kEager = -2;
 
-const std::byte* begin_of(const at::Tensor& t) { return static_cast<const std::byte*>(t.const_data_ptr()); }
-std::byte* mutable_begin_of(const at::Tensor& t) { return static_cast<std::byte*>(t.mutable_data_ptr()); }
+const std::byte* begin_of(const at::Tensor& t) {
+  return t.defined() ? static_cast<const std::byte*>(t.const_data_ptr()) : nullptr;
+}
+
+bool same_place(const SharedPlace& a, const SharedPlace& b) { return a.region == b.region && a.offset == b.offset; }
 
 }  // namespace
 
-SharedPlace SegmentContext::locate(const at::Tensor& tensor) const {
-  if (!tensor.defined() || tensor.numel() == 0) return {};
-  const std::byte* begin = begin_of(tensor);
-  for (size_t r = 0; r < regions.size(); ++r) {
-    const std::byte* base = regions[r].parts[group.rank];
-    if (begin >= base && begin + tensor.nbytes() <= base + regions[r].bytes)
-      return {static_cast<int32_t>(r), begin - base};
-  }
-  return {};
+void CollectiveTask::reuse(Call call) {
+  restart(std::move(call));
+  published_ = matched_ = taken_ = false;
+  phase_ = 0;
 }
 
-void SegmentContext::fail(const Call& call, int peer, std::chrono::milliseconds elapsed, const std::string& reason) {
-  const Operation operation = call.collective.operation;
-  segment->abort(fmt::format("{} gave up in {} #{}: {}", name_rank(group, group.rank), to_string(operation),
-                             call.sequence, reason));
-  throw_comm_error(group, operation, call.sequence, peer, elapsed, reason);
+bool CollectiveTask::has_all(std::atomic<uint64_t> RankState::* word, uint64_t value) const {
+  for (int k = 0; k < size(); ++k)
+    if ((context_.segment->rank(k).*word).load(std::memory_order_acquire) < value) return false;
+  return true;
 }
 
-void SegmentTask::set_done() {
-  done_ = true;
-  call_.collective = {.operation = call_.collective.operation};  // lets go of the tensors
+// Whoever arrives last wakes those who wait for all.
+void CollectiveTask::arrive(std::atomic<uint64_t> RankState::* word, uint64_t value) {
+  (context_.me().*word).store(value, std::memory_order_seq_cst);
+  if (context_.segment->has_sleepers() && has_all(word, value)) context_.segment->ring_doorbell();
+}
+
+// Small inputs go next to the descriptor, as long as peers have taken what was there.
+SharedPlace CollectiveTask::place_input() {
+  const at::Tensor& input = call_.collective.input;
+  const uint64_t sequence = call_.sequence;
+  if (!input.defined() || input.numel() == 0) return {};
+  const auto bytes = static_cast<int64_t>(input.nbytes());
+  const bool free =
+      sequence < SharedSegment::kEagerSlots || context_.all_taken(sequence - SharedSegment::kEagerSlots + 1);
+  if (bytes > context_.segment->layout().eager_bytes || !free) return context_.locate(input);
+  stream_copy(context_.segment->eager_slot(rank(), sequence), begin_of(input), bytes);
+  return {kEager, 0};
 }
 
 bool CollectiveTask::publish() {
   if (published_) return true;
   SharedSegment& s = *context_.segment;
   const uint64_t sequence = call_.sequence;
-  if (sequence >= SharedSegment::kCallRing)
-    for (int k = 0; k < s.size(); ++k)
-      if (s.rank(k).matched.load(std::memory_order_acquire) + SharedSegment::kCallRing <= sequence) return false;
+  if (sequence >= SharedSegment::kCallRing && !context_.all_taken(sequence - SharedSegment::kCallRing + 1))
+    return false;
   const Collective& c = call_.collective;
-  write_descriptor(s.call(context_.group.rank, sequence), c, sequence, context_.locate(c.input),
-                   context_.locate(c.output), s.size());
-  context_.me().posted.store(sequence + 1, std::memory_order_release);
-  s.ring_doorbell();
-  return published_ = true;
-}
-
-bool CollectiveTask::all_posted() const {
-  for (int k = 0; k < context_.segment->size(); ++k)
-    if (context_.segment->rank(k).posted.load(std::memory_order_acquire) <= call_.sequence) return false;
-  return true;
-}
-
-bool CollectiveTask::all_consumed(uint64_t rounds) const {
-  for (int k = 0; k < context_.segment->size(); ++k)
-    if (context_.segment->rank(k).consumed.load(std::memory_order_acquire) < rounds) return false;
-  return true;
-}
-
-bool CollectiveTask::all_exposed(uint64_t rounds) const {
-  for (int k = 0; k < context_.segment->size(); ++k)
-    if (context_.segment->rank(k).exposed.load(std::memory_order_acquire) < rounds) return false;
+  // Put together here and then stored in one go: peers have read these lines (see stream_copy).
+  std::vector<std::byte>& written = context_.descriptor;
+  written.resize(descriptor_bytes(size()));
+  write_descriptor(written.data(), c, sequence, place_input(), context_.locate(c.output), size());
+  stream_copy(s.call(rank(), sequence), written.data(), descriptor_bytes(size()));
+  published_ = true;
+  arrive(&RankState::posted, sequence + 1);
   return true;
 }
 
 // Compares all ranks' calls with ours and plans the phases.
 void CollectiveTask::match() {
   SharedSegment& s = *context_.segment;
-  const int rank = context_.group.rank;
-  std::vector<CallView> calls;
-  for (int k = 0; k < s.size(); ++k) calls.push_back(read_descriptor(s.call(k, call_.sequence), s.size()));
-  for (int k = 0; k < s.size(); ++k) {
-    const std::string what = difference(calls[rank], rank, calls[k], k);
+  calls_.clear();
+  for (int k = 0; k < size(); ++k) calls_.push_back(read_descriptor(s.call(k, call_.sequence), size()));
+  for (int k = 0; k < size(); ++k) {
+    const std::string what = difference(calls_[rank()], rank(), calls_[k], k);
     if (what.empty()) continue;
     context_.fail(call_, k, {},
                   fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in "
                               "the same order",
-                              what, name_rank(context_.group, rank), describe(calls[rank]),
-                              name_rank(context_.group, k), describe(calls[k])));
+                              what, name_rank(context_.group, rank()), describe(calls_[rank()]),
+                              name_rank(context_.group, k), describe(calls_[k])));
   }
-  if (call_.collective.operation != Operation::barrier) {
-    for (const CallView& c : calls) {
-      inputs_.push_back(c.fixed->input_place);
-      outputs_.push_back(c.fixed->output_place);
-      input_elements_.push_back(c.fixed->input_elements);
-      output_elements_.push_back(c.fixed->output_elements);
-    }
-    phases_ = plan_exchanges(call_.collective, rank, s.size(), calls, one_output() ? -1 : kWholeReduceBytes);
-    begin_phase();
-  }
-  context_.me().matched.store(call_.sequence + 1, std::memory_order_release);
-  if (call_.sequence % (SharedSegment::kCallRing / 4) == 0) s.ring_doorbell();  // for ranks a whole ring ahead
+  static const std::vector<PlannedPhase> nothing;
+  phases_ = call_.collective.operation == Operation::barrier
+                ? &nothing
+                : &context_.plans.find_or_plan(call_.collective, rank(), calls_, output_memory());
+  if (!phases_->empty()) begin_phase();
 }
 
-bool CollectiveTask::in_shared_memory(const Exchange& phase) const {
-  if (phase.stage) return false;
-  const bool from_input = phase.source == Exchange::Source::input;
-  for (int k = 0; k < context_.segment->size(); ++k) {
-    if (phase.only_giver >= 0 && k != phase.only_giver) continue;
-    const int64_t elements = from_input ? input_elements_[k] : output_elements_[k];
-    if (elements > 0 && (from_input ? inputs_ : outputs_)[k].region < 0) return false;
-  }
-  return true;
+OutputMemory CollectiveTask::output_memory() const {
+  const SharedPlace& mine = calls_[rank()].fixed->output_place;
+  const auto reachable = [](const CallView& c) { return c.fixed->output_place.region >= 0; };
+  if (!std::ranges::all_of(calls_, reachable)) return OutputMemory::own;
+  const auto same = [&](const CallView& c) { return same_place(c.fixed->output_place, mine); };
+  return context_.regions[mine.region].host_shared && std::ranges::all_of(calls_, same) ? OutputMemory::one
+                                                                                        : OutputMemory::reachable;
 }
 
-// All ranks' outputs are the very same memory.
-bool CollectiveTask::one_output() const {
-  const SharedPlace& mine = outputs_[context_.group.rank];
-  if (mine.region < 0 || !context_.regions[mine.region].host_shared) return false;
-  return std::ranges::all_of(outputs_,
-                             [&](const SharedPlace& p) { return p.region == mine.region && p.offset == mine.offset; });
+CollectiveTask::Path CollectiveTask::choose_path() const {
+  if (tables().gathers_all && output_memory() == OutputMemory::one) return Path::one_copy;
+  // Whole vectors folded in place: a peer may still read what this rank overwrites. All ranks must see it alike.
+  const auto in_place = [](const CallView& v) {
+    return v.fixed->input_place.region >= 0 && same_place(v.fixed->input_place, v.fixed->output_place);
+  };
+  const bool overwrites = call_.collective.operation == Operation::all_reduce && tables().fold && tables().spread &&
+                          std::ranges::any_of(calls_, in_place);
+  for (int k = 0; k < size(); ++k) {
+    if (tables().only_giver >= 0 && k != tables().only_giver) continue;
+    const CallDescriptor& d = *calls_[k].fixed;
+    const SharedPlace& place = planned_->reads_output ? d.output_place : d.input_place;
+    if ((planned_->reads_output ? d.output_elements : d.input_elements) <= 0 || place.region == kEager) continue;
+    if (place.region < 0 || overwrites) return Path::staged;
+  }
+  return Path::direct;
 }
 
 void CollectiveTask::begin_phase() {
-  const Exchange& phase = phases_[phase_];
-  path_ = phase.gathers_all && one_output() ? Path::one_copy : in_shared_memory(phase) ? Path::direct : Path::staged;
+  planned_ = &(*phases_)[phase_];
+  const Collective& c = call_.collective;
+  in_size_ = static_cast<int64_t>(c10::elementSize(
+      planned_->input_dtype != at::ScalarType::Undefined ? planned_->input_dtype : planned_->output_dtype));
+  out_size_ = planned_->output_dtype != at::ScalarType::Undefined
+                  ? static_cast<int64_t>(c10::elementSize(planned_->output_dtype))
+                  : in_size_;
+  const at::Tensor& read = planned_->reads_output ? c.output : c.input;
+  input_ = begin_of(read) ? begin_of(read) + planned_->input_begin : nullptr;
+  path_ = choose_path();
   exposed_ = consumed_ = 0;
+  const bool last = phase_ + 1 == phases_->size();
+  const auto in_place = [&](const CallView& v) {
+    const SharedPlace& place = planned_->reads_output ? v.fixed->output_place : v.fixed->input_place;
+    return place.region >= 0;
+  };
+  const bool shared_result = path_ == Path::one_copy || planned_->pushes;
+  counted_ = path_ == Path::staged || shared_result || !last || std::ranges::any_of(calls_, in_place);
+  waits_for_all_ = shared_result || !last || (path_ == Path::direct && in_place(calls_[rank()]));
   if (path_ == Path::staged) {
-    const at::Tensor& any = phase.input.defined() ? phase.input : phase.output;
-    // dtype of what is given: where this rank gives nothing, input and output have one dtype
-    const int64_t element = any.defined() ? static_cast<int64_t>(any.element_size()) : 1;
-    const int64_t per_taker = context_.segment->layout().slot_bytes / (phase.spread ? 1 : context_.segment->size());
-    chunk_ = per_taker / 64 * 64 / element;
-    num_rounds_ = (phase.max_count + chunk_ - 1) / chunk_;
+    const int64_t per_taker = context_.segment->layout().slot_bytes / (tables().spread ? 1 : size());
+    chunk_ = per_taker / 64 * 64 / in_size_;
+    num_rounds_ = (tables().max_count + chunk_ - 1) / chunk_;
   } else {
-    chunk_ = phase.max_count;
-    num_rounds_ = phase.max_count > 0 ? 1 : 0;
+    chunk_ = tables().max_count;
+    num_rounds_ = tables().max_count > 0 ? 1 : 0;
   }
   first_round_ = context_.next_round;
-  context_.next_round += num_rounds_;
+  if (counted_) context_.next_round += num_rounds_;
+  find_targets();
+  if (path_ == Path::direct) find_sources();
+}
+
+void CollectiveTask::find_sources() {
+  sources_.assign(size(), nullptr);
+  for (int k = 0; k < size(); ++k) {
+    const CallDescriptor& d = *calls_[k].fixed;
+    const SharedPlace& place = planned_->reads_output ? d.output_place : d.input_place;
+    if (k == rank() || tables().take[k].count == 0) continue;
+    const std::byte* tensor = place.region == kEager ? context_.segment->eager_slot(k, call_.sequence)
+                              : place.region >= 0    ? context_.regions[place.region].parts[k] + place.offset
+                                                     : nullptr;
+    sources_[k] = tensor + tables().take[k].source_begin * in_size_;
+  }
+}
+
+void CollectiveTask::find_targets() {
+  outputs_.clear();
+  const at::Tensor& output = call_.collective.output;
+  if (!output.defined()) return;
+  std::byte* mine = static_cast<std::byte*>(output.mutable_data_ptr()) + planned_->output_begin;
+  outputs_.push_back(mine);
+  streams_ = static_cast<int64_t>(output.nbytes()) > context_.cache_bytes || path_ == Path::one_copy;
+  if (!planned_->pushes) return;
+  for (int i = 1; i < size(); ++i) {
+    const int k = (rank() + i) % size();
+    const SharedPlace& place = calls_[k].fixed->output_place;
+    std::byte* theirs = context_.regions[place.region].parts[k] + place.offset;
+    if (theirs != mine) outputs_.push_back(theirs);
+  }
 }
 
 // Copies this rank's chunk of each slice into its staging slot; its own slice it reads where it lies.
 void CollectiveTask::expose(int64_t round) {
-  const Exchange& phase = phases_[phase_];
-  if (!phase.input.defined()) return;
-  const int64_t element = phase.input.element_size();
-  std::byte* slot = context_.segment->slot(context_.group.rank, first_round_ + round);
-  for (int k = 0; k < context_.segment->size(); ++k) {
-    const Exchange::Give& give = phase.give[k];
+  if (!input_) return;
+  std::byte* slot = context_.segment->slot(rank(), first_round_ + round);
+  for (int k = 0; k < size(); ++k) {
+    const Exchange::Give& give = tables().give[k];
     const int64_t n = std::min(chunk_, give.count - round * chunk_);
-    if (k == context_.group.rank || n <= 0) continue;
-    std::memcpy(slot + (phase.spread ? 0 : k * chunk_ * element),
-                begin_of(phase.input) + (give.begin + round * chunk_) * element, n * element);
-    if (phase.spread) return;
+    if (k == rank() || n <= 0) continue;
+    stream_copy(slot + (tables().spread ? 0 : k * chunk_ * in_size_), input_ + (give.begin + round * chunk_) * in_size_,
+                n * in_size_);
+    if (tables().spread) return;
   }
 }
 
 const std::byte* CollectiveTask::source(int giver, int64_t round) const {
-  const Exchange& phase = phases_[phase_];
-  const int rank = context_.group.rank;
-  if (giver == rank) {
-    return begin_of(phase.input) + (phase.give[rank].begin + round * chunk_) * phase.input.element_size();
-  }
-  const int64_t element = phase.input.defined() ? phase.input.element_size() : phase.output.element_size();
+  if (giver == rank()) return input_ + (tables().give[giver].begin + round * chunk_) * in_size_;
   if (path_ == Path::staged)
-    return context_.segment->slot(giver, first_round_ + round) + (phase.spread ? 0 : rank * chunk_ * element);
-  const SharedPlace& place = (phase.source == Exchange::Source::input ? inputs_ : outputs_)[giver];
-  return context_.regions[place.region].parts[giver] + place.offset + phase.take[giver].source_begin * element;
+    return context_.segment->slot(giver, first_round_ + round) + (tables().spread ? 0 : rank() * chunk_ * in_size_);
+  return sources_[giver];
+}
+
+void CollectiveTask::fold_sources(int64_t done, int64_t n) {
+  const int64_t at = (tables().take[0].begin + done) * out_size_;
+  fold_to_.clear();
+  for (std::byte* output : outputs_) fold_to_.push_back(output + at);
+  // In place, the lines have just been read: where they are too many for any cache to hold, no other core has them.
+  const bool lines_are_here = streams_ && input_ == outputs_[0];
+  if (planned_->pushes)
+    fold_to_all(fold_to_, planned_->output_dtype, fold_from_, planned_->input_dtype, n, tables().options,
+                lines_are_here ? Stores::plain : Stores::streaming);
+  else
+    fold(fold_to_[0], planned_->output_dtype, fold_from_, planned_->input_dtype, n, tables().options);
+}
+
+void CollectiveTask::copy(std::byte* to, const std::byte* from, int64_t bytes) const {
+  if (from == to) return;
+  if (streams_)
+    stream_copy(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
 }
 
 void CollectiveTask::consume(int64_t round) {
-  const Exchange& phase = phases_[phase_];
-  const int rank = context_.group.rank, size = context_.segment->size();
-  if (path_ == Path::one_copy) return exchange_with_self(phase, rank);
   const int64_t done = round * chunk_;
-  if (phase.fold) {
-    const int64_t n = std::min(chunk_, phase.take[0].count - done);
+  if (tables().fold) {
+    const int64_t n = std::min(chunk_, tables().take[0].count - done);
     if (n <= 0) return;
-    std::vector<const void*> sources(size);
-    for (int k = 0; k < size; ++k) sources[k] = source(k, round);
-    fold(mutable_begin_of(phase.output) + done * phase.output.element_size(), phase.output.scalar_type(), sources,
-         phase.input.scalar_type(), n, phase.options);
-    return;
+    fold_from_.resize(size());
+    for (int k = 0; k < size(); ++k) fold_from_[k] = source(k, round);
+    return fold_sources(done, n);
   }
-  for (int i = 0; i < size; ++i) {
-    const int k = (rank + i) % size;  // not all at the same giver at once
-    const Exchange::Take& take = phase.take[k];
+  for (int i = 0; i < size(); ++i) {
+    const int k = (rank() + i) % size();  // not all at the same giver at once
+    const Exchange::Take& take = tables().take[k];
     const int64_t n = std::min(chunk_, take.count - done);
-    if (n <= 0) continue;
-    const std::byte* from = source(k, round);
-    std::byte* to = mutable_begin_of(phase.output) + (take.begin + done) * phase.output.element_size();
-    if (from != to) std::memcpy(to, from, n * phase.output.element_size());
+    if (n > 0) copy(outputs_[0] + (take.begin + done) * out_size_, source(k, round), n * out_size_);
+    if (path_ == Path::one_copy) return;  // peers bring their own slices
   }
 }
 
 bool CollectiveTask::run_rounds() {
-  SharedSegment& s = *context_.segment;
   bool moved = false;
   // A round reuses the slot of the round kSlots before it, once everyone has read that.
   if (path_ == Path::staged && exposed_ < num_rounds_ &&
       (first_round_ + exposed_ < SharedSegment::kSlots ||
-       all_consumed(first_round_ + exposed_ - SharedSegment::kSlots + 1))) {
+       has_all(&RankState::consumed, first_round_ + exposed_ - SharedSegment::kSlots + 1))) {
     expose(exposed_++);
-    context_.me().exposed.store(first_round_ + exposed_, std::memory_order_release);
-    s.ring_doorbell();
+    arrive(&RankState::exposed, first_round_ + exposed_);
     moved = true;
   }
   if (consumed_ < num_rounds_ &&
-      (path_ != Path::staged || (exposed_ > consumed_ && all_exposed(first_round_ + consumed_ + 1)))) {
+      (path_ != Path::staged || (exposed_ > consumed_ && has_all(&RankState::exposed, first_round_ + consumed_ + 1)))) {
     consume(consumed_++);
-    context_.me().consumed.store(first_round_ + consumed_, std::memory_order_release);
-    s.ring_doorbell();
+    if (counted_) arrive(&RankState::consumed, first_round_ + consumed_);
     moved = true;
   }
   return moved;
+}
+
+// Nothing of the peers' descriptors and eager slots is needed any more.
+void CollectiveTask::take() {
+  if (taken_) return;
+  taken_ = true;
+  context_.me().taken.store(call_.sequence + 1, std::memory_order_release);
+  // For ranks a whole ring ahead; a bell missed here costs them one short sleep.
+  if (call_.sequence % (SharedSegment::kCallRing / 4) == 0) context_.segment->ring_if_sleepers();
 }
 
 bool CollectiveTask::advance() {
   if (!published_ || done()) return false;
   bool moved = false;
   if (!matched_) {
-    if (!all_posted()) return false;
+    if (!has_all(&RankState::posted, call_.sequence + 1)) return false;
     match();
     matched_ = moved = true;
   }
-  while (phase_ < phases_.size()) {
+  while (phase_ < phases_->size()) {
     while (run_rounds()) moved = true;
-    if (consumed_ < num_rounds_ || !all_consumed(first_round_ + num_rounds_)) return moved;
-    if (++phase_ < phases_.size()) begin_phase();
+    if (consumed_ < num_rounds_) return moved;
+    if (phase_ + 1 == phases_->size()) take();
+    if (waits_for_all_ && !has_all(&RankState::consumed, first_round_ + num_rounds_)) return moved;
+    if (++phase_ < phases_->size()) begin_phase();
     moved = true;
   }
-  phases_.clear();
+  take();
   set_done();
   return true;
 }
@@ -243,7 +297,7 @@ std::vector<int> CollectiveTask::lagging() const {
     const RankState& state = context_.segment->rank(k);
     if (k == context_.group.rank) continue;
     if (!published_) {
-      if (state.matched.load() + SharedSegment::kCallRing <= call_.sequence) ranks.push_back(k);
+      if (state.taken.load() + SharedSegment::kCallRing <= call_.sequence) ranks.push_back(k);
     } else if (!matched_) {
       if (state.posted.load() <= call_.sequence) ranks.push_back(k);
     } else if (state.consumed.load() < first_round_ + num_rounds_) {

@@ -1,16 +1,16 @@
 // Calls under way on a SharedSegment, as state machines without a thread: advance() does what can be done now
 // and returns. A collective goes through: descriptor published - all descriptors seen and compared - rounds
-// (copy a chunk into my staging slot; take my part from all slots) - all ranks have taken theirs. Where all
-// givers' tensors lie in shared memory there is one round and no copy: the published descriptor says "my input
-// is ready", the last step says "I have read yours". A gather into host_shared memory is the same with the copy
-// going into the one result.
+// (copy a chunk into my staging slot; take my part from all slots). Where peers can reach each other's tensors there
+// is one round and no staging: the published descriptor says "my input is ready", and one more step, "I have done my
+// part", is waited for by all. So are an all_reduce whose outputs all can reach (each rank folds a slice and writes it
+// everywhere) and a gather into host_shared memory. A small input is copied next to its descriptor (an eager
+// slot): then ranks need no more of each other than that all have called.
 #pragma once
 
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/exchange.h"
 #include "trireme/comm/segment.h"
-
-#include <functional>
+#include "trireme/comm/segment_plan.h"
 
 namespace trireme::comm {
 
@@ -25,24 +25,38 @@ struct SegmentContext {
   std::shared_ptr<SharedSegment> segment;
   std::vector<Region> regions;
   uint64_t next_round = 0;  ///< rounds of all calls so far; equal on all ranks
+  uint64_t taken_by_all = 0;  ///< the least of the ranks' `taken` when last looked
+  int64_t cache_bytes = 0;    ///< this rank's share of the last-level cache; larger results are streamed past it
+  PlanCache plans;
+  std::vector<std::byte> descriptor;  ///< room to write one
 
   SharedPlace locate(const at::Tensor& tensor) const;
   RankState& me() const { return segment->rank(group.rank); }
+  /// True when every rank has `taken` at least `calls`.
+  bool all_taken(uint64_t calls);
   /// Aborts the group for all ranks and throws CommError.
   [[noreturn]] void fail(const Call& call, int peer, std::chrono::milliseconds elapsed, const std::string& reason);
 };
 
+class SegmentTask;
+
+/// Drives the communicator on behalf of a task; blocks until it is done when asked to wait.
+class TaskDriver {
+ public:
+  virtual bool drive_for(SegmentTask& task, bool wait) = 0;
+
+ protected:
+  ~TaskDriver() = default;
+};
+
 class SegmentTask : public Work {
  public:
-  /// Drives the communicator on behalf of a task; blocks until it is done when asked to wait.
-  using Driver = std::function<bool(SegmentTask&, bool wait)>;
-
-  SegmentTask(SegmentContext& context, Call call, Driver driver)
+  SegmentTask(SegmentContext& context, Call call, std::weak_ptr<TaskDriver> driver)
       : context_(context), call_(std::move(call)), driver_(std::move(driver)) {}
 
-  bool poll() final { return done_ || driver_(*this, false); }
+  bool poll() final { return done_ || drive(false); }
   void wait() final {
-    if (!done_) driver_(*this, true);
+    if (!done_) drive(true);
   }
 
   /// Does what is possible now; true when anything was.
@@ -56,12 +70,15 @@ class SegmentTask : public Work {
 
  protected:
   void set_done();
+  void restart(Call call);
 
   SegmentContext& context_;
   Call call_;
 
  private:
-  Driver driver_;
+  bool drive(bool wait);
+
+  std::weak_ptr<TaskDriver> driver_;  // the work may outlive its communicator
   bool done_ = false;
 };
 
@@ -71,6 +88,9 @@ class CollectiveTask final : public SegmentTask {
  public:
   using SegmentTask::SegmentTask;
 
+  /// Makes a finished task that nobody else holds into one for another call; keeps its vectors.
+  void reuse(Call call);
+
   /// Makes the descriptor visible; false when the slowest rank is a whole ring behind. In order of the calls.
   bool publish();
   bool advance() override;
@@ -78,29 +98,48 @@ class CollectiveTask final : public SegmentTask {
   std::string lacks(int peer) const override;
 
  private:
-  bool all_posted() const;
+  enum class Path { staged, direct, one_copy };
+
+  bool has_all(std::atomic<uint64_t> RankState::* word, uint64_t value) const;
+  void arrive(std::atomic<uint64_t> RankState::* word, uint64_t value);
+  SharedPlace place_input();
   void match();
+  OutputMemory output_memory() const;
   void begin_phase();
+  Path choose_path() const;
+  void find_sources();
+  void find_targets();
   bool run_rounds();
-  bool in_shared_memory(const Exchange& phase) const;
-  bool one_output() const;
   void expose(int64_t round);
   void consume(int64_t round);
+  void fold_sources(int64_t done, int64_t n);
+  void copy(std::byte* to, const std::byte* from, int64_t bytes) const;
   const std::byte* source(int giver, int64_t round) const;
-  bool all_consumed(uint64_t rounds) const;
-  bool all_exposed(uint64_t rounds) const;
+  void take();
+  int rank() const { return context_.group.rank; }
+  int size() const { return context_.segment->size(); }
+  const Exchange& tables() const { return planned_->tables; }
 
-  bool published_ = false, matched_ = false;
-  std::vector<SharedPlace> inputs_, outputs_;     // by rank, from the descriptors
-  std::vector<int64_t> input_elements_, output_elements_;
-  std::vector<Exchange> phases_;
+  bool published_ = false, matched_ = false, taken_ = false;
+  std::vector<CallView> calls_;  // by rank; valid until this rank says that it has taken them
+  const std::vector<PlannedPhase>* phases_ = nullptr;
   size_t phase_ = 0;
 
   // The phase under way.
-  enum class Path { staged, direct, one_copy } path_ = Path::staged;
+  const PlannedPhase* planned_ = nullptr;
+  Path path_ = Path::staged;
+  bool counted_ = false;       // its rounds are told to peers; not when all inputs lie in eager slots
+  bool waits_for_all_ = false; // others still read or write what is this rank's after it has done its part
+  bool streams_ = false;       // copies and pushes are too large for the cache
   uint64_t first_round_ = 0;
   int64_t num_rounds_ = 0, chunk_ = 0;  // chunk: elements per giver, taker and round
   int64_t exposed_ = 0, consumed_ = 0;
+  const std::byte* input_ = nullptr;
+  int64_t in_size_ = 1, out_size_ = 1;     // bytes of an element
+  std::vector<const std::byte*> sources_;  // by giver, where its slice for this rank begins; staged: unused
+  std::vector<std::byte*> outputs_;        // where results go: this rank's output, or everyone's
+  std::vector<const void*> fold_from_;
+  std::vector<void*> fold_to_;
 };
 
 /// Sends or receives one message through a mailbox: a header, then the bytes as a stream.

@@ -29,9 +29,9 @@ class ProcessSegment final : public SharedSegment {
     return fmt::format("its process {} is gone", state.pid);
   }
 
-  std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what,
+  std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what, Mapping::Pages pages,
                                  MemoryTicket& ticket) override {
-    auto mapping = Mapping::create_shared(bytes, claimed_bytes, what);
+    auto mapping = Mapping::create_shared(bytes, claimed_bytes, what, pages);
     ticket.bytes = bytes;
     ticket.pid = getpid();
     ticket.fd = mapping->fd();

@@ -21,7 +21,7 @@ class ThreadSegment final : public SharedSegment {
 
   const char* backend() const override { return "threads"; }
 
-  std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what,
+  std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what, Mapping::Pages,
                                  MemoryTicket& ticket) override {
     auto mapping = Mapping::create_private(bytes, claimed_bytes, what);
     ticket.bytes = bytes;

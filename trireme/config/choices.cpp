@@ -71,6 +71,13 @@ std::span<const Choice<WrapBy>> choices_of(WrapBy) {
   return kTable;
 }
 
+// PyTorch's communication hook.
+std::span<const Choice<Compression>> choices_of(Compression) {
+  static const std::vector<Choice<Compression>> kTable = {{Compression::none, "none", {"false"}},
+                                                          {Compression::bf16, "bf16", {"bf16_compress"}}};
+  return kTable;
+}
+
 std::span<const Choice<LrScaling>> choices_of(LrScaling) {
   static const std::vector<Choice<LrScaling>> kTable = {
       {LrScaling::none, "none", {"false"}}, {LrScaling::linear, "linear", {}}, {LrScaling::sqrt, "sqrt", {}}};

@@ -29,6 +29,7 @@ std::span<const Choice<Recompute>> choices_of(Recompute);
 std::span<const Choice<Context>> choices_of(Context);
 std::span<const Choice<PrefetchBackward>> choices_of(PrefetchBackward);
 std::span<const Choice<WrapBy>> choices_of(WrapBy);
+std::span<const Choice<Compression>> choices_of(Compression);
 std::span<const Choice<LrScaling>> choices_of(LrScaling);
 std::span<const Choice<LrDecay>> choices_of(LrDecay);
 std::span<const Choice<SaveDtype>> choices_of(SaveDtype);

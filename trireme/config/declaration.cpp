@@ -226,6 +226,9 @@ std::vector<Setting> declare(Settings& s) {
 
       {"comm.backend", &s.comm.backend, "how ranks talk: auto takes shm on one machine, gloo or nccl between several"},
       {"comm.timeout", &s.comm.timeout, "a collective that has not ended by then fails the job", {.above = 0}},
+      {"comm.compression", &s.comm.compression,
+       "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs backend gloo, and "
+       "changes nothing where gradients are bf16 already (bf16-mixed)"},
 
       {"schedule.prefetch",
        &s.schedule.prefetch,
@@ -281,6 +284,19 @@ std::vector<Setting> declare(Settings& s) {
       {"bench.warmup", &s.bench.warmup, "steps before the clock starts", {.unit = "steps", .at_least = 0}},
       {"bench.steps", &s.bench.steps, "steps that are timed", {.unit = "steps", .at_least = 1}},
       {"bench.json", &s.bench.json, "file for the result as JSON (keys: docs/benchmarks.md)", {.absent = "none"}},
+      {"bench.quick", &s.bench.quick, "time everything so briefly that figures mean little: to see that it works"},
+      {"bench.threads",
+       &s.bench.threads,
+       "threads that bench ops, gemm and data compute with",
+       {.unit = "threads", .at_least = 1, .at_most = 1024, .absent = "auto", .when_absent = "1"}},
+      {"bench.ranks",
+       &s.bench.ranks,
+       "numbers of ranks that bench scaling compares, the first being the measure of the others",
+       {.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = "1, 2 and 4"}},
+      {"bench.picture",
+       &s.bench.picture,
+       "file for the picture of bench scaling (SVG)",
+       {.absent = "auto", .when_absent = "scaling.svg in out_dir"}},
 
       {"engine.poison", &s.engine.poison,
        "fill every value with NaN at the end of its life and put guard bytes between values; slow"},

@@ -22,6 +22,7 @@ enum class Recompute { none, full, selective };
 enum class Context { ring, ulysses };
 enum class PrefetchBackward { pre, post, none };
 enum class WrapBy { block, layer, parameter };
+enum class Compression { none, bf16 };
 enum class LrScaling { none, linear, sqrt };
 enum class LrDecay { cosine, linear, constant };
 enum class SaveDtype { fp32, bf16 };
@@ -111,6 +112,7 @@ struct MeshSettings {
 struct CommSettings {
   Backend backend = Backend::automatic;
   std::chrono::milliseconds timeout{30'000};
+  Compression compression = Compression::none;
   bool operator==(const CommSettings&) const = default;
 };
 
@@ -174,6 +176,10 @@ struct BenchSettings {
   int64_t warmup = 3;
   int64_t steps = 10;
   std::optional<std::string> json;
+  bool quick = false;
+  std::optional<int64_t> threads;
+  std::optional<std::vector<int64_t>> ranks;
+  std::optional<std::string> picture;
   bool operator==(const BenchSettings&) const = default;
 };
 

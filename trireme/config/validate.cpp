@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/units.h"
+#include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/problems.h"
@@ -19,6 +20,15 @@ void check_batch(const Settings& settings, Problems& problems) {
   problems.add(fmt::format("a global batch of {} is not made of micro-batches of {}", global, micro), {},
                fmt::format("train.global_batch_size must be a multiple of train.micro_batch_size: {} fits",
                            near_multiples(global, micro)));
+}
+
+// Ranks that share memory send nothing that could be compressed; mpi and nccl have no compression yet.
+void check_compression(const Settings& settings, Problems& problems) {
+  if (settings.comm.compression == Compression::none) return;
+  const Backend backend = settings.comm.backend;
+  if (backend == Backend::automatic || backend == Backend::gloo || backend == Backend::dry_run) return;
+  problems.add(fmt::format("backend {} does not compress gradients", name_of(backend)), {},
+               "comm.compression bf16 needs comm.backend gloo (or auto, where it holds between machines)");
 }
 
 void check_training(const Settings& settings, Problems& problems) {
@@ -54,6 +64,7 @@ void validate(const Settings& settings, int64_t world_size) {
   // With a mesh that does not fit the ranks there is no number of data-parallel ranks to speak of.
   if (problems.empty()) check_parallel(settings, mesh, problems);
   check_batch(settings, problems);
+  check_compression(settings, problems);
   check_training(settings, problems);
   problems.throw_if_any();
 }

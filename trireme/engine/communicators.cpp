@@ -8,8 +8,9 @@ namespace trireme::engine {
 
 Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base, bool poison) {
   const int rank = plan.request.rank;
-  const auto make = [&](const std::string& name, const std::vector<int>& members) {
+  const auto make = [&](const std::string& name, const std::vector<int>& members, bool sums_gradients = false) {
     comm::GroupOptions options = base;
+    options.bf16_sums = base.bf16_sums && sums_gradients;
     options.name = name + base.name;
     options.rank = plan::index_in(members, rank);
     options.size = static_cast<int>(members.size());
@@ -22,8 +23,8 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   Communicators c;
   c.world = make("world", everyone);
   c.gather = make("gather", g.gather);
-  c.reduce = make("reduce", g.reduce);
-  c.replicas = make("replicas", g.replicas);
+  c.reduce = make("reduce", g.reduce, true);
+  c.replicas = make("replicas", g.replicas, true);
   // These two only ever run while nothing else of the world does.
   c.loss = g.loss == everyone ? c.world : make("loss", g.loss);
   c.norm = g.norm == everyone ? c.world : make("norm", g.norm);
@@ -34,7 +35,7 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   for (int group : plan.tied_groups) {
     std::vector<int> members;
     for (int stage_rank : plan.holders(group)) members.push_back(g.stages[stage_rank]);
-    c.tied[group] = make(fmt::format("tied{}", group), members);
+    c.tied[group] = make(fmt::format("tied{}", group), members, true);
   }
   if (poison) c.debug = make("debug", g.gather);
   // While a rank waits in one queue, what it has started in the others goes on.

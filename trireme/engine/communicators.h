@@ -23,7 +23,7 @@ struct Communicators {
 };
 
 /// Collective over all ranks of the mesh; `options` gives backend, store and timeouts (name, rank, size and
-/// global_ranks are set here).
+/// global_ranks are set here; bf16_sums holds for the groups that sum gradients).
 /// Errors    CommError naming the ranks that have not joined
 Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& options, bool poison = false);
 

@@ -34,6 +34,7 @@ class WatchedCommunicator final : public comm::Communicator {
   comm::WorkPtr receive(at::Tensor tensor, int peer) override;
   comm::WorkPtr barrier() override;
   comm::TrafficCount traffic(comm::Operation operation) const override { return inner_->traffic(operation); }
+  double background_seconds() const override { return inner_->background_seconds(); }
   void progress() override { inner_->progress(); }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
 
@@ -27,6 +28,7 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   comm::GroupOptions options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
+  options.bf16_sums = settings.comm.compression == config::Compression::bf16;
   options.recorder = std::make_shared<comm::FlightRecorder>();
   // Ranks on several hosts reach each other through the host's default interface, those of one through loopback.
   options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
@@ -45,6 +47,9 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
   ranks.communicators = engine::connect(plan, options, settings.engine.poison);
   ranks.backend = ranks.communicators.world->backend();
+  if (options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)
+    base::warn("comm.compression bf16 is ignored: ranks on backend {} send no gradients that it could compress",
+               ranks.backend);
   return ranks;
 }
 

@@ -1,4 +1,4 @@
-#include "trireme/train/bench.h"
+#include "trireme/bench/commands.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include "trireme/base/files.h"
 #include "trireme/base/meter.h"
@@ -23,8 +24,9 @@
 #include "trireme/train/profile.h"
 #include "trireme/train/session.h"
 
-namespace trireme::train {
+namespace trireme::bench {
 namespace {
+using train::Session;
 using Clock = std::chrono::steady_clock;
 
 int64_t peak_rss_bytes() {
@@ -60,7 +62,7 @@ constexpr std::array<Row, 8> kRows = {{{"products", "matrix products"},
                                        {"optimizer", "optimizer"},
                                        {"data", "data"},
                                        {"idle", "between actions"}}};
-constexpr size_t kHidden = 4;
+constexpr size_t kExposed = 3, kHidden = 4;
 
 using Parts = std::array<double, kRows.size()>;
 
@@ -84,6 +86,17 @@ struct Steps {
   double first_step = 0;  ///< from entering the program to its end
   double minor_faults = 0;  ///< a step
 };
+
+/// Time that communicators' own threads have worked so far; groups with the same ranks may share a communicator.
+double background_seconds(const engine::Communicators& c) {
+  std::set<const comm::Communicator*> all;
+  for (const auto& one : {c.gather, c.reduce, c.replicas, c.loss, c.norm, c.stages[0], c.stages[1], c.tp, c.cp})
+    if (one) all.insert(one.get());
+  for (const auto& [group, one] : c.tied) all.insert(one.get());
+  double sum = 0;
+  for (const comm::Communicator* one : all) sum += one->background_seconds();
+  return sum;
+}
 
 /// The step whose time is the median; its parts add up to its time, as medians of parts would not.
 size_t median_step(const std::vector<double>& seconds) {
@@ -118,13 +131,17 @@ Steps run_steps(Session& s, engine::StepInputs& inputs, Clock::time_point starte
     inputs.optimizer = s.optimizer(s.settings.optimizer.lr, i + 1);
     if (i == warmup) faults_before = observe::page_faults().minor;
     const base::ActivitySeconds before = base::activity_seconds();
+    const double background = background_seconds(s.engine->communicators());
     const Clock::time_point begin = Clock::now();
     steps.losses.push_back(s.engine->train_step(inputs).loss);
     const Clock::time_point end = Clock::now();
     if (i == 0) steps.first_step = std::chrono::duration<double>(end - started).count();
     if (i < warmup) continue;
     steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
-    steps.parts.push_back(parts_between(before, base::activity_seconds()));
+    Parts parts = parts_between(before, base::activity_seconds());
+    // What others did meanwhile and this thread did not wait for.
+    parts[kHidden] = std::max(0.0, background_seconds(s.engine->communicators()) - background - parts[kExposed]);
+    steps.parts.push_back(parts);
     std::map<std::string, double> kinds;
     for (const engine::ActionTime& t : s.engine->timeline())
       kinds[schedule::name_of(s.engine->plan().train().actions[t.action].kind)] += t.end - t.begin;
@@ -143,7 +160,7 @@ struct Figures {
 
 void print(Session& s, const Steps& steps, const Figures& f) {
   const auto [fastest, slowest] = std::minmax_element(steps.seconds.begin(), steps.seconds.end());
-  fmt::print("{}\n", describe_start(s));
+  fmt::print("{}\n", train::describe_start(s));
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
@@ -187,7 +204,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
 
 int bench_train(const config::Settings& settings, const launch::RankEnvironment& environment) {
   const Clock::time_point started = Clock::now();
-  const auto s = make_session(settings, environment);
+  const auto s = train::make_session(settings, environment);
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
   engine::StepInputs inputs = fixed_inputs(*s);
   const Steps steps = run_steps(*s, inputs, started);
@@ -195,10 +212,10 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
     s->world().barrier()->wait();
     inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);
     s->engine->train_step(inputs);
-    write_profile(*s);
+    train::write_profile(*s);
   }
   Figures f{};
-  f.peak = measure_peak_flops(s->precision.compute, s->world());
+  f.peak = train::measure_peak_flops(s->precision.compute, s->world());
   if (!s->is_first_rank()) return 0;
 
   const size_t typical = median_step(steps.seconds);
@@ -211,4 +228,4 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   return 0;
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::bench

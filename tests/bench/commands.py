@@ -1,0 +1,162 @@
+"""Every subcommand of trireme bench runs, writes JSON whose figures make sense, and refuses bad input in one sentence.
+
+commands.py TRIREME
+Runs with --quick: figures are not judged, but nothing may exceed its limit by more than a busy machine explains.
+"""
+
+import json
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+sys.path.insert(0, str(FOLDER.parent / "train"))
+import ring  # noqa: E402
+
+TINY = ["--model.hidden_size", "64", "--model.num_hidden_layers", "2", "--model.intermediate_size", "96",
+        "--model.num_attention_heads", "4", "--model.num_key_value_heads", "2", "--model.max_position_embeddings", "64",
+        "--precision", "32-true"]
+ROW = {"name", "shape", "median_seconds", "best_seconds", "spread", "samples", "rate", "unit"}
+HEAD = ["format", "version", "kind", "command", "date", "machine", "processor", "cores", "libtorch", "trireme", "limits",
+        "rows"]
+MOST_OF_A_LIMIT = 1.2
+ATTEMPTS = 3  # other work may slow the limit down and not the row
+
+
+def bench(r, *words, timeout=120):
+    return r.run([r.program, "bench", *map(str, words)], timeout=timeout)
+
+
+def excesses(report):
+    return [f"{row['name']} {row['shape']}: {row['fraction']:.3f}" for row in report["rows"]
+            if "fraction" in row and not 0 < row["fraction"] <= MOST_OF_A_LIMIT]
+
+
+def measures(r, kind, *words, attempts=ATTEMPTS):
+    """The report of a quick run; its form is checked, and its fractions, again where the machine was disturbed."""
+    path = r.folder / f"{kind}.json"
+    for attempt in range(attempts):
+        path.unlink(missing_ok=True)
+        result = bench(r, kind, *words, "--quick", "--out_dir", r.folder / kind, "--json", path)
+        ring.require(result.code == 0, f"bench {kind} --quick succeeds", str(result))
+        report = json.loads(path.read_text())
+        if not excesses(report):
+            break
+    ring.require(list(report) == HEAD, f"bench {kind}: keys of the report", str(list(report)))
+    ring.require((report["format"], report["version"], report["kind"]) == ("trireme bench", 1, kind), f"bench {kind}: format")
+    ring.require(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", report["date"]), f"bench {kind}: date", report["date"])
+    ring.require(report["rows"] and all(ROW <= set(row) for row in report["rows"]), f"bench {kind}: keys of every row")
+    names = [(row["name"], row["shape"]) for row in report["rows"]]
+    ring.require(len(set(names)) == len(names), f"bench {kind}: name and shape tell rows apart", str(names))
+    for row in report["rows"]:
+        ring.require(0 < row["best_seconds"] <= row["median_seconds"] and row["spread"] >= 0 and row["samples"] >= 1,
+                     f"bench {kind}: times of {row['name']}", str(row))
+        ring.require(row["name"] in result.out, f"bench {kind}: the table shows {row['name']}", result.out)
+    ring.require(not excesses(report), f"bench {kind}: shares are in (0, {MOST_OF_A_LIMIT}]", str(excesses(report)))
+    shares = [row["fraction"] for row in report["rows"] if "fraction" in row]
+    ring.check(shares, f"bench {kind}: {len(names)} rows, shares {min(shares):.4f} to {max(shares):.2f}, {result.seconds:.1f} s")
+    return report
+
+
+def refuses(r, words, *expected):
+    result = bench(r, *words)
+    what = "bench " + " ".join(map(str, words)).replace(f"{r.folder}/", "")
+    ring.require(result.code == 2, f"{what}: exit code 2", str(result))
+    ring.require(not result.out, f"{what}: nothing else is printed", result.out)
+    ring.require(all(word in result.err for word in expected), f"{what}: the message says {expected}", str(result))
+    ring.require(len(result.err.strip().splitlines()) <= 2, f"{what}: one message", str(result))
+    ring.check(True, f"{what}: {result.err.strip()}")
+
+
+def declared_operations():
+    text = (ROOT / "trireme/ops/ops.h").read_text()
+    return set(re.findall(r"^void (\w+)\(", text, re.M))
+
+
+def teaches(r):
+    listed = bench(r)
+    ring.require(listed.code == 2, "trireme bench alone: exit code 2", str(listed))
+    names = ["train", "ops", "gemm", "collectives", "checkpoint", "data", "scaling", "compare"]
+    ring.check(all(f"\n  {name} " in listed.out and f"\n  trireme bench {name}" in listed.out for name in names),
+               "trireme bench alone lists what it measures, each with an example", listed.out)
+    for name in names:
+        result = bench(r, name, "--help")
+        ring.require(result.code == 0 and len(result.out.splitlines()) > 8 and f"trireme bench {name}" in result.out,
+                     f"bench {name} --help teaches", str(result))
+    ring.check(True, "every subcommand's --help teaches")
+
+
+def scaling(r):
+    words = ["scaling", "llama-5m", *TINY, "--ranks", "1,2", "--quick", "--out_dir", r.folder / "scaling",
+             "--json", r.folder / "scaling.json"]
+    result = bench(r, *words)
+    if result.code == 2 and 'no key "parts"' in result.err:
+        ring.check("train.json" in result.err, "bench scaling names the key that bench train does not write")
+        return
+    ring.require(result.code == 0, "bench scaling succeeds", str(result))
+    report = json.loads((r.folder / "scaling.json").read_text())
+    ring.check([row["fraction"] > 0 for row in report["rows"]] == [True, True] and report["rows"][0]["fraction"] == 1,
+               "bench scaling: two rows, the first is the measure", str(report["rows"]))
+    values = report["rows"][1]["values"]
+    ring.check("efficiency %" in values and any(key.startswith("lost to ") for key in values), "bench scaling: losses by cause",
+               str(values))
+    picture = xml.etree.ElementTree.parse(r.folder / "scaling" / "scaling.svg").getroot()
+    ring.check(picture.tag.endswith("svg") and "2 ranks" in "".join(picture.itertext()), "bench scaling: a picture")
+
+
+def compares(r):
+    gemm, other = r.folder / "gemm.json", r.folder / "gemm-slow.json"
+    report = json.loads(gemm.read_text())
+    report["rows"][0]["median_seconds"] *= 2 * (1 + report["rows"][0]["spread"])
+    other.write_text(json.dumps(report))
+    result = bench(r, "compare", gemm, other)
+    ring.check(result.code == 0 and "0 faster, 1 slower" in result.out, "bench compare marks the row that became slower", str(result))
+    train = r.folder / "train.json"
+    result = bench(r, "train", "llama-5m", *TINY, "--steps", "2", "--warmup", "1", "--out_dir", r.folder / "train", "--json", train)
+    ring.require(result.code == 0, "bench train succeeds", str(result))
+    result = bench(r, "compare", train, train)
+    ring.check(result.code == 0 and "0 faster, 0 slower" in result.out and "step" in result.out, "bench compare takes bench train's JSON",
+               str(result))
+    refuses(r, ["compare", gemm, train], "bench gemm", "bench train")
+    refuses(r, ["compare", gemm], "two results")
+    refuses(r, ["compare", gemm, r.folder / "nowhere.json"], "nowhere.json")
+    (r.folder / "text.json").write_text("step")
+    refuses(r, ["compare", gemm, r.folder / "text.json"], "text.json", "no benchmark's result")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    teaches(r)
+    refuses(r, ["gem"], "gem", "did you mean gemm?")
+    refuses(r, ["gemm", "lama-32m"], "lama-32m", "llama-32m")
+    refuses(r, ["ops", "--threads", "0"], "bench.threads", "at least 1")
+    refuses(r, ["scaling", "llama-5m", "--ranks", "two"], "bench.ranks", "two")
+    refuses(r, ["collectives", "--devices", "1"], "--devices 2")
+    refuses(r, ["collectives", "--comm.backend", "mpi"], "mpirun")
+    refuses(r, ["data", "llama-5m", "--data", "TextFiles", "--data.train_data_path", "nowhere.txt"], "nowhere.txt")
+    refuses(r, ["checkpoint", "llama-5m", "--train.max_seq_length", "9999"], "9999", "max_position_embeddings")
+
+    measures(r, "gemm", "llama-5m", *TINY)
+    report = measures(r, "ops", "llama-5m", *TINY)
+    timed = {row["name"] for row in report["rows"]}
+    missing = declared_operations() - timed
+    ring.check(not missing, "bench ops times every function of ops.h", str(missing))
+    memory = [row for row in report["rows"] if " in memory" in row["shape"]]
+    ring.check(len(memory) >= 24 and all(row["unit"] == "GB/s" for row in memory), f"bench ops: {len(memory)} operations beyond the caches")
+    report = measures(r, "collectives", "--devices", 2)
+    backends = {backend for row in report["rows"] for backend in ("shm", "gloo") if backend in row["shape"]}
+    names = {row["name"] for row in report["rows"]}
+    ring.check(backends == {"shm", "gloo"} and names == {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+                                                       "send_receive", "barrier"}, "bench collectives: both backends, every call")
+    factors = {row["name"]: row["values"]["busbw GB/s"] / row["values"]["algbw GB/s"] for row in report["rows"] if "values" in row}
+    ring.check(all(abs(factors[name] - want) < 1e-9 for name, want in
+                   {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 0.5, "broadcast": 1, "send_receive": 1}.items()),
+               "bench collectives: busbw as nccl-tests counts it", str(factors))
+    measures(r, "checkpoint", "llama-5m", *TINY)
+    ring.check(not list((r.folder / "checkpoint").glob("checkpoint-*")), "bench checkpoint removes what it wrote")
+    report = measures(r, "data", "llama-5m", *TINY, "--data", "TextFiles", "--data.train_data_path", r.text)
+    ring.check({row["unit"] for row in report["rows"]} == {"tokens/s"} and len(report["rows"]) == 3, "bench data: loaders and a step")
+    scaling(r)
+    compares(r)
+    r.require_nothing_is_left("collectives", "all of it")

@@ -1,0 +1,169 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/bench/collective_cases.h"
+#include "trireme/bench/commands.h"
+#include "trireme/bench/measure.h"
+#include "trireme/comm/factory.h"
+#include "trireme/config/choices.h"
+#include "trireme/ops/limits.h"
+
+namespace trireme::bench {
+namespace {
+
+std::vector<std::string> backends_of(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (settings.comm.backend != config::Backend::automatic) return {std::string(config::name_of(settings.comm.backend))};
+  if (environment.by_mpirun && environment.master_address.empty()) return {"mpi"};
+  return {"shm", "gloo"};
+}
+
+class Bench {
+ public:
+  Bench(const config::Settings& settings, const launch::RankEnvironment& environment)
+      : settings_(settings), environment_(environment), budget_(Budget::of(settings.bench.quick)) {
+    budget_.seconds = std::min(budget_.seconds, 0.15);
+    if (environment.master_address.empty()) return;  // mpi: ranks meet through MPI
+    comm::StoreOptions options{.host = environment.master_address,
+                               .port = static_cast<uint16_t>(environment.master_port),
+                               .is_server = environment.hosts_store(),
+                               .timeout = settings.comm.timeout};
+    if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
+    store_ = comm::open_store(options);
+  }
+
+  comm::CommunicatorPtr connect(const std::string& backend) {
+    return comm::make_communicator({.name = fmt::format("bench-{}", connected_++),
+                                    .backend = backend,
+                                    .rank = environment_.global_rank,
+                                    .size = environment_.world_size,
+                                    .store = store_.store,
+                                    .timeout = settings_.comm.timeout});
+  }
+
+  /// Seconds of a call, the slowest rank's each time; all ranks make as many.
+  std::vector<double> time(comm::Communicator& comm, const std::function<void()>& call) {
+    constexpr double kWorthTiming = 50e-6;
+    call();
+    comm.barrier()->wait();
+    base::Stopwatch watch;
+    for (int i = 0; i < 3; ++i) call();
+    const double once = std::max(slowest(comm, {watch.lap() / 3})[0], 1e-9);
+    const auto inner = std::max<int64_t>(1, static_cast<int64_t>(kWorthTiming / once));
+    const int64_t samples = std::clamp<int64_t>(
+        static_cast<int64_t>(budget_.seconds / (once * static_cast<double>(inner))), budget_.least, 200);
+    std::vector<double> seconds;
+    for (int64_t s = 0; s < samples; ++s) {
+      comm.barrier()->wait();
+      watch.lap();
+      for (int64_t i = 0; i < inner; ++i) call();
+      seconds.push_back(watch.lap() / static_cast<double>(inner));
+    }
+    return slowest(comm, seconds);
+  }
+
+  /// Bytes a second that a rank's copy moves in buffers of `bytes` while all ranks copy: their mean.
+  double copy(comm::Communicator& comm, int64_t bytes) {
+    comm.barrier()->wait();
+    const double own = ops::measure_copy(1, bytes).best();
+    const at::Tensor mine = at::full({1}, own, at::kDouble), sum = at::empty({1}, at::kDouble);
+    comm.all_reduce(sum, mine, {})->wait();
+    return sum.item<double>() / comm.size();
+  }
+
+ private:
+  static std::vector<double> slowest(comm::Communicator& comm, const std::vector<double>& seconds) {
+    const at::Tensor mine = at::tensor(seconds, at::kDouble), most = at::empty_like(mine);
+    comm.all_reduce(most, mine, {.op = comm::ReduceOp::max})->wait();
+    return {most.data_ptr<double>(), most.data_ptr<double>() + most.numel()};
+  }
+
+  const config::Settings& settings_;
+  const launch::RankEnvironment& environment_;
+  Budget budget_;
+  comm::StoreHandle store_;
+  int connected_ = 0;
+};
+
+std::string limit_name(int64_t bytes, int ranks) {
+  return fmt::format("copy of {}, {} ranks at once", base::human_bytes(bytes), ranks);
+}
+
+Row row_of(const CollectiveCase& c, const comm::CommunicatorPtr& comm, int64_t bytes) {
+  return {.name = c.name,
+          .shape = fmt::format("{}, {}, {} ranks{}", base::human_bytes(bytes), comm->backend(), comm->size(),
+                               c.buffers == Buffers::shared ? ", shared buffers" : ""),
+          .unit = "GB/s",
+          .limit = limit_name(bytes, comm->size())};
+}
+
+void check_result(const CollectiveCase& c, const CollectiveCall& call, const comm::CommunicatorPtr& comm) {
+  call.run();
+  if (!call.is_right())
+    throw Error(fmt::format("bench collectives: {} over {} gave a wrong result on rank {}; nothing was timed after it",
+                            c.name, comm->backend(), comm->rank()));
+}
+
+void add_bandwidths(Row& row, const CollectiveCase& c, int64_t bytes, int ranks) {
+  const double algbw = static_cast<double>(bytes) / row.median_seconds * 1e-9;
+  row.values = {{"algbw GB/s", algbw}, {"busbw GB/s", algbw * c.bus_factor(ranks)}};
+}
+
+}  // namespace
+
+void check_collectives(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  const int64_t ranks = environment.launched ? environment.world_size : settings.devices.value_or(1);
+  if (ranks < 2) throw UsageError("error: bench collectives needs ranks that talk to each other: --devices 2 or more");
+  const config::Backend b = settings.comm.backend;
+  if (b == config::Backend::threads || b == config::Backend::dry_run || b == config::Backend::nccl)
+    throw UsageError(fmt::format("error: bench collectives does not time comm.backend {}; it times shm, gloo and mpi",
+                                 config::name_of(b)));
+}
+
+int bench_collectives(const config::Settings& settings, const launch::RankEnvironment& environment,
+                      const std::string& command) {
+  at::set_num_threads(1);
+  const std::vector<int64_t> sizes = settings.bench.quick
+                                         ? std::vector<int64_t>{4 << 10, 1 << 20}
+                                         : std::vector<int64_t>{4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+  const std::vector<std::string> backends = backends_of(settings, environment);
+  const bool first = environment.global_rank == 0;
+  Bench bench(settings, environment);
+  Report report = new_report("collectives", command);
+  Progress progress("bench collectives", first);
+  const auto total = static_cast<int64_t>(backends.size() * (sizes.size() * collective_cases().size() + 1));
+  std::map<int64_t, double> copies;
+  for (const std::string& backend : backends) {
+    for (const int64_t bytes : sizes) {
+      // A communicator for each size, so that what it shares goes with it.
+      const comm::CommunicatorPtr comm = bench.connect(backend);
+      copies[bytes] = std::max(copies[bytes], bench.copy(*comm, bytes));
+      for (const CollectiveCase& c : collective_cases()) {
+        if (c.buffers == Buffers::shared && comm->backend() != "shm") continue;
+        progress.step(static_cast<int64_t>(report.rows.size()), total, backend + " " + c.name);
+        const CollectiveCall call = c.make(comm, bytes);
+        check_result(c, call, comm);
+        Row row = row_of(c, comm, bytes);
+        set_times(row, bench.time(*comm, call.run), static_cast<double>(bytes) * c.moved(comm->size()) * 1e-9);
+        add_bandwidths(row, c, bytes, comm->size());
+        report.rows.push_back(row);
+      }
+      copies[bytes] = std::max(copies[bytes], bench.copy(*comm, bytes));
+    }
+    const comm::CommunicatorPtr comm = bench.connect(backend);
+    Row row{.name = "barrier", .shape = fmt::format("{}, {} ranks", comm->backend(), comm->size())};
+    set_times(row, bench.time(*comm, [&] { comm->barrier()->wait(); }), 0);
+    report.rows.push_back(row);
+  }
+  for (const auto& [bytes, rate] : copies)
+    report.limits.push_back({limit_name(bytes, environment.world_size), rate * 1e-9, "GB/s"});
+  if (first) deliver(report, settings);
+  return 0;
+}
+
+}  // namespace trireme::bench

@@ -1,0 +1,26 @@
+#include "trireme/bench/commands.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "trireme/base/files.h"
+
+namespace trireme::bench {
+
+void deliver(const Report& report, const config::Settings& settings) {
+  fmt::print("{}", table_text(report));
+  std::fflush(stdout);
+  if (!settings.bench.json) return;
+  base::write_file_atomic(*settings.bench.json, to_json(report));
+  fmt::print("\nwrote {}\n", *settings.bench.json);
+}
+
+int use_threads(const config::Settings& settings) {
+  const auto threads = static_cast<int>(settings.bench.threads.value_or(1));
+  at::set_num_threads(threads);
+  return threads;
+}
+
+}  // namespace trireme::bench

@@ -1,0 +1,122 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "trireme/base/text.h"
+#include "trireme/bench/commands.h"
+#include "trireme/bench/limits.h"
+#include "trireme/bench/measure.h"
+#include "trireme/data/batch_loader.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/observe/peak.h"
+#include "trireme/ops/limits.h"
+#include "trireme/train/session.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::bench {
+namespace {
+
+struct Setup {
+  config::Settings settings;
+  data::Corpus corpus;
+  data::BatchOptions options;
+  int64_t tokens = 0;  // of a micro-batch
+};
+
+Setup set_up(const config::Settings& given) {
+  Setup s{.settings = given};
+  s.settings.devices = 1;
+  s.settings.train.global_batch_size = given.train.micro_batch_size;
+  const int64_t sequence = train::sequence_length(s.settings, train::resolve_model(s.settings));
+  s.corpus = data::load_corpus(train::corpus_options(s.settings, sequence), data::ByteTokenizer());
+  s.options = {
+      .micro_batch = given.train.micro_batch_size, .global_batch = given.train.micro_batch_size, .sequence = sequence};
+  s.tokens = given.train.micro_batch_size * sequence;
+  return s;
+}
+
+data::BatchLoader loader_of(const Setup& s) {
+  return {s.corpus.train,
+          {s.corpus.train.size(), s.options.sequence, static_cast<uint64_t>(s.settings.data.seed)},
+          s.options};
+}
+
+Row tokens_row(const std::string& name, const Setup& s, const std::vector<double>& seconds, const std::string& limit) {
+  Row row{.name = name,
+          .shape = fmt::format("{} x {} tokens", s.options.micro_batch, s.options.sequence),
+          .unit = "tokens/s",
+          .limit = limit};
+  set_times(row, seconds, static_cast<double>(s.tokens));
+  return row;
+}
+
+double causal_flops_per_token(const train::Session& session) {
+  const model::ModelConfig& c = session.model.config;
+  return observe::training_flops_per_token({.matmul_parameters = c.num_product_parameters(),
+                                            .layers = c.num_hidden_layers,
+                                            .heads = c.num_attention_heads,
+                                            .head_dim = c.head_dim,
+                                            .sequence = session.engine->plan().request.shape.sequence},
+                                           observe::AttentionCount::causal);
+}
+
+// A step that is fed by the loader, as in training.
+std::vector<double> step_seconds(const Setup& s, train::Session& session) {
+  data::BatchLoader loader = loader_of(s);
+  engine::StepInputs inputs;
+  inputs.load_batch = [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
+    const data::Batch batch = loader.next();
+    session.copy_local(tokens, batch.inputs);
+    session.copy_local(targets, batch.targets);
+  };
+  inputs.supervised_tokens = s.tokens;
+  int64_t step = 0;
+  const Budget budget = s.settings.bench.quick ? Budget{.seconds = 0.1, .least = 2, .most = 3}
+                                               : Budget{.seconds = 3, .least = 3, .most = 20};
+  return time_calls(
+      [&] {
+        inputs.optimizer = session.optimizer(1e-4, ++step);
+        session.engine->train_step(inputs);
+      },
+      budget);
+}
+
+}  // namespace
+
+int bench_data(const config::Settings& settings, const std::string& command) {
+  const int threads = use_threads(settings);
+  const Setup s = set_up(settings);
+  const Budget budget = Budget::of(settings.bench.quick);
+  Report report = new_report("data", command);
+  Progress progress("bench data");
+
+  // The bytes of this corpus are its tokens; each is written twice as int64: as input, and as the target before it.
+  const double token_bytes = 1 + 16;
+  const std::string moved = fmt::format("copy of {:.0f} bytes a token, 1 thread", token_bytes),
+                    arithmetic = fmt::format("the model's products at the register loop's peak, {}",
+                                             base::plural(threads, "thread"));
+  progress.step(1, 3, "the loader");
+  data::BatchLoader loader = loader_of(s);
+  const Row background =
+      tokens_row("loader, 1 thread of its own", s, time_calls([&] { loader.next(); }, budget), moved);
+  data::ValidationLoader caller(s.corpus.train, s.options);
+  int64_t round = 0;
+  const Row inline_row = tokens_row("loader without a thread (in order)", s,
+                                    time_calls([&] { caller.batch(round++ % caller.num_rounds()); }, budget), moved);
+  progress.step(2, 3, "training steps");
+  const launch::RankEnvironment alone;
+  const auto session = train::make_session(s.settings, alone);
+  session->engine->initialize(static_cast<uint64_t>(settings.seed));
+  Row step = tokens_row("a training step", s, step_seconds(s, *session), arithmetic);
+  step.shape += fmt::format(", {}, {}", session->model.config.name, base::plural(threads, "thread"));
+  report.rows = {background, inline_row, step};
+  for (Row& row : report.rows) row.values = {{"steps fed at once", row.rate / step.rate}};
+
+  const double copy = ops::measure_copy(1, ops::core_cache_bytes() / 4).best(),
+               flops = ops::register_loop_flops(session->precision.compute, threads);
+  report.limits = {{moved, copy / token_bytes, "tokens/s"},
+                   {arithmetic, flops / causal_flops_per_token(*session), "tokens/s"}};
+  deliver(report, settings);
+  return 0;
+}
+
+}  // namespace trireme::bench

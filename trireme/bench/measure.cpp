@@ -1,0 +1,62 @@
+#include "trireme/bench/measure.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "trireme/base/text.h"
+
+namespace trireme::bench {
+
+std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
+                               const std::function<void()>& prepare) {
+  constexpr double kWorthTiming = 20e-6;
+  if (prepare) prepare();
+  base::Stopwatch watch;
+  call();
+  double once = std::max(watch.lap(), 1e-9);
+  if (once < budget.seconds / 10) {  // the first call may have been slow for its own reasons
+    if (prepare) prepare();
+    watch.lap();
+    call();
+    once = std::max(watch.lap(), 1e-9);
+  }
+  const int64_t inner = prepare ? 1 : std::max<int64_t>(1, static_cast<int64_t>(kWorthTiming / once));
+  std::vector<double> seconds;
+  const base::Stopwatch all;
+  const int64_t least = once > budget.seconds ? std::min<int64_t>(budget.least, 3) : budget.least;
+  while (static_cast<int64_t>(seconds.size()) < least ||
+         (all.seconds() < budget.seconds && static_cast<int64_t>(seconds.size()) < budget.most)) {
+    if (prepare) prepare();
+    watch.lap();
+    for (int64_t i = 0; i < inner; ++i) call();
+    seconds.push_back(watch.lap() / static_cast<double>(inner));
+  }
+  return seconds;
+}
+
+Progress::Progress(std::string what, bool shown)
+    : what_(std::move(what)), shown_(shown), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (line_open_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void Progress::step(int64_t done, int64_t total, const std::string& name) {
+  if (!shown_ || watch_.seconds() < next_) return;
+  const std::string line =
+      fmt::format("{}  {}/{}  {}  {}", what_, done, total, name, base::human_duration(watch_.seconds()));
+  if (terminal_) {
+    fmt::print(stderr, "\r\x1b[K{}", line);
+    line_open_ = true;
+    next_ = watch_.seconds() + 0.2;
+  } else {
+    fmt::print(stderr, "{}\n", line);
+    next_ = watch_.seconds() + 10;
+  }
+  std::fflush(stderr);
+}
+
+}  // namespace trireme::bench

@@ -1,0 +1,62 @@
+#include "trireme/bench/op_cases.h"
+
+#include <ATen/ATen.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::bench {
+
+at::ScalarType Widths::wide() const { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+double Widths::E() const { return static_cast<double>(c10::elementSize(dtype)); }
+double Widths::W() const { return static_cast<double>(c10::elementSize(wide())); }
+
+Widths widths_of(const model::ModelConfig& c, at::ScalarType dtype) {
+  return {.D = c.hidden_size,
+          .F = c.intermediate_size,
+          .H = c.num_attention_heads,
+          .K = c.num_key_value_heads,
+          .d = c.head_dim,
+          .V = c.vocab_size,
+          .S = c.max_position_embeddings,
+          .dtype = dtype};
+}
+
+at::Tensor Pool::cut(at::IntArrayRef sizes, at::ScalarType dtype) {
+  constexpr int64_t kAlignment = 4096;
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (const int64_t size : sizes) bytes *= size;
+  check_invariant(used_ + bytes <= memory_.bytes(), "the pool of bench ops holds its cases");
+  at::Tensor t = at::from_blob(static_cast<char*>(memory_.data()) + used_, sizes, at::TensorOptions().dtype(dtype));
+  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return t;
+}
+
+at::Tensor Pool::values(at::IntArrayRef sizes, at::ScalarType dtype) {
+  static const at::Tensor noise = at::rand({1 << 16}).mul_(2).sub_(1);
+  at::Tensor t = cut(sizes, dtype);
+  const at::Tensor block = noise.to(dtype), flat = t.view({-1});
+  for (int64_t first = 0; first < flat.numel(); first += block.numel()) {
+    const int64_t count = std::min(block.numel(), flat.numel() - first);
+    flat.narrow(0, first, count).copy_(block.narrow(0, 0, count));
+  }
+  return t;
+}
+
+at::Tensor Pool::positive(at::IntArrayRef sizes, at::ScalarType dtype) {
+  return values(sizes, dtype).mul_(0.5).add_(1);
+}
+
+at::Tensor Pool::ids(int64_t count, int64_t below) {
+  at::Tensor t = cut({count}, at::kLong);
+  t.copy_(at::randint(below, {count}, at::kLong));
+  return t;
+}
+
+std::vector<MemoryCase> memory_cases() {
+  std::vector<MemoryCase> all;
+  for (const auto part : {norm_cases(), elementwise_cases(), vocabulary_cases()})
+    all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+}  // namespace trireme::bench

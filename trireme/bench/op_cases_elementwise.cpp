@@ -1,0 +1,114 @@
+#include <ATen/ATen.h>
+
+#include <array>
+
+#include "trireme/bench/op_cases.h"
+#include "trireme/ops/ops.h"
+#include "trireme/optim/adamw.h"
+
+namespace trireme::bench {
+namespace {
+
+double nothing(const Widths&) { return 0; }
+double mlp(const Widths& w) { return static_cast<double>(w.F) * w.E(); }
+double tables(const Widths& w) { return static_cast<double>(w.S * w.d) * w.W(); }
+double rotated(const Widths& w) { return 2 * static_cast<double>((w.H + w.K) * w.d) * w.E(); }
+
+// Results that overwrite inputs would sink to 0 or grow from call to call.
+std::function<void()> restore(const at::Tensor& a, const at::Tensor& b = {}) {
+  const at::Tensor a_before = a.clone(), b_before = b.defined() ? b.clone() : b;
+  return [=] {
+    a.copy_(a_before);
+    if (b.defined()) b.copy_(b_before);
+  };
+}
+
+// Whole sequences, or part of one.
+int64_t sequence_of(const Widths& w, int64_t rows) { return rows % w.S == 0 ? w.S : rows; }
+
+template <auto Rotate>
+Calls rotary(Pool& p, const Widths& w, int64_t T) {
+  const int64_t S = sequence_of(w, T);
+  const auto qkv = p.values({T, w.R()}, w.dtype), c = p.values({S, w.d / 2}, w.wide()),
+             s = p.values({S, w.d / 2}, w.wide());
+  ops::rotary_table(c, s, 10000.0, 0);
+  return {[=, H = w.H, K = w.K] { Rotate(qkv, c, s, H, K); }};
+}
+
+constexpr MemoryCase kCases[] = {
+    {"bias_forward", [](const Widths& w) { return 2 * mlp(w); }, mlp,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto y = p.values({T, w.F}, w.dtype), bias = p.values({w.F}, w.dtype);
+       return Calls{[=] { ops::bias_forward(y, bias); }};
+     },
+     true},
+    {"bias_backward", mlp, mlp,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto dy = p.values({T, w.F}, w.dtype), dbias = p.values({w.F}, w.dtype);
+       return Calls{[=] { ops::bias_backward(dbias, dy); }};
+     }},
+    {"add_forward", [](const Widths& w) { return 3 * static_cast<double>(w.D) * w.E(); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto a = p.values({T, w.D}, w.dtype), b = p.values({T, w.D}, w.dtype), y = p.values({T, w.D}, w.dtype);
+       return Calls{[=] { ops::add_forward(y, a, b); }};
+     }},
+    {"accumulate", [](const Widths& w) { return static_cast<double>(w.D) * (2 * w.W() + w.E()); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto sum = p.values({T, w.D}, w.wide()), x = p.values({T, w.D}, w.dtype);
+       return Calls{[=] { ops::accumulate(sum, x); }};
+     },
+     true},
+    {"swiglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto gate_up = p.values({T, 2 * w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);
+       return Calls{[=] { ops::swiglu_forward(y, gate_up); }};
+     }},
+    {"swiglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto gate_up = p.values({T, 2 * w.F}, w.dtype), dy = p.values({T, w.F}, w.dtype);
+       return Calls{[=] { ops::swiglu_backward(gate_up, dy); }, restore(gate_up, dy)};
+     },
+     true},
+    {"gelu_forward", [](const Widths& w) { return 2 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = p.values({T, w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);
+       return Calls{[=] { ops::gelu_forward(y, x); }};
+     }},
+    {"gelu_backward", [](const Widths& w) { return 4 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = p.values({T, w.F}, w.dtype), dy = p.values({T, w.F}, w.dtype);
+       return Calls{[=] { ops::gelu_backward(x, dy); }, restore(x, dy)};
+     },
+     true},
+    {"rotary_table", [](const Widths& w) { return static_cast<double>(w.d) * w.W(); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto c = p.values({T, w.d / 2}, w.wide()), s = p.values({T, w.d / 2}, w.wide());
+       return Calls{[=] { ops::rotary_table(c, s, 10000.0, 0); }};
+     }},
+    {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, true},
+    {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, true},
+    {"adamw_update", [](const Widths& w) { return static_cast<double>(w.D) * (7 * w.W() + w.E()); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const int64_t n = T * w.D;
+       const auto master = p.values({n}, w.wide()), m = p.values({n}, w.wide()), v = p.positive({n}, w.wide()),
+                  gradient = p.values({n}, w.wide()), compute = p.values({n}, w.dtype);
+       return Calls{[=] {
+         const std::array segments = {optim::DecaySegment{0, n, true}};
+         optim::adamw_update(master, m, v, gradient, compute, segments, {.lr = 1e-4, .step = 10});
+       }};
+     },
+     true},
+    {"squared_norm_partials", [](const Widths& w) { return static_cast<double>(w.D) * w.W(); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const int64_t n = T * w.D;
+       const auto gradient = p.values({n}, w.wide());
+       const auto partials = p.values({(n + optim::kNormBlock - 1) / optim::kNormBlock}, at::kDouble);
+       return Calls{[=] { optim::squared_norm_partials(partials, gradient); }};
+     }},
+};
+
+}  // namespace
+
+std::span<const MemoryCase> elementwise_cases() { return kCases; }
+
+}  // namespace trireme::bench

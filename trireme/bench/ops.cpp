@@ -1,0 +1,97 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/text.h"
+#include "trireme/bench/commands.h"
+#include "trireme/bench/limits.h"
+#include "trireme/bench/measure.h"
+#include "trireme/bench/op_cases.h"
+#include "trireme/ops/limits.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::bench {
+namespace {
+
+struct Size {
+  const char* where;
+  int64_t moved_bytes;  // about so many by one call
+  std::string copy, update;  // limits
+};
+
+// Rows that move about `bytes`: whole sequences where there are some, for operations that count positions.
+int64_t rows_for(const MemoryCase& c, const Widths& w, int64_t bytes) {
+  const double left = std::max(0.0, static_cast<double>(bytes) - c.fixed_bytes(w));
+  const auto rows = std::max<int64_t>(8, static_cast<int64_t>(left / c.row_bytes(w)));
+  return rows >= w.S ? rows / w.S * w.S : rows;
+}
+
+// The largest case is one whose fixed part is; values that are restored are kept elsewhere.
+int64_t pool_bytes(const Widths& w, int64_t largest_call, int64_t batch) {
+  const int64_t T = batch * w.S, word = static_cast<int64_t>(w.W());
+  const int64_t products = 2 * word * (T * (4 * w.D + 4 * w.F + 4 * w.R()) + 2 * w.D * w.F);
+  const int64_t head = word * (4 * w.V * w.D + 4 * T * w.D) + word * (int64_t{16} << 20);
+  return std::max({largest_call + (int64_t{64} << 20), products, head}) + word * w.V * w.D;
+}
+
+}  // namespace
+
+int bench_ops(const config::Settings& settings, const std::string& command) {
+  const int threads = use_threads(settings);
+  const Budget budget = Budget::of(settings.bench.quick);
+  const at::ScalarType dtype = train::resolve_precision(settings).compute;
+  const Widths w = [&] {
+    Widths widths = widths_of(train::resolve_model(settings), dtype);
+    widths.S = train::sequence_length(settings, train::resolve_model(settings));
+    return widths;
+  }();
+  const int64_t batch = settings.train.micro_batch_size;
+  Limits limits(threads);
+  // Beyond: eight times the last cache, read and written together; inside: half a core's own.
+  const int64_t beyond = std::clamp<int64_t>(8 * ops::last_level_cache_bytes(), int64_t{64} << 20, int64_t{1} << 30),
+                inside = ops::core_cache_bytes() / 2 * threads;
+  const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update()},
+                        {"cache", inside, limits.copy(inside), limits.update(inside)}};
+  const std::string arithmetic = limits.arithmetic(dtype);
+  const std::string suffix = fmt::format(", {}, {}", dtype_name(dtype), base::plural(threads, "thread"));
+
+  Report report = new_report("ops", command);
+  Progress progress("bench ops");
+  Pool pool(pool_bytes(w, beyond, batch));
+  const std::vector<MemoryCase> memory = memory_cases();
+  const std::vector<ArithmeticRecipe> products = arithmetic_cases();
+  const auto total = static_cast<int64_t>(2 * memory.size() + products.size());
+  for (const MemoryCase& c : memory) {
+    for (const Size& size : sizes) {
+      progress.step(static_cast<int64_t>(report.rows.size()), total, c.name);
+      // A table that fills the cache by itself has no small size.
+      if (c.fixed_bytes(w) > static_cast<double>(size.moved_bytes) / 2) continue;
+      const int64_t rows = rows_for(c, w, size.moved_bytes);
+      const double moved = c.row_bytes(w) * static_cast<double>(rows) + c.fixed_bytes(w);
+      pool.clear();
+      const Calls calls = c.make(pool, w, rows);
+      Row row{.name = c.name,
+              .shape = fmt::format("{} rows, {} in {}{}", rows, base::human_bytes(static_cast<int64_t>(moved)),
+                                   size.where, suffix),
+              .unit = "GB/s",
+              .limit = c.in_place ? size.update : size.copy};
+      set_times(row, time_calls(calls.call, budget, calls.prepare), moved * 1e-9);
+      report.rows.push_back(row);
+    }
+  }
+  for (const ArithmeticRecipe& recipe : products) {
+    progress.step(static_cast<int64_t>(report.rows.size()), total, recipe.name);
+    pool.clear();
+    const ArithmeticCase c = recipe.make(pool, w, batch);
+    Row row{.name = recipe.name, .shape = c.shape + suffix, .unit = "GFLOP/s", .limit = arithmetic};
+    set_times(row, time_calls(c.calls.call, budget, c.calls.prepare), c.flops * 1e-9);
+    report.rows.push_back(row);
+  }
+  limits.again();
+  report.limits = limits.all();
+  deliver(report, settings);
+  return 0;
+}
+
+}  // namespace trireme::bench

@@ -1,0 +1,58 @@
+#include "trireme/bench/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/files.h"
+#include "trireme/base/version.h"
+#include "trireme/bench/machine.h"
+
+namespace trireme::bench {
+
+const Limit* Report::limit_of(const Row& row) const {
+  const auto found = std::find_if(limits.begin(), limits.end(), [&](const Limit& l) { return l.name == row.limit; });
+  return row.limit.empty() || found == limits.end() ? nullptr : &*found;
+}
+
+double Report::fraction(const Row& row) const {
+  const Limit* limit = limit_of(row);
+  return limit == nullptr || limit->rate <= 0 ? 0 : row.rate / limit->rate;
+}
+
+Report new_report(std::string kind, std::string command) {
+  Report report;
+  report.kind = std::move(kind);
+  report.command = std::move(command);
+  report.date = utc_now();
+  report.machine = machine_name();
+  report.processor = processor_name();
+  report.cores = machine_cores();
+  report.libtorch = libtorch_version();
+  report.trireme = base::kVersion;
+  return report;
+}
+
+double quantile(std::span<const double> values, double q) {
+  if (values.empty()) return 0;
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double place = q * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (place - std::floor(place));
+}
+
+void set_times(Row& row, std::span<const double> seconds, double amount) {
+  row.median_seconds = quantile(seconds, 0.5);
+  row.best_seconds = quantile(seconds, 0);
+  row.samples = static_cast<int64_t>(seconds.size());
+  if (row.median_seconds <= 0) return;
+  row.spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / row.median_seconds;
+  row.rate = amount / row.median_seconds;
+}
+
+Report read_report(const std::filesystem::path& path) { return parse_report(base::read_file(path), path.string()); }
+
+}  // namespace trireme::bench

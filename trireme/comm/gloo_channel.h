@@ -1,0 +1,69 @@
+// Bytes between this rank and each peer, over a c10d backend that sends and receives (ProcessGroupGloo). Errors of
+// the transport leave as one exception that names the peer; waits end when another thread says stop().
+#pragma once
+
+#include "trireme/comm/group.h"
+
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+namespace trireme::comm {
+
+/// What has gone wrong between ranks; gloo.cpp makes a CommError of it.
+struct GlooFailure : std::runtime_error {
+  GlooFailure(int peer_, const std::string& reason) : std::runtime_error(reason), peer(peer_) {}
+  int peer;  ///< group rank at fault
+};
+
+/// Who sends: each keeps an order of its own.
+enum class GlooStream { collective, second_phase, message };
+
+/// Gloo ends the process when more bytes come than a receive has room for. So the length of a message is part of its
+/// tag, and what another call has sent never meets this one's receives. 0: a header, received with room for any.
+constexpr int gloo_tag(GlooStream stream, int64_t bytes) {
+  return static_cast<int>(bytes * 4) + static_cast<int>(stream);
+}
+
+class GlooChannel {
+ public:
+  static constexpr int64_t kMaxBytes = 512 << 10;  ///< of a message, by choice; the tag has room for 2^29
+
+  struct Transfer {
+    c10::intrusive_ptr<c10d::Work> work;
+    int peer;
+  };
+
+  GlooChannel(Group group, c10::intrusive_ptr<c10d::Backend> transport);
+
+  /// Messages of one pair of ranks and tag arrive in the order they were posted. A receive may have
+  /// room for more bytes than are sent. The memory must stay until the transfer has been waited for or the channel is
+  /// given up. Errors    GlooFailure when the peer is known to be gone
+  Transfer send(const void* from, int64_t bytes, int peer, int tag);
+  Transfer receive(void* to, int64_t bytes, int peer, int tag);
+
+  /// Waits for each, then forgets them.
+  /// Errors    GlooFailure on timeout (of each transfer), loss of the peer, or stop()
+  void wait(std::vector<Transfer>& transfers);
+
+  /// Ends waits of other threads, now and later.
+  void stop();
+  bool stopping();
+
+  const Group& group() const { return group_; }
+
+ private:
+  template <typename F>
+  auto translated(int peer, F&& f);
+  void begin_wait(const Transfer& t);
+  void end_wait(const Transfer& t);
+
+  Group group_;
+  c10::intrusive_ptr<c10d::Backend> transport_;
+  std::mutex mutex_;  // guards what lanes and stop() share
+  bool stopping_ = false;
+  std::set<c10::intrusive_ptr<c10d::Work>> waiting_;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,94 @@
+#include "trireme/comm/gloo_exchange.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+
+namespace trireme::comm {
+
+namespace {
+
+constexpr int kHeaderTag = gloo_tag(GlooStream::collective, 0);
+
+// All-reduces up to this size are one phase, each rank folding the whole.
+constexpr int64_t kWholeReduceBytes = 64 << 10;
+
+// Ends the description: a header that holds it has arrived, even if the transport failed right after.
+constexpr uint64_t kArrived = 0x7472'6972'656d'6521;
+
+}  // namespace
+
+GlooExchange::GlooExchange(GlooChannel& channel, bool bf16)
+    : channel_(channel),
+      bf16_(bf16),
+      header_bytes_(descriptor_bytes(channel.group().size) + static_cast<int64_t>(sizeof kArrived) +
+                    GlooPhase::kInlineBytes),
+      headers_(2 * channel.group().size * header_bytes_) {}
+
+void GlooExchange::run(const Collective& call, uint64_t sequence) {
+  const Group& group = channel_.group();
+  run_phases(plan_exchanges(call, group.rank, group.size, {}, kWholeReduceBytes), call, sequence);
+}
+
+void GlooExchange::run_phases(const std::vector<Exchange>& phases, const Collective& call, uint64_t sequence) {
+  std::optional<GlooPhase> first;
+  if (!phases.empty()) first.emplace(channel_, phases[0], pool_, GlooPhase::Options{.inlines = true, .bf16 = bf16_});
+  try {
+    post_headers(call, sequence, first ? &*first : nullptr);
+    if (first) first->start();
+    channel_.wait(incoming_);
+  } catch (const GlooFailure&) {
+    // Another call of a peer may be what broke the transport, and says more.
+    compare_headers();
+    throw;
+  }
+  compare_headers();
+  if (first) first->finish();
+  channel_.wait(outgoing_);
+  for (size_t i = 1; i < phases.size(); ++i) {
+    GlooPhase next(channel_, phases[i], pool_, {.stream = GlooStream::second_phase});
+    next.start();
+    next.finish();
+  }
+}
+
+void GlooExchange::post_headers(const Collective& call, uint64_t sequence, GlooPhase* first) {
+  const Group& group = channel_.group();
+  const int64_t description = descriptor_bytes(group.size), data = description + sizeof kArrived;
+  std::byte* mine = header_from(group.rank);
+  std::memset(mine, 0, description);
+  write_descriptor(mine, call, sequence, {}, {}, group.size);
+  std::memcpy(mine + description, &kArrived, sizeof kArrived);
+  for (int k = 0; k < group.size; ++k)
+    std::memset(header_from(k) + description, 0, k == group.rank ? 0 : sizeof kArrived);
+  for (int k = 0; k < group.size; ++k) {
+    if (k == group.rank) continue;
+    incoming_.push_back(channel_.receive(header_from(k), header_bytes_, k, kHeaderTag));
+    if (first) first->read_inline(k, header_from(k) + data);
+  }
+  for (int k = 0; k < group.size; ++k) {
+    if (k == group.rank) continue;
+    std::memcpy(header_to(k), mine, data);
+    const int64_t bytes = first ? first->write_inline(k, header_to(k) + data) : 0;
+    outgoing_.push_back(channel_.send(header_to(k), data + bytes, k, kHeaderTag));
+  }
+}
+
+void GlooExchange::compare_headers() {
+  const Group& group = channel_.group();
+  const CallView mine = read_descriptor(header_from(group.rank), group.size);
+  for (int k = 0; k < group.size; ++k) {
+    uint64_t word;
+    std::memcpy(&word, header_from(k) + descriptor_bytes(group.size), sizeof word);
+    if (word != kArrived) continue;
+    const CallView theirs = read_descriptor(header_from(k), group.size);
+    const std::string what = difference(mine, group.rank, theirs, k);
+    if (!what.empty())
+      throw GlooFailure(
+          k, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order", what,
+                         name_rank(group, group.rank), describe(mine), name_rank(group, k), describe(theirs)));
+  }
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,27 @@
+#include "trireme/comm/segment_wait.h"
+
+#include <sched.h>
+
+namespace trireme::comm {
+
+bool Spinner::pause() {
+  if (offers_ == 0 && looks_ < kLooks) {
+    ++looks_;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    return true;
+  }
+  const auto before = Clock::now();
+  if (looks_ <= kLooks) start_ = before;  // the first offer of this wait
+  looks_ = kLooks + 1;
+  if (before - start_ > kLongest) return false;
+  sched_yield();
+  if (Clock::now() - before > kLate)
+    offers_ = kOffers;
+  else if (offers_ > 0)
+    --offers_;
+  return true;
+}
+
+}  // namespace trireme::comm
