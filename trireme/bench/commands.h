@@ -1,6 +1,7 @@
-// `trireme bench train|ops|gemm|collectives|checkpoint|data|scaling`: each measures one part of a training step alone, beside
-// its limit, prints a table and writes JSON where bench.json names a file. Each takes under a minute; with bench.quick
-// a few seconds, for figures that mean little. `command` is kept in the JSON. Results are the process's exit code.
+// `trireme bench train|ops|gemm|collectives|checkpoint|data|scaling`: each measures one part of a training step alone,
+// beside its limit, prints a table and writes JSON where bench.json names a file. Each takes under a minute; with
+// bench.quick a few seconds, for figures that mean little. `command` is kept in the JSON. Results are the process's
+// exit code.
 #pragma once
 
 #include <span>
@@ -13,8 +14,8 @@
 namespace trireme::bench {
 
 /// Times settings.bench.steps training steps after settings.bench.warmup, on fixed random tokens: median, spread,
-/// tokens/s, distance to the peak, where the time goes, what is resident. docs/benchmarks.md lists the keys of its JSON.
-/// Every rank calls it; rank 0 prints.
+/// tokens/s, distance to the peak, where the time goes, what is resident. docs/benchmarks.md lists the keys of its
+/// JSON. Every rank calls it; rank 0 prints.
 int bench_train(const config::Settings& settings, const launch::RankEnvironment& environment);
 
 /// Every function of ops/ops.h, AdamW and the squared norm, with the widths of the model, at a size beyond the caches

@@ -31,7 +31,7 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_generate},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
-    {"bench", "measure: trireme bench train llama-32m --devices 2", trireme::cli::run_bench},
+    {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},
 };
 
 void print_help() {

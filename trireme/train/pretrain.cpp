@@ -187,8 +187,8 @@ class Run {
     for (const std::string& warning : config::warnings(s_->settings, s_->environment.world_size))
       observers_->say("warn     " + warning);
     if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
-    observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers",
-                                seconds_since(started_), peak_flops_ / 1e9));
+    observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers", seconds_since(started_),
+                                peak_flops_ / 1e9));
   }
 
   void train_one(int64_t last) {
