@@ -111,21 +111,25 @@ struct Gemm {
   Unit* packed_b;
   Unit* packed_a;
   float* held;  ///< partial sums where C cannot hold them
-  int64_t units, depth_limit, pieces, block;  ///< of k; columns packed at once
+  const int64_t units, pieces;  ///< of k; pieces of it that are summed in registers
+  const bool keeps;  ///< B's columns stay packed for all pieces, otherwise for one
+  int64_t block;  ///< columns packed at once
 
   Gemm(const GemmCall& call_, void* scratch)
       : call(call_),
         units(call.k / M::kPair),
-        depth_limit(call.a_transposed ? kGemmDepthTransposed : kGemmDepth),
-        pieces(larger(1, (units + depth_limit - 1) / depth_limit)) {
+        pieces(larger(1, (units + depth_limit() - 1) / depth_limit())),
+        keeps(units <= kGemmBlockUnits / (2 * kGemmPanel)) {
     packed_b = static_cast<Unit*>(scratch);
     packed_a = packed_b + kGemmBlockUnits;
     held = reinterpret_cast<float*>(packed_a + kGemmGroupUnits);
     // Packing a transposed A is repeated for each block of columns: fewer and larger ones, that reach level 3.
     const int64_t block_units = call.a_transposed ? kGemmBlockUnits : kGemmBlockUnits / 2;
-    const int64_t most = smaller(units, depth_limit);
-    block = larger(kGemmPanel, block_units / larger(1, most) / kGemmPanel * kGemmPanel);
+    const int64_t deep = larger(1, keeps ? units : depth_limit());
+    block = larger(kGemmPanel, block_units / deep / kGemmPanel * kGemmPanel);
   }
+
+  int64_t depth_limit() const { return call.a_transposed ? kGemmDepthTransposed : kGemmDepth; }
 
   const char* a_at(int64_t row, int64_t k) const {
     return static_cast<const char*>(call.a) +
@@ -137,8 +141,7 @@ struct Gemm {
   }
 
   /// [panels][depth][64]; columns beyond the last are zero.
-  void pack_b(int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
-    Unit* to = packed_b;
+  void pack_b(Unit* to, int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
     for (int64_t j = 0; j < columns; j += kGemmPanel, to += depth * kGemmPanel) {
       const int64_t width = smaller(kGemmPanel, columns - j);
       const char* from = b_at(k0, column + j);
@@ -182,9 +185,10 @@ struct Gemm {
 
   bool holds() const { return pieces > 1 && !call.c_is_float && M::kPair == 2; }
 
-  /// Rows taken at once: a group; with several pieces of k as many as make packing B again for them cheap.
+  /// Rows taken at once: a group, so that no thread waits long; as many as there are for one thread; and where B has to
+  /// be packed again for them, enough to make that cheap.
   int64_t rows_at_once(int num_threads) const {
-    if (pieces == 1) return num_threads == 1 ? call.m : kGemmGroup;
+    if (keeps && num_threads > 1) return kGemmGroup;
     int64_t shares = num_threads;
     if (holds()) shares *= (call.m + kGemmHeld * num_threads - 1) / (kGemmHeld * num_threads);
     return round_up((call.m + shares - 1) / shares, kGemmStrip);
@@ -195,24 +199,24 @@ struct Gemm {
     // Each thread begins with blocks of its own, and then helps with others.
     for (int64_t i = 0; i < blocks; ++i) {
       const int64_t at = (i + blocks * thread / team.num_threads) % blocks, n0 = at * block;
-      const int64_t columns = smaller(block, call.n - n0);
+      const int64_t columns = smaller(block, call.n - n0), stride = round_up(columns, kGemmPanel);
       bool packed = false;
       for (;;) {
         const int64_t m0 = __atomic_fetch_add(team.taken + at, rows, __ATOMIC_RELAXED);
         if (m0 >= call.m) break;
-        const int64_t m1 = smaller(m0 + rows, call.m);
         for (int64_t piece = 0; piece < pieces; ++piece) {
           const int64_t u0 = units * piece / pieces, depth = units * (piece + 1) / pieces - u0;
-          if (!packed) pack_b(u0 * M::kPair, depth, n0, columns);
-          packed = pieces == 1;
-          multiply_block(m0, m1, n0, columns, u0, depth, piece == 0, piece + 1 == pieces);
+          Unit* b = packed_b + (keeps ? u0 * stride : 0);
+          if (!packed) pack_b(b, u0 * M::kPair, depth, n0, columns);
+          multiply_block(b, m0, smaller(m0 + rows, call.m), n0, columns, u0, depth, piece == 0, piece + 1 == pieces);
         }
+        packed = keeps;
       }
     }
   }
 
-  void multiply_block(int64_t m0, int64_t m1, int64_t n0, int64_t columns, int64_t u0, int64_t depth, bool first,
-                      bool last) const {
+  void multiply_block(const Unit* b, int64_t m0, int64_t m1, int64_t n0, int64_t columns, int64_t u0, int64_t depth,
+                      bool first, bool last) const {
     for (int64_t g0 = m0; g0 < m1; g0 += kGemmGroup) {
       const int64_t g1 = smaller(m1, g0 + kGemmGroup);
       if (call.a_transposed) pack_a(u0 * M::kPair, depth, g0, g1 - g0);
@@ -220,7 +224,7 @@ struct Gemm {
         for (int64_t j = 0; j < columns; j += kGemmPanel) {
           const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
           const int64_t rows = smaller(kGemmStrip, g1 - row), width = smaller(kGemmPanel, columns - j);
-          const Unit* panel = packed_b + j * depth;
+          const Unit* panel = b + j * depth;
           if (call.a_transposed)
             multiply_strip<M, true>(
                 rows, depth, reinterpret_cast<const char*>(packed_a + (row - g0) / kGemmStrip * strip_units(depth)), 0,
