@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 #include <sched.h>
 
-#include <map>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/gloo_exchange.h"
 #include "trireme/comm/gloo_message.h"
-#include "trireme/comm/lane.h"
-#include "trireme/comm/mapping.h"
+#include "trireme/comm/lane_communicator.h"
 
 namespace trireme::comm {
 
@@ -23,58 +20,24 @@ using std::chrono::milliseconds;
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
-class GlooCommunicator final : public CheckedCommunicator {
+class GlooCommunicator final : public LaneCommunicator {
  public:
   GlooCommunicator(Group group, c10::intrusive_ptr<c10d::ProcessGroupGloo> transport, bool bf16)
-      : CheckedCommunicator(group),
+      : LaneCommunicator(group),
         channel_(std::move(group), std::move(transport)),
         bf16_(bf16),
-        exchange_(channel_, bf16) {
-    collectives_ = std::make_unique<Lane>();
-  }
+        exchange_(channel_, bf16) {}
 
   ~GlooCommunicator() override {
     channel_.stop();
-    collectives_.reset();
-    messages_.clear();
+    end_lanes();
   }
 
   std::string backend() const override { return "gloo"; }
 
-  SharedBuffer allocate_shared(int64_t bytes, bool) override {
-    const int64_t rounded = whole_pages(bytes);
-    mappings_.push_back(Mapping::create_private(
-        rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()))));
-    void* mine = mappings_.back()->data();
-    return {.mine = mine, .parts = {mine}, .host_shared = false};
-  }
-
-  double background_seconds() const override {
-    double sum = collectives_->busy_seconds();
-    for (const auto& [key, lane] : messages_) sum += lane->busy_seconds();
-    return sum;
-  }
-
  protected:
-  WorkPtr start(Call call) override {
-    const Operation operation = call.collective.operation;
-    const bool message = operation == Operation::send || operation == Operation::receive;
-    Lane& lane = message ? message_lane(operation, call.collective.root) : *collectives_;
-    return lane.run([this, call = std::move(call), message]() mutable {
-      const auto begin = Clock::now();
-      try {
-        check_usable(call);
-        message ? run_message(channel_, call.collective) : exchange_.run(call.collective, call.sequence);
-        finished(call);
-      } catch (const GlooFailure& failure) {
-        failed(call);
-        break_group(call, failure, since(begin));
-      } catch (...) {
-        failed(call);
-        throw;
-      }
-    });
-  }
+  void run_collective(const Call& call) override { exchange_.run(call.collective, call.sequence); }
+  void run_message(const Call& call) override { comm::run_message(channel_, call.collective); }
 
   int64_t term_bytes(const Collective& call) const override {
     const bool rounded = bf16_ && call.input.defined() && fits_bf16(call.input.scalar_type(), call.options.op);
@@ -82,40 +45,9 @@ class GlooCommunicator final : public CheckedCommunicator {
   }
 
  private:
-  Lane& message_lane(Operation operation, int peer) {
-    auto& lane = messages_[{operation, peer}];
-    if (!lane) lane = std::make_unique<Lane>();
-    return *lane;
-  }
-
-  [[noreturn]] void break_group(const Call& call, const GlooFailure& failure, milliseconds elapsed) {
-    {
-      std::lock_guard lock(mutex_);
-      if (broken_.empty())
-        broken_ = fmt::format("the group is unusable since {} #{}: {}", to_string(call.collective.operation),
-                              call.sequence, failure.what());
-    }
-    throw_comm_error(group(), call.collective.operation, call.sequence, failure.peer, elapsed, failure.what());
-  }
-
-  void check_usable(const Call& call) {
-    std::string broken;
-    {
-      std::lock_guard lock(mutex_);
-      broken = broken_;
-    }
-    if (!broken.empty()) throw_comm_error(group(), call.collective.operation, call.sequence, -1, {}, broken);
-  }
-
-  std::mutex mutex_;  // guards broken_
-  std::string broken_;
-  std::vector<std::shared_ptr<Mapping>> mappings_;
   GlooChannel channel_;
   bool bf16_;
   GlooExchange exchange_;  // used by the lane of collectives
-  // Last, so that they end first.
-  std::unique_ptr<Lane> collectives_;
-  std::map<std::pair<Operation, int>, std::unique_ptr<Lane>> messages_;
 };
 
 // Threads that are started while this exists never interrupt another thread of the core, they wait for their turn.

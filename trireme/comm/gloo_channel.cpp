@@ -29,10 +29,10 @@ template <typename F>
 auto GlooChannel::translated(int peer, F&& f) {
   try {
     return f();
-  } catch (const GlooFailure&) {
+  } catch (const TransportFailure&) {
     throw;
   } catch (const std::exception& error) {
-    throw GlooFailure(peer, fmt::format("{}: {}", name_rank(group_, peer), transport_text(error)));
+    throw TransportFailure(peer, fmt::format("{}: {}", name_rank(group_, peer), transport_text(error)));
   }
 }
 
@@ -61,14 +61,14 @@ void GlooChannel::wait(std::vector<Transfer>& transfers) {
       throw;
     }
     end_wait(t);
-    if (stopping()) throw GlooFailure(-1, kDestroyed);
+    if (stopping()) throw TransportFailure(-1, kDestroyed);
   }
   transfers.clear();
 }
 
 void GlooChannel::begin_wait(const Transfer& t) {
   std::lock_guard lock(mutex_);
-  if (stopping_) throw GlooFailure(-1, kDestroyed);
+  if (stopping_) throw TransportFailure(-1, kDestroyed);
   waiting_.insert(t.work);
 }
 

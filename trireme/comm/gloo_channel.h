@@ -6,16 +6,11 @@
 
 #include <mutex>
 #include <set>
-#include <stdexcept>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-namespace trireme::comm {
+#include "trireme/comm/transport_failure.h"
 
-/// What has gone wrong between ranks; gloo.cpp makes a CommError of it.
-struct GlooFailure : std::runtime_error {
-  GlooFailure(int peer_, const std::string& reason) : std::runtime_error(reason), peer(peer_) {}
-  int peer;  ///< group rank at fault
-};
+namespace trireme::comm {
 
 /// Who sends: each keeps an order of its own.
 enum class GlooStream { collective, second_phase, message };
@@ -39,12 +34,12 @@ class GlooChannel {
 
   /// Messages of one pair of ranks and tag arrive in the order they were posted. A receive may have
   /// room for more bytes than are sent. The memory must stay until the transfer has been waited for or the channel is
-  /// given up. Errors    GlooFailure when the peer is known to be gone
+  /// given up. Errors    TransportFailure when the peer is known to be gone
   Transfer send(const void* from, int64_t bytes, int peer, int tag);
   Transfer receive(void* to, int64_t bytes, int peer, int tag);
 
   /// Waits for each, then forgets them.
-  /// Errors    GlooFailure on timeout (of each transfer), loss of the peer, or stop()
+  /// Errors    TransportFailure on timeout (of each transfer), loss of the peer, or stop()
   void wait(std::vector<Transfer>& transfers);
 
   /// Ends waits of other threads, now and later.

@@ -38,7 +38,7 @@ void GlooExchange::run_phases(const std::vector<Exchange>& phases, const Collect
     post_headers(call, sequence, first ? &*first : nullptr);
     if (first) first->start();
     channel_.wait(incoming_);
-  } catch (const GlooFailure&) {
+  } catch (const TransportFailure&) {
     // Another call of a peer may be what broke the transport, and says more.
     compare_headers();
     throw;
@@ -85,7 +85,7 @@ void GlooExchange::compare_headers() {
     const CallView theirs = read_descriptor(header_from(k), group.size);
     const std::string what = difference(mine, group.rank, theirs, k);
     if (!what.empty())
-      throw GlooFailure(
+      throw TransportFailure(
           k, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order", what,
                          name_rank(group, group.rank), describe(mine), name_rank(group, k), describe(theirs)));
   }

@@ -13,7 +13,7 @@ class GlooExchange {
   GlooExchange(GlooChannel& channel, bool bf16);
 
   /// Runs the collective to its end; one at a time.
-  /// Errors    GlooFailure; the channel must not be used for collectives afterwards
+  /// Errors    TransportFailure; the channel must not be used for collectives afterwards
   void run(const Collective& call, uint64_t sequence);
 
  private:

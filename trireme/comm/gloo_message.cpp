@@ -48,7 +48,7 @@ void check_header(const GlooChannel& channel, const Header& header, const at::Te
   const int64_t dtype = static_cast<int64_t>(tensor.scalar_type());
   if (header.elements == tensor.numel() && header.dtype == dtype) return;
   const Group& group = channel.group();
-  throw GlooFailure(
+  throw TransportFailure(
       peer, fmt::format("{} sends {}[{}] but {} receives {}[{}]; both must name the same size and dtype",
                         name_rank(group, peer), dtype_name(static_cast<at::ScalarType>(header.dtype)), header.elements,
                         name_rank(group, group.rank), dtype_name(tensor.scalar_type()), tensor.numel()));

@@ -8,7 +8,7 @@
 namespace trireme::comm {
 
 /// Runs the send or receive to its end.
-/// Errors    GlooFailure, also when the two ranks name different sizes or dtypes
+/// Errors    TransportFailure, also when the two ranks name different sizes or dtypes
 void run_message(GlooChannel& channel, const Collective& call);
 
 }  // namespace trireme::comm

@@ -8,14 +8,11 @@
 #include <fmt/ranges.h>
 
 #include <atomic>
-#include <map>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/exchange.h"
 #include "trireme/comm/fold.h"
-#include "trireme/comm/lane.h"
-#include "trireme/comm/mapping.h"
+#include "trireme/comm/lane_communicator.h"
 #include "trireme/comm/mpi_loader.h"
 #include "trireme/comm/mpi_messages.h"
 
@@ -33,17 +30,14 @@ milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<mill
 
 at::Tensor slice_of(const at::Tensor& t, int64_t begin, int64_t count) { return t.view({-1}).narrow(0, begin, count); }
 
-class MpiCommunicator final : public CheckedCommunicator {
+class MpiCommunicator final : public LaneCommunicator {
  public:
-  MpiCommunicator(Group group, MPI_Comm comm) : CheckedCommunicator(std::move(group)), comm_(comm) {
-    collectives_ = std::make_unique<Lane>();
-  }
+  MpiCommunicator(Group group, MPI_Comm comm) : LaneCommunicator(std::move(group)), comm_(comm) {}
 
   ~MpiCommunicator() override {
     stopping_ = true;
-    collectives_.reset();
-    messages_.clear();
-    if (broken_.empty()) {
+    end_lanes();
+    if (!is_broken()) {
       std::lock_guard lock(mpi_mutex());
       MPI_Comm_free(&comm_);
       return;
@@ -54,70 +48,22 @@ class MpiCommunicator final : public CheckedCommunicator {
 
   std::string backend() const override { return "mpi"; }
 
-  SharedBuffer allocate_shared(int64_t bytes, bool) override {
-    const int64_t rounded = whole_pages(bytes);
-    mappings_.push_back(Mapping::create_private(
-        rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()))));
-    void* mine = mappings_.back()->data();
-    return {.mine = mine, .parts = {mine}, .host_shared = false};
-  }
-
-  double background_seconds() const override {
-    double sum = collectives_->busy_seconds();
-    for (const auto& [key, lane] : messages_) sum += lane->busy_seconds();
-    return sum;
-  }
-
  protected:
-  WorkPtr start(Call call) override {
-    const Operation operation = call.collective.operation;
-    const bool message = operation == Operation::send || operation == Operation::receive;
-    Lane& lane = message ? message_lane(operation, call.collective.root) : *collectives_;
-    return lane.run([this, call = std::move(call), message]() mutable {
-      const auto begin = Clock::now();
-      try {
-        check_usable(call);
-        message ? run_message(call) : run_collective(call);
-        finished(call);
-      } catch (const MpiFailure& failure) {
-        failed(call);
-        break_group(call, failure.peer, since(begin),
-                    fmt::format("{}: {}", failure.peer < 0 ? "MPI" : name_rank(group(), failure.peer), failure.what()));
-      } catch (...) {
-        failed(call);
-        throw;
-      }
-    });
-  }
+  void gave_up() override { abandon_mpi(); }
 
  private:
-  Lane& message_lane(Operation operation, int peer) {
-    auto& lane = messages_[{operation, peer}];
-    if (!lane) lane = std::make_unique<Lane>();
-    return *lane;
-  }
-
-  [[noreturn]] void break_group(const Call& call, int peer, milliseconds elapsed, const std::string& reason) {
-    abandon_mpi();
-    {
-      std::lock_guard lock(mutex_);
-      if (broken_.empty())
-        broken_ = fmt::format("the group is unusable since {} #{}: {}", to_string(call.collective.operation),
-                              call.sequence, reason);
+  // MPI's own words do not say who.
+  template <class Post>
+  void exchange(Post&& post) {
+    try {
+      MpiMessages messages(comm_);
+      post(messages);
+      messages.wait(group().timeout, stopping_);
+    } catch (const TransportFailure& failure) {
+      const std::string who = failure.peer < 0 ? "MPI" : name_rank(group(), failure.peer);
+      throw TransportFailure(failure.peer, fmt::format("{}: {}", who, failure.what()));
     }
-    throw_comm_error(group(), call.collective.operation, call.sequence, peer, elapsed, reason);
   }
-
-  void check_usable(const Call& call) {
-    std::string broken;
-    {
-      std::lock_guard lock(mutex_);
-      broken = broken_;
-    }
-    if (!broken.empty()) throw_comm_error(group(), call.collective.operation, call.sequence, -1, {}, broken);
-  }
-
-  void wait(MpiMessages& messages) { messages.wait(group().timeout, stopping_); }
 
   // Descriptors first, so that calls that differ end in an error with both names instead of wrong bytes.
   void compare_calls(const Call& call) {
@@ -125,25 +71,24 @@ class MpiCommunicator final : public CheckedCommunicator {
     const at::Tensor all = at::zeros({size(), bytes}, at::kByte);
     auto* base = static_cast<std::byte*>(all.mutable_data_ptr());
     write_descriptor(base + rank() * bytes, call.collective, call.sequence, {}, {}, size());
-    MpiMessages messages(comm_);
-    for (int k = 0; k < size(); ++k)
-      if (k != rank()) messages.receive(all[k], k, kCollectiveTag);
-    for (int k = 0; k < size(); ++k)
-      if (k != rank()) messages.send(all[rank()], k, kCollectiveTag);
-    wait(messages);
+    exchange([&](MpiMessages& messages) {
+      for (int k = 0; k < size(); ++k)
+        if (k != rank()) messages.receive(all[k], k, kCollectiveTag);
+      for (int k = 0; k < size(); ++k)
+        if (k != rank()) messages.send(all[rank()], k, kCollectiveTag);
+    });
     const CallView mine = read_descriptor(base + rank() * bytes, size());
     for (int k = 0; k < size(); ++k) {
       const CallView theirs = read_descriptor(base + k * bytes, size());
       const std::string what = difference(mine, rank(), theirs, k);
       if (!what.empty())
-        break_group(
-            call, k, {},
-            fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order", what,
-                        name_rank(group(), rank()), describe(mine), name_rank(group(), k), describe(theirs)));
+        throw TransportFailure(
+            k, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order",
+                           what, name_rank(group(), rank()), describe(mine), name_rank(group(), k), describe(theirs)));
     }
   }
 
-  void run_collective(const Call& call) {
+  void run_collective(const Call& call) override {
     compare_calls(call);
     constexpr int64_t kWholeReduceBytes = 64 << 10;
     for (const Exchange& phase : plan_exchanges(call.collective, rank(), size(), {}, kWholeReduceBytes))
@@ -151,24 +96,24 @@ class MpiCommunicator final : public CheckedCommunicator {
   }
 
   void run_phase(const Exchange& phase) {
-    MpiMessages messages(comm_);
     std::vector<at::Tensor> received(size());
-    for (int i = 1; i < size(); ++i) {
-      const int k = (rank() + size() - i) % size();
-      const Exchange::Take& take = phase.take[k];
-      if (take.count == 0) continue;
-      received[k] = phase.fold ? staging(k, take.count, phase.input.scalar_type())
-                               : slice_of(phase.output, take.begin, take.count);
-      messages.receive(received[k], k, kCollectiveTag);
-    }
-    for (int i = 1; i < size(); ++i) {
-      const int k = (rank() + i) % size();
-      const Exchange::Give& give = phase.give[k];
-      if (give.count > 0) messages.send(slice_of(phase.input, give.begin, give.count), k, kCollectiveTag);
-    }
-    if (!phase.fold) exchange_with_self(phase, rank());
-    // Also for what is sent: the fold may overwrite it.
-    wait(messages);
+    // Waits also for what is sent: the fold may overwrite it.
+    exchange([&](MpiMessages& messages) {
+      for (int i = 1; i < size(); ++i) {
+        const int k = (rank() + size() - i) % size();
+        const Exchange::Take& take = phase.take[k];
+        if (take.count == 0) continue;
+        received[k] = phase.fold ? staging(k, take.count, phase.input.scalar_type())
+                                 : slice_of(phase.output, take.begin, take.count);
+        messages.receive(received[k], k, kCollectiveTag);
+      }
+      for (int i = 1; i < size(); ++i) {
+        const int k = (rank() + i) % size();
+        const Exchange::Give& give = phase.give[k];
+        if (give.count > 0) messages.send(slice_of(phase.input, give.begin, give.count), k, kCollectiveTag);
+      }
+      if (!phase.fold) exchange_with_self(phase, rank());
+    });
     if (phase.fold && phase.take[rank()].count > 0) fold_phase(phase, received);
   }
 
@@ -191,13 +136,13 @@ class MpiCommunicator final : public CheckedCommunicator {
   }
 
   void transfer(const at::Tensor& flat, int peer, bool sends) {
-    MpiMessages messages(comm_);
-    sends ? messages.send(flat, peer, kMessageTag) : messages.receive(flat, peer, kMessageTag);
-    wait(messages);
+    exchange([&](MpiMessages& messages) {
+      sends ? messages.send(flat, peer, kMessageTag) : messages.receive(flat, peer, kMessageTag);
+    });
   }
 
   // A header with size and dtype, then the payload.
-  void run_message(const Call& call) {
+  void run_message(const Call& call) override {
     const int peer = call.collective.root;
     const bool sends = call.collective.operation == Operation::send;
     const at::Tensor& tensor = sends ? call.collective.input : call.collective.output;
@@ -208,22 +153,16 @@ class MpiCommunicator final : public CheckedCommunicator {
     words[1] = dtype;
     transfer(header, peer, sends);
     if (words[0] != tensor.numel() || words[1] != dtype)
-      break_group(call, peer, {},
-                  fmt::format("{} sends {}[{}] but {} receives {}[{}]; both must name the same size and dtype",
-                              name_rank(group(), peer), dtype_name(static_cast<at::ScalarType>(words[1])), words[0],
-                              name_rank(group(), rank()), dtype_name(tensor.scalar_type()), tensor.numel()));
+      throw TransportFailure(
+          peer, fmt::format("{} sends {}[{}] but {} receives {}[{}]; both must name the same size and dtype",
+                            name_rank(group(), peer), dtype_name(static_cast<at::ScalarType>(words[1])), words[0],
+                            name_rank(group(), rank()), dtype_name(tensor.scalar_type()), tensor.numel()));
     if (tensor.numel() > 0) transfer(tensor.view({-1}), peer, sends);
   }
 
   MPI_Comm comm_;
-  std::mutex mutex_;  // guards broken_
-  std::string broken_;
   std::atomic<bool> stopping_ = false;
-  std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<at::Tensor> staging_;  // by giving rank; used by the lane of collectives
-  // Last, so that they end first.
-  std::unique_ptr<Lane> collectives_;
-  std::map<std::pair<Operation, int>, std::unique_ptr<Lane>> messages_;
 };
 
 void check_ranks(const Group& group, const MpiWorld& world) {
@@ -273,7 +212,7 @@ void greet(const Group& group) {
     if (k != group.rank) messages.send(words[group.rank], group.global_rank(k), group_tag(group));
   try {
     messages.wait(group.timeout, stopping);
-  } catch (const MpiFailure& failure) {
+  } catch (const TransportFailure& failure) {
     const std::vector<int> missing = messages.missing();
     if (missing.empty()) throw;
     throw_comm_error(group, "connect", -1, since(start),
@@ -316,7 +255,7 @@ extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr
   const auto start = Clock::now();
   try {
     return std::make_shared<MpiCommunicator>(group, connect(group));
-  } catch (const MpiFailure& failure) {
+  } catch (const TransportFailure& failure) {
     abandon_mpi();
     throw_comm_error(group, "connect", -1, since(start), failure.what());
   } catch (const trireme::CommError&) {

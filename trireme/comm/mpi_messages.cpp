@@ -31,7 +31,7 @@ MpiMessages::~MpiMessages() {
         if (parts_[i].received && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
     }
     test();
-  } catch (const MpiFailure&) {
+  } catch (const TransportFailure&) {
     // The failure that led here is the one to tell.
   }
   for (const at::Tensor& tensor : tensors_) keep_for_mpi(std::make_shared<at::Tensor>(tensor));
@@ -85,13 +85,14 @@ void MpiMessages::wait(std::chrono::milliseconds timeout, const std::atomic<bool
       last_progress = Clock::now();
       continue;
     }
-    if (stopping) throw MpiFailure("the communicator is being destroyed", -1);
+    if (stopping) throw TransportFailure(-1, "the communicator is being destroyed");
     const auto idle = Clock::now() - last_progress;
     if (idle > timeout)
-      throw MpiFailure(fmt::format("no message came or went for {} ms; see whether it has failed or is stuck (a rank "
-                                   "that is slow needs a longer timeout)",
-                                   timeout.count()),
-                       peer_at_fault());
+      throw TransportFailure(
+          peer_at_fault(),
+          fmt::format("no message came or went for {} ms; see whether it has failed or is stuck (a rank "
+                      "that is slow needs a longer timeout)",
+                      timeout.count()));
     give_way(idle);
   }
 }

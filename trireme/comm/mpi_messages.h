@@ -29,7 +29,8 @@ class MpiMessages {
   void receive(const at::Tensor& flat, int peer, int tag);
 
   /// Returns when all are through.
-  /// Errors    MpiFailure when MPI reports one, when `stopping` becomes true, or when nothing has come or gone for
+  /// Errors    TransportFailure when MPI reports one, when `stopping` becomes true, or when nothing has come or gone
+  /// for
   ///           `timeout`; it names a peer that has not sent (else one that has not received)
   void wait(std::chrono::milliseconds timeout, const std::atomic<bool>& stopping);
 

@@ -74,7 +74,7 @@ void check_mpi(int code, const char* call, int peer) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw MpiFailure(fmt::format("{}: {}", call, std::string_view(text, length)), peer);
+  throw TransportFailure(peer, fmt::format("{}: {}", call, std::string_view(text, length)));
 }
 
 void abandon_mpi() { abandoned = true; }

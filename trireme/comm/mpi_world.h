@@ -11,15 +11,10 @@
 
 #include <memory>
 #include <mutex>
-#include <stdexcept>
+
+#include "trireme/comm/transport_failure.h"
 
 namespace trireme::comm {
-
-/// What MPI itself complains about, or a wait that ended; mpi.cpp makes a CommError of it.
-struct MpiFailure : std::runtime_error {
-  MpiFailure(const std::string& text, int peer_) : std::runtime_error(text), peer(peer_) {}
-  int peer;  ///< rank at fault in MPI's communicator, -1 when unknown
-};
 
 struct MpiWorld {
   int rank = 0;  ///< in MPI_COMM_WORLD
@@ -34,7 +29,7 @@ const MpiWorld& mpi_world();
 /// Held around every call of MPI.
 std::mutex& mpi_mutex();
 
-/// Throws MpiFailure with MPI's own text unless `code` is MPI_SUCCESS. Call it under the lock.
+/// Throws TransportFailure with MPI's own text unless `code` is MPI_SUCCESS. Call it under the lock.
 void check_mpi(int code, const char* call, int peer = -1);
 
 /// Something has failed: the process will exit without MPI_Finalize.
