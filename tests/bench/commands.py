@@ -116,6 +116,10 @@ def compares(r):
     train = r.folder / "train.json"
     result = bench(r, "train", "llama-5m", *TINY, "--steps", "2", "--warmup", "1", "--out_dir", r.folder / "train", "--json", train)
     ring.require(result.code == 0, "bench train succeeds", str(result))
+    measured = json.loads(train.read_text())
+    parts = sum(seconds for name, seconds in measured["parts"].items() if name != "communication_hidden")
+    ring.check(abs(parts / measured["median_seconds"] - 1) < 0.02, "where a step's time goes adds up to the step within 2 %",
+               f"{parts} of {measured['median_seconds']}")
     result = bench(r, "compare", train, train)
     ring.check(result.code == 0 and "0 faster, 0 slower" in result.out and "step" in result.out, "bench compare takes bench train's JSON",
                str(result))

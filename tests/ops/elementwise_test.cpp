@@ -5,6 +5,7 @@
 
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
+#include "trireme/ops/limits.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/reference.h"
 
@@ -41,6 +42,34 @@ TEST(Add, KeepsInfinitiesAndNaNs) {
   EXPECT_TRUE(std::isnan(y[2].item<float>()));
   EXPECT_EQ(y[3].item<float>(), inf);
   EXPECT_EQ(y[4].item<float>(), 1.0f);  // 1.0039 is just under half a step above 1
+}
+
+TEST(Add, RoundsTiesToEvenOnEveryInstructionSet) {
+  for_each_case([](at::ScalarType dtype) {
+    if (dtype != at::kBFloat16) return;
+    // 1 + k/128 has no bits to spare; half a step more lies between two neighbours. Pairs and a tail.
+    const auto a = (at::arange(77, at::kFloat) / 128 + 1).to(dtype), b = at::full({77}, 1.0f / 256).to(dtype);
+    const auto y = unwritten({77}, dtype);
+    add_forward(y, a, b);
+    expect_same_bits(y, (a.to(at::kFloat) + b.to(at::kFloat)).to(dtype), "ties");
+  });
+}
+
+// Results past the caches are written by other instructions; 72 MiB exceed the last cache of any core's here.
+TEST(Elementwise, ResultsTooLargeForTheCachesHaveTheSameBits) {
+  const int64_t rows = 2 * last_level_cache_bytes() / 2 / 512 + 3, width = 512;
+  const auto gate_up = random({rows, 2 * width}, at::kBFloat16, 1), y = unwritten({rows, width}, at::kBFloat16);
+  const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - 5, 5).clone(); };
+  const auto few = unwritten({5, width}, at::kBFloat16), a = gate_up.view({2 * rows, width}).narrow(0, 0, rows);
+  swiglu_forward(y, gate_up);
+  swiglu_forward(few, part(gate_up));
+  expect_same_bits(part(y), few, "swiglu");
+  EXPECT_FALSE(y.isnan().any().item<bool>());
+  ops::gelu_forward(y, a);
+  ops::gelu_forward(few, part(a));
+  expect_same_bits(part(y), few, "gelu");
+  add_forward(y, a, gate_up.view({2 * rows, width}).narrow(0, rows, rows));
+  expect_same_bits(y, a + gate_up.view({2 * rows, width}).narrow(0, rows, rows), "sum");
 }
 
 TEST(Accumulate, IsRoundedOnceInEveryPairOfTypes) {

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <limits>
 
+#include "trireme/ops/storage.h"
+
 namespace trireme::ops::test {
 
 at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed) {
@@ -85,6 +87,11 @@ void for_each_case(const std::function<void(at::ScalarType)>& check) {
         SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + c10::toString(dtype) + ", " +
                      std::to_string(num_threads) + " threads");
         check(dtype);
+        if (dtype != at::kBFloat16 || !has_native_bfloat16()) continue;
+        SCOPED_TRACE("without AVX512-BF16");
+        native_bfloat16_allowed = false;
+        check(dtype);
+        native_bfloat16_allowed = true;
       }
     }
   }

@@ -158,6 +158,14 @@ struct Figures {
   Parts parts;
 };
 
+/// Products and attention beside the peak; empty for other rows, and where work is done twice (recomputation).
+std::string rate(const Session& s, const Figures& f, size_t row) {
+  if (row > 1 || f.parts[row] <= 0 || s.settings.recompute.mode != config::Recompute::none) return "";
+  const double products = 6.0 * double(s.model.config.num_product_parameters());
+  const double flops = (row == 0 ? products : s.flops_per_token() - products) * f.tokens_per_second * f.step;
+  return fmt::format("   at {:.1f} % of peak", flops / f.parts[row] / f.peak * 100);
+}
+
 void print(Session& s, const Steps& steps, const Figures& f) {
   const auto [fastest, slowest] = std::minmax_element(steps.seconds.begin(), steps.seconds.end());
   fmt::print("{}\n", train::describe_start(s));
@@ -169,7 +177,8 @@ void print(Session& s, const Steps& steps, const Figures& f) {
       f.fraction * 100, f.peak / 1e9, s.flops_per_token() / 1e6);
   for (size_t i = 0; i < kRows.size(); ++i)
     if (i != kHidden || f.parts[i] > 0)
-      fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %\n", kRows[i].text, f.parts[i] * 1e3, f.parts[i] / f.step * 100);
+      fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3, f.parts[i] / f.step * 100,
+                 rate(s, f, i));
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
              base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->allocated_bytes()), steps.minor_faults);
 }

@@ -10,6 +10,8 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd-inl.h"
+#include "trireme/ops/simd_loops-inl.h"
+#include "trireme/ops/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
@@ -31,36 +33,25 @@ struct Softmax {
       }
       // Exponentials are kept for the gradient, in the row itself where its type is wide enough. A NaN need not
       // show in the maximum: its exponential makes the sum NaN.
-      struct Exponentials;
-      W* exponentials = nullptr;
+      struct Kept;
+      W* kept = nullptr;
       if constexpr (std::is_same_v<T, W>)
-        exponentials = x;
+        kept = x;
       else
-        exponentials = thread_scratch<Exponentials, W>(n);
+        kept = thread_scratch<Kept, W>(n);
       const W maximum = row_maximum(x, n), target_logit = widen(x[target]);
       const auto v_maximum = hn::Set(d, maximum);
-      W sum;
-      if (args.gradient) {
-        sum = sum_over(d, n, [&](int64_t i, auto count) HWY_ATTR {
-          const auto e = exponential(d, hn::Sub(load(d, x + i, count), v_maximum));
-          store(d, e, exponentials + i, count);
-          return e;
-        });
-      } else {
-        sum = sum_over(d, n, [&](int64_t i, auto count) HWY_ATTR {
-          return exponential(d, hn::Sub(load(d, x + i, count), v_maximum));
-        });
-      }
+      const auto e_of = [=](auto v) HWY_ATTR { return values(exponential<T>(d, hn::Sub(v, v_maximum))); };
+      const W sum = args.gradient ? sum_of(d, n, outputs(kept), e_of, x)[0] : sum_of(d, n, e_of, x)[0];
       args.losses[t] = std::log(static_cast<double>(sum)) + (static_cast<double>(maximum) - target_logit);
       if (!args.gradient) continue;
 
       const W factor = W(args.scale) / sum;
-      const W at_target = exponentials[target] * factor - W(args.scale);
       const auto v_factor = hn::Set(d, factor);
-      each_vector(d, n, [&](int64_t i, auto count) HWY_ATTR {
-        store(d, hn::Mul(load(d, exponentials + i, count), v_factor), x + i, count);
-      });
-      x[target] = narrow<T>(at_target);
+      map(d, n, outputs(x), [=](auto e) HWY_ATTR { return values(hn::Mul(e, v_factor)); }, kept);
+      // Once more in the wide type: the target's gradient is rounded once, after the subtraction.
+      const W at_target = hn::GetLane(exponential<T>(d, hn::Set(d, target_logit - maximum)));
+      x[target] = narrow<T>(at_target * factor - W(args.scale));
     }
   }
 };
@@ -72,9 +63,13 @@ struct AccumulateKernel {
     for (int64_t t = first; t < last; ++t) {
       auto* sum = static_cast<Wide<T>*>(args.sum) + t * args.width;
       const T* x = static_cast<const T*>(args.x) + t * args.width;
-      each_vector(d, args.width, [&](int64_t i, auto n) HWY_ATTR {
-        store(d, hn::Add(load(d, sum + i, n), load(d, x + i, n)), sum + i, n);
-      });
+      const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+      int64_t i = 0;  // vector by vector: sums lie in natural order
+      for (; i + lanes <= args.width; i += lanes)
+        store(d, hn::Add(load(d, sum + i, Full{}), load(d, x + i, Full{})), sum + i, Full{});
+      if (i == args.width) continue;
+      const Part rest{static_cast<size_t>(args.width - i)};
+      store(d, hn::Add(load(d, sum + i, rest), load(d, x + i, rest)), sum + i, rest);
     }
   }
 };

@@ -10,10 +10,14 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd-inl.h"
+#include "trireme/ops/simd_loops-inl.h"
+#include "trireme/ops/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
+
+constexpr int64_t kAhead = 4096;
 
 template <class T>
 struct ShardMax {
@@ -39,9 +43,9 @@ struct ShardSum {
       const int64_t target = args.targets[t] - args.first;
       if (target >= 0 && target < args.num_valid) target_logit[t] = widen(x[target]);
       const auto maximum = hn::Set(d, static_cast<const W*>(args.row_max)[t]);
-      sum_exp[t] = sum_over(d, args.num_valid, [&](int64_t i, auto count) HWY_ATTR {
-        return exponential(d, hn::Sub(load(d, x + i, count), maximum));
-      });
+      sum_exp[t] = sum_of(
+          d, {args.num_valid, kAhead}, [=](auto v) HWY_ATTR { return values(exponential<T>(d, hn::Sub(v, maximum))); },
+          x)[0];
     }
   }
 };
@@ -63,12 +67,11 @@ struct ShardGradient {
       const bool holds_target = target >= 0 && target < valid;
       // In the wide type: the target's gradient is rounded once, after the subtraction.
       const W target_logit = holds_target ? widen(x[target]) : maximum;
-      each_vector(d, valid, [&](int64_t i, auto count) HWY_ATTR {
-        const auto e = exponential(d, hn::Sub(load(d, x + i, count), v_maximum));
-        store(d, hn::Mul(e, v_factor), x + i, count);
-      });
+      map(
+          d, {valid, kAhead}, outputs(x),
+          [=](auto v) HWY_ATTR { return values(hn::Mul(exponential<T>(d, hn::Sub(v, v_maximum)), v_factor)); }, x);
       if (!holds_target) continue;
-      const W e = hn::GetLane(exponential(d, hn::Sub(hn::Set(d, target_logit), v_maximum)));
+      const W e = hn::GetLane(exponential<T>(d, hn::Sub(hn::Set(d, target_logit), v_maximum)));
       x[target] = narrow<T>(e * factor - W(args.scale));
     }
   }

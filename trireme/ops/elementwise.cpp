@@ -4,6 +4,7 @@
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
+#include "trireme/ops/past_caches.h"
 
 namespace trireme::ops {
 namespace {
@@ -37,12 +38,18 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
   // Any shape will do: it is added in rows of 1024 elements and one shorter row at the end.
   constexpr int64_t kWidth = 1024;
   const int64_t whole_rows = a.numel() / kWidth, rest = a.numel() % kWidth;
-  AddArguments arguments{storage_of(dtype),  kWidth, y.mutable_data_ptr(), a.const_data_ptr(),
-                         b.const_data_ptr(), kWidth};
+  AddArguments arguments{storage_of(dtype),
+                         kWidth,
+                         y.mutable_data_ptr(),
+                         a.const_data_ptr(),
+                         b.const_data_ptr(),
+                         kWidth,
+                         past_caches(y, kWidth, a.const_data_ptr(), b.const_data_ptr())};
   parallel_rows(whole_rows, row_grain(kWidth), [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
   if (rest == 0) return;
   const int64_t skip_bytes = whole_rows * kWidth * static_cast<int64_t>(c10::elementSize(dtype));
   arguments.width = arguments.b_stride = rest;
+  arguments.past_caches = false;
   arguments.y = static_cast<char*>(arguments.y) + skip_bytes;
   arguments.a = static_cast<const char*>(arguments.a) + skip_bytes;
   arguments.b = static_cast<const char*>(arguments.b) + skip_bytes;
@@ -50,7 +57,8 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
 }
 
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up) {
-  const auto arguments = swiglu_arguments("swiglu_forward", "y", gate_up, y);
+  auto arguments = swiglu_arguments("swiglu_forward", "y", gate_up, y);
+  arguments.past_caches = past_caches(y, arguments.width, gate_up.const_data_ptr());
   parallel_rows(y.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { swiglu_forward_rows(arguments, first, last); });
 }
@@ -62,7 +70,8 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
 }
 
 void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
-  const auto arguments = gelu_arguments("gelu_forward", "y", x, y);
+  auto arguments = gelu_arguments("gelu_forward", "y", x, y);
+  arguments.past_caches = past_caches(y, arguments.width, x.const_data_ptr());
   parallel_rows(y.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gelu_forward_rows(arguments, first, last); });
 }

@@ -16,6 +16,7 @@ struct AddArguments {
   const void* a;
   const void* b;
   int64_t b_stride;  ///< elements from one row of b to the next; 0: one row for all
+  bool past_caches = false;  ///< as ops/past_caches.h says
 };
 void add_rows(const AddArguments& arguments, int64_t first, int64_t last);
 
@@ -27,6 +28,19 @@ struct ColumnSum {
 };
 void column_sum_rows(const ColumnSum& arguments, int64_t first, int64_t last);
 
+struct Gather {
+  Storage dtype;
+  int64_t width;
+  void* y;              ///< row t = table[ids[t]] + addends[place of t]
+  const void* table;
+  const int64_t* ids;   ///< negative: zeros instead of a row of the table
+  const void* addends;  ///< null: none
+  const int64_t* places;  ///< null: t % sequence
+  int64_t sequence;
+  bool past_caches;  ///< as ops/past_caches.h says
+};
+void gather_rows(const Gather& arguments, int64_t first, int64_t last);
+
 struct GatherSum {
   Storage dtype;
   int64_t width;
@@ -34,6 +48,7 @@ struct GatherSum {
   const void* rows;
   const int64_t* order;
   const int64_t* first;
+  int64_t count;  ///< of order, over all v
 };
 void gather_sum_rows(const GatherSum& arguments, int64_t first, int64_t last);
 
@@ -42,6 +57,7 @@ struct SwigluArguments {
   int64_t width;  ///< F: half of a row of gate_up
   void* gate_up;
   void* y;  ///< backward: dy on entry
+  bool past_caches = false;  ///< forward: as ops/past_caches.h says
 };
 void swiglu_forward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
 void swiglu_backward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
@@ -51,6 +67,7 @@ struct GeluArguments {
   int64_t width;
   void* x;  ///< backward: its gradient on return
   void* y;  ///< backward: dy on entry
+  bool past_caches = false;  ///< forward: as ops/past_caches.h says
 };
 void gelu_forward_rows(const GeluArguments& arguments, int64_t first, int64_t last);
 void gelu_backward_rows(const GeluArguments& arguments, int64_t first, int64_t last);

@@ -1,7 +1,6 @@
 // Table look-up and its gradient. The gradient needs no atomic additions: a stable counting sort brings the
 // occurrences of an id together, and each row of the table is then summed by one thread in order of t.
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -9,6 +8,7 @@
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
+#include "trireme/ops/past_caches.h"
 
 namespace trireme::ops {
 namespace {
@@ -84,34 +84,17 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
     check_positions(kOperation, "positions", positions, width, dtype, sequence, position_ids, num_tokens);
   check_ids(kOperation, ids, num_tokens, table.size(0));
 
-  const int64_t row_bytes = width * static_cast<int64_t>(c10::elementSize(dtype));
-  const auto* id = ids.const_data_ptr<int64_t>();
-  const char* from = static_cast<const char*>(table.const_data_ptr());
-  const char* position = positions.defined() ? static_cast<const char*>(positions.const_data_ptr()) : nullptr;
-  const int64_t* position_id = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr;
-  const auto position_of = [&](int64_t t) {
-    return position + (position_id != nullptr ? position_id[t] : t % sequence) * row_bytes;
-  };
-  char* to = static_cast<char*>(y.mutable_data_ptr());
-  parallel_rows(num_tokens, row_grain(width), [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      if (id[t] == kElsewhere && position == nullptr) {
-        std::memset(to + t * row_bytes, 0, row_bytes);
-      } else if (id[t] == kElsewhere) {
-        std::memcpy(to + t * row_bytes, position_of(t), row_bytes);
-      } else if (position == nullptr) {
-        std::memcpy(to + t * row_bytes, from + id[t] * row_bytes, row_bytes);
-      } else {
-        add_rows({.dtype = storage_of(dtype),
-                  .width = width,
-                  .y = to + t * row_bytes,
-                  .a = from + id[t] * row_bytes,
-                  .b = position_of(t),
-                  .b_stride = 0},
-                 0, 1);
-      }
-    }
-  });
+  const Gather arguments{.dtype = storage_of(dtype),
+                         .width = width,
+                         .y = y.mutable_data_ptr(),
+                         .table = table.const_data_ptr(),
+                         .ids = ids.const_data_ptr<int64_t>(),
+                         .addends = positions.defined() ? positions.const_data_ptr() : nullptr,
+                         .places = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr,
+                         .sequence = sequence,
+                         .past_caches = past_caches(y, width, nullptr)};
+  parallel_rows(num_tokens, row_grain(width),
+                [&](int64_t first, int64_t last) { gather_rows(arguments, first, last); });
 }
 
 void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
@@ -138,7 +121,8 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
                       .out = dtable.mutable_data_ptr(),
                       .rows = dy.const_data_ptr(),
                       .order = sorted,
-                      .first = first};
+                      .first = first,
+                      .count = first[vocabulary]};
   parallel_rows(vocabulary, row_grain(width),
                 [&](int64_t begin, int64_t end) { gather_sum_rows(arguments, begin, end); });
 
@@ -152,6 +136,7 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
     sort_by_place(num_tokens, sequence, num_positions, sorted, first);
   arguments.out = d_positions.mutable_data_ptr();
   arguments.first = first;
+  arguments.count = first[num_positions];
   parallel_rows(num_positions, row_grain(width),
                 [&](int64_t begin, int64_t end) { gather_sum_rows(arguments, begin, end); });
 }

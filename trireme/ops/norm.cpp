@@ -6,6 +6,7 @@
 #include "trireme/ops/checks.h"
 #include "trireme/ops/norm_kernels.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/past_caches.h"
 #include "trireme/ops/row_sums.h"
 
 namespace trireme::ops {
@@ -49,7 +50,8 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
                               .x = pointer(x),
                               .residual = pointer(residual),
                               .w = pointer(w),
-                              .b = pointer(b)};
+                              .b = pointer(b),
+                              .past_caches = past_caches(y, shape.width, pointer(x), pointer(residual))};
   parallel_rows(shape.rows, row_grain(shape.width), [&](int64_t first, int64_t last) {
     centered ? layer_norm_forward_rows(arguments, first, last) : rms_norm_forward_rows(arguments, first, last);
   });

@@ -7,13 +7,29 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd-inl.h"
+#include "trireme/ops/simd_loops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
+// (x - mean) rstd: for bfloat16 one multiply-add, x rstd - mean rstd, whose second part is then what is subtracted.
+template <class T, class V>
+HWY_INLINE V normalised(V x, V rstd, V subtracted) {
+  return kIsBfloat16<T> ? hn::MulSub(x, rstd, subtracted) : hn::Mul(hn::Sub(x, subtracted), rstd);
+}
+template <class T, class D>
+HWY_INLINE hn::Vec<D> subtracted(D d, Wide<T> mean, Wide<T> rstd) {
+  return hn::Set(d, kIsBfloat16<T> ? mean * rstd : mean);
+}
+
 template <class T, bool kCentered>
 struct ForwardKernel {
+  static void rows(const NormForward& a, int64_t first, int64_t last) {
+    a.past_caches ? rows<Way::kPastCaches>(a, first, last) : rows<Way::kCached>(a, first, last);
+  }
+
+  template <Way kWay>
   static void rows(const NormForward& a, int64_t first, int64_t last) {
     using W = Wide<T>;
     const WideTag<T> d;
@@ -24,91 +40,129 @@ struct ForwardKernel {
       const T* x = static_cast<const T*>(a.x) + t * width;
       if (a.sum != nullptr) {
         T* sum = static_cast<T*>(a.sum) + t * width;
-        const T* residual = static_cast<const T*>(a.residual) + t * width;
-        each_vector(d, width, [&](int64_t i, auto n) HWY_ATTR {
-          store(d, hn::Add(load(d, x + i, n), load(d, residual + i, n)), sum + i, n);
-        });
+        map(
+            d, width, outputs(sum), [](auto v, auto r) HWY_ATTR { return values(hn::Add(v, r)); }, x,
+            static_cast<const T*>(a.residual) + t * width);
         x = sum;  // what is normalised is the rounded sum: the backward finds the same numbers
       }
-      W mean = 0;
-      if constexpr (kCentered) {
-        mean = sum_over(d, width, [&](int64_t i, auto n) HWY_ATTR { return load(d, x + i, n); }) / W(width);
-      }
-      const auto v_mean = hn::Set(d, mean);
-      const W squares = sum_over(d, width, [&](int64_t i, auto n) HWY_ATTR {
-        const auto centered = kCentered ? hn::Sub(load(d, x + i, n), v_mean) : load(d, x + i, n);
-        return hn::Mul(centered, centered);
-      });
-      const W rstd = W(1) / std::sqrt(squares / W(width) + W(a.eps));
+      const auto [mean, variance] = moments(x, width);
+      const W rstd = W(1) / std::sqrt(variance + W(a.eps));
       static_cast<W*>(a.rstd)[t] = rstd;
       if constexpr (kCentered) static_cast<W*>(a.mean)[t] = mean;
 
-      const auto v_rstd = hn::Set(d, rstd);
-      T* y = static_cast<T*>(a.y) + t * width;
-      each_vector(d, width, [&](int64_t i, auto n) HWY_ATTR {
-        auto normal = load(d, x + i, n);
-        if constexpr (kCentered) normal = hn::Sub(normal, v_mean);
-        normal = hn::Mul(normal, v_rstd);
-        if constexpr (kCentered) {
-          store(d, hn::MulAdd(normal, load(d, w + i, n), load(d, b + i, n)), y + i, n);
-        } else {
-          store(d, hn::Mul(normal, load(d, w + i, n)), y + i, n);
-        }
-      });
+      const auto v_rstd = hn::Set(d, rstd), v_mean = subtracted<T>(d, mean, rstd);
+      const auto y = outputs<kWay>(static_cast<T*>(a.y) + t * width);
+      if constexpr (kCentered) {
+        map(
+            d, width, y,
+            [=](auto v, auto weight, auto bias)
+                HWY_ATTR { return values(hn::MulAdd(normalised<T>(v, v_rstd, v_mean), weight, bias)); },
+            x, w, b);
+      } else {
+        map(
+            d, width, y, [=](auto v, auto weight) HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), weight)); }, x,
+            w);
+      }
     }
+    after<kWay>();
+  }
+
+  struct Moments {
+    Wide<T> mean, variance;
+  };
+
+  static HWY_INLINE Moments moments(const T* x, int64_t width) {
+    using W = Wide<T>;
+    const WideTag<T> d;
+    const auto square = [](auto v) HWY_ATTR { return values(hn::Mul(v, v)); };
+    if constexpr (!kCentered) return {0, sum_of(d, width, square, x)[0] / W(width)};
+    if constexpr (kIsBfloat16<T>) {
+      // In one pass. Where the mean is so large that this loses bits, rounding x to bfloat16 has lost more.
+      const auto sums = sum_of(d, width, [](auto v) HWY_ATTR { return values(v, hn::Mul(v, v)); }, x);
+      const W mean = sums[0] / W(width);
+      return {mean, std::max(W(0), sums[1] / W(width) - mean * mean)};
+    }
+    const W mean = sum_of(d, width, [](auto v) HWY_ATTR { return values(v); }, x)[0] / W(width);
+    const auto v_mean = hn::Set(d, mean);
+    const auto squares = sum_of(d, width, [=](auto v) HWY_ATTR { return square(hn::Sub(v, v_mean)); }, x);
+    return {mean, squares[0] / W(width)};
   }
 };
 
 /// With n = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - n mean(g n));  without centering mean(g) is absent.
 template <class T, bool kCentered>
 struct BackwardKernel {
+  using W = Wide<T>;
+  using D = WideTag<T>;
+  using V = hn::Vec<D>;
+
   static void rows(const NormBackward& a, int64_t first, int64_t last) {
-    using W = Wide<T>;
-    const WideTag<T> d;
+    const D d;
+    auto *dw = static_cast<W*>(a.dw_sum), *db = static_cast<W*>(a.db_sum);
+    to_pair_order<T>(d, dw, a.width);
+    if constexpr (kCentered) to_pair_order<T>(d, db, a.width);
+    for (int64_t t = first; t < last; ++t) a.d_residual == nullptr ? row<false>(a, t, dw, db) : row<true>(a, t, dw, db);
+    to_natural_order<T>(d, dw, a.width);
+    if constexpr (kCentered) to_natural_order<T>(d, db, a.width);
+  }
+
+  template <bool kResidual>
+  static HWY_INLINE void row(const NormBackward& a, int64_t t, W* dw, W* db) {
+    const D d;
     const int64_t width = a.width;
     const auto* w = static_cast<const T*>(a.w);
-    const auto* b = static_cast<const T*>(a.b);
-    auto* dw = static_cast<W*>(a.dw_sum);
-    auto* db = static_cast<W*>(a.db_sum);
-    for (int64_t t = first; t < last; ++t) {
-      const T* x = static_cast<const T*>(a.x) + t * width;
-      const T* dy = static_cast<const T*>(a.dy) + t * width;
-      const T* d_residual = a.d_residual == nullptr ? nullptr : static_cast<const T*>(a.d_residual) + t * width;
-      T* y = static_cast<T*>(a.y) + t * width;
-      T* dx = static_cast<T*>(a.dx) + t * width;
-      const auto rstd = hn::Set(d, static_cast<const W*>(a.rstd)[t]);
-      const auto mean = hn::Set(d, kCentered ? static_cast<const W*>(a.mean)[t] : W(0));
-      const auto normalised = [&](int64_t i, auto n) HWY_ATTR {
-        const auto value = load(d, x + i, n);
-        return hn::Mul(kCentered ? hn::Sub(value, mean) : value, rstd);
-      };
-      const auto projection = hn::Set(d, sum_over(d, width, [&](int64_t i, auto n) HWY_ATTR {
-                                           const auto g = hn::Mul(load(d, dy + i, n), load(d, w + i, n));
-                                           return hn::Mul(g, normalised(i, n));
-                                         }) / W(width));
-      auto offset = hn::Zero(d);
-      if constexpr (kCentered) {
-        offset = hn::Set(d, sum_over(d, width, [&](int64_t i, auto n) HWY_ATTR {
-                              return hn::Mul(load(d, dy + i, n), load(d, w + i, n));
-                            }) / W(width));
-      }
-      each_vector(d, width, [&](int64_t i, auto n) HWY_ATTR {
-        const auto normal = normalised(i, n);
-        const auto weight = load(d, w + i, n);
-        const auto grad = load(d, dy + i, n);  // read before y, which may lie in the same place
-        auto inner = hn::NegMulAdd(normal, projection, hn::Mul(grad, weight));
-        if constexpr (kCentered) inner = hn::Sub(inner, offset);
-        auto result = hn::Mul(rstd, inner);
-        if (d_residual != nullptr) result = hn::Add(result, load(d, d_residual + i, n));
-        store(d, result, dx + i, n);
-        store(d, hn::MulAdd(grad, normal, load(d, dw + i, n)), dw + i, n);
-        if constexpr (kCentered) {
-          store(d, hn::Add(load(d, db + i, n), grad), db + i, n);
-          store(d, hn::MulAdd(normal, weight, load(d, b + i, n)), y + i, n);
-        } else {
-          store(d, hn::Mul(normal, weight), y + i, n);
-        }
-      });
+    const T* x = static_cast<const T*>(a.x) + t * width;
+    const T* dy = static_cast<const T*>(a.dy) + t * width;
+    // Without a residual, something to read that is not used.
+    const T* d_residual = kResidual ? static_cast<const T*>(a.d_residual) + t * width : x;
+    const V rstd = hn::Set(d, static_cast<const W*>(a.rstd)[t]);
+    const V mean =
+        kCentered ? subtracted<T>(d, static_cast<const W*>(a.mean)[t], static_cast<const W*>(a.rstd)[t]) : hn::Zero(d);
+    const auto normal_of = [=](V value)
+                               HWY_ATTR { return kCentered ? normalised<T>(value, rstd, mean) : hn::Mul(value, rstd); };
+    V projection, offset = hn::Zero(d);
+    if constexpr (kCentered) {
+      const auto sums = sum_of(
+          d, width,
+          [=](auto v, auto grad, auto weight) HWY_ATTR {
+            const auto g = hn::Mul(grad, weight);
+            return values(hn::Mul(g, normal_of(v)), g);
+          },
+          x, dy, w);
+      projection = hn::Set(d, sums[0] / W(width));
+      offset = hn::Set(d, sums[1] / W(width));
+    } else {
+      projection = hn::Set(d, sum_of(
+                                  d, width,
+                                  [=](auto v, auto grad, auto weight)
+                                      HWY_ATTR { return values(hn::Mul(hn::Mul(grad, weight), normal_of(v))); },
+                                  x, dy, w)[0] /
+                                  W(width));
+    }
+    const auto gradient = [=](V normal, V grad, V weight, V residual) HWY_ATTR {
+      V inner = hn::NegMulAdd(normal, projection, hn::Mul(grad, weight));
+      if constexpr (kCentered) inner = hn::Sub(inner, offset);
+      return kResidual ? hn::Add(hn::Mul(rstd, inner), residual) : hn::Mul(rstd, inner);
+    };
+    T *dx = static_cast<T*>(a.dx) + t * width, *y = static_cast<T*>(a.y) + t * width;
+    if constexpr (kCentered) {
+      map(
+          d, width, outputs(dx, y, dw, db),
+          [=](auto v, auto grad, auto weight, auto bias, auto residual, auto w_sum, auto b_sum) HWY_ATTR {
+            const auto normal = normal_of(v);
+            return values(gradient(normal, grad, weight, residual), hn::MulAdd(normal, weight, bias),
+                          hn::MulAdd(grad, normal, w_sum), hn::Add(b_sum, grad));
+          },
+          x, dy, w, static_cast<const T*>(a.b), d_residual, dw, db);
+    } else {
+      map(
+          d, width, outputs(dx, y, dw),
+          [=](auto v, auto grad, auto weight, auto residual, auto w_sum) HWY_ATTR {
+            const auto normal = normal_of(v);
+            return values(gradient(normal, grad, weight, residual), hn::Mul(normal, weight),
+                          hn::MulAdd(grad, normal, w_sum));
+          },
+          x, dy, w, d_residual, dw);
     }
   }
 };

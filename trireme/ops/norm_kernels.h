@@ -21,6 +21,7 @@ struct NormForward {
   const void* residual;
   const void* w;
   const void* b;
+  bool past_caches = false;  ///< y, as ops/past_caches.h says
 };
 void rms_norm_forward_rows(const NormForward& arguments, int64_t first, int64_t last);
 void layer_norm_forward_rows(const NormForward& arguments, int64_t first, int64_t last);

@@ -1,9 +1,11 @@
 // What every kernel needs on top of Highway: loads and stores that convert storage (double, float, bfloat16)
-// to and from the arithmetic type, loops over a row with a tail, sums, maxima, and exp/sigmoid.
+// to and from the arithmetic type. Loops over a row are in simd_loops-inl.h, functions in simd_math-inl.h.
 //
 // Included once per instruction set (foreach_target). A tail goes through the same vector instructions as the
 // body, padded with zeros: an element's bits do not depend on its place in the row.
-// bfloat16 is rounded to nearest even here because Highway 1.0.3 truncates.
+// Rows are taken two vectors at a time. Of bfloat16 these are the even and the odd elements of one load: a shift
+// and a mask, where widening neighbours costs twice as much. Sums over a row keep their order for a given length.
+// bfloat16 is rounded to nearest even here because Highway 1.0.3 truncates, and knows no AVX512-BF16.
 #if defined(TRIREME_OPS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIREME_OPS_SIMD_INL_H_
 #undef TRIREME_OPS_SIMD_INL_H_
@@ -11,15 +13,20 @@
 #define TRIREME_OPS_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
-// math-inl.h needs highway.h first.
-#include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "trireme/ops/storage.h"
+
+#undef TRIREME_OPS_AVX512
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#define TRIREME_OPS_AVX512 1
+#else
+#define TRIREME_OPS_AVX512 0
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
@@ -31,10 +38,16 @@ using WideTag = hn::ScalableTag<Wide<T>>;
 /// How much of a vector an access covers.
 struct Full {};
 struct Part {
-  size_t count;  ///< 1 .. lanes - 1
+  size_t count;  ///< 1 .. lanes
 };
 
-// ---- loads and stores ----
+/// 2 * lanes elements in two vectors: neighbours, or of bfloat16 the even and the odd ones.
+template <class V>
+struct Pair {
+  V first, second;
+};
+
+// ---- loads ----
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const hn::TFromD<D>* from, Full) {
   return hn::LoadU(d, from);
@@ -55,24 +68,108 @@ HWY_INLINE hn::Vec<D> load(D d, const T* from, Part part) {
   return load(d, padded, Full{});
 }
 
+/// What memory holds of a pair, and the pair: many lines can be asked for before the first is taken apart.
+template <class D>
+HWY_INLINE Pair<hn::Vec<D>> load_line(D d, const hn::TFromD<D>* from) {
+  return {hn::LoadU(d, from), hn::LoadU(d, from + hn::Lanes(d))};
+}
+template <class D, class D32 = hn::Rebind<uint32_t, D>>
+HWY_INLINE hn::Vec<D32> load_line(D, const bfloat16* from) {
+  return hn::LoadU(D32(), reinterpret_cast<const uint32_t*>(from));
+}
+template <class D>
+HWY_INLINE Pair<hn::Vec<D>> split(D, Pair<hn::Vec<D>> line) {
+  return line;
+}
+template <class D, class D32 = hn::Rebind<uint32_t, D>>
+HWY_INLINE Pair<hn::Vec<D>> split(D d, hn::Vec<D32> line) {
+  return {hn::BitCast(d, hn::ShiftLeft<16>(line)), hn::BitCast(d, hn::And(line, hn::Set(D32(), 0xFFFF0000)))};
+}
+
+template <class D, class T>
+HWY_INLINE Pair<hn::Vec<D>> load_pair(D d, const T* from) {
+  return split(d, load_line(d, from));
+}
+
+// ---- stores ----
 template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> value, hn::TFromD<D>* to, Full) {
   hn::StoreU(value, d, to);
 }
 
-/// Rounds to nearest even; a NaN stays one.
+/// Upper halves: `value` rounded to nearest even, a NaN kept one. Lower halves: rubbish.
+template <class D, class D32 = hn::Rebind<uint32_t, D>>
+HWY_INLINE hn::Vec<D32> rounded_bits(D d, hn::Vec<D> value) {
+  const D32 d32;
+  const auto bits = hn::BitCast(d32, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7FFF)));
+  const auto quiet_nan = hn::Or(bits, hn::Set(d32, 0x400000));
+  return hn::IfThenElse(hn::RebindMask(d32, hn::Ne(value, value)), quiet_nan, rounded);
+}
+
 template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> value, bfloat16* to, Full) {
   const hn::Rebind<uint16_t, D> d16;
-  const hn::Rebind<uint32_t, D> d32;
-  const auto bits = hn::BitCast(d32, value);
-  const auto upper = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(upper, hn::Set(d32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7FFF))));
-  const auto quiet_nan = hn::Or(upper, hn::Set(d32, 0x40));
-  const auto result = hn::IfThenElse(hn::RebindMask(d32, hn::Ne(value, value)), quiet_nan, rounded);
-  hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<uint16_t*>(to));
+  hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(rounded_bits(d, value))), d16, reinterpret_cast<uint16_t*>(to));
 }
+
+/// Past the caches a line is not fetched before it is overwritten; its address is then a multiple of 64.
+enum class Way { kCached, kPastCaches };
+
+template <Way kWay, class D, class V, class T>
+HWY_INLINE void put_line(D d, V line, T* to) {
+  if constexpr (kWay == Way::kPastCaches)
+    hn::Stream(line, d, to);
+  else
+    hn::StoreU(line, d, to);
+}
+
+/// Ends a kernel: other threads see what went past the caches.
+template <Way kWay>
+HWY_INLINE void after() {
+  if constexpr (kWay == Way::kPastCaches) hwy::FlushStream();
+}
+
+template <Way kWay = Way::kCached, class D>
+HWY_INLINE void store_pair(D d, Pair<hn::Vec<D>> pair, hn::TFromD<D>* to) {
+  put_line<kWay>(d, pair.first, to);
+  put_line<kWay>(d, pair.second, to + hn::Lanes(d));
+}
+
+template <Way kWay = Way::kCached, class D>
+HWY_INLINE void store_pair(D d, Pair<hn::Vec<D>> pair, bfloat16* to) {
+#if HWY_TARGET == HWY_SCALAR  // a vector is one element, and two of them cannot be one
+  store(d, pair.first, to, Full{});
+  store(d, pair.second, to + 1, Full{});
+#else
+  const hn::Repartition<uint16_t, D> d16;
+  const auto even = hn::BitCast(d16, hn::ShiftRight<16>(rounded_bits(d, pair.first)));
+  const auto odd = hn::BitCast(d16, rounded_bits(d, pair.second));
+  put_line<kWay>(d16, hn::OddEven(odd, even), reinterpret_cast<uint16_t*>(to));
+#endif
+}
+
+#if TRIREME_OPS_AVX512
+// By assembler: the rest of a kernel then needs no more than AVX-512, and is chosen at run time by its type.
+template <class D>
+HWY_INLINE void store(D, hn::Vec<D> value, native_bfloat16* to, Full) {
+  __m256i bits;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(bits) : "v"(value.raw));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bits);
+}
+
+template <Way kWay = Way::kCached, class D>
+HWY_INLINE void store_pair(D, Pair<hn::Vec<D>> pair, native_bfloat16* to) {
+  const hn::Repartition<uint16_t, D> d16;
+  alignas(64) static constexpr uint16_t kInterleave[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  __m512i halves;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(pair.first.raw), "v"(pair.second.raw));
+  const hn::Vec<decltype(d16)> line{_mm512_permutexvar_epi16(_mm512_load_si512(kInterleave), halves)};
+  put_line<kWay>(d16, line, reinterpret_cast<uint16_t*>(to));
+}
+#endif
 
 template <class D, class T>
 HWY_INLINE void store(D d, hn::Vec<D> value, T* to, Part part) {
@@ -81,99 +178,31 @@ HWY_INLINE void store(D d, hn::Vec<D> value, T* to, Part part) {
   std::memcpy(to, padded, part.count * sizeof(T));
 }
 
-// ---- loops over a row ----
-/// body(i, Full{}) for each whole vector of n elements, then body(i, Part{rest}).
-template <class D, class Body>
-HWY_INLINE void each_vector(D d, int64_t n, const Body& body) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) body(i, Full{});
-  if (i < n) body(i, Part{static_cast<size_t>(n - i)});
+// ---- order of pairs ----
+/// A pair as T has them, from values of the wide type that lie in natural order.
+template <class T, class D>
+HWY_INLINE Pair<hn::Vec<D>> load_natural(D d, const hn::TFromD<D>* from) {
+  if constexpr (!kIsBfloat16<T>) return load_pair(d, from);
+  Pair<hn::Vec<D>> pair;
+  hn::LoadInterleaved2(d, from, pair.first, pair.second);
+  return pair;
 }
 
-/// Sum over n elements of term(i, Full{} or Part{}), in an order that depends on n alone.
-template <class D, class Term>
-HWY_INLINE hn::TFromD<D> sum_over(D d, int64_t n, const Term& term) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    s0 = hn::Add(s0, term(i, Full{}));
-    s1 = hn::Add(s1, term(i + lanes, Full{}));
-    s2 = hn::Add(s2, term(i + 2 * lanes, Full{}));
-    s3 = hn::Add(s3, term(i + 3 * lanes, Full{}));
+/// Sums [n] that map() has collected beside elements of type T are put in natural order, or back again.
+template <class T, class D>
+HWY_INLINE void to_natural_order(D d, hn::TFromD<D>* sums, int64_t n) {
+  if constexpr (!kIsBfloat16<T>) return;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i + step <= n; i += step) {
+    const auto pair = load_pair(d, sums + i);
+    hn::StoreInterleaved2(pair.first, pair.second, d, sums + i);
   }
-  for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, term(i, Full{}));
-  if (i < n) {
-    const Part rest{static_cast<size_t>(n - i)};
-    s1 = hn::Add(s1, hn::IfThenElseZero(hn::FirstN(d, rest.count), term(i, rest)));
-  }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
-
-/// The largest of n >= 1 elements. A NaN need not show.
-template <class T, class D = WideTag<T>>
-HWY_INLINE Wide<T> row_maximum(const T* x, int64_t n) {
-  const D d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  Wide<T> largest = widen(x[0]);
-  if (n >= lanes) {
-    auto m0 = load(d, x, Full{}), m1 = m0;
-    int64_t i = lanes;
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      m0 = hn::Max(m0, load(d, x + i, Full{}));
-      m1 = hn::Max(m1, load(d, x + i + lanes, Full{}));
-    }
-    if (i + lanes <= n) m0 = hn::Max(m0, load(d, x + i, Full{}));
-    // The last vector may overlap what has been seen: a maximum does not mind.
-    m1 = hn::Max(m1, load(d, x + n - lanes, Full{}));
-    largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
-  } else {
-    for (int64_t i = 1; i < n; ++i) largest = std::max(largest, widen(x[i]));
-  }
-  return largest;
-}
-
-// ---- functions ----
-/// e^x for x <= 0, within 2 ulp; 0 below the smallest normal result; NaN stays NaN.
-template <class D, hwy::EnableIf<sizeof(hn::TFromD<D>) == 4>* = nullptr>
-HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
-  // x = n ln 2 + r. Adding 1.5 * 2^23 rounds x / ln 2 to the integer n and leaves it in the low bits, with 127 on
-  // top: shifted up, they are the bits of 2^n. Constants and polynomial of |r| <= ln(2)/2 are those of Cephes' expf.
-  const auto magic = hn::Set(d, 12582912.0f + 127.0f);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
-  const auto n = hn::Sub(shifted, magic);
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  auto p = hn::MulAdd(hn::Set(d, 1.9875691500e-4f), r, hn::Set(d, 1.3981999507e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 8.3334519073e-3f));
-  p = hn::MulAdd(p, r, hn::Set(d, 4.1665795894e-2f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.6666665459e-1f));
-  p = hn::MulAdd(p, r, hn::Set(d, 5.0000001201e-1f));
-  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
-  const hn::RebindToSigned<D> d32;
-  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
-}
-
-template <class D, hwy::EnableIf<sizeof(hn::TFromD<D>) == 8>* = nullptr>
-HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
-  return hn::IfThenElse(hn::Eq(x, x), hn::Exp(d, x), x);
-}
-
-template <class V>
-struct Sigmoid {
-  V value;       ///< 1 / (1 + e^-x)
-  V complement;  ///< 1 - value, without cancellation
-};
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE Sigmoid<V> sigmoid(D d, V x) {
-  const V e = exponential(d, hn::Neg(hn::Abs(x)));  // in [0, 1]: cannot overflow
-  const V large = hn::Div(hn::Set(d, 1), hn::Add(hn::Set(d, 1), e));
-  const V small = hn::Mul(e, large);
-  const auto negative = hn::Lt(x, hn::Zero(d));
-  return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
+template <class T, class D>
+HWY_INLINE void to_pair_order(D d, hn::TFromD<D>* sums, int64_t n) {
+  if constexpr (!kIsBfloat16<T>) return;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i + step <= n; i += step) store_pair(d, load_natural<T>(d, sums + i), sums + i);
 }
 
 /// Kernel<T>::rows(arguments, first, last) for the storage type that arguments.dtype names.
@@ -185,6 +214,9 @@ HWY_INLINE void run(const Arguments& arguments, int64_t first, int64_t last) {
     case Storage::kFloat32:
       return Kernel<float>::rows(arguments, first, last);
     case Storage::kBfloat16:
+#if TRIREME_OPS_AVX512
+      if (has_native_bfloat16()) return Kernel<native_bfloat16>::rows(arguments, first, last);
+#endif
       return Kernel<bfloat16>::rows(arguments, first, last);
   }
 }

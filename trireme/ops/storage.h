@@ -3,8 +3,10 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace trireme::ops {
 
@@ -13,13 +15,16 @@ struct bfloat16 {
   uint16_t bits;
 };
 
+/// The same in memory, in kernels compiled for processors that round to it by one instruction (AVX512-BF16). That
+/// instruction takes values below 2^-126, which bfloat16 has a few of, for 0 of the same sign.
+struct native_bfloat16 : bfloat16 {};
+
+template <class T>
+constexpr bool kIsBfloat16 = std::is_base_of_v<bfloat16, T>;
+
 template <class T>
 struct WideOf {
-  using Type = T;
-};
-template <>
-struct WideOf<bfloat16> {
-  using Type = float;
+  using Type = std::conditional_t<kIsBfloat16<T>, float, T>;
 };
 /// The arithmetic (and statistics) type of a storage type.
 template <class T>
@@ -36,12 +41,28 @@ inline bfloat16 narrow<bfloat16>(float value) {
   if (value != value) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
   return {static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16)};
 }
+template <>
+inline native_bfloat16 narrow<native_bfloat16>(float value) {
+  return {narrow<bfloat16>(value)};
+}
 
 inline double widen(double value) { return value; }
 inline float widen(float value) { return value; }
 inline float widen(bfloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
 
 enum class Storage { kFloat64, kFloat32, kBfloat16 };
+
+/// Whether kernels use AVX512-BF16 where the processor has it; a test switches it off to see the others run.
+inline std::atomic<bool> native_bfloat16_allowed = true;
+
+inline bool has_native_bfloat16() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512bf16");
+  return has && native_bfloat16_allowed.load(std::memory_order_relaxed);
+#else
+  return false;
+#endif
+}
 
 /// `dtype` has passed compute_dtype().
 inline Storage storage_of(at::ScalarType dtype) {

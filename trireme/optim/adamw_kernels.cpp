@@ -15,14 +15,15 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = ops::HWY_NAMESPACE;
 
-template <class T>
+/// Compute: how the bfloat16 copy is rounded.
+template <class T, class Compute>
 void update(const AdamWArguments& a, int64_t first, int64_t last) {
   const hn::ScalableTag<T> d;
   T* master = static_cast<T*>(a.master) + first;
   T* exp_avg = static_cast<T*>(a.exp_avg) + first;
   T* exp_avg_sq = static_cast<T*>(a.exp_avg_sq) + first;
   const T* gradient = static_cast<const T*>(a.gradient) + first;
-  auto* bf16 = a.compute_bf16 == nullptr ? nullptr : static_cast<ops::bfloat16*>(a.compute_bf16) + first;
+  auto* bf16 = a.compute_bf16 == nullptr ? nullptr : static_cast<Compute*>(a.compute_bf16) + first;
   T* same = a.compute_same == nullptr ? nullptr : static_cast<T*>(a.compute_same) + first;
   const auto scale = hn::Set(d, static_cast<T>(a.gradient_scale));
   const auto rest1 = hn::Set(d, static_cast<T>(1 - a.beta1));
@@ -32,7 +33,7 @@ void update(const AdamWArguments& a, int64_t first, int64_t last) {
   const auto keep = hn::Set(d, static_cast<T>(a.keep));
   const auto step_size = hn::Set(d, static_cast<T>(a.step_size));
   const auto inverse_root_bias2 = hn::Set(d, static_cast<T>(1 / a.root_bias2));
-  simd::each_vector(d, last - first, [&](int64_t i, auto n) HWY_ATTR {
+  const auto step = [=](int64_t i, auto n) HWY_ATTR {
     const auto g = hn::Mul(simd::load(d, gradient + i, n), scale);
     auto m = simd::load(d, exp_avg + i, n);
     m = hn::MulAdd(rest1, hn::Sub(g, m), m);
@@ -49,14 +50,22 @@ void update(const AdamWArguments& a, int64_t first, int64_t last) {
     } else {
       if (bf16 != nullptr) {
         for (int64_t k = i; k < std::min<int64_t>(i + hn::Lanes(d), last - first); ++k)
-          bf16[k] = ops::narrow<ops::bfloat16>(static_cast<float>(master[k]));
+          bf16[k] = ops::narrow<Compute>(static_cast<float>(master[k]));
       }
     }
-  });
+  };
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = last - first;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) step(i, simd::Full{});
+  if (i < count) step(i, simd::Part{static_cast<size_t>(count - i)});
 }
 
 void adamw(const AdamWArguments& a, int64_t first, int64_t last) {
-  a.dtype == ops::Storage::kFloat64 ? update<double>(a, first, last) : update<float>(a, first, last);
+  if (a.dtype == ops::Storage::kFloat64) return update<double, ops::bfloat16>(a, first, last);
+#if TRIREME_OPS_AVX512
+  if (ops::has_native_bfloat16()) return update<float, ops::native_bfloat16>(a, first, last);
+#endif
+  update<float, ops::bfloat16>(a, first, last);
 }
 
 /// kLanes sums run side by side whatever the vectors' length: element i belongs to lane i % kLanes.

@@ -1,0 +1,201 @@
+// Loops over a row: map(), sum_of() and row_maximum(), on the loads and stores of simd-inl.h. Included once per
+// instruction set, as that.
+#if defined(TRIREME_OPS_SIMD_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIREME_OPS_SIMD_LOOPS_INL_H_
+#undef TRIREME_OPS_SIMD_LOOPS_INL_H_
+#else
+#define TRIREME_OPS_SIMD_LOOPS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "trireme/ops/simd-inl.h"
+#include "trireme/ops/storage.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace trireme::ops::HWY_NAMESPACE {
+
+/// What a function of map() returns, one value for each output, and one of sum_of(), one for each sum.
+template <class V, size_t kCount>
+struct Values {
+  V v[kCount];
+};
+template <class V, class... Rest>
+HWY_INLINE Values<V, 1 + sizeof...(Rest)> values(V first, Rest... rest) {
+  return {{first, rest...}};
+}
+
+/// Where map() puts them.
+template <Way kWay, class... T>
+struct Outputs {
+  std::tuple<T*...> to;
+
+  template <class D, class Result, size_t... k>
+  HWY_INLINE void put_pair([[maybe_unused]] D d, Result first, Result second, int64_t i,
+                           std::index_sequence<k...>) const {
+    (store_pair<kWay>(d, Pair<hn::Vec<D>>{first.v[k], second.v[k]}, std::get<k>(to) + i), ...);
+  }
+  template <class D, class Result, class Count, size_t... k>
+  HWY_INLINE void put(D d, Result result, int64_t i, Count count, std::index_sequence<k...>) const {
+    (store(d, result.v[k], std::get<k>(to) + i, count), ...);
+  }
+};
+template <Way kWay = Way::kCached, class... T>
+HWY_INLINE Outputs<kWay, T...> outputs(T*... to) {
+  return {{to...}};
+}
+template <>
+struct Outputs<Way::kCached> {
+  void put_pair(...) const {}
+  void put(...) const {}
+};
+
+/// Lines of each of `inputs` inputs that are asked for at once. A core waits for few lines at a time; asked for in
+/// bursts, a row is recognised as such and fetched ahead (Zen 4: 27 instead of 16 GB/s).
+constexpr size_t burst_lines(size_t inputs) { return inputs <= 2 ? 4 : inputs == 3 ? 2 : 1; }
+
+template <class Line, size_t kLines>
+struct Lines {
+  Line line[kLines];
+};
+template <class D, class T, size_t... k>
+HWY_INLINE auto load_lines(D d, const T* from, std::index_sequence<k...>) {
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  return Lines<decltype(load_line(d, from)), sizeof...(k)>{{load_line(d, from + static_cast<int64_t>(k) * step)...}};
+}
+
+template <size_t k, class D, class Body, class... L>
+HWY_INLINE void one_line(D d, int64_t i, const Body& body, const L&... lines) {
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  body(i + static_cast<int64_t>(k) * step, std::integral_constant<size_t, k>{}, split(d, lines.line[k])...);
+}
+template <class D, class Body, size_t... k, class... L>
+HWY_INLINE void all_lines(D d, int64_t i, const Body& body, std::index_sequence<k...>, const L&... lines) {
+  (one_line<k>(d, i, body, lines...), ...);
+}
+
+/// n elements. Where arithmetic takes longer than memory, what lies `ahead` elements further is fetched meanwhile;
+/// where it does not, that would only be in the way (0).
+struct Extent {
+  int64_t n;
+  int64_t ahead;
+  Extent(int64_t num, int64_t further = 0) : n(num), ahead(further) {}
+};
+
+/// Into the second-level cache: the few lines that the first one can wait for at once are left to the loads.
+template <class T>
+HWY_INLINE void fetch(const T* from) {
+  __builtin_prefetch(from, 0, 2);
+}
+template <class T>
+HWY_INLINE void fetch_line(int64_t ahead, const T* from) {
+  if (ahead != 0) fetch(from + ahead);
+}
+
+/// body(i, k, pairs...) for each pair of vectors of the inputs, k counting the lines of a burst. Returns where it ends.
+template <class D, class Body, size_t... k, class... From>
+HWY_INLINE int64_t each_pair(D d, Extent extent, const Body& body, std::index_sequence<k...> burst,
+                             const From*... from) {
+  const int64_t n = extent.n;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kLines = sizeof...(k);
+  int64_t i = 0;
+  for (; i + kLines * step <= n; i += kLines * step) {
+    (fetch_line(extent.ahead, from + i), ...);
+    if constexpr (kLines > 1) (fetch_line(extent.ahead, from + i + step), ...);
+    if constexpr (kLines > 2) (fetch_line(extent.ahead, from + i + 2 * step), ...);
+    if constexpr (kLines > 2) (fetch_line(extent.ahead, from + i + 3 * step), ...);
+    all_lines(d, i, body, burst, load_lines(d, from + i, burst)...);
+  }
+  for (; i + step <= n; i += step) body(i, std::integral_constant<size_t, 0>{}, load_pair(d, from + i)...);
+  return i;
+}
+
+/// to[i]... = f(from[i]...) for n elements. All inputs are read before an output is written: they may be one place.
+/// Values of the wide type beside bfloat16 ones must lie in the order of pairs.
+template <class D, class F, Way kWay, class... To, class... From>
+HWY_INLINE void map(D d, Extent extent, Outputs<kWay, To...> to, const F& f, const From*... from) {
+  constexpr std::index_sequence_for<To...> kOutputs;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t n = extent.n;
+  const auto both = [&](int64_t i, auto, auto... pair)
+                        HWY_ATTR { to.put_pair(d, f(pair.first...), f(pair.second...), i, kOutputs); };
+  int64_t i = each_pair(d, extent, both, std::make_index_sequence<burst_lines(sizeof...(From))>{}, from...);
+  for (; i < n; i += lanes) {
+    const Part part{static_cast<size_t>(std::min(lanes, n - i))};
+    to.put(d, f(load(d, from + i, part)...), i, part, kOutputs);
+  }
+}
+
+/// Sums over n elements of the values of f(from[i]...), in an order that depends on n alone. The values themselves go
+/// where `to` says, in the order of pairs where that is the wide type.
+template <class D, class F, Way kWay, class... To, class... From>
+HWY_INLINE auto sum_of(D d, Extent extent, Outputs<kWay, To...> to, const F& f, const From*... from) {
+  constexpr std::index_sequence_for<To...> kOutputs;
+  using V = hn::Vec<D>;
+  using Result = decltype(f(load_pair(d, from).first...));
+  constexpr size_t kSums = sizeof(Result) / sizeof(V);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t n = extent.n;
+  V sums[4][kSums];
+  for (auto& chain : sums)
+    for (auto& sum : chain) sum = hn::Zero(d);
+  const auto both = [&](int64_t i, auto line, auto... pair) HWY_ATTR {
+    const Result a = f(pair.first...), b = f(pair.second...);
+    to.put_pair(d, a, b, i, kOutputs);
+    constexpr size_t kChain = 2 * (line() % 2);
+    for (size_t k = 0; k < kSums; ++k) {
+      sums[kChain][k] = hn::Add(sums[kChain][k], a.v[k]);
+      sums[kChain + 1][k] = hn::Add(sums[kChain + 1][k], b.v[k]);
+    }
+  };
+  int64_t i = each_pair(d, extent, both, std::make_index_sequence<burst_lines(sizeof...(From))>{}, from...);
+  for (; i < n; i += lanes) {
+    const Part part{static_cast<size_t>(std::min(lanes, n - i))};
+    const Result rest = f(load(d, from + i, part)...);
+    to.put(d, rest, i, part, kOutputs);
+    for (size_t k = 0; k < kSums; ++k)
+      sums[1][k] = hn::Add(sums[1][k], hn::IfThenElseZero(hn::FirstN(d, part.count), rest.v[k]));
+  }
+  std::array<hn::TFromD<D>, kSums> totals;
+  for (size_t k = 0; k < kSums; ++k)
+    totals[k] =
+        hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0][k], sums[1][k]), hn::Add(sums[2][k], sums[3][k]))));
+  return totals;
+}
+
+template <class D, class F, class... From>
+HWY_INLINE auto sum_of(D d, Extent extent, const F& f, const From*... from) {
+  return sum_of(d, extent, Outputs<Way::kCached>{}, f, from...);
+}
+
+/// The largest of n >= 1 elements. A NaN need not show.
+template <class T, class D = WideTag<T>>
+HWY_INLINE Wide<T> row_maximum(const T* x, int64_t n) {
+  const D d;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  Wide<T> largest = widen(x[0]);
+  if (n < step) {
+    for (int64_t i = 1; i < n; ++i) largest = std::max(largest, widen(x[i]));
+    return largest;
+  }
+  auto m0 = load_pair(d, x), m1 = m0;
+  const auto keep_larger = [](auto& m, auto pair)
+                               HWY_ATTR { m = {hn::Max(m.first, pair.first), hn::Max(m.second, pair.second)}; };
+  const auto keep = [&](int64_t, auto line, auto pair) HWY_ATTR { keep_larger(line() % 2 == 0 ? m0 : m1, pair); };
+  each_pair(d, n, keep, std::make_index_sequence<burst_lines(1)>{}, x);
+  // The last vectors may overlap what has been seen: a maximum does not mind.
+  keep_larger(m1, load_pair(d, x + n - step));
+  keep_larger(m0, m1);
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0.first, m0.second)));
+}
+
+}  // namespace trireme::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,146 @@
+// exp and sigmoid of vectors, as accurate as the storage type T of the results deserves: within 2 ulp for float32 and
+// float64; for bfloat16 within 3.4e-6 (exponential, whose sums are kept in float32) and 2e-4 (sigmoid), where rounding
+// to storage alone is 2e-3. Included once per instruction set, as simd-inl.h.
+#if defined(TRIREME_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIREME_OPS_SIMD_MATH_INL_H_
+#undef TRIREME_OPS_SIMD_MATH_INL_H_
+#else
+#define TRIREME_OPS_SIMD_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+// math-inl.h needs highway.h first.
+#include <hwy/contrib/math/math-inl.h>
+
+#include "trireme/ops/simd-inl.h"
+#include "trireme/ops/storage.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace trireme::ops::HWY_NAMESPACE {
+
+/// c0 + c1 x + c2 x^2 + ...
+template <class D, class... Rest>
+HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, float c0, Rest... rest) {
+  if constexpr (sizeof...(rest) == 0)
+    return hn::Set(d, c0);
+  else
+    return hn::MulAdd(polynomial(d, x, rest...), x, hn::Set(d, c0));
+}
+
+#if TRIREME_OPS_AVX512
+// 2^z = 2^floor(z) 2^f: two instructions take z apart and put it together, for any z, infinite ones and NaN included.
+// Polynomials of f in [0, 1) with the least relative error, exact at both ends.
+constexpr __mmask16 kAll = 0xFFFF;  // GCC 12 warns where an intrinsic has no mask
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V fraction(D, V z) {
+  return V{_mm512_maskz_reduce_ps(kAll, z.raw, 1)};
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V scaled(D, V p, V z) {
+  return V{_mm512_maskz_scalef_ps(kAll, p.raw, z.raw)};
+}
+/// Within 1.1e-4.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> z) {
+  return scaled(d, polynomial(d, fraction(d, z), 1.0f, 0.6954243f, 0.22630768f, 0.07826797f), z);
+}
+/// Within 3.4e-6.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_fine(D d, hn::Vec<D> z) {
+  return scaled(d, polynomial(d, fraction(d, z), 1.0f, 0.69303215f, 0.24137977f, 0.05203237f, 0.01355575f), z);
+}
+#endif
+
+constexpr float kLog2E = 1.44269504f;
+
+/// 2^n p(r), where x = n ln 2 + r and |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds x / ln 2 to the integer n and leaves it
+/// in the low bits, with 127 on top: shifted up, they are the bits of 2^n.
+template <class D, class P>
+HWY_INLINE hn::Vec<D> by_parts(D d, hn::Vec<D> x, const P& p) {
+  const auto magic = hn::Set(d, 12582912.0f + 127.0f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, kLog2E), magic);
+  const auto n = hn::Sub(shifted, magic);
+  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  const hn::RebindToSigned<D> d32;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(d32, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p(r), power));
+}
+
+/// e^x for x <= 0; 0 below the smallest normal result; NaN stays NaN. T: where the result, or a sum of results, goes.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    return hn::IfThenElse(hn::Eq(x, x), hn::Exp(d, x), x);
+  } else if constexpr (kIsBfloat16<T>) {
+#if TRIREME_OPS_AVX512
+    return exp2_fine(d, hn::Mul(x, hn::Set(d, kLog2E)));
+#else
+    return by_parts(d, x, [=](auto r) HWY_ATTR {
+      return polynomial(d, r, 1.0f, 0.99996686f, 0.50003016f, 0.16787474f, 0.04151385f);
+    });
+#endif
+  } else {
+    // The polynomial is that of Cephes' expf.
+    return by_parts(d, x, [=](auto r) HWY_ATTR {
+      const auto p = polynomial(d, r, 5.0000001201e-1f, 1.6666665459e-1f, 4.1665795894e-2f, 8.3334519073e-3f,
+                                1.3981999507e-3f, 1.9875691500e-4f);
+      return hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(d, 1.0f));
+    });
+  }
+}
+
+template <class V>
+struct Sigmoid {
+  V value;  ///< 1 / (1 + e^-x)
+  V complement;  ///< 1 - value, without cancellation; anything finite where the value is 0
+};
+
+/// 1 / x for x in [1, 2].
+template <class T, class D>
+HWY_INLINE hn::Vec<D> reciprocal(D d, hn::Vec<D> x) {
+  if constexpr (sizeof(hn::TFromD<D>) == 8 || (!kIsBfloat16<T> && !TRIREME_OPS_AVX512)) {
+    return hn::Div(hn::Set(d, 1), x);
+  } else {
+#if TRIREME_OPS_AVX512
+    const hn::Vec<D> estimate{_mm512_maskz_rcp14_ps(kAll, x.raw)};
+    if constexpr (kIsBfloat16<T>) return estimate;
+#else
+    const auto estimate = hn::ApproximateReciprocal(x);
+#endif
+    return hn::MulAdd(estimate, hn::NegMulAdd(estimate, x, hn::Set(d, 1)), estimate);
+  }
+}
+
+/// sigmoid_of() takes its argument multiplied by this.
+template <class T>
+constexpr double kSigmoidScale = kIsBfloat16<T> && TRIREME_OPS_AVX512 ? -double{kLog2E} : 1;
+
+template <class T, class D, class V = hn::Vec<D>>
+HWY_INLINE Sigmoid<V> sigmoid_of(D d, V x) {
+#if TRIREME_OPS_AVX512
+  if constexpr (kIsBfloat16<T>) {
+    // No selects: e^-x may be infinite, whose reciprocal is 0.
+    const V e = exp2_coarse(d, x);
+    const V value{_mm512_maskz_rcp14_ps(kAll, hn::Add(e, hn::Set(d, 1)).raw)};
+    const V finite{_mm512_maskz_min_ps(kAll, hn::Set(d, 3e38f).raw, e.raw)};  // in this order a NaN stays one
+    return {value, hn::Mul(finite, value)};
+  }
+#endif
+  const V e = exponential<T>(d, hn::Neg(hn::Abs(x)));  // in [0, 1]: cannot overflow
+  const V large = reciprocal<T>(d, hn::Add(hn::Set(d, 1), e));
+  const V small = hn::Mul(e, large);
+  const auto negative = hn::Lt(x, hn::Zero(d));
+  return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
+}
+
+template <class T, class D, class V = hn::Vec<D>>
+HWY_INLINE Sigmoid<V> sigmoid(D d, V x) {
+  if constexpr (kSigmoidScale<T> == 1) return sigmoid_of<T>(d, x);
+  return sigmoid_of<T>(d, hn::Mul(x, hn::Set(d, kSigmoidScale<T>)));
+}
+
+}  // namespace trireme::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
