@@ -26,10 +26,12 @@ test-slow: ## run the campaigns in full, then every quick test under each saniti
 	@scripts/build relassert && scripts/run_tests relassert
 	@scripts/build tsan && scripts/run_tests tsan
 
-bench: ## compare with PyTorch FSDP2 on this machine, same model, batch and precision (5 minutes)
-	@scripts/setup --judges
+bench: ## compare with PyTorch on this machine, same model, batch and precision, then draw cost curves (30 minutes)
+	@scripts/setup --bench
 	@scripts/build release trireme
-	@.venv/bin/python benchmarks/vs_pytorch/run
+	@mkdir -p out/bench
+	@.venv/bin/python benchmarks/vs_pytorch/run --all --json out/bench/vs_pytorch.json
+	@.venv/bin/python benchmarks/curves/run --json out/bench/curves.json --pictures out/bench
 
 docs: build ## write docs/settings.md from the settings' one declaration
 	@build/release/trireme explain settings --markdown > build/settings.md

@@ -1,36 +1,39 @@
 #!/usr/bin/env python3
-"""The peer: the same Llama as Trireme's preset, in plain PyTorch, trained by FSDP2 or DDP over Gloo on CPU ranks.
+"""The peer: the same Llama as Trireme's, trained by PyTorch on CPU ranks over Gloo.
 
-    python peer.py --steps 10 --json out.json
+    python peer.py --peer fsdp2 --steps 10 --json out.json
 
-Started without RANK it starts its own ranks, one thread and one core each. Nothing here is slower than it needs
-to be: q|k|v and gate|up are one product each, attention is F.scaled_dot_product_attention, AdamW is the fused
-one, the data is made before the clock starts. Legend of shapes: B rows, S sequence, D width, H heads,
-K key/value heads, d head dim, V vocabulary.
+Peers: fsdp2 and ddp on the plain model, single (one rank, no communication), litgpt (its GPT under Lightning
+Fabric's DDP) and accelerate (transformers' Llama under its DDP). Started without RANK it starts its own ranks, each
+on cores of its own. The peer is not handicapped: models.py fuses what PyTorch can fuse, AdamW is the fused one, the
+data is made before the clock starts. What the frameworks add is their own.
 """
 import argparse
+import importlib.metadata
 import json
 import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-SHAPES = {
-    "llama-32m": dict(vocabulary=8192, width=512, blocks=8, heads=8, kv_heads=4, mlp=1408),
-    "llama-110m": dict(vocabulary=32000, width=768, blocks=12, heads=12, kv_heads=4, mlp=2048),
-}
+from shapes import BETA1, BETA2, LEARNING_RATE, MAX_NORM, SHAPES, WEIGHT_DECAY
+
+FIRST_STEP = "first step done"  # timed.py notes when this line appears
+MODEL_OF = {"litgpt": "litgpt", "accelerate": "transformers"}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=SHAPES, default="llama-32m")
-    parser.add_argument("--peer", choices=["fsdp2", "ddp"], default="fsdp2")
+    parser.add_argument("--peer", choices=["fsdp2", "ddp", "single", "litgpt", "accelerate"], default="fsdp2")
     parser.add_argument("--precision", choices=["bf16-mixed", "32-true"], default="bf16-mixed")
     parser.add_argument("--compile", action="store_true", help="torch.compile each block")
     parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="threads, and cores, of a rank")
     parser.add_argument("--micro_batch_size", type=int, default=2)
     parser.add_argument("--max_seq_length", type=int, default=512)
     parser.add_argument("--warmup", type=int, default=2, help="steps before the clock starts")
@@ -40,13 +43,21 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 def start_ranks(arguments):
     """Runs this file once per rank; returns the first exit status that is not 0."""
+    threads, devices = str(arguments.threads), str(arguments.devices)
     with tempfile.TemporaryDirectory() as folder:
-        ranks = []
-        for rank in range(arguments.devices):
-            environment = dict(os.environ, RANK=str(rank), PEER_STORE=f"{folder}/store", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-            ranks.append(subprocess.Popen([sys.executable, __file__, *sys.argv[1:]], env=environment))
+        shared = dict(os.environ, PEER_STORE=f"{folder}/store", OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads,
+                      WORLD_SIZE=devices, LOCAL_WORLD_SIZE=devices, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
+                      ACCELERATE_USE_CPU="true")
+        ranks = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:]], env=dict(shared, RANK=str(rank), LOCAL_RANK=str(rank)))
+                 for rank in range(arguments.devices)]
         try:
             while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
                 time.sleep(0.05)
@@ -58,89 +69,34 @@ def start_ranks(arguments):
         return next((rank.returncode for rank in ranks if rank.returncode), 0)
 
 
+def pin(rank, threads):
+    """Ties this rank to cores of its own; called before torch starts its threads, so that they stay there too."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[(rank * threads + i) % len(cores)] for i in range(threads)})
+
+
 def main():
     arguments = parse_arguments()
+    if arguments.peer == "single":
+        arguments.devices = 1
     if "RANK" not in os.environ:
         sys.exit(start_ranks(arguments))
     rank = int(os.environ["RANK"])
-    if not arguments.no_pin:  # before torch starts its threads, so that they stay on this core too
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    if not arguments.no_pin:
+        pin(rank, arguments.threads)
     train(arguments, rank)
 
 
-def train(arguments, rank):
+def wrap(arguments, model, optimizer_of):
+    """The model and optimizer under the peer's strategy, with how to compute a loss, go backward and clip."""
     import torch
-    import torch.distributed as dist
     from torch import nn
-    from torch.nn import functional as F
-
-    shape = argparse.Namespace(**SHAPES[arguments.model])
-    head_dim = shape.width // shape.heads
-
-    def linear(inputs, outputs, std=0.02):
-        layer = nn.Linear(inputs, outputs, bias=False)
-        nn.init.normal_(layer.weight, std=std)
-        return layer
-
-    def rotary(x_BSHd, cosine_S1d, sine_S1d):
-        first, second = x_BSHd.chunk(2, dim=-1)
-        return x_BSHd * cosine_S1d + torch.cat((-second, first), dim=-1) * sine_S1d
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            std_out = 0.02 / (2 * shape.blocks) ** 0.5
-            self.norm1 = nn.RMSNorm(shape.width, eps=1e-5)
-            self.qkv = linear(shape.width, (shape.heads + 2 * shape.kv_heads) * head_dim)
-            self.out = linear(shape.heads * head_dim, shape.width, std_out)
-            self.norm2 = nn.RMSNorm(shape.width, eps=1e-5)
-            self.gate_up = linear(shape.width, 2 * shape.mlp)
-            self.down = linear(shape.mlp, shape.width, std_out)
-
-        def forward(self, x_BSD, cosine_S1d, sine_S1d):
-            B, S, D = x_BSD.shape
-            qkv = self.qkv(self.norm1(x_BSD)).view(B, S, shape.heads + 2 * shape.kv_heads, head_dim)
-            q, k, v = qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=2)
-            q, k = rotary(q, cosine_S1d, sine_S1d), rotary(k, cosine_S1d, sine_S1d)
-            repeats = shape.heads // shape.kv_heads
-            k, v = (t.repeat_interleave(repeats, dim=2) for t in (k, v))
-            y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
-            x_BSD = x_BSD + self.out(y.transpose(1, 2).reshape(B, S, D))
-            gate, up = self.gate_up(self.norm2(x_BSD)).chunk(2, dim=-1)
-            return x_BSD + self.down(F.silu(gate) * up)
-
-    class Llama(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-            nn.init.normal_(self.embedding.weight, std=0.02)
-            self.blocks = nn.ModuleList(Block() for _ in range(shape.blocks))
-            self.norm = nn.RMSNorm(shape.width, eps=1e-5)
-            self.head = linear(shape.width, shape.vocabulary)
-            frequencies = 10000.0 ** (-torch.arange(0, head_dim, 2) / head_dim)
-            angles = torch.outer(torch.arange(arguments.max_seq_length), frequencies).repeat(1, 2).unsqueeze(1)
-            dtype = torch.bfloat16 if arguments.precision == "bf16-mixed" else torch.float32
-            self.register_buffer("cosine_S1d", angles.cos().to(dtype), persistent=False)
-            self.register_buffer("sine_S1d", angles.sin().to(dtype), persistent=False)
-
-        def forward(self, ids_BS, targets_BS):
-            x_BSD = self.embedding(ids_BS)
-            for block in self.blocks:
-                x_BSD = block(x_BSD, self.cosine_S1d, self.sine_S1d)
-            logits_BSV = self.head(self.norm(x_BSD))
-            return F.cross_entropy(logits_BSV.flatten(0, 1).float(), targets_BS.flatten())
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['PEER_STORE']}", rank=rank, world_size=arguments.devices)
-    torch.manual_seed(0)
-    model = Llama()
-    num_parameters = sum(p.numel() for p in model.parameters())
-    if arguments.compile:
-        for block in model.blocks:
-            block.compile()
     mixed = arguments.precision == "bf16-mixed"
+    autocast = lambda: torch.autocast("cpu", torch.bfloat16, enabled=mixed)
+    clip = lambda: nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+    plain = argparse.Namespace(backward=lambda loss: loss.backward(), clip=clip, context=autocast)
     if arguments.peer == "fsdp2":
+        from contextlib import nullcontext
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if mixed else MixedPrecisionPolicy()
@@ -148,47 +104,98 @@ def train(arguments, rank):
         for block in model.blocks:
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
-        trained = model
-    else:
+        plain.context = nullcontext
+        return model, optimizer_of(model), plain
+    if arguments.peer == "ddp":
         trained = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=mixed and arguments.peer == "ddp")
+        return trained, optimizer_of(model), plain
+    if arguments.peer == "litgpt":
+        from lightning.fabric import Fabric
+        from lightning.fabric.strategies import DDPStrategy
+        fabric = Fabric(accelerator="cpu", devices=arguments.devices, strategy=DDPStrategy(process_group_backend="gloo"),
+                        precision=arguments.precision)
+        fabric.launch()
+        trained, optimizer = fabric.setup(model, optimizer_of(model))
+        return trained, optimizer, argparse.Namespace(backward=fabric.backward, context=fabric.autocast,
+                                                      clip=lambda: fabric.clip_gradients(trained, optimizer, max_norm=MAX_NORM))
+    if arguments.peer == "accelerate":
+        from accelerate import Accelerator
+        accelerator = Accelerator(cpu=True, mixed_precision="bf16" if mixed else "no")
+        trained, optimizer = accelerator.prepare(model, optimizer_of(model))
+        return trained, optimizer, argparse.Namespace(backward=accelerator.backward, context=accelerator.autocast,
+                                                      clip=lambda: accelerator.clip_grad_norm_(trained.parameters(), MAX_NORM))
+    return model, optimizer_of(model), plain
+
+
+def time_steps(arguments, step, rank):
+    losses, seconds = [], []
+    for i in range(arguments.warmup + arguments.steps):
+        start = time.perf_counter()
+        losses.append(step())
+        seconds.append(time.perf_counter() - start)
+        if i == 0 and rank == 0:
+            print(f"{FIRST_STEP}, {seconds[0]:.3f} s", flush=True)
+    return [float(loss) for loss in losses], seconds
+
+
+def train(arguments, rank):
+    import torch
+    import torch.distributed as dist
+    import models
+
+    shape = argparse.Namespace(**SHAPES[arguments.model])
+    torch.set_num_threads(arguments.threads)
+    if arguments.devices > 1:
+        dist.init_process_group("gloo", init_method=f"file://{os.environ['PEER_STORE']}", rank=rank, world_size=arguments.devices)
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if arguments.precision == "bf16-mixed" else torch.float32
+    model = models.build(MODEL_OF.get(arguments.peer, "plain"), shape, arguments.max_seq_length, dtype)
+    num_parameters = sum(p.numel() for p in model.parameters())
+    if arguments.compile:
+        for block in model.blocks:
+            block.compile()
+    optimizer_of = lambda m: torch.optim.AdamW(m.parameters(), lr=LEARNING_RATE, betas=(BETA1, BETA2), weight_decay=WEIGHT_DECAY, fused=True)
+    trained, optimizer, how = wrap(arguments, model, optimizer_of)
 
     generator = torch.Generator().manual_seed(1 + rank)
     rows = torch.randint(shape.vocabulary, (arguments.micro_batch_size, arguments.max_seq_length + 1), generator=generator)
     ids_BS, targets_BS = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
     def step():
-        with autocast:
+        with how.context():
             loss = trained(ids_BS, targets_BS)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        how.backward(loss)
+        how.clip()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    losses, seconds = [], []
-    for _ in range(arguments.warmup + arguments.steps):
-        start = time.perf_counter()
-        losses.append(step())
-        seconds.append(time.perf_counter() - start)
-    seconds = seconds[arguments.warmup:]
+    losses, seconds = time_steps(arguments, step, rank)
     if rank == 0:
-        tokens = arguments.devices * arguments.micro_batch_size * arguments.max_seq_length
-        median = statistics.median(seconds)
-        result = dict(name=f"PyTorch {torch.__version__} {arguments.peer}{' compiled' if arguments.compile else ''}",
-                      model=arguments.model, parameters=num_parameters, precision=arguments.precision,
-                      devices=arguments.devices, tokens_per_step=tokens, step_seconds=seconds,
-                      losses=[float(loss) for loss in losses],
-                      peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        print(f"{result['name']}  {arguments.model} {num_parameters / 1e6:.1f} M  {arguments.precision}  median {median:.3f} s a step "
-              f"({min(seconds):.3f} to {max(seconds):.3f})  {tokens / median:,.0f} tokens/s  loss {result['losses'][0]:.3f} to "
-              f"{result['losses'][-1]:.3f}  peak {result['peak_rss_bytes'] / 2**20:,.0f} MiB a rank", flush=True)
-        if arguments.json:
-            with open(arguments.json, "w") as file:
-                json.dump(result, file, indent=1)
-    dist.barrier()
-    dist.destroy_process_group()
+        report(arguments, versions(arguments), num_parameters, losses, seconds)
+    if arguments.devices > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def versions(arguments):
+    names = {"litgpt": ["litgpt", "lightning"], "accelerate": ["accelerate", "transformers"]}.get(arguments.peer, [])
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ["torch", *names])
+
+
+def report(arguments, version, num_parameters, losses, all_seconds):
+    seconds = all_seconds[arguments.warmup:]
+    tokens, median = arguments.devices * arguments.micro_batch_size * arguments.max_seq_length, statistics.median(seconds)
+    result = dict(name=f"{arguments.peer}{' compiled' if arguments.compile else ''}", version=version, model=arguments.model,
+                  parameters=num_parameters, precision=arguments.precision, ranks=arguments.devices, threads=arguments.threads,
+                  tokens_per_step=tokens, step_seconds=seconds, warmup_seconds=all_seconds[:arguments.warmup], losses=losses,
+                  peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(f"{version} {result['name']}  {arguments.model} {num_parameters / 1e6:.1f} M  {arguments.precision}  median {median:.3f} s a step "
+          f"({min(seconds):.3f} to {max(seconds):.3f})  {tokens / median:,.0f} tokens/s  loss {losses[0]:.3f} to "
+          f"{losses[-1]:.3f}  peak {result['peak_rss_bytes'] / 2**20:,.0f} MiB a rank", flush=True)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(result, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,139 @@
+"""benchmarks/vs_pytorch and benchmarks/curves: one step of both sides, their arithmetic, and what they refuse."""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN, CURVES = ROOT / "benchmarks/vs_pytorch/run", ROOT / "benchmarks/curves/run"
+sys.path[:0] = [str(RUN.parent), str(CURVES.parent)]
+
+import plan  # noqa: E402
+import report  # noqa: E402
+import runner  # noqa: E402
+import svg  # noqa: E402
+
+TRIREME = Path(os.environ.get("TRIREME_BUILD_DIR", ROOT / "build/release")) / "trireme"
+PYTHON = ROOT / ".venv/bin/python"
+
+
+def judges_lack():
+    """Why the peer cannot run here; None when it can."""
+    if not PYTHON.exists() or subprocess.run([PYTHON, "-c", "import torch, numpy"], capture_output=True).returncode != 0:
+        return "PyTorch is not installed here: scripts/setup --judges"
+    return None if TRIREME.exists() else f"there is no {TRIREME}"
+
+
+def a_run(step_seconds=(1.0, 1.0), tokens=100, rss=200, planned=100, losses=(5.5, 5.0), **other):
+    return dict(step_seconds=list(step_seconds), tokens_per_step=tokens, peak_rss_bytes=rss, planned_bytes=planned, losses=list(losses), **other)
+
+
+class OneStepOfBothSides(unittest.TestCase):
+    def test_json_has_every_key_and_the_ratio_is_printed(self):
+        lacking = judges_lack()
+        if lacking:
+            self.skipTest(lacking)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "record.json"
+            done = subprocess.run([PYTHON, "-B", RUN, "--trireme", TRIREME, "--model", "tiny", "--peer", "fsdp2", "--precision", "32-true",
+                                   "--rounds", "1", "--steps", "1", "--warmup", "6", "--json", file], capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertRegex(done.stdout, r"\nratio [0-9.]+ \(rounds ")
+            record = json.loads(file.read_text())
+        self.assertLessEqual({"date", "processor", "cores", "kernel", "load", "commit", "uncommitted_changes", "trireme", "trireme_sha256",
+                              "torch", "command", "groups"}, set(record))
+        (own, other), = [list(r.values()) for r in record["groups"]["pair"]]
+        for run in (own, other):
+            self.assertLessEqual({"command", "load", "losses", "step_seconds", "tokens_per_step", "peak_rss_bytes", "median_seconds",
+                                  "exec_to_first_step_seconds", "wall_seconds", "other_cores"}, set(run))
+            self.assertEqual((len(run["losses"]), len(run["step_seconds"]), run["tokens_per_step"]), (7, 1, 2048))
+        self.assertLessEqual({"planned_bytes", "peak_fraction", "parts"}, set(own))
+        self.assertGreater(other["exec_to_first_step_seconds"], 0)
+        self.assertLess(other["exec_to_first_step_seconds"], other["wall_seconds"])
+
+
+class Refused(unittest.TestCase):
+    def check(self, losses, *words):
+        with self.assertRaises(runner.Failed) as caught:
+            runner.check(a_run(losses=losses), "a run", "tiny")
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_losses_of_another_model_or_of_one_that_does_not_learn(self):
+        untrained = math.log(256)
+        runner.check(a_run(losses=[untrained, untrained - 0.1]), "a run", "tiny")
+        runner.check(a_run(losses=[untrained]), "a run", "tiny")
+        self.check([untrained + 0.4, untrained], "5.545", "a run went from loss 5.945")
+        self.check([untrained, untrained], "learns")
+        self.check([untrained, math.nan], "nan")
+
+    def test_a_program_whose_loss_is_wrong_or_that_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "trireme"
+            wrong = json.dumps(a_run(losses=[9.9, 1.0], peak_fraction=0.5))
+            for text, word in ((f"for last; do :; done; echo '{wrong}' > $last", "went from loss 9.900"), ("echo broken; exit 3", "status 3")):
+                program.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\n{text}\n")
+                program.chmod(0o755)
+                done = subprocess.run([sys.executable, "-B", RUN, "--trireme", program, "--model", "tiny", "--rounds", "1"],
+                                      capture_output=True, text=True, timeout=60)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(word, done.stderr)
+
+
+class Arithmetic(unittest.TestCase):
+    def test_a_target_compares_medians_and_gives_the_spread_of_rounds(self):
+        rounds = [dict(ours=a_run([1.0, 1.0]), peer=a_run([1.5, 1.5])), dict(ours=a_run([1.0, 1.0]), peer=a_run([2.5, 2.5]))]
+        found = report.judge(plan.Target("", "", "tokens", "ours", "peer", at_least=2.0), rounds)
+        self.assertEqual(found, dict(value=2.0, low=1.5, high=2.5, rounds=2, reached=True))
+        self.assertFalse(report.judge(plan.Target("", "", "tokens", "ours", "peer", at_least=2.01), rounds)["reached"])
+        self.assertFalse(report.judge(plan.Target("", "", "rss", "ours", at_most=199), rounds)["reached"])
+        self.assertIsNone(report.judge(plan.Target("", "", "rss", "ours", "absent"), rounds))
+
+    def test_memory_saved_is_compared_with_the_plans(self):
+        rounds = [dict(less=a_run(rss=150, planned=60), more=a_run(rss=200, planned=100))]
+        self.assertAlmostEqual(report.judge(plan.Target("", "", "saved", "less", "more"), rounds)["value"], 1.25)
+
+    def test_processes_that_never_talk_add_their_rates(self):
+        both = runner.together([a_run([1.0], tokens=100), a_run([0.5], tokens=100, rss=300)])
+        self.assertEqual((both["tokens_per_step"], both["peak_rss_bytes"]), (200, 300))
+        self.assertAlmostEqual(both["tokens_per_step"] / both["step_seconds"][0], 300)
+
+    def test_every_target_names_variants_of_its_group(self):
+        for target in plan.TARGETS:
+            names = {variant.name for variant in plan.GROUPS[target.group].variants}
+            self.assertLessEqual({target.variant, target.other} - {""}, names, target.text)
+
+
+class Curves(unittest.TestCase):
+    def test_a_curve_above_its_line_or_a_plan_off_its_line_fails(self):
+        points = [dict(x=x, token_us=10.0 + x, flops_per_token=10.0 + x, tokens_per_step=1, planned_bytes=100 + 7 * x, peak_rss_bytes=300,
+                       peak_fraction=0.5, parts={}, step_seconds=[1.0]) for x in (2, 4, 8, 16)]
+        self.assertEqual(self.conclude(points).returncode, 0)
+        slow = [dict(p, token_us=p["token_us"] * (1.3 if p["x"] == 8 else 1)) for p in points]
+        self.assertIn("(too much)", self.conclude(slow, 1).stdout)
+        large = [dict(p, planned_bytes=p["planned_bytes"] + (20 if p["x"] == 16 else 0)) for p in points]
+        self.assertIn("off its line (too much)", self.conclude(large, 1).stdout)
+
+    def conclude(self, points, status=0):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "curves.json"
+            file.write_text(json.dumps(dict(sweeps=dict(depth=points))))
+            done = subprocess.run([sys.executable, "-B", CURVES, "--table", file, "--pictures", folder], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            xml.etree.ElementTree.parse(Path(folder) / "depth.svg")
+        return done
+
+    def test_ticks_cover_the_highest_value_with_round_steps(self):
+        for highest in (0.03, 0.7, 1, 9, 10, 99, 228.3, 12345):
+            ticks = svg.ticks(highest)
+            self.assertGreaterEqual(ticks[-1], highest)
+            self.assertLessEqual(len(ticks), 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
