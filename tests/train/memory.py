@@ -20,6 +20,9 @@ RUNS = {"full_shard": ["--strategy", "full_shard"], "no_shard": ["--strategy", "
 PAIRS = [("no_shard", "full_shard"), ("full_shard", "full_shard with recompute")]
 RANKS, TOLERANCE, FAULTS = 2, 0.03, 100
 MIB = 1 << 20
+# Where the system gives huge pages, shared regions (control segments with their staging, gradient slots, weights) are
+# resident in steps of 2 MiB, used or not; whether it gives them differs from run to run.
+HUGE_PAGES = RANKS * 3 * 2 * MIB
 
 
 def predicted(r, settings):
@@ -79,6 +82,7 @@ with ring.Ring(sys.argv[1]) as r:
         for kind, keys, want in (("private bytes", ["Pss_Anon"], own), ("shared bytes", ["Pss_Shmem"], shared),
                                  ("bytes in all", ["Pss_Anon", "Pss_Shmem"], own + shared)):
             have = sum(peaks[one][key] - peaks[other][key] for key in keys)
-            ring.check(abs(have - want) <= max(TOLERANCE * abs(want), MIB),
+            slack = HUGE_PAGES if "Pss_Shmem" in keys else MIB
+            ring.check(abs(have - want) <= max(TOLERANCE * abs(want), slack),
                        f"{one} less {other}, {kind} of both ranks: {have / MIB:.1f} MiB measured, {want / MIB:.1f} MiB predicted"
                        + (f" ({100 * (have - want) / want:+.2f} %)" if want else ""))
