@@ -52,7 +52,7 @@ std::vector<Setting> declare(Settings& s) {
       {"devices",
        &s.devices,
        "ranks started on this machine",
-       {.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = "1"}},
+       {.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = "one for each NUMA node; 1 with a mesh"}},
       {"num_nodes",
        &s.num_nodes,
        "machines that take part, each with `devices` ranks",
