@@ -34,12 +34,13 @@ struct Result {
 };
 
 /// logits [rows, ranks * width], whose padding is never read: it holds NaN.
-Result run(const at::Tensor& logits, const at::Tensor& targets, int64_t width, int64_t vocabulary) {
+Result run(const at::Tensor& logits, const at::Tensor& targets, int64_t width, int64_t vocabulary, double softcap = 0) {
   const int64_t rows = logits.size(0);
   const auto stats = wide(logits.scalar_type());
   std::vector<at::Tensor> shards, maxima, sums, target_logits;
   for (int64_t first = 0; first < logits.size(1); first += width) {
     shards.push_back(logits.slice(1, first, first + width).contiguous());
+    softcap_forward(shards.back(), softcap);
     maxima.push_back(unwritten({rows}, stats));
     cross_entropy_shard_max(maxima.back(), shards.back(), first, vocabulary);
   }
@@ -55,7 +56,7 @@ Result run(const at::Tensor& logits, const at::Tensor& targets, int64_t width, i
   cross_entropy_shard_loss(result.loss_sum, row_max, sum_exp, target_logit, targets);
   for (size_t i = 0; i < shards.size(); ++i)
     cross_entropy_shard_backward(shards[i], row_max, sum_exp, targets, kScale, static_cast<int64_t>(i) * width,
-                                 vocabulary);
+                                 vocabulary, softcap);
   result.gradient = at::cat(shards, 1);
   return result;
 }
@@ -85,20 +86,42 @@ TEST(CrossEntropyShard, AgreesWithTheReference) {
   });
 }
 
+TEST(CrossEntropyShard, OfCappedLogitsAgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(c.vocabulary);
+      const double cap = 5;
+      const auto logits = padded_logits(c, dtype), targets = some_targets(c.rows, c.vocabulary);
+      const auto reference = [&](const auto& in) {
+        return reference::cross_entropy_of_logits(in[0], targets, c.vocabulary, cap);
+      };
+      const auto loss = reference(std::vector{logits.to(at::kDouble)});
+      const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kScale, at::kDouble))[0];
+      const auto result = run(logits, targets, c.width, c.vocabulary, cap);
+      EXPECT_LE(relative_error(result.loss_sum - kHeld, loss.reshape({1})), tolerance(dtype));
+      expect_close(result.gradient, gradient, "gradient");
+      EXPECT_TRUE(result.gradient.slice(1, c.vocabulary).eq(0).all().item<bool>()) << "padding";
+    }
+  });
+}
+
 TEST(CrossEntropyShard, WithOneRankHasTheBitsOfTheWholeOperation) {
   for_each_case([](at::ScalarType dtype) {
     // The identity as weight: the product leaves x as it is, and dx is the gradient of the logits itself.
     const auto x = random({31, 67}, dtype, 1) * 3, w = at::eye(67).to(dtype), targets = some_targets(31, 67);
     const auto loss_sum = unwritten({1}, at::kDouble), dx = unwritten(x.sizes(), dtype), dw = at::empty_like(w);
-    cross_entropy_forward_backward(loss_sum, dx, dw, x, w, targets, kScale, at::empty_like(x), {});
-    const auto row_max = unwritten({31}, wide(dtype)), sum_exp = unwritten({31}, wide(dtype)),
-               target_logit = unwritten({31}, wide(dtype)), logits = x.clone(), ours = at::zeros({1}, at::kDouble);
-    cross_entropy_shard_max(row_max, logits, 0, 67);
-    cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, 0, 67);
-    cross_entropy_shard_loss(ours, row_max, sum_exp, target_logit, targets);
-    cross_entropy_shard_backward(logits, row_max, sum_exp, targets, kScale, 0, 67);
-    expect_same_bits(ours, loss_sum, "loss");
-    expect_same_bits(logits, dx, "gradient");
+    for (const double cap : {0.0, 4.0}) {
+      cross_entropy_forward_backward(loss_sum, dx, dw, x, w, targets, kScale, at::empty_like(x), {}, cap);
+      const auto row_max = unwritten({31}, wide(dtype)), sum_exp = unwritten({31}, wide(dtype)),
+                 target_logit = unwritten({31}, wide(dtype)), logits = x.clone(), ours = at::zeros({1}, at::kDouble);
+      softcap_forward(logits, cap);
+      cross_entropy_shard_max(row_max, logits, 0, 67);
+      cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, 0, 67);
+      cross_entropy_shard_loss(ours, row_max, sum_exp, target_logit, targets);
+      cross_entropy_shard_backward(logits, row_max, sum_exp, targets, kScale, 0, 67, cap);
+      expect_same_bits(ours, loss_sum, "loss");
+      expect_same_bits(logits, dx, "gradient");
+    }
   });
 }
 

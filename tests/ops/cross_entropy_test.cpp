@@ -29,20 +29,21 @@ struct Result {
   at::Tensor loss_sum, dx, dw;
 };
 Result run(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale, int64_t chunk_rows,
-           bool in_place = false) {
+           bool in_place = false, double softcap = 0) {
   const auto dtype = x.scalar_type();
   Result result{unwritten({1}, at::kDouble), in_place ? x.clone() : unwritten(x.sizes(), dtype),
                 unwritten(w.sizes(), dtype)};
   const auto logits = unwritten({chunk_rows, w.size(0)}, dtype);
   const auto dw_sum = chunk_rows >= x.size(0) ? at::Tensor() : unwritten(w.sizes(), wide(dtype));
   cross_entropy_forward_backward(result.loss_sum, result.dx, result.dw, in_place ? result.dx : x, w, targets, scale,
-                                 logits, dw_sum);
+                                 logits, dw_sum, softcap);
   return result;
 }
 
-at::Tensor forward_loss(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, int64_t chunk_rows) {
+at::Tensor forward_loss(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, int64_t chunk_rows,
+                        double softcap = 0) {
   const auto loss_sum = unwritten({1}, at::kDouble);
-  cross_entropy_forward(loss_sum, x, w, targets, unwritten({chunk_rows, w.size(0)}, x.scalar_type()));
+  cross_entropy_forward(loss_sum, x, w, targets, unwritten({chunk_rows, w.size(0)}, x.scalar_type()), softcap);
   return loss_sum;
 }
 
@@ -67,6 +68,27 @@ TEST(CrossEntropy, AgreesWithTheReference) {
       expect_same_bits(in_place.dw, result.dw, "dw when dx takes the place of x");
     }
   });
+}
+
+TEST(CrossEntropy, OfCappedLogitsAgreesWithTheReference) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [tokens, width, vocabulary, chunk_rows] : kCases) {
+      SCOPED_TRACE(vocabulary);
+      // Logits of up to four times the cap.
+      const double cap = 3, size = 2 / std::sqrt(static_cast<double>(width));
+      const auto x = random({tokens, width}, dtype, 1) * 2, w = random({vocabulary, width}, dtype, 2) * size;
+      const auto targets = some_targets(tokens, vocabulary);
+      const auto reference = [&](const auto& in) { return reference::cross_entropy(in[0], in[1], targets, cap); };
+      const auto expected_loss = reference(std::vector{x.to(at::kDouble), w.to(at::kDouble)});
+      const auto expected = autograd(reference, {x, w}, at::scalar_tensor(kScale, at::kDouble));
+      const auto result = run(x, w, targets, kScale, chunk_rows, false, cap);
+      EXPECT_LE(relative_error(result.loss_sum, expected_loss.reshape({1})), tolerance(dtype));
+      expect_close(result.dx, expected[0], "dx");
+      expect_close(result.dw, expected[1], "dw");
+      expect_same_bits(forward_loss(x, w, targets, chunk_rows, cap), result.loss_sum, "loss of the forward alone");
+    }
+  });
+  EXPECT_THROW(run(at::eye(4), at::eye(4), at::arange(4), 1, 4, false, -3), ShapeError);
 }
 
 TEST(CrossEntropy, BackwardAgreesWithFiniteDifferences) {

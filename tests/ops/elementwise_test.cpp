@@ -18,6 +18,7 @@ struct Size {
 const Size kSizes[] = {{1, 1}, {3, 16}, {5, 67}, {40, 300}};
 
 at::Tensor swiglu_reference(const std::vector<at::Tensor>& in) { return reference::swiglu(in[0]); }
+at::Tensor geglu_reference(const std::vector<at::Tensor>& in) { return reference::geglu(in[0]); }
 at::Tensor gelu_reference(const std::vector<at::Tensor>& in) { return reference::gelu(in[0]); }
 
 TEST(Add, IsRoundedOnceAndMayBeInPlace) {
@@ -99,20 +100,28 @@ TEST(Accumulate, RefusesANarrowerSumAndAnotherShape) {
   EXPECT_THROW(accumulate(at::zeros({4}), at::zeros({4}, at::kLong)), ShapeError);
 }
 
-TEST(Swiglu, AgreesWithTheReference) {
+template <auto Forward, auto Backward, auto Reference>
+void gated_agrees_with_the_reference() {
   for_each_case([](at::ScalarType dtype) {
     for (const auto& [rows, width] : kSizes) {
       const auto gate_up = random({rows, 2 * width}, dtype, 1) * 4, dy = random({rows, width}, dtype, 2);
       const auto y = unwritten({rows, width}, dtype);
-      swiglu_forward(y, gate_up);
-      expect_close(y, reference::swiglu(gate_up.to(at::kDouble)), "y");
-      const auto gradient = autograd(swiglu_reference, {gate_up}, dy)[0];
+      Forward(y, gate_up);
+      expect_close(y, Reference({gate_up.to(at::kDouble)}), "y");
+      const auto gradient = autograd(Reference, {gate_up}, dy)[0];
       const auto d_gate_up = gate_up.clone(), dy_then_y = dy.clone();
-      swiglu_backward(d_gate_up, dy_then_y);
+      Backward(d_gate_up, dy_then_y);
       expect_close(d_gate_up, gradient, "d_gate_up");
       expect_same_bits(dy_then_y, y, "y in place of dy");
     }
   });
+}
+
+TEST(Swiglu, AgreesWithTheReference) {
+  gated_agrees_with_the_reference<swiglu_forward, swiglu_backward, swiglu_reference>();
+}
+TEST(Geglu, AgreesWithTheReference) {
+  gated_agrees_with_the_reference<geglu_forward, geglu_backward, geglu_reference>();
 }
 
 TEST(Gelu, AgreesWithTheReference) {
@@ -148,6 +157,24 @@ TEST(Swiglu, SiluIsAccurateForEveryValueAndNeverOverflows) {
   });
 }
 
+/// Each value by itself, small ones above all: their tanh is not to be a difference of numbers near 1.
+TEST(Softcap, IsAccurateForEveryValue) {
+  for_each_case([](at::ScalarType dtype) {
+    const auto size = at::logspace(-12, 9, 4001, 2, at::kDouble);
+    const auto x = at::cat({-size, size, at::tensor({0.0, 1e4, -1e30}, at::kDouble)}).unsqueeze(0).to(dtype);
+    const auto y = x.clone(), exact = reference::softcap(x.to(at::kDouble), 30);
+    softcap_forward(y, 30);
+    const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
+    // tanh within 4 ulp and two products; of bfloat16 half of a unit in the last place, and what tanh adds.
+    EXPECT_LE(error.max().item<double>(), dtype == at::kDouble ? 1e-15 : dtype == at::kFloat ? 5e-7 : 4e-3);
+    expect_close(y, exact, "y");
+    softcap_forward(y, 0);
+    expect_close(y, exact, "not capped again");
+    EXPECT_THROW(softcap_forward(y, -1), ShapeError);
+    EXPECT_THROW(softcap_forward(y, INFINITY), ShapeError);
+  });
+}
+
 TEST(Activations, KeepNaN) {
   const auto nan = at::full({1, 2}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
   const auto y = at::zeros({1, 1}), z = at::zeros({1, 2});
@@ -155,6 +182,11 @@ TEST(Activations, KeepNaN) {
   EXPECT_TRUE(std::isnan(y.item<float>()));
   ops::gelu_forward(z, nan);
   EXPECT_TRUE(z.isnan().all().item<bool>());
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const auto x = nan.to(dtype);
+    softcap_forward(x, 30);
+    EXPECT_TRUE(x.isnan().all().item<bool>());
+  }
 }
 
 TEST(Activations, BackwardAgreesWithFiniteDifferences) {

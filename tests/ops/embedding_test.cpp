@@ -156,6 +156,30 @@ TEST(Embedding, PositionsMayBeGivenByIndex) {
   });
 }
 
+TEST(Embedding, RowsAreScaledAndSoIsTheirGradient) {
+  const auto ids = ids_with_gaps(kBatch * kSequence), order = at::empty_like(ids);
+  for_each_case([&](at::ScalarType dtype) {
+    for (const int64_t width : {67, 512}) {
+      const auto table = random({kVocabulary, width}, dtype, 1), positions = random({kMaxPositions, width}, dtype, 2),
+                 dy = random({ids.size(0), width}, dtype, 3), y = unwritten(dy.sizes(), dtype);
+      const double scale = 50.5;
+      embedding_forward(y, ids, table, {}, kSequence, {}, scale);
+      // Rounded once; a product of two bfloat16 or a bfloat16 and a small number is exact in float32.
+      expect_same_bits(y, (reference::embedding(ids, table.to(at::kDouble), {}, 0) * scale).to(dtype), "y");
+      embedding_forward(y, ids, table, positions, kSequence, {}, scale);
+      const auto reference = [&](const auto& in) {
+        return reference::embedding(ids, in[0], in[1], kSequence, {}, scale);
+      };
+      expect_close(y, reference(std::vector{table.to(at::kDouble), positions.to(at::kDouble)}), "y with positions");
+      const auto gradients = autograd(reference, {table, positions}, dy);
+      const auto dtable = unwritten(table.sizes(), dtype), d_positions = unwritten(positions.sizes(), dtype);
+      embedding_backward(dtable, d_positions, dy, ids, order, kSequence, {}, scale);
+      expect_close(dtable, gradients[0], "dtable");
+      expect_close(d_positions, gradients[1], "d_positions");
+    }
+  });
+}
+
 TEST(Embedding, NamesThePositionOutsideTheTable) {
   const auto table = at::zeros({10, 4}), ids = at::zeros({3}, at::kLong), y = at::zeros({3, 4});
   for (const int64_t bad : {int64_t{5}, int64_t{-1}}) {

@@ -14,6 +14,7 @@ struct Size {
 const Size kSizes[] = {{1, 1}, {1, 7}, {5, 64}, {70, 67}, {3, 300}};
 
 at::Tensor rms_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kEps); }
+at::Tensor offset_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kEps, 1); }
 at::Tensor layer_reference(const std::vector<at::Tensor>& in) {
   return reference::layer_norm(in[0], in[1], in[2], kEps);
 }
@@ -74,6 +75,30 @@ TEST(RmsNorm, WithAdditionEqualsAdditionThenNorm) {
       expect_same_bits(sum, expected_sum, "sum");
       expect_same_bits(y, expected_y, "y");
       expect_same_bits(rstd, expected_rstd, "rstd");
+    }
+  });
+}
+
+/// Gemma: what is stored is the weight's distance from 1.
+TEST(RmsNorm, WeightsMayBeDistancesFromANumber) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const auto& [rows, width] : kSizes) {
+      const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2) * 0.3,
+                 dy = random({rows, width}, dtype, 3), residual = random({rows, width}, dtype, 4);
+      const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
+      rms_norm_forward(y, rstd, x, w, kEps, 1);
+      expect_close(y, offset_reference(to_double({x, w})), "y");
+
+      const auto gradients = autograd(offset_reference, {x, w}, dy);
+      const auto dx = residual.clone(), dw = unwritten({width}, dtype), y_again = unwritten(x.sizes(), dtype);
+      rms_norm_backward(dx, dw, y_again, dy, x, w, rstd, dx, 1);
+      expect_close(dx, gradients[0] + residual.to(at::kDouble), "dx + d_residual");
+      expect_close(dw, gradients[1], "dw");
+      expect_same_bits(y_again, y, "y");
+
+      const auto sum = unwritten(x.sizes(), dtype), y_of_sum = unwritten(x.sizes(), dtype);
+      add_rms_norm_forward(sum, y_of_sum, rstd, x, residual, w, kEps, 1);
+      expect_close(y_of_sum, offset_reference(to_double({sum, w})), "y of the sum");
     }
   });
 }

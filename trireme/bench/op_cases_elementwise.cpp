@@ -35,6 +35,17 @@ Calls rotary(Pool& p, const Widths& w, int64_t T) {
   return {[=, H = w.H, K = w.K] { Rotate(qkv, c, s, H, K); }};
 }
 
+template <auto Forward>
+Calls gated_forward(Pool& p, const Widths& w, int64_t T) {
+  const auto gate_up = p.values({T, 2 * w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);
+  return {[=] { Forward(y, gate_up); }};
+}
+template <auto Backward>
+Calls gated_backward(Pool& p, const Widths& w, int64_t T) {
+  const auto gate_up = p.values({T, 2 * w.F}, w.dtype), dy = p.values({T, w.F}, w.dtype);
+  return {[=] { Backward(gate_up, dy); }, restore(gate_up, dy)};
+}
+
 constexpr MemoryCase kCases[] = {
     {"bias_forward", [](const Widths& w) { return 2 * mlp(w); }, mlp,
      [](Pool& p, const Widths& w, int64_t T) {
@@ -58,17 +69,11 @@ constexpr MemoryCase kCases[] = {
        return Calls{[=] { ops::accumulate(sum, x); }};
      },
      true},
-    {"swiglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing,
-     [](Pool& p, const Widths& w, int64_t T) {
-       const auto gate_up = p.values({T, 2 * w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);
-       return Calls{[=] { ops::swiglu_forward(y, gate_up); }};
-     }},
-    {"swiglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing,
-     [](Pool& p, const Widths& w, int64_t T) {
-       const auto gate_up = p.values({T, 2 * w.F}, w.dtype), dy = p.values({T, w.F}, w.dtype);
-       return Calls{[=] { ops::swiglu_backward(gate_up, dy); }, restore(gate_up, dy)};
-     },
+    {"swiglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing, gated_forward<ops::swiglu_forward>},
+    {"swiglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing, gated_backward<ops::swiglu_backward>,
      true},
+    {"geglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing, gated_forward<ops::geglu_forward>},
+    {"geglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing, gated_backward<ops::geglu_backward>, true},
     {"gelu_forward", [](const Widths& w) { return 2 * mlp(w); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);

@@ -26,6 +26,12 @@ constexpr MemoryCase kCases[] = {
                   order = p.ids(T, T);
        return Calls{[=] { ops::embedding_backward(dtable, {}, dy, ids, order, 1); }};
      }},
+    {"softcap_forward", [](const Widths& w) { return 2 * logits(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = p.values({T, w.V}, w.dtype);
+       return Calls{[=] { ops::softcap_forward(x, 30); }};
+     },
+     true},
     {"cross_entropy_shard_max", [](const Widths& w) { return logits(w) + w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.V}, w.dtype), highest = p.values({T}, w.wide());

@@ -1,5 +1,6 @@
 #include "trireme/ops/checks.h"
 
+#include <cmath>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -72,6 +73,12 @@ at::ScalarType compute_dtype(std::string_view operation, std::string_view name, 
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims) {
   if (tensor.defined() && tensor.dim() == num_dims) return;
   throw ShapeError(subject(operation, name, tensor) + "it must have " + std::to_string(num_dims) + " dimensions");
+}
+
+void check_softcap(std::string_view operation, double softcap) {
+  if (softcap >= 0 && std::isfinite(softcap)) return;
+  throw ShapeError(std::string(operation) + ": softcap = " + std::to_string(softcap) +
+                   "; it must be finite and above 0, or 0 for none");
 }
 
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary) {

@@ -23,6 +23,9 @@ at::ScalarType compute_dtype(std::string_view operation, std::string_view name, 
 /// Throws ShapeError unless `tensor` has `num_dims` dimensions.
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims);
 
+/// Throws ShapeError unless `softcap` is 0 (none), or finite and above 0.
+void check_softcap(std::string_view operation, double softcap);
+
 /// Throws ShapeError naming the first of targets [T] int64 that is neither -100 nor in [0, vocabulary).
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary);
 

@@ -46,7 +46,7 @@ void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const a
 /// Both public functions; dx and dw undefined: the loss alone.
 void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
-                const at::Tensor& logits_chunk, const at::Tensor& dw_sum) {
+                const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   const bool gradient = dx.defined();
   double total = 0;
   struct Losses;
@@ -56,12 +56,14 @@ void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor
     const at::Tensor logits = logits_chunk.narrow(0, 0, rows);
     const at::Tensor x_chunk = x.narrow(0, first, rows);
     multiply(logits, x_chunk, w.t());
+    softcap_forward(logits, softcap);
     const SoftmaxLoss arguments{.dtype = storage_of(shape.dtype),
                                 .vocabulary = shape.vocabulary,
                                 .logits = logits.mutable_data_ptr(),
                                 .targets = targets.const_data_ptr<int64_t>() + first,
                                 .losses = losses,
                                 .scale = scale,
+                                .softcap = softcap,
                                 .gradient = gradient};
     parallel_rows(rows, row_grain(shape.vocabulary),
                   [&](int64_t begin, int64_t end) { softmax_loss_rows(arguments, begin, end); });
@@ -87,22 +89,25 @@ int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary) {
 }
 
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
-                           const at::Tensor& targets, const at::Tensor& logits_chunk) {
-  const Shape shape = check("cross_entropy_forward", loss_sum, x, w, targets, logits_chunk);
-  run_chunks(shape, loss_sum, {}, {}, x, w, targets, 0, logits_chunk, {});
+                           const at::Tensor& targets, const at::Tensor& logits_chunk, double softcap) {
+  constexpr auto kOperation = "cross_entropy_forward";
+  const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
+  check_softcap(kOperation, softcap);
+  run_chunks(shape, loss_sum, {}, {}, x, w, targets, 0, logits_chunk, {}, softcap);
 }
 
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
-                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum) {
+                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   constexpr auto kOperation = "cross_entropy_forward_backward";
   const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
+  check_softcap(kOperation, softcap);
   check_tensor(kOperation, "dx", dx, x.sizes(), shape.dtype);
   check_tensor(kOperation, "dw", dw, w.sizes(), shape.dtype);
   if (shape.dtype == at::kBFloat16 && shape.chunk_rows < shape.tokens)
     check_tensor(kOperation, "dw_sum", dw_sum, w.sizes(), statistics_dtype(shape.dtype));
   if (shape.tokens == 0) at::Tensor(dw).zero_();
-  run_chunks(shape, loss_sum, dx, dw, x, w, targets, scale, logits_chunk, dw_sum);
+  run_chunks(shape, loss_sum, dx, dw, x, w, targets, scale, logits_chunk, dw_sum, softcap);
 }
 
 }  // namespace trireme::ops

@@ -35,10 +35,9 @@ struct Softmax {
       // show in the maximum: its exponential makes the sum NaN.
       struct Kept;
       W* kept = nullptr;
-      if constexpr (std::is_same_v<T, W>)
-        kept = x;
-      else
-        kept = thread_scratch<Kept, W>(n);
+      if constexpr (std::is_same_v<T, W>) kept = x;
+      // With capped logits these are needed beside their exponentials.
+      if (!std::is_same_v<T, W> || args.softcap != 0) kept = thread_scratch<Kept, W>(n);
       const W maximum = row_maximum(x, n), target_logit = widen(x[target]);
       const auto v_maximum = hn::Set(d, maximum);
       const auto e_of = [=](auto v) HWY_ATTR { return values(exponential<T>(d, hn::Sub(v, v_maximum))); };
@@ -48,10 +47,17 @@ struct Softmax {
 
       const W factor = W(args.scale) / sum;
       const auto v_factor = hn::Set(d, factor);
-      map(d, n, outputs(x), [=](auto e) HWY_ATTR { return values(hn::Mul(e, v_factor)); }, kept);
+      const CapSlope<W> slope(args.softcap);
+      if (args.softcap == 0) {
+        map(d, n, outputs(x), [=](auto e) HWY_ATTR { return values(hn::Mul(e, v_factor)); }, kept);
+      } else {
+        map(
+            d, n, outputs(x),
+            [=](auto e, auto v) HWY_ATTR { return values(hn::Mul(hn::Mul(e, v_factor), slope.of(d, v))); }, kept, x);
+      }
       // Once more in the wide type: the target's gradient is rounded once, after the subtraction.
       const W at_target = hn::GetLane(exponential<T>(d, hn::Set(d, target_logit - maximum)));
-      x[target] = narrow<T>(at_target * factor - W(args.scale));
+      x[target] = narrow<T>((at_target * factor - W(args.scale)) * slope.of(target_logit));
     }
   }
 };

@@ -12,10 +12,11 @@ constexpr int64_t kNotSupervised = -100;
 struct SoftmaxLoss {
   Storage dtype;
   int64_t vocabulary;
-  void* logits;            ///< [rows, V]; with `gradient` overwritten by scale (softmax - onehot(target))
+  void* logits;            ///< [rows, V]; with `gradient` overwritten by scale (softmax - onehot(target)) cap'
   const int64_t* targets;  ///< [rows], each in [0, V) or kNotSupervised
   double* losses;          ///< [rows]
   double scale;
+  double softcap;  ///< 0, or logits are capped by it: cap' = 1 - (logit / softcap)^2, else 1
   bool gradient;
 };
 void softmax_loss_rows(const SoftmaxLoss& arguments, int64_t first, int64_t last);

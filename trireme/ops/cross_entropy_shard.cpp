@@ -88,14 +88,17 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
 }
 
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
-                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary) {
+                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
+                                  double softcap) {
   constexpr auto kOperation = "cross_entropy_shard_backward";
   VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
   const auto wide = statistics_dtype(logits.scalar_type());
   check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, wide);
   check_tensor(kOperation, "sum_exp", sum_exp, {logits.size(0)}, wide);
   shard.targets = checked_targets(kOperation, targets, logits.size(0), vocabulary);
-  shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr(), shard.scale = scale;
+  check_softcap(kOperation, softcap);
+  shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
+  shard.scale = scale, shard.softcap = softcap;
   parallel_rows(logits.size(0), row_grain(shard.width),
                 [&](int64_t begin, int64_t end) { shard_gradient_rows(shard, begin, end); });
 }

@@ -67,12 +67,17 @@ struct ShardGradient {
       const bool holds_target = target >= 0 && target < valid;
       // In the wide type: the target's gradient is rounded once, after the subtraction.
       const W target_logit = holds_target ? widen(x[target]) : maximum;
-      map(
-          d, {valid, kAhead}, outputs(x),
-          [=](auto v) HWY_ATTR { return values(hn::Mul(exponential<T>(d, hn::Sub(v, v_maximum)), v_factor)); }, x);
+      const CapSlope<W> slope(args.softcap);
+      const auto gradient = [=](auto v)
+                                HWY_ATTR { return hn::Mul(exponential<T>(d, hn::Sub(v, v_maximum)), v_factor); };
+      if (args.softcap == 0) {
+        map(d, {valid, kAhead}, outputs(x), [=](auto v) HWY_ATTR { return values(gradient(v)); }, x);
+      } else {
+        map(d, valid, outputs(x), [=](auto v) HWY_ATTR { return values(hn::Mul(gradient(v), slope.of(d, v))); }, x);
+      }
       if (!holds_target) continue;
       const W e = hn::GetLane(exponential<T>(d, hn::Sub(hn::Set(d, target_logit), v_maximum)));
-      x[target] = narrow<T>(e * factor - W(args.scale));
+      x[target] = narrow<T>((e * factor - W(args.scale)) * slope.of(target_logit));
     }
   }
 };

@@ -19,6 +19,7 @@ struct VocabularyShard {
   void* sum_exp;           ///< written by shard_sum_rows
   void* target_logit;      ///< written by shard_sum_rows
   double scale;
+  double softcap;  ///< read by shard_gradient_rows, as in SoftmaxLoss
 };
 void shard_max_rows(const VocabularyShard& arguments, int64_t first, int64_t last);
 void shard_sum_rows(const VocabularyShard& arguments, int64_t first, int64_t last);

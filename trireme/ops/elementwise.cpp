@@ -1,5 +1,6 @@
 // Additions and activations. Backwards work in place and emit the forward's output again, so that a block
 // saves the inputs of its activation only.
+#include "trireme/ops/activation_kernels.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
@@ -9,15 +10,15 @@
 namespace trireme::ops {
 namespace {
 
-SwigluArguments swiglu_arguments(const char* operation, const char* y_name, const at::Tensor& gate_up,
-                                 const at::Tensor& y) {
+GatedArguments gated_arguments(const char* operation, Activation activation, const char* y_name,
+                               const at::Tensor& gate_up, const at::Tensor& y) {
   const auto dtype = compute_dtype(operation, "gate_up", gate_up);
   check_dims(operation, "gate_up", gate_up, 2);
   check_dims(operation, y_name, y, 2);
   const int64_t width = y.size(1);
   check_tensor(operation, "gate_up", gate_up, {gate_up.size(0), 2 * width}, dtype);
   check_tensor(operation, y_name, y, {gate_up.size(0), width}, dtype);
-  return {storage_of(dtype), width, gate_up.mutable_data_ptr(), y.mutable_data_ptr()};
+  return {activation, storage_of(dtype), width, gate_up.mutable_data_ptr(), y.mutable_data_ptr()};
 }
 
 GeluArguments gelu_arguments(const char* operation, const char* y_name, const at::Tensor& x, const at::Tensor& y) {
@@ -26,6 +27,19 @@ GeluArguments gelu_arguments(const char* operation, const char* y_name, const at
   check_tensor(operation, "x", x, x.sizes(), dtype);
   check_tensor(operation, y_name, y, x.sizes(), dtype);
   return {storage_of(dtype), x.size(1), x.mutable_data_ptr(), y.mutable_data_ptr()};
+}
+
+void gated_forward(const char* operation, Activation activation, const at::Tensor& y, const at::Tensor& gate_up) {
+  auto arguments = gated_arguments(operation, activation, "y", gate_up, y);
+  arguments.past_caches = past_caches(y, arguments.width, gate_up.const_data_ptr());
+  parallel_rows(y.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { gated_forward_rows(arguments, first, last); });
+}
+
+void gated_backward(const char* operation, Activation activation, const at::Tensor& gate_up, const at::Tensor& dy) {
+  const auto arguments = gated_arguments(operation, activation, "dy", gate_up, dy);
+  parallel_rows(dy.size(0), row_grain(arguments.width),
+                [&](int64_t first, int64_t last) { gated_backward_rows(arguments, first, last); });
 }
 
 }  // namespace
@@ -57,16 +71,16 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
 }
 
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up) {
-  auto arguments = swiglu_arguments("swiglu_forward", "y", gate_up, y);
-  arguments.past_caches = past_caches(y, arguments.width, gate_up.const_data_ptr());
-  parallel_rows(y.size(0), row_grain(arguments.width),
-                [&](int64_t first, int64_t last) { swiglu_forward_rows(arguments, first, last); });
+  gated_forward("swiglu_forward", Activation::kSilu, y, gate_up);
 }
-
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
-  const auto arguments = swiglu_arguments("swiglu_backward", "dy", gate_up, dy);
-  parallel_rows(dy.size(0), row_grain(arguments.width),
-                [&](int64_t first, int64_t last) { swiglu_backward_rows(arguments, first, last); });
+  gated_backward("swiglu_backward", Activation::kSilu, gate_up, dy);
+}
+void geglu_forward(const at::Tensor& y, const at::Tensor& gate_up) {
+  gated_forward("geglu_forward", Activation::kGelu, y, gate_up);
+}
+void geglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
+  gated_backward("geglu_backward", Activation::kGelu, gate_up, dy);
 }
 
 void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
@@ -80,6 +94,18 @@ void gelu_backward(const at::Tensor& x, const at::Tensor& dy) {
   const auto arguments = gelu_arguments("gelu_backward", "dy", x, dy);
   parallel_rows(dy.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gelu_backward_rows(arguments, first, last); });
+}
+
+void softcap_forward(const at::Tensor& x, double cap) {
+  constexpr auto kOperation = "softcap_forward";
+  const auto dtype = compute_dtype(kOperation, "x", x);
+  check_dims(kOperation, "x", x, 2);
+  check_tensor(kOperation, "x", x, x.sizes(), dtype);
+  check_softcap(kOperation, cap);
+  if (cap == 0) return;
+  const SoftcapArguments arguments{storage_of(dtype), x.size(1), x.mutable_data_ptr(), cap};
+  parallel_rows(x.size(0), row_grain(x.size(1)),
+                [&](int64_t first, int64_t last) { softcap_rows(arguments, first, last); });
 }
 
 }  // namespace trireme::ops

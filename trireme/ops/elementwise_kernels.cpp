@@ -8,7 +8,6 @@
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd-inl.h"
 #include "trireme/ops/simd_loops-inl.h"
-#include "trireme/ops/simd_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
@@ -91,7 +90,10 @@ struct SumGathered {
         sums[p] = {hn::Add(sums[p].first, pair.first), hn::Add(sums[p].second, pair.second)};
       }
     }
-    for (int64_t p = 0; p < kPairs; ++p) store_pair(d, sums[p], out + 2 * p * kLanes);
+    const auto scale = hn::Set(d, Wide<T>(args.scale));
+    for (int64_t p = 0; p < kPairs; ++p)
+      store_pair(d, Pair<hn::Vec<D>>{hn::Mul(sums[p].first, scale), hn::Mul(sums[p].second, scale)},
+                 out + 2 * p * kLanes);
   }
 
   static HWY_INLINE void piece(const GatherSum& args, int64_t v, int64_t column, Part part, T* out) {
@@ -99,7 +101,7 @@ struct SumGathered {
     auto sum = hn::Zero(d);
     for (int64_t k = args.first[v]; k < args.first[v + 1]; ++k)
       sum = hn::Add(sum, load(d, static_cast<const T*>(args.rows) + args.order[k] * args.width + column, part));
-    store(d, sum, out, part);
+    store(d, hn::Mul(sum, hn::Set(d, Wide<T>(args.scale))), out, part);
   }
 };
 
@@ -114,6 +116,7 @@ struct GatherRows {
     const WideTag<T> d;
     const int64_t width = args.width;
     const T *table = static_cast<const T*>(args.table), *addends = static_cast<const T*>(args.addends);
+    const auto scale = hn::Set(d, Wide<T>(args.scale));
     for (int64_t t = first; t < last; ++t) {
       if (const int64_t later = args.ids[std::min(t + kAheadRows, last - 1)]; later >= 0)
         fetch_row(table + later * width, width);
@@ -121,11 +124,14 @@ struct GatherRows {
       const T* addend = addends == nullptr ? nullptr : addends + place(args, t) * width;
       T* y = static_cast<T*>(args.y) + t * width;
       const auto same = [](auto v) HWY_ATTR { return values(v); };
-      const auto sum = [](auto v, auto a) HWY_ATTR { return values(hn::Add(v, a)); };
+      const auto scaled = [=](auto v) HWY_ATTR { return values(hn::Mul(v, scale)); };
+      const auto sum = [=](auto v, auto a) HWY_ATTR { return values(hn::MulAdd(v, scale, a)); };
       if (from != nullptr && addend != nullptr)
         map(d, width, outputs<kWay>(y), sum, from, addend);
-      else if (from != nullptr || addend != nullptr)
-        map(d, width, outputs<kWay>(y), same, from != nullptr ? from : addend);
+      else if (from != nullptr)
+        map(d, width, outputs<kWay>(y), scaled, from);
+      else if (addend != nullptr)
+        map(d, width, outputs<kWay>(y), same, addend);
       else
         std::memset(y, 0, width * sizeof(T));
     }
@@ -134,100 +140,6 @@ struct GatherRows {
 
   static int64_t place(const Gather& args, int64_t t) {
     return args.places != nullptr ? args.places[t] : t % args.sequence;
-  }
-};
-
-template <class T>
-struct SwigluForward {
-  static void rows(const SwigluArguments& args, int64_t first, int64_t last) {
-    args.past_caches ? rows<Way::kPastCaches>(args, first, last) : rows<Way::kCached>(args, first, last);
-  }
-
-  template <Way kWay>
-  static void rows(const SwigluArguments& args, int64_t first, int64_t last) {
-    const WideTag<T> d;
-    for (int64_t t = first; t < last; ++t) {
-      const T* gate = static_cast<const T*>(args.gate_up) + t * 2 * args.width;
-      map(
-          d, {args.width, 2 * args.width}, outputs<kWay>(static_cast<T*>(args.y) + t * args.width),
-          [=](auto g, auto u) HWY_ATTR { return values(hn::Mul(hn::Mul(g, sigmoid<T>(d, g).value), u)); }, gate,
-          gate + args.width);
-    }
-    after<kWay>();
-  }
-};
-
-/// silu(g) = g s, silu'(g) = s + silu(g) (1 - s), where s = sigmoid(g).
-template <class T>
-struct SwigluBackward {
-  static void rows(const SwigluArguments& args, int64_t first, int64_t last) {
-    const WideTag<T> d;
-    for (int64_t t = first; t < last; ++t) {
-      T* gate = static_cast<T*>(args.gate_up) + t * 2 * args.width;
-      T* up = gate + args.width;
-      T* y = static_cast<T*>(args.y) + t * args.width;
-      map(
-          d, {args.width, 2 * args.width}, outputs(gate, up, y),
-          [=](auto g, auto u, auto dy) HWY_ATTR {
-            const auto s = sigmoid<T>(d, g);
-            const auto silu = hn::Mul(g, s.value);
-            const auto slope = hn::MulAdd(silu, s.complement, s.value);
-            return values(hn::Mul(hn::Mul(dy, u), slope), hn::Mul(dy, silu), hn::Mul(silu, u));
-          },
-          gate, up, y);
-    }
-  }
-};
-
-// gelu_tanh(x) = x/2 (1 + tanh(z/2)) = x sigmoid(z), where z = 2 sqrt(2/pi) (x + 0.044715 x^3).
-constexpr double kGeluLinear = 1.5957691216057307117597842397375;
-constexpr double kGeluCubic = 0.044715 * kGeluLinear;
-
-/// sigmoid(z), given x and its square.
-template <class T, class D, class V = hn::Vec<D>>
-HWY_INLINE Sigmoid<V> gelu_sigmoid(D d, V x, V square) {
-  const V cubic = hn::Set(d, kGeluCubic * kSigmoidScale<T>), linear = hn::Set(d, kGeluLinear * kSigmoidScale<T>);
-  return sigmoid_of<T>(d, hn::Mul(x, hn::MulAdd(square, cubic, linear)));
-}
-
-template <class T>
-struct GeluForward {
-  static void rows(const GeluArguments& args, int64_t first, int64_t last) {
-    args.past_caches ? rows<Way::kPastCaches>(args, first, last) : rows<Way::kCached>(args, first, last);
-  }
-
-  template <Way kWay>
-  static void rows(const GeluArguments& args, int64_t first, int64_t last) {
-    const WideTag<T> d;
-    for (int64_t t = first; t < last; ++t) {
-      map(
-          d, args.width, outputs<kWay>(static_cast<T*>(args.y) + t * args.width),
-          [=](auto x) HWY_ATTR { return values(hn::Mul(x, gelu_sigmoid<T>(d, x, hn::Mul(x, x)).value)); },
-          static_cast<const T*>(args.x) + t * args.width);
-    }
-    after<kWay>();
-  }
-};
-
-template <class T>
-struct GeluBackward {
-  static void rows(const GeluArguments& args, int64_t first, int64_t last) {
-    const WideTag<T> d;
-    for (int64_t t = first; t < last; ++t) {
-      T* x = static_cast<T*>(args.x) + t * args.width;
-      T* y = static_cast<T*>(args.y) + t * args.width;
-      map(
-          d, args.width, outputs(x, y),
-          [=](auto v, auto dy) HWY_ATTR {
-            const auto square = hn::Mul(v, v);
-            const auto s = gelu_sigmoid<T>(d, v, square);
-            const auto angle_slope = hn::MulAdd(square, hn::Set(d, 3 * kGeluCubic), hn::Set(d, kGeluLinear));
-            const auto result = hn::Mul(v, s.value);
-            const auto slope = hn::MulAdd(hn::Mul(result, s.complement), angle_slope, s.value);
-            return values(hn::Mul(dy, slope), result);
-          },
-          x, y);
-    }
   }
 };
 
@@ -305,10 +217,6 @@ void add(const AddArguments& a, int64_t first, int64_t last) { run<Add>(a, first
 void column_sum(const ColumnSum& a, int64_t first, int64_t last) { run<SumColumns>(a, first, last); }
 void gather_sum(const GatherSum& a, int64_t first, int64_t last) { run<SumGathered>(a, first, last); }
 void gather(const Gather& a, int64_t first, int64_t last) { run<GatherRows>(a, first, last); }
-void swiglu_fwd(const SwigluArguments& a, int64_t first, int64_t last) { run<SwigluForward>(a, first, last); }
-void swiglu_bwd(const SwigluArguments& a, int64_t first, int64_t last) { run<SwigluBackward>(a, first, last); }
-void gelu_fwd(const GeluArguments& a, int64_t first, int64_t last) { run<GeluForward>(a, first, last); }
-void gelu_bwd(const GeluArguments& a, int64_t first, int64_t last) { run<GeluBackward>(a, first, last); }
 void rotate(const RotaryArguments& a, int64_t first, int64_t last) { run<Rotate>(a, first, last); }
 
 }  // namespace
@@ -322,10 +230,6 @@ HWY_EXPORT(add);
 HWY_EXPORT(column_sum);
 HWY_EXPORT(gather_sum);
 HWY_EXPORT(gather);
-HWY_EXPORT(swiglu_fwd);
-HWY_EXPORT(swiglu_bwd);
-HWY_EXPORT(gelu_fwd);
-HWY_EXPORT(gelu_bwd);
 HWY_EXPORT(rotate);
 
 void add_rows(const AddArguments& a, int64_t first, int64_t last) { HWY_DYNAMIC_DISPATCH(add)(a, first, last); }
@@ -336,18 +240,6 @@ void gather_sum_rows(const GatherSum& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(gather_sum)(a, first, last);
 }
 void gather_rows(const Gather& a, int64_t first, int64_t last) { HWY_DYNAMIC_DISPATCH(gather)(a, first, last); }
-void swiglu_forward_rows(const SwigluArguments& a, int64_t first, int64_t last) {
-  HWY_DYNAMIC_DISPATCH(swiglu_fwd)(a, first, last);
-}
-void swiglu_backward_rows(const SwigluArguments& a, int64_t first, int64_t last) {
-  HWY_DYNAMIC_DISPATCH(swiglu_bwd)(a, first, last);
-}
-void gelu_forward_rows(const GeluArguments& a, int64_t first, int64_t last) {
-  HWY_DYNAMIC_DISPATCH(gelu_fwd)(a, first, last);
-}
-void gelu_backward_rows(const GeluArguments& a, int64_t first, int64_t last) {
-  HWY_DYNAMIC_DISPATCH(gelu_bwd)(a, first, last);
-}
 void rotary_rows(const RotaryArguments& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(rotate)(a, first, last);
 }

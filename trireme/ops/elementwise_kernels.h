@@ -31,12 +31,13 @@ void column_sum_rows(const ColumnSum& arguments, int64_t first, int64_t last);
 struct Gather {
   Storage dtype;
   int64_t width;
-  void* y;              ///< row t = table[ids[t]] + addends[place of t]
+  void* y;              ///< row t = scale table[ids[t]] + addends[place of t]
   const void* table;
   const int64_t* ids;   ///< negative: zeros instead of a row of the table
   const void* addends;  ///< null: none
   const int64_t* places;  ///< null: t % sequence
   int64_t sequence;
+  double scale;
   bool past_caches;  ///< as ops/past_caches.h says
 };
 void gather_rows(const Gather& arguments, int64_t first, int64_t last);
@@ -44,33 +45,14 @@ void gather_rows(const Gather& arguments, int64_t first, int64_t last);
 struct GatherSum {
   Storage dtype;
   int64_t width;
-  void* out;             ///< row v = sum over k = first[v] .. first[v + 1] - 1 of rows[order[k]], in order of k
+  void* out;  ///< row v = scale times the sum over k = first[v] .. first[v + 1] - 1 of rows[order[k]], in order of k
   const void* rows;
   const int64_t* order;
   const int64_t* first;
   int64_t count;  ///< of order, over all v
+  double scale;
 };
 void gather_sum_rows(const GatherSum& arguments, int64_t first, int64_t last);
-
-struct SwigluArguments {
-  Storage dtype;
-  int64_t width;  ///< F: half of a row of gate_up
-  void* gate_up;
-  void* y;  ///< backward: dy on entry
-  bool past_caches = false;  ///< forward: as ops/past_caches.h says
-};
-void swiglu_forward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
-void swiglu_backward_rows(const SwigluArguments& arguments, int64_t first, int64_t last);
-
-struct GeluArguments {
-  Storage dtype;
-  int64_t width;
-  void* x;  ///< backward: its gradient on return
-  void* y;  ///< backward: dy on entry
-  bool past_caches = false;  ///< forward: as ops/past_caches.h says
-};
-void gelu_forward_rows(const GeluArguments& arguments, int64_t first, int64_t last);
-void gelu_backward_rows(const GeluArguments& arguments, int64_t first, int64_t last);
 
 struct RotaryArguments {
   Storage dtype;

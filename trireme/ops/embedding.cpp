@@ -72,7 +72,7 @@ void sort_by_place(int64_t num_tokens, int64_t sequence, int64_t num_positions, 
 }  // namespace
 
 void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
-                       int64_t sequence, const at::Tensor& position_ids) {
+                       int64_t sequence, const at::Tensor& position_ids, double scale) {
   constexpr auto kOperation = "embedding_forward";
   const auto dtype = compute_dtype(kOperation, "table", table);
   check_dims(kOperation, "table", table, 2);
@@ -92,6 +92,7 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
                          .addends = positions.defined() ? positions.const_data_ptr() : nullptr,
                          .places = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr,
                          .sequence = sequence,
+                         .scale = scale,
                          .past_caches = past_caches(y, width, nullptr)};
   parallel_rows(num_tokens, row_grain(width),
                 [&](int64_t first, int64_t last) { gather_rows(arguments, first, last); });
@@ -99,7 +100,7 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
 
 void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
-                        const at::Tensor& position_ids) {
+                        const at::Tensor& position_ids, double scale) {
   constexpr auto kOperation = "embedding_backward";
   const auto dtype = compute_dtype(kOperation, "dy", dy);
   check_dims(kOperation, "dy", dy, 2);
@@ -122,7 +123,8 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
                       .rows = dy.const_data_ptr(),
                       .order = sorted,
                       .first = first,
-                      .count = first[vocabulary]};
+                      .count = first[vocabulary],
+                      .scale = scale};
   parallel_rows(vocabulary, row_grain(width),
                 [&](int64_t begin, int64_t end) { gather_sum_rows(arguments, begin, end); });
 
@@ -137,6 +139,7 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
   arguments.out = d_positions.mutable_data_ptr();
   arguments.first = first;
   arguments.count = first[num_positions];
+  arguments.scale = 1;
   parallel_rows(num_positions, row_grain(width),
                 [&](int64_t begin, int64_t end) { gather_sum_rows(arguments, begin, end); });
 }

@@ -32,7 +32,7 @@ void* mutable_pointer(const at::Tensor& tensor) { return tensor.defined() ? tens
 /// All four forwards; undefined: sum and residual (no addition), mean and b (RMSNorm).
 void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean,
              const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
-             const at::Tensor& b, double eps, bool centered) {
+             const at::Tensor& b, double eps, double weight_offset, bool centered) {
   const Shape shape = check_rows(operation, x, w);
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
   check_tensor(operation, "rstd", rstd, {shape.rows}, shape.statistics);
@@ -43,6 +43,7 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
   const NormForward arguments{.dtype = storage_of(shape.dtype),
                               .width = shape.width,
                               .eps = eps,
+                              .weight_offset = weight_offset,
                               .sum = mutable_pointer(sum),
                               .y = mutable_pointer(y),
                               .mean = mutable_pointer(mean),
@@ -60,7 +61,8 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
 /// Both backwards; undefined for RMSNorm: db, b and mean.
 void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db,
               const at::Tensor& y, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
-              const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual, bool centered) {
+              const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual, double weight_offset,
+              bool centered) {
   const Shape shape = check_rows(operation, x, w);
   check_tensor(operation, "dx", dx, x.sizes(), shape.dtype);
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
@@ -81,6 +83,7 @@ void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw,
   char* bias_partials = partials + blocks.num_blocks * partial_bytes;
   const NormBackward all{.dtype = storage_of(shape.dtype),
                          .width = shape.width,
+                         .weight_offset = weight_offset,
                          .dx = mutable_pointer(dx),
                          .y = mutable_pointer(y),
                          .dy = pointer(dy),
@@ -111,38 +114,39 @@ void check_addends(const char* operation, const at::Tensor& sum, const at::Tenso
 
 }  // namespace
 
-void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
-                      double eps) {
-  forward("rms_norm_forward", {}, y, {}, rstd, x, {}, w, {}, eps, false);
+void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps,
+                      double weight_offset) {
+  forward("rms_norm_forward", {}, y, {}, rstd, x, {}, w, {}, eps, weight_offset, false);
 }
 
 void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
-                          const at::Tensor& residual, const at::Tensor& w, double eps) {
+                          const at::Tensor& residual, const at::Tensor& w, double eps, double weight_offset) {
   check_addends("add_rms_norm_forward", sum, x, residual);
-  forward("add_rms_norm_forward", sum, y, {}, rstd, x, residual, w, {}, eps, false);
+  forward("add_rms_norm_forward", sum, y, {}, rstd, x, residual, w, {}, eps, weight_offset, false);
 }
 
 void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
-                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual) {
-  backward("rms_norm_backward", dx, dw, {}, y, dy, x, w, {}, {}, rstd, d_residual, false);
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual,
+                       double weight_offset) {
+  backward("rms_norm_backward", dx, dw, {}, y, dy, x, w, {}, {}, rstd, d_residual, weight_offset, false);
 }
 
 void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& x,
                         const at::Tensor& w, const at::Tensor& b, double eps) {
-  forward("layer_norm_forward", {}, y, mean, rstd, x, {}, w, b, eps, true);
+  forward("layer_norm_forward", {}, y, mean, rstd, x, {}, w, b, eps, 0, true);
 }
 
 void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd,
                             const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w, const at::Tensor& b,
                             double eps) {
   check_addends("add_layer_norm_forward", sum, x, residual);
-  forward("add_layer_norm_forward", sum, y, mean, rstd, x, residual, w, b, eps, true);
+  forward("add_layer_norm_forward", sum, y, mean, rstd, x, residual, w, b, eps, 0, true);
 }
 
 void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db, const at::Tensor& y,
                          const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual) {
-  backward("layer_norm_backward", dx, dw, db, y, dy, x, w, b, mean, rstd, d_residual, true);
+  backward("layer_norm_backward", dx, dw, db, y, dy, x, w, b, mean, rstd, d_residual, 0, true);
 }
 
 }  // namespace trireme::ops

@@ -13,6 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
+enum class Norm { kRms, kRmsOffset, kLayer };  // kRmsOffset: a number is added to the weights
+
+template <Norm kNorm, class V>
+HWY_INLINE V full_weight(V w, V offset) {
+  return kNorm == Norm::kRmsOffset ? hn::Add(w, offset) : w;
+}
+
 // (x - mean) rstd: for bfloat16 one multiply-add, x rstd - mean rstd, whose second part is then what is subtracted.
 template <class T, class V>
 HWY_INLINE V normalised(V x, V rstd, V subtracted) {
@@ -23,8 +30,10 @@ HWY_INLINE hn::Vec<D> subtracted(D d, Wide<T> mean, Wide<T> rstd) {
   return hn::Set(d, kIsBfloat16<T> ? mean * rstd : mean);
 }
 
-template <class T, bool kCentered>
+template <class T, Norm kNorm>
 struct ForwardKernel {
+  static constexpr bool kCentered = kNorm == Norm::kLayer;
+
   static void rows(const NormForward& a, int64_t first, int64_t last) {
     a.past_caches ? rows<Way::kPastCaches>(a, first, last) : rows<Way::kCached>(a, first, last);
   }
@@ -36,6 +45,7 @@ struct ForwardKernel {
     const int64_t width = a.width;
     const auto* w = static_cast<const T*>(a.w);
     const auto* b = static_cast<const T*>(a.b);
+    const auto offset = hn::Set(d, W(a.weight_offset));
     for (int64_t t = first; t < last; ++t) {
       const T* x = static_cast<const T*>(a.x) + t * width;
       if (a.sum != nullptr) {
@@ -60,8 +70,10 @@ struct ForwardKernel {
             x, w, b);
       } else {
         map(
-            d, width, y, [=](auto v, auto weight) HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), weight)); }, x,
-            w);
+            d, width, y,
+            [=](auto v, auto weight)
+                HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), full_weight<kNorm>(weight, offset))); },
+            x, w);
       }
     }
     after<kWay>();
@@ -90,8 +102,9 @@ struct ForwardKernel {
 };
 
 /// With n = (x - mean) rstd and g = dy w:  dx = rstd (g - mean(g) - n mean(g n));  without centering mean(g) is absent.
-template <class T, bool kCentered>
+template <class T, Norm kNorm>
 struct BackwardKernel {
+  static constexpr bool kCentered = kNorm == Norm::kLayer;
   using W = Wide<T>;
   using D = WideTag<T>;
   using V = hn::Vec<D>;
@@ -120,6 +133,7 @@ struct BackwardKernel {
         kCentered ? subtracted<T>(d, static_cast<const W*>(a.mean)[t], static_cast<const W*>(a.rstd)[t]) : hn::Zero(d);
     const auto normal_of = [=](V value)
                                HWY_ATTR { return kCentered ? normalised<T>(value, rstd, mean) : hn::Mul(value, rstd); };
+    const V weight_offset = hn::Set(d, W(a.weight_offset));
     V projection, offset = hn::Zero(d);
     if constexpr (kCentered) {
       const auto sums = sum_of(
@@ -132,12 +146,13 @@ struct BackwardKernel {
       projection = hn::Set(d, sums[0] / W(width));
       offset = hn::Set(d, sums[1] / W(width));
     } else {
-      projection = hn::Set(d, sum_of(
-                                  d, width,
-                                  [=](auto v, auto grad, auto weight)
-                                      HWY_ATTR { return values(hn::Mul(hn::Mul(grad, weight), normal_of(v))); },
-                                  x, dy, w)[0] /
-                                  W(width));
+      const auto sums = sum_of(
+          d, width,
+          [=](auto v, auto grad, auto weight) HWY_ATTR {
+            return values(hn::Mul(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), normal_of(v)));
+          },
+          x, dy, w);
+      projection = hn::Set(d, sums[0] / W(width));
     }
     const auto gradient = [=](V normal, V grad, V weight, V residual) HWY_ATTR {
       V inner = hn::NegMulAdd(normal, projection, hn::Mul(grad, weight));
@@ -157,8 +172,8 @@ struct BackwardKernel {
     } else {
       map(
           d, width, outputs(dx, y, dw),
-          [=](auto v, auto grad, auto weight, auto residual, auto w_sum) HWY_ATTR {
-            const auto normal = normal_of(v);
+          [=](auto v, auto grad, auto stored, auto residual, auto w_sum) HWY_ATTR {
+            const auto normal = normal_of(v), weight = full_weight<kNorm>(stored, weight_offset);
             return values(gradient(normal, grad, weight, residual), hn::Mul(normal, weight),
                           hn::MulAdd(grad, normal, w_sum));
           },
@@ -168,17 +183,25 @@ struct BackwardKernel {
 };
 
 template <class T>
-using RmsForward = ForwardKernel<T, false>;
+using RmsForward = ForwardKernel<T, Norm::kRms>;
 template <class T>
-using LayerForward = ForwardKernel<T, true>;
+using RmsOffsetForward = ForwardKernel<T, Norm::kRmsOffset>;
 template <class T>
-using RmsBackward = BackwardKernel<T, false>;
+using LayerForward = ForwardKernel<T, Norm::kLayer>;
 template <class T>
-using LayerBackward = BackwardKernel<T, true>;
+using RmsBackward = BackwardKernel<T, Norm::kRms>;
+template <class T>
+using RmsOffsetBackward = BackwardKernel<T, Norm::kRmsOffset>;
+template <class T>
+using LayerBackward = BackwardKernel<T, Norm::kLayer>;
 
-void rms_forward(const NormForward& a, int64_t first, int64_t last) { run<RmsForward>(a, first, last); }
+void rms_forward(const NormForward& a, int64_t first, int64_t last) {
+  a.weight_offset == 0 ? run<RmsForward>(a, first, last) : run<RmsOffsetForward>(a, first, last);
+}
 void layer_forward(const NormForward& a, int64_t first, int64_t last) { run<LayerForward>(a, first, last); }
-void rms_backward(const NormBackward& a, int64_t first, int64_t last) { run<RmsBackward>(a, first, last); }
+void rms_backward(const NormBackward& a, int64_t first, int64_t last) {
+  a.weight_offset == 0 ? run<RmsBackward>(a, first, last) : run<RmsOffsetBackward>(a, first, last);
+}
 void layer_backward(const NormBackward& a, int64_t first, int64_t last) { run<LayerBackward>(a, first, last); }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct NormForward {
   Storage dtype;
   int64_t width;
   double eps;
+  double weight_offset;  ///< added to w; RMSNorm only, as below
   void* sum;  ///< null: normalise x itself
   void* y;
   void* mean;
@@ -29,6 +30,7 @@ void layer_norm_forward_rows(const NormForward& arguments, int64_t first, int64_
 struct NormBackward {
   Storage dtype;
   int64_t width;
+  double weight_offset;
   void* dx;
   void* y;
   const void* dy;

@@ -36,16 +36,18 @@ void bias_forward(const at::Tensor& y, const at::Tensor& bias);
 void bias_backward(const at::Tensor& dbias, const at::Tensor& dy);
 
 // ---- normalisation (ops/norm.cpp) ----
-/// y [T,D] = x * rstd * w, rstd [T] = 1/sqrt(mean(x^2) + eps).
-void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
-                      double eps);
+/// y [T,D] = x * rstd * (weight_offset + w), rstd [T] = 1/sqrt(mean(x^2) + eps). Gemma stores its weights as distances
+/// from 1.
+void rms_norm_forward(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w, double eps,
+                      double weight_offset = 0);
 /// sum [T,D] = x + residual (may be either of them); then y, rstd = rms_norm(sum).
 void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
-                          const at::Tensor& residual, const at::Tensor& w, double eps);
+                          const at::Tensor& residual, const at::Tensor& w, double eps, double weight_offset = 0);
 /// dx [T,D] = gradient through the norm + d_residual (undefined: 0; may be dx); dw [D]; and y [T,D] is
 /// emitted again (it may be the tensor dy: then dy is overwritten), so that no forward output is saved.
 void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
-                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual);
+                       const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual,
+                       double weight_offset = 0);
 /// LayerNorm with weight and bias; mean, rstd [T]. Same conventions as the three above.
 void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& x,
                         const at::Tensor& w, const at::Tensor& b, double eps);
@@ -69,10 +71,15 @@ void accumulate(const at::Tensor& sum, const at::Tensor& x);
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
 /// gate_up is overwritten by its gradient; dy is overwritten by y (recomputed), the input of the next product.
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& dy);
+/// The same with gelu_tanh in the place of silu (Gemma).
+void geglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
+void geglu_backward(const at::Tensor& gate_up, const at::Tensor& dy);
 /// y [T,F] = gelu_tanh(x).
 void gelu_forward(const at::Tensor& y, const at::Tensor& x);
 /// x is overwritten by its gradient; dy is overwritten by y (recomputed).
 void gelu_backward(const at::Tensor& x, const at::Tensor& dy);
+/// x = cap tanh(x / cap), in place (Gemma 2's final logits). 0 stands for no cap.
+void softcap_forward(const at::Tensor& x, double cap);
 
 // ---- rotary positions (ops/rotary.cpp), half-split as in Hugging Face ----
 /// Fills cosine, sine [S, d/2] (statistics dtype) for positions first.. ; angle = position * theta^(-2i/d).
@@ -150,37 +157,39 @@ void attention_block_backward(const at::Tensor& dq, const at::Tensor& dkv, const
                               const AttentionBlockShape& shape, const at::Tensor& workspace);
 
 // ---- embedding (ops/embedding.cpp) ----
-/// y [T,D] = table[ids] (+ positions[t % S] where `positions` [S',D] is defined). ids [T] int64; an id of -1 stands for
-/// a row that another rank holds, and reads as zeros. With `position_ids` [T] int64, row t has the position
+/// y [T,D] = scale table[ids] (+ positions[t % S] where `positions` [S',D] is defined). ids [T] int64; an id of -1
+/// stands for a row that another rank holds, and reads as zeros. With `position_ids` [T] int64, row t has the position
 /// position_ids[t] instead of t % S; not read where `positions` is undefined.
 /// Errors    ShapeError naming the first id outside the table, or the first position outside `positions`
 void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
-                       int64_t sequence, const at::Tensor& position_ids = at::Tensor());
+                       int64_t sequence, const at::Tensor& position_ids = at::Tensor(), double scale = 1);
 /// dtable [V,D] (every row is written), and d_positions where defined. Repeated ids are summed in the wider
-/// dtype in the order of t; ids of -1 are left out of dtable. order [T] int64 is scratch.
+/// dtype in the order of t, and the sum multiplied by scale; ids of -1 are left out of dtable. order [T] int64 is
+/// scratch.
 void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
-                        const at::Tensor& position_ids = at::Tensor());
+                        const at::Tensor& position_ids = at::Tensor(), double scale = 1);
 
 // ---- cross-entropy over the head product, in row chunks (ops/cross_entropy.cpp) ----
 /// Scratch for cross_entropy: logits of one chunk of rows, [chunk_rows, V] in the compute dtype. About 8 Mi logits
 /// (16 MiB in bfloat16), at least 256 rows, all tokens if they fit.
 int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 /// Loss of logits = x [T,D] w [V,D]^T against targets [T] int64 (-100: not supervised).
-/// loss_sum [1] float64 = sum of the losses (not the mean), written.
+/// loss_sum [1] float64 = sum of the losses (not the mean), written. With softcap > 0 the logits go through
+/// softcap_forward(logits, softcap) first.
 /// Numerics  the softmax runs in the statistics dtype on the rounded logits; the sum is over t in order
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
-                           const at::Tensor& targets, const at::Tensor& logits_chunk);
+                           const at::Tensor& targets, const at::Tensor& logits_chunk, double softcap = 0);
 /// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D], written. x may be dx.
 /// In bfloat16 dw is summed over chunks in `dw_sum` [V,D] float32 (undefined when one chunk covers T); float32 and
 /// float64 sum in dw itself and leave dw_sum alone.
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
-                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum);
+                                    const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap = 0);
 
 // ---- cross-entropy over a vocabulary cut by columns, in phases (ops/cross_entropy_shard.cpp) ----
-// For one chunk of rows: _max, all-reduce (max) row_max, _sum, all-reduce (sum) sum_exp and target_logit, _loss,
-// _backward. With one rank the bits are those of cross_entropy_forward_backward.
+// For one chunk of rows: softcap_forward where logits are capped, _max, all-reduce (max) row_max, _sum, all-reduce
+// (sum) sum_exp and target_logit, _loss, _backward. With one rank the bits are those of cross_entropy_forward_backward.
 // Shapes    logits [rows, n]: columns first .. first + n - 1 of the head product, in the compute dtype; those at or
 //           beyond `vocabulary`, the true size, are padding. row_max, sum_exp, target_logit [rows], statistics dtype.
 //           targets [rows] int64: ids of the whole vocabulary, -100: not supervised
@@ -198,8 +207,10 @@ void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target
 void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_max, const at::Tensor& sum_exp,
                               const at::Tensor& target_logit, const at::Tensor& targets);
 /// logits are overwritten by the gradient of scale * loss: scale (exp(logit - row_max) / sum_exp - onehot(target)).
-/// Padding columns and rows that are not supervised get 0.
+/// Padding columns and rows that are not supervised get 0. With softcap > 0 the logits are those that softcap_forward
+/// has left, and the gradient is that of the logits before it: times 1 - (logit / softcap)^2.
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
-                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary);
+                                  const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
+                                  double softcap = 0);
 
 }  // namespace trireme::ops

@@ -12,8 +12,8 @@ at::Tensor bias(const at::Tensor& y, const at::Tensor& bias) { return y + bias; 
 
 at::Tensor rms_norm_rstd(const at::Tensor& x, double eps) { return at::rsqrt(x.square().mean(-1) + eps); }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps) {
-  return x * rms_norm_rstd(x, eps).unsqueeze(-1) * w;
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, double weight_offset) {
+  return x * rms_norm_rstd(x, eps).unsqueeze(-1) * (w + weight_offset);
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps) {
@@ -24,6 +24,13 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   const auto halves = gate_up.chunk(2, -1);
   return at::silu(halves[0]) * halves[1];
 }
+
+at::Tensor geglu(const at::Tensor& gate_up) {
+  const auto halves = gate_up.chunk(2, -1);
+  return reference::gelu(halves[0]) * halves[1];
+}
+
+at::Tensor softcap(const at::Tensor& x, double cap) { return cap == 0 ? x : at::tanh(x / cap) * cap; }
 
 at::Tensor gelu(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
@@ -79,20 +86,22 @@ std::pair<at::Tensor, at::Tensor> merge_attention(const std::pair<at::Tensor, at
 }
 
 at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence,
-                     const at::Tensor& position_ids) {
+                     const at::Tensor& position_ids, double scale) {
   const auto held = ids.ge(0).unsqueeze(1);
-  auto y = at::where(held, at::embedding(table, ids.clamp_min(0)), at::zeros({}, table.options()));
+  auto y = at::where(held, at::embedding(table, ids.clamp_min(0)), at::zeros({}, table.options())) * scale;
   if (!positions.defined()) return y;
   const auto place = at::arange(ids.size(0), at::kLong).remainder(sequence);
   return y + at::embedding(positions, position_ids.defined() ? position_ids : place);
 }
 
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets) {
-  return at::cross_entropy_loss(at::matmul(x, w.t()), targets, {}, at::Reduction::Sum, -100);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double softcap) {
+  return cross_entropy_of_logits(at::matmul(x, w.t()), targets, w.size(0), softcap);
 }
 
-at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary) {
-  return at::cross_entropy_loss(logits.slice(1, 0, vocabulary), targets, {}, at::Reduction::Sum, -100);
+at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary,
+                                   double softcap_at) {
+  return at::cross_entropy_loss(softcap(logits.slice(1, 0, vocabulary), softcap_at), targets, {}, at::Reduction::Sum,
+                                -100);
 }
 
 }  // namespace trireme::ops::reference

@@ -15,11 +15,13 @@ at::Tensor linear_in_out(const at::Tensor& x, const at::Tensor& w);  ///< w [M,N
 at::Tensor bias(const at::Tensor& y, const at::Tensor& bias);
 
 at::Tensor rms_norm_rstd(const at::Tensor& x, double eps);
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, double weight_offset = 0);
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps);
 
 at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor geglu(const at::Tensor& gate_up);
 at::Tensor gelu(const at::Tensor& x);  ///< tanh approximation
+at::Tensor softcap(const at::Tensor& x, double cap);  ///< 0: none
 at::Tensor accumulate(const at::Tensor& sum, const at::Tensor& x);
 
 /// Cosine and sine [S, d/2] in float64.
@@ -38,11 +40,12 @@ std::pair<at::Tensor, at::Tensor> merge_attention(const std::pair<at::Tensor, at
 
 /// positions may be undefined, and so may position_ids; an id of -1 reads as zeros.
 at::Tensor embedding(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions, int64_t sequence,
-                     const at::Tensor& position_ids = {});
+                     const at::Tensor& position_ids = {}, double scale = 1);
 
 /// Sum of the losses of x w^T against targets; -100 is not supervised.
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double softcap = 0);
 /// The same from logits [T, V'], of which only the first `vocabulary` columns count.
-at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary);
+at::Tensor cross_entropy_of_logits(const at::Tensor& logits, const at::Tensor& targets, int64_t vocabulary,
+                                   double softcap_at = 0);
 
 }  // namespace trireme::ops::reference

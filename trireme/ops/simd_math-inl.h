@@ -1,6 +1,6 @@
-// exp and sigmoid of vectors, as accurate as the storage type T of the results deserves: within 2 ulp for float32 and
-// float64; for bfloat16 within 3.4e-6 (exponential, whose sums are kept in float32) and 2e-4 (sigmoid), where rounding
-// to storage alone is 2e-3. Included once per instruction set, as simd-inl.h.
+// exp, sigmoid and tanh of vectors, as accurate as the storage type T of the results deserves: within 2 ulp for float32
+// and float64; for bfloat16 within 3.4e-6 (exponential, whose sums are kept in float32) and 2e-4 (sigmoid), where
+// rounding to storage alone is 2e-3. Included once per instruction set, as simd-inl.h.
 #if defined(TRIREME_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TRIREME_OPS_SIMD_MATH_INL_H_
 #undef TRIREME_OPS_SIMD_MATH_INL_H_
@@ -139,6 +139,27 @@ HWY_INLINE Sigmoid<V> sigmoid(D d, V x) {
   if constexpr (kSigmoidScale<T> == 1) return sigmoid_of<T>(d, x);
   return sigmoid_of<T>(d, hn::Mul(x, hn::Set(d, kSigmoidScale<T>)));
 }
+
+/// tanh(x), as accurate for small x as for large.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> tangent(D d, hn::Vec<D> x) {
+  return hn::IfThenElse(hn::Eq(x, x), hn::Tanh(d, x), x);
+}
+
+/// What a capped logit's gradient is multiplied by to be that of the logit before: 1 - (y / cap)^2 for y = cap
+/// tanh(x / cap); 1 for cap 0, which stands for none.
+template <class W>
+struct CapSlope {
+  explicit CapSlope(double cap) : inverse(cap == 0 ? 0 : 1 / cap) {}
+  W inverse;
+
+  W of(W y) const { return inverse == 0 ? 1 : 1 - y * inverse * (y * inverse); }
+  template <class D>
+  HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> y) const {
+    const auto part = hn::Mul(y, hn::Set(d, inverse));
+    return hn::NegMulAdd(part, part, hn::Set(d, 1));
+  }
+};
 
 }  // namespace trireme::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
