@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
@@ -12,14 +14,22 @@ constexpr int64_t kHeads = 4, kKvHeads = 2, kBatch = 2;
 struct Size {
   int64_t sequence, head_dim;
 };
+std::vector<double> frequencies(double theta, int64_t head_dim) {
+  std::vector<double> all;
+  for (int64_t i = 0; i < head_dim; i += 2)
+    all.push_back(std::pow(theta, -static_cast<double>(i) / static_cast<double>(head_dim)));
+  return all;
+}
+
 const Size kSizes[] = {{1, 2}, {5, 14}, {3, 64}, {7, 80}};
 
 TEST(Rotary, TableAgreesWithTheReference) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
-    for (const int64_t first : {0, 1000}) {
+    for (const int64_t first : {0, 1000, 131022}) {
       const auto cosine = unwritten({50, 7}, dtype), sine = unwritten({50, 7}, dtype);
-      rotary_table(cosine, sine, 10000.0, first);
-      const auto expected = reference::rotary_table(50, 14, 10000.0, first);
+      const auto f = frequencies(10000.0, 14);
+      rotary_table(cosine, sine, f, 1.25, first);
+      const auto expected = reference::rotary_table(at::tensor(f, at::kDouble), 1.25, 50, first);
       expect_close(cosine, expected.first, "cosine");
       expect_close(sine, expected.second, "sine");
     }
@@ -33,7 +43,7 @@ TEST(Rotary, AgreesWithTheReferenceAndLeavesValuesAlone) {
       const auto before = random({kBatch * sequence, width}, dtype, 1);
       const auto cosine = unwritten({sequence, head_dim / 2}, wide(dtype)),
                  sine = unwritten(cosine.sizes(), wide(dtype));
-      rotary_table(cosine, sine, 10000.0, 3);
+      rotary_table(cosine, sine, frequencies(10000.0, head_dim), 1.0, 3);
       const auto reference = [&](const std::vector<at::Tensor>& in) {
         return reference::rotary(in[0], cosine.to(at::kDouble), sine.to(at::kDouble), kHeads, kKvHeads);
       };
@@ -54,7 +64,7 @@ TEST(Rotary, AgreesWithTheReferenceAndLeavesValuesAlone) {
 TEST(Rotary, BackwardAgreesWithFiniteDifferences) {
   const auto qkv = random({6, (2 + 2) * 6}, at::kDouble, 1), d_out = random(qkv.sizes(), at::kDouble, 2);
   const auto cosine = unwritten({3, 3}, at::kDouble), sine = unwritten({3, 3}, at::kDouble);
-  rotary_table(cosine, sine, 100.0, 0);
+  rotary_table(cosine, sine, frequencies(100.0, 6), 1.0, 0);
   const auto ours = [&](const std::vector<at::Tensor>& in) {
     const auto rotated = in[0].clone();
     rotary_forward(rotated, cosine, sine, 2, 1);
@@ -68,7 +78,7 @@ TEST(Rotary, BackwardAgreesWithFiniteDifferences) {
 TEST(Rotary, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto before = random({2 * 200, 4 * 20}, at::kBFloat16, 1);
   const auto cosine = unwritten({200, 10}, at::kFloat), sine = unwritten({200, 10}, at::kFloat);
-  rotary_table(cosine, sine, 10000.0, 0);
+  rotary_table(cosine, sine, frequencies(10000.0, 20), 1.0, 0);
   expect_same_on_all_threads([&] {
     const auto qkv = before.clone();
     rotary_forward(qkv, cosine, sine, 2, 1);
@@ -85,6 +95,21 @@ TEST(Rotary, RefusesRowsThatAreNoWholeSequences) {
     EXPECT_STREQ(error.what(),
                  "rotary_forward: qkv has 7 rows, which is not a multiple of the sequence length 3 of cosine");
   }
+}
+
+TEST(Rotary, RefusesTheWrongNumberOfFrequenciesAndPositionsWithoutAFloat) {
+  const auto cosine = at::zeros({3, 4}), sine = at::zeros({3, 4});
+  const auto refusal = [&](int64_t head_dim, int64_t first) -> std::string {
+    try {
+      rotary_table(cosine, sine, frequencies(100.0, head_dim), 1.0, first);
+    } catch (const ShapeError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(10, 0), "rotary_table: 5 inverse frequencies for cosine of [3, 4]; there must be one per column");
+  EXPECT_EQ(refusal(8, (1 << 24) - 2), "rotary_table: positions 16777214 to 16777216 must lie in 0 to 16777215");
+  EXPECT_EQ(refusal(8, (1 << 24) - 3), "");
 }
 
 }  // namespace

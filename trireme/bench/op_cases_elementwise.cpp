@@ -3,6 +3,7 @@
 #include <array>
 
 #include "trireme/bench/op_cases.h"
+#include "trireme/model/rotary_frequencies.h"
 #include "trireme/ops/ops.h"
 #include "trireme/optim/adamw.h"
 
@@ -23,6 +24,8 @@ std::function<void()> restore(const at::Tensor& a, const at::Tensor& b = {}) {
   };
 }
 
+std::vector<double> frequencies(int64_t head_dim) { return model::rotary_frequencies(10000.0, head_dim, {}); }
+
 // Whole sequences, or part of one.
 int64_t sequence_of(const Widths& w, int64_t rows) { return rows % w.S == 0 ? w.S : rows; }
 
@@ -31,7 +34,7 @@ Calls rotary(Pool& p, const Widths& w, int64_t T) {
   const int64_t S = sequence_of(w, T);
   const auto qkv = p.values({T, w.R()}, w.dtype), c = p.values({S, w.d / 2}, w.wide()),
              s = p.values({S, w.d / 2}, w.wide());
-  ops::rotary_table(c, s, 10000.0, 0);
+  ops::rotary_table(c, s, frequencies(w.d), 1.0, 0);
   return {[=, H = w.H, K = w.K] { Rotate(qkv, c, s, H, K); }};
 }
 
@@ -88,7 +91,7 @@ constexpr MemoryCase kCases[] = {
     {"rotary_table", [](const Widths& w) { return static_cast<double>(w.d) * w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto c = p.values({T, w.d / 2}, w.wide()), s = p.values({T, w.d / 2}, w.wide());
-       return Calls{[=] { ops::rotary_table(c, s, 10000.0, 0); }};
+       return Calls{[=, f = frequencies(w.d)] { ops::rotary_table(c, s, f, 1.0, 0); }};
      }},
     {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, true},
     {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, true},

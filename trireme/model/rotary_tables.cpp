@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/rotary_frequencies.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -10,7 +11,7 @@ namespace trireme::model {
 RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel)
     : head_dim_(config.head_dim),
       max_positions_(config.max_position_embeddings),
-      theta_(config.rope_theta),
+      frequencies_(rotary_frequencies(config.rope_theta, config.head_dim, {})),
       dtype_(state_dtype),
       parallel_(parallel) {}
 
@@ -28,7 +29,7 @@ RotaryTables::Table RotaryTables::of(int64_t sequence) const {
   for (int64_t first = 0, last = 0; first < rows; first = last) {  // runs of positions that follow each other
     for (last = first + 1; last < rows && positions[last] == positions[last - 1] + 1; ++last) {
     }
-    ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), theta_,
+    ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), frequencies_, 1.0,
                       positions[first]);
   }
   return table = {cosine, sine};

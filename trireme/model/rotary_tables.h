@@ -6,6 +6,7 @@
 
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "trireme/model/config.h"
 #include "trireme/model/unit.h"
@@ -28,7 +29,7 @@ class RotaryTables {
 
  private:
   int64_t head_dim_, max_positions_;
-  double theta_;
+  std::vector<double> frequencies_;
   at::ScalarType dtype_;
   Parallel parallel_;
   mutable std::mutex mutex_;

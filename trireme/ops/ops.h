@@ -16,6 +16,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 
 namespace trireme::ops {
 
@@ -82,8 +83,16 @@ void gelu_backward(const at::Tensor& x, const at::Tensor& dy);
 void softcap_forward(const at::Tensor& x, double cap);
 
 // ---- rotary positions (ops/rotary.cpp), half-split as in Hugging Face ----
-/// Fills cosine, sine [S, d/2] (statistics dtype) for positions first.. ; angle = position * theta^(-2i/d).
-void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position);
+/// Fills cosine, sine [S, d/2] (statistics dtype) for positions first_position..: attention_factor times cosine and
+/// sine of position * inverse_frequencies[i] (model/rotary_frequencies.h).
+///
+/// Numerics  the angle is a product rounded to float32, also where the tables are float64: models are trained with
+/// these
+///           angles (transformers), and at position 131071 the rounding is up to 0.004. Cosine and sine of it are exact
+///           to the last bit or so. Positions beyond 2^24 are refused, they have no float32
+/// Errors    ShapeError naming the tensor, the number of frequencies or the position
+void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<const double> inverse_frequencies,
+                  double attention_factor, int64_t first_position);
 /// Rotates the q and k parts of qkv [B*S, R] in place; row t has position t % S.
 void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
                     int64_t num_kv_heads);

@@ -38,13 +38,11 @@ at::Tensor accumulate(const at::Tensor& sum, const at::Tensor& x) {
   return (sum.to(at::kDouble) + x.to(at::kDouble)).to(sum.scalar_type());
 }
 
-std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_dim, double theta,
-                                               int64_t first_position) {
-  const auto exponent = at::arange(0, head_dim, 2, at::kDouble) / static_cast<double>(head_dim);
-  const auto frequency = at::pow(at::Scalar(theta), -exponent);
-  const auto position = at::arange(first_position, first_position + sequence, at::kDouble);
-  const auto angle = at::outer(position, frequency);
-  return {angle.cos(), angle.sin()};
+std::pair<at::Tensor, at::Tensor> rotary_table(const at::Tensor& inverse_frequencies, double attention_factor,
+                                               int64_t sequence, int64_t first_position) {
+  const auto position = at::arange(first_position, first_position + sequence, at::kFloat);
+  const auto angle = at::outer(position, inverse_frequencies.to(at::kFloat)).to(at::kDouble);
+  return {angle.cos() * attention_factor, angle.sin() * attention_factor};
 }
 
 at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,

@@ -24,9 +24,9 @@ at::Tensor gelu(const at::Tensor& x);  ///< tanh approximation
 at::Tensor softcap(const at::Tensor& x, double cap);  ///< 0: none
 at::Tensor accumulate(const at::Tensor& sum, const at::Tensor& x);
 
-/// Cosine and sine [S, d/2] in float64.
-std::pair<at::Tensor, at::Tensor> rotary_table(int64_t sequence, int64_t head_dim, double theta,
-                                               int64_t first_position);
+/// attention_factor times cosine and sine [S, d/2] in float64, of angles rounded to float32.
+std::pair<at::Tensor, at::Tensor> rotary_table(const at::Tensor& inverse_frequencies, double attention_factor,
+                                               int64_t sequence, int64_t first_position);
 at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
                   int64_t num_kv_heads);
 

@@ -13,16 +13,17 @@ namespace trireme::ops {
 namespace {
 
 template <class T>
-void fill_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position) {
+void fill_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<const double> frequencies, double factor,
+                int64_t first_position) {
   T* c = cosine.mutable_data_ptr<T>();
   T* s = sine.mutable_data_ptr<T>();
   const int64_t sequence = cosine.size(0), half = cosine.size(1);
   for (int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+    const auto frequency = static_cast<float>(frequencies[i]);
     for (int64_t position = 0; position < sequence; ++position) {
-      const double angle = static_cast<double>(first_position + position) * frequency;
-      c[position * half + i] = static_cast<T>(std::cos(angle));
-      s[position * half + i] = static_cast<T>(std::sin(angle));
+      const double angle = static_cast<float>(first_position + position) * frequency;  // rounded to float32
+      c[position * half + i] = static_cast<T>(std::cos(angle) * factor);
+      s[position * half + i] = static_cast<T>(std::sin(angle) * factor);
     }
   }
 }
@@ -55,13 +56,23 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
 
 }  // namespace
 
-void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, double theta, int64_t first_position) {
+void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<const double> inverse_frequencies,
+                  double attention_factor, int64_t first_position) {
   check_dims("rotary_table", "cosine", cosine, 2);
   const auto dtype = cosine.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   check_tensor("rotary_table", "cosine", cosine, cosine.sizes(), dtype);
   check_tensor("rotary_table", "sine", sine, cosine.sizes(), dtype);
-  dtype == at::kDouble ? fill_table<double>(cosine, sine, theta, first_position)
-                       : fill_table<float>(cosine, sine, theta, first_position);
+  if (static_cast<int64_t>(inverse_frequencies.size()) != cosine.size(1))
+    throw ShapeError("rotary_table: " + std::to_string(inverse_frequencies.size()) +
+                     " inverse frequencies for cosine " + "of [" + std::to_string(cosine.size(0)) + ", " +
+                     std::to_string(cosine.size(1)) + "]; there must be one per column");
+  constexpr int64_t kEnd = int64_t{1} << 24;
+  if (first_position < 0 || first_position + cosine.size(0) > kEnd)
+    throw ShapeError("rotary_table: positions " + std::to_string(first_position) + " to " +
+                     std::to_string(first_position + cosine.size(0) - 1) + " must lie in 0 to " +
+                     std::to_string(kEnd - 1));
+  const auto fill = dtype == at::kDouble ? fill_table<double> : fill_table<float>;
+  fill(cosine, sine, inverse_frequencies, attention_factor, first_position);
 }
 
 void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
