@@ -1,17 +1,17 @@
 """Hugging Face transformers opens our checkpoints and computes our logits, and we open what it saves.
 
-transformers_judge.py TRIREME PRINT_LOGITS
+transformers_judge.py TRIREME MODEL_PROBE
 Exits with 77 (skipped) where transformers or torch is not installed.
 """
 
 import os
-import subprocess
 import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import probe
 import ring
 
-numpy, torch, transformers = ring.judges("numpy", "torch", "transformers")
+torch, transformers = ring.judges("torch", "transformers")
 
 TOLERANCE = 1e-4
 MODELS = {"llama with grouped heads, untied, in several files":
@@ -21,31 +21,25 @@ MODELS = {"llama with grouped heads, untied, in several files":
           "gpt2": (ring.GPT2, "5GB")}
 
 
-def ours(program, r, checkpoint, tokens):
-    """Logits [tokens, vocabulary] of the generating path, loss of the training path."""
-    out = r.folder / "logits"
-    done = subprocess.run([program, checkpoint, out, *map(str, tokens)], capture_output=True, encoding="utf-8", env=ring.environment())
-    ring.require(done.returncode == 0, f"print_logits reads {checkpoint.name}", done.stderr)
-    return numpy.fromfile(out, numpy.float32).reshape(len(tokens), -1), float(done.stdout)
-
-
-def judge(program, r, name, checkpoint, model, tokens):
+def judge(ask, name, checkpoint, model, tokens):
+    tokens = torch.tensor([tokens])
     with torch.no_grad():
-        ids = torch.tensor([tokens])
-        answer = model(ids, labels=ids)
-    logits, loss = ours(program, r, checkpoint, tokens)
-    want = answer.logits[0].numpy()
-    ring.require(logits.shape == want.shape, f"{name}: logits {want.shape}", str(logits.shape))
-    worst = float(numpy.abs(logits - want).max())
+        want = model(tokens[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(want[0], tokens[0, 1:]).item()
+    ours = ask([probe.job(name, checkpoint, tokens[:, :-1], targets=tokens[:, 1:], generated=True)])[name]
+    ring.require("error" not in ours, f"{name}: the checkpoint loads", ours.get("error"))
+    ring.require(ours["generated"].shape == want.shape, f"{name}: logits {want.shape}", str(ours["generated"].shape))
+    worst = (ours["generated"] - want).abs().max().item()
     ring.check(worst <= TOLERANCE, f"{name}: logits of the generating path within {worst:.1e} of transformers' (at most {TOLERANCE:.0e})")
-    ring.require(float(want.std()) > 0.1, f"{name}: the logits say something (standard deviation {want.std():.2f})")
-    far = abs(loss - answer.loss.item())
-    ring.check(far <= TOLERANCE, f"{name}: loss of the training path within {far:.1e} of transformers' {answer.loss.item():.4f}")
+    ring.require(want.std() > 0.1, f"{name}: the logits say something (standard deviation {want.std():.2f})")
+    far = abs(ours["loss"] - loss)
+    ring.check(far <= TOLERANCE, f"{name}: loss of the training path within {far:.1e} of transformers' {loss:.4f}")
 
 
 with ring.Ring(sys.argv[1]) as r:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
+    ask = probe.Probe(sys.argv[2], r.folder).ask
     for number, (name, (model, shard)) in enumerate(MODELS.items()):
         run = r.train(f"run-{number}", model=model, devices=2, train__max_steps=20, optimizer__lr=1e-2, save__max_shard_bytes=shard)
         checkpoint = run / "step-00000020"
@@ -55,7 +49,7 @@ with ring.Ring(sys.argv[1]) as r:
         ring.check(not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")),
                    f"{name}: transformers finds every weight and nothing else", str(report))
         tokens = list(r.text.read_bytes()[100:148])
-        judge(sys.argv[2], r, name, checkpoint, theirs.eval(), tokens)
+        judge(ask, name, checkpoint, theirs.eval(), tokens)
         saved = r.folder / f"theirs-{number}"
         theirs.save_pretrained(saved)
-        judge(sys.argv[2], r, f"{name}, saved by transformers", saved, theirs, tokens)
+        judge(ask, f"{name}, saved by transformers", saved, theirs, tokens)

@@ -1,0 +1,205 @@
+// model_probe JOBS OUT: what models compute, for judges that nobody here wrote. JOBS is a JSON list of
+//   {"name", "folder", "precision": "float32" | "bfloat16" | "float64", "tokens": [[...], ...], "targets": [[...],
+//   ...],
+//    "generated": bool, "trained": bool, "gradients": bool, "greedy": N}
+// where rows of tokens are equally long, and targets are -100 where not supervised. OUT becomes a safetensors file of
+//   <name>/generated  logits [rows, length, vocabulary] of the path that generates text: one token at a time
+//   <name>/trained    the same by the units that training runs, all rows at once
+//   <name>/gradients/<parameter>  of the mean loss, by the engine
+// in float64 for float64, else float32. Standard output is a JSON object: for each job its "loss", the tokens that
+// "greedy" drew behind the first row, or the "error" that refused the folder.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/comm/factory.h"
+#include "trireme/model/head.h"
+#include "trireme/train/checkpointing.h"
+#include "trireme/train/generate.h"
+
+namespace trireme {
+namespace {
+
+using nlohmann::json;
+using Found = std::vector<std::pair<std::string, at::Tensor>>;
+
+model::Precision precision_of(const std::string& name) {
+  if (name == "float64") return {at::kDouble, at::kDouble};
+  return {name == "bfloat16" ? at::kBFloat16 : at::kFloat, at::kFloat};
+}
+
+at::Tensor rows_of(const json& rows) {
+  std::vector<int64_t> flat;
+  for (const json& row : rows)
+    for (const json& token : row) flat.push_back(token.get<int64_t>());
+  return at::tensor(flat, at::kLong).view({static_cast<int64_t>(rows.size()), -1});
+}
+
+at::Tensor generated(model::Generator& generator, const at::Tensor& tokens) {
+  std::vector<at::Tensor> all;
+  for (int64_t row = 0; row < tokens.size(0); ++row) {
+    generator.reset();
+    for (int64_t i = 0; i < tokens.size(1); ++i)
+      all.push_back(generator.next_logits(tokens[row][i].item<int64_t>()).clone());
+  }
+  return at::stack(all).view({tokens.size(0), tokens.size(1), -1});
+}
+
+std::vector<int64_t> greedy(model::Generator& generator, const at::Tensor& prompt, int64_t count) {
+  std::vector<int64_t> tokens(prompt.const_data_ptr<int64_t>(), prompt.const_data_ptr<int64_t>() + prompt.numel()),
+      drawn;
+  generator.reset();
+  generator.generate(tokens, count, {.temperature = 0}, [&](int64_t token) {
+    drawn.push_back(token);
+    return true;
+  });
+  return drawn;
+}
+
+// A model on an engine of one rank, with the folder's weights.
+class Trained {
+ public:
+  Trained(const std::filesystem::path& folder, const model::Precision& precision, const model::BatchShape& shape)
+      : precision_(precision),
+        model_(model::build_model(read_config(folder), precision)),
+        plan_(plan::make_step_plan(model_, {.precision = precision, .shape = shape})),
+        engine_(model_, plan_, engine::connect(plan_, {.name = ""})) {
+    train::load_run(engine_, model_, folder, *engine_.communicators().world);
+  }
+
+  at::Tensor logits(const at::Tensor& tokens) {
+    std::vector<std::vector<at::Tensor>> groups;
+    for (const engine::GroupState& g : engine_.state()) groups.push_back(tensors(g, g.master.to(precision_.compute)));
+    at::Tensor boundary;
+    std::vector<at::Tensor> parameters;
+    for (size_t u = 0; u < model_.units.size(); ++u) {
+      parameters.clear();
+      for (const model::ParameterPlace& p : model_.places[u]) parameters.push_back(groups[p.group][p.index]);
+      if (u + 1 < model_.units.size()) boundary = forward(*model_.units[u], parameters, boundary, tokens.flatten());
+    }
+    const at::Tensor out = at::empty({tokens.numel(), model_.config.vocab_size}, boundary.options());
+    static_cast<const model::HeadUnit&>(*model_.units.back()).logits(out, boundary, parameters);
+    return out.view({tokens.size(0), tokens.size(1), -1});
+  }
+
+  double loss(const at::Tensor& tokens, const at::Tensor& targets) {
+    engine::StepInputs inputs;
+    inputs.load_batch = [&](int, const at::Tensor& to_tokens, const at::Tensor& to_targets) {
+      to_tokens.copy_(tokens.flatten());
+      to_targets.copy_(targets.flatten());
+    };
+    inputs.supervised_tokens = targets.ge(0).sum().item<int64_t>();
+    inputs.optimizer = {.lr = 0, .step = 1};
+    return engine_.train_step(inputs).loss;
+  }
+
+  /// Of the last loss.
+  Found gradients() {
+    Found found;
+    for (const engine::GroupState& g : engine_.state()) {
+      const std::vector<at::Tensor> all = tensors(g, g.gradient);
+      for (size_t i = 0; i < all.size(); ++i) found.emplace_back((*g.parameters)[i].name, all[i].clone());
+    }
+    return found;
+  }
+
+ private:
+  static model::ModelConfig read_config(const std::filesystem::path& folder) {
+    const auto path = folder / "config.json";
+    return model::parse_hugging_face_config(base::read_file(path), path.string());
+  }
+
+  static std::vector<at::Tensor> tensors(const engine::GroupState& g, const at::Tensor& flat) {
+    std::vector<at::Tensor> all;
+    for (size_t i = 0; i < g.parameters->size(); ++i) {
+      const shard::FlatTensor& t = g.layout->tensors()[i];
+      all.push_back(flat.narrow(0, t.offset - g.held.begin, t.numel).view((*g.parameters)[i].shape));
+    }
+    return all;
+  }
+
+  at::Tensor forward(const model::Unit& unit, const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                     const at::Tensor& tokens) const {
+    const auto allocate = [](const model::TensorSpec& s) {
+      return s.shape.empty() ? at::Tensor() : at::zeros(s.shape, at::TensorOptions().dtype(s.dtype));
+    };
+    model::UnitTensors t;
+    t.shape = plan_.request.shape;
+    t.parameters = parameters;
+    t.input = input;
+    t.tokens = tokens;
+    const model::UnitValues values = unit.values(t.shape, precision_);
+    t.output = allocate(values.output);
+    for (const model::TensorSpec& s : values.saved) t.saved.push_back(allocate(s));
+    for (const model::TensorSpec& s : values.forward_work) t.work.push_back(allocate(s));
+    unit.forward(t);
+    return t.output;
+  }
+
+  model::Precision precision_;
+  model::Model model_;
+  plan::StepPlan plan_;
+  engine::Engine engine_;
+};
+
+json answer(const json& job, Found& found) try {
+  const std::string name = job.at("name");
+  const std::filesystem::path folder = job.at("folder").get<std::string>();
+  const model::Precision precision = precision_of(job.at("precision"));
+  const at::Tensor tokens = rows_of(job.at("tokens"));
+  json reply = json::object();
+  const int64_t drawn = job.value("greedy", int64_t{0});
+  if (drawn > 0 || job.value("generated", false)) {
+    const auto generator = train::open_generator(folder, precision);
+    if (job.value("generated", false)) found.emplace_back(name + "/generated", generated(*generator, tokens));
+    if (drawn > 0) reply["greedy"] = greedy(*generator, tokens[0].contiguous(), drawn);
+  }
+  if (!job.value("trained", false) && !job.contains("targets")) return reply;
+  Trained trained(folder, precision, {tokens.size(0), tokens.size(1)});
+  if (job.value("trained", false)) found.emplace_back(name + "/trained", trained.logits(tokens));
+  if (job.contains("targets")) reply["loss"] = trained.loss(tokens, rows_of(job["targets"]));
+  if (job.value("gradients", false))
+    for (auto& [parameter, gradient] : trained.gradients())
+      found.emplace_back(name + "/gradients/" + parameter, gradient);
+  return reply;
+} catch (const Error& error) {
+  return {{"error", error.what()}};
+}
+
+void write(const std::string& path, Found& found) {
+  std::vector<checkpoint::TensorSpec> specs;
+  for (auto& [name, tensor] : found) {
+    tensor = tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).contiguous();
+    specs.push_back({name, tensor.sizes().vec(), train::dtype_of(tensor.scalar_type())});
+  }
+  std::ofstream out(path, std::ios::binary);
+  out << checkpoint::write_header(specs, {});
+  for (const auto& [name, tensor] : found)
+    out.write(static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+  out.close();
+  if (!out) throw Error(fmt::format("cannot write {}", path));
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) try {
+  if (argc != 3) throw trireme::UsageError("model_probe JOBS OUT");
+  trireme::json replies = trireme::json::object();
+  trireme::Found found;
+  for (const trireme::json& job : trireme::json::parse(trireme::base::read_file(argv[1])))
+    replies[job.at("name").get<std::string>()] = trireme::answer(job, found);
+  trireme::write(argv[2], found);
+  fmt::print("{}\n", replies.dump());
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

@@ -1,0 +1,69 @@
+"""Tiny models of every architecture, made by transformers, in which every parameter matters.
+
+Matrices are redrawn from N(0, 1.5/sqrt(fan-in)), norm weights and biases get N(0, 0.3) on top of what they are, so that
+a mistake anywhere shows in the logits. Windows are shorter than the sequences, both kinds of layers are there, heads are
+grouped, a head's width is not width / heads where the family leaves it free, and the vocabulary divides by nothing.
+"""
+
+import zlib
+
+import ring
+
+torch, transformers = ring.judges("torch", "transformers")
+
+ROWS, LENGTH = 2, 40  # of the tokens that are judged
+COMMON = {"vocab_size": 263, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+WIDE_HEADS = COMMON | {"head_dim": 16}
+GPT2 = {"vocab_size": 263, "n_embd": 48, "n_inner": 80, "n_layer": 3, "n_head": 4, "n_positions": 128}
+
+
+def rope(kind, theta, **more):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta} | more}
+
+
+# name: (model_type, config). What a family always has (biases, norms of queries and keys, ...) is not said here.
+MODELS = {
+    "gpt2": ("gpt2", GPT2),
+    "gpt2 untied": ("gpt2", GPT2 | {"tie_word_embeddings": False}),
+    "llama 2": ("llama", WIDE_HEADS),
+    "smollm2": ("llama", COMMON | {"num_attention_heads": 3, "num_key_value_heads": 1, "tie_word_embeddings": True}
+                | rope("default", 100000.0)),
+}
+
+
+def seeded(name):
+    return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+
+
+def redraw(model, name):
+    source = seeded(name)
+    conv1d = {id(m.weight) for m in model.modules() if type(m).__name__ == "Conv1D"}
+    with torch.no_grad():
+        for parameter in model.parameters():  # a tied one comes once
+            noise = torch.randn(parameter.shape, generator=source)
+            if parameter.dim() == 2:
+                fan_in = parameter.shape[0 if id(parameter) in conv1d else 1]
+                parameter.copy_(noise * (1.5 / fan_in ** 0.5))
+            else:
+                parameter.add_(0.3 * noise)
+
+
+def make(name, folder, dtype=None, **saving):
+    """A model of transformers, saved to `folder`; in float32, or rounded to `dtype`."""
+    kind, config = MODELS[name]
+    config = transformers.AutoConfig.for_model(kind, **config)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    redraw(model, name)
+    model = model.to(dtype or torch.float32).eval()
+    model.save_pretrained(folder, **saving)
+    return model
+
+
+def tokens_of(name, rows=ROWS, length=LENGTH):
+    """Tokens, and the targets behind them of which some are not supervised."""
+    vocabulary = MODELS[name][1]["vocab_size"]
+    drawn = torch.randint(vocabulary, (rows, length + 1), generator=seeded(name + " tokens"))
+    targets = drawn[:, 1:].clone()
+    targets[:, 3::5] = -100
+    return drawn[:, :-1], targets
