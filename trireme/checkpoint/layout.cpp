@@ -31,12 +31,22 @@ std::vector<std::vector<TensorSpec>> split_into_files(std::span<const TensorSpec
     files.back().push_back(tensor);
     filled += bytes;
   }
-  for (std::vector<TensorSpec>& file : files) {
-    std::stable_sort(file.begin(), file.end(),
-                     [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
-  }
   return files;
 }
+
+/// Widest dtypes first, so that each tensor is aligned to its element.
+void sort_by_width(std::vector<TensorSpec>& file) {
+  std::stable_sort(file.begin(), file.end(),
+                   [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
+}
+
+/// Tensors of each file, and the files' names.
+struct Groups {
+  std::vector<std::string> names;
+  std::vector<std::vector<TensorSpec>> tensors;
+};
+
+Layout lay_out(std::string_view stem, Groups groups);
 
 Layout plan_files(std::string_view stem, bool always_numbered, std::span<const TensorSpec> tensors,
                   int64_t max_shard_bytes) {
@@ -44,20 +54,27 @@ Layout plan_files(std::string_view stem, bool always_numbered, std::span<const T
     throw UsageError(fmt::format("a checkpoint file of at most {} bytes cannot hold anything; the usual limit is {}",
                                  max_shard_bytes, kDefaultShardBytes));
   }
-  std::vector<std::vector<TensorSpec>> groups = split_into_files(tensors, max_shard_bytes);
-  if (groups.empty() && !always_numbered) groups.emplace_back();  // a model without tensors is still a file
-  const bool numbered = always_numbered || groups.size() > 1;
+  Groups groups{.tensors = split_into_files(tensors, max_shard_bytes)};
+  if (groups.tensors.empty() && !always_numbered) groups.tensors.emplace_back();  // no tensors: still a file
+  const size_t count = groups.tensors.size();
+  for (size_t i = 0; i < count; ++i)
+    groups.names.push_back(always_numbered || count > 1
+                               ? fmt::format("{}-{:05d}-of-{:05d}.safetensors", stem, i + 1, count)
+                               : fmt::format("{}.safetensors", stem));
+  return lay_out(stem, std::move(groups));
+}
 
+Layout lay_out(std::string_view stem, Groups groups) {
   Layout layout;
   int64_t total_bytes = 0;
   nlohmann::json weight_map = nlohmann::json::object();
-  for (size_t i = 0; i < groups.size(); ++i) {
+  for (size_t i = 0; i < groups.tensors.size(); ++i) {
+    sort_by_width(groups.tensors[i]);
     FilePlan file;
-    file.name = numbered ? fmt::format("{}-{:05d}-of-{:05d}.safetensors", stem, i + 1, groups.size())
-                         : fmt::format("{}.safetensors", stem);
-    file.header = write_header(groups[i], {{"format", "pt"}});
+    file.name = groups.names[i];
+    file.header = write_header(groups.tensors[i], {{"format", "pt"}});
     file.bytes = static_cast<int64_t>(file.header.size());
-    for (const TensorSpec& tensor : groups[i]) {
+    for (const TensorSpec& tensor : groups.tensors[i]) {
       const int64_t bytes = tensor_bytes(tensor);
       const TensorPlace place{
           .spec = tensor, .elements = num_elements(tensor.shape), .file = static_cast<int>(i), .begin = file.bytes};
@@ -70,7 +87,8 @@ Layout plan_files(std::string_view stem, bool always_numbered, std::span<const T
     }
     layout.files.push_back(std::move(file));
   }
-  if (numbered && !layout.files.empty()) {
+  const bool is_single = layout.files.size() == 1 && layout.files[0].name == fmt::format("{}.safetensors", stem);
+  if (!is_single && !layout.files.empty()) {
     layout.index_name = fmt::format("{}.safetensors.index.json", stem);
     layout.index_json =
         nlohmann::json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}}.dump(2) + "\n";
@@ -80,8 +98,22 @@ Layout plan_files(std::string_view stem, bool always_numbered, std::span<const T
 
 }  // namespace
 
-Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes) {
-  return plan_files("model", false, tensors, max_shard_bytes);
+Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes,
+                        const std::map<std::string, std::string>& given, const std::string& index_json) {
+  std::map<std::string, std::vector<TensorSpec>> files;
+  for (const TensorSpec& tensor : tensors) {
+    const auto file = given.find(tensor.name);
+    if (file == given.end()) return plan_files("model", false, tensors, max_shard_bytes);
+    files[file->second].push_back(tensor);
+  }
+  Groups groups;
+  for (auto& [name, members] : files) {
+    groups.names.push_back(name);
+    groups.tensors.push_back(std::move(members));
+  }
+  Layout layout = lay_out("model", std::move(groups));
+  if (!layout.index_name.empty() && !index_json.empty()) layout.index_json = index_json;
+  return layout;
 }
 
 Layout plan_optimizer_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes) {

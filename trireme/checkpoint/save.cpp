@@ -74,7 +74,7 @@ class Save {
   void plan() {
     if (request_.step < 0)
       throw CheckpointError(fmt::format("cannot save step {}: steps begin at 0", request_.step), "");
-    add_layout(plan_model_files(request_.model, request_.max_shard_bytes));
+    add_layout(plan_model_files(request_.model, request_.max_shard_bytes, request_.files, request_.index_json));
     add_layout(plan_optimizer_files(request_.optimizer, request_.max_shard_bytes));
     for (const Piece& piece : request_.pieces) check_piece(piece, tensors_);
     add_text("config.json", request_.config_json);

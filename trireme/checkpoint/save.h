@@ -46,6 +46,8 @@ struct SaveRequest {
   std::map<std::string, std::string> extra_files;  ///< name -> bytes: tokenizer.json, settings.yaml, ...
   std::string state_json = "{}";                   ///< trireme_state.json: step, samples, seeds, fingerprint, ...
   int64_t max_shard_bytes = kDefaultShardBytes;
+  std::map<std::string, std::string> files;  ///< of the model's tensors: name -> file; empty: by max_shard_bytes
+  std::string index_json;                    ///< of these files; empty: made anew
   int keep_last = 0;  ///< how many complete checkpoints stay; 0 keeps all
   /// Called about once a second during a save that lasts longer than `progress_after`; what it throws ends the
   /// save as any failure does.

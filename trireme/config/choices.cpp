@@ -98,8 +98,8 @@ std::span<const Choice<LrDecay>> choices_of(LrDecay) {
 }
 
 std::span<const Choice<SaveDtype>> choices_of(SaveDtype) {
-  static const std::vector<Choice<SaveDtype>> kTable = {{SaveDtype::fp32, "fp32", {"float32"}},
-                                                        {SaveDtype::bf16, "bf16", {"bfloat16"}}};
+  static const std::vector<Choice<SaveDtype>> kTable = {
+      {SaveDtype::as_loaded, "auto"}, {SaveDtype::fp32, "fp32", {"float32"}}, {SaveDtype::bf16, "bf16", {"bfloat16"}}};
   return kTable;
 }
 

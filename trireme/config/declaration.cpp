@@ -69,10 +69,13 @@ std::vector<Setting> declare(Settings& s) {
        "sharded reduces the gradients of each micro-batch; local sums a rank's micro-batches in whole gradients on "
        "the rank and reduces once a step, which needs reduce fast"},
 
-      {"model", &s.model.name, "name of the model's shape, for instance llama-32m; may stand first, without --model"},
+      {"model", &s.model.name,
+       "name of the model's shape, for instance llama-32m, or a Hugging Face folder, whose weights training starts "
+       "from; may stand first, without --model"},
+      {"model.from_scratch", &s.model.from_scratch, "new weights, though the model is a folder that has some"},
       {"model.model_type",
        &s.model.model_type,
-       "architecture: llama or gpt2",
+       "architecture: llama, mistral, qwen2, qwen3, gemma2, gemma3_text or gpt2",
        {.absent = "null", .when_absent = "the named model's"}},
       {"model.vocab_size", &s.model.vocab_size, "tokens in the vocabulary", shape},
       {"model.hidden_size", &s.model.hidden_size, "width of the residual stream", shape},
@@ -247,7 +250,8 @@ std::vector<Setting> declare(Settings& s) {
        "forward or backward computations of a unit beside which a gradient's reduction may go on",
        {.unit = "computations", .at_least = 0, .at_most = 64}},
 
-      {"save.dtype", &s.save.dtype, "format of the model's files; optimizer files are fp32 always"},
+      {"save.dtype", &s.save.dtype, "format of the model's files: auto keeps that of the folder the model came from, tensor by tensor and file by "
+       "file, and is fp32 for a new model; optimizer files are fp32 always"},
       {"save.keep_last",
        &s.save.keep_last,
        "checkpoints to keep, older ones are removed; 0 keeps all",

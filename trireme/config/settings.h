@@ -25,7 +25,7 @@ enum class WrapBy { block, layer, parameter };
 enum class Compression { none, bf16 };
 enum class LrScaling { none, linear, sqrt };
 enum class LrDecay { cosine, linear, constant };
-enum class SaveDtype { fp32, bf16 };
+enum class SaveDtype { as_loaded, fp32, bf16 };
 
 /// Where a run starts from: `resume: false | true | auto | FOLDER`.
 struct Resume {
@@ -37,6 +37,7 @@ struct Resume {
 
 /// The model's shape: a name, and keys of config.json that replace what the name stands for.
 struct ModelSettings {
+  bool from_scratch = false;
   std::string name;
   std::optional<std::string> model_type;
   std::optional<int64_t> vocab_size;
@@ -149,7 +150,7 @@ struct ScheduleSettings {
 };
 
 struct SaveSettings {
-  SaveDtype dtype = SaveDtype::fp32;
+  SaveDtype dtype = SaveDtype::as_loaded;
   int64_t keep_last = 3;
   int64_t max_shard_bytes = 5'000'000'000;
   bool operator==(const SaveSettings&) const = default;

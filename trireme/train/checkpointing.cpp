@@ -32,11 +32,30 @@ char* element(const at::Tensor& tensor, int64_t index) {
   return static_cast<char*>(tensor.data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
 }
 
-std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, checkpoint::Dtype dtype) {
+/// The model's tensors under the names of `source`; in its dtypes where it has them and `as_loaded` asks for that.
+std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, const ModelSource& source,
+                                                  checkpoint::Dtype dtype, bool as_loaded = false) {
   std::vector<checkpoint::TensorSpec> specs;
   for (const model::ParameterGroup& g : model.groups)
-    for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.whole_shape(), dtype});
+    for (const model::ParameterSpec& p : g.parameters) {
+      specs.push_back({source.name_of(p.name), p.whole_shape(), dtype});
+      const auto stored = source.tensors.find(specs.back().name);
+      if (as_loaded && stored != source.tensors.end()) specs.back().dtype = stored->second.dtype;
+    }
   return specs;
+}
+
+const char* config_dtype(checkpoint::Dtype dtype) {
+  switch (dtype) {
+    case checkpoint::Dtype::bf16:
+      return "bfloat16";
+    case checkpoint::Dtype::f16:
+      return "float16";
+    case checkpoint::Dtype::f64:
+      return "float64";
+    default:
+      return "float32";
+  }
 }
 
 }  // namespace
@@ -82,24 +101,29 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
                                 const RunState& state, comm::Communicator& world) {
   const std::vector<engine::GroupState> groups = engine.state();
   const checkpoint::Dtype memory = dtype_of(groups.at(0).master.scalar_type());
+  const bool as_loaded = settings.save.dtype == config::SaveDtype::as_loaded;
   const checkpoint::Dtype file = settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : memory;
+  const ModelSource& source = state.source;
   checkpoint::SaveRequest request;
   request.out_dir = settings.out_dir;
   request.step = state.step;
-  request.model = model_tensors(model, file);
-  request.optimizer = checkpoint::adamw_state_tensors(model_tensors(model, memory), memory);
+  request.model = model_tensors(model, source, file, as_loaded);
+  request.optimizer = checkpoint::adamw_state_tensors(model_tensors(model, source, memory), memory);
   for (const engine::GroupState& g : groups)
     for_each_part(g, g.saved, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
       if (!t.counted) return;  // another tensor-parallel rank writes it
-      request.pieces.push_back({t.name, begin, end, element(g.master, at), memory});
-      request.pieces.push_back({t.name + ".master", begin, end, element(g.master, at), memory});
-      request.pieces.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
-      request.pieces.push_back({t.name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+      const std::string name = source.name_of(t.name);
+      request.pieces.push_back({name, begin, end, element(g.master, at), memory});
+      request.pieces.push_back({name + ".master", begin, end, element(g.master, at), memory});
+      request.pieces.push_back({name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
+      request.pieces.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
     });
-  const char* dtype = file == checkpoint::Dtype::bf16  ? "bfloat16"
-                      : file == checkpoint::Dtype::f64 ? "float64"
-                                                       : "float32";
-  request.config_json = model.config.to_hugging_face_json(dtype);
+  if (as_loaded) {
+    for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
+    request.index_json = source.index_json;
+  }
+  request.config_json = model.config.to_hugging_face_json(config_dtype(request.model.front().dtype));
+  request.extra_files = source.side_files;
   request.state_json = to_json(state);
   request.extra_files["settings.yaml"] = state.settings_yaml;
   request.max_shard_bytes = settings.save.max_shard_bytes;
@@ -108,28 +132,41 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
 }
 
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world) {
+                  comm::Communicator& world, LoadWhat what) {
   RunState state;
   checkpoint::agree(world, [&] {
     const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
-    checkpoint::check_tensors(c, model_tensors(model, checkpoint::Dtype::f32));
+    state.source = describe_source(c, model, world.rank() == 0);
+    checkpoint::check_tensors(c, model_tensors(model, state.source, checkpoint::Dtype::f32));
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
-        const bool with_state = c.has_tensor(t.name + ".exp_avg");
-        const bool with_master = c.has_tensor(t.name + ".master");
-        requests.push_back({with_master ? t.name + ".master" : t.name, begin, end, element(g.master, at), memory});
+        const std::string name = state.source.name_of(t.name);
+        const bool with_state = what == LoadWhat::run && c.has_tensor(name + ".exp_avg");
+        const bool with_master = c.has_tensor(name + ".master");
+        requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
         if (!with_state) return;
-        requests.push_back({t.name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
-        requests.push_back({t.name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+        requests.push_back({name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
+        requests.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
       });
     }
     checkpoint::read_pieces(c, requests);
-    state = parse_run_state(c.state_json, path);
+    ModelSource source = std::move(state.source);
+    if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
+    state.source = std::move(source);
   });
   engine.refresh_weights();
   return state;
+}
+
+std::filesystem::path starting_weights(const config::Settings& settings) {
+  namespace fs = std::filesystem;
+  const fs::path folder = settings.model.name;
+  if (settings.model.from_scratch || !fs::is_directory(folder)) return {};
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") return folder;
+  return {};
 }
 
 std::filesystem::path find_resume(const config::Settings& settings) {

@@ -8,6 +8,7 @@
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/settings.h"
 #include "trireme/engine/engine.h"
+#include "trireme/train/model_source.h"
 
 namespace trireme::train {
 
@@ -22,6 +23,7 @@ struct RunState {
   uint64_t data_fingerprint = 0;
   int64_t data_seed = 0;
   std::string settings_yaml;
+  ModelSource source;               ///< of the folder that was loaded; not in the state's file
 };
 
 std::string to_json(const RunState& state);
@@ -32,11 +34,17 @@ RunState parse_run_state(const std::string& json, const std::filesystem::path& p
 checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
                                 const RunState& state, comm::Communicator& world);
 
+enum class LoadWhat { run, weights };
+
 /// Fills the engine's masters and moments from any checkpoint of this model, saved by any number of ranks.
-/// A folder without optimizer state (a Hugging Face model) gives weights and zero moments.
+/// A folder without optimizer state (a Hugging Face model) gives weights and zero moments. `weights` takes nothing else
+/// from any folder: the state that is returned is that of a new run.
 /// Errors    CheckpointError, the same on every rank
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world);
+                  comm::Communicator& world, LoadWhat what = LoadWhat::run);
+
+/// The folder whose weights a new run starts from: the model's, where it is a folder that has some. Empty: none.
+std::filesystem::path starting_weights(const config::Settings& settings);
 
 /// The checkpoint that `resume` means, or an empty path: start afresh.
 /// Errors    UsageError when one is asked for and there is none

@@ -146,8 +146,13 @@ class Run {
 
   void start() {
     const fs::path resume = find_resume(s_->settings);
+    const fs::path weights = starting_weights(s_->settings);
     if (resume.empty()) {
-      s_->engine->initialize(static_cast<uint64_t>(s_->settings.seed));
+      if (weights.empty())
+        s_->engine->initialize(static_cast<uint64_t>(s_->settings.seed));
+      else
+        state_ = load_run(*s_->engine, s_->model, weights, s_->world(), LoadWhat::weights);
+      loaded_from_ = weights.string();
       state_.data_seed = s_->settings.data.seed;
     } else {
       state_ = load_run(*s_->engine, s_->model, resume, s_->world());
@@ -186,6 +191,7 @@ class Run {
                                   s_->settings.train.global_batch_size, s_->settings.optimizer.base_batch_size));
     for (const std::string& warning : config::warnings(s_->settings, s_->environment.world_size))
       observers_->say("warn     " + warning);
+    if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}", loaded_from_));
     if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
     observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers", seconds_since(started_),
                                 peak_flops_ / 1e9));
@@ -317,7 +323,7 @@ class Run {
   std::unique_ptr<Session> s_;
   data::Corpus corpus_;
   RunState state_;
-  std::string resumed_from_;
+  std::string resumed_from_, loaded_from_;
   std::unique_ptr<data::BatchLoader> loader_;
   optim::LrSchedule schedule_;
   Observers* observers_ = nullptr;
@@ -334,7 +340,8 @@ void check_pretrain(const config::Settings& settings) {
   const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
   data::check_corpus(corpus);
   const fs::path resume = find_resume(settings);
-  if (!resume.empty()) checkpoint::open_checkpoint(resume);
+  const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
+  if (!weights.empty()) checkpoint::open_checkpoint(weights);
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
   data::load_corpus(corpus, data::ByteTokenizer());

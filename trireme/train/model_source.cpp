@@ -1,0 +1,83 @@
+#include "trireme/train/model_source.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/manifest.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kLargestSideFile = 256 << 20;
+
+// Where a folder's names begin otherwise than ours: first uploads of GPT-2, and Gemma 3 with its vision half.
+struct Naming {
+  const char* strip;
+  const char* add;
+};
+constexpr Naming kNamings[] = {
+    {"", ""}, {"transformer.", ""}, {"model.", "language_model.model."}, {"model.", "model.language_model."}};
+
+// Tensors that no text model trains: buffers of old files, masks, other halves of a multimodal model.
+bool is_ignored(const std::string& name, bool tied) {
+  for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
+    if (name.ends_with(suffix)) return true;
+  for (const char* part : {"vision_tower.", "multi_modal_projector."})
+    if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
+  return tied && name.ends_with("lm_head.weight");
+}
+
+bool is_side_file(const fs::path& path) {
+  static const std::set<std::string> kinds = {".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"};
+  const std::string name = path.filename().string();
+  return kinds.contains(path.extension().string()) && name != "config.json" && name != checkpoint::kManifestName &&
+         name != checkpoint::kStateName && !name.ends_with(".safetensors.index.json");
+}
+
+}  // namespace
+
+std::string ModelSource::name_of(const std::string& ours) const {
+  return ours.starts_with(strip) ? add + ours.substr(strip.size()) : ours;
+}
+
+ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files) {
+  ModelSource s;
+  const std::string first = model.groups.at(0).parameters.at(0).name;
+  for (const Naming& naming : kNamings) {
+    s.strip = naming.strip;
+    s.add = naming.add;
+    if (first.starts_with(naming.strip) && folder.has_tensor(s.name_of(first))) break;
+    s.strip = s.add = "";
+  }
+  std::set<std::string> used;
+  for (const model::ParameterGroup& group : model.groups)
+    for (const model::ParameterSpec& p : group.parameters) used.insert(s.name_of(p.name));
+  for (const auto& [name, tensor] : folder.tensors) {
+    const std::string file = folder.files[static_cast<size_t>(tensor.file)]->path().filename().string();
+    if (file.starts_with("optimizer-")) continue;
+    if (used.contains(name))
+      s.tensors[name] = {tensor.dtype, file};
+    else if (!is_ignored(name, model.config.tie_word_embeddings))
+      throw CheckpointError(
+          fmt::format("{} holds the tensor '{}', which this model does not use: its config.json is not that of the "
+                      "weights, or the architecture has something that is not supported",
+                      folder.path.string(), name),
+          folder.path.string(), name);
+  }
+  if (!with_side_files) return s;
+  if (fs::exists(folder.path / "model.safetensors.index.json"))
+    s.index_json = base::read_file(folder.path / "model.safetensors.index.json");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path))
+    if (entry.is_regular_file() && is_side_file(entry.path()) &&
+        entry.file_size() <= static_cast<uintmax_t>(kLargestSideFile))
+      s.side_files[entry.path().filename().string()] = base::read_file(entry.path());
+  return s;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,33 @@
+// ModelSource: how a run's model is kept in files, taken from the folder it came from, so that it goes back as it
+// came: names, dtypes and files of its tensors, its index and the files beside it (tokenizer, generation config).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "trireme/checkpoint/load.h"
+#include "trireme/model/model.h"
+
+namespace trireme::train {
+
+struct ModelSource {
+  struct Stored {
+    checkpoint::Dtype dtype = checkpoint::Dtype::f32;
+    std::string file;
+  };
+  std::map<std::string, Stored> tensors;          ///< by the folder's names; empty: there was no folder
+  std::string index_json;                         ///< "" where all tensors are in one file
+  std::map<std::string, std::string> side_files;  ///< name -> bytes
+  std::string strip, add;  ///< our names begin with `strip` where the folder's begin with `add`
+
+  /// The folder's name of a tensor.
+  std::string name_of(const std::string& ours) const;
+};
+
+/// Reads headers only. Side files are read on rank 0's behalf by whoever asks (`with_side_files`).
+///
+/// Errors    CheckpointError naming the first tensor of the folder that the model does not use: it would be lost, and
+///           the model computes something else
+ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files);
+
+}  // namespace trireme::train
