@@ -10,6 +10,8 @@ constexpr double kEps = 1e-5;
 
 double row(const Widths& w) { return static_cast<double>(w.D) * w.E(); }
 
+double heads(const Widths& w) { return static_cast<double>((w.H + w.K) * w.d) * w.E(); }  // q and k of a row
+
 constexpr MemoryCase kCases[] = {
     {"rms_norm_forward", [](const Widths& w) { return 2 * row(w) + w.W(); }, [](const Widths& w) { return row(w); },
      [](Pool& p, const Widths& w, int64_t T) {
@@ -31,6 +33,25 @@ constexpr MemoryCase kCases[] = {
                   g = p.positive({w.D}, w.dtype), dg = p.values({w.D}, w.dtype), rstd = p.positive({T}, w.wide());
        return Calls{[=] { ops::rms_norm_backward(dx, dg, y, dy, x, g, rstd, residual); }};
      }},
+    {"head_norm_forward", [](const Widths& w) { return 3 * heads(w) + static_cast<double>(w.H + w.K) * w.W(); },
+     [](const Widths& w) { return 2 * static_cast<double>(w.d) * w.E(); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto qkv = p.values({T, w.R()}, w.dtype), raw = p.values({T, (w.H + w.K) * w.d}, w.dtype),
+                  w_q = p.positive({w.d}, w.dtype), w_k = p.positive({w.d}, w.dtype),
+                  rstd = p.values({T, w.H + w.K}, w.wide());
+       return Calls{[=, H = w.H, K = w.K] { ops::head_norm_forward(qkv, raw, rstd, w_q, w_k, H, K, kEps); }};
+     }},
+    {"head_norm_backward", [](const Widths& w) { return 3 * heads(w) + static_cast<double>(w.H + w.K) * w.W(); },
+     [](const Widths& w) { return 4 * static_cast<double>(w.d) * w.E(); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto dqkv = p.values({T, w.R()}, w.dtype), raw = p.values({T, (w.H + w.K) * w.d}, w.dtype),
+                  w_q = p.positive({w.d}, w.dtype), w_k = p.positive({w.d}, w.dtype), dw_q = p.values({w.d}, w.dtype),
+                  dw_k = p.values({w.d}, w.dtype), rstd = p.positive({T, w.H + w.K}, w.wide());
+       const at::Tensor before = dqkv.clone();
+       return Calls{[=, H = w.H, K = w.K] { ops::head_norm_backward(dqkv, dw_q, dw_k, raw, rstd, w_q, w_k, H, K); },
+                    [=] { dqkv.copy_(before); }};
+     },
+     true},
     {"layer_norm_forward", [](const Widths& w) { return 2 * row(w) + 2 * w.W(); },
      [](const Widths& w) { return 2 * row(w); },
      [](Pool& p, const Widths& w, int64_t T) {

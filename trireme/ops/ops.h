@@ -59,6 +59,20 @@ void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::T
                          const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual);
 
+// ---- query-key norm (ops/head_norm.cpp), before rotary ----
+/// RMSNorm over each q head with w_q [d] and each k head with w_k [d] of qkv [T, R], in place; its v part stays.
+/// y = x * rstd * (weight_offset + w), rstd [T, H+K] = 1/sqrt(mean(x^2) + eps).
+///
+/// Shapes    raw [T, (H+K) d]: what the q and k parts held is copied there for the backward; undefined: it is not kept
+void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::Tensor& rstd, const at::Tensor& w_q,
+                       const at::Tensor& w_k, int64_t num_heads, int64_t num_kv_heads, double eps,
+                       double weight_offset = 0);
+/// The q and k parts of dqkv [T, R] become gradients of what was normalised, in place; dw_q, dw_k [d] are sums over
+/// rows and heads.
+void head_norm_backward(const at::Tensor& dqkv, const at::Tensor& dw_q, const at::Tensor& dw_k, const at::Tensor& raw,
+                        const at::Tensor& rstd, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
+                        int64_t num_kv_heads, double weight_offset = 0);
+
 // ---- element-wise (ops/elementwise.cpp, ops/accumulate.cpp) ----
 /// y = a + b; y may be a or b.
 void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
@@ -86,8 +100,7 @@ void softcap_forward(const at::Tensor& x, double cap);
 /// Fills cosine, sine [S, d/2] (statistics dtype) for positions first_position..: attention_factor times cosine and
 /// sine of position * inverse_frequencies[i] (model/rotary_frequencies.h).
 ///
-/// Numerics  the angle is a product rounded to float32, also where the tables are float64: models are trained with
-/// these
+/// Numerics  the angle is a product rounded to float32, also where the tables are float64: models are trained with such
 ///           angles (transformers), and at position 131071 the rounding is up to 0.004. Cosine and sine of it are exact
 ///           to the last bit or so. Positions beyond 2^24 are refused, they have no float32
 /// Errors    ShapeError naming the tensor, the number of frequencies or the position

@@ -16,6 +16,16 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, double
   return x * rms_norm_rstd(x, eps).unsqueeze(-1) * (w + weight_offset);
 }
 
+at::Tensor head_norm(const at::Tensor& qkv, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
+                     int64_t num_kv_heads, double eps, double weight_offset) {
+  const auto heads = qkv.view({qkv.size(0), num_heads + 2 * num_kv_heads, w_q.size(0)});
+  const auto parts = heads.split_with_sizes({num_heads, num_kv_heads, num_kv_heads}, 1);
+  const auto norm = [&](const at::Tensor& x, const at::Tensor& w) {
+    return x * rms_norm_rstd(x, eps).unsqueeze(-1) * (w + weight_offset);
+  };
+  return at::cat({norm(parts[0], w_q), norm(parts[1], w_k), parts[2]}, 1).reshape(qkv.sizes());
+}
+
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps) {
   return at::layer_norm(x, {x.size(-1)}, w, b, eps);
 }

@@ -16,6 +16,9 @@ at::Tensor bias(const at::Tensor& y, const at::Tensor& bias);
 
 at::Tensor rms_norm_rstd(const at::Tensor& x, double eps);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, double weight_offset = 0);
+/// qkv [T, R] with the q heads normalised with w_q [d], the k heads with w_k [d].
+at::Tensor head_norm(const at::Tensor& qkv, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
+                     int64_t num_kv_heads, double eps, double weight_offset = 0);
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps);
 
 at::Tensor swiglu(const at::Tensor& gate_up);
