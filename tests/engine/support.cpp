@@ -28,7 +28,7 @@ model::ModelConfig small_llama() {
 
 model::ModelConfig small_gpt2() {
   model::ModelConfig c = small_llama();
-  c.architecture = model::Architecture::gpt2;
+  set_architecture(c, model::Architecture::gpt2);
   c.num_attention_heads = c.num_key_value_heads = 3;
   c.head_dim = 16;
   c.tie_word_embeddings = true;

@@ -31,10 +31,18 @@ TEST(Catalogue, PublishedShapesHaveTheirPublishedParameterCounts) {
   EXPECT_EQ(catalogue_config("llama-2-13b").num_parameters(), 13015864320);
   EXPECT_EQ(catalogue_config("llama-3-8b").num_parameters(), 8030261248);
   EXPECT_EQ(catalogue_config("llama-3-70b").num_parameters(), 70553706496);
+  EXPECT_EQ(catalogue_config("smollm2-135m").num_parameters(), 134515008);
+  EXPECT_EQ(catalogue_config("llama-3.2-1b").num_parameters(), 1235814400);
+  EXPECT_EQ(catalogue_config("mistral-7b-v0.1").num_parameters(), 7241732096);
+  EXPECT_EQ(catalogue_config("qwen2.5-0.5b").num_parameters(), 494032768);
+  EXPECT_EQ(catalogue_config("qwen3-0.6b").num_parameters(), 596049920);
+  EXPECT_EQ(catalogue_config("gemma-2-2b").num_parameters(), 2614341888);
+  EXPECT_EQ(catalogue_config("gemma3_270m").num_parameters(), 268098176);
+  EXPECT_EQ(catalogue_config("gemma3_1b").num_parameters(), 999885952);
 }
 
 TEST(Catalogue, CountsAgreeWithTheUnitsParameters) {
-  for (const char* name : {"llama-5m", "llama-32m", "gpt2"}) {
+  for (const char* name : {"llama-5m", "gpt2", "qwen2.5-0.5b", "qwen3-0.6b", "gemma3_1b"}) {
     const ModelConfig config = catalogue_config(name);
     int64_t sum = 0;
     for (const ParameterGroup& g : build_model(config, {}).groups)
@@ -56,20 +64,74 @@ TEST(HuggingFaceConfig, WhatIsWrittenIsReadBack) {
   for (const std::string& name : catalogue_names()) {
     const ModelConfig c = catalogue_config(name);
     const ModelConfig back = parse_hugging_face_config(c.to_hugging_face_json("float32"), "config.json");
-    EXPECT_EQ(back.num_parameters(), c.num_parameters()) << name;
-    EXPECT_EQ(back.num_key_value_heads, c.num_key_value_heads);
-    EXPECT_EQ(back.norm_eps, c.norm_eps);
-    EXPECT_EQ(back.rope_theta, c.rope_theta);
-    EXPECT_EQ(back.tie_word_embeddings, c.tie_word_embeddings);
+    EXPECT_TRUE(back.same_model(c)) << name << "\n" << c.to_hugging_face_json("float32");
   }
+}
+
+TEST(HuggingFaceConfig, AnUntouchedFileIsWrittenAsItWasRead) {
+  const std::string text = R"({"model_type":"qwen2","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
+    "eos_token_id": 7, "torch_dtype":"bfloat16", "num_hidden_layers": 2})";
+  ModelConfig c = parse_hugging_face_config(text, "config.json");
+  EXPECT_EQ(c.to_hugging_face_json("bfloat16"), text);
+  EXPECT_THAT(c.to_hugging_face_json("float32"), HasSubstr("\"eos_token_id\": 7"));
+  c.norm_eps = 1e-3;
+  const ModelConfig changed = parse_hugging_face_config(c.to_hugging_face_json("bfloat16"), "config.json");
+  EXPECT_EQ(changed.norm_eps, 1e-3);
+  EXPECT_EQ(changed.num_key_value_heads, 2);
+}
+
+TEST(HuggingFaceConfig, WindowsOfEachFamily) {
+  const auto windows = [](const std::string& json) {
+    const ModelConfig c = parse_hugging_face_config(json, "config.json");
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) all.push_back(c.window(i));
+    return all;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(windows(R"({"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8})"), ElementsAre(8, 8));
+  EXPECT_THAT(windows(R"({"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": null})"),
+              ElementsAre(0, 0));
+  EXPECT_THAT(windows(R"({"model_type": "qwen2", "num_hidden_layers": 3, "sliding_window": 8})"), ElementsAre(0, 0, 0));
+  EXPECT_THAT(windows(R"({"model_type": "qwen2", "num_hidden_layers": 3, "sliding_window": 8,
+                          "use_sliding_window": true, "max_window_layers": 1})"),
+              ElementsAre(0, 8, 8));
+  EXPECT_THAT(windows(R"({"model_type": "gemma2", "num_hidden_layers": 3, "sliding_window": 8})"),
+              ElementsAre(8, 0, 8));
+  EXPECT_THAT(windows(R"({"model_type": "gemma3_text", "num_hidden_layers": 7, "sliding_window": 8})"),
+              ElementsAre(8, 8, 8, 8, 8, 0, 8));
+  EXPECT_THAT(windows(R"({"model_type": "gemma3_text", "num_hidden_layers": 2, "sliding_window": 8,
+                          "layer_types": ["full_attention", "sliding_attention"]})"),
+              ElementsAre(0, 8));
+}
+
+TEST(HuggingFaceConfig, RotarySettingsInEverySpelling) {
+  const auto read = [](const std::string& keys) { return parse_hugging_face_config("{" + keys + "}", "config.json"); };
+  const ModelConfig old =
+      read(R"("model_type": "llama", "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 4})");
+  EXPECT_EQ(old.rope_theta, 5e5);
+  EXPECT_EQ(old.rope_scaling.type, RopeScaling::Type::linear);
+  const ModelConfig current =
+      read(R"("model_type": "llama", "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5,
+    "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  EXPECT_EQ(current.rope_theta, 5e5);
+  EXPECT_EQ(current.rope_scaling.type, RopeScaling::Type::llama3);
+  EXPECT_EQ(current.rope_scaling.factor, 8);
+  const ModelConfig gemma = read(R"("model_type": "gemma3_text", "rope_parameters": {
+    "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}})");
+  EXPECT_EQ(gemma.rope_local_theta, 2e4);
+  EXPECT_EQ(gemma.rope_scaling.factor, 8);
 }
 
 TEST(HuggingFaceConfig, FieldsThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(refusal(R"({"model_type": "mixtral"})"), HasSubstr("mixtral"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "sliding_window": 4096})"), HasSubstr("sliding_window"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_act": "gelu"})"), HasSubstr("hidden_act"));
-  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"rope_type": "llama3", "factor": 8}})"),
-              HasSubstr("llama3"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "rope_scaling": {"rope_type": "longrope", "factor": 8}})"),
+              HasSubstr("longrope"));
+  EXPECT_THAT(refusal(R"({"model_type": "gemma3_text", "use_bidirectional_attention": true})"),
+              HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "some_new_gate": 1})"), HasSubstr("some_new_gate"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4})"),
               HasSubstr("does not divide"));
   EXPECT_THAT(refusal("{"), HasSubstr("not a usable config.json"));

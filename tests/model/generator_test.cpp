@@ -13,7 +13,7 @@ namespace {
 
 ModelConfig small(Architecture architecture) {
   ModelConfig c;
-  c.architecture = architecture;
+  set_architecture(c, architecture);
   c.vocab_size = 37;
   c.hidden_size = 32;
   c.intermediate_size = 48;

@@ -16,7 +16,7 @@ using By = Grouping::By;
 
 ModelConfig small(Architecture architecture) {
   ModelConfig c;
-  c.architecture = architecture;
+  set_architecture(c, architecture);
   c.num_hidden_layers = 2;
   c.vocab_size = 50;
   c.hidden_size = 16;

@@ -31,7 +31,7 @@ ModelConfig llama(int64_t kv_heads, bool tied) {
 
 ModelConfig gpt2(bool tied) {
   ModelConfig c = llama(8, tied);
-  c.architecture = Architecture::gpt2;
+  set_architecture(c, Architecture::gpt2);
   return c;
 }
 

@@ -35,7 +35,7 @@ class Folder {
 
 model::ModelConfig small(model::Architecture architecture, bool tied) {
   model::ModelConfig c;
-  c.architecture = architecture;
+  set_architecture(c, architecture);
   c.vocab_size = 61;
   c.hidden_size = 48;
   c.intermediate_size = 96;

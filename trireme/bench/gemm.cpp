@@ -23,12 +23,12 @@ struct Product {
 };
 
 std::vector<Product> products_of(const model::ModelConfig& c) {
-  const bool llama = c.architecture == model::Architecture::llama;
+  const bool in_out = c.architecture == model::Architecture::gpt2;
   const int64_t attended = c.num_attention_heads * c.head_dim, blocks = c.num_hidden_layers;
-  return {{"qkv", c.hidden_size, attended + 2 * c.num_key_value_heads * c.head_dim, blocks, !llama},
-          {"o", attended, c.hidden_size, blocks, !llama},
-          {llama ? "gate+up" : "up", c.hidden_size, (llama ? 2 : 1) * c.intermediate_size, blocks, !llama},
-          {"down", c.intermediate_size, c.hidden_size, blocks, !llama},
+  return {{"qkv", c.hidden_size, attended + 2 * c.num_key_value_heads * c.head_dim, blocks, in_out},
+          {"o", attended, c.hidden_size, blocks, in_out},
+          {c.gated_mlp ? "gate+up" : "up", c.hidden_size, (c.gated_mlp ? 2 : 1) * c.intermediate_size, blocks, in_out},
+          {"down", c.intermediate_size, c.hidden_size, blocks, in_out},
           {"head", c.hidden_size, c.vocab_size, 1, false}};
 }
 

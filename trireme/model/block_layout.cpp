@@ -10,24 +10,6 @@
 namespace trireme::model {
 namespace {
 
-// Orders of the parameters: block_parameters() below.
-const BlockLayout kLlama{.norm1 = {.weight = 0},
-                         .qkv = {.weight = 1, .parts = 3},
-                         .out = {.weight = 4},
-                         .norm2 = {.weight = 5},
-                         .up = {.weight = 6, .parts = 2},
-                         .down = {.weight = 8},
-                         .gated = true,
-                         .rotary = true};
-const BlockLayout kGpt2{.norm1 = {.weight = 0, .bias = 1},
-                        .qkv = {.weight = 2, .bias = 3, .in_out = true},
-                        .out = {.weight = 4, .bias = 5, .in_out = true},
-                        .norm2 = {.weight = 6, .bias = 7},
-                        .up = {.weight = 8, .bias = 9, .in_out = true},
-                        .down = {.weight = 10, .bias = 11, .in_out = true},
-                        .gated = false,
-                        .rotary = false};
-
 // Divides `size` elements evenly and names the pieces of this rank.
 Piece part(int64_t size, int64_t parts, int64_t number) { return {size / parts * number, size / parts * (number + 1)}; }
 Piece behind(Piece piece, int64_t offset) { return {piece.begin + offset, piece.end + offset}; }
@@ -52,20 +34,16 @@ void check_axis(const char* axis, int64_t size, const char* key, int64_t value, 
 
 }  // namespace
 
-const BlockLayout& block_layout(Architecture architecture) {
-  return architecture == Architecture::llama ? kLlama : kGpt2;
-}
-
 void check_divisible(const ModelConfig& c, const Parallel& p) {
   const int64_t tp = p.tp_size, kv = c.num_key_value_heads;
   check_axis("mesh.tp", tp, "num_attention_heads", c.num_attention_heads, c.num_attention_heads % tp == 0);
   check_axis("mesh.tp", tp, "intermediate_size", c.intermediate_size, c.intermediate_size % tp == 0);
   // Key/value heads are divided, or each is held by several neighbours; GPT-2's lie in one matrix with the queries.
-  const bool copies = c.architecture == Architecture::llama && tp % kv == 0;
+  const bool copies = c.architecture != Architecture::gpt2 && tp % kv == 0;
   if (kv % tp != 0 && !copies)
     throw UsageError(fmt::format(
         "mesh.tp={} neither divides model.num_key_value_heads={} nor is a multiple of it; use a mesh.tp of {}", tp, kv,
-        c.architecture == Architecture::llama ? "a divisor or a multiple of the key/value heads" : "a divisor"));
+        c.architecture != Architecture::gpt2 ? "a divisor or a multiple of the key/value heads" : "a divisor"));
   if (p.cp_size == 1 || p.context == Parallel::Context::ring) return;
   const BlockWidths w = block_widths(c, p);
   if (w.heads % p.cp_size != 0)
@@ -92,63 +70,137 @@ BlockWidths block_widths(const ModelConfig& c, const Parallel& parallel) {
           .mlp = c.intermediate_size / parallel.tp_size};
 }
 
-std::vector<ParameterSpec> block_parameters(const ModelConfig& c, int64_t layer, const Parallel& parallel) {
-  const int64_t width = c.hidden_size, heads = c.num_attention_heads * c.head_dim,
-                kv = c.num_key_value_heads * c.head_dim, mlp = c.intermediate_size;
-  using Kind = Initializer::Kind;
-  const Initializer normal{Kind::normal, c.initializer_range}, ones{Kind::ones, 0}, zeros{Kind::zeros, 0};
-  // Projections back into the residual stream start smaller, as in GPT-2, so that its variance stays put.
-  const Initializer residual{Kind::normal, c.initializer_range / std::sqrt(2.0 * double(c.num_hidden_layers))};
-  const int64_t tp = parallel.tp_size, rank = parallel.tp_rank, sharers = kv_head_sharers(c, parallel);
-  const Piece my_q = part(heads, tp, rank), my_kv = part(kv, tp / sharers, rank / sharers),
-              my_mlp = part(mlp, tp, rank);
-  std::vector<ParameterSpec> specs;
-  if (c.architecture == Architecture::llama) {
-    const std::string p = "model.layers." + std::to_string(layer) + ".";
-    specs = {{p + "input_layernorm.weight", {width}, ones, false, false},
-             {p + "self_attn.q_proj.weight", {heads, width}, normal, true, false},
-             {p + "self_attn.k_proj.weight", {kv, width}, normal, true, true},
-             {p + "self_attn.v_proj.weight", {kv, width}, normal, true, true},
-             {p + "self_attn.o_proj.weight", {width, heads}, residual, true, false},
-             {p + "post_attention_layernorm.weight", {width}, ones, false, false},
-             {p + "mlp.gate_proj.weight", {mlp, width}, normal, true, false},
-             {p + "mlp.up_proj.weight", {mlp, width}, normal, true, true},
-             {p + "mlp.down_proj.weight", {width, mlp}, residual, true, false}};
-    if (tp == 1) return specs;
-    divide(specs[1], 0, {my_q});
-    for (int i : {2, 3}) {
-      divide(specs[i], 0, {my_kv});
-      specs[i].counted = rank % sharers == 0;
-    }
-    divide(specs[4], 1, {my_q});
-    for (int i : {6, 7}) divide(specs[i], 0, {my_mlp});
-    divide(specs[8], 1, {my_mlp});
-  } else {
-    const std::string p = "transformer.h." + std::to_string(layer) + ".";
-    specs = {{p + "ln_1.weight", {width}, ones, false, false},
-             {p + "ln_1.bias", {width}, zeros, false, false},
-             {p + "attn.c_attn.weight", {width, heads + 2 * kv}, normal, true, false},
-             {p + "attn.c_attn.bias", {heads + 2 * kv}, zeros, false, false},
-             {p + "attn.c_proj.weight", {heads, width}, residual, true, false},
-             {p + "attn.c_proj.bias", {width}, zeros, false, false},
-             {p + "ln_2.weight", {width}, ones, false, false},
-             {p + "ln_2.bias", {width}, zeros, false, false},
-             {p + "mlp.c_fc.weight", {width, mlp}, normal, true, false},
-             {p + "mlp.c_fc.bias", {mlp}, zeros, false, false},
-             {p + "mlp.c_proj.weight", {mlp, width}, residual, true, false},
-             {p + "mlp.c_proj.bias", {width}, zeros, false, false}};
-    if (tp == 1) return specs;
-    const std::vector<Piece> qkv = {my_q, behind(my_kv, heads), behind(my_kv, heads + kv)};
-    divide(specs[2], 1, qkv);
-    divide(specs[3], 0, qkv);
-    divide(specs[4], 0, {my_q});
-    divide(specs[8], 1, {my_mlp});
-    divide(specs[9], 0, {my_mlp});
-    divide(specs[10], 0, {my_mlp});
+namespace {
+
+using Kind = Initializer::Kind;
+constexpr Initializer kZeros{Kind::zeros, 0}, kOnes{Kind::ones, 0};
+
+/// Lists the parameters of one block in their order, and divides them over the tensor-parallel ranks.
+class BlockBuilder {
+ public:
+  BlockBuilder(const ModelConfig& c, int64_t layer, const Parallel& parallel)
+      : c_(c), layer_(layer), tp_(parallel.tp_size), rank_(parallel.tp_rank), sharers_(kv_head_sharers(c, parallel)) {
+    my_q_ = part(heads_, tp_, rank_);
+    my_kv_ = part(kv_, tp_ / sharers_, rank_ / sharers_);
+    my_mlp_ = part(c.intermediate_size, tp_, rank_);
+    // Projections back into the residual stream start smaller, as in GPT-2, so that its variance stays put.
+    residual_.stddev /= std::sqrt(2.0 * double(c.num_hidden_layers));
   }
-  for (ParameterSpec& p : specs)
-    if (p.split_dim < 0) p.counted = rank == 0;
-  return specs;
+
+  BlockParameters build() {
+    c_.architecture == Architecture::gpt2 ? gpt2() : llama_like();
+    for (ParameterSpec& p : b_.specs)
+      if (p.split_dim < 0) p.counted = rank_ == 0;
+    return std::move(b_);
+  }
+
+ private:
+  void llama_like() {
+    BlockLayout& l = b_.layout;
+    prefix_ = "model.layers." + std::to_string(layer_) + ".";
+    l.norm1 = norm("input_layernorm");
+    l.qkv = {.weight = next(), .parts = 3};
+    matrix("self_attn.q_proj.weight", {heads_, width_}, normal_, 0, {my_q_});
+    matrix("self_attn.k_proj.weight", {kv_, width_}, normal_, 0, {my_kv_}, true);
+    matrix("self_attn.v_proj.weight", {kv_, width_}, normal_, 0, {my_kv_}, true);
+    if (c_.attention_bias) {
+      l.qkv.bias = next();
+      vector("self_attn.q_proj.bias", heads_, kZeros, {my_q_});
+      vector("self_attn.k_proj.bias", kv_, kZeros, {my_kv_}, true);
+      vector("self_attn.v_proj.bias", kv_, kZeros, {my_kv_}, true);
+    }
+    for (ParameterSpec& p : b_.specs)
+      if (p.split_dim == 0 && p.pieces.front() == my_kv_ && p.joined) p.counted = rank_ % sharers_ == 0;
+    if (c_.query_key_norm) {
+      l.query_norm = next();
+      vector("self_attn.q_norm.weight", c_.head_dim, norm_weight_);
+      l.key_norm = next();
+      vector("self_attn.k_norm.weight", c_.head_dim, norm_weight_);
+    }
+    l.out = {.weight = next()};
+    matrix("self_attn.o_proj.weight", {width_, heads_}, residual_, 1, {my_q_});
+    l.out.bias = bias(c_.attention_out_bias, "self_attn.o_proj.bias");
+    if (c_.post_norms) l.post1 = norm("post_attention_layernorm");
+    l.norm2 = norm(c_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    l.up = {.weight = next(), .parts = 2};
+    matrix("mlp.gate_proj.weight", {mlp_, width_}, normal_, 0, {my_mlp_});
+    matrix("mlp.up_proj.weight", {mlp_, width_}, normal_, 0, {my_mlp_}, true);
+    if (c_.mlp_bias) {
+      l.up.bias = next();
+      vector("mlp.gate_proj.bias", mlp_, kZeros, {my_mlp_});
+      vector("mlp.up_proj.bias", mlp_, kZeros, {my_mlp_}, true);
+    }
+    l.down = {.weight = next()};
+    matrix("mlp.down_proj.weight", {width_, mlp_}, residual_, 1, {my_mlp_});
+    l.down.bias = bias(c_.mlp_bias, "mlp.down_proj.bias");
+    if (c_.post_norms) l.post2 = norm("post_feedforward_layernorm");
+  }
+
+  void gpt2() {
+    BlockLayout& l = b_.layout;
+    prefix_ = "transformer.h." + std::to_string(layer_) + ".";
+    const std::vector<Piece> qkv = {my_q_, behind(my_kv_, heads_), behind(my_kv_, heads_ + kv_)};
+    l.norm1 = norm("ln_1");
+    l.qkv = {.weight = next(), .bias = next() + 1, .in_out = true};
+    matrix("attn.c_attn.weight", {width_, heads_ + 2 * kv_}, normal_, 1, qkv);
+    vector("attn.c_attn.bias", heads_ + 2 * kv_, kZeros, qkv);
+    l.out = {.weight = next(), .bias = next() + 1, .in_out = true};
+    matrix("attn.c_proj.weight", {heads_, width_}, residual_, 0, {my_q_});
+    vector("attn.c_proj.bias", width_, kZeros);
+    l.norm2 = norm("ln_2");
+    l.up = {.weight = next(), .bias = next() + 1, .in_out = true};
+    matrix("mlp.c_fc.weight", {width_, mlp_}, normal_, 1, {my_mlp_});
+    vector("mlp.c_fc.bias", mlp_, kZeros, {my_mlp_});
+    l.down = {.weight = next(), .bias = next() + 1, .in_out = true};
+    matrix("mlp.c_proj.weight", {mlp_, width_}, residual_, 0, {my_mlp_});
+    vector("mlp.c_proj.bias", width_, kZeros);
+  }
+
+  int next() const { return static_cast<int>(b_.specs.size()); }
+
+  Norm norm(const std::string& name) {
+    Norm n{.weight = next(), .offset = c_.norm_offset};
+    vector(name + ".weight", width_, norm_weight_);
+    if (c_.layer_norm) {
+      n.bias = next();
+      vector(name + ".bias", width_, kZeros);
+    }
+    return n;
+  }
+
+  int bias(bool exists, const std::string& name) {
+    if (!exists) return -1;
+    vector(name, width_, kZeros);
+    return next() - 1;
+  }
+
+  void matrix(const std::string& name, const std::vector<int64_t>& shape, const Initializer& init, int dim,
+              const std::vector<Piece>& pieces, bool joined = false) {
+    b_.specs.push_back({prefix_ + name, shape, init, true, joined});
+    if (tp_ > 1) divide(b_.specs.back(), dim, pieces);
+  }
+
+  void vector(const std::string& name, int64_t size, const Initializer& init, const std::vector<Piece>& pieces = {},
+              bool joined = false) {
+    b_.specs.push_back({prefix_ + name, {size}, init, false, joined});
+    if (tp_ > 1 && !pieces.empty()) divide(b_.specs.back(), 0, pieces);
+  }
+
+  const ModelConfig& c_;
+  int64_t layer_, tp_, rank_, sharers_;
+  int64_t width_ = c_.hidden_size, heads_ = c_.num_attention_heads * c_.head_dim,
+          kv_ = c_.num_key_value_heads * c_.head_dim, mlp_ = c_.intermediate_size;
+  Piece my_q_, my_kv_, my_mlp_;
+  Initializer normal_{Kind::normal, c_.initializer_range}, residual_ = normal_;
+  Initializer norm_weight_ = c_.norm_offset == 0 ? kOnes : kZeros;  // a norm that changes nothing
+  std::string prefix_;
+  BlockParameters b_;
+};
+
+}  // namespace
+
+BlockParameters block_parameters(const ModelConfig& c, int64_t layer, const Parallel& parallel) {
+  return BlockBuilder(c, layer, parallel).build();
 }
 
 }  // namespace trireme::model

@@ -10,13 +10,14 @@ namespace trireme::model {
 
 struct BlockLayout {
   Norm norm1;
-  Product qkv, out;
+  Product qkv;
+  int query_norm = -1, key_norm = -1;  ///< weights of the norms of each head; -1: none
+  Product out;
+  Norm post1;  ///< of the attention's output; not present in most
   Norm norm2;
   Product up, down;  ///< up: gate | up where the MLP is gated
-  bool gated = true, rotary = true;
+  Norm post2;        ///< of the MLP's output
 };
-
-const BlockLayout& block_layout(Architecture architecture);
 
 /// Widths on one tensor-parallel rank.
 struct BlockWidths {
@@ -34,6 +35,11 @@ BlockWidths block_widths(const ModelConfig& config, const Parallel& parallel);
 /// So many neighbouring ranks hold the same key/value head; 1 where the heads are divided.
 int64_t kv_head_sharers(const ModelConfig& config, const Parallel& parallel);
 
-std::vector<ParameterSpec> block_parameters(const ModelConfig& config, int64_t layer, const Parallel& parallel);
+/// Parameters of block `layer` on this rank, and where in their list each product and norm finds its own.
+struct BlockParameters {
+  BlockLayout layout;
+  std::vector<ParameterSpec> specs;
+};
+BlockParameters block_parameters(const ModelConfig& config, int64_t layer, const Parallel& parallel);
 
 }  // namespace trireme::model

@@ -3,13 +3,14 @@
 
 namespace trireme::model::block {
 
-enum Saved { kRstd1, kRstd2, kQkv, kAttended, kLse, kMid, kHidden, kMean1, kMean2 };
+/// Behind these lie those that not every block has: SavedPlaces.
+enum Saved { kRstd1, kRstd2, kQkv, kAttended, kLse, kMid, kHidden, kOptional };
 /// Behind these lies the attention's own work, and last, under sequence parallelism, a part of reduced rows.
 enum ForwardWork { kNormed, kActivated, kForwardAttention };
 /// Behind these: the attention's own work; under sequence parallelism reduced rows and norm gradients; where ranks
-/// share key/value heads, the gradients of all heads.
+/// share key/value heads, the gradients of all heads (and of their biases).
 enum BackwardWork { kDNormed, kDActivated, kDQkv, kDAttended, kBackwardAttention };
-enum Deferred { kDy, kDeferredActivated, kNormed2, kDMid, kNormed1, kDeferredDQkv, kNormGradients };
+enum Deferred { kDy, kDeferredActivated, kNormed2, kDMid, kNormed1, kDeferredDQkv, kNormGradients, kHeadNormGradients };
 /// Behind these: the attention's own work; under sequence parallelism reduced rows.
 enum InputWork { kInputDNormed, kInputDAttended, kInputAttention };
 

@@ -2,149 +2,152 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-#include <set>
+#include <array>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::model {
 namespace {
 
-using nlohmann::json;
+struct Family {
+  Architecture architecture;
+  const char* model_type;
+  ModelConfig defaults;  // of transformers' configuration class
+};
 
-// Keys that say nothing about the mathematics of training, or that we write ourselves.
-const std::set<std::string> kHarmless = {"architectures",
-                                         "model_type",
-                                         "torch_dtype",
-                                         "dtype",
-                                         "transformers_version",
-                                         "use_cache",
-                                         "bos_token_id",
-                                         "eos_token_id",
-                                         "pad_token_id",
-                                         "pretraining_tp",
-                                         "initializer_range",
-                                         "vocab_size",
-                                         "hidden_size",
-                                         "intermediate_size",
-                                         "num_hidden_layers",
-                                         "num_attention_heads",
-                                         "num_key_value_heads",
-                                         "head_dim",
-                                         "max_position_embeddings",
-                                         "rms_norm_eps",
-                                         "rope_theta",
-                                         "rope_parameters",
-                                         "tie_word_embeddings",
-                                         "hidden_act",
-                                         "attention_bias",
-                                         "mlp_bias",
-                                         "attention_dropout",
-                                         "rope_scaling",
-                                         "_name_or_path",
-                                         "n_embd",
-                                         "n_layer",
-                                         "n_head",
-                                         "n_positions",
-                                         "n_ctx",
-                                         "n_inner",
-                                         "activation_function",
-                                         "layer_norm_epsilon",
-                                         "resid_pdrop",
-                                         "embd_pdrop",
-                                         "attn_pdrop",
-                                         "task_specific_params",
-                                         "summary_type",
-                                         "summary_use_proj",
-                                         "summary_activation",
-                                         "summary_proj_to_labels",
-                                         "summary_first_dropout",
-                                         "scale_attn_weights",
-                                         "scale_attn_by_inverse_layer_idx",
-                                         "reorder_and_upcast_attn",
-                                         "add_cross_attention",
-                                         "return_dict",
-                                         "output_hidden_states",
-                                         "output_attentions",
-                                         "id2label",
-                                         "label2id",
-                                         "problem_type",
-                                         "is_encoder_decoder",
-                                         "chunk_size_feed_forward",
-                                         "tokenizer_class"};
-
-template <typename T>
-T value_or(const json& j, const char* key, T fallback) {
-  return j.contains(key) && !j[key].is_null() ? j[key].get<T>() : fallback;
+// What Llama's relatives have in common, with one family's default sizes.
+ModelConfig sizes(Architecture a, int64_t vocab, int64_t width, int64_t mlp, int64_t blocks, int64_t heads,
+                  int64_t kv_heads, int64_t head_dim, int64_t positions) {
+  ModelConfig c;
+  c.architecture = a;
+  c.vocab_size = vocab;
+  c.hidden_size = width;
+  c.intermediate_size = mlp;
+  c.num_hidden_layers = blocks;
+  c.num_attention_heads = heads;
+  c.num_key_value_heads = kv_heads;
+  c.head_dim = head_dim;
+  c.max_position_embeddings = positions;
+  c.norm_eps = 1e-6;
+  return c;
 }
 
-// Refuses a key whose value is not the only one this model honours.
-template <typename T>
-void require(const json& j, const char* key, T only, const std::string& source) {
-  if (j.contains(key) && !j[key].is_null() && j[key].get<T>() != only)
-    throw UsageError(fmt::format("{}: {} = {} is not supported; this model computes {} = {}", source, key,
-                                 j[key].dump(), key, json(only).dump()));
+ModelConfig gemma(ModelConfig c) {
+  c.norm_offset = 1;
+  c.activation = Activation::gelu_tanh;
+  c.post_norms = c.scaled_embedding = c.tie_word_embeddings = true;
+  c.sliding_window = 4096;
+  return c;
+}
+
+const std::array<Family, 7>& families() {
+  using A = Architecture;
+  static const std::array<Family, 7> table = [] {
+    ModelConfig mistral = sizes(A::mistral, 32000, 4096, 14336, 32, 32, 8, 128, 131072);
+    mistral.sliding_window = 4096;
+    ModelConfig qwen2 = sizes(A::qwen2, 151936, 4096, 22016, 32, 32, 32, 128, 32768);
+    qwen2.attention_bias = true;
+    ModelConfig qwen3 = sizes(A::qwen3, 151936, 4096, 22016, 32, 32, 32, 128, 32768);
+    qwen3.query_key_norm = true;
+    ModelConfig gemma2 = gemma(sizes(A::gemma2, 256000, 2304, 9216, 26, 8, 4, 256, 8192));
+    gemma2.attention_softcap = 50;
+    gemma2.logit_softcap = 30;
+    ModelConfig gemma3 = gemma(sizes(A::gemma3, 262208, 2304, 9216, 26, 8, 4, 256, 131072));
+    gemma3.query_key_norm = true;
+    gemma3.rope_theta = 1e6;
+    gemma3.rope_local_theta = 1e4;
+    ModelConfig gpt2 = sizes(A::gpt2, 50257, 768, 3072, 12, 12, 12, 64, 1024);
+    gpt2.norm_eps = 1e-5;
+    gpt2.rope_theta = 0;
+    gpt2.activation = Activation::gelu_tanh;
+    gpt2.gated_mlp = false;
+    gpt2.layer_norm = gpt2.learned_positions = gpt2.tie_word_embeddings = true;
+    gpt2.attention_bias = gpt2.attention_out_bias = gpt2.mlp_bias = true;
+    return std::array<Family, 7>{{{A::llama, "llama", sizes(A::llama, 32000, 4096, 11008, 32, 32, 32, 128, 2048)},
+                                  {A::mistral, "mistral", mistral},
+                                  {A::qwen2, "qwen2", qwen2},
+                                  {A::qwen3, "qwen3", qwen3},
+                                  {A::gemma2, "gemma2", gemma2},
+                                  {A::gemma3, "gemma3_text", gemma3},
+                                  {A::gpt2, "gpt2", gpt2}}};
+  }();
+  return table;
+}
+
+const Family& family(Architecture architecture) {
+  for (const Family& f : families())
+    if (f.architecture == architecture) return f;
+  throw UsageError("unknown architecture");
+}
+
+/// Elements of one block's products, biases and norms.
+struct BlockCount {
+  int64_t products, biases, norms;
+};
+
+BlockCount count_block(const ModelConfig& c) {
+  const int64_t heads = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const int64_t up = (c.gated_mlp ? 2 : 1) * c.intermediate_size, norm = (c.layer_norm ? 2 : 1) * c.hidden_size;
+  return {
+      .products = c.hidden_size * (heads + 2 * kv) + heads * c.hidden_size + c.hidden_size * (up + c.intermediate_size),
+      .biases = (c.attention_bias ? heads + 2 * kv : 0) + (c.attention_out_bias ? c.hidden_size : 0) +
+                (c.mlp_bias ? up + c.hidden_size : 0),
+      .norms = (c.post_norms ? 4 : 2) * norm + (c.query_key_norm ? 2 * c.head_dim : 0)};
 }
 
 }  // namespace
 
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& source) try {
-  const json j = json::parse(text);
-  const std::string type = value_or<std::string>(j, "model_type", "");
-  ModelConfig c;
-  for (const auto& [key, value] : j.items())
-    if (!kHarmless.count(key) && !value.is_null())
-      throw UsageError(
-          fmt::format("{}: the key {} is not known; it may change the mathematics, so it is refused", source, key));
-  if (type == "llama") {
-    c.architecture = Architecture::llama;
-    c.vocab_size = value_or<int64_t>(j, "vocab_size", 32000);
-    c.hidden_size = value_or<int64_t>(j, "hidden_size", 4096);
-    c.intermediate_size = value_or<int64_t>(j, "intermediate_size", 11008);
-    c.num_hidden_layers = value_or<int64_t>(j, "num_hidden_layers", 32);
-    c.num_attention_heads = value_or<int64_t>(j, "num_attention_heads", 32);
-    c.num_key_value_heads = value_or<int64_t>(j, "num_key_value_heads", c.num_attention_heads);
-    c.max_position_embeddings = value_or<int64_t>(j, "max_position_embeddings", 2048);
-    c.norm_eps = value_or<double>(j, "rms_norm_eps", 1e-6);
-    c.rope_theta = value_or<double>(j, "rope_theta", 10000.0);
-    c.tie_word_embeddings = value_or<bool>(j, "tie_word_embeddings", false);
-    require<std::string>(j, "hidden_act", "silu", source);
-    require<bool>(j, "attention_bias", false, source);
-    require<bool>(j, "mlp_bias", false, source);
-    for (const char* key : {"rope_scaling", "rope_parameters"}) {
-      if (!j.contains(key) || j[key].is_null()) continue;
-      const std::string rope =
-          value_or<std::string>(j[key], "rope_type", value_or<std::string>(j[key], "type", "default"));
-      if (rope != "default")
-        throw UsageError(fmt::format("{}: rope type {} is not supported; default is", source, rope));
-      c.rope_theta = value_or<double>(j[key], "rope_theta", c.rope_theta);
-    }
-  } else if (type == "gpt2") {
-    c.architecture = Architecture::gpt2;
-    c.vocab_size = value_or<int64_t>(j, "vocab_size", 50257);
-    c.hidden_size = value_or<int64_t>(j, "n_embd", 768);
-    c.intermediate_size = value_or<int64_t>(j, "n_inner", 4 * c.hidden_size);
-    c.num_hidden_layers = value_or<int64_t>(j, "n_layer", 12);
-    c.num_attention_heads = value_or<int64_t>(j, "n_head", 12);
-    c.num_key_value_heads = c.num_attention_heads;
-    c.max_position_embeddings = value_or<int64_t>(j, "n_positions", 1024);
-    c.norm_eps = value_or<double>(j, "layer_norm_epsilon", 1e-5);
-    c.rope_theta = 0;
-    c.tie_word_embeddings = value_or<bool>(j, "tie_word_embeddings", true);
-    require<std::string>(j, "activation_function", "gelu_new", source);
-    require<bool>(j, "scale_attn_weights", true, source);
-    require<bool>(j, "scale_attn_by_inverse_layer_idx", false, source);
-    require<bool>(j, "add_cross_attention", false, source);
-  } else {
-    throw UsageError(fmt::format("{}: model_type {} is not supported; llama and gpt2 are", source,
-                                 type.empty() ? "(absent)" : type));
+ModelConfig default_config(Architecture architecture) { return family(architecture).defaults; }
+
+const char* model_type(Architecture architecture) { return family(architecture).model_type; }
+
+Architecture find_architecture(const std::string& type, const std::string& source) {
+  std::vector<std::string> known;
+  for (const Family& f : families()) {
+    if (type == f.model_type) return f.architecture;
+    known.emplace_back(f.model_type);
   }
-  c.head_dim = value_or<int64_t>(j, "head_dim", c.num_attention_heads > 0 ? c.hidden_size / c.num_attention_heads : 0);
-  c.initializer_range = value_or<double>(j, "initializer_range", 0.02);
-  c.validate();
-  return c;
-} catch (const json::exception& e) {
-  throw UsageError(fmt::format("{} is not a usable config.json: {}", source, e.what()));
+  throw UsageError(fmt::format("{}: model_type {} is not supported; {} are", source, type.empty() ? "(absent)" : type,
+                               base::join(known, ", ")));
+}
+
+void set_architecture(ModelConfig& c, Architecture architecture) {
+  ModelConfig d = default_config(architecture);
+  d.name = c.name;
+  d.vocab_size = c.vocab_size;
+  d.hidden_size = c.hidden_size;
+  d.intermediate_size = c.intermediate_size;
+  d.num_hidden_layers = c.num_hidden_layers;
+  d.num_attention_heads = c.num_attention_heads;
+  d.num_key_value_heads = c.num_key_value_heads;
+  d.head_dim = c.head_dim;
+  d.max_position_embeddings = c.max_position_embeddings;
+  d.norm_eps = c.norm_eps;
+  d.initializer_range = c.initializer_range;
+  d.tie_word_embeddings = c.tie_word_embeddings;
+  if (c.rope_theta > 0 && !d.learned_positions) d.rope_theta = c.rope_theta;
+  if (architecture == Architecture::gemma2 || architecture == Architecture::gemma3) {
+    d.attention_scale = 0;
+    set_num_hidden_layers(d, d.num_hidden_layers);
+  }
+  c = std::move(d);
+}
+
+void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
+  c.num_hidden_layers = blocks;
+  const bool alternates = c.architecture == Architecture::gemma2 || c.architecture == Architecture::gemma3;
+  if (blocks < 1 || (c.windowed.empty() && !alternates)) return;
+  const int64_t period = c.architecture == Architecture::gemma2 ? 2 : 6;
+  while (static_cast<int64_t>(c.windowed.size()) < blocks)
+    c.windowed.push_back(alternates ? (c.windowed.size() + 1) % period != 0 : bool(c.windowed.back()));
+  c.windowed.resize(static_cast<size_t>(blocks));
+}
+
+bool ModelConfig::same_model(const ModelConfig& other) const {
+  ModelConfig a = *this, b = other;
+  a.name = b.name = a.source_json = b.source_json = "";
+  return a == b;
 }
 
 void ModelConfig::validate() const {
@@ -159,8 +162,10 @@ void ModelConfig::validate() const {
                   {"num_key_value_heads", num_key_value_heads},
                   {"head_dim", head_dim},
                   {"max_position_embeddings", max_position_embeddings}};
+  constexpr int64_t kLargest = int64_t{1} << 31;  // so that products of two sizes are numbers
   for (const auto& [key, value] : positive)
-    if (value < 1) throw UsageError(fmt::format("model.{} is {}; it must be at least 1", key, value));
+    if (value < 1 || value > kLargest)
+      throw UsageError(fmt::format("model.{} is {}; it must be at least 1 and at most 2^31", key, value));
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
@@ -169,66 +174,22 @@ void ModelConfig::validate() const {
   if (architecture == Architecture::gpt2 && num_attention_heads * head_dim != hidden_size)
     throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} (GPT-2)",
                                  num_attention_heads, hidden_size));
+  if (sliding_window < 0)
+    throw UsageError(fmt::format("model.sliding_window is {}; it must be at least 1", sliding_window));
+  if (!windowed.empty() && static_cast<int64_t>(windowed.size()) != num_hidden_layers)
+    throw UsageError(fmt::format("layer_types has {} entries; the model has {} blocks (num_hidden_layers)",
+                                 windowed.size(), num_hidden_layers));
 }
 
 int64_t ModelConfig::num_parameters() const {
-  const int64_t heads = num_attention_heads * head_dim, kv = num_key_value_heads * head_dim;
-  const bool llama = architecture == Architecture::llama;
-  const int64_t products =
-      hidden_size * (heads + 2 * kv) + heads * hidden_size + (llama ? 3 : 2) * hidden_size * intermediate_size;
-  const int64_t biases = llama ? 0 : (heads + 2 * kv) + 2 * hidden_size + intermediate_size;
-  const int64_t norm = (llama ? 1 : 2) * hidden_size;
-  const int64_t embedding = (vocab_size + (llama ? 0 : max_position_embeddings)) * hidden_size;
-  return num_hidden_layers * (products + biases + 2 * norm) + norm + embedding +
-         (tie_word_embeddings ? 0 : vocab_size * hidden_size);
+  const BlockCount block = count_block(*this);
+  const int64_t embedding = (vocab_size + (learned_positions ? max_position_embeddings : 0)) * hidden_size;
+  return num_hidden_layers * (block.products + block.biases + block.norms) + (layer_norm ? 2 : 1) * hidden_size +
+         embedding + (tie_word_embeddings ? 0 : vocab_size * hidden_size);
 }
 
 int64_t ModelConfig::num_product_parameters() const {
-  const int64_t heads = num_attention_heads * head_dim, kv = num_key_value_heads * head_dim;
-  const int64_t mlp = (architecture == Architecture::llama ? 3 : 2) * hidden_size * intermediate_size;
-  return num_hidden_layers * (hidden_size * (heads + 2 * kv) + heads * hidden_size + mlp) + vocab_size * hidden_size;
-}
-
-std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
-  nlohmann::ordered_json j;
-  if (architecture == Architecture::llama) {
-    j = {{"architectures", {"LlamaForCausalLM"}},
-         {"model_type", "llama"},
-         {"vocab_size", vocab_size},
-         {"hidden_size", hidden_size},
-         {"intermediate_size", intermediate_size},
-         {"num_hidden_layers", num_hidden_layers},
-         {"num_attention_heads", num_attention_heads},
-         {"num_key_value_heads", num_key_value_heads},
-         {"head_dim", head_dim},
-         {"max_position_embeddings", max_position_embeddings},
-         {"rms_norm_eps", norm_eps},
-         {"rope_theta", rope_theta},
-         {"hidden_act", "silu"},
-         {"attention_bias", false},
-         {"mlp_bias", false}};
-  } else {
-    j = {{"architectures", {"GPT2LMHeadModel"}},
-         {"model_type", "gpt2"},
-         {"vocab_size", vocab_size},
-         {"n_embd", hidden_size},
-         {"n_inner", intermediate_size},
-         {"n_layer", num_hidden_layers},
-         {"n_head", num_attention_heads},
-         {"n_positions", max_position_embeddings},
-         {"n_ctx", max_position_embeddings},
-         {"layer_norm_epsilon", norm_eps},
-         {"activation_function", "gelu_new"},
-         {"resid_pdrop", 0.0},
-         {"embd_pdrop", 0.0},
-         {"attn_pdrop", 0.0}};
-  }
-  j["tie_word_embeddings"] = tie_word_embeddings;
-  j["initializer_range"] = initializer_range;
-  j["torch_dtype"] = dtype;
-  j["bos_token_id"] = nullptr;
-  j["eos_token_id"] = nullptr;
-  return j.dump(2) + "\n";
+  return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size;
 }
 
 }  // namespace trireme::model

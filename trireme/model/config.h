@@ -7,13 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "trireme/model/rotary_frequencies.h"
+
 namespace trireme::model {
 
-enum class Architecture { llama, gpt2 };
+enum class Architecture { llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt2 };
+enum class Activation { silu, gelu_tanh };
 
 struct ModelConfig {
   std::string name;                        ///< catalogue name, "" for a file
-  Architecture architecture = Architecture::llama;
+  Architecture architecture = Architecture::llama;  ///< names of tensors and of keys; the mathematics is below
   int64_t vocab_size = 256;
   int64_t hidden_size = 256;
   int64_t intermediate_size = 704;
@@ -27,15 +30,59 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
 
+  bool layer_norm = false;                 ///< norms center, and have biases (GPT-2); else RMSNorm
+  double norm_offset = 0;                  ///< what is added to a norm's weight (Gemma: 1)
+  Activation activation = Activation::silu;
+  bool gated_mlp = true;
+  bool learned_positions = false;          ///< instead of rotary ones
+  RopeScaling rope_scaling;
+  double rope_local_theta = 0;             ///< of blocks with a window, which are not scaled then; 0: as the others
+  bool attention_bias = false;             ///< of q, k and v
+  bool attention_out_bias = false;
+  bool mlp_bias = false;
+  bool query_key_norm = false;             ///< each head of q and k is normalised before its rotation
+  bool post_norms = false;                 ///< attention and MLP are normalised before they join the residual stream
+  bool scaled_embedding = false;           ///< times sqrt(hidden_size), rounded to the compute dtype
+  double attention_scale = 0;              ///< 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0;            ///< scores become cap tanh(score / cap); 0: they stay
+  double logit_softcap = 0;                ///< the head's logits likewise
+  int64_t sliding_window = 0;  ///< keys that a query of a windowed block sees, itself included; 0: none is
+  std::vector<bool> windowed;  ///< per block; empty: all of them, where there is a window
+
+  std::string source_json;  ///< the config.json this was read from, "" for none
+
+  /// Keys that a query of block `layer` sees; 0: no limit.
+  int64_t window(int64_t layer) const {
+    return windowed.empty() || windowed[static_cast<size_t>(layer)] ? sliding_window : 0;
+  }
+  /// Same mathematics and same names of tensors.
+  bool same_model(const ModelConfig& other) const;
+
   /// Elements of all parameters, a tied one counted once.
   int64_t num_parameters() const;
   /// Parameters that take part in matrix products (blocks and head; a tied head counts as the head).
   int64_t num_product_parameters() const;
-  /// The config.json that `transformers` reads; `dtype` is "float32" or "bfloat16".
+  /// The config.json that `transformers` reads; `dtype` is "float32" or "bfloat16". Where this was read from a file,
+  /// that file again, with what was changed since.
   std::string to_hugging_face_json(const std::string& dtype) const;
   /// Errors  UsageError naming the key and the rule (heads divide width, kv heads divide heads, sizes > 0, ...)
   void validate() const;
+
+  bool operator==(const ModelConfig&) const = default;
 };
+
+/// What config.json leaves out, for each architecture: the values of transformers' classes.
+ModelConfig default_config(Architecture architecture);
+
+/// The word for it in config.json ("gemma3_text"), and back.
+/// Errors    UsageError naming what is known
+const char* model_type(Architecture architecture);
+Architecture find_architecture(const std::string& model_type, const std::string& source);
+
+/// Takes over the architecture's mathematics (norms, biases, activation, ...), and leaves sizes alone.
+void set_architecture(ModelConfig& config, Architecture architecture);
+/// Changes the number of blocks: those beyond the last follow the pattern of windows.
+void set_num_hidden_layers(ModelConfig& config, int64_t blocks);
 
 /// Parses a config.json. Errors: UsageError for an architecture or a field that this model cannot honour.
 ModelConfig parse_hugging_face_config(const std::string& json_text, const std::string& source);

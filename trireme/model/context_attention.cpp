@@ -7,7 +7,7 @@ namespace {
 
 class LocalAttention final : public ContextAttention {
  public:
-  explicit LocalAttention(const BlockWidths& widths) : widths_(widths) {}
+  LocalAttention(const BlockWidths& widths, const AttentionTraits& traits) : widths_(widths), traits_(traits) {}
 
   std::vector<int64_t> qkv_shape(const BatchShape& s) const override { return {s.tokens(), widths_.qkv_width()}; }
   std::vector<int64_t> lse_shape(const BatchShape& s) const override {
@@ -31,22 +31,33 @@ class LocalAttention final : public ContextAttention {
 
  private:
   ops::AttentionShape shape(const BatchShape& s) const {
-    return {.batch = s.micro_batch,
-            .sequence = s.sequence,
-            .num_heads = widths_.heads,
-            .num_kv_heads = widths_.kv_heads,
-            .head_dim = widths_.head_dim};
+    return attention_shape(s.micro_batch, s.sequence, widths_, traits_);
   }
 
   BlockWidths widths_;
+  AttentionTraits traits_;
 };
 
 }  // namespace
 
-std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const Parallel& parallel) {
-  if (parallel.cp_size == 1) return std::make_unique<LocalAttention>(widths);
-  return parallel.context == Parallel::Context::ring ? make_ring_attention(widths, parallel)
-                                                     : make_ulysses_attention(widths, parallel);
+ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const BlockWidths& widths,
+                                    const AttentionTraits& traits) {
+  ops::AttentionShape shape;
+  shape.batch = batch;
+  shape.sequence = sequence;
+  shape.num_heads = widths.heads;
+  shape.num_kv_heads = widths.kv_heads;
+  shape.head_dim = widths.head_dim;
+  shape.scale = traits.scale;
+  shape.window = traits.window;
+  return shape;
+}
+
+std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                         const Parallel& parallel) {
+  if (parallel.cp_size == 1) return std::make_unique<LocalAttention>(widths, traits);
+  return parallel.context == Parallel::Context::ring ? make_ring_attention(widths, traits, parallel)
+                                                     : make_ulysses_attention(widths, traits, parallel);
 }
 
 }  // namespace trireme::model

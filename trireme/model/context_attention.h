@@ -11,8 +11,16 @@
 
 #include "trireme/model/block_layout.h"
 #include "trireme/model/unit.h"
+#include "trireme/ops/ops.h"
 
 namespace trireme::model {
+
+/// What one block's attention computes beside the shapes.
+struct AttentionTraits {
+  double scale = 0;    ///< 0: 1 / sqrt(d)
+  double softcap = 0;  ///< 0: none
+  int64_t window = 0;  ///< keys that a query sees; 0: no limit
+};
 
 class ContextAttention {
  public:
@@ -43,8 +51,14 @@ class ContextAttention {
   virtual void backward_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}
 };
 
-std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const Parallel& parallel);
-std::unique_ptr<ContextAttention> make_ring_attention(const BlockWidths& widths, const Parallel& parallel);
-std::unique_ptr<ContextAttention> make_ulysses_attention(const BlockWidths& widths, const Parallel& parallel);
+ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const BlockWidths& widths,
+                                    const AttentionTraits& traits);
+
+std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                         const Parallel& parallel);
+std::unique_ptr<ContextAttention> make_ring_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                      const Parallel& parallel);
+std::unique_ptr<ContextAttention> make_ulysses_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                         const Parallel& parallel);
 
 }  // namespace trireme::model

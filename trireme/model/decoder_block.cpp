@@ -12,14 +12,37 @@ using namespace block;
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& parallel,
                            std::shared_ptr<const RotaryTables> rotary)
-    : config_(c),
-      layer_(layer),
-      parallel_(parallel),
-      layout_(block_layout(c.architecture)),
-      widths_(block_widths(c, parallel)),
-      parameters_(block_parameters(c, layer, parallel)),
-      rotary_(std::move(rotary)),
-      attention_(make_context_attention(widths_, parallel)) {}
+    : config_(c), layer_(layer), parallel_(parallel), widths_(block_widths(c, parallel)), rotary_(std::move(rotary)) {
+  BlockParameters p = block_parameters(c, layer, parallel);
+  layout_ = p.layout;
+  parameters_ = std::move(p.specs);
+  attention_ = make_context_attention(widths_, attention_traits(), parallel);
+  int next = kOptional;
+  if (layout_.norm1.centered()) places_.mean1 = next++, places_.mean2 = next++;
+  if (has_head_norms()) places_.raw_qk = next++, places_.rstd_qk = next++;
+  if (!has_post_norms()) return;
+  places_.attention_out = next++;
+  places_.rstd_post1 = next++;
+  places_.mlp_out = next++;
+  places_.rstd_post2 = next++;
+}
+
+std::vector<Norm> DecoderBlock::norms() const {
+  std::vector<Norm> present;
+  for (const Norm& norm : {layout_.norm1, layout_.post1, layout_.norm2, layout_.post2})
+    if (norm.present()) present.push_back(norm);
+  return present;
+}
+
+int64_t DecoderBlock::num_norm_vectors() const {
+  return static_cast<int64_t>(norms().size()) * (layout_.norm1.centered() ? 2 : 1);
+}
+
+std::vector<std::string> DecoderBlock::recomputable() const {
+  std::vector<std::string> names = {"qkv", "attended", "mid", "hidden"};
+  if (has_post_norms()) names.emplace_back("mlp_out");
+  return names;
+}
 
 UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) const {
   const LocalRows local = local_rows(parallel_, shape);
@@ -33,14 +56,19 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
              {"attended", {tokens, widths_.q_width()}, c},
              {"lse", attention_->lse_shape(shape), s},
              {"mid", {rows, width}, c},
-             {"hidden", {tokens, layout_.gated ? 2 * widths_.mlp : widths_.mlp}, c}};
-  if (layout_.norm1.centered()) {
-    v.saved.push_back({"mean1", {rows}, s});
-    v.saved.push_back({"mean2", {rows}, s});
-  }
+             {"hidden", {tokens, config_.gated_mlp ? 2 * widths_.mlp : widths_.mlp}, c}};
   const auto append = [](std::vector<TensorSpec>& to, const std::vector<TensorSpec>& more) {
     to.insert(to.end(), more.begin(), more.end());
   };
+  if (layout_.norm1.centered()) append(v.saved, {{"mean1", {rows}, s}, {"mean2", {rows}, s}});
+  if (has_head_norms())
+    append(v.saved, {{"raw_qk", {tokens, widths_.q_width() + widths_.kv_width()}, c},
+                     {"rstd_qk", {tokens, widths_.heads + widths_.kv_heads}, s}});
+  if (has_post_norms())
+    append(v.saved, {{"attention_out", {rows, width}, c},
+                     {"rstd_post1", {rows}, s},
+                     {"mlp_out", {rows, width}, c},
+                     {"rstd_post2", {rows}, s}});
   v.forward_work = {{"normed", {tokens, width}, c}, {"activated", {tokens, widths_.mlp}, c}};
   append(v.forward_work, attention_->forward_work(shape, p));
   if (sequence_parallel()) v.forward_work.push_back({"reduced rows", {rows, width}, c});
@@ -59,6 +87,7 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
                 {"normed1", {rows, width}, c},
                 d_qkv,
                 {"norm gradients", {num_norm_vectors(), width}, c}};
+  if (has_head_norms()) v.deferred.push_back({"head norm gradients", {2, widths_.head_dim}, c});
   v.saved_for_weight = {kAttended, kHidden};
   v.input_work = {d_normed, d_attended};
   append(v.input_work, input_half_work(shape, p));
@@ -76,7 +105,10 @@ std::vector<TensorSpec> DecoderBlock::input_half_work(const BatchShape& shape, c
 
 std::vector<TensorSpec> DecoderBlock::weight_half_work(const Precision& p) const {
   if (!shares_heads()) return {};
-  return {{"all heads", {2 * config_.num_key_value_heads * widths_.head_dim, widths_.width}, p.compute}};
+  const int64_t rows = 2 * config_.num_key_value_heads * widths_.head_dim;
+  std::vector<TensorSpec> work = {{"all heads", {rows, widths_.width}, p.compute}};
+  if (config_.attention_bias) work.push_back({"all heads' biases", {rows}, p.compute});
+  return work;
 }
 
 ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t, size_t first) const {
@@ -84,10 +116,10 @@ ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t, siz
 }
 
 NormStatistics DecoderBlock::statistics1(const UnitTensors& t) const {
-  return {layout_.norm1.centered() ? t.saved[kMean1] : at::Tensor(), t.saved[kRstd1]};
+  return {places_.mean1 >= 0 ? t.saved[places_.mean1] : at::Tensor(), t.saved[kRstd1]};
 }
 NormStatistics DecoderBlock::statistics2(const UnitTensors& t) const {
-  return {layout_.norm2.centered() ? t.saved[kMean2] : at::Tensor(), t.saved[kRstd2]};
+  return {places_.mean2 >= 0 ? t.saved[places_.mean2] : at::Tensor(), t.saved[kRstd2]};
 }
 
 // input -> qkv
@@ -100,11 +132,18 @@ void DecoderBlock::project(UnitTensors& t) const {
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
   product_forward(layout_.qkv, rows, normed, t.parameters);
   product_bias(layout_.qkv, rows, t.parameters);
+  if (has_head_norms()) normalize_heads(t, rows);
   if (rotary_) {
     const auto table = rotary_->of(t.shape.sequence);
     ops::rotary_forward(rows, table.cosine, table.sine, widths_.heads, widths_.kv_heads);
   }
   attention_->share(t.saved[kQkv], work, t.shape, t.cp);
+}
+
+void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const {
+  ops::head_norm_forward(rows, t.saved[places_.raw_qk], t.saved[places_.rstd_qk], t.parameters[layout_.query_norm],
+                         t.parameters[layout_.key_norm], widths_.heads, widths_.kv_heads, config_.norm_eps,
+                         config_.norm_offset);
 }
 
 // qkv -> attended
@@ -113,15 +152,27 @@ void DecoderBlock::attend(UnitTensors& t) const {
                       t.cp);
 }
 
+// x -> `to`: this rank's rows of the sum of all ranks' products, with the bias
+void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x,
+                                 const at::Tensor& to) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const at::Tensor& partial = tp.sequence() ? t.work[kNormed] : to;
+  product_forward(product, partial, x, t.parameters);
+  tp.reduce(partial, to);
+  product_bias(product, to, t.parameters);
+}
+
 // attended, input -> mid, and its norm in `normed`
 void DecoderBlock::add_attended(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
-  const at::Tensor& normed = t.work[kNormed];
-  product_forward(layout_.out, normed, t.saved[kAttended], t.parameters);
-  const at::Tensor sum = tp.reduce(normed, t.work.back());
-  product_bias(layout_.out, sum, t.parameters);
-  add_norm_forward(layout_.norm2, t.saved[kMid], tp.own_rows(normed), statistics2(t), sum, t.input, t.parameters,
-                   config_.norm_eps);
+  const at::Tensor own = tp.own_rows(t.work[kNormed]);
+  at::Tensor branch = has_post_norms() ? t.saved[places_.attention_out] : tp.sequence() ? t.work.back() : own;
+  reduce_branch(t, layout_.out, t.saved[kAttended], branch);
+  if (has_post_norms()) {
+    norm_forward(layout_.post1, own, post_statistics(t, places_.rstd_post1), branch, t.parameters, config_.norm_eps);
+    branch = own;
+  }
+  add_norm_forward(layout_.norm2, t.saved[kMid], own, statistics2(t), branch, t.input, t.parameters, config_.norm_eps);
 }
 
 // norm of mid -> hidden
@@ -133,7 +184,21 @@ void DecoderBlock::expand(UnitTensors& t) const {
 }
 
 void DecoderBlock::activate(const at::Tensor& y, const at::Tensor& hidden) const {
-  layout_.gated ? ops::swiglu_forward(y, hidden) : ops::gelu_forward(y, hidden);
+  if (!config_.gated_mlp)
+    ops::gelu_forward(y, hidden);
+  else if (config_.activation == Activation::silu)
+    ops::swiglu_forward(y, hidden);
+  else
+    ops::geglu_forward(y, hidden);
+}
+
+// hidden -> mlp_out, and its norm; for a block with post-norms
+at::Tensor DecoderBlock::finish_mlp(UnitTensors& t) const {
+  const at::Tensor own = TensorParallel(parallel_, t.tp).own_rows(t.work[kNormed]), &out = t.saved[places_.mlp_out];
+  activate(t.work[kActivated], t.saved[kHidden]);
+  reduce_branch(t, layout_.down, t.work[kActivated], out);
+  norm_forward(layout_.post2, own, post_statistics(t, places_.rstd_post2), out, t.parameters, config_.norm_eps);
+  return own;
 }
 
 void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) const {
@@ -141,12 +206,14 @@ void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) cons
   if (wants(kQkv)) project(t);
   if (wants(kAttended)) attend(t);
   if (wants(kMid)) add_attended(t);
-  if (!wants(kHidden)) return;
-  // The norm is of the rounded sum: found again from mid, bit for bit, statistics included.
-  if (!wants(kMid))
-    norm_forward(layout_.norm2, TensorParallel(parallel_, t.tp).own_rows(t.work[kNormed]), statistics2(t),
-                 t.saved[kMid], t.parameters, config_.norm_eps);
-  expand(t);
+  if (wants(kHidden)) {
+    // The norm is of the rounded sum: found again from mid, bit for bit, statistics included.
+    if (!wants(kMid))
+      norm_forward(layout_.norm2, TensorParallel(parallel_, t.tp).own_rows(t.work[kNormed]), statistics2(t),
+                   t.saved[kMid], t.parameters, config_.norm_eps);
+    expand(t);
+  }
+  if (has_post_norms() && wants(places_.mlp_out)) finish_mlp(t);
 }
 
 void DecoderBlock::forward(UnitTensors& t) const {
@@ -154,21 +221,24 @@ void DecoderBlock::forward(UnitTensors& t) const {
   attend(t);
   add_attended(t);
   expand(t);
-  const TensorParallel tp(parallel_, t.tp);
+  if (has_post_norms()) {
+    ops::add_forward(t.output, finish_mlp(t), t.saved[kMid]);
+    return;
+  }
   activate(t.work[kActivated], t.saved[kHidden]);
-  const at::Tensor& partial = tp.sequence() ? t.work[kNormed] : t.output;
-  product_forward(layout_.down, partial, t.work[kActivated], t.parameters);
-  tp.reduce(partial, t.output);
-  product_bias(layout_.down, t.output, t.parameters);
+  reduce_branch(t, layout_.down, t.work[kActivated], t.output);
   ops::add_forward(t.output, t.output, t.saved[kMid]);
 }
 
 double DecoderBlock::forward_flops(const BatchShape& shape) const {
   const double tokens = double(shape.tokens()) / parallel_.cp_size, width = double(widths_.width),
-               heads = double(widths_.q_width()), mlp = double(widths_.mlp);
-  const double mlp_products = layout_.gated ? 3 : 2;
+               heads = double(widths_.q_width()), mlp = double(widths_.mlp), sequence = double(shape.sequence);
+  const double mlp_products = config_.gated_mlp ? 3 : 2;
+  // Keys that a query sees, on average: half of the sequence, or fewer in a window.
+  const double window = config_.window(layer_) > 0 ? std::min(sequence, double(config_.window(layer_))) : sequence;
+  const double keys = window * (1 - window / (2 * sequence));
   return 2 * tokens * (width * double(widths_.qkv_width()) + heads * width + mlp_products * width * mlp) +
-         2 * tokens * double(shape.sequence) * heads;  // causal half of 4 T S H d
+         4 * tokens * keys * heads;
 }
 
 }  // namespace trireme::model

@@ -16,15 +16,23 @@ struct DecoderBlock::BackwardBuffers {
   at::Tensor reduced_rows;  ///< sequence parallel: this rank's rows of their sum
   at::Tensor dy, d_mid;     ///< [T,D] gathered, or a copy that outlives the walk; undefined: none is needed
   at::Tensor activated, normed1, normed2, d_qkv, d_attended;
-  NormGradients norm1, norm2;
+  NormGradients norm1, post1, norm2, post2;
+  at::Tensor query_norm, key_norm;  ///< [d] gradients of the head norms' weights
   ContextAttention::Scratch attention;
+  void take(const std::vector<NormGradients>& norms);
 };
 
 namespace {
 
-// Rows of `gradients`: norm1's weight (and bias), then norm2's.
-NormGradients norm_rows(const at::Tensor& gradients, const Norm& norm, int64_t first) {
-  return {gradients[first], norm.centered() ? gradients[first + 1] : at::Tensor()};
+// Rows of `gradients`, of the norms in their order.
+std::vector<NormGradients> norm_rows(const at::Tensor& gradients, const std::vector<Norm>& norms) {
+  std::vector<NormGradients> rows;
+  int64_t next = 0;
+  for (const Norm& norm : norms) {
+    rows.push_back({gradients[next++], at::Tensor()});
+    if (norm.centered()) rows.back().bias = gradients[next++];
+  }
+  return rows;
 }
 
 // The operand [T,D] of a row product's weight gradient: gathered, copied where it must outlive d_boundary, or itself.
@@ -36,23 +44,51 @@ at::Tensor operand(const TensorParallel& tp, const at::Tensor& buffer, const at:
 
 }  // namespace
 
+void DecoderBlock::BackwardBuffers::take(const std::vector<NormGradients>& norms) {
+  norm1 = norms.front();
+  norm2 = norms[norms.size() / 2];
+  if (norms.size() < 4) return;
+  post1 = norms[1];
+  post2 = norms[3];
+}
+
+void DecoderBlock::differentiate_activation(const at::Tensor& hidden, const at::Tensor& activated) const {
+  if (!config_.gated_mlp)
+    ops::gelu_backward(hidden, activated);
+  else if (config_.activation == Activation::silu)
+    ops::swiglu_backward(hidden, activated);
+  else
+    ops::geglu_backward(hidden, activated);
+}
+
 void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, const OnProduct& on_product) const {
   const TensorParallel tp(parallel_, t.tp);
   const auto& p = t.parameters;
   auto& s = t.saved;
   const at::Tensor& dx = t.d_boundary;
+  // The gradient of a branch [rows,D] that was normalised before it joined: takes the place of the branch. What the
+  // norm's output was goes where nothing is yet.
+  const auto through_post_norm = [&](const Norm& norm, const NormGradients& gradients, int branch, int rstd) {
+    norm_backward(norm, s[branch], gradients, tp.own_rows(b.d_normed), dx, s[branch], p, post_statistics(t, rstd),
+                  at::Tensor());
+    return s[branch];
+  };
 
-  const at::Tensor dy = operand(tp, b.dy, dx);
+  const at::Tensor d_down =
+      has_post_norms() ? through_post_norm(layout_.post2, b.post2, places_.mlp_out, places_.rstd_post2) : dx;
+  const at::Tensor dy = operand(tp, b.dy, d_down);
   product_backward_input(layout_.down, b.activated, dy, p);
   // hidden becomes its gradient, and what was the gradient of the activation the activation.
-  layout_.gated ? ops::swiglu_backward(s[kHidden], b.activated) : ops::gelu_backward(s[kHidden], b.activated);
+  differentiate_activation(s[kHidden], b.activated);
   on_product(layout_.down, dy, b.activated, false);
   product_backward_input(layout_.up, b.d_normed, s[kHidden], p);
   const at::Tensor d_norm2 = tp.reduce(b.d_normed, b.reduced_rows);
   norm_backward(layout_.norm2, dx, b.norm2, b.normed2, d_norm2, s[kMid], p, statistics2(t), dx);
   on_product(layout_.up, s[kHidden], b.normed2, true);
 
-  const at::Tensor d_mid = operand(tp, b.d_mid, dx);
+  const at::Tensor d_out =
+      has_post_norms() ? through_post_norm(layout_.post1, b.post1, places_.attention_out, places_.rstd_post1) : dx;
+  const at::Tensor d_mid = operand(tp, b.d_mid, d_out);
   product_backward_input(layout_.out, b.d_attended, d_mid, p);
   on_product(layout_.out, d_mid, s[kAttended], false);
   attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.cp);
@@ -60,6 +96,10 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     const auto table = rotary_->of(t.shape.sequence);
     ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads);
   }
+  if (has_head_norms())
+    ops::head_norm_backward(b.d_qkv, b.query_norm, b.key_norm, s[places_.raw_qk], s[places_.rstd_qk],
+                            p[layout_.query_norm], p[layout_.key_norm], widths_.heads, widths_.kv_heads,
+                            config_.norm_offset);
   product_backward_input(layout_.qkv, b.d_normed, b.d_qkv, p);
   const at::Tensor d_norm1 = tp.reduce(b.d_normed, b.reduced_rows);
   norm_backward(layout_.norm1, dx, b.norm1, b.normed1, d_norm1, t.input, p, statistics1(t), dx);
@@ -75,75 +115,84 @@ void DecoderBlock::backward(UnitTensors& t) const {
                     .activated = t.work[kDActivated],
                     .d_qkv = t.work[kDQkv],
                     .d_attended = t.work[kDAttended],
-                    .norm1 = {g[layout_.norm1.weight], layout_.norm1.centered() ? g[layout_.norm1.bias] : at::Tensor()},
-                    .norm2 = {g[layout_.norm2.weight], layout_.norm2.centered() ? g[layout_.norm2.bias] : at::Tensor()},
                     .attention = attention_work(t, kBackwardAttention)};
   b.normed1 = b.normed2 = tp.own_rows(d_normed);  // its gradient has been read by then
+  if (has_head_norms()) b.query_norm = g[layout_.query_norm], b.key_norm = g[layout_.key_norm];
   at::Tensor norm_gradients;
   if (tp.sequence()) {
     b.dy = b.d_mid = d_normed;  // free while these are operands
     b.reduced_rows = t.work[next++];
     norm_gradients = t.work[next++];
-    b.norm1 = norm_rows(norm_gradients, layout_.norm1, 0);
-    b.norm2 = norm_rows(norm_gradients, layout_.norm2, num_norm_vectors() / 2);
+    b.take(norm_rows(norm_gradients, norms()));
+  } else {
+    std::vector<NormGradients> direct;
+    for (const Norm& norm : norms()) direct.push_back({g[norm.weight], norm.centered() ? g[norm.bias] : at::Tensor()});
+    b.take(direct);
   }
-  const at::Tensor all_heads = shares_heads() ? t.work[next] : at::Tensor();
+  const auto all_heads = ContextAttention::Scratch(t.work).subspan(next);
   backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
     if (normed) tp.gather_in_place(d_normed);
     write_weight(t, product, dy, normed ? d_normed : x, all_heads);
   });
   if (tp.sequence()) write_norms(t, norm_gradients);
+  write_head_norms(t, at::Tensor());
 }
 
 void DecoderBlock::backward_input(UnitTensors& t) const {
   const size_t next = kInputAttention + attention_->backward_work(t.shape, {}).size();
   const auto& d = t.deferred;
-  const BackwardBuffers b{.d_normed = t.work[kInputDNormed],
-                          .reduced_rows = sequence_parallel() ? t.work[next] : at::Tensor(),
-                          .dy = d[kDy],
-                          .d_mid = d[kDMid],
-                          .activated = d[kDeferredActivated],
-                          .normed1 = d[kNormed1],
-                          .normed2 = d[kNormed2],
-                          .d_qkv = d[kDeferredDQkv],
-                          .d_attended = t.work[kInputDAttended],
-                          .norm1 = norm_rows(d[kNormGradients], layout_.norm1, 0),
-                          .norm2 = norm_rows(d[kNormGradients], layout_.norm2, num_norm_vectors() / 2),
-                          .attention = attention_work(t, kInputAttention)};
+  BackwardBuffers b{.d_normed = t.work[kInputDNormed],
+                    .reduced_rows = sequence_parallel() ? t.work[next] : at::Tensor(),
+                    .dy = d[kDy],
+                    .d_mid = d[kDMid],
+                    .activated = d[kDeferredActivated],
+                    .normed1 = d[kNormed1],
+                    .normed2 = d[kNormed2],
+                    .d_qkv = d[kDeferredDQkv],
+                    .d_attended = t.work[kInputDAttended],
+                    .attention = attention_work(t, kInputAttention)};
+  b.take(norm_rows(d[kNormGradients], norms()));
+  if (has_head_norms()) b.query_norm = d[kHeadNormGradients][0], b.key_norm = d[kHeadNormGradients][1];
   backward_steps(t, b, [](const Product&, const at::Tensor&, const at::Tensor&, bool) {});
 }
 
 void DecoderBlock::backward_weight(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
   const auto& d = t.deferred;
-  const at::Tensor gathered = tp.sequence() ? t.work.front() : at::Tensor(),
-                   all_heads = shares_heads() ? t.work.back() : at::Tensor();
+  const at::Tensor gathered = tp.sequence() ? t.work.front() : at::Tensor();
+  const auto all_heads = ContextAttention::Scratch(t.work).subspan(tp.sequence() ? 1 : 0);
   write_weight(t, layout_.down, d[kDy], d[kDeferredActivated], all_heads);
   write_weight(t, layout_.up, t.saved[kHidden], tp.gather(gathered, d[kNormed2]), all_heads);
   write_weight(t, layout_.out, d[kDMid], t.saved[kAttended], all_heads);
   write_weight(t, layout_.qkv, d[kDeferredDQkv], tp.gather(gathered, d[kNormed1]), all_heads);
   write_norms(t, d[kNormGradients]);
+  if (has_head_norms()) write_head_norms(t, d[kHeadNormGradients]);
 }
 
 void DecoderBlock::write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x,
-                                const at::Tensor& all_heads) const {
+                                ContextAttention::Scratch all_heads) const {
   product_backward_weight(product, t.gradients, dy, x);
   if (&product == &layout_.qkv && shares_heads()) sum_shared_heads(t, all_heads);
 }
 
 // Ranks that hold the same key/value head have each a part of its gradient, that of their own queries: every rank
 // puts its part in the rows of its head, and the sum over all ranks is right for every head.
-void DecoderBlock::sum_shared_heads(UnitTensors& t, const at::Tensor& all_heads) const {
-  const int64_t rows = widths_.kv_width(), head = parallel_.tp_rank / kv_head_sharers(config_, parallel_),
-                v_first = all_heads.size(0) / 2;
-  const at::Tensor k = t.gradients[layout_.qkv.weight + 1], v = t.gradients[layout_.qkv.weight + 2];
-  at::Tensor k_rows = all_heads.narrow(0, head * rows, rows), v_rows = all_heads.narrow(0, v_first + head * rows, rows);
-  at::Tensor(all_heads).zero_();
-  k_rows.copy_(k);
-  v_rows.copy_(v);
-  TensorParallel(parallel_, t.tp).sum(all_heads);
-  k.copy_(k_rows);
-  v.copy_(v_rows);
+void DecoderBlock::sum_shared_heads(UnitTensors& t, ContextAttention::Scratch all_heads) const {
+  const TensorParallel tp(parallel_, t.tp);
+  const int64_t rows = widths_.kv_width(), head = parallel_.tp_rank / kv_head_sharers(config_, parallel_);
+  const auto sum = [&](const at::Tensor& all, int first_gradient) {
+    const int64_t v_first = all.size(0) / 2;
+    const at::Tensor k = t.gradients[first_gradient + 1], v = t.gradients[first_gradient + 2];
+    at::Tensor k_rows = all.narrow(0, head * rows, rows), v_rows = all.narrow(0, v_first + head * rows, rows);
+    at::Tensor(all).zero_();
+    k_rows.copy_(k);
+    v_rows.copy_(v);
+    tp.sum(all);
+    k.copy_(k_rows);
+    v.copy_(v_rows);
+  };
+  sum(all_heads[0], layout_.qkv.weight);
+  if (layout_.qkv.bias >= 0) sum(all_heads[1], layout_.qkv.bias);
 }
 
 // Under sequence parallelism each rank has the part of its rows.
@@ -151,9 +200,20 @@ void DecoderBlock::write_norms(UnitTensors& t, const at::Tensor& gradients) cons
   const TensorParallel tp(parallel_, t.tp);
   if (tp.sequence()) tp.sum(gradients);
   int64_t row = 0;
-  for (const Norm& norm : {layout_.norm1, layout_.norm2}) {
+  for (const Norm& norm : norms()) {
     t.gradients[norm.weight].copy_(gradients[row++]);
     if (norm.centered()) t.gradients[norm.bias].copy_(gradients[row++]);
+  }
+}
+
+// Every rank has the part of its heads: in `gradients` [2,d], or where undefined already in their place.
+void DecoderBlock::write_head_norms(UnitTensors& t, const at::Tensor& gradients) const {
+  if (!has_head_norms()) return;
+  const TensorParallel tp(parallel_, t.tp);
+  int64_t row = 0;
+  for (const int weight : {layout_.query_norm, layout_.key_norm}) {
+    if (gradients.defined()) t.gradients[weight].copy_(gradients[row++]);
+    tp.sum(t.gradients[weight]);
   }
 }
 

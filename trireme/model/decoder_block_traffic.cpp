@@ -21,6 +21,7 @@ std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& sha
   if (wants(kAttended)) attention_->forward_traffic(rows, shape, p);
   if (wants(kMid)) tp.reduce(rows, p.compute, boundary);
   if (wants(kHidden)) tp.gather(rows, p.compute, boundary);
+  if (has_post_norms() && wants(places_.mlp_out)) tp.reduce(rows, p.compute, boundary);
   return rows;
 }
 
@@ -28,15 +29,18 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
   const TensorTraffic tp(parallel_);
   const int64_t boundary = local_rows(parallel_, shape).tokens * widths_.width;
   UnitTraffic u;
-  u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden});
+  u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden, places_.mlp_out});
   u.forward = u.recompute;
-  tp.reduce(u.forward, p.compute, boundary);
+  if (!has_post_norms()) tp.reduce(u.forward, p.compute, boundary);
 
   const auto shared_heads = [&](std::vector<TrafficRow>& rows) {
-    if (shares_heads()) tp.sum(rows, p.compute, 2 * config_.num_key_value_heads * widths_.head_dim * widths_.width);
+    const int64_t all_heads = 2 * config_.num_key_value_heads * widths_.head_dim;
+    if (shares_heads()) tp.sum(rows, p.compute, all_heads * widths_.width);
+    if (shares_heads() && config_.attention_bias) tp.sum(rows, p.compute, all_heads);
   };
   const auto norms = [&](std::vector<TrafficRow>& rows) {
     if (sequence_parallel()) tp.sum(rows, p.compute, num_norm_vectors() * widths_.width);
+    for (int i = 0; has_head_norms() && i < 2; ++i) tp.sum(rows, p.compute, widths_.head_dim);
   };
   for (const bool whole : {true, false}) {
     std::vector<TrafficRow>& rows = whole ? u.backward : u.backward_input;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "trireme/base/error.h"
 #include "trireme/model/local_rows.h"
 #include "trireme/model/tensor_parallel.h"
@@ -15,11 +17,17 @@ enum Parameter { kTable, kPositions };
 
 EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
   parameters_.push_back(vocabulary_parameter(embedding_table_name(c.architecture), c, parallel));
-  if (c.architecture == Architecture::llama) return;
+  if (!c.learned_positions) return;
   parameters_.push_back({.name = "transformer.wpe.weight",
                          .shape = {c.max_position_embeddings, c.hidden_size},
                          .init = {Initializer::Kind::normal, c.initializer_range},
                          .counted = parallel.tp_rank == 0});
+}
+
+// As the model was trained: the factor is rounded like a weight.
+double EmbeddingUnit::scale(at::ScalarType compute) const {
+  if (!config_.scaled_embedding) return 1;
+  return at::scalar_tensor(std::sqrt(double(config_.hidden_size)), compute).item<double>();
 }
 
 // The order of work: ids, positions, then what forward or backward adds (each only where it is needed).
@@ -79,7 +87,7 @@ void EmbeddingUnit::forward(UnitTensors& t) const {
   const bool adds_positions = parameters_.size() > kPositions && parallel_.tp_rank == 0;
   const at::Tensor partial = tp.sequence() ? t.work[next] : t.output;
   ops::embedding_forward(partial, r.ids, t.parameters[kTable], adds_positions ? t.parameters[kPositions] : at::Tensor(),
-                         t.shape.sequence / parallel_.cp_size, r.positions);
+                         t.shape.sequence / parallel_.cp_size, r.positions, scale(t.parameters[kTable].scalar_type()));
   tp.reduce(partial, t.output);
 }
 
@@ -94,8 +102,15 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
   ops::embedding_backward(adds ? beside : t.gradients[kTable],
                           t.gradients.size() > kPositions ? t.gradients[kPositions] : at::Tensor(), dy, r.ids, order,
-                          t.shape.sequence / parallel_.cp_size, r.positions);
+                          t.shape.sequence / parallel_.cp_size, r.positions, scale(dy.scalar_type()));
   if (adds) ops::add_forward(t.gradients[kTable], t.gradients[kTable], beside);
+}
+
+void EmbeddingUnit::look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position,
+                            const std::vector<at::Tensor>& p) const {
+  ops::embedding_forward(y, ids, p[kTable],
+                         config_.learned_positions ? p[kPositions].narrow(0, position, 1) : at::Tensor(), 1,
+                         at::Tensor(), scale(y.scalar_type()));
 }
 
 UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) const {

@@ -22,7 +22,11 @@ class EmbeddingUnit : public Unit {
   bool reads_parameters_in_backward() const override { return false; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
+  /// y [B,D] of ids [B] at one position each, for generation.
+  void look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position, const std::vector<at::Tensor>& p) const;
+
  private:
+  double scale(at::ScalarType compute) const;
   /// Ids and positions of the local tokens, as the operations want them: made in work where they are not given.
   struct Rows {
     at::Tensor ids, positions;

@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/decoder_block.h"
+#include "trireme/model/embedding.h"
 #include "trireme/model/head.h"
 #include "trireme/ops/ops.h"
 
@@ -79,9 +80,7 @@ at::Tensor Generator::logits_at(int64_t token, int64_t position) {
   const ModelConfig& c = model_.config;
   const auto options = at::TensorOptions().dtype(precision_.compute);
   const at::Tensor x = at::empty({1, c.hidden_size}, options), id = at::full({1}, token, at::kLong);
-  const auto& embedding = unit_parameters_.front();
-  ops::embedding_forward(x, id, embedding[0], embedding.size() > 1 ? embedding[1].narrow(0, position, 1) : at::Tensor(),
-                         1);
+  static_cast<const EmbeddingUnit&>(*model_.units.front()).look_up(x, id, position, unit_parameters_.front());
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     static_cast<const DecoderBlock&>(*model_.units[i + 1])
         .decode(x, unit_parameters_[i + 1], k_cache_[i], v_cache_[i], position);

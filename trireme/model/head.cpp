@@ -28,14 +28,15 @@ void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const a
 }  // namespace
 
 HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
-  const bool llama = c.architecture == Architecture::llama, counted = parallel.tp_rank == 0;
+  const bool gpt2 = c.architecture == Architecture::gpt2, counted = parallel.tp_rank == 0;
   const auto vector = [&](const char* name, Initializer::Kind kind) {
     parameters_.push_back(
         {.name = name, .shape = {c.hidden_size}, .init = {kind, 0}, .decay = false, .counted = counted});
   };
-  vector(llama ? "model.norm.weight" : "transformer.ln_f.weight", Initializer::Kind::ones);
-  if (!llama) vector("transformer.ln_f.bias", Initializer::Kind::zeros);
-  norm_ = {.weight = 0, .bias = llama ? -1 : 1};
+  vector(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight",
+         c.norm_offset == 0 ? Initializer::Kind::ones : Initializer::Kind::zeros);
+  if (c.layer_norm) vector("transformer.ln_f.bias", Initializer::Kind::zeros);
+  norm_ = {.weight = 0, .bias = c.layer_norm ? 1 : -1, .offset = c.norm_offset};
   parameters_.push_back(vocabulary_parameter(
       c.tie_word_embeddings ? embedding_table_name(c.architecture) : "lm_head.weight", c, parallel));
 }
@@ -77,7 +78,8 @@ void HeadUnit::forward(UnitTensors& t) const {
   if (parallel_.tp_size > 1)
     shard_loss(t, nullptr);
   else
-    ops::cross_entropy_forward(t.loss_sum, t.work[kNormed], t.parameters.back(), t.targets, t.work[kLogits]);
+    ops::cross_entropy_forward(t.loss_sum, t.work[kNormed], t.parameters.back(), t.targets, t.work[kLogits],
+                               config_.logit_softcap);
 }
 
 void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
@@ -93,13 +95,15 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
                      both = sums.narrow(0, chunk, 2 * rows), sum_exp = both.narrow(0, 0, rows),
                      target_logit = both.narrow(0, rows, rows);
     ops::linear_forward(logits, x, w);
+    if (config_.logit_softcap > 0) ops::softcap_forward(logits, config_.logit_softcap);
     ops::cross_entropy_shard_max(row_max, logits, first_id, vocabulary);
     tp.max(row_max);
     ops::cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, first_id, vocabulary);
     tp.sum(both);
     ops::cross_entropy_shard_loss(t.loss_sum, row_max, sum_exp, target_logit, targets);
     if (g == nullptr) continue;
-    ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary);
+    ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary,
+                                      config_.logit_softcap);
     // The weight first: the gradient of x takes the place of x.
     add_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
     ops::linear_backward_input(g->dx.narrow(0, first, rows), logits, w);
@@ -119,7 +123,7 @@ void HeadUnit::backward(UnitTensors& t) const {
     shard_loss(t, &g);
   else
     ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters.back(), t.targets, t.loss_scale,
-                                        t.work[kLogits], g.dw_sum);
+                                        t.work[kLogits], g.dw_sum, config_.logit_softcap);
   if (adds) ops::add_forward(t.gradients.back(), t.gradients.back(), beside);
 
   // normed now holds its own gradient; the norm's input gradient is the boundary's.
@@ -163,6 +167,7 @@ void HeadUnit::logits(const at::Tensor& out, const at::Tensor& x, const std::vec
                    mean = at::empty_like(rstd);
   norm_forward(norm_, normed, {mean, rstd}, x, p, config_.norm_eps);
   ops::linear_forward(out, normed, p.back());
+  if (config_.logit_softcap > 0) ops::softcap_forward(out, config_.logit_softcap);
 }
 
 }  // namespace trireme::model

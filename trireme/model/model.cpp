@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/base/error.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/grouping.h"
@@ -29,15 +30,20 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
                   const Grouping& grouping) {
   config.validate();
   check_divisible(config, parallel);
+  if (config.attention_softcap > 0) throw UsageError("soft-capped attention scores are not supported yet");
   Model m;
   m.config = config;
   m.parallel = parallel;
-  std::shared_ptr<const RotaryTables> rotary;
-  if (block_layout(config.architecture).rotary)
-    rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel);
+  using Tables = std::shared_ptr<const RotaryTables>;
+  Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
+  if (!config.learned_positions)
+    rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::all);
+  if (config.rope_local_theta > 0)
+    local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
   m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    m.units.push_back(std::make_unique<DecoderBlock>(config, i, parallel, rotary));
+    m.units.push_back(
+        std::make_unique<DecoderBlock>(config, i, parallel, local && config.window(i) > 0 ? local : rotary));
   m.units.push_back(std::make_unique<HeadUnit>(config, parallel));
   group_parameters(m, grouping);
   return m;

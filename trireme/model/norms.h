@@ -8,8 +8,10 @@
 namespace trireme::model {
 
 struct Norm {
-  int weight = 0;  ///< index among a unit's parameters
+  int weight = -1;  ///< index among a unit's parameters; -1: there is no such norm
   int bias = -1;   ///< -1: RMSNorm
+  double offset = 0;  ///< added to the weight (Gemma: 1)
+  bool present() const { return weight >= 0; }
   bool centered() const { return bias >= 0; }
 };
 

@@ -6,12 +6,20 @@
 
 namespace trireme::model {
 
+namespace {
+
+// Parameters first .. first + parts - 1, which lie without gaps, as one tensor.
+at::Tensor joined(const Tensors& tensors, int first, int parts) {
+  if (parts == 1) return tensors[first];
+  std::vector<int64_t> shape = tensors[first].sizes().vec();
+  for (int i = 1; i < parts; ++i) shape[0] += tensors[first + i].size(0);
+  return at::from_blob(tensors[first].data_ptr(), shape, tensors[first].options());
+}
+
+}  // namespace
+
 at::Tensor product_matrix(const Product& product, const Tensors& tensors) {
-  const at::Tensor& first = tensors[product.weight];
-  if (product.parts == 1) return first;
-  int64_t rows = 0;
-  for (int i = 0; i < product.parts; ++i) rows += tensors[product.weight + i].size(0);
-  return at::from_blob(first.data_ptr(), {rows, first.size(1)}, first.options());
+  return joined(tensors, product.weight, product.parts);
 }
 
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters) {
@@ -20,7 +28,7 @@ void product_forward(const Product& product, const at::Tensor& y, const at::Tens
 }
 
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters) {
-  if (product.bias >= 0) ops::bias_forward(y, parameters[product.bias]);
+  if (product.bias >= 0) ops::bias_forward(y, joined(parameters, product.bias, product.parts));
 }
 
 void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
@@ -33,7 +41,7 @@ void product_backward_weight(const Product& product, const Tensors& gradients, c
                              const at::Tensor& x) {
   const at::Tensor dw = product_matrix(product, gradients);
   product.in_out ? ops::linear_in_out_backward_weight(dw, dy, x) : ops::linear_backward_weight(dw, dy, x);
-  if (product.bias >= 0) ops::bias_backward(gradients[product.bias], dy);
+  if (product.bias >= 0) ops::bias_backward(joined(gradients, product.bias, product.parts), dy);
 }
 
 }  // namespace trireme::model

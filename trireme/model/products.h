@@ -8,7 +8,7 @@ namespace trireme::model {
 struct Product {
   int weight = 0;       ///< index among a unit's parameters
   int parts = 1;        ///< so many parameters from there on are joined: one matrix
-  int bias = -1;        ///< -1: none
+  int bias = -1;        ///< of the first part, the others' joined behind it; -1: none
   bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), else [out, in]
 };
 

@@ -4,10 +4,12 @@
 // a later rank, the late half of the queries sees every key; nothing else is left to mask.
 // Source: Liu et al., Ring Attention (2023); the zigzag order as in Megatron-LM's context parallelism
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/model/context_attention.h"
 #include "trireme/model/local_rows.h"
@@ -30,13 +32,19 @@ struct Hop {
 
 class RingAttention final : public ContextAttention {
  public:
-  RingAttention(const BlockWidths& widths, const Parallel& parallel) : widths_(widths), parallel_(parallel) {}
+  RingAttention(const BlockWidths& widths, const AttentionTraits& traits, const Parallel& parallel)
+      : widths_(widths), traits_(traits), parallel_(parallel) {}
 
   std::vector<int64_t> qkv_shape(const BatchShape& s) const override { return {tokens(s), widths_.qkv_width()}; }
   std::vector<int64_t> lse_shape(const BatchShape& s) const override {
     return {s.micro_batch, widths_.heads, s.sequence / parallel_.cp_size};
   }
   std::vector<TensorSpec> forward_work(const BatchShape& s, const Precision& p) const override {
+    if (traits_.window > 0 && traits_.window < s.sequence)
+      throw UsageError(
+          fmt::format("ring attention has no sliding window: this model's of {} is shorter than the sequence of {} "
+                      "tokens; use --mesh.context ulysses",
+                      traits_.window, s.sequence));
     const int64_t bytes = std::max({ops::attention_workspace_bytes(own_shape(s), p.compute),
                                     ops::attention_block_workspace_bytes(block_shape(s, true), p.compute),
                                     ops::attention_block_workspace_bytes(block_shape(s, false), p.compute)});
@@ -124,11 +132,7 @@ class RingAttention final : public ContextAttention {
   }
 
   ops::AttentionShape own_shape(const BatchShape& s) const {
-    return {.batch = s.micro_batch,
-            .sequence = s.sequence / parallel_.cp_size,
-            .num_heads = widths_.heads,
-            .num_kv_heads = widths_.kv_heads,
-            .head_dim = widths_.head_dim};
+    return attention_shape(s.micro_batch, s.sequence / parallel_.cp_size, widths_, traits_);
   }
   ops::AttentionBlockShape block_shape(const BatchShape& s, bool earlier) const {
     const int64_t local = s.sequence / parallel_.cp_size;
@@ -137,7 +141,8 @@ class RingAttention final : public ContextAttention {
             .keys = earlier ? local / 2 : local,
             .num_heads = widths_.heads,
             .num_kv_heads = widths_.kv_heads,
-            .head_dim = widths_.head_dim};
+            .head_dim = widths_.head_dim,
+            .scale = traits_.scale};
   }
   /// The queries that take part in a block, of rows [T, n] as [B, Q, n]; the keys likewise.
   at::Tensor queries(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
@@ -170,13 +175,15 @@ class RingAttention final : public ContextAttention {
   }
 
   BlockWidths widths_;
+  AttentionTraits traits_;
   Parallel parallel_;
 };
 
 }  // namespace
 
-std::unique_ptr<ContextAttention> make_ring_attention(const BlockWidths& widths, const Parallel& parallel) {
-  return std::make_unique<RingAttention>(widths, parallel);
+std::unique_ptr<ContextAttention> make_ring_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                      const Parallel& parallel) {
+  return std::make_unique<RingAttention>(widths, traits, parallel);
 }
 
 }  // namespace trireme::model

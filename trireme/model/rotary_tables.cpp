@@ -8,10 +8,14 @@
 
 namespace trireme::model {
 
-RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel)
+RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel,
+                           Blocks blocks)
     : head_dim_(config.head_dim),
       max_positions_(config.max_position_embeddings),
-      frequencies_(rotary_frequencies(config.rope_theta, config.head_dim, {})),
+      frequencies_(blocks == Blocks::windowed
+                       ? rotary_frequencies(config.rope_local_theta, config.head_dim, {})
+                       : rotary_frequencies(config.rope_theta, config.head_dim, config.rope_scaling)),
+      attention_factor_(blocks == Blocks::windowed ? 1.0 : rotary_attention_factor(config.rope_scaling)),
       dtype_(state_dtype),
       parallel_(parallel) {}
 
@@ -29,8 +33,8 @@ RotaryTables::Table RotaryTables::of(int64_t sequence) const {
   for (int64_t first = 0, last = 0; first < rows; first = last) {  // runs of positions that follow each other
     for (last = first + 1; last < rows && positions[last] == positions[last - 1] + 1; ++last) {
     }
-    ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), frequencies_, 1.0,
-                      positions[first]);
+    ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), frequencies_,
+                      attention_factor_, positions[first]);
   }
   return table = {cosine, sine};
 }

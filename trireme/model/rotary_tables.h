@@ -19,7 +19,10 @@ class RotaryTables {
     at::Tensor cosine, sine;  ///< [local positions, d/2]
   };
 
-  RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel);
+  /// `windowed`: the table of blocks with a window, where these have frequencies of their own (rope_local_theta).
+  enum class Blocks { all, windowed };
+  RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel,
+               Blocks blocks = Blocks::all);
 
   /// For a sequence of so many tokens: row i is the i-th position that this context-parallel rank holds. May be
   /// called from several threads; the tables live as long as this object.
@@ -30,6 +33,7 @@ class RotaryTables {
  private:
   int64_t head_dim_, max_positions_;
   std::vector<double> frequencies_;
+  double attention_factor_;
   at::ScalarType dtype_;
   Parallel parallel_;
   mutable std::mutex mutex_;

@@ -23,8 +23,8 @@ enum Work { kWorkspace, kSend, kReceive, kProjected, kContextRows = kProjected }
 
 class UlyssesAttention final : public ContextAttention {
  public:
-  UlyssesAttention(const BlockWidths& local, const Parallel& parallel)
-      : local_(local), context_(local), parallel_(parallel), ranks_(parallel.cp_size) {
+  UlyssesAttention(const BlockWidths& local, const AttentionTraits& traits, const Parallel& parallel)
+      : local_(local), context_(local), traits_(traits), parallel_(parallel), ranks_(parallel.cp_size) {
     context_.heads = local.heads / ranks_;
     context_.kv_heads = std::max<int64_t>(1, local.kv_heads / ranks_);
   }
@@ -103,11 +103,7 @@ class UlyssesAttention final : public ContextAttention {
 
   int64_t tokens(const BatchShape& s) const { return local_rows(parallel_, s).tokens; }
   ops::AttentionShape shape(const BatchShape& s) const {
-    return {.batch = s.micro_batch,
-            .sequence = s.sequence,
-            .num_heads = context_.heads,
-            .num_kv_heads = context_.kv_heads,
-            .head_dim = context_.head_dim};
+    return attention_shape(s.micro_batch, s.sequence, context_, traits_);
   }
   std::vector<TensorSpec> work(const BatchShape& s, const Precision& p, int64_t exchanged, int64_t rows) const {
     return {{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte},
@@ -159,14 +155,16 @@ class UlyssesAttention final : public ContextAttention {
   }
 
   BlockWidths local_, context_;
+  AttentionTraits traits_;
   Parallel parallel_;
   int64_t ranks_;
 };
 
 }  // namespace
 
-std::unique_ptr<ContextAttention> make_ulysses_attention(const BlockWidths& widths, const Parallel& parallel) {
-  return std::make_unique<UlyssesAttention>(widths, parallel);
+std::unique_ptr<ContextAttention> make_ulysses_attention(const BlockWidths& widths, const AttentionTraits& traits,
+                                                         const Parallel& parallel) {
+  return std::make_unique<UlyssesAttention>(widths, traits, parallel);
 }
 
 }  // namespace trireme::model

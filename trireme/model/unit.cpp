@@ -43,7 +43,10 @@ void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
 std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,
                                const std::vector<std::string>& names) {
   static const std::map<std::string, std::vector<std::string>> kStatistics = {
-      {"qkv", {"rstd1", "mean1"}}, {"attended", {"lse"}}, {"mid", {"rstd2", "mean2"}}};
+      {"qkv", {"rstd1", "mean1", "raw_qk", "rstd_qk"}},
+      {"attended", {"lse"}},
+      {"mid", {"rstd2", "mean2", "attention_out", "rstd_post1"}},
+      {"mlp_out", {"rstd_post2"}}};
   const std::vector<TensorSpec> saved = unit.values(shape, precision).saved;
   std::vector<std::string> wanted;
   const std::vector<std::string> legal = unit.recomputable();

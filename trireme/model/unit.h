@@ -178,7 +178,7 @@ class Unit {
 };
 
 /// Indices in `saved`, ascending, of what recompute(t, which) shall compute again when the values of these names are
-/// not kept: with each its statistics (qkv: rstd1, mean1; attended: lse; mid: rstd2, mean2). No names: all of `saved`.
+/// not kept: with each what is made beside it, statistics above all (unit.cpp). No names: all of `saved`.
 ///
 /// Errors    UsageError naming the names that are possible; a unit that saves nothing accepts every name
 std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,

@@ -21,7 +21,7 @@ ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& c
 }
 
 std::string embedding_table_name(Architecture architecture) {
-  return architecture == Architecture::llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
+  return architecture == Architecture::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
 }
 
 }  // namespace trireme::model

@@ -35,15 +35,13 @@ model::ModelConfig resolve_model(const config::Settings& settings) {
     if (given) field = *given;
   };
   if (m.model_type) {
-    if (*m.model_type != "llama" && *m.model_type != "gpt2")
-      throw UsageError(fmt::format("model.model_type {} is not supported; llama and gpt2 are", *m.model_type));
-    c.architecture = *m.model_type == "llama" ? model::Architecture::llama : model::Architecture::gpt2;
+    set_architecture(c, model::find_architecture(*m.model_type, "model.model_type"));
   }
   const bool width_changed = m.hidden_size || m.num_attention_heads;
   take(c.vocab_size, m.vocab_size);
   take(c.hidden_size, m.hidden_size);
   take(c.intermediate_size, m.intermediate_size);
-  take(c.num_hidden_layers, m.num_hidden_layers);
+  if (m.num_hidden_layers) set_num_hidden_layers(c, *m.num_hidden_layers);
   take(c.num_attention_heads, m.num_attention_heads);
   if (m.num_attention_heads && !m.num_key_value_heads) c.num_key_value_heads = c.num_attention_heads;
   take(c.num_key_value_heads, m.num_key_value_heads);
