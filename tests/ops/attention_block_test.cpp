@@ -18,15 +18,18 @@ struct Case {
   int64_t batch, own, skip;  // own rows per sequence; the first `skip` of them see no foreign keys
   std::vector<int64_t> blocks;
   int64_t heads, kv_heads, head_dim;
-  double scale = 0;
+  double scale = 0, softcap = 0;
 
   double factor() const { return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim)); }
   int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t width() const { return heads * head_dim; }
-  AttentionShape causal() const { return {batch, own, heads, kv_heads, head_dim, scale}; }
-  AttentionBlockShape block(size_t i) const { return {batch, own - skip, blocks[i], heads, kv_heads, head_dim, scale}; }
+  AttentionShape causal() const { return {batch, own, heads, kv_heads, head_dim, scale, 0, softcap}; }
+  AttentionBlockShape block(size_t i) const {
+    return {batch, own - skip, blocks[i], heads, kv_heads, head_dim, scale, softcap};
+  }
 };
 void PrintTo(const Case& c, std::ostream* os) {
+  if (c.softcap > 0) *os << "cap" << c.softcap << "_";
   *os << "b" << c.batch << "_s" << c.own << "_skip" << c.skip << "_N" << c.blocks[0] << "_H" << c.heads << "_K"
       << c.kv_heads << "_d" << c.head_dim;
 }
@@ -90,7 +93,7 @@ std::pair<at::Tensor, at::Tensor> reference_of(const Ring& ring, const std::vect
     hidden.push_back(at::arange(c.own).lt(c.skip).unsqueeze(1).expand({c.own, keys.back().size(1)}));
   }
   return reference::attention(own.slice(2, 0, c.width()), at::cat(keys, 1), c.heads, c.kv_heads, c.factor(),
-                              at::cat(hidden, 1));
+                              at::cat(hidden, 1), c.softcap);
 }
 
 /// Largest difference relative to the largest magnitude; NaN counts as infinite.
@@ -126,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionBlockOf,
                          testing::Values(Case{1, 1, 0, {1}, 1, 1, 64}, Case{2, 8, 4, {3, 8}, 4, 2, 16},
                                          Case{2, 70, 35, {70, 35, 128}, 6, 3, 32}, Case{1, 130, 0, {257}, 4, 1, 80},
                                          Case{3, 65, 1, {131, 4}, 3, 1, 13}, Case{1, 9, 2, {129}, 2, 2, 1},
-                                         Case{2, 256, 128, {256}, 8, 4, 64}, Case{1, 64, 0, {20}, 2, 1, 128, 0.5}),
+                                         Case{2, 256, 128, {256}, 8, 4, 64}, Case{1, 64, 0, {20}, 2, 1, 128, 0.5},
+                                         Case{2, 70, 35, {70, 131}, 4, 2, 256, 0, 2},
+                                         Case{1, 9, 2, {5}, 2, 1, 16, 1, 3}),
                          testing::PrintToStringParamName());
 
 // Sums of a few hundred terms of size one.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <ostream>
 #include <string>
@@ -49,7 +50,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Masked{{2, 300, 4, 2, 64}, {{1, 5, 70}, {300}}}, Masked{{2, 385, 2, 1, 80}, {{128}, {33, 64}}},
                     Masked{{1, 260, 4, 4, 128}, {{130, 3}}}, Masked{{3, 150, 3, 1, 96}, {{1}, {2, 149}, {64, 63}}},
                     Masked{{2, 400, 4, 2, 64, 0, 90}, {{250, 7}, {40, 300}}},
-                    Masked{{2, 270, 2, 2, 16, 0, 5}, {{4, 100}, {129}}}),
+                    Masked{{2, 270, 2, 2, 16, 0, 5}, {{4, 100}, {129}}}, Masked{{2, 7, 4, 2, 16, 0, 0, 1}, {}},
+                    Masked{{1, 257, 4, 1, 80, 1, 64, 20}, {}}, Masked{{1, 200, 4, 2, 256, 0, 0, 2}, {}},
+                    Masked{{2, 300, 4, 2, 256, 0.5, 129, 10}, {{1, 5, 70}, {300}}},
+                    Masked{{1, 260, 4, 4, 64, 0.3, 0, 5}, {{130, 3}}}, Masked{{2, 65, 3, 1, 13, -1, 0, 4}, {}}),
     [](const auto& info) { return testing::PrintToString(info.param); });
 
 // Tolerances as in attention_test.cpp, where they are reasoned.
@@ -63,12 +67,22 @@ TEST_P(AttentionMaskOf, EqualsTheReferenceInEveryKernelAndDtype) {
       SCOPED_TRACE(std::string(kernel->name) + " " + c10::toString(dtype));
       const double tolerance = dtype == at::kDouble     ? 1e-12
                                : dtype == at::kBFloat16 ? 1e-2
+                               : shape.softcap != 0     ? 8e-6  // a capped score has the rounding of its cap
                                : shape.scale != 0       ? 4e-6
                                                         : 2e-6;
       expect_close(run_attention_with(*kernel, shape, in), want, tolerance,
                    dtype == at::kDouble ? 1e-12 : 1e-6 * largest);
     }
   }
+}
+
+TEST(AttentionMask, ACapFarAboveTheScoresIsNone) {
+  AttentionShape capped{1, 200, 2, 1, 64};
+  const AttentionInputs in(capped, at::kDouble);
+  const AttentionResults want = attention_reference(capped, in);
+  capped.softcap = 1e6;  // changes scores by s^3 / 3e12
+  for (const AttentionKernel* kernel : attention_kernels())
+    expect_close(run_attention_with(*kernel, capped, in), want, 1e-9, 1e-9);
 }
 
 TEST(AttentionMask, AWindowOfOneKeyShowsAQueryItself) {
@@ -151,6 +165,8 @@ TEST(AttentionMask, RefusalsNameTheEntryAndTheRule) {
   EXPECT_THAT(refusal(shape, starts_of({0, 0, 0})), testing::HasSubstr("[6] or [2, 3] on the CPU, it is Long of [3]"));
   EXPECT_THAT(refusal(shape, at::zeros({6}, at::kInt)), testing::HasSubstr("contiguous int64"));
   EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, -1}, {}), testing::HasSubstr("window is -1"));
+  EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, 0, -2}, {}), testing::HasSubstr("softcap is -2"));
+  EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, 0, NAN}, {}), testing::HasSubstr("softcap is nan"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace trireme::ops {
 void PrintTo(const AttentionShape& s, std::ostream* os) {
   *os << "b" << s.batch << "_s" << s.sequence << "_H" << s.num_heads << "_K" << s.num_kv_heads << "_d" << s.head_dim;
   if (s.window > 0) *os << "_w" << s.window;
+  if (s.softcap > 0) *os << "_cap" << s.softcap;
 }
 
 namespace test {
@@ -54,13 +55,18 @@ AttentionResults attention_reference(const AttentionShape& shape, const Attentio
   const at::Tensor k = x.slice(1, H, H + K).repeat_interleave(H / K, 1);
   const at::Tensor v = x.slice(1, H + K).repeat_interleave(H / K, 1);
   const at::Tensor d_out = in.d_out.to(at::kDouble).view({b, s, H, d}).transpose(1, 2);
-  const at::Tensor scores =
-      (at::matmul(q, k.transpose(2, 3)) * scale_of(shape)).masked_fill(hidden_keys(shape, in.starts), -INFINITY);
+  at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale_of(shape), slope = at::ones_like(scores);
+  if (shape.softcap > 0) {
+    scores = at::tanh(scores / shape.softcap);
+    slope = 1 - scores.square();
+    scores = scores * shape.softcap;
+  }
+  scores = scores.masked_fill(hidden_keys(shape, in.starts), -INFINITY);
   const at::Tensor lse = at::logsumexp(scores, {3});
   const at::Tensor p = at::exp(scores - lse.unsqueeze(3));
   const at::Tensor out = at::matmul(p, v);
   const at::Tensor dp = at::matmul(d_out, v.transpose(2, 3));
-  const at::Tensor ds = p * (dp - (dp * p).sum(3, true)) * scale_of(shape);
+  const at::Tensor ds = p * (dp - (dp * p).sum(3, true)) * slope * scale_of(shape);
   const auto group_sum = [&, b = b, s = s, H = H, K = K, d = d](const at::Tensor& t) {
     return t.view({b, K, H / K, s, d}).sum(2);
   };

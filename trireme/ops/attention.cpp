@@ -19,6 +19,7 @@ void check_shape(const AttentionShape& shape) {
                                       {"head_dim", shape.head_dim}});
   check_attention_heads("attention", shape.num_heads, shape.num_kv_heads);
   check_attention_window("attention", shape.window);
+  check_attention_softcap("attention", shape.softcap);
 }
 
 std::string entry(int64_t i, const AttentionShape& shape) {
@@ -57,7 +58,7 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
   AttentionCall call{};
   call.batch = shape.batch, call.queries = call.keys = shape.sequence, call.num_heads = shape.num_heads;
   call.num_kv_heads = shape.num_kv_heads, call.head_dim = shape.head_dim, call.causal = true;
-  call.scale = attention_scale(shape.scale, shape.head_dim);
+  call.scale = attention_scale(shape.scale, shape.head_dim), call.softcap = shape.softcap;
   const AttentionStride packed{shape.sequence * row_length(shape), row_length(shape)};
   const AttentionStride heads{shape.sequence * shape.num_heads * shape.head_dim, shape.num_heads * shape.head_dim};
   call.q_stride = call.kv_stride = call.dq_stride = call.dkv_stride = packed;

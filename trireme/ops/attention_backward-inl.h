@@ -10,7 +10,8 @@ namespace trireme::ops {
 namespace {
 
 /// scores -> P = exp(scores * scale - lse), and d_p -> dS = P (dP - D): P in pairs down the column, dS both ways.
-template <class M, bool kMasked, class Width>
+/// Capped scores are a tanh, whose derivative 1 - scores^2 is a factor of dS.
+template <class M, bool kMasked, bool kCapped, class Width>
 void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, typename M::Unit* p_columns,
                     typename M::Unit* ds_rows, typename M::Unit* ds_columns, typename M::Acc c, int64_t rows,
                     const Visible& visible, Width width, const typename M::Acc* lse2, const typename M::Acc* delta) {
@@ -25,12 +26,17 @@ void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, t
     const Vec delta0 = M::splat(delta[r]), delta1 = M::splat(delta[r + 1]);
     for (int64_t j = columns.first; j < columns.end; j += kLanes) {
       const int64_t at0 = r * kKeys + j, at1 = at0 + kKeys;
-      Vec p0 = M::exp2(M::load(scores + at0) * cv - lse0), p1 = M::exp2(M::load(scores + at1) * cv - lse1);
+      const Vec x0 = M::load(scores + at0), x1 = M::load(scores + at1);
+      Vec p0 = M::exp2(x0 * cv - lse0), p1 = M::exp2(x1 * cv - lse1);
       if (kMasked && (j + kLanes > end || j < begin1)) {
         p0 = M::keep(p0, begin0 - j, end - j, 0);
         p1 = M::keep(p1, begin1 - j, end + 1 - j, 0);
       }
-      const Vec ds0 = p0 * (M::load(d_p + at0) - delta0), ds1 = p1 * (M::load(d_p + at1) - delta1);
+      Vec ds0 = p0 * (M::load(d_p + at0) - delta0), ds1 = p1 * (M::load(d_p + at1) - delta1);
+      if constexpr (kCapped) {  // hidden columns hold huge numbers in place of a tanh
+        ds0 *= M::maximum(M::splat(0), M::splat(1) - x0 * x0);
+        ds1 *= M::maximum(M::splat(0), M::splat(1) - x1 * x1);
+      }
       if constexpr (M::kPair == 1) M::store_rows(p_columns + at0, p_columns + at1, p0, p1);
       M::store_columns(p_columns + r / 2 * kKeys + j, p0, p1);
       M::store_rows(ds_rows + at0 / M::kPair, ds_rows + at1 / M::kPair, ds0, ds1);
@@ -63,7 +69,8 @@ struct Backward {
 
   J at;
   const int64_t dim = at.dim;
-  const Acc c = static_cast<Acc>(at.call.scale * kLog2e), scale = static_cast<Acc>(at.call.scale);
+  const Acc c = static_cast<Acc>(exponent_scale(at.call)), cap_factor = static_cast<Acc>(cap_scale(at.call));
+  const Acc scale = static_cast<Acc>(at.call.scale);
   Unit* const k_transposed = at.template take<Unit>(at.padded_keys * dim / kPair);
   Unit* const v_transposed = at.template take<Unit>(at.padded_keys * dim / kPair);
   Unit* const k_columns = at.template take<Unit>(at.padded_keys * dim / kPair);
@@ -119,6 +126,11 @@ struct Backward {
     return rows;
   }
 
+  template <bool kCapped, class Width>
+  static auto gradients_of(const Visible& visible, Width) {
+    return visible.all() ? gradient_block<M, false, kCapped, Width> : gradient_block<M, true, kCapped, Width>;
+  }
+
   /// One block of scores; adds its part of dq (or begins it), and of dk and dv, where they are wanted.
   template <bool kWantQ, bool kWantKV>
   void attend(int64_t q0, int64_t k0, int64_t rows, bool begins_q, bool begins_kv) {
@@ -127,11 +139,10 @@ struct Backward {
     with_width(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
       score_block<M>(d_p, d_out_rows, v_transposed + block, rows, dim, visible, width, ahead);
+      if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);
       if (!at.call.causal) hide_columns<M>(scores, rows, at.keys - k0, width, c);
-      if (visible.all())
-        gradient_block<M, false>(scores, d_p, p_columns, ds_rows, ds_columns, c, rows, visible, width, lse2, delta);
-      else
-        gradient_block<M, true>(scores, d_p, p_columns, ds_rows, ds_columns, c, rows, visible, width, lse2, delta);
+      const auto gradients = cap_factor != 0 ? gradients_of<true>(visible, width) : gradients_of<false>(visible, width);
+      gradients(scores, d_p, p_columns, ds_rows, ds_columns, c, rows, visible, width, lse2, delta);
       if constexpr (kWantQ)
         weighted_rows<M>(dq, ds_rows, k_columns + block, rows, dim, visible, width, !begins_q, ahead);
       if constexpr (kWantKV) {

@@ -18,6 +18,7 @@ AttentionDtype check_shape(const AttentionBlockShape& shape, at::ScalarType dtyp
                                      {"num_kv_heads", shape.num_kv_heads},
                                      {"head_dim", shape.head_dim}});
   check_attention_heads(kOperation, shape.num_heads, shape.num_kv_heads);
+  check_attention_softcap(kOperation, shape.softcap);
   return attention_dtype(kOperation, dtype);
 }
 
@@ -40,7 +41,7 @@ AttentionCall make_call(const AttentionBlockShape& shape, const at::Tensor& out,
   AttentionCall call{};
   call.batch = shape.batch, call.queries = shape.queries, call.keys = shape.keys, call.num_heads = shape.num_heads;
   call.num_kv_heads = shape.num_kv_heads, call.head_dim = shape.head_dim, call.causal = false;
-  call.scale = attention_scale(shape.scale, shape.head_dim);
+  call.scale = attention_scale(shape.scale, shape.head_dim), call.softcap = shape.softcap;
   call.q = q.const_data_ptr(), call.out = out.data_ptr(), call.lse = lse.data_ptr();
   call.k = kv.const_data_ptr(), call.v = static_cast<const char*>(call.k) + bytes_to_v(shape, kv);
   call.q_stride = strides_of(q), call.kv_stride = strides_of(kv), call.out_stride = strides_of(out);

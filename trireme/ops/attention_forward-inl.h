@@ -82,7 +82,7 @@ struct Forward {
 
   J at;
   const int64_t dim = at.dim;
-  const Acc c = static_cast<Acc>(at.call.scale * kLog2e);
+  const Acc c = static_cast<Acc>(exponent_scale(at.call)), cap_factor = static_cast<Acc>(cap_scale(at.call));
   Unit* const k_transposed = at.template take<Unit>(at.padded_keys * dim / M::kPair);
   Unit* const v_columns = at.template take<Unit>(at.padded_keys * dim / M::kPair);
   Unit* const q_rows = at.template take<Unit>(kQueries * dim / M::kPair);
@@ -124,6 +124,7 @@ struct Forward {
     const int64_t block = k0 * dim / M::kPair;
     with_width(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
+      if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);
       if (!at.call.causal) hide_columns<M>(scores, rows, at.keys - k0, width, c);
       if (visible.all())
         softmax_block<M, false>(scores, p, c, rows, visible, width, dim, begins, state);

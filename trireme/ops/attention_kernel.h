@@ -20,6 +20,7 @@ struct AttentionStride {
 struct AttentionCall {
   int64_t batch, queries, keys, num_heads, num_kv_heads, head_dim;
   double scale;
+  double softcap;  ///< not 0: scores are softcap * tanh(score / softcap), before any mask
   /// True: query i sees keys 0..i (queries = keys), results are written, gradients in the compute dtype. False: it sees
   /// all keys, `out` and `lse` are merged with what they hold, and dq, dk, dv (statistics dtype) are added to.
   bool causal;

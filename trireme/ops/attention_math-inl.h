@@ -87,6 +87,28 @@ struct PlainMath {
       return reinterpret_cast<Vec>(reinterpret_cast<Int>(y) + (reinterpret_cast<Int>(shifted) << 23));
     }
   }
+  /// tanh(x) to a few ulp, also of small x: with e = 2^y - 1 and y = -2 |x| log2(e), it is -e / (2 + e).
+  static Vec tanh(Vec x) {
+    if constexpr (sizeof(Real) == 8) {
+      for (int64_t i = 0; i < kLanes; ++i) x[i] = __builtin_tanh(x[i]);
+      return x;
+    } else {
+      typedef int32_t Int __attribute__((vector_size(kBytes)));
+      const Int sign = reinterpret_cast<Int>(x) & static_cast<int32_t>(0x80000000u);
+      const Vec size = reinterpret_cast<Vec>(reinterpret_cast<Int>(x) ^ sign);
+      const Vec y = maximum(size * static_cast<float>(-2 * kLog2e), splat(-64.0f));
+      const Vec shifted = y + 12582912.0f;  // as in exp2: y = n + f
+      const Vec f = y - (shifted - 12582912.0f);
+      Vec q = f * 1.54035123e-04f + 1.33907355e-03f;  // minimax polynomial of (2^f - 1) / f on [-1/2, 1/2]
+      q = q * f + 9.61823750e-03f;
+      q = q * f + 5.55035743e-02f;
+      q = q * f + 2.40226498e-01f;
+      q = q * f + 6.93147188e-01f;
+      const Vec power = reinterpret_cast<Vec>((reinterpret_cast<Int>(shifted) << 23) + 0x3f800000);  // 2^n
+      const Vec e = power * (f * q) + (power - 1.0f);
+      return reinterpret_cast<Vec>(reinterpret_cast<Int>(e / (-2.0f - e)) | sign);
+    }
+  }
   static void store_rows(Unit* row0, Unit* row1, Vec v0, Vec v1) { store(row0, v0), store(row1, v1); }
   static void store_columns(Unit*, Vec, Vec) {}  // a unit has no pairs: the row-major copy serves
   static Unit unit(Real x) { return x; }

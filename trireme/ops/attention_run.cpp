@@ -85,6 +85,12 @@ void check_attention_window(std::string_view operation, int64_t window) {
                      ", it must be the number of keys that a query sees, or 0 for all");
 }
 
+void check_attention_softcap(std::string_view operation, double softcap) {
+  if (!(softcap >= 0 && std::isfinite(softcap)))
+    throw ShapeError(std::string(operation) + ": softcap is " + std::to_string(softcap) +
+                     ", it must be what no score exceeds, or 0 for none");
+}
+
 double attention_scale(double scale, int64_t head_dim) {
   return scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(head_dim));
 }

@@ -23,6 +23,9 @@ void check_attention_heads(std::string_view operation, int64_t num_heads, int64_
 /// ShapeError unless `window` is 0 (no limit) or more.
 void check_attention_window(std::string_view operation, int64_t window);
 
+/// ShapeError unless `softcap` is 0 (none) or a positive number.
+void check_attention_softcap(std::string_view operation, double softcap);
+
 /// `scale`, or 1/sqrt(head_dim) where it is 0.
 double attention_scale(double scale, int64_t head_dim);
 

@@ -23,6 +23,25 @@ void score_block(typename M::Acc* scores, const typename M::Unit* left, const ty
               });
 }
 
+/// What a score is multiplied by for its power of 2 (log2(e) included). Capped scores are tanh(score * scale / cap).
+inline double exponent_scale(const AttentionCall& call) {
+  return (call.softcap != 0 ? call.softcap : call.scale) * kLog2e;
+}
+/// What a product is multiplied by under the tanh; 0: there is no cap.
+inline double cap_scale(const AttentionCall& call) { return call.softcap != 0 ? call.scale / call.softcap : 0; }
+
+/// Scores become tanh(factor * score), where they are visible.
+template <class M>
+void cap_block(typename M::Acc* scores, typename M::Acc factor, int64_t rows, const Visible& visible, int64_t width) {
+  const bool masked = !visible.all();
+  const auto by = M::splat(factor);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Columns columns = masked ? columns_of_row<M>(visible, r / 2 * 2) : Columns{0, width};
+    typename M::Acc* x = scores + r * kAttentionKeyBlock;
+    for (int64_t j = columns.first; j < columns.end; j += M::kLanes) M::store(x + j, M::tanh(M::load(x + j) * by));
+  }
+}
+
 /// Without a triangle, columns of the last block beyond the last key: a score that has no weight beside any other.
 template <class M>
 void hide_columns(typename M::Acc* scores, int64_t rows, int64_t first, int64_t width, typename M::Acc c) {

@@ -121,11 +121,13 @@ struct AttentionShape {
   int64_t head_dim = 64;
   double scale = 0;  ///< 0: 1/sqrt(head_dim)
   int64_t window = 0;  ///< keys that a query sees, itself included (Hugging Face's sliding_window); 0: no limit
+  double softcap =
+      0;  ///< scaled scores become softcap * tanh(score / softcap), before the mask (Gemma 2); 0: they stay
 };
 /// Bytes of scratch that forward and backward need per call (0 is legal). Window and documents change nothing.
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
 /// Causal attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads), in place of nothing:
-/// out [B*S, H*d], lse [B, H, S] = log-sum-exp of the scaled scores.
+/// out [B*S, H*d], lse [B, H, S] = log-sum-exp of the scaled (and capped) scores.
 ///
 /// Shapes    starts int64 [B*S] or [B, S], or undefined: the position at which row i's document starts in its own
 ///           sequence, never falling along it, starts[i] <= i. Query i sees the keys
@@ -152,6 +154,7 @@ struct AttentionBlockShape {
   int64_t num_kv_heads = 1;
   int64_t head_dim = 64;
   double scale = 0;  ///< 0: 1/sqrt(head_dim)
+  double softcap = 0;  ///< as in AttentionShape
 };
 /// Bytes of scratch that forward and backward need per call.
 int64_t attention_block_workspace_bytes(const AttentionBlockShape& shape, at::ScalarType dtype);

@@ -70,13 +70,15 @@ at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Ten
 }
 
 std::pair<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& kv, int64_t num_heads,
-                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden) {
+                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden,
+                                            double softcap) {
   const int64_t head_dim = q.size(2) / num_heads, group = num_heads / num_kv_heads;
   const auto heads = [&](const at::Tensor& x, int64_t count) {  // [B, rows, count * d] -> [B, H, rows, d]
     return x.reshape({x.size(0), x.size(1), count, head_dim}).transpose(1, 2).repeat_interleave(num_heads / count, 1);
   };
   const auto halves = kv.chunk(2, -1);
   auto scores = at::matmul(heads(q, num_heads), heads(halves[0], num_heads / group).transpose(2, 3)) * scale;
+  if (softcap != 0) scores = at::tanh(scores / softcap) * softcap;
   if (hidden.defined()) scores = scores.masked_fill(hidden, -INFINITY);
   const auto lse = at::logsumexp(scores, {3});
   const auto out = at::matmul(at::exp(scores - lse.unsqueeze(3)), heads(halves[1], num_heads / group));

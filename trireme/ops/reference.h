@@ -34,9 +34,10 @@ at::Tensor rotary(const at::Tensor& qkv, const at::Tensor& cosine, const at::Ten
                   int64_t num_kv_heads);
 
 /// Softmax attention of q [B,Q,H*d] to kv [B,N,2*K*d], all scores at once: out [B,Q,H*d] and lse [B,H,Q]. `hidden`
-/// [Q,N] bool (undefined: none) says which keys a query does not see.
+/// [Q,N] bool (undefined: none) says which keys a query does not see; a softcap of 0 is none.
 std::pair<at::Tensor, at::Tensor> attention(const at::Tensor& q, const at::Tensor& kv, int64_t num_heads,
-                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden = {});
+                                            int64_t num_kv_heads, double scale, const at::Tensor& hidden = {},
+                                            double softcap = 0);
 /// Two results of attention to different keys, as one of attention to all of them.
 std::pair<at::Tensor, at::Tensor> merge_attention(const std::pair<at::Tensor, at::Tensor>& a,
                                                   const std::pair<at::Tensor, at::Tensor>& b);
