@@ -104,6 +104,17 @@ TEST(HuggingFaceConfig, WindowsOfEachFamily) {
               ElementsAre(0, 8));
 }
 
+TEST(HuggingFaceConfig, OfGemma3WithAVisionHalfTheTextHalfIsAModel) {
+  const ModelConfig c = parse_hugging_face_config(R"({"model_type": "gemma3", "vision_config": {"hidden_size": 9},
+    "text_config": {"hidden_size": 2560, "num_hidden_layers": 34, "rope_scaling": {"rope_type": "linear", "factor": 8},
+                    "sliding_window": 1024}})",
+                                                  "config.json");
+  EXPECT_EQ(c.architecture, Architecture::gemma3);
+  EXPECT_EQ(c.hidden_size, 2560);
+  EXPECT_EQ(c.window(0), 1024);
+  EXPECT_THAT(c.to_hugging_face_json("bfloat16"), HasSubstr("Gemma3ForCausalLM"));
+}
+
 TEST(HuggingFaceConfig, RotarySettingsInEverySpelling) {
   const auto read = [](const std::string& keys) { return parse_hugging_face_config("{" + keys + "}", "config.json"); };
   const ModelConfig old =

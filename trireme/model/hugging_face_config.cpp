@@ -1,5 +1,4 @@
-// config.json: keys of each architecture as tables, read into a ModelConfig and written from one. A key that is not
-// in a table is refused: it may change the mathematics.
+// Reads a config.json. A key that is not known is refused: it may change the mathematics.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +7,12 @@
 #include <set>
 
 #include "trireme/base/error.h"
-#include "trireme/model/config.h"
+#include "trireme/model/hugging_face_keys.h"
 
 namespace trireme::model {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 // Keys that say nothing about the mathematics of training (there is no dropout), or about a text model at all.
 const std::set<std::string> kHarmless = {"architectures",
@@ -59,39 +57,6 @@ const std::set<std::string> kHarmless = {"architectures",
                                          "_attn_implementation_autoset",
                                          "attn_implementation",
                                          "_attn_implementation"};
-
-struct IntegerKey {
-  const char* key;
-  int64_t ModelConfig::* field;
-};
-
-constexpr IntegerKey kSizes[] = {{"vocab_size", &ModelConfig::vocab_size},
-                                 {"hidden_size", &ModelConfig::hidden_size},
-                                 {"intermediate_size", &ModelConfig::intermediate_size},
-                                 {"num_hidden_layers", &ModelConfig::num_hidden_layers},
-                                 {"num_attention_heads", &ModelConfig::num_attention_heads},
-                                 {"num_key_value_heads", &ModelConfig::num_key_value_heads},
-                                 {"head_dim", &ModelConfig::head_dim},
-                                 {"max_position_embeddings", &ModelConfig::max_position_embeddings}};
-constexpr IntegerKey kGpt2Sizes[] = {
-    {"vocab_size", &ModelConfig::vocab_size},      {"n_embd", &ModelConfig::hidden_size},
-    {"n_inner", &ModelConfig::intermediate_size},  {"n_layer", &ModelConfig::num_hidden_layers},
-    {"n_head", &ModelConfig::num_attention_heads}, {"n_positions", &ModelConfig::max_position_embeddings}};
-
-struct RopeType {
-  const char* word;
-  RopeScaling::Type type;
-};
-constexpr RopeType kRopeTypes[] = {{"default", RopeScaling::Type::none},
-                                   {"linear", RopeScaling::Type::linear},
-                                   {"llama3", RopeScaling::Type::llama3},
-                                   {"yarn", RopeScaling::Type::yarn}};
-
-const char* rope_type_name(RopeScaling::Type type) {
-  for (const RopeType& t : kRopeTypes)
-    if (type == t.type) return t.word;
-  return "";
-}
 
 bool has(const json& j, const char* key) { return j.contains(key) && !j[key].is_null(); }
 
@@ -305,122 +270,22 @@ class Reader {
   std::set<std::string> known_;
 };
 
-const char* class_name(Architecture a) {
-  switch (a) {
-    case Architecture::llama:
-      return "LlamaForCausalLM";
-    case Architecture::mistral:
-      return "MistralForCausalLM";
-    case Architecture::qwen2:
-      return "Qwen2ForCausalLM";
-    case Architecture::qwen3:
-      return "Qwen3ForCausalLM";
-    case Architecture::gemma2:
-      return "Gemma2ForCausalLM";
-    case Architecture::gemma3:
-      return "Gemma3ForCausalLM";
-    case Architecture::gpt2:
-      return "GPT2LMHeadModel";
-  }
-  return "";
-}
-
-ordered_json rope_json(const RopeScaling& s) {
-  using Type = RopeScaling::Type;
-  ordered_json j = {{"rope_type", rope_type_name(s.type)}, {"factor", s.factor}};
-  if (s.type == Type::linear) return j;
-  j["original_max_position_embeddings"] = static_cast<int64_t>(s.original_max_position_embeddings);
-  if (s.type == Type::llama3) {
-    j["low_freq_factor"] = s.low_freq_factor;
-    j["high_freq_factor"] = s.high_freq_factor;
-  } else {
-    j["beta_fast"] = s.beta_fast;
-    j["beta_slow"] = s.beta_slow;
-    if (s.attention_factor) j["attention_factor"] = *s.attention_factor;
-    if (s.mscale > 0) j["mscale"] = s.mscale;
-    if (s.mscale_all_dim > 0) j["mscale_all_dim"] = s.mscale_all_dim;
-    if (!s.truncate) j["truncate"] = false;
-  }
-  return j;
-}
-
-// All keys that say what this model computes.
-ordered_json keys_of(const ModelConfig& c) {
-  using A = Architecture;
-  const A a = c.architecture;
-  ordered_json j = {{"architectures", {class_name(a)}}, {"model_type", model_type(a)}};
-  if (a == A::gpt2) {
-    for (const auto& [key, field] : kGpt2Sizes) j[key] = c.*field;
-    j["n_ctx"] = c.max_position_embeddings;
-    j["layer_norm_epsilon"] = c.norm_eps;
-    j["activation_function"] = "gelu_new";
-    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[key] = 0.0;
-  } else {
-    for (const auto& [key, field] : kSizes) j[key] = c.*field;
-    j["rms_norm_eps"] = c.norm_eps;
-    j["rope_theta"] = c.rope_theta;
-    if (c.rope_scaling.type != RopeScaling::Type::none) j["rope_scaling"] = rope_json(c.rope_scaling);
-    if (a == A::gemma3) j["rope_local_base_freq"] = c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta;
-    const bool is_gemma = a == A::gemma2 || a == A::gemma3;
-    j[is_gemma ? "hidden_activation" : "hidden_act"] = is_gemma ? "gelu_pytorch_tanh" : "silu";
-    if (is_gemma) {
-      const double scalar = c.attention_scale > 0 ? 1 / (c.attention_scale * c.attention_scale) : double(c.head_dim);
-      const double whole = std::round(scalar);
-      if (std::abs(scalar - whole) < 1e-9 * whole)
-        j["query_pre_attn_scalar"] = static_cast<int64_t>(whole);
-      else
-        j["query_pre_attn_scalar"] = scalar;
-      const auto cap = [](double value) { return value > 0 ? ordered_json(value) : ordered_json(nullptr); };
-      j["attn_logit_softcapping"] = cap(c.attention_softcap);
-      j["final_logit_softcapping"] = cap(c.logit_softcap);
-    }
-    if (a == A::llama || a == A::qwen3 || is_gemma) j["attention_bias"] = c.attention_bias;
-    if (a == A::llama) j["mlp_bias"] = c.mlp_bias;
-    if (a != A::llama)
-      j["sliding_window"] = c.sliding_window > 0 ? ordered_json(c.sliding_window) : ordered_json(nullptr);
-    if (a == A::qwen2 || a == A::qwen3) j["use_sliding_window"] = c.sliding_window > 0;
-    if (a != A::llama && a != A::mistral && !c.windowed.empty()) {
-      j["layer_types"] = ordered_json::array();
-      for (const bool w : c.windowed) j["layer_types"].push_back(w ? "sliding_attention" : "full_attention");
-    }
-  }
-  j["tie_word_embeddings"] = c.tie_word_embeddings;
-  j["initializer_range"] = c.initializer_range;
-  return j;
-}
-
 }  // namespace
 
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& source) try {
-  const json j = json::parse(text);
+  json j = json::parse(text);
   if (!j.is_object()) throw UsageError(fmt::format("{} is not a usable config.json: it holds no object", source));
+  // Gemma 3 with a vision half: the text half is a model of its own.
+  const bool is_part = value_or<std::string>(j, "model_type", "") == "gemma3" && j.contains("text_config");
+  if (is_part) {
+    j = json(j["text_config"]);
+    j["model_type"] = "gemma3_text";
+  }
   ModelConfig c = Reader(j, source).read();
-  c.source_json = text;
+  if (!is_part) c.source_json = text;
   return c;
 } catch (const json::exception& e) {
   throw UsageError(fmt::format("{} is not a usable config.json: {}", source, e.what()));
-}
-
-std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
-  if (source_json.empty()) {
-    ordered_json j = keys_of(*this);
-    j["torch_dtype"] = dtype;
-    j["bos_token_id"] = nullptr;
-    j["eos_token_id"] = nullptr;
-    return j.dump(2) + "\n";
-  }
-  ordered_json j = ordered_json::parse(source_json);
-  const bool unchanged = same_model(parse_hugging_face_config(source_json, "config.json"));
-  const char* key = j.contains("torch_dtype") ? "torch_dtype" : "dtype";
-  const std::string stated = j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "float32";
-  if (unchanged && stated == dtype) return source_json;
-  if (!unchanged) {
-    for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers"})
-      j.erase(stale);
-    j.update(keys_of(*this));
-  }
-  j[key] = dtype;
-  return j.dump(2) + "\n";
 }
 
 }  // namespace trireme::model

@@ -16,13 +16,17 @@ namespace {
 
 constexpr int64_t kLargestSideFile = 256 << 20;
 
-// Where a folder's names begin otherwise than ours: first uploads of GPT-2, and Gemma 3 with its vision half.
+// Where a folder's names begin otherwise than ours: first uploads of GPT-2; and Gemma 3 with its vision half, whose
+// text half is saved as a model of its own.
 struct Naming {
   const char* strip;
   const char* add;
+  bool is_part = false;
 };
-constexpr Naming kNamings[] = {
-    {"", ""}, {"transformer.", ""}, {"model.", "language_model.model."}, {"model.", "model.language_model."}};
+constexpr Naming kNamings[] = {{"", ""},
+                               {"transformer.", ""},
+                               {"model.", "language_model.model.", true},
+                               {"model.", "model.language_model.", true}};
 
 // Tensors that no text model trains: buffers of old files, masks, other halves of a multimodal model.
 bool is_ignored(const std::string& name, bool tied) {
@@ -52,8 +56,10 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   for (const Naming& naming : kNamings) {
     s.strip = naming.strip;
     s.add = naming.add;
+    s.is_part = naming.is_part;
     if (first.starts_with(naming.strip) && folder.has_tensor(s.name_of(first))) break;
     s.strip = s.add = "";
+    s.is_part = false;
   }
   std::set<std::string> used;
   for (const model::ParameterGroup& group : model.groups)

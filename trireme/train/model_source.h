@@ -19,6 +19,7 @@ struct ModelSource {
   std::string index_json;                         ///< "" where all tensors are in one file
   std::map<std::string, std::string> side_files;  ///< name -> bytes
   std::string strip, add;  ///< our names begin with `strip` where the folder's begin with `add`
+  bool is_part = false;    ///< the folder holds another half beside the model: it is not saved as it came
 
   /// The folder's name of a tensor.
   std::string name_of(const std::string& ours) const;

@@ -1,0 +1,41 @@
+// Keys of config.json as tables; private to hugging_face_*.cpp.
+#pragma once
+
+#include "trireme/model/config.h"
+
+namespace trireme::model {
+
+struct IntegerKey {
+  const char* key;
+  int64_t ModelConfig::* field;
+};
+
+inline constexpr IntegerKey kSizes[] = {{"vocab_size", &ModelConfig::vocab_size},
+                                        {"hidden_size", &ModelConfig::hidden_size},
+                                        {"intermediate_size", &ModelConfig::intermediate_size},
+                                        {"num_hidden_layers", &ModelConfig::num_hidden_layers},
+                                        {"num_attention_heads", &ModelConfig::num_attention_heads},
+                                        {"num_key_value_heads", &ModelConfig::num_key_value_heads},
+                                        {"head_dim", &ModelConfig::head_dim},
+                                        {"max_position_embeddings", &ModelConfig::max_position_embeddings}};
+inline constexpr IntegerKey kGpt2Sizes[] = {
+    {"vocab_size", &ModelConfig::vocab_size},      {"n_embd", &ModelConfig::hidden_size},
+    {"n_inner", &ModelConfig::intermediate_size},  {"n_layer", &ModelConfig::num_hidden_layers},
+    {"n_head", &ModelConfig::num_attention_heads}, {"n_positions", &ModelConfig::max_position_embeddings}};
+
+struct RopeType {
+  const char* word;
+  RopeScaling::Type type;
+};
+inline constexpr RopeType kRopeTypes[] = {{"default", RopeScaling::Type::none},
+                                          {"linear", RopeScaling::Type::linear},
+                                          {"llama3", RopeScaling::Type::llama3},
+                                          {"yarn", RopeScaling::Type::yarn}};
+
+inline const char* rope_type_name(RopeScaling::Type type) {
+  for (const RopeType& t : kRopeTypes)
+    if (type == t.type) return t.word;
+  return "";
+}
+
+}  // namespace trireme::model
