@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/read_budget.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -25,27 +26,6 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 
 [[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& tensor = "") {
   throw CheckpointError(fmt::format("{} is not a sound safetensors file: {}", path, problem), path, tensor);
-}
-
-/// Parses a header's JSON; unlike json::parse it refuses keys given twice and deep nesting.
-json parse_strict(const std::string& text, const std::string& path) {
-  constexpr int kDeepest = 4;
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    using Event = json::parse_event_t;
-    if (depth > kDeepest) fail(path, "its header nests too deeply");
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      fail(path, fmt::format("its header names '{}' twice", parsed.get<std::string>()), parsed.get<std::string>());
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& error) {
-    fail(path, fmt::format("its header is not JSON ({})", error.what()));
-  }
 }
 
 std::vector<int64_t> parse_integers(const json& value, const std::string& what, const std::string& path,
@@ -161,7 +141,9 @@ SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const s
   read(8, std::as_writable_bytes(std::span(text)));
   if (text.empty() || text.front() != '{') fail(path, "its header does not begin with '{'");
 
-  const json root = parse_strict(text, path);
+  ReadBudget budget(file_bytes, path);
+  budget.take(header_bytes);
+  const json root = parse_json(text, 4, "a sound safetensors file", budget);
   SafetensorsHeader header{.data_begin = 8 + header_bytes};
   for (const auto& [name, value] : root.items()) {
     if (name == kMetadataKey) {

@@ -1,0 +1,78 @@
+// The C++ side of torch_judge.py.
+//   torch_judge_helper dump KIND PATH              prints name, dtype, shape and bytes (hex) of every tensor
+//   torch_judge_helper copy KIND PATH KIND TARGET [WRAPPER [NAME=SOURCE]]
+// KIND is pth or dcp.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "memory_source.h"
+#include "trireme/checkpoint/dcp.h"
+#include "trireme/checkpoint/torch_file.h"
+
+namespace checkpoint = trireme::checkpoint;
+
+namespace {
+
+std::unique_ptr<checkpoint::TensorSource> open_source(const std::string& kind, const std::string& path) {
+  if (kind == "dcp") return std::make_unique<checkpoint::DcpSource>(path);
+  return std::make_unique<checkpoint::TorchFileSource>(path);
+}
+
+std::unique_ptr<checkpoint::TensorSink> open_sink(const std::string& kind, const std::string& path,
+                                                  const checkpoint::TensorSource& source,
+                                                  const checkpoint::TorchFileOptions& options) {
+  if (kind == "dcp") {
+    return std::make_unique<checkpoint::DcpSink>(path, source.tensors(),
+                                                 checkpoint::DcpOptions{.wrapper = options.wrapper});
+  }
+  return std::make_unique<checkpoint::TorchFileSink>(path, source.tensors(), options);
+}
+
+void dump(const checkpoint::TensorSource& source) {
+  for (size_t i = 0; i < source.tensors().size(); ++i) {
+    const checkpoint::SourceTensor& tensor = source.tensors()[i];
+    std::string hex;
+    for (const char byte : checkpoint::read_whole(source, i, 7))
+      hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    fmt::print("{}\t{}\t{}\t{}\n", tensor.name, checkpoint::dtype_name(tensor.dtype),
+               checkpoint::shape_text(tensor.shape), hex);
+  }
+}
+
+void copy(const checkpoint::TensorSource& source, checkpoint::TensorSink& sink) {
+  for (size_t i = 0; i < source.tensors().size(); ++i) {
+    const checkpoint::SourceTensor& tensor = source.tensors()[i];
+    const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+    const int64_t row = rows == 0 ? 0 : checkpoint::num_elements(tensor.shape) / rows;
+    std::string bytes(static_cast<size_t>(row * checkpoint::size_of(tensor.dtype)), '\0');
+    for (int64_t r = 0; r < rows; ++r) {
+      source.read(i, r * row, (r + 1) * row, bytes.data(), tensor.dtype);
+      sink.write(i, r * row, (r + 1) * row, bytes.data(), tensor.dtype);
+    }
+  }
+  sink.finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc < 4) return 2;
+  const auto source = open_source(argv[2], argv[3]);
+  if (std::string(argv[1]) == "dump") {
+    dump(*source);
+    return 0;
+  }
+  checkpoint::TorchFileOptions options{.wrapper = argc > 6 ? argv[6] : "", .tied = {}};
+  if (argc > 7) {
+    const std::string pair = argv[7];
+    options.tied.emplace_back(pair.substr(0, pair.find('=')), pair.substr(pair.find('=') + 1));
+  }
+  copy(*source, *open_sink(argv[4], argv[5], *source, options));
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

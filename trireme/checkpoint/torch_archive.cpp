@@ -1,0 +1,196 @@
+#include "trireme/checkpoint/torch_archive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/torch_dtype.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr std::string_view kPickleName = "data.pkl";
+
+struct NamedDtype {
+  std::string_view storage;
+  std::string_view name;
+  Dtype dtype;
+};
+
+constexpr NamedDtype kDtypes[] = {
+    {"DoubleStorage", "float64", Dtype::f64},
+    {"FloatStorage", "float32", Dtype::f32},
+    {"HalfStorage", "float16", Dtype::f16},
+    {"BFloat16Storage", "bfloat16", Dtype::bf16},
+    {"LongStorage", "int64", Dtype::i64},
+    {"IntStorage", "int32", Dtype::i32},
+    {"ShortStorage", "int16", Dtype::i16},
+    {"CharStorage", "int8", Dtype::i8},
+    {"ByteStorage", "uint8", Dtype::u8},
+    {"BoolStorage", "bool", Dtype::boolean},
+    {"", "uint16", Dtype::u16},
+    {"", "uint32", Dtype::u32},
+    {"", "uint64", Dtype::u64},
+    {"", "float8_e4m3fn", Dtype::f8_e4m3},
+    {"", "float8_e5m2", Dtype::f8_e5m2},
+};
+
+const PickleGlobal* global_at(const Pickle& pickle, PickleId id) {
+  const auto* value = std::get_if<const PickleGlobal*>(&pickle.at(id));
+  return value ? *value : nullptr;
+}
+
+}  // namespace
+
+std::optional<Dtype> torch_dtype(const PickleGlobal* global) {
+  if (!global) return std::nullopt;
+  for (const NamedDtype& known : kDtypes) {
+    if (global->is("torch", known.name) || (!known.storage.empty() && global->is("torch", known.storage))) {
+      return known.dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view torch_dtype_name(Dtype dtype) {
+  for (const NamedDtype& known : kDtypes) {
+    if (known.dtype == dtype) return known.name;
+  }
+  return "";
+}
+
+std::string_view torch_storage_name(Dtype dtype) {
+  for (const NamedDtype& known : kDtypes) {
+    if (known.dtype == dtype) return known.storage;
+  }
+  return "";
+}
+
+TorchArchive::TorchArchive(std::span<const std::byte> archive, ReadBudget& budget)
+    : archive_(archive), path_(budget.path()) {
+  const std::string_view text(reinterpret_cast<const char*>(archive.data()), archive.size());
+  if (!looks_like_zip(text.substr(0, 4))) {
+    throw CheckpointError(
+        fmt::format(
+            "{} is no zip archive as torch.save has written since PyTorch 1.6: open it with torch.load and save "
+            "it again with torch.save",
+            path_),
+        path_);
+  }
+  const ReadBytes read = [&](int64_t offset, std::span<std::byte> target) {
+    std::memcpy(target.data(), archive_.data() + offset, target.size());
+  };
+  entries_ = read_zip_directory(static_cast<int64_t>(archive.size()), read, path_);
+  const auto pickle = std::find_if(entries_.begin(), entries_.end(), [](const ZipEntry& entry) {
+    const size_t slash = entry.name.find('/');
+    return slash != std::string::npos && std::string_view(entry.name).substr(slash + 1) == kPickleName;
+  });
+  if (pickle == entries_.end()) fail("it has no data.pkl, so torch.save did not write it");
+  top_ = pickle->name.substr(0, pickle->name.size() - kPickleName.size());
+  std::sort(entries_.begin(), entries_.end(), [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
+  const bool program = std::any_of(entries_.begin(), entries_.end(),
+                                   [&](const ZipEntry& entry) { return entry.name == top_ + "constants.pkl"; });
+  if (program) fail("it is a TorchScript program; save the state_dict with torch.save instead");
+  const std::span<const std::byte> order = find("byteorder");
+  if (std::string_view(reinterpret_cast<const char*>(order.data()), order.size()) == "big") {
+    fail("its numbers are big-endian; load and save it on a little-endian machine");
+  }
+  const std::span<const std::byte> bytes = find(std::string(kPickleName));
+  pickle_ = std::make_unique<Pickle>(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), budget);
+}
+
+void TorchArchive::fail(const std::string& problem, const std::string& tensor) const {
+  throw CheckpointError(fmt::format("{} is not a sound PyTorch file: {}", path_, problem), path_, tensor);
+}
+
+std::span<const std::byte> TorchArchive::find(const std::string& name) const {
+  const std::string whole = top_ + name;
+  const auto found = std::lower_bound(entries_.begin(), entries_.end(), whole,
+                                      [](const ZipEntry& entry, const std::string& key) { return entry.name < key; });
+  if (found == entries_.end() || found->name != whole) return {};
+  if (!found->stored) fail(fmt::format("'{}' is compressed; torch.save stores its entries as they are", whole));
+  return archive_.subspan(static_cast<size_t>(found->begin), static_cast<size_t>(found->bytes));
+}
+
+std::optional<StridedView> TorchArchive::view(PickleId id, const std::string& tensor) const {
+  constexpr std::string_view kModule = "torch._utils";
+  for (const std::string_view wrapper : {"_rebuild_parameter", "_rebuild_parameter_with_state"}) {
+    const auto arguments = pickle_->call(id, kModule, wrapper);
+    if (!arguments) continue;
+    if (arguments->empty()) fail(fmt::format("parameter '{}' holds no tensor", tensor), tensor);
+    id = arguments->front();
+    break;
+  }
+  for (const std::string_view maker : {"_rebuild_tensor_v2", "_rebuild_tensor", "_rebuild_tensor_v3"}) {
+    if (const auto arguments = pickle_->call(id, kModule, maker)) return make_view(*arguments, tensor);
+  }
+  return std::nullopt;
+}
+
+/// storage, offset, size, stride, requires_grad, hooks; version 3 then has the dtype of an untyped storage.
+StridedView TorchArchive::make_view(std::span<const PickleId> arguments, const std::string& tensor) const {
+  const auto broken = [&](std::string_view what) {
+    fail(fmt::format("tensor '{}' has no sound {}", tensor, what), tensor);
+  };
+  if (arguments.size() < 4) broken("description");
+  const auto* persistent = std::get_if<PicklePersistent>(&pickle_->at(arguments[0]));
+  const std::span<const PickleId> storage = persistent ? pickle_->items(persistent->id) : std::span<const PickleId>();
+  if (storage.size() < 5 || pickle_->text(storage[0]) != "storage" || !pickle_->text(storage[2])) broken("storage");
+  const std::optional<int64_t> offset = pickle_->integer(arguments[1]);
+  const auto shape = pickle_->integers(arguments[2]), stride = pickle_->integers(arguments[3]);
+  if (!offset || *offset < 0 || !shape || !stride || shape->size() != stride->size()) broken("shape and strides");
+
+  const PickleGlobal* type = global_at(*pickle_, storage[1]);
+  const bool untyped = type && type->name == "UntypedStorage";
+  if (untyped) type = arguments.size() > 6 ? global_at(*pickle_, arguments[6]) : nullptr;
+  const std::optional<Dtype> dtype = torch_dtype(type);
+  if (!dtype) {
+    fail(fmt::format("tensor '{}' has the type {}, which is not read here; floats, whole numbers and bool are", tensor,
+                     type ? type->name : "unknown"),
+         tensor);
+  }
+  if (arguments.size() > 6 && !untyped && !pickle_->items(arguments[6]).empty()) {
+    fail(fmt::format("tensor '{}' is stored conjugated or negated; save it after resolve_conj() and resolve_neg()",
+                     tensor),
+         tensor);
+  }
+  const std::string key(pickle_->text(storage[2])->substr(0, 256));
+  const std::span<const std::byte> bytes = find("data/" + key);
+  StridedView view{.data = bytes.data(), .dtype = *dtype, .shape = *shape, .stride = *stride};
+  check_bounds(view, *offset, static_cast<int64_t>(bytes.size()) / size_of(*dtype), tensor);
+  if (view.data) view.data += *offset * size_of(*dtype);
+  return view;
+}
+
+void TorchArchive::check_bounds(const StridedView& view, int64_t offset, int64_t elements,
+                                const std::string& tensor) const {
+  int64_t count = 0;
+  try {
+    count = num_elements(view.shape);
+  } catch (const ShapeError& error) {
+    fail(fmt::format("tensor '{}': {}", tensor, error.what()), tensor);
+  }
+  if (count == 0) return;
+  int64_t last = offset;
+  bool sound = true;
+  for (size_t dim = 0; dim < view.shape.size() && sound; ++dim) {
+    int64_t reach = 0;
+    sound = view.stride[dim] >= 0 && !__builtin_mul_overflow(view.shape[dim] - 1, view.stride[dim], &reach) &&
+            !__builtin_add_overflow(last, reach, &last);
+  }
+  if (!sound || last >= elements) {
+    fail(fmt::format("tensor '{}' {} reaches beyond the {} elements of its storage", tensor, shape_text(view.shape),
+                     elements),
+         tensor);
+  }
+  // An expanded tensor says far more than it holds: nothing that is made of it may be larger than the file.
+  if (count > static_cast<int64_t>(archive_.size())) {
+    fail(fmt::format("tensor '{}' {} repeats {} stored values; save it after contiguous()", tensor,
+                     shape_text(view.shape), elements),
+         tensor);
+  }
+}
+
+}  // namespace trireme::checkpoint

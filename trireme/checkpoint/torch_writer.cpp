@@ -1,0 +1,109 @@
+#include "trireme/checkpoint/torch_writer.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/torch_dtype.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr int64_t kBufferBytes = 1 << 20;
+
+uint32_t add_crc32(uint32_t crc, const void* data, int64_t bytes) {
+  return static_cast<uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(data), static_cast<size_t>(bytes)));
+}
+
+/// Strides of a tensor without gaps; PyTorch counts a size of 0 as 1 here.
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t step = 1;
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    strides[dim] = step;
+    step *= std::max<int64_t>(shape[dim], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+void write_tensor(PickleWriter& pickle, const SourceTensor& tensor, size_t key) {
+  const std::string_view storage = torch_storage_name(tensor.dtype);
+  const int64_t elements = num_elements(tensor.shape);
+  pickle.global("torch._utils", storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2").mark();
+  pickle.mark().text("storage");
+  if (storage.empty()) {
+    pickle.global("torch.storage", "UntypedStorage");
+  } else {
+    pickle.global("torch", storage);
+  }
+  pickle.text(std::to_string(key)).text("cpu");
+  pickle.integer(storage.empty() ? elements * size_of(tensor.dtype) : elements).tuple().persistent();
+  pickle.integer(0).integers(tensor.shape).integers(contiguous_strides(tensor.shape)).boolean(false);
+  pickle.global("collections", "OrderedDict").empty_tuple().call();
+  if (storage.empty()) pickle.global("torch", torch_dtype_name(tensor.dtype));
+  pickle.tuple().call();
+}
+
+TorchArchiveWriter::TorchArchiveWriter(std::string pickle, std::span<const SourceTensor> tensors, int64_t first_byte)
+    : first_byte_(first_byte) {
+  const auto add_small = [&](const std::string& name, std::string contents) {
+    layout_.add("archive/" + name, static_cast<int64_t>(contents.size()));
+    crc32_.push_back(add_crc32(0, contents.data(), static_cast<int64_t>(contents.size())));
+    small_.push_back(std::move(contents));
+  };
+  add_small("data.pkl", std::move(pickle));
+  add_small(".format_version", "1");
+  add_small(".storage_alignment", "64");
+  add_small("byteorder", "little");
+  first_storage_ = small_.size();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    layout_.add(fmt::format("archive/data/{}", i), num_elements(tensors[i].shape) * size_of(tensors[i].dtype));
+    crc32_.push_back(0);
+  }
+  add_small("version", "3\n");
+}
+
+void TorchArchiveWriter::write(const base::FileDescriptor& file, const std::filesystem::path& path, size_t tensor,
+                               const SourceTensor& spec, int64_t begin, int64_t end, const void* data, Dtype dtype) {
+  const size_t record = first_storage_ + tensor;
+  const int64_t size = size_of(spec.dtype), block = kBufferBytes / size;
+  const int64_t base = first_byte_ + layout_.records()[record].begin;
+  if (!convertible(dtype, spec.dtype)) {
+    throw CheckpointError(fmt::format("tensor '{}' cannot be stored as {}: its values are {}", spec.name,
+                                      dtype_name(spec.dtype), dtype_name(dtype)),
+                          path.string(), spec.name);
+  }
+  std::vector<std::byte> buffer;
+  const auto* source = static_cast<const std::byte*>(data);
+  for (int64_t from = begin; from < end; from += block) {
+    const int64_t count = std::min(block, end - from);
+    if (dtype != spec.dtype) {
+      buffer.resize(static_cast<size_t>(std::min(block, end - begin) * size));
+      convert(source, dtype, buffer.data(), spec.dtype, count);
+    }
+    const std::span<const std::byte> bytes(dtype == spec.dtype ? source : buffer.data(),
+                                           static_cast<size_t>(count * size));
+    crc32_[record] = add_crc32(crc32_[record], bytes.data(), count * size);
+    base::write_at(file, bytes, base + from * size, path);
+    source += count * size_of(dtype);
+  }
+}
+
+void TorchArchiveWriter::finish(const base::FileDescriptor& file, const std::filesystem::path& path) const {
+  const auto put = [&](const std::string& text, int64_t offset) {
+    base::write_at(file, std::as_bytes(std::span(text)), first_byte_ + offset, path);
+  };
+  const size_t num_records = layout_.records().size();
+  for (size_t i = 0; i < num_records; ++i) {
+    put(layout_.header(i, crc32_[i]), layout_.records()[i].header);
+    if (i < first_storage_) put(small_[i], layout_.records()[i].begin);
+  }
+  put(small_.back(), layout_.records().back().begin);
+  put(layout_.directory(crc32_), layout_.directory_begin());
+}
+
+}  // namespace trireme::checkpoint
