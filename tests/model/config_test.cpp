@@ -42,7 +42,7 @@ TEST(Catalogue, PublishedShapesHaveTheirPublishedParameterCounts) {
 }
 
 TEST(Catalogue, CountsAgreeWithTheUnitsParameters) {
-  for (const char* name : {"llama-5m", "gpt2", "qwen2.5-0.5b", "qwen3-0.6b", "gemma3_1b"}) {
+  for (const char* name : {"llama-5m", "gpt2", "qwen2.5-0.5b", "qwen3-0.6b", "gemma-2-2b", "gemma3_1b"}) {
     const ModelConfig config = catalogue_config(name);
     int64_t sum = 0;
     for (const ParameterGroup& g : build_model(config, {}).groups)

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/factory.h"
 #include "trireme/model/initialize.h"
 
 namespace trireme::model {
@@ -19,14 +21,19 @@ ModelConfig small(Architecture architecture) {
   c.intermediate_size = 48;
   c.num_hidden_layers = 2;
   c.num_attention_heads = 4;
-  c.num_key_value_heads = architecture == Architecture::llama ? 2 : 4;
+  c.num_key_value_heads = architecture == Architecture::gpt2 ? 4 : 2;
   c.head_dim = 8;
   c.max_position_embeddings = 12;
   c.tie_word_embeddings = architecture == Architecture::gpt2;
   c.initializer_range = 0.2;
+  set_num_hidden_layers(c, 2);
+  if (!c.windowed.empty()) c.sliding_window = 3;
   return c;
 }
 
+void fill_held(const ParameterSpec& p, const at::Tensor& t) {
+  initialize_held(t.data_ptr<double>(), p, 5, 0, p.numel());
+}
 void fill(const ParameterSpec& p, const at::Tensor& t) { initialize_span(t.data_ptr<double>(), p, 5, 0, p.numel()); }
 
 // Loss of the training units over a whole sequence, for comparison.
@@ -82,14 +89,58 @@ TEST_P(Decoding, GoesOnWhenTheContextIsFull) {
     initialize_span(t.data_ptr<float>(), p, 5, 0, p.numel());
   });
   int count = 0;
-  generator.generate({1, 2, 3}, 40, {.seed = 1}, [&](int64_t token) {
+  generator.generate(std::vector<int64_t>{1, 2, 3}, 40, {.seed = 1}, [&](int64_t token) {
     EXPECT_TRUE(0 <= token && token < 37);
     return ++count < 30;
   });
   EXPECT_EQ(count, 30);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Decoding, testing::Values(Architecture::llama, Architecture::gpt2));
+TEST_P(Decoding, ManyTokensAtOnceEqualOneByOne) {
+  const ModelConfig config = small(GetParam());
+  const std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6, 5, 35, 8, 9};
+  Generator one(config, {at::kDouble, at::kDouble}, fill), many(config, {at::kDouble, at::kDouble}, fill);
+  at::Tensor last;
+  for (const int64_t id : ids) last = one.next_logits(id);
+  many.next_logits(std::span(ids).first(4));
+  EXPECT_LT((many.next_logits(std::span(ids).subspan(4)) - last).abs().max().item<double>(), 1e-12);
+}
+
+TEST_P(Decoding, TensorAndPipelineRanksDrawTheSameTokens) {
+  const ModelConfig config = small(GetParam());
+  const std::vector<int64_t> prompt = {3, 14, 15, 9};
+  std::vector<int64_t> expected;
+  Generator alone(config, {at::kDouble, at::kDouble}, fill);
+  const SamplingOptions options{.temperature = 0.9, .seed = 3};
+  alone.generate(prompt, 6, options, [&](int64_t id) { return expected.push_back(id), true; });
+  std::vector<std::vector<int64_t>> drawn(4);
+  std::vector<std::thread> threads;
+  const auto tp0 = comm::make_thread_segment(2), tp1 = comm::make_thread_segment(2),
+             stages0 = comm::make_thread_segment(2), stages1 = comm::make_thread_segment(2);
+  for (int rank = 0; rank < 4; ++rank)
+    threads.emplace_back([&, rank] {
+      const int tp = rank % 2, stage = rank / 2;
+      const auto make = [](const char* name, int rank_in_group, const std::shared_ptr<comm::SharedSegment>& segment) {
+        return comm::make_communicator(
+            {.name = name, .backend = "threads", .rank = rank_in_group, .size = 2, .thread_segment = segment});
+      };
+      const auto tp_ranks = make("tp", tp, stage == 0 ? tp0 : tp1),
+                 stage_ranks = make("stages", stage, tp == 0 ? stages0 : stages1);
+      Generator generator(config, {at::kDouble, at::kDouble}, fill_held,
+                          {.parallel = {.tp_rank = tp, .tp_size = 2},
+                           .stage = stage,
+                           .num_stages = 2,
+                           .tp = tp_ranks.get(),
+                           .stages = stage_ranks.get()});
+      generator.generate(prompt, 6, options, [&](int64_t id) { return drawn[rank].push_back(id), true; });
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& ids : drawn) EXPECT_EQ(ids, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Decoding,
+                         testing::Values(Architecture::llama, Architecture::gpt2, Architecture::qwen2,
+                                         Architecture::qwen3, Architecture::gemma3));
 
 TEST(Sampling, TemperatureZeroTakesTheLikeliestAndTopKNeverLeavesTheK) {
   const at::Tensor logits = at::tensor({0.0f, 3.0f, 1.0f, 2.5f});

@@ -49,6 +49,7 @@ ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const Block
   shape.num_kv_heads = widths.kv_heads;
   shape.head_dim = widths.head_dim;
   shape.scale = traits.scale;
+  shape.softcap = traits.softcap;
   shape.window = traits.window;
   return shape;
 }

@@ -44,10 +44,10 @@ class DecoderBlock : public Unit {
                                                const std::vector<int>& which) const override;
   double forward_flops(const BatchShape& shape) const override;
 
-  /// Forward for new tokens against a key/value cache, for generation on one rank. x [B,D] holds one token a row and
-  /// is replaced by the block's output; k_cache, v_cache [B, S_max, K*d]; `position` is the token's.
+  /// Forward for new tokens against a key/value cache, for generation. x [N,D] holds tokens that follow each other from
+  /// `position` on and is replaced by the block's output; k_cache, v_cache [S_max, K*d], with those before.
   void decode(const at::Tensor& x, const std::vector<at::Tensor>& parameters, const at::Tensor& k_cache,
-              const at::Tensor& v_cache, int64_t position) const;
+              const at::Tensor& v_cache, int64_t position, comm::Communicator* tp) const;
 
  private:
   struct BackwardBuffers;

@@ -54,21 +54,26 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
   return v;
 }
 
+// Tensor parallel: the rows of this rank's part of the table, -1 for those of others.
+void EmbeddingUnit::to_local(const at::Tensor& ids, const at::Tensor& tokens) const {
+  const VocabularyPart part = vocabulary_part(config_, parallel_);
+  const int64_t* token = tokens.const_data_ptr<int64_t>();
+  auto* id = at::Tensor(ids).mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < tokens.numel(); ++i) {
+    if (token[i] < 0 || token[i] >= config_.vocab_size)
+      throw ShapeError("embedding: tokens[" + std::to_string(i) + "] = " + std::to_string(token[i]) +
+                       " is outside the vocabulary of " + std::to_string(config_.vocab_size) +
+                       "; the tokenizer and the model do not belong together");
+    const int64_t local = token[i] - part.first;
+    id[i] = local >= 0 && local < part.size ? local : -1;
+  }
+}
+
 EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t, size_t& next) const {
   Rows rows{t.tokens, {}};
   if (parallel_.tp_size > 1) {
-    const VocabularyPart part = vocabulary_part(config_, parallel_);
     rows.ids = t.work[next++];
-    const int64_t* token = t.tokens.const_data_ptr<int64_t>();
-    auto* id = rows.ids.mutable_data_ptr<int64_t>();
-    for (int64_t i = 0; i < t.tokens.numel(); ++i) {
-      if (token[i] < 0 || token[i] >= config_.vocab_size)
-        throw ShapeError("embedding: tokens[" + std::to_string(i) + "] = " + std::to_string(token[i]) +
-                         " is outside the vocabulary of " + std::to_string(config_.vocab_size) +
-                         "; the tokenizer and the model do not belong together");
-      const int64_t local = token[i] - part.first;
-      id[i] = local >= 0 && local < part.size ? local : -1;
-    }
+    to_local(rows.ids, t.tokens);
   }
   if (own_positions()) {
     rows.positions = t.work[next++];
@@ -107,10 +112,14 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
 }
 
 void EmbeddingUnit::look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position,
-                            const std::vector<at::Tensor>& p) const {
-  ops::embedding_forward(y, ids, p[kTable],
-                         config_.learned_positions ? p[kPositions].narrow(0, position, 1) : at::Tensor(), 1,
-                         at::Tensor(), scale(y.scalar_type()));
+                            const std::vector<at::Tensor>& p, comm::Communicator* tp) const {
+  const int64_t count = ids.size(0);
+  at::Tensor local = ids;
+  if (parallel_.tp_size > 1) to_local(local = at::empty_like(ids), ids);
+  const bool adds_positions = config_.learned_positions && parallel_.tp_rank == 0;
+  ops::embedding_forward(y, local, p[kTable], adds_positions ? p[kPositions].narrow(0, position, count) : at::Tensor(),
+                         count, at::Tensor(), scale(y.scalar_type()));
+  TensorParallel(parallel_, tp).sum(y);
 }
 
 UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) const {

@@ -22,8 +22,9 @@ class EmbeddingUnit : public Unit {
   bool reads_parameters_in_backward() const override { return false; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
-  /// y [B,D] of ids [B] at one position each, for generation.
-  void look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position, const std::vector<at::Tensor>& p) const;
+  /// y [N,D] of ids [N] at position, position + 1, ..., for generation.
+  void look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position, const std::vector<at::Tensor>& parameters,
+               comm::Communicator* tp) const;
 
  private:
   double scale(at::ScalarType compute) const;
@@ -32,6 +33,7 @@ class EmbeddingUnit : public Unit {
     at::Tensor ids, positions;
   };
   Rows rows(const UnitTensors& t, size_t& next_work) const;
+  void to_local(const at::Tensor& ids, const at::Tensor& tokens) const;
   std::vector<TensorSpec> row_work(int64_t tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
   bool own_positions() const { return parallel_.cp_size > 1 && parameters_.size() > 1; }

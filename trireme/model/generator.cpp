@@ -5,13 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/communicator.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/head.h"
-#include "trireme/ops/ops.h"
 
 namespace trireme::model {
 
@@ -42,73 +44,133 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, s
   return order[kept - 1];
 }
 
-Generator::Generator(const ModelConfig& config, const Precision& precision, const Fill& fill)
-    : model_(build_model(config, precision)), precision_(precision) {
-  const auto options = at::TensorOptions().dtype(precision.compute);
-  for (const ParameterGroup& group : model_.groups) {
-    std::vector<at::Tensor> tensors;
-    // Joined parameters are one matrix: their parts are views of one tensor.
-    for (size_t i = 0; i < group.parameters.size();) {
-      size_t end = i + 1;
-      int64_t rows = group.parameters[i].shape[0];
-      while (end < group.parameters.size() && group.parameters[end].joined) rows += group.parameters[end++].shape[0];
-      std::vector<int64_t> shape = group.parameters[i].shape;
-      shape[0] = rows;
-      const at::Tensor whole = at::empty(shape, options);
-      for (int64_t row = 0; i < end; row += group.parameters[i].shape[0], ++i) {
-        tensors.push_back(whole.narrow(0, row, group.parameters[i].shape[0]));
-        fill(group.parameters[i], tensors.back());
-      }
-    }
-    group_parameters_.push_back(std::move(tensors));
+namespace {
+
+// Stages hold neighbouring units with about as many elements each; every stage at least one.
+std::pair<int, int> stage_units(const Model& model, int stage, int num_stages) {
+  const int count = static_cast<int>(model.units.size());
+  if (num_stages > count)
+    throw UsageError(fmt::format("{} pipeline stages for a model of {} units (embedding, blocks, head); use at most {}",
+                                 num_stages, count, count));
+  std::vector<int64_t> before = {0};  // elements of all units before
+  for (const auto& unit : model.units) {
+    before.push_back(before.back());
+    for (const ParameterSpec& p : unit->parameters()) before.back() += p.numel();
   }
-  for (const auto& places : model_.places) {
-    std::vector<at::Tensor> tensors;
-    for (const ParameterPlace& p : places) tensors.push_back(group_parameters_[p.group][p.index]);
-    unit_parameters_.push_back(std::move(tensors));
-  }
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    k_cache_.push_back(
-        at::zeros({1, config.max_position_embeddings, config.num_key_value_heads * config.head_dim}, options));
+  const auto begin_of = [&](int s) {
+    int unit = s;
+    while (unit < count - (num_stages - s) && before[unit] * num_stages < before.back() * s) ++unit;
+    return s == num_stages ? count : unit;
+  };
+  return {begin_of(stage), begin_of(stage + 1)};
+}
+
+constexpr int64_t kTokensAtOnce = 512;
+
+}  // namespace
+
+Generator::Generator(const ModelConfig& config, const Precision& precision, const Fill& fill,
+                     const GeneratorRanks& ranks, int64_t capacity)
+    : model_(build_model(config, precision, ranks.parallel)), precision_(precision), ranks_(ranks) {
+  capacity_ = capacity > 0 ? std::min(capacity, config.max_position_embeddings) : config.max_position_embeddings;
+  std::tie(first_unit_, last_unit_) = stage_units(model_, ranks.stage, ranks.num_stages);
+  load(fill);
+  const int64_t kv = block_widths(config, ranks.parallel).kv_width();
+  for (int i = first_unit_; i < last_unit_; ++i) {
+    if (dynamic_cast<const DecoderBlock*>(model_.units[i].get()) == nullptr) continue;
+    k_cache_.push_back(at::zeros({capacity_, kv}, at::TensorOptions().dtype(precision.compute)));
     v_cache_.push_back(at::zeros_like(k_cache_.back()));
   }
 }
 
-void Generator::reset() { context_.clear(); }
-
-at::Tensor Generator::logits_at(int64_t token, int64_t position) {
-  const ModelConfig& c = model_.config;
+void Generator::load(const Fill& fill) {
   const auto options = at::TensorOptions().dtype(precision_.compute);
-  const at::Tensor x = at::empty({1, c.hidden_size}, options), id = at::full({1}, token, at::kLong);
-  static_cast<const EmbeddingUnit&>(*model_.units.front()).look_up(x, id, position, unit_parameters_.front());
-  for (int64_t i = 0; i < c.num_hidden_layers; ++i)
-    static_cast<const DecoderBlock&>(*model_.units[i + 1])
-        .decode(x, unit_parameters_[i + 1], k_cache_[i], v_cache_[i], position);
-  const at::Tensor out = at::empty({1, c.vocab_size}, options);
-  static_cast<const HeadUnit&>(*model_.units.back()).logits(out, x, unit_parameters_.back());
-  return out[0];
-}
-
-at::Tensor Generator::next_logits(int64_t token) {
-  const int64_t capacity = model_.config.max_position_embeddings;
-  if (token < 0 || token >= model_.config.vocab_size)
-    throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, model_.config.vocab_size));
-  if (static_cast<int64_t>(context_.size()) == capacity) {
-    context_.erase(context_.begin(), context_.end() - capacity / 2);
-    for (size_t i = 0; i < context_.size(); ++i) logits_at(context_[i], static_cast<int64_t>(i));
+  std::map<std::string, at::Tensor> shared;  // a tied matrix of embedding and head
+  unit_parameters_.resize(model_.units.size());
+  for (int u = first_unit_; u < last_unit_; ++u) {
+    const std::vector<ParameterSpec>& specs = model_.units[u]->parameters();
+    for (size_t i = 0; i < specs.size();) {
+      if (const auto found = shared.find(specs[i].name); found != shared.end()) {
+        unit_parameters_[u].push_back(found->second);
+        ++i;
+        continue;
+      }
+      // Joined parameters are one matrix: their parts are views of one tensor.
+      size_t end = i + 1;
+      std::vector<int64_t> shape = specs[i].shape;
+      while (end < specs.size() && specs[end].joined) shape[0] += specs[end++].shape[0];
+      const at::Tensor whole = at::zeros(shape, options);
+      for (int64_t row = 0; i < end; row += specs[i].shape[0], ++i) {
+        unit_parameters_[u].push_back(whole.narrow(0, row, specs[i].shape[0]));
+        fill(specs[i], unit_parameters_[u].back());
+        shared[specs[i].name] = unit_parameters_[u].back();
+      }
+    }
   }
-  context_.push_back(token);
-  return logits_at(token, static_cast<int64_t>(context_.size()) - 1);
 }
 
-void Generator::generate(const std::vector<int64_t>& prompt, int64_t max_new_tokens, const SamplingOptions& options,
+// One pass: tokens at position, position + 1, ... through this stage's units.
+at::Tensor Generator::feed(std::span<const int64_t> tokens, int64_t position) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const auto options = at::TensorOptions().dtype(precision_.compute);
+  const at::Tensor x = at::empty({count, model_.config.hidden_size}, options);
+  if (ranks_.stage > 0) ranks_.stages->receive(x, ranks_.stage - 1)->wait();
+  size_t block = 0;
+  at::Tensor logits;
+  for (int u = first_unit_; u < last_unit_; ++u) {
+    const Unit* unit = model_.units[u].get();
+    if (const auto* embedding = dynamic_cast<const EmbeddingUnit*>(unit)) {
+      embedding->look_up(x, at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong), position,
+                         unit_parameters_[u], ranks_.tp);
+    } else if (const auto* decoder = dynamic_cast<const DecoderBlock*>(unit)) {
+      decoder->decode(x, unit_parameters_[u], k_cache_[block], v_cache_[block], position, ranks_.tp);
+      ++block;
+    } else {
+      logits = at::empty({1, model_.config.vocab_size}, options);
+      static_cast<const HeadUnit*>(unit)->logits(logits, x.narrow(0, count - 1, 1), unit_parameters_[u], ranks_.tp);
+    }
+  }
+  if (!is_last_stage()) ranks_.stages->send(x, ranks_.stage + 1)->wait();
+  return logits.defined() ? logits[0] : logits;
+}
+
+at::Tensor Generator::next_logits(std::span<const int64_t> tokens) {
+  for (const int64_t token : tokens)
+    if (token < 0 || token >= model_.config.vocab_size)
+      throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, model_.config.vocab_size));
+  std::vector<int64_t> waiting(tokens.begin(), tokens.end());
+  at::Tensor logits;
+  for (size_t at = 0; at < waiting.size();) {
+    if (num_tokens() == capacity_) {
+      const std::vector<int64_t> newest(context_.end() - capacity_ / 2, context_.end());
+      waiting.insert(waiting.begin() + static_cast<int64_t>(at), newest.begin(), newest.end());
+      context_.clear();
+    }
+    const int64_t count =
+        std::min({kTokensAtOnce, static_cast<int64_t>(waiting.size() - at), capacity_ - num_tokens()});
+    logits = feed(std::span(waiting).subspan(at, static_cast<size_t>(count)), num_tokens());
+    context_.insert(context_.end(), waiting.begin() + static_cast<int64_t>(at),
+                    waiting.begin() + static_cast<int64_t>(at) + count);
+    at += static_cast<size_t>(count);
+  }
+  return logits;
+}
+
+// The ranks of the last stage draw alike; the others are told.
+int64_t Generator::draw(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random) {
+  const at::Tensor token = at::zeros({1}, at::kLong);
+  if (is_last_stage()) token.fill_(sample_token(logits, options, random));
+  if (ranks_.num_stages > 1) ranks_.stages->broadcast(token, ranks_.num_stages - 1)->wait();
+  return token.item<int64_t>();
+}
+
+void Generator::generate(std::span<const int64_t> prompt, int64_t max_new_tokens, const SamplingOptions& options,
                          const std::function<bool(int64_t)>& emit) {
   if (prompt.empty()) throw UsageError("the prompt is empty: give at least one token to start from");
   std::mt19937_64 random(options.seed);
-  at::Tensor logits;
-  for (int64_t token : prompt) logits = next_logits(token);
+  at::Tensor logits = next_logits(prompt);
   for (int64_t i = 0; i < max_new_tokens; ++i) {
-    const int64_t token = sample_token(logits, options, random);
+    const int64_t token = draw(logits, options, random);
     if (!emit(token)) return;
     if (i + 1 < max_new_tokens) logits = next_logits(token);
   }

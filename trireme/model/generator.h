@@ -1,4 +1,6 @@
-// Generator: a model with all its weights in memory, one token at a time against a key/value cache.
+// Generator: a model's weights in memory and a key/value cache: logits behind any tokens, and text drawn from them.
+// Ranks: tensor-parallel ranks each hold their part of every matrix and of the cache, pipeline stages their blocks.
+// All of them call with the same tokens, and all get the token that was drawn.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "trireme/model/model.h"
@@ -23,32 +26,54 @@ struct SamplingOptions {
 /// Draws a token from logits [V]. Errors: ShapeError when they hold no finite number.
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random);
 
+/// This rank's place among those that generate together; alone by default. No context or sequence parallelism.
+struct GeneratorRanks {
+  Parallel parallel;
+  int stage = 0, num_stages = 1;
+  comm::Communicator* tp = nullptr;      ///< of the tensor-parallel ranks
+  comm::Communicator* stages = nullptr;  ///< of the pipeline stages, by stage
+};
+
 class Generator {
  public:
-  /// Weights are given by `fill`, which is called once for each parameter with its name and the tensor to write
-  /// (of the compute dtype).
+  /// Weights are given by `fill`, which is called once for each parameter of this rank's units with the tensor to
+  /// write (of the compute dtype, zeroed: padding stays so).
   using Fill = std::function<void(const ParameterSpec& parameter, const at::Tensor& tensor)>;
-  Generator(const ModelConfig& config, const Precision& precision, const Fill& fill);
+  /// @param capacity  tokens that the cache holds; 0: all positions of the model
+  Generator(const ModelConfig& config, const Precision& precision, const Fill& fill, const GeneratorRanks& ranks = {},
+            int64_t capacity = 0);
 
-  /// Logits [V] after one more token. When the context is full, its newest half is read again from position 0.
+  /// Logits [V] behind the last of `tokens`, which follow those given before; on ranks of the last stage, undefined on
+  /// the others. When the cache is full, its newest half is read again from position 0.
+  /// Cost      one pass over the weights for every 512 tokens
   /// Errors    UsageError for a token outside the vocabulary
-  at::Tensor next_logits(int64_t token);
+  at::Tensor next_logits(std::span<const int64_t> tokens);
+  at::Tensor next_logits(int64_t token) { return next_logits({&token, 1}); }
 
-  /// Feeds `prompt`, then draws up to `max_new_tokens`; `emit` gets each new token and returns false to stop.
-  void generate(const std::vector<int64_t>& prompt, int64_t max_new_tokens, const SamplingOptions& options,
+  /// Feeds `prompt`, then draws up to `max_new_tokens`; `emit` gets each new token and returns false to stop (on every
+  /// rank at the same token).
+  void generate(std::span<const int64_t> prompt, int64_t max_new_tokens, const SamplingOptions& options,
                 const std::function<bool(int64_t)>& emit);
 
-  void reset();
+  /// Forgets all tokens.
+  void reset() { context_.clear(); }
+  int64_t num_tokens() const { return static_cast<int64_t>(context_.size()); }
   const ModelConfig& config() const { return model_.config; }
+  int64_t capacity() const { return capacity_; }
 
  private:
-  at::Tensor logits_at(int64_t token, int64_t position);
+  bool is_last_stage() const { return ranks_.stage + 1 == ranks_.num_stages; }
+  void load(const Fill& fill);
+  at::Tensor feed(std::span<const int64_t> tokens, int64_t position);
+  int64_t draw(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random);
 
   Model model_;
   Precision precision_;
-  std::vector<std::vector<at::Tensor>> group_parameters_;
-  std::vector<std::vector<at::Tensor>> unit_parameters_;
-  std::vector<at::Tensor> k_cache_, v_cache_;   ///< per block [1, S_max, K*d]
+  GeneratorRanks ranks_;
+  int64_t capacity_;
+  int first_unit_ = 0, last_unit_ = 0;  ///< of this stage: [first, last)
+  std::vector<std::vector<at::Tensor>> unit_parameters_;  ///< by unit of the model; empty where another stage has it
+  std::vector<at::Tensor> k_cache_, v_cache_;  ///< per block of this stage [capacity, K*d]
   std::vector<int64_t> context_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "trireme/comm/communicator.h"
 #include "trireme/model/local_rows.h"
 #include "trireme/model/vocabulary.h"
 #include "trireme/ops/ops.h"
@@ -161,12 +162,21 @@ double HeadUnit::forward_flops(const BatchShape& shape) const {
          double(parameters_.back().shape[0]);
 }
 
-void HeadUnit::logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& p) const {
+void HeadUnit::logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& p,
+                      comm::Communicator* ranks) const {
   const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor normed = at::empty_like(x), rstd = at::empty({x.size(0)}, x.options().dtype(state)),
                    mean = at::empty_like(rstd);
   norm_forward(norm_, normed, {mean, rstd}, x, p, config_.norm_eps);
-  ops::linear_forward(out, normed, p.back());
+  if (parallel_.tp_size == 1) {
+    ops::linear_forward(out, normed, p.back());
+  } else {
+    const int64_t rows = x.size(0), part = p.back().size(0), size = parallel_.tp_size;
+    const at::Tensor mine = at::empty({rows, part}, x.options()), all = at::empty({size, rows, part}, x.options());
+    ops::linear_forward(mine, normed, p.back());
+    ranks->all_gather(all, mine, std::vector<int64_t>(static_cast<size_t>(size), rows * part))->wait();
+    at::Tensor(out).copy_(all.transpose(0, 1).reshape({rows, size * part}).narrow(1, 0, config_.vocab_size));
+  }
   if (config_.logit_softcap > 0) ops::softcap_forward(out, config_.logit_softcap);
 }
 

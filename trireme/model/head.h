@@ -25,8 +25,9 @@ class HeadUnit : public Unit {
   bool backward_includes_forward() const override { return true; }
   double forward_flops(const BatchShape& shape) const override;
 
-  /// logits [B,V] of x [B,D] (the boundary before the head), for generation.
-  void logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& parameters) const;
+  /// logits [N,V] of x [N,D] (the boundary before the head), for generation; all of them on every rank.
+  void logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+              comm::Communicator* tp) const;
 
  private:
   /// Where the gradients of the vocabulary product go; dx is the product's input, overwritten.

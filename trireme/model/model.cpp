@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "trireme/base/error.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/grouping.h"
@@ -30,7 +29,6 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
                   const Grouping& grouping) {
   config.validate();
   check_divisible(config, parallel);
-  if (config.attention_softcap > 0) throw UsageError("soft-capped attention scores are not supported yet");
   Model m;
   m.config = config;
   m.parallel = parallel;

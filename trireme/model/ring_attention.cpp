@@ -136,13 +136,16 @@ class RingAttention final : public ContextAttention {
   }
   ops::AttentionBlockShape block_shape(const BatchShape& s, bool earlier) const {
     const int64_t local = s.sequence / parallel_.cp_size;
-    return {.batch = s.micro_batch,
-            .queries = earlier ? local : local / 2,
-            .keys = earlier ? local / 2 : local,
-            .num_heads = widths_.heads,
-            .num_kv_heads = widths_.kv_heads,
-            .head_dim = widths_.head_dim,
-            .scale = traits_.scale};
+    ops::AttentionBlockShape shape;
+    shape.batch = s.micro_batch;
+    shape.queries = earlier ? local : local / 2;
+    shape.keys = earlier ? local / 2 : local;
+    shape.num_heads = widths_.heads;
+    shape.num_kv_heads = widths_.kv_heads;
+    shape.head_dim = widths_.head_dim;
+    shape.scale = traits_.scale;
+    shape.softcap = traits_.softcap;
+    return shape;
   }
   /// The queries that take part in a block, of rows [T, n] as [B, Q, n]; the keys likewise.
   at::Tensor queries(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
