@@ -85,7 +85,7 @@ class Trained {
       if (u + 1 < model_.units.size()) boundary = forward(*model_.units[u], parameters, boundary, tokens.flatten());
     }
     const at::Tensor out = at::empty({tokens.numel(), model_.config.vocab_size}, boundary.options());
-    static_cast<const model::HeadUnit&>(*model_.units.back()).logits(out, boundary, parameters);
+    static_cast<const model::HeadUnit&>(*model_.units.back()).logits(out, boundary, parameters, nullptr);
     return out.view({tokens.size(0), tokens.size(1), -1});
   }
 
