@@ -31,7 +31,7 @@ void WorkBar::show(double done) {
   if (now < next_) return;
   next_ = now + (terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(10'000));
   const std::string text = work_bar_text(what_, done, std::chrono::duration<double>(now - start_).count());
-  fmt::print(out_, terminal_ ? "\r\x1b[K{}" : "{}\n", text);
+  fmt::print(out_, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
   std::fflush(out_);
   drawn_ = true;
 }
