@@ -13,6 +13,9 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
+// A row's sums end in a chain of steps that wait for each other, as long as the work on a short row: rows take turns.
+constexpr int64_t kRowsTogether = 4;
+
 enum class Norm { kRms, kRmsOffset, kLayer };  // kRmsOffset: a number is added to the weights
 
 template <Norm kNorm, class V>
@@ -33,6 +36,8 @@ HWY_INLINE hn::Vec<D> subtracted(D d, Wide<T> mean, Wide<T> rstd) {
 template <class T, Norm kNorm>
 struct ForwardKernel {
   static constexpr bool kCentered = kNorm == Norm::kLayer;
+  using W = Wide<T>;
+  using D = WideTag<T>;
 
   static void rows(const NormForward& a, int64_t first, int64_t last) {
     a.past_caches ? rows<Way::kPastCaches>(a, first, last) : rows<Way::kCached>(a, first, last);
@@ -40,52 +45,60 @@ struct ForwardKernel {
 
   template <Way kWay>
   static void rows(const NormForward& a, int64_t first, int64_t last) {
-    using W = Wide<T>;
-    const WideTag<T> d;
-    const int64_t width = a.width;
-    const auto* w = static_cast<const T*>(a.w);
-    const auto* b = static_cast<const T*>(a.b);
-    const auto offset = hn::Set(d, W(a.weight_offset));
-    for (int64_t t = first; t < last; ++t) {
-      const T* x = static_cast<const T*>(a.x) + t * width;
-      if (a.sum != nullptr) {
-        T* sum = static_cast<T*>(a.sum) + t * width;
-        map(
-            d, width, outputs(sum), [](auto v, auto r) HWY_ATTR { return values(hn::Add(v, r)); }, x,
-            static_cast<const T*>(a.residual) + t * width);
-        x = sum;  // what is normalised is the rounded sum: the backward finds the same numbers
-      }
-      const auto [mean, variance] = moments(x, width);
-      const W rstd = W(1) / std::sqrt(variance + W(a.eps));
-      static_cast<W*>(a.rstd)[t] = rstd;
-      if constexpr (kCentered) static_cast<W*>(a.mean)[t] = mean;
-
-      const auto v_rstd = hn::Set(d, rstd), v_mean = subtracted<T>(d, mean, rstd);
-      const auto y = outputs<kWay>(static_cast<T*>(a.y) + t * width);
-      if constexpr (kCentered) {
-        map(
-            d, width, y,
-            [=](auto v, auto weight, auto bias)
-                HWY_ATTR { return values(hn::MulAdd(normalised<T>(v, v_rstd, v_mean), weight, bias)); },
-            x, w, b);
-      } else {
-        map(
-            d, width, y,
-            [=](auto v, auto weight)
-                HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), full_weight<kNorm>(weight, offset))); },
-            x, w);
-      }
+    for (int64_t t = first; t < last; t += kRowsTogether) {
+      const int64_t count = std::min(kRowsTogether, last - t);
+      Moments moments[kRowsTogether];
+      for (int64_t k = 0; k < count; ++k) moments[k] = moments_of(summed(a, t + k), a.width);
+      for (int64_t k = 0; k < count; ++k) normalise<kWay>(a, t + k, moments[k]);
     }
     after<kWay>();
   }
 
+  /// What is normalised in row t: x, or the sum that is made here. It is rounded: the backward finds the same numbers.
+  static HWY_INLINE const T* summed(const NormForward& a, int64_t t) {
+    const D d;
+    const T* x = static_cast<const T*>(a.x) + t * a.width;
+    if (a.sum == nullptr) return x;
+    T* sum = static_cast<T*>(a.sum) + t * a.width;
+    map(
+        d, a.width, outputs(sum), [](auto v, auto r) HWY_ATTR { return values(hn::Add(v, r)); }, x,
+        static_cast<const T*>(a.residual) + t * a.width);
+    return sum;
+  }
+
   struct Moments {
-    Wide<T> mean, variance;
+    W mean, variance;
   };
 
-  static HWY_INLINE Moments moments(const T* x, int64_t width) {
-    using W = Wide<T>;
-    const WideTag<T> d;
+  template <Way kWay>
+  static HWY_INLINE void normalise(const NormForward& a, int64_t t, Moments moments) {
+    const D d;
+    const W rstd = W(1) / std::sqrt(moments.variance + W(a.eps));
+    static_cast<W*>(a.rstd)[t] = rstd;
+    if constexpr (kCentered) static_cast<W*>(a.mean)[t] = moments.mean;
+
+    const auto v_rstd = hn::Set(d, rstd), v_mean = subtracted<T>(d, moments.mean, rstd);
+    const T* x = static_cast<const T*>(a.sum == nullptr ? a.x : a.sum) + t * a.width;
+    const auto *w = static_cast<const T*>(a.w), *b = static_cast<const T*>(a.b);
+    const auto y = outputs<kWay>(static_cast<T*>(a.y) + t * a.width);
+    if constexpr (kCentered) {
+      map(
+          d, a.width, y,
+          [=](auto v, auto weight, auto bias)
+              HWY_ATTR { return values(hn::MulAdd(normalised<T>(v, v_rstd, v_mean), weight, bias)); },
+          x, w, b);
+    } else {
+      const auto offset = hn::Set(d, W(a.weight_offset));
+      map(
+          d, a.width, y,
+          [=](auto v, auto weight)
+              HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), full_weight<kNorm>(weight, offset))); },
+          x, w);
+    }
+  }
+
+  static HWY_INLINE Moments moments_of(const T* x, int64_t width) {
+    const D d;
     const auto square = [](auto v) HWY_ATTR { return values(hn::Mul(v, v)); };
     if constexpr (!kCentered) return {0, sum_of(d, width, square, x)[0] / W(width)};
     if constexpr (kIsBfloat16<T>) {
@@ -114,13 +127,61 @@ struct BackwardKernel {
     auto *dw = static_cast<W*>(a.dw_sum), *db = static_cast<W*>(a.db_sum);
     to_pair_order<T>(d, dw, a.width);
     if constexpr (kCentered) to_pair_order<T>(d, db, a.width);
-    for (int64_t t = first; t < last; ++t) a.d_residual == nullptr ? row<false>(a, t, dw, db) : row<true>(a, t, dw, db);
+    for (int64_t t = first; t < last; t += kRowsTogether) {
+      const int64_t count = std::min(kRowsTogether, last - t);
+      Means means[kRowsTogether];
+      for (int64_t k = 0; k < count; ++k) means[k] = means_of(a, t + k);
+      for (int64_t k = 0; k < count; ++k)
+        a.d_residual == nullptr ? row<false>(a, t + k, means[k], dw, db) : row<true>(a, t + k, means[k], dw, db);
+    }
     to_natural_order<T>(d, dw, a.width);
     if constexpr (kCentered) to_natural_order<T>(d, db, a.width);
   }
 
+  /// n from x, in row t.
+  struct Normal {
+    Normal(const NormBackward& a, int64_t t)
+        : rstd(hn::Set(D(), static_cast<const W*>(a.rstd)[t])),
+          mean(kCentered ? subtracted<T>(D(), static_cast<const W*>(a.mean)[t], static_cast<const W*>(a.rstd)[t])
+                         : hn::Zero(D())) {}
+    V rstd, mean;
+    HWY_INLINE V of(V x) const { return kCentered ? normalised<T>(x, rstd, mean) : hn::Mul(x, rstd); }
+  };
+
+  struct Means {
+    W projection;  ///< mean(g n)
+    W offset;  ///< mean(g)
+  };
+
+  static HWY_INLINE Means means_of(const NormBackward& a, int64_t t) {
+    const D d;
+    const Normal normal(a, t);
+    const auto* w = static_cast<const T*>(a.w);
+    const T* x = static_cast<const T*>(a.x) + t * a.width;
+    const T* dy = static_cast<const T*>(a.dy) + t * a.width;
+    if constexpr (kCentered) {
+      const auto sums = sum_of(
+          d, a.width,
+          [=](auto v, auto grad, auto weight) HWY_ATTR {
+            const auto g = hn::Mul(grad, weight);
+            return values(hn::Mul(g, normal.of(v)), g);
+          },
+          x, dy, w);
+      return {sums[0] / W(a.width), sums[1] / W(a.width)};
+    } else {
+      const V weight_offset = hn::Set(d, W(a.weight_offset));
+      const auto sums = sum_of(
+          d, a.width,
+          [=](auto v, auto grad, auto weight) HWY_ATTR {
+            return values(hn::Mul(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), normal.of(v)));
+          },
+          x, dy, w);
+      return {sums[0] / W(a.width), 0};
+    }
+  }
+
   template <bool kResidual>
-  static HWY_INLINE void row(const NormBackward& a, int64_t t, W* dw, W* db) {
+  static HWY_INLINE void row(const NormBackward& a, int64_t t, Means means, W* dw, W* db) {
     const D d;
     const int64_t width = a.width;
     const auto* w = static_cast<const T*>(a.w);
@@ -128,32 +189,9 @@ struct BackwardKernel {
     const T* dy = static_cast<const T*>(a.dy) + t * width;
     // Without a residual, something to read that is not used.
     const T* d_residual = kResidual ? static_cast<const T*>(a.d_residual) + t * width : x;
-    const V rstd = hn::Set(d, static_cast<const W*>(a.rstd)[t]);
-    const V mean =
-        kCentered ? subtracted<T>(d, static_cast<const W*>(a.mean)[t], static_cast<const W*>(a.rstd)[t]) : hn::Zero(d);
-    const auto normal_of = [=](V value)
-                               HWY_ATTR { return kCentered ? normalised<T>(value, rstd, mean) : hn::Mul(value, rstd); };
-    const V weight_offset = hn::Set(d, W(a.weight_offset));
-    V projection, offset = hn::Zero(d);
-    if constexpr (kCentered) {
-      const auto sums = sum_of(
-          d, width,
-          [=](auto v, auto grad, auto weight) HWY_ATTR {
-            const auto g = hn::Mul(grad, weight);
-            return values(hn::Mul(g, normal_of(v)), g);
-          },
-          x, dy, w);
-      projection = hn::Set(d, sums[0] / W(width));
-      offset = hn::Set(d, sums[1] / W(width));
-    } else {
-      const auto sums = sum_of(
-          d, width,
-          [=](auto v, auto grad, auto weight) HWY_ATTR {
-            return values(hn::Mul(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), normal_of(v)));
-          },
-          x, dy, w);
-      projection = hn::Set(d, sums[0] / W(width));
-    }
+    const Normal normal_at(a, t);
+    const V projection = hn::Set(d, means.projection), offset = hn::Set(d, means.offset), rstd = normal_at.rstd,
+            weight_offset = hn::Set(d, W(a.weight_offset));
     const auto gradient = [=](V normal, V grad, V weight, V residual) HWY_ATTR {
       V inner = hn::NegMulAdd(normal, projection, hn::Mul(grad, weight));
       if constexpr (kCentered) inner = hn::Sub(inner, offset);
@@ -164,7 +202,7 @@ struct BackwardKernel {
       map(
           d, width, outputs(dx, y, dw, db),
           [=](auto v, auto grad, auto weight, auto bias, auto residual, auto w_sum, auto b_sum) HWY_ATTR {
-            const auto normal = normal_of(v);
+            const auto normal = normal_at.of(v);
             return values(gradient(normal, grad, weight, residual), hn::MulAdd(normal, weight, bias),
                           hn::MulAdd(grad, normal, w_sum), hn::Add(b_sum, grad));
           },
@@ -173,7 +211,7 @@ struct BackwardKernel {
       map(
           d, width, outputs(dx, y, dw),
           [=](auto v, auto grad, auto stored, auto residual, auto w_sum) HWY_ATTR {
-            const auto normal = normal_of(v), weight = full_weight<kNorm>(stored, weight_offset);
+            const auto normal = normal_at.of(v), weight = full_weight<kNorm>(stored, weight_offset);
             return values(gradient(normal, grad, weight, residual), hn::Mul(normal, weight),
                           hn::MulAdd(grad, normal, w_sum));
           },

@@ -39,10 +39,11 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V scaled(D, V p, V z) {
   return V{_mm512_maskz_scalef_ps(kAll, p.raw, z.raw)};
 }
-/// Within 1.1e-4.
+/// Within 1.1e-4; multiplied by `factor`, which costs nothing.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> z) {
-  return scaled(d, polynomial(d, fraction(d, z), 1.0f, 0.6954243f, 0.22630768f, 0.07826797f), z);
+HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> z, float factor = 1) {
+  return scaled(
+      d, polynomial(d, fraction(d, z), factor, factor * 0.6954243f, factor * 0.22630768f, factor * 0.07826797f), z);
 }
 /// Within 3.4e-6.
 template <class D>
@@ -90,10 +91,49 @@ HWY_INLINE hn::Vec<D> exponential(D d, hn::Vec<D> x) {
   }
 }
 
+/// e^(x - shift) for x up to about shift. Of bfloat16 x, with AVX-512, the difference is taken within a multiply-add:
+/// all exponentials of one shift are then off by one common factor of up to 1 + 4e-8 |shift|.
+template <class T>
+struct Exponential {
+  static constexpr bool kFused = kIsBfloat16<T> && TRIREME_OPS_AVX512;
+
+  explicit Exponential(Wide<T> shift) : subtracted(kFused ? shift * kLog2E : shift) {}
+  Wide<T> subtracted;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> exponent(D d, hn::Vec<D> x) const {
+    if constexpr (kFused) return hn::MulSub(x, hn::Set(d, kLog2E), hn::Set(d, subtracted));
+    return hn::Sub(x, hn::Set(d, subtracted));
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) const {
+#if TRIREME_OPS_AVX512
+    if constexpr (kFused) return exp2_fine(d, exponent(d, x));
+#endif
+    return exponential<T>(d, exponent(d, x));
+  }
+};
+
+/// factor e^(x - shift), for results that are not summed: good to 1.1e-4 where they are stored as bfloat16.
+template <class T>
+struct ScaledExponential {
+  ScaledExponential(Wide<T> shift, Wide<T> factor_) : unscaled(shift), factor(factor_) {}
+  Exponential<T> unscaled;
+  Wide<T> factor;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) const {
+#if TRIREME_OPS_AVX512
+    if constexpr (unscaled.kFused) return exp2_coarse(d, unscaled.exponent(d, x), factor);
+#endif
+    return hn::Mul(unscaled.of(d, x), hn::Set(d, factor));
+  }
+};
+
 template <class V>
 struct Sigmoid {
-  V value;  ///< 1 / (1 + e^-x)
-  V complement;  ///< 1 - value, without cancellation; anything finite where the value is 0
+  V value;  ///< s = 1 / (1 + e^-x)
+  V complement;  ///< 1 - s, without cancellation; of bfloat16 with it, off by up to 6e-5 but 0 where s is 1
 };
 
 /// 1 / x for x in [1, 2].
@@ -120,11 +160,10 @@ template <class T, class D, class V = hn::Vec<D>>
 HWY_INLINE Sigmoid<V> sigmoid_of(D d, V x) {
 #if TRIREME_OPS_AVX512
   if constexpr (kIsBfloat16<T>) {
-    // No selects: e^-x may be infinite, whose reciprocal is 0.
-    const V e = exp2_coarse(d, x);
-    const V value{_mm512_maskz_rcp14_ps(kAll, hn::Add(e, hn::Set(d, 1)).raw)};
-    const V finite{_mm512_maskz_min_ps(kAll, hn::Set(d, 3e38f).raw, e.raw)};  // in this order a NaN stays one
-    return {value, hn::Mul(finite, value)};
+    // No selects: e^-x may be infinite, whose reciprocal is 0. The complement needs no more accuracy than it has: where
+    // it is small, it is added to a value near 1.
+    const V value{_mm512_maskz_rcp14_ps(kAll, hn::Add(exp2_coarse(d, x), hn::Set(d, 1)).raw)};
+    return {value, hn::Sub(hn::Set(d, 1), value)};
   }
 #endif
   const V e = exponential<T>(d, hn::Neg(hn::Abs(x)));  // in [0, 1]: cannot overflow
