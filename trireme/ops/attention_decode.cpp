@@ -1,104 +1,123 @@
+// Attention to a cache: argument checks, and the choice between the two ways (attention.h). Both work on one call per
+// batch row where the rows' lengths differ.
+#include <ATen/ATen.h>
+
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/meter.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/attention_run.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/parallel.h"
 
 namespace trireme::ops {
 namespace {
 
-/// In sixteen partial sums, which compilers turn into vectors.
-template <class Storage, class Acc>
-Acc dot(const Storage* a, const Storage* b, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  Acc partial[kLanes] = {}, sum = 0;
-  int64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) partial[l] += static_cast<Acc>(a[j + l]) * static_cast<Acc>(b[j + l]);
-  for (; j < n; ++j) sum += static_cast<Acc>(a[j]) * static_cast<Acc>(b[j]);
-  for (const Acc x : partial) sum += x;
-  return sum;
-}
+constexpr auto kOperation = "attention_decode";
 
-/// One head: a running maximum, sum and weighted sum of values (Milakov and Gimelshein, 2018), kept in `acc` [d].
-template <class Storage, class Acc>
-void decode_head(Storage* out, const Storage* q, const Storage* k, const Storage* v, int64_t begin, int64_t length,
-                 int64_t stride, int64_t d, Acc scale) {
-  // The weighted sum stays in blocks of the head on the stack: wide heads pass over the scores once per block.
-  constexpr int64_t kBlock = 256;
-  for (int64_t first = 0; first < d; first += kBlock) {
-    const int64_t width = std::min(kBlock, d - first);
-    Acc acc[kBlock] = {}, highest = -INFINITY, sum = 0;
-    for (int64_t t = begin; t < length; ++t) {
-      const Acc score = dot<Storage, Acc>(q, k + t * stride, d) * scale;
-      if (score > highest) {
-        const Acc shrink = std::exp(highest - score);
-        highest = score, sum *= shrink;
-        for (int64_t j = 0; j < width; ++j) acc[j] *= shrink;
-      }
-      const Acc p = std::exp(score - highest);
-      sum += p;
-      for (int64_t j = 0; j < width; ++j) acc[j] += p * static_cast<Acc>(v[t * stride + first + j]);
-    }
-    for (int64_t j = 0; j < width; ++j) out[first + j] = static_cast<Storage>(acc[j] / sum);
-  }
-}
-
-template <class Storage, class Acc>
-void decode(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-            const at::Tensor& lengths, const AttentionShape& shape) {
-  const int64_t d = shape.head_dim, stride = shape.num_kv_heads * d, capacity = k_cache.size(1);
-  const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const double scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(d));
+void check(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+           const at::Tensor& lengths, const AttentionShape& shape) {
+  const auto dtype = compute_dtype(kOperation, "q", q);
+  check_attention_sizes(kOperation, {{"batch", shape.batch},
+                                     {"sequence", shape.sequence},
+                                     {"num_heads", shape.num_heads},
+                                     {"num_kv_heads", shape.num_kv_heads},
+                                     {"head_dim", shape.head_dim}});
+  check_attention_heads(kOperation, shape.num_heads, shape.num_kv_heads);
+  check_attention_window(kOperation, shape.window);
+  check_attention_softcap(kOperation, shape.softcap);
+  const int64_t width = shape.num_heads * shape.head_dim, kv_width = shape.num_kv_heads * shape.head_dim;
+  check_rows_view(kOperation, "q", q, {shape.batch * shape.sequence, width}, dtype);
+  check_tensor(kOperation, "out", out, q.sizes(), dtype);
+  check_dims(kOperation, "k_cache", k_cache, 3);
+  check_tensor(kOperation, "k_cache", k_cache, {shape.batch, k_cache.size(1), kv_width}, dtype);
+  check_tensor(kOperation, "v_cache", v_cache, k_cache.sizes(), dtype);
+  check_tensor(kOperation, "lengths", lengths, {shape.batch}, at::kLong);
   for (int64_t b = 0; b < shape.batch; ++b) {
     const int64_t length = lengths.const_data_ptr<int64_t>()[b];
-    const int64_t begin = shape.window > 0 ? std::max<int64_t>(0, length - shape.window) : 0;
-    for (int64_t h = 0; h < shape.num_heads; ++h) {
-      const int64_t row = (b * shape.num_heads + h) * d, cached = b * capacity * stride + h / group * d;
-      decode_head<Storage, Acc>(out.mutable_data_ptr<Storage>() + row, q.const_data_ptr<Storage>() + row,
-                                k_cache.const_data_ptr<Storage>() + cached, v_cache.const_data_ptr<Storage>() + cached,
-                                begin, length, stride, d, static_cast<Acc>(scale));
-    }
+    if (length < shape.sequence || length > k_cache.size(1))
+      throw ShapeError("attention_decode: lengths[" + std::to_string(b) + "] is " + std::to_string(length) + ", with " +
+                       std::to_string(shape.sequence) + " new it must be " + std::to_string(shape.sequence) +
+                       " to the " + std::to_string(k_cache.size(1)) +
+                       " tokens that the cache holds; make the cache longer");
   }
 }
+
+struct Decoding {
+  const AttentionKernel& kernel;
+  const at::Tensor &out, &q, &k_cache, &v_cache;
+  const AttentionShape& shape;
+  const AttentionDtype dtype = attention_dtype(kOperation, q.scalar_type());
+
+  /// The call for `rows` batch rows from b on, all of one length.
+  AttentionCall call_of(int64_t b, int64_t rows, int64_t length) const {
+    const int64_t N = shape.sequence, d = shape.head_dim, capacity = k_cache.size(1), kv_row = shape.num_kv_heads * d;
+    const auto part = [&](const at::Tensor& x, int64_t elements) {
+      return static_cast<char*>(const_cast<void*>(x.const_data_ptr())) +
+             elements * static_cast<int64_t>(x.element_size());
+    };
+    AttentionCall call{};
+    call.batch = rows, call.queries = N, call.keys = length, call.first_query = length - N, call.causal = true;
+    call.num_heads = shape.num_heads, call.num_kv_heads = shape.num_kv_heads, call.head_dim = d;
+    call.scale = attention_scale(shape.scale, d), call.softcap = shape.softcap;
+    call.window = shape.window < length ? shape.window : 0;
+    call.q_stride = {N * q.stride(0), q.stride(0)}, call.kv_stride = {capacity * kv_row, kv_row};
+    call.out_stride = {N * shape.num_heads * d, shape.num_heads * d};
+    call.q = part(q, b * call.q_stride.batch), call.out = part(out, b * call.out_stride.batch);
+    call.k = part(k_cache, b * call.kv_stride.batch), call.v = part(v_cache, b * call.kv_stride.batch);
+    return call;
+  }
+
+  void few(const int64_t* lengths) const {
+    const base::Metered metered(base::Activity::attention);
+    const AttentionKernel& runs = dtype == AttentionDtype::float64 ? kAttentionPortable : kernel;
+    const AttentionPass run = runs.decode[static_cast<int>(dtype)];
+    const int64_t rows = shape.num_heads / shape.num_kv_heads * shape.sequence;
+    const int64_t bytes = attention_decode_bytes(rows, shape.head_dim) + 64;
+    parallel_rows(shape.batch * shape.num_kv_heads, 1, [&](int64_t first, int64_t last) {
+      struct Scratch;
+      char* scratch = thread_scratch<Scratch, char>(bytes);
+      scratch += (64 - reinterpret_cast<uintptr_t>(scratch) % 64) % 64;
+      for (int64_t task = first; task < last; ++task) {
+        const int64_t b = task / shape.num_kv_heads;
+        run(call_of(b, 1, lengths[b]), {.job = task % shape.num_kv_heads}, scratch);
+      }
+    });
+  }
+
+  void many(const int64_t* lengths) const {
+    const int64_t longest = *std::max_element(lengths, lengths + shape.batch);
+    const auto bytes = attention_scratch_of({shape.batch * shape.num_kv_heads, longest, shape.head_dim}, dtype);
+    const at::Tensor workspace = at::empty({bytes}, at::kByte);
+    const at::Tensor lse =
+        at::empty({shape.batch, shape.num_heads, shape.sequence}, q.options().dtype(statistics_dtype(q.scalar_type())));
+    for (int64_t b = 0, last = 0; b < shape.batch; b = last) {  // runs of equal lengths
+      while (last < shape.batch && lengths[last] == lengths[b]) ++last;
+      AttentionCall call = call_of(b, last - b, lengths[b]);
+      call.lse = lse.mutable_data_ptr(), call.lse_head = shape.sequence;
+      call.lse_batch = shape.num_heads * shape.sequence;
+      run_attention(kOperation, kernel, AttentionDirection::forward, call, dtype, workspace);
+    }
+  }
+};
 
 }  // namespace
 
+void attention_decode_with(const AttentionKernel& kernel, const at::Tensor& out, const at::Tensor& q,
+                           const at::Tensor& k_cache, const at::Tensor& v_cache, const at::Tensor& lengths,
+                           const AttentionShape& shape) {
+  check(out, q, k_cache, v_cache, lengths, shape);
+  const Decoding decoding{kernel, out, q, k_cache, v_cache, shape};
+  const bool many = shape.sequence > 1 && shape.num_heads / shape.num_kv_heads * shape.sequence >= kDecodeRows;
+  const auto* first = lengths.const_data_ptr<int64_t>();
+  many ? decoding.many(first) : decoding.few(first);
+}
+
 void attention_decode(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                       const at::Tensor& lengths, const AttentionShape& shape) {
-  const auto require = [](bool holds, const std::string& rule) {
-    if (!holds) throw ShapeError("attention_decode: " + rule);
-  };
-  require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, "num_kv_heads must divide num_heads");
-  check_attention_window("attention_decode", shape.window);
-  const int64_t width = shape.num_heads * shape.head_dim, kv_width = shape.num_kv_heads * shape.head_dim;
-  require(k_cache.dim() == 3 && k_cache.size(0) == shape.batch && k_cache.size(2) == kv_width &&
-              k_cache.sizes() == v_cache.sizes(),
-          "k_cache and v_cache must both be [batch, capacity, num_kv_heads * head_dim]");
-  require(q.sizes() == at::IntArrayRef({shape.batch, width}) && out.sizes() == q.sizes(),
-          "q and out must be [batch, num_heads * head_dim]");
-  require(lengths.scalar_type() == at::kLong && lengths.dim() == 1 && lengths.size(0) == shape.batch,
-          "lengths must be [batch] of int64");
-  for (const at::Tensor* x : {&out, &q, &k_cache, &v_cache, &lengths})
-    require(x->is_contiguous() && x->is_cpu(), "every tensor must be contiguous and on the CPU");
-  for (const at::Tensor* x : {&out, &k_cache, &v_cache})
-    require(x->scalar_type() == q.scalar_type(), "out, q, k_cache and v_cache must have one dtype");
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    const int64_t length = lengths.const_data_ptr<int64_t>()[b];
-    require(length >= 1 && length <= k_cache.size(1),
-            "lengths[" + std::to_string(b) + "] is " + std::to_string(length) + ", the cache holds 1 to " +
-                std::to_string(k_cache.size(1)) + " tokens; make the cache longer");
-  }
-  if (q.scalar_type() == at::kDouble)
-    decode<double, double>(out, q, k_cache, v_cache, lengths, shape);
-  else if (q.scalar_type() == at::kFloat)
-    decode<float, float>(out, q, k_cache, v_cache, lengths, shape);
-  else if (q.scalar_type() == at::kBFloat16)
-    decode<at::BFloat16, float>(out, q, k_cache, v_cache, lengths, shape);
-  else
-    require(false, "q must be float64, float32 or bfloat16");
+  attention_decode_with(*attention_kernels().front(), out, q, k_cache, v_cache, lengths, shape);
 }
 
 }  // namespace trireme::ops

@@ -134,8 +134,16 @@ struct Forward {
     });
   }
 
+  int64_t empty_rows(int64_t q0) const { return q0 == 0 ? at.skip : 0; }
+
+  void pack_queries(int64_t head, int64_t q0, int64_t queries, int64_t rows) const {
+    const int64_t skip = empty_rows(q0), units = skip * dim / M::kPair;
+    for (int64_t u = 0; u < units; ++u) q_rows[u] = 0;
+    pack_rows<M>(q_rows + units, at.q(head, q0 + skip), at.call.q_stride.row, queries - skip, rows - skip, at.d, dim);
+  }
+
   void finish(int64_t head, int64_t q0, int64_t queries) const {
-    for (int64_t r = 0; r < queries; ++r) {
+    for (int64_t r = empty_rows(q0); r < queries; ++r) {
       const Acc sum = M::total(M::load(state.sums + r * M::kLanes));
       scale_row<M>(at.out(head, q0 + r), state.o + r * dim, 1 / sum, at.d);
       *at.lse(head, q0 + r) = static_cast<Acc>((state.highest[r] + log2_of(sum)) * kLn2);
@@ -152,7 +160,7 @@ struct Forward {
     const int64_t queries = at.queries_of_block(q0), rows = round_up(queries, kTile);
     const int64_t begin = at.first_block(q0), end = at.reach(q0, rows);
     pack_keys(end);
-    pack_rows<M>(q_rows, at.q(head, q0), at.call.q_stride.row, queries, rows, at.d, dim);
+    pack_queries(head, q0, queries, rows);
     at.first_keys(q0, rows, first);
     if (!at.call.causal) resume_rows(head, q0, queries, rows);
     for (int64_t k0 = begin; k0 < end; k0 += kKeys) {
@@ -168,7 +176,7 @@ void forward_task(const AttentionCall& call, const AttentionTask& task, void* sc
   Forward<M, Storage> forward(call, task.job, scratch);
   int64_t item = 0;
   for (int64_t h = 0; h < forward.at.group; ++h)
-    for (int64_t q0 = 0; q0 < call.queries; q0 += forward.kQueries)
+    for (int64_t q0 = 0; q0 < forward.at.queries; q0 += forward.kQueries)
       if (is_mine(item++, task)) forward.run(forward.at.first_head() + h, q0);
 }
 

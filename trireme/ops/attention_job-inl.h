@@ -63,7 +63,11 @@ template <class M, class Storage>
 struct Job {
   static constexpr int64_t kQueries = kAttentionQueryBlock, kKeys = kAttentionKeyBlock;
   const AttentionCall& call;
-  const int64_t b, kv, group, queries, keys, d, dim, padded_keys;
+  const int64_t b, kv, group;
+  /// Empty rows before the first query, so that the first of a register tile of queries is at a multiple of kTile keys.
+  const int64_t skip;
+  const int64_t queries;  ///< with those
+  const int64_t keys, d, dim, padded_keys;
   char* cursor;
 
   Job(const AttentionCall& call_, int64_t job, void* scratch)
@@ -71,7 +75,8 @@ struct Job {
         b(job / call.num_kv_heads),
         kv(job % call.num_kv_heads),
         group(call.num_heads / call.num_kv_heads),
-        queries(call.queries),
+        skip(call.first_query % kTile),
+        queries(call.queries + skip),
         keys(call.keys),
         d(call.head_dim),
         dim(round_up(d, 16)),
@@ -82,7 +87,7 @@ struct Job {
     return b * stride.batch + position * stride.row + head * d;
   }
   const Storage* q(int64_t head, int64_t position) const {
-    return static_cast<const Storage*>(call.q) + element(call.q_stride, head, position);
+    return static_cast<const Storage*>(call.q) + element(call.q_stride, head, position - skip);
   }
   const Storage* k(int64_t position) const {
     return static_cast<const Storage*>(call.k) + element(call.kv_stride, kv, position);
@@ -91,13 +96,13 @@ struct Job {
     return static_cast<const Storage*>(call.v) + element(call.kv_stride, kv, position);
   }
   Storage* out(int64_t head, int64_t position) const {
-    return static_cast<Storage*>(call.out) + element(call.out_stride, head, position);
+    return static_cast<Storage*>(call.out) + element(call.out_stride, head, position - skip);
   }
   const Storage* d_out(int64_t head, int64_t position) const {
-    return static_cast<const Storage*>(call.d_out) + element(call.d_out_stride, head, position);
+    return static_cast<const Storage*>(call.d_out) + element(call.d_out_stride, head, position - skip);
   }
   typename M::Acc* lse(int64_t head, int64_t position) const {
-    return static_cast<typename M::Acc*>(call.lse) + b * call.lse_batch + head * call.lse_head + position;
+    return static_cast<typename M::Acc*>(call.lse) + b * call.lse_batch + head * call.lse_head + position - skip;
   }
   /// Puts on `ahead` the rows of the block of queries after (head, q0) in the tensor whose rows `of` finds.
   template <class Of>
@@ -112,10 +117,12 @@ struct Job {
   int64_t keys_of_block(int64_t k0) const { return smaller(kKeys, keys - k0); }
 
   bool hides_early_keys() const { return call.causal && (call.window > 0 || call.starts != nullptr); }
+  /// The key that is query i's own.
+  int64_t position(int64_t i) const { return call.first_query - skip + i; }
   /// The first key that query i sees.
   int64_t first_key(int64_t i) const {
     const int64_t start = call.starts == nullptr ? 0 : call.starts[b * queries + i];
-    return call.window > 0 ? larger(start, i - call.window + 1) : start;
+    return call.window > 0 ? larger(start, position(i) - call.window + 1) : start;
   }
   /// The first block of keys that the queries from q0 on see.
   int64_t first_block(int64_t q0) const { return hides_early_keys() ? first_key(q0) / kKeys * kKeys : 0; }
@@ -125,11 +132,11 @@ struct Job {
     for (int64_t r = 0; r < rows; ++r) first[r] = first_key(smaller(q0 + r, queries - 1));
   }
   /// Keys that a block of `rows` queries from q0 on can see.
-  int64_t reach(int64_t q0, int64_t rows) const { return call.causal ? q0 + rows : keys; }
+  int64_t reach(int64_t q0, int64_t rows) const { return call.causal ? position(q0) + rows : keys; }
   /// What the block (q0, k0) shows, given its queries' first keys.
   Visible visible(int64_t q0, int64_t k0, int64_t rows, const int64_t* first) const {
     if (!call.causal) return {kKeys};
-    return {q0 - k0, hides_early_keys() && first[rows - 1] > k0 ? first : nullptr, k0};
+    return {position(q0) - k0, hides_early_keys() && first[rows - 1] > k0 ? first : nullptr, k0};
   }
   /// Columns of a block that are worked on. Under the triangle all of them: padding lies beyond the diagonal.
   int64_t columns(int64_t k0) const {

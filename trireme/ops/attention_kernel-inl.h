@@ -8,6 +8,9 @@
 // document, or of the sliding window, whichever comes later. Blocks that no query of the block sees are skipped, and
 // inside a partly visible block every product is trimmed to what is visible, 4 rows at a time.
 //
+// Queries that come after keys of a cache start where a register tile of the triangle would: `skip` empty rows go
+// first.
+//
 // Without a mask (ring attention) the same code runs with an `offset` that lies right of every block, and starts from
 // the maximum, sum and weighted sum that the out and lse of earlier blocks stand for.
 //
@@ -15,4 +18,5 @@
 #pragma once
 
 #include "trireme/ops/attention_backward-inl.h"
+#include "trireme/ops/attention_decode-inl.h"
 #include "trireme/ops/attention_forward-inl.h"

@@ -21,8 +21,9 @@ struct AttentionCall {
   int64_t batch, queries, keys, num_heads, num_kv_heads, head_dim;
   double scale;
   double softcap;  ///< not 0: scores are softcap * tanh(score / softcap), before any mask
-  /// True: query i sees keys 0..i (queries = keys), results are written, gradients in the compute dtype. False: it sees
-  /// all keys, `out` and `lse` are merged with what they hold, and dq, dk, dv (statistics dtype) are added to.
+  /// True: query i sees keys 0..first_query + i (keys = first_query + queries), results are written, gradients in the
+  /// compute dtype. False: it sees all keys, `out` and `lse` are merged with what they hold, and dq, dk, dv (statistics
+  /// dtype) are added to.
   bool causal;
   const void *q, *k, *v;
   void *out, *lse;  ///< only read by the backward
@@ -33,6 +34,7 @@ struct AttentionCall {
   /// Causal calls only. Query i of batch row b sees no key before i - window + 1 (window 0: no such limit), nor before
   /// starts[b * queries + i] (null: none), which never falls along a row.
   int64_t window;
+  int64_t first_query;  ///< keys before the first query's own; not 0 in the forward without `starts` only
   const int64_t* starts;
 };
 
@@ -49,6 +51,7 @@ struct AttentionKernel {
   const char* name;
   AttentionPass forward[3];  ///< indexed by AttentionDtype
   AttentionPass backward[3];
+  AttentionPass decode[3];  ///< the forward for few queries, in one part; lse is not written. attention_decode_bytes
 };
 
 extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here
@@ -68,6 +71,11 @@ constexpr int64_t attention_scratch_bytes(int64_t num_keys, int64_t head_dim, At
   return element * (5 * (keys + kAttentionQueryBlock) * dim + 5 * kAttentionQueryBlock * kAttentionKeyBlock +
                     20 * kAttentionQueryBlock) +
          16 * 64;
+}
+
+/// Scratch of one task of `decode`: queries and sums of a group of heads, and one block of scores.
+constexpr int64_t attention_decode_bytes(int64_t rows, int64_t head_dim) {
+  return 8 * (2 * rows * ((head_dim + 15) / 16 * 16) + 2 * rows + kAttentionKeyBlock) + 6 * 64;
 }
 
 }  // namespace trireme::ops

@@ -8,6 +8,7 @@ namespace trireme::ops {
 
 const AttentionKernel kAttentionAvx512{"avx512",
                                        {nullptr, forward_task<Float512, float>, forward_task<Float512, Bfloat16>},
-                                       {nullptr, backward_task<Float512, float>, backward_task<Float512, Bfloat16>}};
+                                       {nullptr, backward_task<Float512, float>, backward_task<Float512, Bfloat16>},
+                                       {nullptr, decode_task<Float512, float>, decode_task<Float512, Bfloat16>}};
 
 }  // namespace trireme::ops

@@ -37,9 +37,9 @@ struct PairMath : Float512 {
 
 }  // namespace
 
-const AttentionKernel kAttentionAvx512Bf16{
-    "avx512-bf16",
-    {nullptr, forward_task<Float512, float>, forward_task<PairMath, Bfloat16>},
-    {nullptr, backward_task<Float512, float>, backward_task<PairMath, Bfloat16>}};
+const AttentionKernel kAttentionAvx512Bf16{"avx512-bf16",
+                                           {nullptr, forward_task<Float512, float>, forward_task<PairMath, Bfloat16>},
+                                           {nullptr, backward_task<Float512, float>, backward_task<PairMath, Bfloat16>},
+                                           {nullptr, decode_task<Float512, float>, decode_task<Float512, Bfloat16>}};
 
 }  // namespace trireme::ops

@@ -10,6 +10,7 @@ using Float = PlainMath<float, 16, 2>;
 const AttentionKernel kAttentionPortable{
     "portable",
     {forward_task<Double, double>, forward_task<Float, float>, forward_task<Float, Bfloat16>},
-    {backward_task<Double, double>, backward_task<Float, float>, backward_task<Float, Bfloat16>}};
+    {backward_task<Double, double>, backward_task<Float, float>, backward_task<Float, Bfloat16>},
+    {decode_task<Double, double>, decode_task<Float, float>, decode_task<Float, Bfloat16>}};
 
 }  // namespace trireme::ops
