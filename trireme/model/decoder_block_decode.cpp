@@ -41,10 +41,9 @@ void DecoderBlock::decode(const at::Tensor& x, const std::vector<at::Tensor>& p,
   }
   k_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads, kv));
   v_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads + kv, kv));
-  for (int64_t i = 0; i < rows; ++i)
-    ops::attention_decode(attended.narrow(0, i, 1), qkv.narrow(0, i, 1).narrow(1, 0, heads).contiguous(),
-                          k_cache.unsqueeze(0), v_cache.unsqueeze(0), at::full({1}, position + i + 1, at::kLong),
-                          attention_shape(1, position + i + 1, widths_, attention_traits()));
+  ops::attention_decode(attended, qkv.narrow(1, 0, heads), k_cache.unsqueeze(0), v_cache.unsqueeze(0),
+                        at::full({1}, position + rows, at::kLong),
+                        attention_shape(1, rows, widths_, attention_traits()));
   branch(layout_.out, normed, attended, layout_.post1);
   add_norm_forward(layout_.norm2, mid, normed, statistics, normed, x, p, eps);
   product_forward(layout_.up, hidden, normed, p);
