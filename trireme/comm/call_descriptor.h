@@ -3,6 +3,8 @@
 // tensors lie. Calls that differ are an error naming both, on all ranks, instead of a hang or wrong bytes.
 #pragma once
 
+#include <cstddef>
+
 #include "trireme/comm/collective.h"
 
 namespace trireme::comm {
@@ -13,23 +15,30 @@ struct SharedPlace {
   int64_t offset = 0;  ///< in bytes
 };
 
-/// In memory and on the wire it is followed by counts[size] and input_counts[size].
+/// In memory and on the wire it is followed by counts[size] and input_counts[size]. What ranks look at when their calls
+/// match is in the first cache line, its number first: in shared memory that is stored last and says that all is there.
 struct CallDescriptor {
-  uint64_t sequence;  ///< number of the call in its group, from 0
-  int64_t input_elements, output_elements, extent;
-  SharedPlace input_place, output_place;
+  uint64_t number;  ///< of the call in its group, from 1
+  uint64_t fingerprint;  ///< of extent and counts
+  int64_t input_elements, output_elements;
+  int64_t input_offset, output_offset;  ///< of the places
+  int32_t input_region, output_region;
   int32_t root;
   Operation operation;
   int8_t input_dtype, output_dtype;
-  ReduceOp op;
-  bool accumulate;
-  bool has_counts, has_input_counts;
+  ReduceOp op : 1;
+  bool accumulate : 1, has_counts : 1, has_input_counts : 1;
+  int64_t extent;
+
+  SharedPlace input_place() const { return {input_region, input_offset}; }
+  SharedPlace output_place() const { return {output_region, output_offset}; }
 };
+static_assert(offsetof(CallDescriptor, extent) == 64);
 
 /// A descriptor with its counts, lying in memory that someone else owns.
 struct CallView {
   const CallDescriptor* fixed;
-  std::span<const int64_t> counts, input_counts;
+  std::span<const int64_t> counts, input_counts;  ///< only to be looked at where fingerprints differ, or in all_to_all
 };
 
 constexpr int64_t descriptor_bytes(int size) {

@@ -12,8 +12,6 @@ namespace trireme::comm {
 
 namespace {
 
-std::vector<int64_t> copy(std::span<const int64_t> counts) { return {counts.begin(), counts.end()}; }
-
 bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
 
 const at::Tensor& payload(const Collective& c) {
@@ -88,6 +86,22 @@ Call CheckedCommunicator::make_call(Collective collective) {
                                t.defined() ? t.scalar_type() : at::ScalarType::Undefined, t.defined() ? t.numel() : 0);
   }
   return call;
+}
+
+void CheckedCommunicator::recycle(Call&& call) {
+  constexpr size_t kMaxSpare = 16;
+  for (std::vector<int64_t>* counts : {&call.collective.counts, &call.collective.input_counts})
+    if (counts->capacity() > 0 && spare_counts_.size() < kMaxSpare) spare_counts_.push_back(std::move(*counts));
+}
+
+std::vector<int64_t> CheckedCommunicator::copy(std::span<const int64_t> counts) {
+  std::vector<int64_t> mine;
+  if (!spare_counts_.empty()) {
+    mine = std::move(spare_counts_.back());
+    spare_counts_.pop_back();
+  }
+  mine.assign(counts.begin(), counts.end());
+  return mine;
 }
 
 int64_t CheckedCommunicator::term_bytes(const Collective& call) const {

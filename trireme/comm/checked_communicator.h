@@ -49,13 +49,17 @@ class CheckedCommunicator : public Communicator {
   int64_t whole_pages(int64_t bytes) const;
   void finished(const Call& call) const;
   void failed(const Call& call) const;
+  /// Keeps the vectors of a call that is over for calls to come.
+  void recycle(Call&& call);
   /// Checks, numbers and records `collective`.
   Call make_call(Collective collective);
 
  private:
+  std::vector<int64_t> copy(std::span<const int64_t> counts);
   WorkPtr run(Collective collective) { return start(make_call(std::move(collective))); }
 
   Group group_;
+  std::vector<std::vector<int64_t>> spare_counts_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;
   std::array<TrafficCount, 12> traffic_{};  ///< by Operation
 };

@@ -1,5 +1,6 @@
 #include "trireme/comm/segment.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -7,10 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "trireme/comm/checked_communicator.h"
 
@@ -37,7 +38,8 @@ SegmentLayout::SegmentLayout(int size) {
   call_bytes = aligned(descriptor_bytes(size));
   eager_bytes = n == 1 ? 0 : aligned(std::clamp<int64_t>((int64_t{512} << 10) / n, 4 << 10, 16 << 10), 4096);
   ranks_at = aligned(sizeof(SegmentHeader));
-  calls_at = aligned(ranks_at + n * static_cast<int64_t>(sizeof(RankState)));
+  meetings_at = aligned(ranks_at + n * static_cast<int64_t>(sizeof(RankState)));
+  calls_at = aligned(meetings_at + SharedSegment::kCallRing * static_cast<int64_t>(sizeof(Meeting)));
   mailboxes_at = aligned(calls_at + n * SharedSegment::kCallRing * call_bytes);
   eager_at = aligned(mailboxes_at + n * n * static_cast<int64_t>(sizeof(Mailbox)), 4096);
   slots_at = eager_at + n * SharedSegment::kEagerSlots * eager_bytes;
@@ -146,18 +148,23 @@ std::string SharedSegment::gone(int k) const {
   return rank(k).left.load(std::memory_order_acquire) ? "it has closed its communicator" : "";
 }
 
+// Waits look here every now and then; so it allocates nothing.
 uint64_t process_start_ticks(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  if (!std::getline(file, line)) return 0;
-  // The name, in parentheses, may hold anything; the state follows the last ')'.
-  std::istringstream fields(line.substr(std::min(line.rfind(')'), line.size() - 1) + 1));
-  std::string state, skipped;
-  fields >> state;
-  if (state == "Z" || state == "X") return 0;  // killed and not yet reaped by its parent
-  for (int i = 0; i < 18; ++i) fields >> skipped;
-  uint64_t start = 0;
-  return fields >> start ? start : 0;
+  std::array<char, 64> name{};
+  fmt::format_to_n(name.data(), name.size() - 1, "/proc/{}/stat", pid);
+  const int fd = open(name.data(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  std::array<char, 1024> line{};
+  const ssize_t n = read(fd, line.data(), line.size() - 1);
+  close(fd);
+  // The program's name, in parentheses, may hold anything; the state follows the last ')'.
+  const char* at = n > 0 ? std::strrchr(line.data(), ')') : nullptr;
+  char state = 'X';
+  unsigned long long start = 0;
+  if (!at || std::sscanf(at, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                         &state, &start) != 2)
+    return 0;
+  return state == 'Z' || state == 'X' ? 0 : start;  // killed and not yet reaped by its parent
 }
 
 }  // namespace trireme::comm

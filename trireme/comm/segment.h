@@ -29,28 +29,44 @@ struct SegmentHeader {
 
 /// Words of one rank, written by it alone.
 struct RankState {
-  alignas(64) std::atomic<uint64_t> posted;  ///< calls whose descriptors and eager inputs can be read
-  std::atomic<uint64_t> taken;               ///< calls whose descriptors and eager inputs it needs no more
-  std::atomic<uint64_t> exposed;             ///< rounds that lie in this rank's staging slots
-  std::atomic<uint64_t> consumed;            ///< rounds that this rank has read from all others
+  alignas(
+      64) std::atomic<uint64_t> posted;  ///< calls it has made, for messages; peers that wait look at the descriptors
+  std::atomic<uint64_t> taken;  ///< calls whose descriptors and eager inputs it needs no more
+  std::atomic<uint64_t> exposed;  ///< rounds that lie in this rank's staging slots
+  std::atomic<uint64_t> consumed;  ///< rounds that this rank has read from all others
   alignas(64) std::atomic<uint32_t> joined;
-  std::atomic<uint32_t> left;                ///< its communicator is gone
+  std::atomic<uint32_t> left;  ///< its communicator is gone
   int64_t pid;
   uint64_t process_start;  ///< clock ticks since boot: tells a reused pid apart
-  uint64_t cores[16];      ///< that it may run on, one bit each
+  uint64_t cores[16];  ///< that it may run on, one bit each
+};
+
+/// Where a call's ranks count themselves when they outnumber the cores; written by many, one after the other.
+struct Meeting {
+  alignas(64) std::atomic<uint64_t> arrivals;  ///< of all calls that have met here
+  std::atomic<uint64_t> verdict;  ///< what the last to come has made of the call, as a sign
+
+  enum Verdict : uint64_t { each, slot, done };  ///< go on alone; take the result from its eager slot; all is done
+  static constexpr int kRankBits = 20;
+  static uint64_t sign(uint64_t sequence, int rank, Verdict verdict) {
+    return ((sequence + 1) << (kRankBits + 2)) | (static_cast<uint64_t>(rank) << 2) | verdict;
+  }
+  static bool is_of(uint64_t sign, uint64_t sequence) { return sign >> (kRankBits + 2) == sequence + 1; }
+  static Verdict verdict_of(uint64_t sign) { return static_cast<Verdict>(sign & 3); }
+  static int rank_of(uint64_t sign) { return static_cast<int>(sign >> 2 & ((1 << kRankBits) - 1)); }
 };
 
 /// Byte stream from one rank to another.
 struct Mailbox {
   alignas(64) std::atomic<uint64_t> written;  ///< by the sender
-  alignas(64) std::atomic<uint64_t> read;     ///< by the receiver
+  alignas(64) std::atomic<uint64_t> read;  ///< by the receiver
 };
 
 /// Where everything lies for a group of `size` ranks.
 struct SegmentLayout {
   explicit SegmentLayout(int size);
   int64_t slot_bytes, eager_bytes, mailbox_bytes, call_bytes;
-  int64_t ranks_at, calls_at, mailboxes_at, eager_at, slots_at, rings_at, total_bytes;
+  int64_t ranks_at, meetings_at, calls_at, mailboxes_at, eager_at, slots_at, rings_at, total_bytes;
 };
 
 /// A rank's offer of memory to its peers; travels by all_gather.
@@ -74,6 +90,9 @@ class SharedSegment {
   const SegmentLayout& layout() const { return layout_; }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base()); }
   RankState& rank(int k) const { return reinterpret_cast<RankState*>(base() + layout_.ranks_at)[k]; }
+  Meeting& meeting(uint64_t sequence) const {
+    return reinterpret_cast<Meeting*>(base() + layout_.meetings_at)[sequence % kCallRing];
+  }
   std::byte* call(int k, uint64_t sequence) const {
     return base() + layout_.calls_at + (k * kCallRing + sequence % kCallRing) * layout_.call_bytes;
   }

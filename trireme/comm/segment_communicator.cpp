@@ -43,6 +43,7 @@ SegmentCommunicator::SegmentCommunicator(Group group, std::shared_ptr<SharedSegm
   context_.group = CheckedCommunicator::group();
   context_.segment = std::move(segment);
   context_.cache_bytes = cache_share(size());
+  context_.crowded = !context_.segment->has_core_for_each_rank();
 }
 
 SegmentCommunicator::~SegmentCommunicator() { context_.segment->leave(rank()); }
@@ -60,20 +61,21 @@ void TaskQueue::pop() {
   }
 }
 
-std::shared_ptr<CollectiveTask> SegmentCommunicator::task_for(Call call) {
+std::shared_ptr<CollectiveTask> SegmentCommunicator::task_for(Call&& call) {
   for (auto& finished : finished_) {
     if (finished.use_count() > 1) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // whoever let go of it last may be another thread
     auto task = std::move(finished);
     finished = std::move(finished_.back());
     finished_.pop_back();
-    task->reuse(std::move(call));
+    task->reuse(call);
+    recycle(std::move(call));
     return task;
   }
   return std::make_shared<CollectiveTask>(context_, std::move(call), weak_from_this());
 }
 
-WorkPtr SegmentCommunicator::enqueue(Call call) {
+WorkPtr SegmentCommunicator::enqueue(Call&& call) {
   if (const auto text = context_.segment->abort_text()) throw_aborted(call, *text);
   const Operation operation = call.collective.operation;
   if (operation == Operation::send || operation == Operation::receive) {
@@ -94,8 +96,11 @@ WorkPtr SegmentCommunicator::enqueue(Call call) {
 // Only in the order of the calls: while an earlier one waits for room, so do those after it.
 void SegmentCommunicator::publish() {
   const auto all = collectives_.all();
-  while (num_unpublished_ > 0 && static_cast<CollectiveTask&>(*all[all.size() - num_unpublished_]).publish())
+  while (num_unpublished_ > 0) {
+    const size_t next = all.size() - num_unpublished_;
+    if (!static_cast<CollectiveTask&>(*all[next]).publish(next == 0)) return;
     --num_unpublished_;
+  }
 }
 
 bool SegmentCommunicator::drive(TaskQueue& queue) {
@@ -214,8 +219,9 @@ void SegmentCommunicator::wait(SegmentTask& task) {
 // Throws when a rank that the task waits for is gone, or nothing has moved for too long.
 void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
   const auto stuck_on = [&]() -> std::pair<int, std::string> {
-    for (int k : front_before(task).lagging()) {
-      const std::string gone = context_.segment->gone(k);
+    const SegmentTask& front = front_before(task);
+    for (int k = 0; k < size(); ++k) {
+      const std::string gone = front.waits_for(k) ? context_.segment->gone(k) : "";
       if (!gone.empty()) return {k, gone};
     }
     return {-1, ""};
@@ -226,8 +232,7 @@ void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
     }
     if (task.done()) return;
     const SegmentTask& front = front_before(task);
-    const auto lagging = front.lagging();
-    if (std::ranges::find(lagging, peer) != lagging.end()) {
+    if (front.waits_for(peer)) {
       failed(front.call());
       context_.fail(front.call(), peer, elapsed,
                     fmt::format("{} {}: {}", name_rank(group(), peer), front.lacks(peer), gone));
@@ -235,11 +240,15 @@ void SegmentCommunicator::check_peers(SegmentTask& task, milliseconds elapsed) {
   }
   if (elapsed <= group().timeout) return;
   const SegmentTask& front = front_before(task);
-  const auto lagging = front.lagging();
   std::string who;
-  for (int k : lagging) who += fmt::format("{}{} {}", who.empty() ? "" : "; ", name_rank(group(), k), front.lacks(k));
+  int first = -1;
+  for (int k = 0; k < size(); ++k) {
+    if (!front.waits_for(k)) continue;
+    if (first < 0) first = k;
+    who += fmt::format("{}{} {}", who.empty() ? "" : "; ", name_rank(group(), k), front.lacks(k));
+  }
   failed(front.call());
-  context_.fail(front.call(), lagging.empty() ? -1 : lagging.front(), elapsed,
+  context_.fail(front.call(), first, elapsed,
                 fmt::format("nothing has moved for the timeout of {} ms: {}", group().timeout.count(), who));
 }
 

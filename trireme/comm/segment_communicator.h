@@ -41,8 +41,8 @@ class SegmentCommunicator final : public CheckedCommunicator,
   WorkPtr start(Call call) override;
 
  private:
-  WorkPtr enqueue(Call call);
-  std::shared_ptr<CollectiveTask> task_for(Call call);
+  WorkPtr enqueue(Call&& call);
+  std::shared_ptr<CollectiveTask> task_for(Call&& call);
   void publish();
   bool drive();
   bool drive(TaskQueue& queue);

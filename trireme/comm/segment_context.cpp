@@ -44,8 +44,8 @@ bool SegmentTask::drive(bool wait) {
   return driver->drive_for(*this, wait);
 }
 
-void SegmentTask::restart(Call call) {
-  call_ = std::move(call);
+void SegmentTask::restart(Call& call) {
+  std::swap(call_, call);
   done_ = false;
 }
 

@@ -12,9 +12,6 @@ namespace trireme::comm {
 
 namespace {
 
-// Where the input of a call lies when it was copied next to the descriptor; not the number of a region.
-constexpr int32_t kEager = -2;
-
 const std::byte* begin_of(const at::Tensor& t) {
   return t.defined() ? static_cast<const std::byte*>(t.const_data_ptr()) : nullptr;
 }
@@ -23,9 +20,21 @@ bool same_place(const SharedPlace& a, const SharedPlace& b) { return a.region ==
 
 }  // namespace
 
-void CollectiveTask::reuse(Call call) {
-  restart(std::move(call));
+CollectiveTask::CollectiveTask(SegmentContext& context, Call call, std::weak_ptr<TaskDriver> driver)
+    : SegmentTask(context, std::move(call), std::move(driver)) {
+  const size_t n = static_cast<size_t>(size());
+  calls_.reserve(n);
+  sources_.reserve(n);
+  outputs_.reserve(n);
+  fold_from_.reserve(n);
+  fold_to_.reserve(n);
+}
+
+void CollectiveTask::reuse(Call& call) {
+  restart(call);
   published_ = matched_ = taken_ = false;
+  meets_ = false;
+  num_called_ = 0;
   phase_ = 0;
 }
 
@@ -41,50 +50,14 @@ void CollectiveTask::arrive(std::atomic<uint64_t> RankState::* word, uint64_t va
   if (context_.segment->has_sleepers() && has_all(word, value)) context_.segment->ring_doorbell();
 }
 
-// Small inputs go next to the descriptor, as long as peers have taken what was there.
-SharedPlace CollectiveTask::place_input() {
-  const at::Tensor& input = call_.collective.input;
-  const uint64_t sequence = call_.sequence;
-  if (!input.defined() || input.numel() == 0) return {};
-  const auto bytes = static_cast<int64_t>(input.nbytes());
-  const bool free =
-      sequence < SharedSegment::kEagerSlots || context_.all_taken(sequence - SharedSegment::kEagerSlots + 1);
-  if (bytes > context_.segment->layout().eager_bytes || !free) return context_.locate(input);
-  stream_copy(context_.segment->eager_slot(rank(), sequence), begin_of(input), bytes);
-  return {kEager, 0};
-}
-
-bool CollectiveTask::publish() {
-  if (published_) return true;
-  SharedSegment& s = *context_.segment;
-  const uint64_t sequence = call_.sequence;
-  if (sequence >= SharedSegment::kCallRing && !context_.all_taken(sequence - SharedSegment::kCallRing + 1))
-    return false;
-  const Collective& c = call_.collective;
-  // Put together here and then stored in one go: peers have read these lines (see stream_copy).
-  std::vector<std::byte>& written = context_.descriptor;
-  written.resize(descriptor_bytes(size()));
-  write_descriptor(written.data(), c, sequence, place_input(), context_.locate(c.output), size());
-  stream_copy(s.call(rank(), sequence), written.data(), descriptor_bytes(size()));
-  published_ = true;
-  arrive(&RankState::posted, sequence + 1);
-  return true;
-}
-
-// Compares all ranks' calls with ours and plans the phases.
+// Plans the phases of calls that match.
 void CollectiveTask::match() {
-  SharedSegment& s = *context_.segment;
-  calls_.clear();
-  for (int k = 0; k < size(); ++k) calls_.push_back(read_descriptor(s.call(k, call_.sequence), size()));
-  for (int k = 0; k < size(); ++k) {
-    const std::string what = difference(calls_[rank()], rank(), calls_[k], k);
-    if (what.empty()) continue;
+  if (const auto [what, k] = compare_calls(); !what.empty())
     context_.fail(call_, k, {},
                   fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in "
                               "the same order",
                               what, name_rank(context_.group, rank()), describe(calls_[rank()]),
                               name_rank(context_.group, k), describe(calls_[k])));
-  }
   static const std::vector<PlannedPhase> nothing;
   phases_ = call_.collective.operation == Operation::barrier
                 ? &nothing
@@ -93,10 +66,10 @@ void CollectiveTask::match() {
 }
 
 OutputMemory CollectiveTask::output_memory() const {
-  const SharedPlace& mine = calls_[rank()].fixed->output_place;
-  const auto reachable = [](const CallView& c) { return c.fixed->output_place.region >= 0; };
+  const SharedPlace mine = calls_[rank()].fixed->output_place();
+  const auto reachable = [](const CallView& c) { return c.fixed->output_place().region >= 0; };
   if (!std::ranges::all_of(calls_, reachable)) return OutputMemory::own;
-  const auto same = [&](const CallView& c) { return same_place(c.fixed->output_place, mine); };
+  const auto same = [&](const CallView& c) { return same_place(c.fixed->output_place(), mine); };
   return context_.regions[mine.region].host_shared && std::ranges::all_of(calls_, same) ? OutputMemory::one
                                                                                         : OutputMemory::reachable;
 }
@@ -105,14 +78,14 @@ CollectiveTask::Path CollectiveTask::choose_path() const {
   if (tables().gathers_all && output_memory() == OutputMemory::one) return Path::one_copy;
   // Whole vectors folded in place: a peer may still read what this rank overwrites. All ranks must see it alike.
   const auto in_place = [](const CallView& v) {
-    return v.fixed->input_place.region >= 0 && same_place(v.fixed->input_place, v.fixed->output_place);
+    return v.fixed->input_place().region >= 0 && same_place(v.fixed->input_place(), v.fixed->output_place());
   };
   const bool overwrites = call_.collective.operation == Operation::all_reduce && tables().fold && tables().spread &&
                           std::ranges::any_of(calls_, in_place);
   for (int k = 0; k < size(); ++k) {
     if (tables().only_giver >= 0 && k != tables().only_giver) continue;
     const CallDescriptor& d = *calls_[k].fixed;
-    const SharedPlace& place = planned_->reads_output ? d.output_place : d.input_place;
+    const SharedPlace place = planned_->reads_output ? d.output_place() : d.input_place();
     if ((planned_->reads_output ? d.output_elements : d.input_elements) <= 0 || place.region == kEager) continue;
     if (place.region < 0 || overwrites) return Path::staged;
   }
@@ -133,7 +106,7 @@ void CollectiveTask::begin_phase() {
   exposed_ = consumed_ = 0;
   const bool last = phase_ + 1 == phases_->size();
   const auto in_place = [&](const CallView& v) {
-    const SharedPlace& place = planned_->reads_output ? v.fixed->output_place : v.fixed->input_place;
+    const SharedPlace place = planned_->reads_output ? v.fixed->output_place() : v.fixed->input_place();
     return place.region >= 0;
   };
   const bool shared_result = path_ == Path::one_copy || planned_->pushes;
@@ -157,7 +130,7 @@ void CollectiveTask::find_sources() {
   sources_.assign(size(), nullptr);
   for (int k = 0; k < size(); ++k) {
     const CallDescriptor& d = *calls_[k].fixed;
-    const SharedPlace& place = planned_->reads_output ? d.output_place : d.input_place;
+    const SharedPlace place = planned_->reads_output ? d.output_place() : d.input_place();
     if (k == rank() || tables().take[k].count == 0) continue;
     const std::byte* tensor = place.region == kEager ? context_.segment->eager_slot(k, call_.sequence)
                               : place.region >= 0    ? context_.regions[place.region].parts[k] + place.offset
@@ -176,7 +149,7 @@ void CollectiveTask::find_targets() {
   if (!planned_->pushes) return;
   for (int i = 1; i < size(); ++i) {
     const int k = (rank() + i) % size();
-    const SharedPlace& place = calls_[k].fixed->output_place;
+    const SharedPlace place = calls_[k].fixed->output_place();
     std::byte* theirs = context_.regions[place.region].parts[k] + place.offset;
     if (theirs != mine) outputs_.push_back(theirs);
   }
@@ -272,9 +245,10 @@ void CollectiveTask::take() {
 
 bool CollectiveTask::advance() {
   if (!published_ || done()) return false;
+  if (meets_) return meet();
   bool moved = false;
   if (!matched_) {
-    if (!has_all(&RankState::posted, call_.sequence + 1)) return false;
+    if (!all_have_called()) return false;
     match();
     matched_ = moved = true;
   }
@@ -291,20 +265,12 @@ bool CollectiveTask::advance() {
   return true;
 }
 
-std::vector<int> CollectiveTask::lagging() const {
-  std::vector<int> ranks;
-  for (int k = 0; k < context_.segment->size(); ++k) {
-    const RankState& state = context_.segment->rank(k);
-    if (k == context_.group.rank) continue;
-    if (!published_) {
-      if (state.taken.load() + SharedSegment::kCallRing <= call_.sequence) ranks.push_back(k);
-    } else if (!matched_) {
-      if (state.posted.load() <= call_.sequence) ranks.push_back(k);
-    } else if (state.consumed.load() < first_round_ + num_rounds_) {
-      ranks.push_back(k);
-    }
-  }
-  return ranks;
+bool CollectiveTask::waits_for(int peer) const {
+  const RankState& state = context_.segment->rank(peer);
+  if (peer == rank()) return false;
+  if (!published_) return state.taken.load() + SharedSegment::kCallRing <= call_.sequence;
+  if (!matched_) return state.posted.load() <= call_.sequence;
+  return state.consumed.load() < first_round_ + num_rounds_;
 }
 
 std::string CollectiveTask::lacks(int peer) const {

@@ -4,7 +4,8 @@
 // is one round and no staging: the published descriptor says "my input is ready", and one more step, "I have done my
 // part", is waited for by all. So are an all_reduce whose outputs all can reach (each rank folds a slice and writes it
 // everywhere) and a gather into host_shared memory. A small input is copied next to its descriptor (an eager
-// slot): then ranks need no more of each other than that all have called.
+// slot): then ranks need no more of each other than that all have called. Where ranks share cores, each of those looks
+// would cost a change of process; small calls are then done by the rank that calls last, for all (segment_meeting.cpp).
 #pragma once
 
 #include "trireme/comm/checked_communicator.h"
@@ -13,6 +14,9 @@
 #include "trireme/comm/segment_plan.h"
 
 namespace trireme::comm {
+
+/// The region of an input that was copied next to its descriptor; not the number of one.
+constexpr int32_t kEager = -2;
 
 /// What the tasks of one communicator share.
 struct SegmentContext {
@@ -26,7 +30,8 @@ struct SegmentContext {
   std::vector<Region> regions;
   uint64_t next_round = 0;  ///< rounds of all calls so far; equal on all ranks
   uint64_t taken_by_all = 0;  ///< the least of the ranks' `taken` when last looked
-  int64_t cache_bytes = 0;    ///< this rank's share of the last-level cache; larger results are streamed past it
+  int64_t cache_bytes = 0;  ///< this rank's share of the last-level cache; larger results are streamed past it
+  bool crowded = false;  ///< ranks share cores; equal on all ranks
   PlanCache plans;
   std::vector<std::byte> descriptor;  ///< room to write one
 
@@ -61,8 +66,8 @@ class SegmentTask : public Work {
 
   /// Does what is possible now; true when anything was.
   virtual bool advance() = 0;
-  /// Ranks without which it cannot go on, and why, for messages.
-  virtual std::vector<int> lagging() const = 0;
+  /// True while it cannot go on without `peer`, and why, for messages.
+  virtual bool waits_for(int peer) const = 0;
   virtual std::string lacks(int peer) const = 0;
 
   bool done() const { return done_; }
@@ -70,7 +75,7 @@ class SegmentTask : public Work {
 
  protected:
   void set_done();
-  void restart(Call call);
+  void restart(Call& call);
 
   SegmentContext& context_;
   Call call_;
@@ -86,23 +91,34 @@ using SegmentTaskPtr = std::shared_ptr<SegmentTask>;
 
 class CollectiveTask final : public SegmentTask {
  public:
-  using SegmentTask::SegmentTask;
+  /// Has room for whatever its calls may need, so that none allocates because it goes another way than those before.
+  CollectiveTask(SegmentContext& context, Call call, std::weak_ptr<TaskDriver> driver);
 
-  /// Makes a finished task that nobody else holds into one for another call; keeps its vectors.
-  void reuse(Call call);
+  /// Makes a finished task that nobody else holds into one for another call, and gives back its own; keeps its vectors.
+  void reuse(Call& call);
 
   /// Makes the descriptor visible; false when the slowest rank is a whole ring behind. In order of the calls.
-  bool publish();
+  /// `is_first`: no call before it is under way on this rank.
+  bool publish(bool is_first);
   bool advance() override;
-  std::vector<int> lagging() const override;
+  bool waits_for(int peer) const override;
   std::string lacks(int peer) const override;
 
  private:
   enum class Path { staged, direct, one_copy };
 
   bool has_all(std::atomic<uint64_t> RankState::* word, uint64_t value) const;
+  std::atomic_ref<uint64_t> number_of(int k) const;
+  bool all_have_called();
   void arrive(std::atomic<uint64_t> RankState::* word, uint64_t value);
   SharedPlace place_input();
+  void copy_for_peers(std::byte* to, const void* from, int64_t bytes) const;
+  void arrive_at_meeting(bool is_first);
+  bool meet();
+  bool all_eager() const;
+  Meeting::Verdict do_for_all(bool is_first);
+  void take_result(int from);
+  std::pair<std::string, int> compare_calls();
   void match();
   OutputMemory output_memory() const;
   void begin_phase();
@@ -121,6 +137,8 @@ class CollectiveTask final : public SegmentTask {
   const Exchange& tables() const { return planned_->tables; }
 
   bool published_ = false, matched_ = false, taken_ = false;
+  int num_called_ = 0;  // ranks from 0 on that have been seen to make this call
+  bool meets_ = false;  // waits for what the last rank makes of the call
   std::vector<CallView> calls_;  // by rank; valid until this rank says that it has taken them
   const std::vector<PlannedPhase>* phases_ = nullptr;
   size_t phase_ = 0;
@@ -128,16 +146,16 @@ class CollectiveTask final : public SegmentTask {
   // The phase under way.
   const PlannedPhase* planned_ = nullptr;
   Path path_ = Path::staged;
-  bool counted_ = false;       // its rounds are told to peers; not when all inputs lie in eager slots
-  bool waits_for_all_ = false; // others still read or write what is this rank's after it has done its part
-  bool streams_ = false;       // copies and pushes are too large for the cache
+  bool counted_ = false;  // its rounds are told to peers; not when all inputs lie in eager slots
+  bool waits_for_all_ = false;  // others still read or write what is this rank's after it has done its part
+  bool streams_ = false;  // copies and pushes are too large for the cache
   uint64_t first_round_ = 0;
   int64_t num_rounds_ = 0, chunk_ = 0;  // chunk: elements per giver, taker and round
   int64_t exposed_ = 0, consumed_ = 0;
   const std::byte* input_ = nullptr;
-  int64_t in_size_ = 1, out_size_ = 1;     // bytes of an element
+  int64_t in_size_ = 1, out_size_ = 1;  // bytes of an element
   std::vector<const std::byte*> sources_;  // by giver, where its slice for this rank begins; staged: unused
-  std::vector<std::byte*> outputs_;        // where results go: this rank's output, or everyone's
+  std::vector<std::byte*> outputs_;  // where results go: this rank's output, or everyone's
   std::vector<const void*> fold_from_;
   std::vector<void*> fold_to_;
 };
@@ -148,7 +166,7 @@ class MessageTask final : public SegmentTask {
   using SegmentTask::SegmentTask;
 
   bool advance() override;
-  std::vector<int> lagging() const override { return {call_.collective.root}; }
+  bool waits_for(int peer) const override { return peer == call_.collective.root; }
   std::string lacks(int peer) const override;
 
  private:

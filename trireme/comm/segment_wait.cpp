@@ -4,7 +4,20 @@
 
 namespace trireme::comm {
 
-bool Spinner::pause() {
+// A clock's reading is a tenth of what the offer itself takes.
+bool Spinner::offer() {
+  if (looks_++ % kTimedOffers == 0) {
+    const auto now = Clock::now();
+    if (looks_ == 1) start_ = now;
+    if (now - start_ > kLongest) return false;
+  }
+  sched_yield();
+  return true;
+}
+
+bool Spinner::pause() { return shares_core_ ? offer() : look_or_offer(); }
+
+bool Spinner::look_or_offer() {
   if (offers_ == 0 && looks_ < kLooks) {
     ++looks_;
 #if defined(__x86_64__)

@@ -10,7 +10,7 @@ namespace trireme::comm {
 
 class Spinner {
  public:
-  explicit Spinner(bool core_is_mine) : offers_(core_is_mine ? 0 : kOffers) {}
+  explicit Spinner(bool core_is_mine) : shares_core_(!core_is_mine) {}
 
   /// A new wait begins, or something has moved.
   void reset() { looks_ = 0; }
@@ -24,6 +24,12 @@ class Spinner {
   static constexpr int kOffers = 100;  // waits that begin with an offer after the core was needed
   static constexpr std::chrono::microseconds kLate{3}, kLongest{150};
 
+  bool look_or_offer();
+  bool offer();
+
+  static constexpr int kTimedOffers = 8;  // where the core is shared for good, only every so many look at the clock
+
+  bool shares_core_;
   int looks_ = 0;   // since the reset
   int offers_ = 0;  // offers to come that are made without looking around first
   Clock::time_point start_;
