@@ -126,7 +126,7 @@ void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRe
     file.read(tensor.begin + request.begin * file_size, {target, static_cast<size_t>(bytes)}, request.tensor);
     return;
   }
-  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kBlockBytes, (request.end - request.begin) * file_size)));
   for (int64_t element = request.begin; element < request.end;) {
     // To the end of the block, so that no block is read twice; one element more where a block cuts it.
     const int64_t position = tensor.begin + element * file_size;

@@ -29,6 +29,7 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_pretrain},
     {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
+    {"convert", "a model from one format into another: trireme convert model.gguf model", trireme::cli::run_convert},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
     {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},

@@ -173,6 +173,17 @@ struct GenerateSettings {
   bool operator==(const GenerateSettings&) const = default;
 };
 
+/// Formats and dtypes stand in trireme/checkpoint/convert_sink.h, which this folder cannot see.
+struct ConvertSettings {
+  std::string source;
+  std::string out;
+  std::optional<std::string> to;
+  std::optional<std::string> dtype;
+  bool force = false;
+  int64_t max_shard_bytes = 5'000'000'000;
+  bool operator==(const ConvertSettings&) const = default;
+};
+
 struct BenchSettings {
   int64_t warmup = 3;
   int64_t steps = 10;
@@ -218,6 +229,7 @@ struct Settings {
   SaveSettings save;
   LaunchSettings launch;
   GenerateSettings generate;
+  ConvertSettings convert;
   BenchSettings bench;
   EngineSettings engine;
   ProfileSettings profile;

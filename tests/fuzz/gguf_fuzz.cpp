@@ -1,0 +1,50 @@
+// Any bytes as a GGUF file: header, shape, names and tokenizer are read, or refused with one CheckpointError.
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/gguf_config.h"
+#include "trireme/checkpoint/gguf_tokenizer.h"
+
+namespace {
+
+using namespace trireme::checkpoint;
+
+/// The tensors of a header, all zeros.
+class Zeros : public TensorSource {
+ public:
+  explicit Zeros(const GgufHeader& header) {
+    for (const GgufTensor& tensor : header.tensors)
+      tensors_.push_back({.name = tensor.name, .shape = tensor.shape, .dtype = info(tensor.type).dtype});
+  }
+  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  void read(size_t, int64_t begin, int64_t end, void* data, Dtype dtype) const override {
+    std::memset(data, 0, static_cast<size_t>((end - begin) * size_of(dtype)));
+  }
+
+ private:
+  std::vector<SourceTensor> tensors_;
+};
+
+template <class Work>
+void may_refuse(const Work& work) {
+  try {
+    work();
+  } catch (const trireme::CheckpointError&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  may_refuse([&] {
+    const GgufHeader header = parse_gguf(std::as_bytes(std::span(data, size)), "fuzz.gguf");
+    const Zeros source(header);
+    may_refuse([&] { tokenizer_from_gguf(header); });
+    const nlohmann::json config(config_from_gguf(header, source));
+    const MappedSource mapped(source, gguf_to_hugging_face(*header.text("general.architecture"), source.tensors(),
+                                                           heads_of(config), "fuzz.gguf"));
+  });
+  return 0;
+}

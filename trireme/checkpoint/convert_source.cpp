@@ -1,0 +1,156 @@
+#include "trireme/checkpoint/convert_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/dcp.h"
+#include "trireme/checkpoint/gguf_config.h"
+#include "trireme/checkpoint/gguf_tokenizer.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/checkpoint/torch_file.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What stands beside the weights and travels with them.
+constexpr const char* kSideFiles[] = {"generation_config.json",
+                                      "tokenizer.json",
+                                      "tokenizer_config.json",
+                                      "tokenizer.model",
+                                      "special_tokens_map.json",
+                                      "added_tokens.json",
+                                      "vocab.json",
+                                      "merges.txt",
+                                      "chat_template.jinja"};
+constexpr int64_t kLargestSideFile = 256 << 20;
+
+std::string first_bytes(const fs::path& file, size_t count) {
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes(count, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(count));
+  bytes.resize(static_cast<size_t>(in.gcount()));
+  return bytes;
+}
+
+/// Small files of a folder; those of a checkpoint with a manifest are verified.
+void read_side_files(const fs::path& folder, const Checkpoint* checkpoint, ConvertInput& input) {
+  const auto read = [&](const std::string& name) {
+    if (static_cast<int64_t>(fs::file_size(folder / name)) > kLargestSideFile)
+      throw UsageError(fmt::format("error: {} is larger than {}, which no such file is", (folder / name).string(),
+                                   base::human_bytes(kLargestSideFile)));
+    const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
+    return listed ? read_text(*checkpoint, name) : base::read_file(folder / name);
+  };
+  if (fs::exists(folder / "config.json")) input.config_json = read("config.json");
+  for (const char* name : kSideFiles) {
+    if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
+  }
+}
+
+ConvertInput open_safetensors(const fs::path& folder) {
+  ConvertInput input{.format = "safetensors"};
+  auto source = std::make_unique<SafetensorsSource>(open_checkpoint(folder));
+  if (!source->checkpoint().has_manifest)
+    input.notes.push_back(fmt::format("{} has no manifest: its weights cannot be verified", folder.string()));
+  if (source->num_optimizer_files() > 0) {
+    input.notes.push_back(fmt::format("{} of optimizer state are left out: other formats hold weights only",
+                                      base::plural(source->num_optimizer_files(), "file")));
+  }
+  read_side_files(folder, &source->checkpoint(), input);
+  input.chain.push_back(std::move(source));
+  return input;
+}
+
+std::string generation_config(const nlohmann::ordered_json& config) {
+  nlohmann::ordered_json result{{"_from_model_config", true}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (config.contains(key)) result[key] = config[key];
+  }
+  return result.dump(2) + "\n";
+}
+
+ConvertInput open_gguf(const fs::path& path) {
+  ConvertInput input{.format = "gguf"};
+  const auto file = std::make_shared<const GgufFile>(path);
+  auto source = std::make_unique<GgufSource>(file);
+  const GgufHeader& header = file->header();
+  const nlohmann::ordered_json config = config_from_gguf(header, *source);
+  input.config_json = config.dump(2) + "\n";
+  input.files = tokenizer_from_gguf(header);
+  if (input.files.empty()) input.notes.push_back(fmt::format("{} holds no tokenizer", path.string()));
+  input.files["generation_config.json"] = generation_config(config);
+  auto map = gguf_to_hugging_face(*header.text("general.architecture"), source->tensors(),
+                                  heads_of(nlohmann::json(config)), path.string());
+  input.chain.push_back(std::move(source));
+  input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  return input;
+}
+
+/// A .pth, .pt or .bin file, or a folder of Hugging Face's with such; config.json is looked for beside it.
+ConvertInput open_pth(const fs::path& path) {
+  ConvertInput input{.format = "pth"};
+  input.chain.push_back(std::make_unique<TorchFileSource>(path));
+  read_side_files(fs::is_directory(path) ? path : absolute(path).parent_path(), nullptr, input);
+  return input;
+}
+
+ConvertInput open_dcp(const fs::path& folder) {
+  ConvertInput input{.format = "dcp"};
+  input.chain.push_back(std::make_unique<DcpSource>(folder));
+  read_side_files(folder, nullptr, input);
+  return input;
+}
+
+bool has_safetensors(const fs::path& folder) {
+  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(),
+                     [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
+}
+
+std::vector<fs::path> gguf_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+  }
+  return files;
+}
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
+  throw UsageError(fmt::format(
+      "error: {} {}\n  trireme convert reads folders with safetensors or pytorch_model.bin files, its own checkpoints, "
+      "PyTorch's distributed ones, .pth and .gguf files",
+      path.string(), what));
+}
+
+ConvertInput open_folder(const fs::path& folder) {
+  if (has_safetensors(folder) || fs::exists(folder / kManifestName)) return open_safetensors(folder);
+  if (fs::exists(folder / ".metadata")) return open_dcp(folder);
+  if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json"))
+    return open_pth(folder);
+  const std::vector<fs::path> ggufs = gguf_files(folder);
+  if (ggufs.size() == 1) return open_gguf(ggufs[0]);
+  if (ggufs.size() > 1) refuse(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
+  if (const auto latest = find_latest(folder)) return open_folder(*latest);
+  refuse(folder, "holds no weights in a format that Trireme knows");
+}
+
+}  // namespace
+
+ConvertInput open_convert_source(const fs::path& path) {
+  if (!fs::exists(path)) throw UsageError(fmt::format("error: there is no {}", path.string()));
+  if (fs::is_directory(path)) return open_folder(path);
+  const std::string head = first_bytes(path, 9);
+  if (head.starts_with("GGUF")) return open_gguf(path);
+  if (head.starts_with("PK\x03\x04")) return open_pth(path);
+  if (head.size() == 9 && head[8] == '{')
+    refuse(path, "is one safetensors file: name its folder, where config.json is");
+  refuse(path, "is in no format that Trireme knows");
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,53 @@
+// The weights of a Hugging Face folder as a TensorSource, and a TensorSink that writes such files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/layout.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/tensor_source.h"
+
+namespace trireme::checkpoint {
+
+/// Tensors of an open checkpoint, verified as they are read where it has a manifest. Files named optimizer-* are left
+/// out.
+class SafetensorsSource : public TensorSource {
+ public:
+  explicit SafetensorsSource(Checkpoint checkpoint);
+
+  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override;
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  int64_t num_optimizer_files() const { return num_optimizer_files_; }
+
+ private:
+  Checkpoint checkpoint_;
+  std::vector<SourceTensor> tensors_;
+  int64_t num_optimizer_files_ = 0;
+};
+
+/// Files as layout.h plans them, and their index.
+class SafetensorsSink : public TensorSink {
+ public:
+  /// Makes the files in `folder`, which exists, with their space reserved. Errors    base::FileError
+  SafetensorsSink(const std::filesystem::path& folder, const std::vector<SourceTensor>& tensors,
+                  int64_t max_shard_bytes);
+
+  /// Bytes of all files.
+  static int64_t total_bytes(const std::vector<SourceTensor>& tensors, int64_t max_shard_bytes);
+
+  void write(size_t tensor, int64_t begin, int64_t end, const void* data, Dtype dtype) override;
+  void finish() override;
+
+ private:
+  std::filesystem::path folder_;
+  Layout layout_;
+  std::vector<base::FileDescriptor> files_;
+  std::vector<TensorPlace> places_;
+};
+
+}  // namespace trireme::checkpoint
