@@ -37,8 +37,9 @@ std::vector<std::string> properties(const MatrixCell& c) {
 
 std::string MatrixCell::name() const {
   return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}", gpt2 ? "gpt2 " : "", strategy,
-                     "", tp, sequence_parallel ? "+sp" : "", pp, schedule.empty() ? "" : " " + schedule, cp,
-                     ulysses ? " ulysses" : "", recompute, accumulation, kv_heads, tied ? " tied" : "");
+                     relative.empty() ? "" : " " + relative, tp, sequence_parallel ? "+sp" : "", pp,
+                     schedule.empty() ? "" : " " + schedule, cp, ulysses ? " ulysses" : "", recompute, accumulation,
+                     kv_heads, tied ? " tied" : "");
 }
 
 std::vector<MatrixCell> all_cells(int max_ranks) {
@@ -83,13 +84,14 @@ std::vector<MatrixCell> pairwise_cells(const std::vector<MatrixCell>& all, uint6
 }
 
 Job job_of(const MatrixCell& c, const model::Precision& precision) {
-  Job job{.model = c.gpt2 ? small_gpt2() : small_llama(), .precision = precision};
+  Job job{.model = small_model(c.gpt2 ? "gpt2" : c.relative), .precision = precision};
   job.model.num_attention_heads = 4;
   job.model.head_dim = 8;
   job.model.num_key_value_heads = c.kv_heads;
   job.model.hidden_size = 32;
   job.model.intermediate_size = 48;
   job.model.num_hidden_layers = 6;  // and embedding and head: eight units, for pipelines of up to eight stages
+  if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
   job.shape = {2, 16};
   // As many data ranks as eight ranks leave room for.
@@ -130,7 +132,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 // The one-rank run of a cell: shared by all cells that differ only in how ranks divide the work.
 const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2,
+  const std::string key = fmt::format("{} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
                                       job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute));
   if (const auto it = known.find(key); it != known.end()) return it->second;
   Job one{.model = job.model, .precision = job.precision, .steps = job.steps};

@@ -20,6 +20,7 @@ struct MatrixCell {
   bool tied = false;
   int kv_heads = 4;
   bool gpt2 = false;
+  std::string relative = "";  ///< of Llama: qwen3 or gemma3 in its place; not in all_cells
   bool operator==(const MatrixCell&) const = default;
   std::string name() const;
 };

@@ -65,6 +65,18 @@ TEST(Matrix, ASampleEqualsOneRankInFloat32OrIsRefused) {
   judge_all(cells, kFloat32, 2e-6);
 }
 
+// What Llama's relatives have beside it is inside units, which know nothing of strategies and pipelines: a sample.
+TEST(Matrix, ASampleOfLlamasRelativesEqualsOneRankInFloat64OrIsRefused) {
+  std::vector<MatrixCell> cells;
+  for (MatrixCell cell : pairwise_cells(all_cells(kRanks), seed() + 2)) {
+    if (cell.gpt2) continue;
+    cell.relative = cells.size() % 2 == 0 ? "gemma3" : "qwen3";
+    cells.push_back(cell);
+    if (cells.size() == 40) break;
+  }
+  judge_all(cells, kFloat64, 1e-10);
+}
+
 const std::string kSupportPage = TRIREME_SOURCE_DIR "/docs/support.md";
 
 std::string text_of(const std::string& path) {

@@ -27,9 +27,7 @@ class Parity : public testing::TestWithParam<std::tuple<const char*, int>> {};
 TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
   const auto [architecture, precision_index] = GetParam();
   const model::Precision precision = std::array{kFloat32, kFloat64, kMixed}[precision_index];
-  Job job{.model = std::string(architecture) == "llama" ? small_llama() : small_gpt2(),
-          .precision = precision,
-          .steps = precision == kFloat32 ? 20 : 6};
+  Job job{.model = small_model(architecture), .precision = precision, .steps = precision == kFloat32 ? 20 : 6};
   const Outcome one = run(job);
   ASSERT_LT(one.losses.back(), one.losses.front());
   // Three ranks share four micro-batches unevenly.
@@ -52,7 +50,8 @@ std::string name_of_case(const testing::TestParamInfo<std::tuple<const char*, in
   return std::string(std::get<0>(info.param)) + std::array{"Float32", "Float64", "Bf16Mixed"}[std::get<1>(info.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Parity, testing::Combine(testing::Values("llama", "gpt2"), testing::Range(0, 3)),
+INSTANTIATE_TEST_SUITE_P(All, Parity,
+                         testing::Combine(testing::Values("llama", "gpt2", "gemma3"), testing::Range(0, 3)),
                          name_of_case);
 
 TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {
@@ -99,7 +98,7 @@ TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
 TEST(ParityOfGroupings, BlocksLayersParametersSizesAndNamedUnitsComputeTheSame) {
   using By = model::Grouping::By;
   constexpr int64_t kEverything = int64_t{1} << 40;
-  for (const model::ModelConfig& config : {small_llama(), small_gpt2()}) {
+  for (const model::ModelConfig& config : {small_llama(), small_gpt2(), small_gemma3()}) {
     Job job{.model = config, .precision = kFloat64, .mesh = {.shard = 3}, .strategy = plan::Strategy::full_shard};
     const Outcome plain = run(job);
     for (const model::Grouping& grouping :

@@ -35,6 +35,34 @@ model::ModelConfig small_gpt2() {
   return c;
 }
 
+model::ModelConfig small_qwen3() {
+  model::ModelConfig c = small_llama();
+  c.architecture = model::Architecture::qwen3;
+  c.query_key_norm = true;
+  c.sliding_window = 5;
+  return c;
+}
+
+model::ModelConfig small_gemma3() {
+  model::ModelConfig c = small_qwen3();
+  c.architecture = model::Architecture::gemma3;
+  c.norm_offset = 1;
+  c.activation = model::Activation::gelu_tanh;
+  c.post_norms = c.scaled_embedding = c.tie_word_embeddings = true;
+  c.attention_scale = 0.3;
+  c.logit_softcap = 4;
+  c.rope_local_theta = 50;
+  c.rope_scaling = {.type = model::RopeScaling::Type::linear, .factor = 4};
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) c.windowed.push_back(i % 3 != 1);
+  return c;
+}
+
+model::ModelConfig small_model(const std::string& family) {
+  if (family == "gpt2") return small_gpt2();
+  if (family == "qwen3") return small_qwen3();
+  return family == "gemma3" ? small_gemma3() : small_llama();
+}
+
 int Job::ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 
 void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,

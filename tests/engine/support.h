@@ -11,9 +11,13 @@
 
 namespace trireme::engine {
 
-/// A small Llama (grouped heads, untied) or GPT-2 (tied).
+/// A small Llama (grouped heads, untied), GPT-2 (tied), Qwen3 (head norms, windows) or Gemma 3 (also norms of
+/// branches, two kinds of blocks, tied), by name too.
 model::ModelConfig small_llama();
 model::ModelConfig small_gpt2();
+model::ModelConfig small_qwen3();
+model::ModelConfig small_gemma3();
+model::ModelConfig small_model(const std::string& family);
 
 struct Job {
   model::ModelConfig model;

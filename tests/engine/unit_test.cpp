@@ -12,7 +12,7 @@ class UnitGradients : public testing::TestWithParam<const char*> {};
 
 TEST_P(UnitGradients, OfTheWholeModelEqualFiniteDifferences) {
   const model::Precision precision{at::kDouble, at::kDouble};
-  const model::ModelConfig config = std::string(GetParam()) == "llama" ? small_llama() : small_gpt2();
+  const model::ModelConfig config = small_model(GetParam());
   const model::Model model = model::build_model(config, precision);
   const plan::StepPlan plan = plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}});
   Engine engine(model, plan, connect(plan, {.name = ""}));
@@ -41,7 +41,7 @@ TEST_P(UnitGradients, OfTheWholeModelEqualFiniteDifferences) {
   EXPECT_GT(checked, 60);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, UnitGradients, testing::Values("llama", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(All, UnitGradients, testing::Values("llama", "gpt2", "qwen3", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

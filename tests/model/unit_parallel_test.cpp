@@ -35,10 +35,71 @@ ModelConfig gpt2(bool tied) {
   return c;
 }
 
+// The families' own parts, all of them: biases of q, k and v; norms of heads; windows, in all blocks or by turns; norms
+// of branches; soft caps; two rotary bases, one of them scaled.
+ModelConfig qwen2(int64_t kv_heads) {
+  ModelConfig c = llama(kv_heads, true);
+  c.architecture = Architecture::qwen2;
+  c.attention_bias = true;
+  return c;
+}
+
+ModelConfig qwen3(int64_t kv_heads) {
+  ModelConfig c = llama(kv_heads, false);
+  c.architecture = Architecture::qwen3;
+  c.query_key_norm = true;
+  c.sliding_window = 5;
+  c.windowed = {false, true};
+  return c;
+}
+
+ModelConfig gemma2() {
+  ModelConfig c = llama(4, true);
+  c.architecture = Architecture::gemma2;
+  c.norm_offset = 1;
+  c.activation = Activation::gelu_tanh;
+  c.post_norms = c.scaled_embedding = true;
+  c.attention_scale = 0.4;
+  c.attention_softcap = 3;
+  c.logit_softcap = 2;
+  c.sliding_window = 5;
+  c.windowed = {true, false};
+  return c;
+}
+
+ModelConfig gemma3(int64_t kv_heads) {
+  ModelConfig c = gemma2();
+  c.architecture = Architecture::gemma3;
+  c.num_key_value_heads = kv_heads;
+  c.query_key_norm = true;
+  c.attention_softcap = c.logit_softcap = 0;
+  c.rope_local_theta = 50;
+  c.rope_scaling = {.type = RopeScaling::Type::linear, .factor = 4};
+  return c;
+}
+
+ModelConfig with_all_biases() {
+  ModelConfig c = llama(2, false);
+  c.attention_bias = c.attention_out_bias = c.mlp_bias = true;
+  c.sliding_window = 7;
+  c.rope_scaling = {.type = RopeScaling::Type::yarn, .factor = 4, .original_max_position_embeddings = 8};
+  return c;
+}
+
+// Ring attention takes no windows; everything else of these models it does.
+ModelConfig without_windows(ModelConfig c) {
+  c.sliding_window = 0;
+  c.windowed.clear();
+  return c;
+}
+
+bool takes(const ModelConfig& c, int cp, Context context) {
+  return cp == 1 || context == Context::ulysses || c.sliding_window == 0;
+}
+
 std::string describe(const UnitRun& r) {
-  return fmt::format("{} kv={} tied={} tp={} sp={} cp={} {} split={} recompute={}",
-                     r.config.architecture == Architecture::llama ? "llama" : "gpt2", r.config.num_key_value_heads,
-                     r.config.tie_word_embeddings, r.tp, r.sequence_parallel, r.cp,
+  return fmt::format("{} kv={} tied={} tp={} sp={} cp={} {} split={} recompute={}", model_type(r.config.architecture),
+                     r.config.num_key_value_heads, r.config.tie_word_embeddings, r.tp, r.sequence_parallel, r.cp,
                      r.context == Context::ring ? "ring" : "ulysses", r.split, r.recompute);
 }
 
@@ -50,7 +111,7 @@ std::vector<UnitRun> divisions(const ModelConfig& config) {
         for (const Context context : {Context::ring, Context::ulysses}) {
           if (tp * cp == 1 || tp * cp > 8 || (sequence && tp == 1) || (cp == 1 && context == Context::ulysses))
             continue;
-          if (context == Context::ulysses && 8 / tp % cp != 0) continue;
+          if ((context == Context::ulysses && 8 / tp % cp != 0) || !takes(config, cp, context)) continue;
           runs.push_back({.config = config, .tp = tp, .cp = cp, .sequence_parallel = sequence, .context = context});
         }
   return runs;
@@ -93,7 +154,9 @@ TEST_P(Divided, HalvesOfTheBackwardAndRecomputationChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Divided,
                          ::testing::Values(llama(1, false), llama(2, true), llama(4, false), llama(8, false),
-                                           gpt2(true), gpt2(false)));
+                                           gpt2(true), gpt2(false), qwen2(2), qwen3(2), qwen3(8), gemma2(), gemma3(1),
+                                           gemma3(4), with_all_biases(), without_windows(qwen3(2)),
+                                           without_windows(gemma2())));
 
 void expect_equal_bits(const UnitRun& a, const UnitRun& b) {
   SCOPED_TRACE(describe(b));
@@ -109,7 +172,7 @@ void expect_equal_bits(const UnitRun& a, const UnitRun& b) {
 }
 
 TEST(SplitBackward, HasTheBitsOfTheWholeBackward) {
-  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+  for (const ModelConfig& config : {llama(2, false), gpt2(true), qwen2(2), gemma3(2)})
     for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
       for (const int tp : {1, 4}) {
         UnitRun whole{.config = config,
@@ -131,16 +194,20 @@ TEST(Recompute, OfAnyChoiceHasTheBitsOfNone) {
                                                          {"hidden", "qkv"},
                                                          {"attended", "hidden"},
                                                          {"qkv", "attended", "mid"},
-                                                         {"mid", "hidden"}};
-  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+                                                         {"mid", "hidden"},
+                                                         {"mlp_out"},
+                                                         {"qkv", "mlp_out"}};
+  for (const ModelConfig& config : {llama(2, false), gpt2(true), without_windows(qwen3(2)), gemma3(2)})
     for (const auto& names : choices)
       for (const int tp : {1, 2}) {
-        const UnitRun none{.config = config,
-                           .precision = {at::kBFloat16, at::kFloat},
-                           .tp = tp,
-                           .cp = tp,
-                           .sequence_parallel = tp > 1,
-                           .context = names.size() == 1 ? Context::ulysses : Context::ring};
+        if (!config.post_norms && names.size() > 0 && names.back() == "mlp_out") continue;
+        const UnitRun none{
+            .config = config,
+            .precision = {at::kBFloat16, at::kFloat},
+            .tp = tp,
+            .cp = tp,
+            .sequence_parallel = tp > 1,
+            .context = names.size() == 1 || config.sliding_window > 0 ? Context::ulysses : Context::ring};
         UnitRun some = none;
         some.recompute = true;
         some.recompute_names = names;
@@ -171,7 +238,7 @@ TEST(Recompute, NamesBringTheirStatisticsAndUnknownOnesAreRefused) {
 }
 
 TEST(TiedTable, EitherUnitMayFindTheGradientOfTheOther) {
-  for (ModelConfig config : {llama(2, true), gpt2(true)})
+  for (ModelConfig config : {llama(2, true), gpt2(true), gemma3(2)})
     for (const int tp : {1, 2}) {
       config.vocab_size = 60;  // no padding, which would not stay 0 below
       const UnitRun embedding_adds{.config = config, .tp = tp};
@@ -179,7 +246,7 @@ TEST(TiedTable, EitherUnitMayFindTheGradientOfTheOther) {
       head_adds.head_adds = true;
       const auto a = whole_gradients(run_units(embedding_adds)), b = whole_gradients(run_units(head_adds));
       const std::string table =
-          config.architecture == Architecture::llama ? "model.embed_tokens.weight" : "transformer.wte.weight";
+          config.architecture == Architecture::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
       for (const auto& [name, expected] : a)
         EXPECT_LT(relative_distance(b.at(name), name == table ? expected + head_adds.found : expected), kTolerance)
             << name;
@@ -213,12 +280,13 @@ TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {
 // Rounding of a compute dtype stays of its size: no sum over ranks or blocks loses more. One rank in float64 is the
 // truth; on several ranks the error may be twice that of one, which also rounds.
 TEST(DividedUnits, LowerPrecisionLosesNoMoreThanOnOneRank) {
-  for (const ModelConfig& config : {llama(2, false), gpt2(true)})
+  for (const ModelConfig& config : {llama(2, false), gpt2(true), qwen3(2), gemma3(4)})
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const auto truth = whole_gradients(run_units({.config = config}));
       const Precision precision{dtype, at::kFloat};
       const auto one = whole_gradients(run_units({.config = config, .precision = precision}));
       for (const Context context : {Context::ring, Context::ulysses}) {
+        if (!takes(config, 2, context)) continue;
         const UnitRun run{
             .config = config, .precision = precision, .tp = 2, .cp = 2, .sequence_parallel = true, .context = context};
         SCOPED_TRACE(describe(run));

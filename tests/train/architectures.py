@@ -66,6 +66,9 @@ class Model:
         ring.require(worst <= LOGITS, f"{self.name}: logits within {worst:.1e} standard deviations of transformers', at most {LOGITS:.0e}",
                      "\n".join(f"{what}: {far(a[path], want):.1e}" for what, a in (("float32", ours), ("float64", wide))
                                for path in ("generated", "trained")))
+        # Greedy text of tied models may well be one word; the likeliest words behind random text are not.
+        ring.require(torch.equal(ours["generated"].argmax(-1), want.argmax(-1)) and want.argmax(-1).unique().numel() > 5,
+                     f"{self.name}: the likeliest tokens are transformers'")
         off = max(abs(answer["loss"] / loss.item() - 1) for answer in (ours, wide))
         ring.require(off <= 1e-5, f"{self.name}: loss within {off:.1e} of transformers'")
         theirs = {n: p.grad for n, p in self.model.named_parameters()}
@@ -85,7 +88,6 @@ class Model:
         text = torch.cat([self.tokens[0, :PROMPT], torch.tensor(drawn)])[None]
         likeliest = self.model(text).logits[0].argmax(-1)[PROMPT - 1:-1].tolist()
         ring.require(likeliest == drawn, f"{self.name}: {GREEDY} greedy tokens equal transformers'", f"{drawn}\n{likeliest}")
-        ring.require(len(set(drawn)) > 1, f"{self.name}: the greedy text says something", str(drawn))
         if ring.SLOW:
             wrote = self.model.generate(text[:, :PROMPT], do_sample=False, max_new_tokens=GREEDY, eos_token_id=None)
             ring.check(wrote[0, PROMPT:].tolist() == drawn, f"{self.name}: {GREEDY} greedy tokens equal transformers'", f"{drawn}\n{wrote}")

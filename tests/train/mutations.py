@@ -48,7 +48,7 @@ CHANGED = {
     "rope_theta": lambda v: 3 * v, "rope_local_base_freq": lambda v: 3 * v,
     "rope_type": lambda v: "dynamic" if v == "default" else "default", "type": lambda v: "dynamic" if v == "default" else "default",
     "factor": lambda v: 2 * v, "low_freq_factor": 2.0, "high_freq_factor": 8.0, "original_max_position_embeddings": 64,
-    "beta_fast": 30.0, "beta_slow": 0.5, "attention_factor": 1.3, "mscale": 0.7, "mscale_all_dim": 0.7, "truncate": False,
+    "beta_fast": 2.0, "beta_slow": 0.3, "attention_factor": 1.3, "mscale": 0.7, "mscale_all_dim": 0.7, "truncate": False,
     "sliding_window": 7, "use_sliding_window": lambda v: not v, "max_window_layers": 1, "sliding_window_pattern": 2,
     "rope_scaling": {"rope_type": "linear", "factor": 2.0},
     "layer_types": lambda v: "full_attention" if v == "sliding_attention" else "sliding_attention",

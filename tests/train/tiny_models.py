@@ -15,7 +15,9 @@ ROWS, LENGTH = 2, 40  # of the tokens that are judged
 COMMON = {"vocab_size": 263, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
           "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 WIDE_HEADS = COMMON | {"head_dim": 16}
+WINDOWS = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2}
 GPT2 = {"vocab_size": 263, "n_embd": 48, "n_inner": 80, "n_layer": 3, "n_head": 4, "n_positions": 128}
+GEMMA = WIDE_HEADS | {"sliding_window": 12, "query_pre_attn_scalar": 24, "tie_word_embeddings": True}
 
 
 def rope(kind, theta, **more):
@@ -27,8 +29,23 @@ MODELS = {
     "gpt2": ("gpt2", GPT2),
     "gpt2 untied": ("gpt2", GPT2 | {"tie_word_embeddings": False}),
     "llama 2": ("llama", WIDE_HEADS),
+    "llama 3": ("llama", COMMON | rope("llama3", 500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                       original_max_position_embeddings=32)),
+    "llama linear": ("llama", COMMON | {"num_key_value_heads": 1} | rope("linear", 100.0, factor=4.0)),
+    "llama yarn": ("llama", WIDE_HEADS | rope("yarn", 500.0, factor=4.0, original_max_position_embeddings=32, beta_fast=4.0,
+                                              beta_slow=1.0)),
     "smollm2": ("llama", COMMON | {"num_attention_heads": 3, "num_key_value_heads": 1, "tie_word_embeddings": True}
                 | rope("default", 100000.0)),
+    "mistral": ("mistral", WIDE_HEADS | {"sliding_window": 12}),
+    "qwen2": ("qwen2", COMMON | WINDOWS),
+    "qwen2.5": ("qwen2", COMMON | {"tie_word_embeddings": True, "num_key_value_heads": 4} | rope("default", 1e6)),
+    "qwen3": ("qwen3", WIDE_HEADS | WINDOWS),
+    "qwen3 tied": ("qwen3", WIDE_HEADS | {"tie_word_embeddings": True} | rope("default", 1e6)),
+    "gemma2": ("gemma2", GEMMA | {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0}),
+    "gemma3": ("gemma3_text", GEMMA | {
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
+                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
 }
 
 

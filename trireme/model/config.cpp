@@ -169,11 +169,12 @@ void ModelConfig::validate() const {
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
-  if (head_dim % 2 != 0)
-    throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
   if (architecture == Architecture::gpt2 && num_attention_heads * head_dim != hidden_size)
     throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} (GPT-2)",
                                  num_attention_heads, hidden_size));
+  if (head_dim % 2 != 0)
+    throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
+  if (!(norm_eps >= 0)) throw UsageError(fmt::format("model.rms_norm_eps is {}; it must be at least 0", norm_eps));
   if (sliding_window < 0)
     throw UsageError(fmt::format("model.sliding_window is {}; it must be at least 1", sliding_window));
   if (!windowed.empty() && static_cast<int64_t>(windowed.size()) != num_hidden_layers)

@@ -178,8 +178,9 @@ class Reader {
         c.windowed.push_back(word == "sliding_attention");
       }
       if (c.sliding_window == 0 && std::find(c.windowed.begin(), c.windowed.end(), true) != c.windowed.end())
-        throw UsageError(
-            fmt::format("{}: layer_types names sliding_attention, but there is no sliding_window", source_));
+        throw UsageError(fmt::format(
+            "{}: layer_types names sliding_attention, but there is no sliding_window (or use_sliding_window is false)",
+            source_));
     } else if (a == A::gemma2 || a == A::gemma3) {
       const int64_t pattern = a == A::gemma2 ? 2
                                              : value_or<int64_t>(j_, "sliding_window_pattern",
@@ -244,6 +245,10 @@ class Reader {
       throw UsageError(fmt::format("{}: partial_rotary_factor = {} is not supported; whole heads are rotated", source_,
                                    j["partial_rotary_factor"].dump()));
     if (s.type == RopeScaling::Type::none) return;
+    const bool by_wave = s.type == RopeScaling::Type::llama3;
+    for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"})
+      if (!has(j, key) && (by_wave || std::string(key) == "factor"))
+        throw UsageError(fmt::format("{}: rope type {} needs a {}, and there is none", source_, type, key));
     s.factor = value_or(j, "factor", s.factor);
     s.low_freq_factor = value_or(j, "low_freq_factor", s.low_freq_factor);
     s.high_freq_factor = value_or(j, "high_freq_factor", s.high_freq_factor);

@@ -1,0 +1,137 @@
+"""A Hugging Face folder in, the same out: untouched it is byte-equal, trained it opens in transformers with our logits.
+
+model_folders.py TRIREME MODEL_PROBE
+"""
+
+import json
+import os
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import bad_configs
+import mutations
+import probe
+import ring
+import tiny_models
+
+torch, transformers, tokenizers = ring.judges("torch", "transformers", "tokenizers")
+
+LOGITS = 1e-4  # standard deviations, as in architectures.py
+INDEX = "model.safetensors.index.json"
+# How a folder is kept: name, dtype, how transformers splits it, how training reads it.
+KEPT = [("gemma3", torch.bfloat16, "60KB", "bf16-mixed"), ("gpt2", torch.float32, "5GB", "32-true"),
+        ("qwen2", torch.bfloat16, "5GB", "32-true"), ("llama 3", torch.float32, "60KB", "64-true")]
+TRAINED = ["gemma3", "qwen2"]
+
+
+def pretrain(r, folder, out, **settings):
+    """Trains a folder's model from the folder's weights."""
+    command = r.command(out, model={}, **settings)
+    command[command.index("llama-5m")] = str(folder)
+    return r.run(command)
+
+
+def add_tokenizer(folder):
+    words = tokenizers.Tokenizer(tokenizers.models.BPE())
+    words.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=260, initial_alphabet=alphabet, special_tokens=["<s>", "</s>"])
+    words.train_from_iterator(ring.WORDS, trainer)
+    words.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>",
+                                                              "eos_token": "</s>", "chat_template": "{{ messages }}"}))
+    (folder / "special_tokens_map.json").write_text('{"bos_token": "<s>",  "eos_token": "</s>"}\n')
+
+
+def contents(folder):
+    """{tensor: (dtype, shape, bytes)} over all files of weights."""
+    found = {}
+    for path in folder.glob("model*.safetensors"):
+        header, size = mutations.header_of(path)
+        data = path.read_bytes()[8 + size:]
+        found |= {n: (t["dtype"], t["shape"], data[slice(*t["data_offsets"])]) for n, t in header.items() if n != "__metadata__"}
+    return found
+
+
+def judge_untouched(r, name, dtype, split, precision):
+    what = f"{name} in {str(dtype).removeprefix('torch.')}, saved untouched by {precision}"
+    folder = r.folder / f"kept-{name}".replace(" ", "-")
+    tiny_models.make(name, folder, dtype, max_shard_size=split)
+    add_tokenizer(folder)
+    # A step of no size: the rate is far below what float64 can tell from nothing.
+    result = pretrain(r, folder, f"{folder.name}-out", precision=precision, train__max_steps=1, optimizer__lr="1e-300",
+                      train__lr_warmup_steps=0, train__lr_decay="constant", train__min_lr=0)
+    ring.require(result.code == 0, f"{what}: the run succeeds", str(result))
+    saved = r.folder / f"{folder.name}-out" / "step-00000001"
+    before, after = contents(folder), contents(saved)
+    ring.require(before.keys() == after.keys(), f"{what}: the same tensors", str(before.keys() ^ after.keys()))
+    for at, part in enumerate(("dtypes", "shapes", "bytes")):
+        unequal = [(n, before[n][at], after[n][at]) for n in before if before[n][at] != after[n][at]]
+        ring.require(not unequal, f"{what}: the same {part} of every tensor", f"{len(unequal)} of {len(before)}: {str(unequal)[:300]}")
+    files = [p.name for p in folder.iterdir() if p.suffix == ".json"]
+    ring.require((INDEX in files) == (split != "5GB") and "generation_config.json" in files, f"{what}: transformers wrote the files", str(files))
+    for file in files:
+        ring.require((saved / file).exists(), f"{what}: {file} is there", str(os.listdir(saved)))
+        a, b = (p.read_text() for p in (folder / file, saved / file))
+        ring.require(a == b or json.loads(a) == json.loads(b) and file == INDEX, f"{what}: {file} is the same", f"{a}\n{b}")
+    ring.check(True, f"{what}: {len(before)} tensors byte-equal, and {', '.join(sorted(files))}")
+
+
+def judge_refusals(r, ask):
+    folders = {}
+    for name in {case[0] for case in bad_configs.CASES}:
+        folders[name] = r.folder / f"good-{name}".replace(" ", "-")
+        tiny_models.make(name, folders[name])
+    jobs = []
+    for number, (name, change, _) in enumerate(bad_configs.CASES):
+        config = bad_configs.changed((folders[name] / "config.json").read_text(), change)
+        bad = mutations.folder_with(folders[name], r.folder / f"bad-{number}", config)
+        jobs.append(probe.job(str(number), bad, torch.zeros(1, 2, dtype=torch.long), generated=True, trained=True))
+    replies = ask(jobs)
+    wrong = []
+    for number, (name, change, word) in enumerate(bad_configs.CASES):
+        error = replies[str(number)].get("error", "accepted")
+        if word not in error or "\n" in error:
+            wrong.append(f"{name} with {change}, naming {word}: {error}")
+    ring.require(not wrong, "bad config.json are refused", "\n".join(wrong))
+    result = pretrain(r, r.folder / "bad-0", "bad-out")
+    ring.require(result.code != 0 and bad_configs.CASES[0][2] in result.err and not (r.folder / "bad-out").exists(),
+                 "a bad config.json ends `trireme pretrain` before anything is written", str(result))
+    ring.check(True, f"{len(jobs)} bad config.json are refused, each by the name of what is wrong")
+
+
+def judge_trained(r, ask, name):
+    folder = r.folder / f"start-{name}".replace(" ", "-")
+    start = tiny_models.make(name, folder)
+    result = pretrain(r, folder, f"{folder.name}-out", devices=4, mesh__tp=2, mesh__shard=2, train__max_steps=5)
+    ring.require(result.code == 0, f"{name}: 5 steps on tp2 x shard2", str(result))
+    saved = r.folder / f"{folder.name}-out" / "step-00000005"
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32, attn_implementation="eager",
+                                                                       output_loading_info=True)
+    ring.require(not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")),
+                 f"{name}: transformers finds every weight and nothing else", str(report))
+    same = [n for n, p in theirs.named_parameters() if torch.equal(p, start.get_parameter(n))]
+    ring.require(not same, f"{name}: every parameter was trained", str(same))
+    tokens, _ = tiny_models.tokens_of(name)
+    with torch.no_grad():
+        first, last = start(tokens).logits, theirs.eval()(tokens).logits
+    moved = ((last - first).abs().max() / first.std()).item()
+    # Training began at the folder's weights: five small steps do not lead to another model.
+    ring.require(1e-3 < moved < 5, f"{name}: five steps move the logits by {moved:.1e} standard deviations")
+    ours = ask([probe.job(name, saved, tokens, generated=True, trained=True)])[name]
+    worst = max(((ours[path] - last).abs().max() / last.std()).item() for path in ("generated", "trained"))
+    ring.check(worst <= LOGITS, f"{name}: after 5 steps on tp2 x shard2 transformers computes our logits within {worst:.1e} standard "
+               f"deviations (at most {LOGITS:.0e})")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    ask = probe.Probe(sys.argv[2], r.folder).ask
+    judge_refusals(r, ask)
+    for case in KEPT if ring.SLOW else KEPT[:2]:
+        judge_untouched(r, *case)
+    divisible = [name for name, (_, config) in tiny_models.MODELS.items() if config.get("num_attention_heads", 4) % 2 == 0]
+    for name in divisible if ring.SLOW else TRAINED:
+        judge_trained(r, ask, name)
