@@ -189,14 +189,14 @@ TEST_F(CorpusTest, AFileWithoutPermissionIsRefused) {
 class PairTokenizer final : public Tokenizer {
  public:
   explicit PairTokenizer(int64_t vocab) : vocab_(vocab) {}
-  std::vector<int32_t> encode(std::string_view text) const override {
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& = {}) const override {
     std::vector<int32_t> ids;
     for (size_t i = 0; i + 1 < text.size(); i += 2) {
       ids.push_back(static_cast<int32_t>((text[i] * 131 + text[i + 1] * 7919) % vocab_));
     }
     return ids;
   }
-  std::string decode(std::span<const int32_t>) const override { return {}; }
+  std::string decode(std::span<const int32_t>, const DecodeOptions&) const override { return {}; }
   int64_t vocab_size() const override { return vocab_; }
   std::string name() const override { return "pair"; }
   uint64_t fingerprint() const override { return static_cast<uint64_t>(vocab_); }

@@ -6,7 +6,6 @@
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/data/batch_loader.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/limits.h"
 #include "trireme/train/session.h"
@@ -26,8 +25,10 @@ Setup set_up(const config::Settings& given) {
   Setup s{.settings = given};
   s.settings.devices = 1;
   s.settings.train.global_batch_size = given.train.micro_batch_size;
-  const int64_t sequence = train::sequence_length(s.settings, train::resolve_model(s.settings));
-  s.corpus = data::load_corpus(train::corpus_options(s.settings, sequence), data::ByteTokenizer());
+  const model::ModelConfig model = train::resolve_model(s.settings);
+  const int64_t sequence = train::sequence_length(s.settings, model);
+  s.corpus =
+      data::load_corpus(train::corpus_options(s.settings, sequence), *train::resolve_tokenizer(s.settings, model));
   s.options = {
       .micro_batch = given.train.micro_batch_size, .global_batch = given.train.micro_batch_size, .sequence = sequence};
   s.tokens = given.train.micro_batch_size * sequence;

@@ -111,6 +111,10 @@ std::vector<Setting> declare(Settings& s) {
        &s.data.val_split_fraction,
        "last part of the training text that is held out when there is no data.val_data_path",
        {.above = 0, .below = 1}},
+      {"data.tokenizer",
+       &s.data.tokenizer,
+       "folder or file of the tokenizer (tokenizer.json), or byte",
+       {.absent = "null", .when_absent = "the tokenizer in the model's folder; byte where there is none"}},
       {"data.seed", &s.data.seed, "seed of the order of samples", {.at_least = 0}},
       {"data.num_workers",
        &s.data.num_workers,
@@ -251,7 +255,8 @@ std::vector<Setting> declare(Settings& s) {
        "forward or backward computations of a unit beside which a gradient's reduction may go on",
        {.unit = "computations", .at_least = 0, .at_most = 64}},
 
-      {"save.dtype", &s.save.dtype, "format of the model's files: auto keeps that of the folder the model came from, tensor by tensor and file by "
+      {"save.dtype", &s.save.dtype,
+       "format of the model's files: auto keeps that of the folder the model came from, tensor by tensor and file by "
        "file, and is fp32 for a new model; optimizer files are fp32 always"},
       {"save.keep_last",
        &s.save.keep_last,
@@ -286,12 +291,15 @@ std::vector<Setting> declare(Settings& s) {
        {.above = 0, .at_most = 1}},
       {"generate.seed", &s.generate.seed, "seed of the draws", {.at_least = 0}},
 
-      {"convert.source", &s.convert.source, "the model to read, in any format that convert knows; may stand first, without its name"},
+      {"convert.source", &s.convert.source,
+       "the model to read, in any format that convert knows; may stand first, without its name"},
       {"convert.out", &s.convert.out, "the file or folder to write; may stand second, without its name"},
       {"convert.to",
        &s.convert.to,
        "the format to write",
-       {.absent = "auto", .when_absent = "gguf for a name in .gguf, pth for one in .pth, .pt or .bin, else safetensors", .classes = {"safetensors", "gguf", "pth", "dcp"}}},
+       {.absent = "auto",
+        .when_absent = "gguf for a name in .gguf, pth for one in .pth, .pt or .bin, else safetensors",
+        .classes = {"safetensors", "gguf", "pth", "dcp"}}},
       {"convert.dtype",
        &s.convert.dtype,
        "dtype of the matrices; q8_0 is GGUF's, with a scale for every 32 values",

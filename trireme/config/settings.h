@@ -60,6 +60,7 @@ struct DataSettings {
   std::optional<std::string> train_data_path;
   std::optional<std::string> val_data_path;
   double val_split_fraction = 0.1;
+  std::optional<std::string> tokenizer;  ///< a folder, a file or "byte"; absent: the model folder's own, or bytes
   int64_t seed = 42;
   int64_t num_workers = 1;
   bool operator==(const DataSettings&) const = default;

@@ -6,13 +6,13 @@
 
 namespace trireme::data {
 
-std::vector<int32_t> ByteTokenizer::encode(std::string_view text) const {
+std::vector<int32_t> ByteTokenizer::encode(std::string_view text, const EncodeOptions&) const {
   std::vector<int32_t> ids(text.size());
   for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
   return ids;
 }
 
-std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
+std::string ByteTokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&) const {
   std::string text(ids.size(), '\0');
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] > 255) {

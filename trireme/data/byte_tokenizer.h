@@ -8,8 +8,8 @@ namespace trireme::data {
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  std::vector<int32_t> encode(std::string_view text) const override;
-  std::string decode(std::span<const int32_t> ids) const override;
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const override;
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const override;
   int64_t vocab_size() const override { return 256; }
   std::string name() const override { return "byte"; }
   uint64_t fingerprint() const override;

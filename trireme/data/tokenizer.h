@@ -1,10 +1,11 @@
 // What turns text into token ids and back. Data preparation, generation and evaluation know only this
-// interface. `decode` returns exact bytes, which may end inside a UTF-8 character; show them through a
-// Utf8Stream (utf8_stream.h) when they arrive one id at a time.
+// interface; load_tokenizer.h makes one from a model's folder. `decode` returns exact bytes, which may end inside a
+// UTF-8 character; show them through a Utf8Stream (utf8_stream.h) when they arrive one id at a time.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,19 +13,37 @@
 
 namespace trireme::data {
 
+struct EncodeOptions {
+  /// Special tokens that are written in the text (<|endoftext|>) become their ids. False: they are text like any
+  /// other, so that nobody's text can forge a boundary.
+  bool parse_special = true;
+  /// Adds what the tokenizer's template puts around a text, usually the token that begins one.
+  bool add_special = false;
+  /// Text with bytes that are not UTF-8: all from the last piece before them on is one piece, and special tokens are
+  /// not looked for, as tiktoken's _encode_bytes has it. Otherwise such bytes are characters of their own.
+  bool tiktoken_bytes = false;
+};
+
+struct DecodeOptions {
+  bool skip_special = false;  ///< leave special tokens out
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Ids of `text`, each in [0, vocab_size()).
-  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// Ids of `text`, each in [0, vocab_size()). Any bytes are text; several threads may call at once.
+  virtual std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
 
   /// The bytes that `ids` stand for. UsageError for an id outside the vocabulary.
-  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const = 0;
+
+  /// The bytes that `id` adds to a text that has begun, or begins with it: `decode` one id at a time.
+  virtual std::string token_bytes(int32_t id, bool is_first = false) const { return decode({&id, 1}); }
 
   virtual int64_t vocab_size() const = 0;
 
-  /// "byte", "gpt2": for people.
+  /// "byte", "bpe of 49152": for people.
   virtual std::string name() const = 0;
 
   /// Changes whenever any text could get other ids; part of the data's fingerprint.
@@ -32,6 +51,15 @@ class Tokenizer {
 
   /// Ids that stand between two documents of a corpus.
   virtual std::vector<int32_t> document_separator() const = 0;
+
+  /// The tokens that begin and end a text, where the model has them.
+  virtual std::optional<int32_t> bos_id() const { return std::nullopt; }
+  virtual std::optional<int32_t> eos_id() const { return std::nullopt; }
+
+  /// The id of a token as the file writes it, special ones included: "<|im_end|>".
+  virtual std::optional<int32_t> token_id(std::string_view token) const { return std::nullopt; }
+
+  virtual bool is_special(int32_t id) const { return false; }
 
   /// True when text may be cut anywhere and encoded in pieces: then files are never held whole in memory.
   virtual bool splits_anywhere() const { return false; }

@@ -7,9 +7,9 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/utf8_stream.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -30,13 +30,11 @@ std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const m
 
 int generate(const config::Settings& settings, const std::function<void(std::string_view)>& write) {
   const config::GenerateSettings& g = settings.generate;
-  const data::ByteTokenizer tokenizer;
   const auto generator = open_generator(g.checkpoint, {at::kFloat, at::kFloat});
-  if (generator->config().vocab_size != tokenizer.vocab_size())
-    throw UsageError(fmt::format("{} has a vocabulary of {}; the byte tokenizer writes for models of {}", g.checkpoint,
-                                 generator->config().vocab_size, tokenizer.vocab_size()));
+  const auto tokenizer =
+      checkpoint_tokenizer(checkpoint::find_latest(g.checkpoint).value_or(g.checkpoint), generator->config());
   std::vector<int64_t> prompt;
-  for (int32_t id : tokenizer.encode(g.prompt.empty() ? "\n" : g.prompt)) prompt.push_back(id);
+  for (int32_t id : tokenizer->encode(g.prompt.empty() ? "\n" : g.prompt, {.add_special = true})) prompt.push_back(id);
   write(g.prompt);
   data::Utf8Stream stream;
   generator->generate(
@@ -44,7 +42,8 @@ int generate(const config::Settings& settings, const std::function<void(std::str
       {.temperature = g.temperature, .top_k = g.top_k, .top_p = g.top_p, .seed = static_cast<uint64_t>(g.seed)},
       [&](int64_t token) {
         const int32_t id = static_cast<int32_t>(token);
-        write(stream.push(tokenizer.decode({&id, 1})));
+        if (tokenizer->eos_id() == id) return false;
+        write(stream.push(tokenizer->token_bytes(id)));
         return true;
       });
   write(stream.finish());

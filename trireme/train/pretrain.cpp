@@ -16,7 +16,7 @@
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
 #include "trireme/data/batch_loader.h"
-#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/load_tokenizer.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
 #include "trireme/observe/loss_curve.h"
@@ -83,7 +83,10 @@ class Observers {
 class Run {
  public:
   Run(const config::Settings& settings, const launch::RankEnvironment& environment)
-      : started_(Clock::now()), s_(make_session(settings, environment)), corpus_(load_data()) {}
+      : started_(Clock::now()),
+        s_(make_session(settings, environment)),
+        tokenizer_(resolve_tokenizer(s_->settings, s_->model.config)),
+        corpus_(load_data()) {}
 
   int go() try {
     start();
@@ -121,13 +124,9 @@ class Run {
     const data::CorpusOptions options = corpus_options(s_->settings, s_->sequence());
     // Rank 0 tokenizes where nothing is cached; the others then find the file.
     data::Corpus corpus;
-    if (s_->is_first_rank()) corpus = data::load_corpus(options, tokenizer_);
+    if (s_->is_first_rank()) corpus = data::load_corpus(options, *tokenizer_);
     s_->world().barrier()->wait();
-    if (!s_->is_first_rank()) corpus = data::load_corpus(options, tokenizer_);
-    if (s_->model.config.vocab_size < tokenizer_.vocab_size())
-      throw UsageError(fmt::format(
-          "the model's vocabulary of {} is smaller than the {} tokenizer's {}; set model.vocab_size {}",
-          s_->model.config.vocab_size, tokenizer_.name(), tokenizer_.vocab_size(), tokenizer_.vocab_size()));
+    if (!s_->is_first_rank()) corpus = data::load_corpus(options, *tokenizer_);
     return corpus;
   }
 
@@ -160,6 +159,7 @@ class Run {
       resumed_from_ = resume.string();
     }
     state_.data_fingerprint = corpus_.fingerprint;
+    keep_tokenizer();
     state_.settings_yaml = config::to_yaml(s_->settings);
     loader_ = std::make_unique<data::BatchLoader>(corpus_.train, sampler(), batch_options(), state_.samples);
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
@@ -178,12 +178,22 @@ class Run {
     first_step_ = state_.step;
   }
 
+  // A checkpoint holds the tokenizer that its model learned with, and no other.
+  void keep_tokenizer() {
+    if (!s_->is_first_rank() || !s_->settings.data.tokenizer) return;
+    auto& files = state_.source.side_files;
+    if (data::has_tokenizer(s_->settings.model.name))
+      for (const auto& [name, bytes] : data::tokenizer_files(s_->settings.model.name)) files.erase(name);
+    for (auto& [name, bytes] : data::tokenizer_files(tokenizer_path(s_->settings))) files[name] = std::move(bytes);
+  }
+
   void introduce() {
     observers_->say(describe_start(*s_));
     observers_->say(fmt::format(
-        "data     {} bytes in {} document{}, {} tokens for training, {} held out; order seed {}",
+        "data     {} bytes in {} document{}, {} {}tokens for training, {} held out; order seed {}",
         base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
-        base::human_count(corpus_.train.size()), base::human_count(corpus_.val.size()), s_->settings.data.seed));
+        base::human_count(corpus_.train.size()), tokenizer_->name() == "byte" ? "" : tokenizer_->name() + " ",
+        base::human_count(corpus_.val.size()), s_->settings.data.seed));
     if (s_->settings.optimizer.lr_scaling != config::LrScaling::none)
       observers_->say(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}",
                                   config::scaled_lr(s_->settings), s_->settings.optimizer.lr,
@@ -308,7 +318,7 @@ class Run {
           observe::loss_curve_of(rows,
                                  fmt::format("{}, {:.2f} M parameters", name.empty() ? "model" : name,
                                              double(s_->model.config.num_parameters()) / 1e6),
-                                 fmt::format("nats a {}", tokenizer_.vocab_size() == 256 ? "byte" : "token"));
+                                 fmt::format("nats a {}", tokenizer_->name() == "byte" ? "byte" : "token"));
       base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
       observers_->say(observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}));
       observers_->say(fmt::format("curve    {}", (out / "loss.svg").string()));
@@ -319,8 +329,8 @@ class Run {
   }
 
   Clock::time_point started_, loop_started_;
-  data::ByteTokenizer tokenizer_;
   std::unique_ptr<Session> s_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
   data::Corpus corpus_;
   RunState state_;
   std::string resumed_from_, loaded_from_;
@@ -338,13 +348,14 @@ void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
   check_step(settings, static_cast<int>(config::world_size(settings)));
   const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
+  const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_corpus(corpus);
   const fs::path resume = find_resume(settings);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   if (!weights.empty()) checkpoint::open_checkpoint(weights);
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
-  data::load_corpus(corpus, data::ByteTokenizer());
+  data::load_corpus(corpus, *tokenizer);
 }
 
 int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment) {

@@ -12,6 +12,8 @@
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/validate.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/load_tokenizer.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -192,6 +194,37 @@ data::CorpusOptions corpus_options(const config::Settings& settings, int64_t seq
   o.sequence = sequence;
   o.cache_dir = fs::path(settings.out_dir) / "tokens";
   return o;
+}
+
+namespace {
+
+std::unique_ptr<data::Tokenizer> fitting_tokenizer(const fs::path& path, const model::ModelConfig& model) {
+  std::unique_ptr<data::Tokenizer> tokenizer = std::make_unique<data::ByteTokenizer>();
+  if (!path.empty()) tokenizer = data::load_tokenizer(path);
+  if (model.vocab_size < tokenizer->vocab_size())
+    throw UsageError(fmt::format(
+        "the model's vocabulary of {} is smaller than the {} of the {} tokenizer{}; set model.vocab_size {} for a new "
+        "model, or data.tokenizer to the one that belongs to this model",
+        model.vocab_size, tokenizer->vocab_size(), tokenizer->name(), path.empty() ? "" : " in " + path.string(),
+        tokenizer->vocab_size()));
+  return tokenizer;
+}
+
+}  // namespace
+
+fs::path tokenizer_path(const config::Settings& settings) {
+  const fs::path folder = settings.model.name;
+  const auto& given = settings.data.tokenizer;
+  if (given) return *given == "byte" ? fs::path() : fs::path(*given);
+  return data::has_tokenizer(folder) ? folder : fs::path();
+}
+
+std::unique_ptr<data::Tokenizer> resolve_tokenizer(const config::Settings& settings, const model::ModelConfig& model) {
+  return fitting_tokenizer(tokenizer_path(settings), model);
+}
+
+std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const fs::path& folder, const model::ModelConfig& model) {
+  return fitting_tokenizer(data::has_tokenizer(folder) ? folder : fs::path(), model);
 }
 
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch) {

@@ -2,8 +2,12 @@
 // the launcher, every rank and `trireme explain` come to the same answer.
 #pragma once
 
+#include <filesystem>
+#include <memory>
+
 #include "trireme/config/settings.h"
 #include "trireme/data/corpus.h"
+#include "trireme/data/tokenizer.h"
 #include "trireme/model/config.h"
 #include "trireme/model/model.h"
 #include "trireme/plan/step_plan.h"
@@ -37,6 +41,18 @@ void check_step(const config::Settings& settings, int num_ranks);
 /// Where the run's text comes from; the Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError when data.train_data_path is needed and missing
 data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence);
+
+/// Where the run's tokenizer lies: data.tokenizer, or the model's folder; empty: text is read as bytes.
+std::filesystem::path tokenizer_path(const config::Settings& settings);
+
+/// Loads it, and refuses one whose ids the model has no rows for.
+/// Errors    UsageError
+std::unique_ptr<data::Tokenizer> resolve_tokenizer(const config::Settings& settings, const model::ModelConfig& model);
+
+/// The tokenizer that belongs to a checkpoint: its own files, or bytes where it has none.
+/// Errors    UsageError as resolve_tokenizer
+std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const std::filesystem::path& folder,
+                                                      const model::ModelConfig& model);
 
 /// Optimizer steps of the run, from max_steps, max_tokens or epochs (the fewest); 0: only max_time ends it.
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);

@@ -1,0 +1,79 @@
+// Encodes and decodes what a judge asks for, so that scripts can compare: tokenizer_probe TOKENIZER < requests.
+// A request is u32 flags (1: parse special tokens, 2: add those of the template, 4: skip special ones in the
+// text, 8: tiktoken's way with bytes),
+// u32 length, text; the answer u32 count, int32 ids, u32 length, the ids' bytes. TOKENIZER is a folder or file.
+// With "--time" the requests are only encoded, three times, and the seconds of the fastest go to standard output.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/data/load_tokenizer.h"
+
+namespace {
+
+struct Request {
+  uint32_t flags;
+  std::string text;
+};
+
+std::vector<Request> read_requests() {
+  const std::string input((std::istreambuf_iterator<char>(std::cin)), {});
+  std::vector<Request> requests;
+  for (size_t at = 0; at + 8 <= input.size();) {
+    uint32_t head[2];
+    std::memcpy(head, input.data() + at, 8);
+    requests.push_back({head[0], input.substr(at + 8, head[1])});
+    at += 8 + head[1];
+  }
+  return requests;
+}
+
+void write(const void* bytes, size_t count) {
+  std::cout.write(static_cast<const char*>(bytes), std::streamsize(count));
+}
+
+void write_answer(const std::vector<int32_t>& ids, const std::string& text) {
+  const auto num_ids = static_cast<uint32_t>(ids.size()), num_bytes = static_cast<uint32_t>(text.size());
+  write(&num_ids, 4);
+  write(ids.data(), ids.size() * sizeof(int32_t));
+  write(&num_bytes, 4);
+  write(text.data(), text.size());
+}
+
+double seconds_to_encode(const trireme::data::Tokenizer& tokenizer, const std::vector<Request>& requests) {
+  const auto begin = std::chrono::steady_clock::now();
+  size_t num_ids = 0;
+  for (const Request& r : requests) num_ids += tokenizer.encode(r.text).size();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cerr << num_ids << " ids in " << seconds << " s\n";
+  return seconds;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const auto tokenizer = trireme::data::load_tokenizer(argv[1]);
+  const std::vector<Request> requests = read_requests();
+  if (argc > 2 && std::string(argv[2]) == "--time") {
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) best = std::min(best, seconds_to_encode(*tokenizer, requests));
+    std::cout << best << "\n";
+    return 0;
+  }
+  for (const Request& r : requests) {
+    const auto ids = tokenizer->encode(
+        r.text,
+        {.parse_special = (r.flags & 1) != 0, .add_special = (r.flags & 2) != 0, .tiktoken_bytes = (r.flags & 8) != 0});
+    write_answer(ids, tokenizer->decode(ids, {.skip_special = (r.flags & 4) != 0}));
+  }
+  return 0;
+} catch (const trireme::Error& error) {
+  std::cerr << "error: " << error.what() << "\n";
+  return 2;
+}

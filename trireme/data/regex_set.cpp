@@ -1,0 +1,54 @@
+#include "trireme/data/regex_set.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+namespace trireme::data {
+
+bool CharacterSet::listed(char32_t code) const {
+  if (is_in(code, categories_) || (is_word_ && is_word(code))) return true;
+  for (const auto& [first, last] : ranges_)
+    if (code >= first && code <= last) return true;
+  return std::any_of(sets_.begin(), sets_.end(), [&](const CharacterSet& s) { return s.computed(code); });
+}
+
+bool CharacterSet::computed(char32_t code) const {
+  bool in = listed(code);
+  if (!in && ignores_case_ && code < kIllFormed) {
+    const auto lower = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+    const auto upper = static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
+    in = listed(lower) || listed(upper) ||
+         listed(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(upper))));
+  }
+  in = in && std::all_of(required_.begin(), required_.end(), [&](const CharacterSet& s) { return s.computed(code); });
+  return in != negated_;
+}
+
+void CharacterSet::finish() {
+  bits_.assign(kTabled / 64, 0);
+  for (char32_t code = 0; code < kTabled; ++code)
+    if (computed(code)) bits_[code / 64] |= uint64_t{1} << (code % 64);
+}
+
+CharacterSet CharacterSet::spaces() {
+  CharacterSet set;
+  for (char32_t code = 0; code <= 0x3000; ++code)
+    if (is_space(code)) set.add(code);
+  return set;
+}
+
+CharacterSet CharacterSet::word() {
+  CharacterSet set;
+  set.is_word_ = true;
+  return set;
+}
+
+CharacterSet CharacterSet::everything_but_newline() {
+  CharacterSet set;
+  set.add('\n');
+  set.negate();
+  return set;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,56 @@
+#include "trireme/data/sentencepiece_normalizer.h"
+
+#include "trireme/data/pre_tokenizer.h"
+#include "trireme/data/utf8.h"
+
+namespace trireme::data {
+
+SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
+    : add_prefix_(file.add_dummy_prefix),
+      join_spaces_(file.remove_extra_whitespaces),
+      escape_(file.escape_whitespaces) {
+  if (!file.charsmap.empty()) charsmap_.emplace(file.charsmap);
+  size_t bytes = 0;
+  for (const auto& piece : file.pieces)
+    if (piece.type == SentencePieceFile::Type::user_defined) bytes += piece.text.size();
+  user_defined_ = ByteTrie(bytes);
+  for (const auto& piece : file.pieces)
+    if (piece.type == SentencePieceFile::Type::user_defined) user_defined_.add(piece.text, 0), has_user_defined_ = true;
+}
+
+SentencePieceNormalizer::Step SentencePieceNormalizer::step(std::string_view text) const {
+  size_t kept = 0;
+  if (has_user_defined_) user_defined_.for_each_prefix(text, [&](size_t length, int32_t) { kept = length; });
+  if (kept > 0) return {kept, text.substr(0, kept)};
+  if (charsmap_)
+    if (const auto rule = charsmap_->longest(text)) return {rule->length, rule->replacement};
+  const Character c = character_at(text.data(), text.data() + text.size());
+  if (c.code == kIllFormed) return {1, "\xEF\xBF\xBD"};
+  const auto bytes = static_cast<size_t>(c.bytes);
+  return {bytes, text.substr(0, bytes)};
+}
+
+std::string SentencePieceNormalizer::operator()(std::string_view text) const {
+  const std::string_view space = escape_ ? kMetaspace : " ";
+  while (join_spaces_ && !text.empty()) {
+    const Step first = step(text);
+    if (first.text != " ") break;
+    text.remove_prefix(first.length);
+  }
+  std::string out;
+  if (text.empty()) return out;
+  if (add_prefix_) out += space;
+  bool after_space = join_spaces_;
+  while (!text.empty()) {
+    Step next = step(text);
+    text.remove_prefix(next.length);
+    while (after_space && next.text.starts_with(' ')) next.text.remove_prefix(1);
+    for (const char c : next.text) out.append(c == ' ' ? space : std::string_view(&c, 1));
+    if (!next.text.empty()) after_space = next.text.ends_with(' ');
+    if (!join_spaces_) after_space = false;
+  }
+  while (join_spaces_ && out.ends_with(space)) out.resize(out.size() - space.size());
+  return out;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,32 @@
+// SentencePiece's normaliser: the compiled character map, white space joined and written as U+2581, a space in front.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trireme/data/byte_trie.h"
+#include "trireme/data/charsmap.h"
+#include "trireme/data/sentencepiece_file.h"
+
+namespace trireme::data {
+
+class SentencePieceNormalizer {
+ public:
+  explicit SentencePieceNormalizer(const SentencePieceFile& file);
+
+  std::string operator()(std::string_view text) const;
+
+ private:
+  struct Step {
+    size_t length;
+    std::string_view text;
+  };
+  Step step(std::string_view text) const;
+
+  std::optional<Charsmap> charsmap_;
+  ByteTrie user_defined_;  // left as they are
+  bool has_user_defined_ = false, add_prefix_, join_spaces_, escape_;
+};
+
+}  // namespace trireme::data

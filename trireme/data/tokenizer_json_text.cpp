@@ -1,0 +1,193 @@
+// normalizer, pre_tokenizer and decoder sections of tokenizer.json.
+#include "trireme/data/charsmap.h"
+#include "trireme/data/tokenizer_json_parts.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr int kDeepest = 10;
+
+[[noreturn]] void refuse(const JsonObject& section, const std::string& type) {
+  throw UsageError(fmt::format("{} '{}' is not known", section.place_of("type"), type));
+}
+
+template <typename Visit>
+void for_each_part(const JsonObject& section, const std::string& key, int depth, Visit visit) {
+  if (depth >= kDeepest) throw UsageError(fmt::format("{} nests more than {} deep", section.place(), kDeepest));
+  size_t index = 0;
+  for (const nlohmann::json& entry : section.array(key))
+    visit(JsonObject(entry, fmt::format("{}[{}]", section.place_of(key), index++)));
+}
+
+SplitStep::Behavior read_behavior(const JsonObject& section, const std::string& otherwise = "") {
+  using enum SplitStep::Behavior;
+  const std::string name = otherwise.empty() ? section.text("behavior") : section.text("behavior", otherwise);
+  if (name == "Removed") return removed;
+  if (name == "Isolated") return isolated;
+  if (name == "MergedWithPrevious") return merged_with_previous;
+  if (name == "MergedWithNext") return merged_with_next;
+  if (name == "Contiguous") return contiguous;
+  throw UsageError(fmt::format("{} '{}' is not known", section.place_of("behavior"), name));
+}
+
+MetaspaceStep read_metaspace(const JsonObject& section) {
+  MetaspaceStep step;
+  step.replacement = section.text("replacement");
+  if (step.replacement.empty()) throw UsageError(fmt::format("{} is empty", section.place_of("replacement")));
+  const std::string scheme =
+      section.text("prepend_scheme", section.flag("add_prefix_space", true) ? "always" : "never");
+  using enum MetaspaceStep::Prepend;
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    throw UsageError(fmt::format("{} '{}' is not known", section.place_of("prepend_scheme"), scheme));
+  step.prepend = scheme == "always" ? always : scheme == "first" ? first : never;
+  step.split = section.flag("split", true);
+  return step;
+}
+
+// Lists the leaves of nested Sequences.
+void flatten(const JsonObject& section, const std::string& key, int depth, std::vector<JsonObject>& leaves) {
+  if (section.text("type") != "Sequence") {
+    leaves.push_back(section);
+    return;
+  }
+  for_each_part(section, key, depth, [&](const JsonObject& part) { flatten(part, key, depth + 1, leaves); });
+}
+
+void add_split(PreTokenizer& out, std::string_view regex, SplitStep::Behavior behavior, bool invert = false) {
+  out.add(SplitStep{.pattern = Regex(regex), .behavior = behavior, .invert = invert});
+}
+
+void read_simple_pre_tokenizer(const JsonObject& section, const std::string& type, PreTokenizer& out) {
+  using enum SplitStep::Behavior;
+  constexpr const char* kPunctuationPattern = R"([\p{P}!-/:-@\[-`{-~])";
+  if (type == "Digits") {
+    add_split(out, R"(\p{N})", section.flag("individual_digits", false) ? isolated : contiguous);
+  } else if (type == "Punctuation") {
+    add_split(out, kPunctuationPattern, read_behavior(section, "Isolated"));
+  } else if (type == "Whitespace") {
+    add_split(out, R"(\w+|[^\w\s]+)", removed, true);
+  } else if (type == "WhitespaceSplit") {
+    add_split(out, R"(\s)", removed);
+  } else if (type == "BertPreTokenizer") {
+    add_split(out, R"(\s)", removed);
+    add_split(out, kPunctuationPattern, isolated);
+  } else if (type == "CharDelimiterSplit") {
+    out.add(SplitStep{.pattern = section.text("delimiter"), .behavior = removed});
+  } else {
+    refuse(section, type);
+  }
+}
+
+}  // namespace
+
+std::variant<Regex, std::string> read_pattern(const JsonObject& section, const std::string& key) {
+  if (section.at(key).is_string()) return section.text(key);
+  const JsonObject pattern = section.object(key);
+  if (pattern.find("Regex") != nullptr) return Regex(pattern.text("Regex"));
+  return pattern.text("String");
+}
+
+bool read_pre_tokenizer(const JsonObject& section, PreTokenizer& out) {
+  std::vector<JsonObject> leaves;
+  flatten(section, "pretokenizers", 0, leaves);
+  bool byte_level = false;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const JsonObject& leaf = leaves[i];
+    const std::string type = leaf.text("type");
+    if (type == "ByteLevel") {
+      if (leaf.flag("add_prefix_space", true)) out.add(PrefixSpaceStep{});
+      if (leaf.flag("use_regex", true)) add_split(out, kGpt2Pattern, SplitStep::Behavior::isolated);
+      byte_level = i + 1 == leaves.size();
+      if (!byte_level) out.add(ByteLettersStep{});
+    } else if (type == "Metaspace") {
+      out.add(read_metaspace(leaf));
+    } else if (type == "Split") {
+      out.add(SplitStep{.pattern = read_pattern(leaf, "pattern"),
+                        .behavior = read_behavior(leaf),
+                        .invert = leaf.flag("invert", false)});
+    } else {
+      read_simple_pre_tokenizer(leaf, type, out);
+    }
+  }
+  return byte_level;
+}
+
+void read_normalizer(const JsonObject& section, Normalizer& out, int depth) {
+  const std::string type = section.text("type");
+  if (type == "Sequence") {
+    for_each_part(section, "normalizers", depth,
+                  [&](const JsonObject& part) { read_normalizer(part, out, depth + 1); });
+  } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+    const NormalForm form = type == "NFC"    ? NormalForm::nfc
+                            : type == "NFD"  ? NormalForm::nfd
+                            : type == "NFKC" ? NormalForm::nfkc
+                                             : NormalForm::nfkd;
+    out.add([form](const std::string& text) { return to_normal_form(text, form); });
+  } else if (type == "Lowercase") {
+    out.add([](const std::string& text) { return to_lower(text); });
+  } else if (type == "StripAccents") {
+    out.add([](const std::string& text) { return strip_accents(text); });
+  } else if (type == "Strip") {
+    out.add([left = section.flag("strip_left", true), right = section.flag("strip_right", true)](
+                const std::string& text) { return strip_spaces(text, left, right); });
+  } else if (type == "Prepend") {
+    out.add(
+        [prefix = section.text("prepend")](const std::string& text) { return text.empty() ? text : prefix + text; });
+  } else if (type == "Replace") {
+    const auto step = std::make_shared<DecodeReplace>(
+        DecodeReplace{.pattern = read_pattern(section, "pattern"), .content = section.text("content")});
+    const auto decoder = std::make_shared<TokenDecoder>();
+    decoder->add(std::move(*step));
+    out.add([decoder](const std::string& text) { return decoder->one(text, false); });
+  } else if (type == "BertNormalizer") {
+    const bool lowercase = section.flag("lowercase", true);
+    out.add([options = BertOptions{.clean_text = section.flag("clean_text", true),
+                                   .handle_chinese_chars = section.flag("handle_chinese_chars", true),
+                                   .strip_accents = section.flag("strip_accents", lowercase),
+                                   .lowercase = lowercase}](const std::string& text) {
+      return bert_normalize(text, options);
+    });
+  } else if (type == "Precompiled") {
+    out.add([map = std::make_shared<const Charsmap>(from_base64(section.text("precompiled_charsmap")))](
+                const std::string& text) { return apply_by_grapheme(*map, text); });
+  } else {
+    refuse(section, type);
+  }
+}
+
+void read_decoder(const JsonObject& section, TokenDecoder& out) {
+  std::vector<JsonObject> leaves;
+  flatten(section, "decoders", 0, leaves);
+  bool fused = false;
+  for (const JsonObject& leaf : leaves) {
+    const std::string type = leaf.text("type");
+    if (fused && type != "Strip")
+      throw UsageError(fmt::format("{} '{}' behind Fuse is not known", leaf.place_of("type"), type));
+    if (type == "ByteLevel") {
+      out.add(DecodeByteLevel{});
+    } else if (type == "Replace") {
+      out.add(DecodeReplace{.pattern = read_pattern(leaf, "pattern"), .content = leaf.text("content")});
+    } else if (type == "ByteFallback") {
+      out.add(DecodeByteFallback{});
+    } else if (type == "Fuse") {
+      fused = true;
+    } else if (type == "Strip") {
+      out.add(DecodeStrip{.content = leaf.text("content"),
+                          .start = leaf.integer("start"),
+                          .stop = leaf.integer("stop"),
+                          .of_text = fused});
+    } else if (type == "Metaspace") {
+      const MetaspaceStep step = read_metaspace(leaf);
+      out.add(DecodeMetaspace{.replacement = step.replacement,
+                              .drop_first = step.prepend != MetaspaceStep::Prepend::never});
+    } else if (type == "WordPiece") {
+      out.add(DecodeWordPiece{.prefix = leaf.text("prefix", "##"), .cleanup = leaf.flag("cleanup", true)});
+    } else if (type == "BPEDecoder") {
+      out.add(DecodeBpe{.suffix = leaf.text("suffix", "</w>")});
+    } else {
+      refuse(leaf, type);
+    }
+  }
+}
+
+}  // namespace trireme::data
