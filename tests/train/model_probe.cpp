@@ -22,7 +22,7 @@
 #include "trireme/comm/factory.h"
 #include "trireme/model/head.h"
 #include "trireme/train/checkpointing.h"
-#include "trireme/train/generate.h"
+#include "trireme/train/inference.h"
 
 namespace trireme {
 namespace {

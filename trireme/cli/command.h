@@ -12,6 +12,7 @@ using Arguments = std::span<const std::string>;
 int run_pretrain(Arguments arguments);
 int run_generate(Arguments arguments);
 int run_convert(Arguments arguments);
+int run_evaluate(Arguments arguments);
 int run_explain(Arguments arguments);
 int run_bench(Arguments arguments);
 

@@ -2,28 +2,42 @@
 
 #include <cstdio>
 
-#include <fmt/format.h>
-
 #include "trireme/base/error.h"
-#include "trireme/cli/command.h"
-#include "trireme/config/parse.h"
-#include "trireme/config/report.h"
+#include "trireme/cli/start.h"
+#include "trireme/config/validate.h"
 
 namespace trireme::cli {
 
 int run_generate(Arguments arguments) {
-  const config::ParsedSettings parsed =
-      config::parse(arguments, {.command = "generate", .positional = "generate.checkpoint", .section = "generate"});
-  if (parsed.help) {
-    fmt::print("trireme generate CHECKPOINT --prompt TEXT\n\n{}", config::help_text({"generate"}));
-    return 0;
-  }
-  if (parsed.settings.generate.checkpoint.empty())
-    throw UsageError("error: no checkpoint is named\n  trireme generate out/austen --prompt \"It is\"");
-  return train::generate(parsed.settings, [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  });
+  return start(
+      {.subcommand = "generate",
+       .overlay = {.values = {{"out_dir", "out/generate"}, {"strategy", "no_shard"}},
+                   .command = "generate",
+                   .positional = "generate.checkpoint",
+                   .section = "generate"},
+       .help = "trireme generate CHECKPOINT --prompt TEXT\n"
+               "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n\n",
+       .help_groups = {"generate"},
+       .complete =
+           [](config::ParsedSettings& parsed) {
+             config::Settings& s = parsed.settings;
+             if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
+             if (!s.mesh.tp && !s.mesh.pp) s.mesh.tp = config::world_size(s);
+           },
+       .check =
+           [](const config::Settings& settings) {
+             if (settings.generate.checkpoint.empty())
+               throw UsageError("error: no checkpoint is named\n  trireme generate out/austen --prompt \"It is\"");
+             train::check_generate(settings);
+           },
+       .run =
+           [](const config::Settings& settings, const launch::RankEnvironment& environment) {
+             return train::generate(settings, environment, [](std::string_view text) {
+               std::fwrite(text.data(), 1, text.size(), stdout);
+               std::fflush(stdout);
+             });
+           }},
+      arguments);
 }
 
 }  // namespace trireme::cli

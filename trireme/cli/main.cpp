@@ -30,6 +30,8 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "a model from one format into another: trireme convert model.gguf model", trireme::cli::run_convert},
+    {"evaluate", "perplexity of a text, multiple choice: trireme evaluate out/austen --text my.txt",
+     trireme::cli::run_evaluate},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
     {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},

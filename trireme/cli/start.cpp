@@ -77,7 +77,8 @@ void refuse_mpi_without_mpirun(const Job& job, const config::Settings& settings)
 int start(const Job& job, Arguments arguments) {
   config::ParsedSettings parsed = config::parse(arguments, job.overlay);
   if (parsed.help) {
-    fmt::print("trireme {}\n\n{}", job.subcommand, config::help_text());
+    const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
+    fmt::print("{}{}", usage, config::help_text(job.help_groups));
     return 0;
   }
   const config::Settings& settings = parsed.settings;

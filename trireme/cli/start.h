@@ -14,7 +14,9 @@ namespace trireme::cli {
 struct Job {
   std::string subcommand;                                     ///< as typed: {"bench", "train"} is "bench train"
   config::Overlay overlay;
-  std::function<void(config::ParsedSettings&)> complete;      ///< fills what follows from other settings
+  std::string help = {};                                      ///< how to call it, above its settings
+  std::vector<std::string> help_groups = {};                  ///< settings that help lists; empty: all
+  std::function<void(config::ParsedSettings&)> complete = {}; ///< fills what follows from other settings
   std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
 };

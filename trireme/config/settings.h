@@ -171,6 +171,10 @@ struct GenerateSettings {
   std::optional<int64_t> top_k = 50;
   double top_p = 1.0;
   int64_t seed = 42;
+  std::optional<std::vector<std::string>> stop;
+  bool chat = false;
+  std::optional<std::string> system;
+  std::optional<std::string> chat_template;
   bool operator==(const GenerateSettings&) const = default;
 };
 
@@ -183,6 +187,16 @@ struct ConvertSettings {
   bool force = false;
   int64_t max_shard_bytes = 5'000'000'000;
   bool operator==(const ConvertSettings&) const = default;
+};
+
+struct EvaluateSettings {
+  std::string checkpoint;
+  std::optional<std::string> text;
+  std::optional<std::string> multiple_choice;
+  std::optional<int64_t> max_seq_length;
+  std::optional<int64_t> limit;
+  std::optional<std::string> json;
+  bool operator==(const EvaluateSettings&) const = default;
 };
 
 struct BenchSettings {
@@ -231,6 +245,7 @@ struct Settings {
   LaunchSettings launch;
   GenerateSettings generate;
   ConvertSettings convert;
+  EvaluateSettings evaluate;
   BenchSettings bench;
   EngineSettings engine;
   ProfileSettings profile;

@@ -109,8 +109,9 @@ void Generator::load(const Fill& fill) {
   }
 }
 
-// One pass: tokens at position, position + 1, ... through this stage's units.
-at::Tensor Generator::feed(std::span<const int64_t> tokens, int64_t position) {
+// One pass: tokens behind those of the context through this stage's units. Logits of the last, or of all.
+at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all) {
+  const int64_t position = num_tokens();
   const auto count = static_cast<int64_t>(tokens.size());
   const auto options = at::TensorOptions().dtype(precision_.compute);
   const at::Tensor x = at::empty({count, model_.config.hidden_size}, options);
@@ -126,34 +127,53 @@ at::Tensor Generator::feed(std::span<const int64_t> tokens, int64_t position) {
       decoder->decode(x, unit_parameters_[u], k_cache_[block], v_cache_[block], position, ranks_.tp);
       ++block;
     } else {
-      logits = at::empty({1, model_.config.vocab_size}, options);
-      static_cast<const HeadUnit*>(unit)->logits(logits, x.narrow(0, count - 1, 1), unit_parameters_[u], ranks_.tp);
+      const int64_t rows = all ? count : 1;
+      logits = at::empty({rows, model_.config.vocab_size}, options);
+      static_cast<const HeadUnit*>(unit)->logits(logits, x.narrow(0, count - rows, rows), unit_parameters_[u],
+                                                 ranks_.tp);
     }
   }
   if (!is_last_stage()) ranks_.stages->send(x, ranks_.stage + 1)->wait();
-  return logits.defined() ? logits[0] : logits;
+  context_.insert(context_.end(), tokens.begin(), tokens.end());
+  return logits;
 }
 
-at::Tensor Generator::next_logits(std::span<const int64_t> tokens) {
+void Generator::check(std::span<const int64_t> tokens) const {
   for (const int64_t token : tokens)
     if (token < 0 || token >= model_.config.vocab_size)
       throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, model_.config.vocab_size));
+}
+
+at::Tensor Generator::all_logits(std::span<const int64_t> tokens) {
+  check(tokens);
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (num_tokens() + count > capacity_)
+    throw UsageError(fmt::format("{} tokens behind {} are more than the {} that the model's cache holds", count,
+                                 num_tokens(), capacity_));
+  std::vector<at::Tensor> parts;
+  for (int64_t at = 0; at < count; at += kTokensAtOnce) {
+    const int64_t size = std::min(kTokensAtOnce, count - at);
+    parts.push_back(feed(tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(size)), true));
+  }
+  return is_last_stage() && !parts.empty() ? at::cat(parts) : at::Tensor();
+}
+
+at::Tensor Generator::next_logits(std::span<const int64_t> tokens) {
+  check(tokens);
   std::vector<int64_t> waiting(tokens.begin(), tokens.end());
   at::Tensor logits;
   for (size_t at = 0; at < waiting.size();) {
     if (num_tokens() == capacity_) {
       const std::vector<int64_t> newest(context_.end() - capacity_ / 2, context_.end());
       waiting.insert(waiting.begin() + static_cast<int64_t>(at), newest.begin(), newest.end());
-      context_.clear();
+      reset();
     }
     const int64_t count =
         std::min({kTokensAtOnce, static_cast<int64_t>(waiting.size() - at), capacity_ - num_tokens()});
-    logits = feed(std::span(waiting).subspan(at, static_cast<size_t>(count)), num_tokens());
-    context_.insert(context_.end(), waiting.begin() + static_cast<int64_t>(at),
-                    waiting.begin() + static_cast<int64_t>(at) + count);
+    logits = feed(std::span(waiting).subspan(at, static_cast<size_t>(count)), false);
     at += static_cast<size_t>(count);
   }
-  return logits;
+  return logits.defined() ? logits[0] : logits;
 }
 
 // The ranks of the last stage draw alike; the others are told.

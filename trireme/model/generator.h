@@ -50,13 +50,16 @@ class Generator {
   at::Tensor next_logits(std::span<const int64_t> tokens);
   at::Tensor next_logits(int64_t token) { return next_logits({&token, 1}); }
 
+  /// Logits [N,V] behind each of `tokens`, likewise; they have to fit into the cache.
+  at::Tensor all_logits(std::span<const int64_t> tokens);
+
   /// Feeds `prompt`, then draws up to `max_new_tokens`; `emit` gets each new token and returns false to stop (on every
   /// rank at the same token).
   void generate(std::span<const int64_t> prompt, int64_t max_new_tokens, const SamplingOptions& options,
                 const std::function<bool(int64_t)>& emit);
 
-  /// Forgets all tokens.
-  void reset() { context_.clear(); }
+  /// Forgets all tokens but the first `kept`.
+  void reset(int64_t kept = 0) { context_.resize(static_cast<size_t>(kept)); }
   int64_t num_tokens() const { return static_cast<int64_t>(context_.size()); }
   const ModelConfig& config() const { return model_.config; }
   int64_t capacity() const { return capacity_; }
@@ -64,7 +67,8 @@ class Generator {
  private:
   bool is_last_stage() const { return ranks_.stage + 1 == ranks_.num_stages; }
   void load(const Fill& fill);
-  at::Tensor feed(std::span<const int64_t> tokens, int64_t position);
+  void check(std::span<const int64_t> tokens) const;
+  at::Tensor feed(std::span<const int64_t> tokens, bool all);
   int64_t draw(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random);
 
   Model model_;

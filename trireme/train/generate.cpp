@@ -2,52 +2,149 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+#include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
-#include "trireme/checkpoint/folders.h"
-#include "trireme/checkpoint/load.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/data/chat_template.h"
 #include "trireme/data/utf8_stream.h"
-#include "trireme/train/checkpointing.h"
-#include "trireme/train/setup.h"
+#include "trireme/train/inference.h"
 
 namespace trireme::train {
-namespace fs = std::filesystem;
 
-std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const model::Precision& precision) {
-  const fs::path path = checkpoint::find_latest(folder).value_or(folder);
-  if (!fs::exists(path))
-    throw UsageError(fmt::format("there is no folder {}: give a checkpoint, or a run's out_dir", folder.string()));
-  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
-  const model::ModelConfig config =
-      model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (path / "config.json").string());
-  return std::make_unique<model::Generator>(
-      config, precision, [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
-        const checkpoint::PieceRequest request{p.name, 0, p.numel(), tensor.data_ptr(), dtype_of(tensor.scalar_type())};
-        checkpoint::read_pieces(c, {&request, 1});
-      });
+std::string StopWords::push(std::string_view text) {
+  if (found_) return "";
+  waiting_ += text;
+  size_t shown = waiting_.size();
+  for (const std::string& word : words_) {
+    if (word.empty()) continue;
+    if (const size_t at = waiting_.find(word); at != std::string::npos) {
+      found_ = true;
+      shown = std::min(shown, at);
+      continue;
+    }
+    // The longest end that a word begins with.
+    for (size_t size = std::min(word.size() - 1, waiting_.size()); size > 0; --size)
+      if (std::string_view(waiting_).ends_with(std::string_view(word).substr(0, size))) {
+        shown = std::min(shown, waiting_.size() - size);
+        break;
+      }
+  }
+  std::string out = waiting_.substr(0, shown);
+  waiting_.erase(0, shown);
+  return out;
 }
 
-int generate(const config::Settings& settings, const std::function<void(std::string_view)>& write) {
+std::string StopWords::finish() { return found_ ? "" : std::exchange(waiting_, ""); }
+
+namespace {
+
+std::vector<int64_t> wide(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
+
+/// A line of rank 0's standard input on every rank; nothing at its end.
+std::optional<std::string> read_line(comm::Communicator& world) {
+  std::string line;
+  at::Tensor size = at::full({1}, -1, at::kLong);
+  if (world.rank() == 0) {
+    if (isatty(STDIN_FILENO) != 0) fmt::print(stderr, "> ");
+    if (std::getline(std::cin, line)) size.fill_(static_cast<int64_t>(line.size()));
+  }
+  world.broadcast(size, 0)->wait();
+  if (size.item<int64_t>() < 0) return std::nullopt;
+  at::Tensor bytes = at::zeros({std::max<int64_t>(1, size.item<int64_t>())}, at::kByte);
+  std::memcpy(bytes.data_ptr(), line.data(), line.size());
+  world.broadcast(bytes, 0)->wait();
+  return std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(size.item<int64_t>()));
+}
+
+/// Draws texts and shows them as they come.
+class Writer {
+ public:
+  Writer(const config::GenerateSettings& g, Inference& in, const std::function<void(std::string_view)>& write)
+      : g_(g), in_(in), write_(write), seed_(static_cast<uint64_t>(g.seed)) {}
+
+  void show(std::string_view text) {
+    if (in_.is_first_rank && !text.empty()) write_(text);
+  }
+
+  void reply(std::span<const int64_t> prompt) {
+    data::Utf8Stream stream;
+    StopWords stop(g_.stop.value_or(std::vector<std::string>{}));
+    const model::SamplingOptions options{
+        .temperature = g_.temperature, .top_k = g_.top_k, .top_p = g_.top_p, .seed = seed_++};
+    in_.generator->generate(prompt, g_.max_new_tokens, options, [&](int64_t token) {
+      if (std::find(in_.stop_ids.begin(), in_.stop_ids.end(), token) != in_.stop_ids.end()) return false;
+      ++count_;
+      show(stop.push(stream.push(in_.tokenizer->token_bytes(static_cast<int32_t>(token)))));
+      return !stop.found();
+    });
+    if (!stop.found()) show(stop.push(stream.finish()));
+    show(stop.finish());
+    show("\n");
+  }
+
+  int64_t count() const { return count_; }
+
+ private:
+  const config::GenerateSettings& g_;
+  Inference& in_;
+  const std::function<void(std::string_view)>& write_;
+  uint64_t seed_;
+  int64_t count_ = 0;
+};
+
+const data::ChatFamily& chat_family(const config::GenerateSettings& g, const std::filesystem::path& folder) {
+  if (g.chat_template) return data::find_chat_family(*g.chat_template);
+  if (const auto name = data::chat_family_of(folder)) return data::find_chat_family(*name);
+  throw UsageError(
+      fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
+}
+
+// One reply to each line of standard input.
+void converse(const config::GenerateSettings& g, Inference& in, Writer& writer) {
+  const data::ChatFamily& family = chat_family(g, in.folder);
+  if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
+  for (bool first = true; const auto line = read_line(*in.world); first = false) {
+    const data::ChatMessage message{"user", *line};
+    std::vector<data::ChatMessage> begin;
+    if (g.system) begin.push_back({"system", *g.system});
+    begin.push_back(message);
+    const auto pieces = first ? data::render_chat(family, begin, true) : data::render_next(family, message);
+    writer.reply(wide(data::encode_chat(*in.tokenizer, pieces).ids));
+  }
+}
+
+void continue_prompt(const config::GenerateSettings& g, Inference& in, Writer& writer) {
+  std::vector<int64_t> prompt = wide(in.tokenizer->encode(g.prompt, {.parse_special = true, .add_special = true}));
+  if (prompt.empty()) prompt = wide(in.tokenizer->document_separator());  // what stands before any text
+  if (prompt.empty()) prompt = wide(in.tokenizer->encode("\n"));
+  writer.show(g.prompt);
+  writer.reply(prompt);
+}
+
+}  // namespace
+
+void check_generate(const config::Settings& settings) {
+  check_inference(settings, settings.generate.checkpoint, /*one_copy=*/true);
+  if (settings.generate.chat) chat_family(settings.generate, checkpoint_of(settings.generate.checkpoint));
+}
+
+int generate(const config::Settings& settings, const launch::RankEnvironment& environment,
+             const std::function<void(std::string_view)>& write) {
   const config::GenerateSettings& g = settings.generate;
-  const auto generator = open_generator(g.checkpoint, {at::kFloat, at::kFloat});
-  const auto tokenizer =
-      checkpoint_tokenizer(checkpoint::find_latest(g.checkpoint).value_or(g.checkpoint), generator->config());
-  std::vector<int64_t> prompt;
-  for (int32_t id : tokenizer->encode(g.prompt.empty() ? "\n" : g.prompt, {.add_special = true})) prompt.push_back(id);
-  write(g.prompt);
-  data::Utf8Stream stream;
-  generator->generate(
-      prompt, g.max_new_tokens,
-      {.temperature = g.temperature, .top_k = g.top_k, .top_p = g.top_p, .seed = static_cast<uint64_t>(g.seed)},
-      [&](int64_t token) {
-        const int32_t id = static_cast<int32_t>(token);
-        if (tokenizer->eos_id() == id) return false;
-        write(stream.push(tokenizer->token_bytes(id)));
-        return true;
-      });
-  write(stream.finish());
-  write("\n");
+  Inference in = open_inference(settings, environment, g.checkpoint);
+  Writer writer(g, in, write);
+  const base::Stopwatch watch;
+  g.chat ? converse(g, in, writer) : continue_prompt(g, in, writer);
+  if (in.is_first_rank && !g.chat && isatty(STDERR_FILENO) != 0)
+    fmt::print(stderr, "{} tokens in {:.1f} s, {:.1f} tokens/s\n", writer.count(), watch.seconds(),
+               double(writer.count()) / watch.seconds());
   return 0;
 }
 

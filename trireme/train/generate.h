@@ -1,22 +1,38 @@
-// `trireme generate`: text from a checkpoint, streamed as it is drawn.
+// Text from a trained model: continued from a prompt, or in a conversation.
 #pragma once
 
-#include <filesystem>
 #include <functional>
-#include <memory>
+#include <string>
 #include <string_view>
 
 #include "trireme/config/settings.h"
-#include "trireme/model/generator.h"
+#include "trireme/launch/environment.h"
 
 namespace trireme::train {
 
-/// Reads a checkpoint (or the newest one of a run's folder, or a Hugging Face folder) into a generator.
-/// Errors    CheckpointError, UsageError
-std::unique_ptr<model::Generator> open_generator(const std::filesystem::path& folder,
-                                                 const model::Precision& precision);
+/// Refuses before a process starts what `generate` would refuse. Errors: UsageError, CheckpointError
+void check_generate(const config::Settings& settings);
 
-/// Writes prompt and continuation through `write`, whole characters at a time. Returns the exit code.
-int generate(const config::Settings& settings, const std::function<void(std::string_view)>& write);
+/// Writes the continuation of generate.prompt, piece by piece as it comes; a piece never ends inside a character. On
+/// every rank; the first one writes.
+/// @returns  the exit code
+int generate(const config::Settings& settings, const launch::RankEnvironment& environment,
+             const std::function<void(std::string_view)>& write);
+
+/// Ends a text at the first of some words. What could be the beginning of one is held back until it is known.
+class StopWords {
+ public:
+  explicit StopWords(std::vector<std::string> words) : words_(std::move(words)) {}
+  /// Adds `text`; returns what can be shown of it.
+  std::string push(std::string_view text);
+  /// What was held back; nothing when a word was found.
+  std::string finish();
+  bool found() const { return found_; }
+
+ private:
+  std::vector<std::string> words_;
+  std::string waiting_;
+  bool found_ = false;
+};
 
 }  // namespace trireme::train

@@ -115,7 +115,7 @@ class Run {
     std::error_code ignored;
     fs::create_directories(folder, ignored);
     if (!ignored)
-      s_->ranks.recorder->dump((folder / fmt::format("rank{}.jsonl", s_->environment.global_rank)).string());
+      s_->ranks.meeting.recorder->dump((folder / fmt::format("rank{}.jsonl", s_->environment.global_rank)).string());
     throw;
   }
 

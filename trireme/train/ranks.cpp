@@ -23,31 +23,36 @@ bool needs_store(const config::Settings& settings, const launch::RankEnvironment
 
 }  // namespace
 
-Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
-                    const plan::StepPlan& plan) {
-  comm::GroupOptions options;
+RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  RankMeeting m;
+  comm::GroupOptions& options = m.options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
-  options.recorder = std::make_shared<comm::FlightRecorder>();
+  options.recorder = m.recorder = std::make_shared<comm::FlightRecorder>();
   // Ranks on several hosts reach each other through the host's default interface, those of one through loopback.
   options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
-  Ranks ranks;
-  ranks.recorder = options.recorder;
   if (needs_store(settings, environment)) {
     comm::StoreOptions store{.host = environment.master_address,
                              .port = static_cast<uint16_t>(environment.master_port),
                              .is_server = environment.hosts_store(),
                              .timeout = settings.comm.timeout};
     if (environment.store_fd >= 0) store.listen_fd = environment.store_fd;
-    ranks.store = comm::open_store(store);
-    options.store = ranks.store.store;
+    m.store = comm::open_store(store);
+    options.store = m.store.store;
   }
   // A restarted attempt must not read the keys of the one before it.
   options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
-  ranks.communicators = engine::connect(plan, options, settings.engine.poison);
+  return m;
+}
+
+Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
+                    const plan::StepPlan& plan) {
+  Ranks ranks;
+  ranks.meeting = meet(settings, environment);
+  ranks.communicators = engine::connect(plan, ranks.meeting.options, settings.engine.poison);
   ranks.backend = ranks.communicators.world->backend();
-  if (options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)
+  if (ranks.meeting.options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)
     base::warn("comm.compression bf16 is ignored: ranks on backend {} send no gradients that it could compress",
                ranks.backend);
   return ranks;

@@ -9,10 +9,19 @@
 
 namespace trireme::train {
 
+/// How groups of this job's ranks are made.
+struct RankMeeting {
+  comm::GroupOptions options;  ///< backend, store, timeouts; `name` is what every group's name ends with
+  comm::StoreHandle store;     ///< rank 0 serves it: it lives as long as the job, for those who come later
+  std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
+};
+
+/// Errors    CommError when rank 0 cannot be reached
+RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment);
+
 struct Ranks {
   engine::Communicators communicators;
-  comm::StoreHandle store;  ///< rank 0 serves it: it lives as long as the job, for those who come later
-  std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
+  RankMeeting meeting;
   std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
 };
 

@@ -1,0 +1,31 @@
+#include "trireme/train/evaluate.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/start.h"
+#include "trireme/config/report.h"
+
+namespace trireme::cli {
+
+int run_evaluate(Arguments arguments) {
+  return start({.subcommand = "evaluate",
+                .overlay = {.values = {{"out_dir", "out/evaluate"}, {"strategy", "no_shard"}},
+                            .command = "evaluate",
+                            .positional = "evaluate.checkpoint",
+                            .section = "evaluate"},
+                .help = "trireme evaluate CHECKPOINT --text FILE\n"
+                        "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
+                        "mesh.tp and mesh.pp divide the model; ranks beyond them are copies that share the work.\n\n",
+                .help_groups = {"evaluate"},
+                .check =
+                    [](const config::Settings& settings) {
+                      if (settings.evaluate.checkpoint.empty())
+                        throw UsageError("error: no checkpoint is named\n  trireme evaluate out/austen --text my.txt");
+                      train::check_evaluate(settings);
+                    },
+                .run = train::evaluate},
+               arguments);
+}
+
+}  // namespace trireme::cli

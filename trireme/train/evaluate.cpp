@@ -1,0 +1,219 @@
+#include "trireme/train/evaluate.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/text.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/observe/work_bar.h"
+#include "trireme/train/inference.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<int64_t> encode(const data::Tokenizer& tokenizer, std::string_view text, bool add_special) {
+  std::vector<int64_t> ids;
+  for (const int32_t id : tokenizer.encode(text, {.parse_special = false, .add_special = add_special}))
+    ids.push_back(id);
+  return ids;
+}
+
+/// log p of each of `targets` under logits [N,V].
+at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets) {
+  const at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+  const at::Tensor ids = at::tensor(std::vector<int64_t>(targets.begin(), targets.end()), at::kLong).unsqueeze(1);
+  return wide.gather(1, ids).squeeze(1).to(at::kDouble) - at::logsumexp(wide, 1).to(at::kDouble);
+}
+
+/// Numbers of all ranks together: those that count put theirs in.
+class Sums {
+ public:
+  explicit Sums(int64_t size) : sums_(at::zeros({size}, at::kDouble)) {}
+  void add(int64_t index, double value) { sums_[index] += value; }
+  std::vector<double> over(comm::Communicator& world, bool counts) {
+    if (!counts) sums_.zero_();
+    world.all_reduce(sums_, sums_, {})->wait();
+    return {sums_.data_ptr<double>(), sums_.data_ptr<double>() + sums_.numel()};
+  }
+
+ private:
+  at::Tensor sums_;
+};
+
+std::string read_text(const fs::path& path) {
+  if (!fs::is_directory(path)) return base::read_file(path);
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path))
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  if (files.empty()) throw UsageError(fmt::format("evaluate.text: {} holds no *.txt file", path.string()));
+  std::sort(files.begin(), files.end());
+  std::string all;
+  for (const fs::path& file : files) all += base::read_file(file);
+  return all;
+}
+
+nlohmann::json perplexity(Inference& in, const config::EvaluateSettings& e) {
+  const std::string text = read_text(*e.text);
+  std::vector<int64_t> ids = encode(*in.tokenizer, text, /*add_special=*/false);
+  const int64_t window = std::min(e.max_seq_length.value_or(1024), in.generator->capacity());
+  int64_t bytes = static_cast<int64_t>(text.size());
+  if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {
+    ids.resize(static_cast<size_t>(*e.limit * window + 1));
+    bytes = 0;
+    for (const int64_t id : ids)
+      bytes += static_cast<int64_t>(in.tokenizer->token_bytes(static_cast<int32_t>(id)).size());
+  }
+  if (ids.size() < 2) throw UsageError(fmt::format("evaluate.text: {} has fewer than two tokens", *e.text));
+  const auto targets = static_cast<int64_t>(ids.size()) - 1, windows = (targets + window - 1) / window;
+  Sums sums(1);
+  observe::WorkBar bar("perplexity");
+  for (int64_t w = in.replica; w < windows; w += in.num_replicas) {
+    const auto begin = static_cast<size_t>(w * window),
+               count = static_cast<size_t>(std::min(window, targets - w * window));
+    in.generator->reset();
+    const at::Tensor logits = in.generator->all_logits(std::span(ids).subspan(begin, count));
+    if (in.counts)
+      sums.add(0, log_probabilities(logits, std::span(ids).subspan(begin + 1, count)).sum().item<double>());
+    if (in.is_first_rank) bar.show(double(w + 1) / double(windows));
+  }
+  const double nats = -sums.over(*in.world, in.counts)[0];
+  return {{"tokens", targets},
+          {"bytes", bytes},
+          {"window", window},
+          {"loss", nats / double(targets)},
+          {"perplexity", std::exp(nats / double(targets))},
+          {"bits_per_byte", nats / std::log(2.0) / double(bytes)}};
+}
+
+nlohmann::json multiple_choice(Inference& in, const config::EvaluateSettings& e) {
+  std::vector<Question> questions = read_questions(*e.multiple_choice);
+  if (e.limit && *e.limit < static_cast<int64_t>(questions.size())) questions.resize(static_cast<size_t>(*e.limit));
+  Sums sums(2);
+  observe::WorkBar bar("multiple choice");
+  for (size_t q = static_cast<size_t>(in.replica); q < questions.size(); q += static_cast<size_t>(in.num_replicas)) {
+    const Question& question = questions[q];
+    std::vector<int64_t> context = encode(*in.tokenizer, question.context, /*add_special=*/true);
+    if (context.empty()) context = encode(*in.tokenizer, "\n", false);
+    std::vector<double> score, per_byte;
+    for (const std::string& choice : question.choices) {
+      const std::vector<int64_t> ids = encode(*in.tokenizer, choice, false);
+      std::vector<int64_t> inputs = context;
+      inputs.insert(inputs.end(), ids.begin(), ids.end() - (ids.empty() ? 0 : 1));
+      const auto room = static_cast<size_t>(in.generator->capacity());
+      if (inputs.size() > room) inputs.erase(inputs.begin(), inputs.end() - static_cast<int64_t>(room));  // the newest
+      in.generator->reset();
+      const at::Tensor logits = in.generator->all_logits(inputs);
+      if (!in.counts) continue;
+      const auto n = static_cast<int64_t>(ids.size());
+      score.push_back(log_probabilities(logits.narrow(0, logits.size(0) - n, n), ids).sum().item<double>());
+      per_byte.push_back(score.back() / double(std::max<size_t>(1, choice.size())));
+    }
+    const auto best = [&](const std::vector<double>& s) {
+      return std::max_element(s.begin(), s.end()) - s.begin() == question.answer ? 1.0 : 0.0;
+    };
+    if (in.counts) {
+      sums.add(0, best(score));
+      sums.add(1, best(per_byte));
+    }
+    if (in.is_first_rank) bar.show(double(q + 1) / double(questions.size()));
+  }
+  const std::vector<double> right = sums.over(*in.world, in.counts);
+  const auto count = double(questions.size());
+  return {{"questions", questions.size()}, {"acc", right[0] / count}, {"acc_norm", right[1] / count}};
+}
+
+const nlohmann::json* first_of(const nlohmann::json& j, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (j.contains(key)) return &j[key];
+  return nullptr;
+}
+
+Question parse_question(const nlohmann::json& j) {
+  const nlohmann::json* context = first_of(j, {"context", "question", "ctx", "query"});
+  const nlohmann::json* choices = first_of(j, {"choices", "endings"});
+  const nlohmann::json* answer = first_of(j, {"answer", "label", "gold"});
+  if (context == nullptr || !context->is_string()) throw UsageError("there is no text under \"context\"");
+  if (choices == nullptr || !choices->is_array() || choices->empty())
+    throw UsageError("there is no list of texts under \"choices\"");
+  Question q{.context = context->get<std::string>()};
+  for (const nlohmann::json& choice : *choices) {
+    if (!choice.is_string() || choice.get<std::string>().empty())
+      throw UsageError("an entry of \"choices\" is no text, or empty");
+    q.choices.push_back(choice.get<std::string>());
+  }
+  if (answer != nullptr && answer->is_string()) {  // HellaSwag's labels are numbers in quotes
+    const std::string text = answer->get<std::string>();
+    q.answer = text.size() == 1 && text[0] >= '0' && text[0] <= '9' ? text[0] - '0' : -1;
+  } else {
+    q.answer = answer != nullptr && answer->is_number_integer() ? answer->get<int64_t>() : -1;
+  }
+  if (q.answer < 0 || q.answer >= static_cast<int64_t>(q.choices.size()))
+    throw UsageError(fmt::format("\"answer\" is no number from 0 to {}", q.choices.size() - 1));
+  return q;
+}
+
+}  // namespace
+
+std::vector<Question> read_questions(const fs::path& path) {
+  std::ifstream in(path);
+  if (!in) throw UsageError(fmt::format("evaluate.multiple_choice: {} cannot be read", path.string()));
+  std::vector<Question> questions;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      questions.push_back(parse_question(nlohmann::json::parse(line)));
+    } catch (const nlohmann::json::exception&) {
+      throw UsageError(fmt::format("{}:{} is not JSON", path.string(), number));
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}:{}: {}", path.string(), number, e.what()));
+    }
+  }
+  if (questions.empty()) throw UsageError(fmt::format("{} holds no question", path.string()));
+  return questions;
+}
+
+void check_evaluate(const config::Settings& settings) {
+  const config::EvaluateSettings& e = settings.evaluate;
+  if (!e.text && !e.multiple_choice)
+    throw UsageError(
+        "nothing to evaluate: name a text with --text FILE (perplexity), or questions with --multiple_choice "
+        "FILE.jsonl");
+  if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
+  if (e.multiple_choice) read_questions(*e.multiple_choice);
+  check_inference(settings, e.checkpoint, /*one_copy=*/false);
+}
+
+int evaluate(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  const config::EvaluateSettings& e = settings.evaluate;
+  Inference in = open_inference(settings, environment, e.checkpoint);
+  nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
+  if (e.text) report["perplexity"] = perplexity(in, e);
+  if (e.multiple_choice) report["multiple_choice"] = multiple_choice(in, e);
+  if (!in.is_first_rank) return 0;
+  if (e.text) {
+    const auto& r = report["perplexity"];
+    fmt::print(
+        "perplexity       {:.4f}   loss {:.5f} nats a token   {:.5f} bits a byte   ({} tokens in windows of {})\n",
+        r["perplexity"].get<double>(), r["loss"].get<double>(), r["bits_per_byte"].get<double>(),
+        base::human_count(r["tokens"].get<int64_t>()), r["window"].get<int64_t>());
+  }
+  if (e.multiple_choice) {
+    const auto& r = report["multiple_choice"];
+    fmt::print("multiple choice  acc {:.4f}   acc_norm {:.4f}   ({})\n", r["acc"].get<double>(),
+               r["acc_norm"].get<double>(), base::plural(r["questions"].get<int64_t>(), "question"));
+  }
+  if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace trireme::train

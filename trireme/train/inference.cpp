@@ -1,0 +1,147 @@
+#include "trireme/train/inference.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/comm/factory.h"
+#include "trireme/config/mesh_shape.h"
+#include "trireme/config/validate.h"
+#include "trireme/observe/work_bar.h"
+#include "trireme/train/checkpointing.h"
+#include "trireme/train/model_source.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+namespace {
+
+/// The ranks of one copy: `pp` stages of `tp` ranks; rank = (stage * copies + copy) * tp + tp_rank.
+struct Shape {
+  int tp = 1, pp = 1, copies = 1;
+};
+
+Shape inference_shape(const config::Settings& settings, int64_t world_size) {
+  const config::MeshSettings& m = settings.mesh;
+  if (m.cp.value_or(1) > 1 || m.shard.value_or(1) > 1)
+    throw UsageError("a model runs on mesh.tp and mesh.pp ranks, without training neither mesh.cp nor mesh.shard");
+  const int64_t tp = m.tp.value_or(1), pp = m.pp.value_or(1);
+  if (world_size % (tp * pp) != 0)
+    throw UsageError(fmt::format("{} ranks are not copies of mesh.tp {} x mesh.pp {}; use a multiple of {}", world_size,
+                                 tp, pp, tp * pp));
+  return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
+}
+
+model::Precision inference_precision(const config::Settings& settings) {
+  if (settings.precision == config::Precision::automatic) return {at::kFloat, at::kFloat};
+  return resolve_precision(settings);
+}
+
+model::ModelConfig config_of(const checkpoint::Checkpoint& c) {
+  return model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
+}
+
+std::vector<int64_t> stop_ids_of(const fs::path& folder, const data::Tokenizer& tokenizer) {
+  std::vector<int64_t> ids;
+  if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (!fs::exists(folder / name)) continue;
+    const nlohmann::json j = nlohmann::json::parse(base::read_file(folder / name), nullptr, false);
+    if (!j.is_object() || !j.contains("eos_token_id")) continue;
+    const nlohmann::json& eos = j["eos_token_id"];
+    for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))
+      if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+fs::path checkpoint_of(const fs::path& folder) {
+  if (!fs::exists(folder))
+    throw UsageError(fmt::format("there is no folder {}: give a checkpoint, or a run's out_dir", folder.string()));
+  return checkpoint::find_latest(folder).value_or(folder);
+}
+
+void check_inference(const config::Settings& settings, const fs::path& folder, bool one_copy) {
+  const Shape shape = inference_shape(settings, config::world_size(settings));
+  if (one_copy && shape.copies > 1)
+    throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
+                                 config::world_size(settings), config::world_size(settings)));
+  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
+  const model::ModelConfig config = config_of(c);
+  model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp});
+  checkpoint_tokenizer(c.path, config);
+}
+
+std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const model::Precision& precision,
+                                                 const model::GeneratorRanks& ranks, int64_t capacity) {
+  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
+  const model::ModelConfig config = config_of(c);
+  const ModelSource source = describe_source(c, model::build_model(config, precision), false);
+  observe::WorkBar bar("loading weights");
+  int64_t filled = 0;
+  const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
+  const auto fill = [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
+    const std::string name = source.name_of(p.name);
+    auto* data = static_cast<char*>(tensor.data_ptr());
+    const auto size = static_cast<int64_t>(tensor.element_size());
+    std::vector<checkpoint::PieceRequest> pieces;
+    model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
+      pieces.push_back({name, full, full + count, data + local * size, dtype_of(tensor.scalar_type())});
+    });
+    checkpoint::read_pieces(c, pieces);
+    filled += p.numel();
+    if (ranks.stage == 0 && ranks.parallel.tp_rank == 0) bar.show(double(filled) / double(all));
+  };
+  return std::make_unique<model::Generator>(config, precision, fill, ranks, capacity);
+}
+
+Inference open_inference(const config::Settings& settings, const launch::RankEnvironment& environment,
+                         const fs::path& folder, int64_t capacity) {
+  if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
+  Inference in;
+  in.folder = checkpoint_of(folder);
+  const Shape shape = inference_shape(settings, environment.world_size);
+  const int rank = environment.global_rank, tp_rank = rank % shape.tp, stage = rank / (shape.tp * shape.copies);
+  in.replica = rank / shape.tp % shape.copies;
+  in.num_replicas = shape.copies;
+  in.is_first_rank = rank == 0;
+  in.counts = tp_rank == 0 && stage + 1 == shape.pp;
+  in.meeting = meet(settings, environment);
+  const auto make = [&](const std::string& name, const std::vector<int>& members) {
+    comm::GroupOptions options = in.meeting.options;
+    options.name = name + options.name;
+    options.rank = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+    options.size = static_cast<int>(members.size());
+    options.global_ranks = members;
+    return comm::make_communicator(options);
+  };
+  std::vector<int> everyone, tp, stages;
+  for (int r = 0; r < environment.world_size; ++r) everyone.push_back(r);
+  for (int t = 0; t < shape.tp; ++t) tp.push_back(rank - tp_rank + t);
+  for (int s = 0; s < shape.pp; ++s) stages.push_back(rank + (s - stage) * shape.tp * shape.copies);
+  in.world = make("world", everyone);
+  in.tp = make("tp", tp);
+  in.stages = make("stages", stages);
+  in.generator = open_generator(in.folder, inference_precision(settings),
+                                {.parallel = {.tp_rank = tp_rank, .tp_size = shape.tp},
+                                 .stage = stage,
+                                 .num_stages = shape.pp,
+                                 .tp = in.tp.get(),
+                                 .stages = in.stages.get()},
+                                capacity);
+  in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
+  in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
+  return in;
+}
+
+}  // namespace trireme::train
