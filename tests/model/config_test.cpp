@@ -145,6 +145,7 @@ TEST(HuggingFaceConfig, FieldsThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(refusal(R"({"model_type": "llama", "some_new_gate": 1})"), HasSubstr("some_new_gate"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "num_attention_heads": 6, "num_key_value_heads": 4})"),
               HasSubstr("does not divide"));
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "num_hidden_layers": 2000000000})"), HasSubstr("num_hidden_layers"));
   EXPECT_THAT(refusal("{"), HasSubstr("not a usable config.json"));
 }
 

@@ -166,6 +166,10 @@ void ModelConfig::validate() const {
   for (const auto& [key, value] : positive)
     if (value < 1 || value > kLargest)
       throw UsageError(fmt::format("model.{} is {}; it must be at least 1 and at most 2^31", key, value));
+  constexpr int64_t kMostBlocks = 1 << 14;  // no model has so many, and each is described before a file is read
+  if (num_hidden_layers > kMostBlocks)
+    throw UsageError(
+        fmt::format("model.num_hidden_layers is {}; it must be at most {}", num_hidden_layers, kMostBlocks));
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
