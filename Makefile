@@ -26,6 +26,11 @@ test-slow: ## run the campaigns in full, then every quick test under each saniti
 	@scripts/build relassert && scripts/run_tests relassert
 	@scripts/build tsan && scripts/run_tests tsan
 
+fuzz: ## feed every parser broken files, TRIREME_FUZZ_SECONDS each (default 600; two at a time, half an hour and more)
+	@scripts/setup --fuzz
+	@cmake --preset fuzz >/dev/null && cmake --build build/fuzz
+	@ctest --preset fuzz
+
 bench: ## compare with PyTorch on this machine, same model, batch and precision, then draw cost curves (30 minutes)
 	@scripts/setup --bench
 	@scripts/build release trireme
@@ -54,4 +59,4 @@ install: build ## install under PREFIX (default /usr/local), for find_package(Tr
 clean: ## remove what was built; .venv, data and out stay
 	@rm -rf build
 
-.PHONY: help setup build train test test-slow bench docs format lint install clean
+.PHONY: help setup build train test test-slow fuzz bench docs format lint install clean

@@ -94,7 +94,12 @@ std::string manifest_to_json(const Manifest& manifest) {
       "}},\n  "
       "{}{:016x}\"\n}}\n",
       kFormat, kVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
+  return with_own_checksum(std::move(text));
+}
+
+std::string with_own_checksum(std::string text) {
   const size_t position = checksum_position(text);
+  if (position == std::string::npos) return text;
   return text.replace(position, kHexDigits, base::checksum_text(own_checksum(text, position)));
 }
 

@@ -41,6 +41,9 @@ ManifestFile describe(std::string_view bytes);
 /// {"format": "trireme-checkpoint", "version": 1, "step", "block_bytes", "files": {name: {bytes, blocks}}, "checksum"}
 std::string manifest_to_json(const Manifest& manifest);
 
+/// The same text with its own checksum put right, where it has one.
+std::string with_own_checksum(std::string text);
+
 /// Errors    CheckpointError naming `path` when the text is not a whole, undamaged manifest of version 1
 Manifest parse_manifest(const std::string& text, const std::string& path);
 

@@ -83,6 +83,7 @@ TorchArchive::TorchArchive(std::span<const std::byte> archive, ReadBudget& budge
     std::memcpy(target.data(), archive_.data() + offset, target.size());
   };
   entries_ = read_zip_directory(static_cast<int64_t>(archive.size()), read, path_);
+  for (const ZipEntry& entry : entries_) budget.take(static_cast<int64_t>(sizeof(entry) + entry.name.size()) + 1);
   const auto pickle = std::find_if(entries_.begin(), entries_.end(), [](const ZipEntry& entry) {
     const size_t slash = entry.name.find('/');
     return slash != std::string::npos && std::string_view(entry.name).substr(slash + 1) == kPickleName;

@@ -1,12 +1,12 @@
-// Any bytes as a GGUF file: header, shape, names and tokenizer are read, or refused with one CheckpointError.
 #include <cstring>
-
 #include <nlohmann/json.hpp>
 
+#include "targets.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/gguf_config.h"
 #include "trireme/checkpoint/gguf_tokenizer.h"
 
+namespace trireme::fuzz {
 namespace {
 
 using namespace trireme::checkpoint;
@@ -37,14 +37,16 @@ void may_refuse(const Work& work) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+/// Any bytes as a GGUF file: header, shape, names and tokenizer are read, or refused with one CheckpointError.
+void fuzz_gguf(std::string_view bytes) {
   may_refuse([&] {
-    const GgufHeader header = parse_gguf(std::as_bytes(std::span(data, size)), "fuzz.gguf");
+    const GgufHeader header = parse_gguf(std::as_bytes(std::span(bytes)), "fuzz.gguf");
     const Zeros source(header);
     may_refuse([&] { tokenizer_from_gguf(header); });
     const nlohmann::json config(config_from_gguf(header, source));
     const MappedSource mapped(source, gguf_to_hugging_face(*header.text("general.architecture"), source.tensors(),
                                                            heads_of(config), "fuzz.gguf"));
   });
-  return 0;
 }
+
+}  // namespace trireme::fuzz

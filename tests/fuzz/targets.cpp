@@ -1,0 +1,60 @@
+#include "targets.h"
+
+#include <cstdio>
+#include <string>
+
+#include "trireme/base/error.h"
+
+namespace trireme::fuzz {
+
+void fuzz_config(std::string_view bytes);
+void fuzz_dcp_metadata(std::string_view bytes);
+void fuzz_gguf(std::string_view bytes);
+void fuzz_litgpt_config(std::string_view bytes);
+void fuzz_manifest(std::string_view bytes);
+void fuzz_pickle(std::string_view bytes);
+void fuzz_safetensors(std::string_view bytes);
+void fuzz_tokenizer(std::string_view bytes);
+void fuzz_torch_file(std::string_view bytes);
+void fuzz_weight_index(std::string_view bytes);
+
+std::span<const NamedTarget> targets() {
+  static constexpr NamedTarget kTargets[] = {
+      {"config", fuzz_config},
+      {"dcp_metadata", fuzz_dcp_metadata},
+      {"gguf", fuzz_gguf},
+      {"litgpt_config", fuzz_litgpt_config},
+      {"manifest", fuzz_manifest},
+      {"pickle", fuzz_pickle},
+      {"safetensors", fuzz_safetensors},
+      {"tokenizer", fuzz_tokenizer},
+      {"torch_file", fuzz_torch_file},
+      {"weight_index", fuzz_weight_index},
+  };
+  return kTargets;
+}
+
+void require(bool holds, std::string_view rule) {
+  if (holds) return;
+  std::fprintf(stderr, "broken rule: %.*s\n", static_cast<int>(rule.size()), rule.data());
+  std::abort();
+}
+
+void require_inside_folder(std::string_view name) {
+  require(!name.empty() && name != "." && name != "..", "a file's name is a name");
+  require(name.find('/') == std::string_view::npos, "a file's name leads to no other folder");
+  require(name.find('\0') == std::string_view::npos, "a file's name is not cut at a zero");
+}
+
+void run_checked(Target target, std::string_view bytes) {
+  try {
+    target(bytes);
+  } catch (const InternalError& error) {
+    require(false, error.what());
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    require(!text.empty() && text.size() <= 16384, "an error is one clear message");
+  }
+}
+
+}  // namespace trireme::fuzz
