@@ -51,12 +51,11 @@ def judge(helper, folder, name, config_class, fields):
     config._attn_implementation = "eager"
     theirs = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     redraw(theirs)
-    config.save_pretrained(folder)
+    source, lit, back = folder / "hugging-face", folder / "lit", folder / "back"
+    config.save_pretrained(source)
     torch.save({k: v for k, v in theirs.state_dict().items() if k != "lm_head.weight" or not config.tie_word_embeddings},
-               folder / "hf.pth")
-    lit = folder / "lit"
-    lit.mkdir()
-    subprocess.run([helper, "to_litgpt", folder / "config.json", folder / "hf.pth", lit], check=True)
+               source / "pytorch_model.bin")
+    subprocess.run([helper, "convert", source, lit, "litgpt"], check=True)
     lit_config = litgpt.Config.from_file(lit / "model_config.yaml")
     model = GPT(lit_config).eval()
     model.load_state_dict(torch.load(lit / "lit_model.pth", weights_only=True), strict=True)
@@ -70,9 +69,7 @@ def judge(helper, folder, name, config_class, fields):
     (lit / "model_config.yaml").write_text(yaml.dump(asdict(lit_config)))
     (lit / "lit_model.pth").unlink()
     torch.save({"model": model.state_dict(), "step_count": 3}, lit / "lit_model.pth")
-    back = folder / "back"
-    back.mkdir()
-    subprocess.run([helper, "from_litgpt", lit, back], check=True)
+    subprocess.run([helper, "convert", lit, back, "pth"], check=True)
     read = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(back),
                                                          attn_implementation="eager").eval()
     missing = read.load_state_dict(torch.load(back / "pytorch_model.bin", weights_only=True), strict=False)

@@ -1,8 +1,7 @@
 // The C++ side of torch_judge.py.
 //   torch_judge_helper dump KIND PATH              prints name, dtype, shape and bytes (hex) of every tensor
 //   torch_judge_helper copy KIND PATH KIND TARGET [WRAPPER [NAME=SOURCE]]
-//   torch_judge_helper to_litgpt CONFIG.json WEIGHTS.pth FOLDER     writes model_config.yaml and lit_model.pth
-//   torch_judge_helper from_litgpt FOLDER TARGET                    writes TARGET/config.json and pytorch_model.bin
+//   torch_judge_helper convert SOURCE OUT FORMAT                    as trireme convert does
 // KIND is pth or dcp.
 #include <fmt/format.h>
 
@@ -11,10 +10,8 @@
 #include <string>
 
 #include "memory_source.h"
-#include "trireme/base/files.h"
+#include "trireme/checkpoint/convert.h"
 #include "trireme/checkpoint/dcp.h"
-#include "trireme/checkpoint/litgpt_config.h"
-#include "trireme/checkpoint/litgpt_names.h"
 #include "trireme/checkpoint/torch_file.h"
 
 namespace checkpoint = trireme::checkpoint;
@@ -61,40 +58,13 @@ void copy(const checkpoint::TensorSource& source, checkpoint::TensorSink& sink) 
   sink.finish();
 }
 
-void copy_mapped(const checkpoint::TensorSource& source, std::vector<checkpoint::MappedTensor> map,
-                 const std::string& path) {
-  const checkpoint::MappedSource mapped(source, std::move(map));
-  checkpoint::TorchFileSink sink(path, mapped.tensors());
-  copy(mapped, sink);
-}
-
-void to_litgpt(const std::string& json, const std::string& weights, const std::string& folder) {
-  const auto config = trireme::model::parse_hugging_face_config(trireme::base::read_file(json), json);
-  const checkpoint::TorchFileSource source(weights);
-  trireme::base::write_file_atomic(folder + "/model_config.yaml", checkpoint::to_litgpt_yaml(config));
-  copy_mapped(source, checkpoint::hugging_face_to_litgpt(source.tensors(), config), folder + "/lit_model.pth");
-}
-
-void from_litgpt(const std::string& folder, const std::string& target) {
-  const std::string yaml = folder + "/model_config.yaml";
-  auto config = checkpoint::parse_litgpt_config(trireme::base::read_file(yaml), yaml);
-  const checkpoint::TorchFileSource source(folder + "/lit_model.pth");
-  config.tie_word_embeddings = checkpoint::litgpt_head_is_tied(source);
-  trireme::base::write_file_atomic(target + "/config.json", config.to_hugging_face_json("float32"));
-  copy_mapped(source, checkpoint::litgpt_to_hugging_face(source.tensors(), config), target + "/pytorch_model.bin");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (argc < 4) return 2;
   const std::string command = argv[1];
-  if (command == "to_litgpt" && argc == 5) {
-    to_litgpt(argv[2], argv[3], argv[4]);
-    return 0;
-  }
-  if (command == "from_litgpt") {
-    from_litgpt(argv[2], argv[3]);
+  if (command == "convert" && argc == 5) {
+    checkpoint::convert_checkpoint({.source = argv[2], .out = argv[3], .to = argv[4]});
     return 0;
   }
   const auto source = open_source(argv[2], argv[3]);

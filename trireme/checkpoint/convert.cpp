@@ -53,7 +53,8 @@ void check_place(const ConvertRequest& request, const fs::path& out, bool single
     throw UsageError(fmt::format("error: {} is a {}, and --force does not put a {} in its place", out.string(),
                                  single_file ? "folder" : "file", single_file ? "file" : "folder"));
   }
-  if (!single_file && !fs::exists(out / "config.json") && !fs::is_empty(out)) {
+  if (!single_file && !fs::exists(out / "config.json") && !fs::exists(out / "model_config.yaml") &&
+      !fs::is_empty(out)) {
     throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
   }
 }

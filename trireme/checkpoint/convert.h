@@ -25,7 +25,7 @@ struct ConvertProgress {
 struct ConvertRequest {
   std::filesystem::path source;
   std::filesystem::path out;
-  std::string to;  ///< "safetensors", "gguf", "pth", "dcp"; empty: by the name of `out`
+  std::string to;  ///< "safetensors", "gguf", "pth", "dcp", "litgpt"; empty: by the name of `out`
   std::string dtype;  ///< "float32", "bfloat16", "float16", "q8_0" (gguf only); empty: as they are
   bool force = false;  ///< replace what is there
   int64_t max_shard_bytes = kDefaultShardBytes;

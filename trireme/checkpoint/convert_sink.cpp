@@ -12,6 +12,8 @@
 #include "trireme/checkpoint/convert_gguf.h"
 #include "trireme/checkpoint/dcp.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/litgpt_config.h"
+#include "trireme/checkpoint/litgpt_names.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/checkpoint/torch_file.h"
 
@@ -121,12 +123,40 @@ ConvertPlan plan_dcp(const ConvertInput& input, const ConvertOptions& options) {
   return plan;
 }
 
+/// LitGPT's folder: lit_model.pth and model_config.yaml, with the tokenizer's files as they are.
+ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertOptions& options) {
+  if (input.config_json.empty()) {
+    throw UsageError(
+        "error: LitGPT's model_config.yaml is made of config.json, and there is none\n  put the model's own beside its "
+        "weights");
+  }
+  const std::optional<Dtype> dtype = wanted_dtype(options);
+  const model::ModelConfig config = model::parse_hugging_face_config(input.config_json, "config.json");
+  std::vector<MappedTensor> map = hugging_face_to_litgpt(input.tensors().tensors(), config);
+  ConvertPlan plan;
+  for (MappedTensor& mapped : map) {
+    if (dtype && is_float(mapped.target.dtype)) mapped.target.dtype = *dtype;
+    plan.bytes += num_elements(mapped.target.shape) * size_of(mapped.target.dtype);
+  }
+  plan.tensors = std::make_unique<MappedSource>(input.tensors(), std::move(map));
+  std::map<std::string, std::string> files = input.files;
+  files["model_config.yaml"] = to_litgpt_yaml(config);
+  plan.open = [tensors = plan.tensors->tensors(), files](const std::filesystem::path& folder) {
+    write_files(folder, files);
+    return std::make_unique<TorchFileSink>(folder / "lit_model.pth", tensors);
+  };
+  return plan;
+}
+
 struct Row {
   const char* name;
   ConvertPlan (*plan)(const ConvertInput&, const ConvertOptions&);
 };
-constexpr Row kFormats[] = {
-    {"safetensors", plan_safetensors}, {"gguf", plan_gguf}, {"pth", plan_pth}, {"dcp", plan_dcp}};
+constexpr Row kFormats[] = {{"safetensors", plan_safetensors},
+                            {"gguf", plan_gguf},
+                            {"pth", plan_pth},
+                            {"dcp", plan_dcp},
+                            {"litgpt", plan_litgpt}};
 
 }  // namespace
 

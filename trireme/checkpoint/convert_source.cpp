@@ -11,6 +11,8 @@
 #include "trireme/checkpoint/dcp.h"
 #include "trireme/checkpoint/gguf_config.h"
 #include "trireme/checkpoint/gguf_tokenizer.h"
+#include "trireme/checkpoint/litgpt_config.h"
+#include "trireme/checkpoint/litgpt_names.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/checkpoint/torch_file.h"
 
@@ -108,6 +110,21 @@ ConvertInput open_dcp(const fs::path& folder) {
   return input;
 }
 
+/// LitGPT's folder; a config.json in it is the download's, model_config.yaml is the model's.
+ConvertInput open_litgpt(const fs::path& folder) {
+  ConvertInput input{.format = "litgpt"};
+  read_side_files(folder, nullptr, input);
+  const fs::path yaml = folder / "model_config.yaml";
+  model::ModelConfig config = parse_litgpt_config(base::read_file(yaml), yaml.string());
+  auto source = std::make_unique<TorchFileSource>(folder / "lit_model.pth");
+  config.tie_word_embeddings = litgpt_head_is_tied(*source);
+  input.config_json = config.to_hugging_face_json("float32");
+  auto map = litgpt_to_hugging_face(source->tensors(), config);
+  input.chain.push_back(std::move(source));
+  input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  return input;
+}
+
 bool has_safetensors(const fs::path& folder) {
   return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(),
                      [](const fs::directory_entry& entry) { return entry.path().extension() == ".safetensors"; });
@@ -124,13 +141,14 @@ std::vector<fs::path> gguf_files(const fs::path& folder) {
 [[noreturn]] void refuse(const fs::path& path, const std::string& what) {
   throw UsageError(fmt::format(
       "error: {} {}\n  trireme convert reads folders with safetensors or pytorch_model.bin files, its own checkpoints, "
-      "PyTorch's distributed ones, .pth and .gguf files",
+      "PyTorch's distributed ones, LitGPT's folders, .pth and .gguf files",
       path.string(), what));
 }
 
 ConvertInput open_folder(const fs::path& folder) {
   if (has_safetensors(folder) || fs::exists(folder / kManifestName)) return open_safetensors(folder);
   if (fs::exists(folder / ".metadata")) return open_dcp(folder);
+  if (fs::exists(folder / "lit_model.pth")) return open_litgpt(folder);
   if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json"))
     return open_pth(folder);
   const std::vector<fs::path> ggufs = gguf_files(folder);

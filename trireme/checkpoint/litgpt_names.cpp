@@ -177,6 +177,7 @@ std::vector<MappedTensor> hugging_face_to_litgpt(const std::vector<SourceTensor>
   const FusedRows fused(config);
   std::vector<MappedTensor> result;
   for (const SourceTensor& tensor : hugging_face) {
+    if (tensor.name.ends_with(".rotary_emb.inv_freq")) continue;  // a buffer that old Llama files carry
     const std::optional<Parts> parts = split(tensor.name, kHfBlock);
     const bool attention = parts && !parts->layer.empty();
     if (attention && parts->module == kParts[0]) {

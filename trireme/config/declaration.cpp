@@ -332,7 +332,7 @@ std::vector<Setting> declare(Settings& s) {
        "the format to write",
        {.absent = "auto",
         .when_absent = "gguf for a name in .gguf, pth for one in .pth, .pt or .bin, else safetensors",
-        .classes = {"safetensors", "gguf", "pth", "dcp"}}},
+        .classes = {"safetensors", "gguf", "pth", "dcp", "litgpt"}}},
       {"convert.dtype",
        &s.convert.dtype,
        "dtype of the matrices; q8_0 is GGUF's, with a scale for every 32 values",
