@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/verify.h"
 
 namespace trireme::checkpoint {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "fixtures.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/verify.h"
 
 extern char** environ;
 
@@ -26,7 +27,7 @@ constexpr int64_t kScale = 300;
 
 /// Starts checkpoint_saver on `out`, kills it `delay` after it has reported its first checkpoint, and gives the
 /// last step that it reported.
-int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::microseconds delay) {
+int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::microseconds delay, std::string how) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
   posix_spawn_file_actions_t actions;
@@ -34,7 +35,7 @@ int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::micro
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addclose(&actions, ends[0]);
   std::string program = TRIREME_CHECKPOINT_SAVER, folder = out.string(), step = std::to_string(first_step);
-  char* arguments[] = {program.data(), folder.data(), step.data(), nullptr};
+  char* arguments[] = {program.data(), folder.data(), step.data(), how.data(), nullptr};
   pid_t child = 0;
   EXPECT_EQ(::posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environ), 0);
   posix_spawn_file_actions_destroy(&actions);
@@ -52,14 +53,14 @@ int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::micro
   return last;
 }
 
-TEST(Kill, AnInterruptedSaveIsInvisibleAndThePreviousOneIsWhole) {
+void kill_again_and_again(const std::string& how) {
   const ScratchFolder out;
   std::mt19937_64 random(4711);
-  const int kills = slow_tests() ? 200 : 10;
+  const int kills = slow_tests() ? 100 : 6;
   int interrupted = 0;
   int64_t next_step = 1;
   for (int i = 0; i < kills; ++i) {
-    const int64_t reported = run_and_kill(out.path(), next_step, std::chrono::microseconds(random() % 150'000));
+    const int64_t reported = run_and_kill(out.path(), next_step, std::chrono::microseconds(random() % 150'000), how);
     ASSERT_GE(reported, next_step) << "nothing was saved before the kill";
     const auto latest = find_latest(out.path());
     ASSERT_TRUE(latest.has_value());
@@ -82,6 +83,10 @@ TEST(Kill, AnInterruptedSaveIsInvisibleAndThePreviousOneIsWhole) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp-")) << "leftovers go with the next save";
   }
 }
+
+TEST(Kill, AnInterruptedSaveIsInvisibleAndThePreviousOneIsWhole) { kill_again_and_again("at-once"); }
+
+TEST(Kill, SoIsOneInterruptedBesideTraining) { kill_again_and_again("beside"); }
 
 }  // namespace
 }  // namespace trireme::checkpoint

@@ -13,6 +13,7 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/layout.h"
+#include "trireme/checkpoint/verify.h"
 
 namespace trireme::checkpoint {
 namespace {

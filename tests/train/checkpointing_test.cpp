@@ -40,8 +40,8 @@ model::ModelConfig small(model::Architecture architecture, bool tied) {
   c.hidden_size = 48;
   c.intermediate_size = 96;
   c.num_hidden_layers = 2;
-  c.num_attention_heads = c.num_key_value_heads = 3;
-  c.head_dim = 16;
+  c.num_attention_heads = c.num_key_value_heads = 6;
+  c.head_dim = 8;
   c.max_position_embeddings = 16;
   c.tie_word_embeddings = tied;
   return c;
@@ -159,7 +159,13 @@ const Layout kLayouts[] = {{"one rank", {.shard = 1}, kNone},
                            {"hybrid zero2", {.replicate = 2, .shard = 2}, plan::Strategy::shard_grad_op},
                            {"tp 3", {.shard = 1, .tp = 3}, kNone},
                            {"pp 2 x full_shard 2", {.pp = 2, .shard = 2}, kFull},
-                           {"pp 2 x cp 2 x tp 3", {.pp = 2, .shard = 1, .cp = 2, .tp = 3}, kFull}};
+                           {"pp 2 x cp 2 x tp 3", {.pp = 2, .shard = 1, .cp = 2, .tp = 3}, kFull},
+                           {"full_shard 4", {.shard = 4}, kFull},
+                           {"tp 2", {.shard = 1, .tp = 2}, kNone},
+                           {"pp 2", {.pp = 2, .shard = 1}, kNone},
+                           {"pp 2 x tp 2", {.pp = 2, .shard = 1, .tp = 2}, kNone},
+                           {"cp 2", {.shard = 1, .cp = 2}, kNone},
+                           {"no_shard 2", {.shard = 2}, kNone}};
 
 void save_and_load_everywhere(const model::ModelConfig& config, const model::Precision& precision,
                               std::initializer_list<int> savers) {
@@ -197,7 +203,7 @@ void save_and_load_everywhere(const model::ModelConfig& config, const model::Pre
 }
 
 TEST(Checkpointing, WeightsAndMomentsAreBitEqualRightAfterLoadOnAnyMesh) {
-  save_and_load_everywhere(small(model::Architecture::llama, false), {at::kFloat, at::kFloat}, {1, 2, 6, 7});
+  save_and_load_everywhere(small(model::Architecture::llama, false), {at::kFloat, at::kFloat}, {1, 2, 6, 7, 13});
 }
 
 TEST(Checkpointing, TiedAndDoublePrecisionModelsComeBackBitEqual) {

@@ -11,7 +11,7 @@ import time
 
 import ring
 
-KILLS = 30 if ring.SLOW else 2
+KILLS = 100 if ring.SLOW else 4  # of saves at once and beside training, in turn
 # About 9 MB of weights and moments in several files: a save that takes a while.
 LARGER = ring.LLAMA | {"hidden_size": 192, "intermediate_size": 384, "num_attention_heads": 4}
 
@@ -44,12 +44,12 @@ def kill_in_a_save(r, number, source):
     out = f"killed-{number}"
     folder = r.folder / out
     launcher = r.start(r.command(out, model=LARGER, devices=2, train__max_steps=1000, train__save_interval=1, save__keep_last=0,
-                                 save__max_shard_bytes="1MB"))
+                                 save__max_shard_bytes="1MB", save__mode="async" if number % 2 else "sync"))
     pids = r.ranks(2)
     ring.wait_for(lambda: len(ring.step_folders(folder)) >= 1 + number % 3, "a first checkpoint")
     ring.wait_for(lambda: list(folder.glob(".tmp-*")), "a save under way", interval=0)
     time.sleep(source.random() * 0.02)
-    rank = number % 2
+    rank = number // 2 % 2
     os.kill(pids[rank], signal.SIGKILL)
     result = r.finish(launcher)
     steps = [int(name[5:]) for name in ring.step_folders(folder)]
@@ -64,8 +64,32 @@ def kill_in_a_save(r, number, source):
     return bool(left) or f"step {steps[-1] + 1}" in result.err
 
 
+def saves_beside_training(r):
+    at_once = r.train("at-once", model=LARGER, devices=2, train__max_steps=6, train__save_interval=2)
+    beside = r.train("beside", model=LARGER, devices=2, train__max_steps=6, train__save_interval=2, save__mode="async")
+    ring.check(ring.step_folders(beside) == ring.step_folders(at_once), "saves beside training: the same checkpoints")
+    for name in ring.step_folders(at_once):
+        files = {path.name: path.read_bytes() for path in (at_once / name).glob("*.safetensors")}
+        ring.require(all((beside / name / file).read_bytes() == bytes_ for file, bytes_ in files.items()), f"{name}: the same bytes")
+    ring.check(True, "saves beside training hold the state of their step, bit for bit, though training went on")
+    result = r.run(r.command("every-step", model=LARGER, devices=2, train__max_steps=12, train__save_interval=1, save__mode="async",
+                             save__keep_last=0))
+    ring.check(result.code == 0 and len(ring.step_folders(r.folder / "every-step")) == 12, "a save that comes too soon waits for the one before", str(result))
+    ring.check("waited   " in result.out and "for the save of step 1, which was still under way" in result.out, "and says so", str(result))
+    ring.check("beside training, which stood still for " in result.out, "the time that training stood still is printed", str(result))
+    plain = r.run([r.program, "explain", "memory", *r.command("x", model=LARGER, devices=2)[2:]])
+    copy = r.run([r.program, "explain", "memory", *r.command("x", model=LARGER, devices=2, save__mode="async")[2:]])
+    ring.check("copy for saving" in copy.out and "copy for saving" not in plain.out, "explain memory shows the copy", str(copy))
+    huge = dict(model__hidden_size=16384, model__num_hidden_layers=48, model__intermediate_size=65536, model__num_attention_heads=128)
+    result = r.run(r.command("huge", devices=2, save__mode="async", **huge))
+    ring.check(result.code == 2 and "save.mode async keeps a copy of the state of" in result.err and "are available" in result.err,
+               "a copy that this machine cannot hold is refused at the start, with the numbers", str(result))
+    ring.require(not (r.folder / "huge").exists(), "nothing was written")
+
+
 with ring.Ring(sys.argv[1]) as r:
     goes_on_elsewhere(r)
+    saves_beside_training(r)
     source = random.Random(5)
     inside = sum(kill_in_a_save(r, number, source) for number in range(KILLS))
     ring.check(inside > 0, f"{inside} of {KILLS} kills fell into a save")

@@ -9,6 +9,9 @@
 #include "trireme/bench/commands.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/measure.h"
+#include "trireme/bench/memory_growth.h"
+#include "trireme/checkpoint/save_job.h"
+#include "trireme/comm/collective.h"
 #include "trireme/config/report.h"
 #include "trireme/ops/limits.h"
 #include "trireme/train/checkpointing.h"
@@ -48,9 +51,18 @@ int64_t loaded_bytes(const fs::path& folder) {
 }
 
 struct Times {
-  std::vector<double> save, load, write, read;
-  int64_t bytes = 0, loaded_bytes = 0;
+  std::vector<double> save, load, stall, beside, write, as_dd, read;
+  int64_t bytes = 0, loaded_bytes = 0, copied_bytes = 0;
+  // The worst round: growth of the rank that grows most while saving, of all ranks while loading, sent while saving.
+  int64_t save_growth = 0, load_growth = 0, sent_bytes = 0;
 };
+
+int64_t sent_bytes(const comm::Communicator& world) {
+  int64_t bytes = 0;
+  for (int i = 0; i <= static_cast<int>(comm::Operation::barrier); ++i)
+    bytes += world.traffic(static_cast<comm::Operation>(i)).bytes;
+  return bytes;
+}
 
 class Bench {
  public:
@@ -60,6 +72,8 @@ class Bench {
                     ("checkpoint-" + (environment.job_id.empty() ? std::to_string(getpid()) : environment.job_id)),
                 environment.global_rank == 0) {
     settings_.out_dir = folder_.path().string();
+    settings_.save.mode = config::SaveMode::async;  // plans the copy
+    settings_.save.keep_last = 0;
     s_ = train::make_session(settings_, environment);
     s_->engine->initialize(static_cast<uint64_t>(settings_.seed));
     // Moments as after some steps: a disk may be quicker with zeros than with anything else.
@@ -82,13 +96,14 @@ class Bench {
     Progress progress("bench checkpoint", is_first_rank());
     for (int64_t i = 1; i <= repeats; ++i) {
       progress.step(i, repeats, "save and load");
-      const checkpoint::SaveResult saved = save(i, t.save);
+      const checkpoint::SaveResult saved = save(i, t);
       t.bytes = saved.bytes;
       t.loaded_bytes = loaded_bytes(saved.path);
       evict();
-      t.load.push_back(seconds_of([&] { train::load_run(*s_->engine, s_->model, saved.path, s_->world()); }));
+      load(saved.path, t);
+      remove(saved.path);
+      remove(save_beside(repeats + i, t).path);
       plain_round(t);
-      if (is_first_rank()) fs::remove_all(saved.path);
     }
     return t;
   }
@@ -103,12 +118,50 @@ class Bench {
     return watch.seconds();
   }
 
-  checkpoint::SaveResult save(int64_t step, std::vector<double>& seconds) {
-    train::RunState state{.step = step, .settings_yaml = config::to_yaml(settings_)};
+  train::RunState state_at(int64_t step) const { return {.step = step, .settings_yaml = config::to_yaml(settings_)}; }
+
+  int64_t over_ranks(int64_t mine, comm::ReduceOp op) {
+    at::Tensor value = at::full({1}, mine, at::kLong);
+    s_->world().all_reduce(value, value, {.op = op})->wait();
+    return value.item<int64_t>();
+  }
+
+  checkpoint::SaveResult save(int64_t step, Times& t) {
     checkpoint::SaveResult saved;
-    seconds.push_back(
-        seconds_of([&] { saved = train::save_run(*s_->engine, s_->model, settings_, state, s_->world()); }));
+    MemoryGrowth memory;
+    const int64_t sent = sent_bytes(world());
+    t.save.push_back(
+        seconds_of([&] { saved = train::save_run(*s_->engine, s_->model, settings_, state_at(step), s_->world()); }));
+    const int64_t sent_now = sent_bytes(world()) - sent;
+    t.save_growth = std::max(t.save_growth, over_ranks(memory.growth(), comm::ReduceOp::max));
+    t.sent_bytes = std::max(t.sent_bytes, over_ranks(sent_now, comm::ReduceOp::sum));
     return saved;
+  }
+
+  // Training would go on after the first part; here nothing else runs.
+  checkpoint::SaveResult save_beside(int64_t step, Times& t) {
+    std::vector<engine::GroupState> copy;
+    std::unique_ptr<checkpoint::SaveJob> job;
+    t.stall.push_back(seconds_of([&] {
+      copy = s_->engine->copy_state();
+      job = std::make_unique<checkpoint::SaveJob>(train::save_request(copy, s_->model, settings_, state_at(step)),
+                                                  s_->world(), checkpoint::SaveJob::Options{.background = true});
+    }));
+    t.beside.push_back(seconds_of([&] { job->finish(); }));
+    int64_t copied = 0;
+    for (const engine::GroupState& g : copy) copied += 3 * static_cast<int64_t>(g.master.nbytes());
+    t.copied_bytes = over_ranks(copied, comm::ReduceOp::sum);
+    return job->result();
+  }
+
+  void load(const fs::path& path, Times& t) {
+    MemoryGrowth memory;
+    t.load.push_back(seconds_of([&] { train::load_run(*s_->engine, s_->model, path, s_->world()); }));
+    t.load_growth = std::max(t.load_growth, over_ranks(memory.growth(), comm::ReduceOp::sum));
+  }
+
+  void remove(const fs::path& path) {
+    if (is_first_rank()) fs::remove_all(path);
   }
 
   // Every rank its share, in a file of its own.
@@ -118,6 +171,10 @@ class Bench {
     t.write.push_back(seconds_of([&] { write_plainly(file, share); }));
     evict();
     t.read.push_back(seconds_of([&] { read_plainly(file); }));
+    fs::remove(file);
+    t.as_dd.push_back(seconds_of([&] {
+      if (is_first_rank()) write_as_dd(file, t.bytes);
+    }));
     fs::remove(file);
   }
 
@@ -155,13 +212,24 @@ int bench_checkpoint(const config::Settings& settings, const launch::RankEnviron
   if (!bench.is_first_rank()) return 0;
   Report report = new_report("checkpoint", command);
   const std::string memory = "copy in memory, bytes copied by all ranks", write = "write() and fsync, plain files",
-                    read = "read(), plain files";
-  report.limits = {{memory, copied, "GiB/s"}, best(write, t.write, t.bytes), best(read, t.read, t.bytes)};
+                    as_dd = "dd bs=4M conv=fsync, one rank", read = "read(), plain files";
+  report.limits = {{memory, copied, "GiB/s"},
+                   best(write, t.write, t.bytes),
+                   best(as_dd, t.as_dd, t.bytes),
+                   best(read, t.read, t.bytes)};
   const std::string shape = fmt::format("{}, {}", bench.shape(), base::human_bytes(t.bytes));
   const std::string load_shape = fmt::format("{}, {}", bench.shape(), base::human_bytes(t.loaded_bytes));
-  report.rows = {row("save", shape, t.save, t.bytes, write), row("load", load_shape, t.load, t.loaded_bytes, read),
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  report.rows = {row("save", shape, t.save, t.bytes, write),
+                 row("load", load_shape, t.load, t.loaded_bytes, read),
+                 row("save beside training: the stall", shape, t.stall, t.copied_bytes, memory),
+                 row("save beside training: the rest", shape, t.beside, t.bytes, write),
                  row("plain write", shape, t.write, t.bytes, memory),
+                 row("plain write as dd", shape, t.as_dd, t.bytes, memory),
                  row("plain read", shape, t.read, t.bytes, memory)};
+  report.rows[0].values = {{"MiB grown", mib(t.save_growth)}, {"MiB sent", mib(t.sent_bytes)}};
+  report.rows[1].values = {{"MiB grown", mib(t.load_growth)}};
+  report.rows[2].values = {{"% of save", 100 * report.rows[2].median_seconds / report.rows[0].median_seconds}};
   deliver(report, settings);
   return 0;
 }

@@ -36,6 +36,14 @@ void write_plainly(const std::filesystem::path& path, int64_t bytes) {
   if (fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
 }
 
+void write_as_dd(const std::filesystem::path& path, int64_t bytes) {
+  constexpr int64_t kBlock = int64_t{4} << 20;
+  const base::FileDescriptor file = base::open_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  for (int64_t at = 0; at < bytes; at += kBlock)
+    base::write_at(file, {noise().data(), static_cast<size_t>(std::min(kBlock, bytes - at))}, at, path);
+  if (fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
+}
+
 int64_t read_plainly(const std::filesystem::path& path) {
   const base::FileDescriptor file = base::open_file(path, O_RDONLY);
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));

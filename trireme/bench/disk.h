@@ -10,6 +10,9 @@ namespace trireme::bench {
 /// Errors: base::FileError
 void write_plainly(const std::filesystem::path& path, int64_t bytes);
 
+/// As `dd bs=4M conv=fsync` does: nothing reserved, pieces of 4 MiB. Errors: base::FileError
+void write_as_dd(const std::filesystem::path& path, int64_t bytes);
+
 /// Reads all of it, in pieces of 8 MiB; the bytes read. Errors: base::FileError
 int64_t read_plainly(const std::filesystem::path& path);
 

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/checkpoint/gather.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -30,15 +30,6 @@ std::string run(const std::function<void()>& work) {
   } catch (const std::exception& error) {
     return pack(error.what(), "", "");
   }
-}
-
-std::string broadcast_text(comm::Communicator& world, const std::string& text, int root) {
-  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
-  world.broadcast(length, root)->wait();
-  at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
-  if (world.rank() == root) std::memcpy(bytes.data_ptr(), text.data(), text.size());
-  world.broadcast(bytes, root)->wait();
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
 }
 
 }  // namespace

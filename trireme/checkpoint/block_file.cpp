@@ -12,6 +12,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
 
@@ -65,6 +66,30 @@ std::optional<std::string> BlockFile::read_block(int64_t block, std::span<std::b
   return std::nullopt;
 }
 
+std::string BlockFile::contents_of(int64_t block) const {
+  constexpr size_t kNamed = 20;
+  const int64_t begin = block * kBlockBytes, end = block_end(block);
+  SafetensorsHeader header;
+  try {
+    if (path_.extension() != ".safetensors") return "";
+    header = read_header(
+        bytes_, [&](int64_t at, std::span<std::byte> target) { base::read_at(file_, target, at, path_); },
+        path_.string());
+  } catch (const Error&) {
+    return begin == 0 ? " (it holds the header)" : "";
+  }
+  std::vector<std::pair<int64_t, std::string>> inside;
+  for (const auto& [name, entry] : header.tensors)
+    if (entry.begin < end && entry.end > begin) inside.emplace_back(entry.begin, "tensor '" + name + "'");
+  std::sort(inside.begin(), inside.end());
+  std::vector<std::string> parts;
+  if (begin < header.data_begin) parts.emplace_back("the header");
+  for (size_t i = 0; i < std::min(inside.size(), kNamed); ++i) parts.push_back(inside[i].second);
+  if (inside.size() > kNamed)
+    parts.push_back(base::plural(static_cast<int64_t>(inside.size() - kNamed), "more tensor"));
+  return parts.empty() ? "" : fmt::format(" (it holds {})", base::join(parts, ", "));
+}
+
 void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::string& tensor) const {
   const int64_t end = offset + static_cast<int64_t>(target.size());
   check_invariant(offset >= 0 && end <= bytes_, "a read lies inside its file");
@@ -89,7 +114,8 @@ void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::str
       problem = read_block(block, scratch);
       std::memcpy(part.data(), scratch.data() + (position - block_begin), part.size());
     }
-    if (problem) throw_damaged(path_.parent_path(), *problem, path_, tensor);
+    if (problem)
+      throw_damaged(path_.parent_path(), *problem + (tensor.empty() ? contents_of(block) : ""), path_, tensor);
     position = stop;
   }
 }

@@ -38,6 +38,9 @@ class BlockFile {
   /// Reads block `block` whole into the first bytes of `target` and says what is wrong with it, if anything.
   std::optional<std::string> read_block(int64_t block, std::span<std::byte> target) const;
 
+  /// " (it holds the header, tensors 'a' and 'b')", as far as the file's header, unverified, can be read; else empty.
+  std::string contents_of(int64_t block) const;
+
  private:
   int64_t block_end(int64_t block) const;
 

@@ -29,6 +29,10 @@ void write_new_file(const std::filesystem::path& path, std::string_view text) {
   flush(file, path);
 }
 
+void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t end) {
+  if (end > begin) ::sync_file_range(file.get(), begin, end - begin, SYNC_FILE_RANGE_WRITE);
+}
+
 void flush(const base::FileDescriptor& file, const std::filesystem::path& path) {
   if (::fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
 }

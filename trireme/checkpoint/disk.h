@@ -18,6 +18,9 @@ base::FileDescriptor create_file(const std::filesystem::path& path, int64_t byte
 /// Makes a new small file and flushes it. Errors    base::FileError
 void write_new_file(const std::filesystem::path& path, std::string_view text);
 
+/// Asks the system to begin writing these bytes to the disk now instead of at the flush; nothing is promised.
+void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t end);
+
 /// fsync(2). Errors    base::FileError
 void flush(const base::FileDescriptor& file, const std::filesystem::path& path);
 

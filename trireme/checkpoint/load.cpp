@@ -90,7 +90,7 @@ void open_with_manifest(Checkpoint& checkpoint) {
   for (const auto& [name, file] : checkpoint.manifest.files) {
     if (name.ends_with(".safetensors")) add_file(checkpoint, name, file);
   }
-  checkpoint.state_json = read_text(checkpoint, kStateName);
+  if (checkpoint.manifest.files.contains(kStateName)) checkpoint.state_json = read_text(checkpoint, kStateName);
 }
 
 [[noreturn]] void refuse_folder_without_weights(const fs::path& path) {
@@ -221,34 +221,6 @@ std::string read_text(const Checkpoint& checkpoint, const std::string& name) {
     expected = found->second;
   }
   return read_all(BlockFile(checkpoint.path / name, std::move(expected)));
-}
-
-VerifyReport verify(const fs::path& path) {
-  VerifyReport report;
-  Checkpoint checkpoint;
-  try {
-    checkpoint = open_checkpoint(path);
-  } catch (const Error& error) {
-    report.problems.push_back(error.what());
-    const auto manifest = find_manifest(path);
-    if (!manifest) return report;
-    checkpoint = {.path = path, .has_manifest = true, .manifest = *manifest};  // go on: name every bad block
-  }
-  report.has_manifest = checkpoint.has_manifest;
-  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
-  for (const auto& [name, expected] : checkpoint.manifest.files) {
-    ++report.files;
-    report.bytes += expected.bytes;
-    try {
-      const BlockFile file(path / name, expected);
-      for (int64_t block = 0; block < num_blocks(file.bytes()); ++block, ++report.blocks) {
-        if (const auto problem = file.read_block(block, buffer)) report.problems.push_back(*problem);
-      }
-    } catch (const CheckpointError& error) {
-      if (report.problems.empty() || report.problems.front() != error.what()) report.problems.push_back(error.what());
-    }
-  }
-  return report;
 }
 
 }  // namespace trireme::checkpoint

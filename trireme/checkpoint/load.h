@@ -38,7 +38,7 @@ struct Checkpoint {
   std::filesystem::path path;
   bool has_manifest = false;  ///< false: a plain Hugging Face folder, nothing is verified
   int64_t step = 0;           ///< 0 without a manifest
-  std::string state_json;     ///< trireme_state.json as saved; "{}" without a manifest
+  std::string state_json;     ///< trireme_state.json as saved; "{}" without one
   Manifest manifest;          ///< empty without one
   std::map<std::string, StoredTensor> tensors;
   std::vector<std::shared_ptr<const BlockFile>> files;
@@ -77,17 +77,5 @@ void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> req
 
 /// A small file of the folder ("config.json"), verified. Errors    CheckpointError when missing or damaged
 std::string read_text(const Checkpoint& checkpoint, const std::string& name);
-
-/// What verify() found.
-struct VerifyReport {
-  bool has_manifest = false;
-  int64_t files = 0;
-  int64_t blocks = 0;
-  int64_t bytes = 0;
-  std::vector<std::string> problems;  ///< one sentence each; empty when all is well
-};
-
-/// Reads every block of every file and compares. Damage is a result here, not an error.
-VerifyReport verify(const std::filesystem::path& path);
 
 }  // namespace trireme::checkpoint

@@ -2,8 +2,8 @@
 //
 // Nothing is gathered and nothing is converted afterwards: layout.h says where every element goes. The folder
 // is built as `.tmp-step-...` and appears under its name by one rename, after every rank has flushed its bytes
-// and all of them have been read back and hashed into the manifest. Until then older checkpoints are the
-// newest ones; after any failure, on whichever rank, they still are.
+// and all of them are hashed into the manifest. Until then older checkpoints are the newest ones; after any
+// failure, on whichever rank, they still are. save_job.h does the same beside a training loop.
 #pragma once
 
 #include <chrono>
@@ -19,13 +19,15 @@
 
 namespace trireme::checkpoint {
 
-/// A flat, row-major element range of one tensor that this rank holds.
+/// A flat, row-major element range of one tensor that this rank holds, in memory or through a function.
 struct Piece {
   std::string tensor;
   int64_t begin = 0;  ///< first element
   int64_t end = 0;    ///< one past the last
   const void* data = nullptr;  ///< element `begin`; host memory, unchanged until save_checkpoint returns
   Dtype dtype = Dtype::f32;    ///< of the memory; converted to the file's while writing
+  /// Instead of `data`: writes elements [begin, end) of the tensor in the file's dtype; at most 1 MiB a call, in order.
+  std::function<void(int64_t begin, int64_t end, void* to)> fill = {};
 };
 
 struct SaveProgress {
@@ -37,18 +39,21 @@ struct SaveProgress {
 /// Everything but `pieces`, `progress` and the texts must be equal on all ranks; texts are taken from rank 0.
 struct SaveRequest {
   std::filesystem::path out_dir;
+  std::string name;  ///< of the folder in it; empty: step-00000800 for step 800
   int64_t step = 0;
-  std::vector<TensorSpec> model;      ///< goes to model*.safetensors
+  std::vector<TensorSpec> model;  ///< goes to model*.safetensors
   std::vector<TensorSpec> optimizer;  ///< goes to optimizer-*.safetensors; may be empty
-  std::vector<Piece> pieces;          ///< over all ranks, every element of every tensor exactly once
+  std::vector<Piece> pieces;  ///< over all ranks, every element of every tensor exactly once
   std::string config_json;
-  std::string generation_config_json;              ///< empty: no such file
+  std::string generation_config_json;  ///< empty: no such file
   std::map<std::string, std::string> extra_files;  ///< name -> bytes: tokenizer.json, settings.yaml, ...
-  std::string state_json = "{}";                   ///< trireme_state.json: step, samples, seeds, fingerprint, ...
+  std::string state_json = "{}";  ///< trireme_state.json: step, samples, seeds, fingerprint, ...; empty: no such file
   int64_t max_shard_bytes = kDefaultShardBytes;
   std::map<std::string, std::string> files;  ///< of the model's tensors: name -> file; empty: by max_shard_bytes
-  std::string index_json;                    ///< of these files; empty: made anew
+  std::string index_json;  ///< of these files; empty: made anew
   int keep_last = 0;  ///< how many complete checkpoints stay; 0 keeps all
+  /// False: an out_dir that is not there is an error. It was there when the run began, so a disk has gone.
+  bool create_out_dir = true;
   /// Called about once a second during a save that lasts longer than `progress_after`; what it throws ends the
   /// save as any failure does.
   std::function<void(const SaveProgress&)> progress;
@@ -57,17 +62,18 @@ struct SaveRequest {
 
 struct SaveResult {
   std::filesystem::path path;  ///< out_dir/step-00000800
-  int64_t bytes = 0;           ///< all files
+  int64_t bytes = 0;  ///< all files
   std::chrono::duration<double> seconds{};
   std::vector<std::filesystem::path> removed;  ///< older checkpoints deleted; on rank 0
-  std::vector<std::string> warnings;           ///< older checkpoints that could not be deleted; on rank 0
+  std::vector<std::string> warnings;  ///< older checkpoints that could not be deleted; on rank 0
 };
 
 /// Saves one checkpoint; returns when it is on the disk under its name.
 ///
 /// Ordering  every rank of `world` must call; `world` must take CPU tensors, out_dir must be one file system
 ///           seen by all ranks
-/// Cost      each rank writes its pieces (buffer of 4 MiB when it converts) and reads back 1/size of all bytes
+/// Cost      each rank writes its pieces (buffer of 1 MiB when it converts) and hashes them on the way; blocks that
+///           several ranks fill are read back, each by one of them. Ranks exchange 24 bytes a piece and 16 a block
 /// Errors    CheckpointError, the same on every rank: pieces that miss or repeat elements, ranks that disagree
 ///           about the tensors, a full disk (bytes needed and free), any refusal of the system. The unfinished
 ///           folder is then gone and older checkpoints are untouched. CommError when a rank is lost

@@ -43,9 +43,9 @@ constexpr BenchTopic kTopics[] = {
      "Saves and loads the real training state (weights, masters, moments) with the real code, in a temporary folder\n"
      "below out_dir that is removed. Limit: write() and fsync, and read(), of as many bytes in plain files, each rank\n"
      "its share; those beside a copy in memory. The page cache is dropped before reading where the system allows it.\n"
-     "A save also reads everything back for its checksums; a load verifies what it takes, the optimizer's files with "
-     "the\n"
-     "masters.\n",
+     "A save hashes what it writes on the way; a load verifies what it takes, the optimizer's files with the masters.\n"
+     "Beside that: how far a rank's own memory grows, what ranks send each other, and how long training would stand\n"
+     "still for a save beside it (save.mode async), as a share of the blocking save.\n",
      run_bench_checkpoint},
     {"data", "the batch loader's tokens/s beside what a training step consumes", "trireme bench data llama-5m",
      "Asks the real batch loader for micro-batches as fast as it can, and then lets one rank train with it. Column\n"

@@ -97,6 +97,19 @@ std::span<const Choice<LrDecay>> choices_of(LrDecay) {
   return kTable;
 }
 
+// torch.distributed.checkpoint's async_save.
+std::span<const Choice<SaveMode>> choices_of(SaveMode) {
+  static const std::vector<Choice<SaveMode>> kTable = {{SaveMode::sync, "sync", {"blocking"}},
+                                                       {SaveMode::async, "async", {"asynchronous", "background"}}};
+  return kTable;
+}
+
+std::span<const Choice<OnSaveError>> choices_of(OnSaveError) {
+  static const std::vector<Choice<OnSaveError>> kTable = {{OnSaveError::stop, "stop", {"raise"}},
+                                                          {OnSaveError::carry_on, "continue", {"warn"}}};
+  return kTable;
+}
+
 std::span<const Choice<SaveDtype>> choices_of(SaveDtype) {
   static const std::vector<Choice<SaveDtype>> kTable = {
       {SaveDtype::as_loaded, "auto"}, {SaveDtype::fp32, "fp32", {"float32"}}, {SaveDtype::bf16, "bf16", {"bfloat16"}}};

@@ -33,6 +33,8 @@ std::span<const Choice<Compression>> choices_of(Compression);
 std::span<const Choice<LrScaling>> choices_of(LrScaling);
 std::span<const Choice<LrDecay>> choices_of(LrDecay);
 std::span<const Choice<SaveDtype>> choices_of(SaveDtype);
+std::span<const Choice<SaveMode>> choices_of(SaveMode);
+std::span<const Choice<OnSaveError>> choices_of(OnSaveError);
 
 /// "full_shard", "bf16-mixed", ...: the word that settings use.
 template <typename Enum>

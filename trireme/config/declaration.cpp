@@ -256,6 +256,13 @@ std::vector<Setting> declare(Settings& s) {
        "forward or backward computations of a unit beside which a gradient's reduction may go on",
        {.unit = "computations", .at_least = 0, .at_most = 64}},
 
+      {"save.mode", &s.save.mode,
+       "sync: training stands still until the checkpoint is on the disk; async: until the state is copied into memory "
+       "planned for it, then a thread writes beside training"},
+      {"save.on_error", &s.save.on_error,
+       "when a checkpoint cannot be saved (full disk, folder gone): stop, or continue training with a warning; the one "
+       "at "
+       "the end of training has to succeed"},
       {"save.dtype", &s.save.dtype,
        "format of the model's files: auto keeps that of the folder the model came from, tensor by tensor and file by "
        "file, and is fp32 for a new model; optimizer files are fp32 always"},

@@ -18,7 +18,7 @@ using ValuePointer =
                  std::string*, std::optional<std::string>*, std::chrono::milliseconds*,
                  std::optional<std::chrono::milliseconds>*, std::array<double, 2>*, Resume*, Precision*, Strategy*,
                  Backend*, Reduce*, Accumulation*, Recompute*, Context*, PrefetchBackward*, WrapBy*, LrScaling*,
-                 Compression*, LrDecay*, SaveDtype*, std::vector<std::string>*,
+                 Compression*, LrDecay*, SaveDtype*, SaveMode*, OnSaveError*, std::vector<std::string>*,
                  std::optional<std::vector<std::string>>*, std::optional<std::vector<int64_t>>*>;
 
 /// What a value must obey and how it is shown; times are bounded in seconds.

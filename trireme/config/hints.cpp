@@ -64,6 +64,7 @@ constexpr std::array kSynonyms = {
     Word{"num_train_epochs", "passes over the data are train.epochs"},
     Word{"save_every", "checkpoints are saved every train.save_interval steps"},
     Word{"save_steps", "checkpoints are saved every train.save_interval steps"},
+    Word{"async_save", "saving beside training is save.mode async"},
     Word{"save_total_limit", "the number of checkpoints to keep is save.keep_last"},
     Word{"max_to_keep", "the number of checkpoints to keep is save.keep_last"},
     Word{"eval_every", "evaluation comes every eval.interval steps"},

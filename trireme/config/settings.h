@@ -26,6 +26,8 @@ enum class Compression { none, bf16 };
 enum class LrScaling { none, linear, sqrt };
 enum class LrDecay { cosine, linear, constant };
 enum class SaveDtype { as_loaded, fp32, bf16 };
+enum class SaveMode { sync, async };
+enum class OnSaveError { stop, carry_on };
 
 /// Where a run starts from: `resume: false | true | auto | FOLDER`.
 struct Resume {
@@ -151,6 +153,8 @@ struct ScheduleSettings {
 };
 
 struct SaveSettings {
+  SaveMode mode = SaveMode::sync;
+  OnSaveError on_error = OnSaveError::stop;
   SaveDtype dtype = SaveDtype::as_loaded;
   int64_t keep_last = 3;
   int64_t max_shard_bytes = 5'000'000'000;

@@ -1,6 +1,7 @@
 #include "trireme/engine/engine.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
+#include "trireme/comm/fold.h"
 #include "trireme/engine/bound.h"
 #include "trireme/model/initialize.h"
 #include "trireme/ops/ops.h"
@@ -51,6 +53,15 @@ std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout,
   }
   cut(layout.numel(), false);
   return segments;
+}
+
+// On all of the rank's threads.
+void copy_past_caches(char* to, const void* from, int64_t bytes) {
+  constexpr int64_t kPiece = 1 << 20;
+  at::parallel_for(0, (bytes + kPiece - 1) / kPiece, 4, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * kPiece;
+    comm::stream_copy(to + at, static_cast<const char*>(from) + at, std::min(end * kPiece, bytes) - at);
+  });
 }
 
 }  // namespace
@@ -125,6 +136,30 @@ std::vector<GroupState> Engine::state() {
   for (auto& [g, v] : views_)
     out.push_back({&plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), v.master, v.exp_avg,
                    v.exp_avg_sq, v.step_gradient});
+  return out;
+}
+
+std::vector<GroupState> Engine::copy_state() {
+  const Schedule& s = plan_.train();
+  const int copy = s.find(ValueKind::save_copy, -1, -1);
+  std::vector<GroupState> out;
+  char* to = copy < 0 ? nullptr : base_[static_cast<int>(s.values[copy].memory)] + s.values[copy].offset;
+  for (const auto& [g, v] : views_) {
+    const shard::Range saved = plan_.saved(g), held = plan_.held(g);
+    check_invariant(to != nullptr || saved.size() == 0, "a copy for saving was planned");
+    const auto take = [&](const at::Tensor& whole) {
+      const at::Tensor from = whole.narrow(0, saved.size() > 0 ? saved.begin - held.begin : 0, saved.size());
+      const at::Tensor kept = at::from_blob(to, {saved.size()}, from.options());
+      copy_past_caches(to, from.const_data_ptr(), static_cast<int64_t>(from.nbytes()));
+      to += plan_.save_copy_bytes(g);
+      return kept;
+    };
+    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, saved, saved, {}, {}, {}, {}};
+    state.master = take(v.master);
+    state.exp_avg = take(v.exp_avg);
+    state.exp_avg_sq = take(v.exp_avg_sq);
+    out.push_back(std::move(state));
+  }
   return out;
 }
 

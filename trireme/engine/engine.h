@@ -77,6 +77,10 @@ class Engine {
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
 
   std::vector<GroupState> state();
+  /// Copies what this rank saves into the memory planned for it (StepRequest::save_copy). The same as state() with
+  /// `held` = `saved` and no gradients, and stays as it is until the next call.
+  /// Cost      one pass at memory speed; allocates nothing of the state's size
+  std::vector<GroupState> copy_state();
   /// Call after masters were written from outside: weights in the compute dtype follow them.
   void refresh_weights();
 

@@ -12,7 +12,7 @@ MemoryReport memory_report(const StepPlan& plan) {
   report.private_bytes = plan.arena.bytes[0] + plan.arena.bytes[1];
   report.host_shared_bytes = plan.arena.bytes[2];
   report.peak_action = schedule::describe(s, s.actions[peak]);
-  std::vector<int64_t> by_cause(8, 0);
+  std::vector<int64_t> by_cause(schedule::kNumCauses, 0);
   for (const schedule::Value& v : s.values)
     if (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0)) {
       // A value that takes over another's bytes counts once, for the one before it.
@@ -21,7 +21,7 @@ MemoryReport memory_report(const StepPlan& plan) {
           (v.bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
     }
   int64_t sum = 0;
-  for (int c = 0; c < 8; ++c) {
+  for (int c = 0; c < schedule::kNumCauses; ++c) {
     report.rows.push_back({schedule::name_of(static_cast<schedule::Cause>(c)), by_cause[c]});
     sum += by_cause[c];
   }

@@ -171,6 +171,7 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   for (int g : plan.counted_groups(d.pipeline_rank))
     d.norm_blocks = std::max(d.norm_blocks, plan.held(g).size() / shard::kBlockElements);
   d.norm_ranks = static_cast<int64_t>(plan.groups.norm.size());
+  if (r.save_copy) d.save_copy_bytes = plan.save_copy_bytes(schedule::local_groups(d));
   return d;
 }
 
@@ -211,6 +212,17 @@ shard::Range StepPlan::saved(int g) const {
   if (holders(g).front() != request.coordinate(Axis::pp)) return {};
   const int parts = request.num_shards() * request.num_replicas();
   return layouts[g].owned(request.shard_index() * request.num_replicas() + request.replica_index(), parts);
+}
+
+int64_t StepPlan::save_copy_bytes(int g) const {
+  const int64_t bytes = saved(g).size() * static_cast<int64_t>(c10::elementSize(request.precision.state));
+  return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
+}
+
+int64_t StepPlan::save_copy_bytes(const std::vector<int>& of_groups) const {
+  int64_t bytes = 0;
+  for (int g : of_groups) bytes += 3 * save_copy_bytes(g);
+  return bytes;
 }
 
 std::vector<int64_t> StepPlan::gather_counts(int g) const { return layouts[g].counts(request.num_shards()); }

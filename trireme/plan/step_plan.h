@@ -33,6 +33,10 @@ struct StepPlan {
   shard::Range held(int g) const;
   shard::Range reduced(int g) const;
   shard::Range saved(int g) const;
+  /// Bytes of one tensor of `g` in the copy for saving, padded; and of the whole copy: master and both moments of each
+  /// group, one after the other.
+  int64_t save_copy_bytes(int g) const;
+  int64_t save_copy_bytes(const std::vector<int>& of_groups) const;
   /// Counts of the collectives of group `g`.
   std::vector<int64_t> gather_counts(int g) const;
   std::vector<int64_t> reduce_counts(int g) const;
@@ -43,7 +47,7 @@ struct StepPlan {
   const std::vector<int>& holders(int g) const { return holder_table[g]; }
   std::vector<std::vector<int>> holder_table;
   bool holds_last_unit(int stage_rank) const;
-  const model::Model* model = nullptr;              ///< outlives the plan
+  const model::Model* model = nullptr;  ///< outlives the plan
 };
 
 /// Builds layouts and lists, places them and validates the lists of all ranks.
@@ -64,11 +68,11 @@ struct MemoryRow {
 };
 
 struct MemoryReport {
-  std::vector<MemoryRow> rows;      ///< sum to total_bytes
-  int64_t total_bytes = 0;          ///< the arena: what the engine allocates
-  int64_t private_bytes = 0;        ///< of it this rank's own and symmetric
-  int64_t host_shared_bytes = 0;    ///< of it once per host
-  int64_t lower_bound_bytes = 0;    ///< no placement can be smaller: largest sum of live values, per region
+  std::vector<MemoryRow> rows;  ///< sum to total_bytes
+  int64_t total_bytes = 0;  ///< the arena: what the engine allocates
+  int64_t private_bytes = 0;  ///< of it this rank's own and symmetric
+  int64_t host_shared_bytes = 0;  ///< of it once per host
+  int64_t lower_bound_bytes = 0;  ///< no placement can be smaller: largest sum of live values, per region
   std::string peak_action;
 };
 

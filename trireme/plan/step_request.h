@@ -47,6 +47,7 @@ struct StepRequest {
   schedule::Prefetch prefetch = {};
   int reduce_lag = 1;
   PipelineRequest pipeline = {};
+  bool save_copy = false;                  ///< plans memory for a copy of the state that this rank saves
   int64_t guard_bytes = 0;                 ///< behind every transient value (debugging)
 
   int coordinate(comm::Axis axis) const { return mesh.coordinate(rank, axis); }

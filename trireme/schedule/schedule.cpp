@@ -66,6 +66,8 @@ const char* name_of(Cause cause) {
       return "one unit's work, logits";
     case Cause::messages:
       return "batches and messages";
+    case Cause::save_copy:
+      return "copy for saving";
   }
   return "?";
 }

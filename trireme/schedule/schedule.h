@@ -48,6 +48,7 @@ enum class ValueKind {
   norm_all,
   loss,
   loss_all,
+  save_copy,           ///< what this rank writes of a checkpoint, while it is written beside training
   // transient
   tokens,
   targets,
@@ -70,7 +71,8 @@ enum class Memory {
 enum class Access { read, write, accumulate, consume };
 
 /// What a byte is for, as `explain memory` sums it.
-enum class Cause { weights, optimizer, gradients, unsharded, slots, saved, work, messages };
+enum class Cause { weights, optimizer, gradients, unsharded, slots, saved, work, messages, save_copy };
+constexpr int kNumCauses = 9;
 
 /// A first-in first-out queue: computation, one per group of ranks, one per peer, direction and lane.
 enum class QueueKind { compute, gather, reduce, replicas, tied, loss, norm, send, receive };

@@ -77,6 +77,7 @@ struct StepDeclaration {
   int64_t norm_blocks = 0;                ///< partial sums of squares, of this rank's largest group
   int64_t norm_ranks = 1;                 ///< ranks whose sums make the norm
   int64_t all_losses = 0;                 ///< loss sums of all ranks
+  int64_t save_copy_bytes = 0;            ///< for saves beside training; 0: none
   // The pipeline; one stage: none.
   StageMap stages;
   int pipeline_rank = 0;

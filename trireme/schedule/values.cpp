@@ -120,6 +120,8 @@ void Values::declare_persistent() {
   const bool has_loss = is_local(step_, static_cast<int>(step_.units.size()) - 1);
   persistent(ValueKind::loss, -1, "losses", has_loss ? 8 * int64_t(step_.num_micro_batches) : 0, Cause::messages);
   persistent(ValueKind::loss_all, -1, "losses of all ranks", 8 * step_.all_losses, Cause::messages);
+  if (step_.save_copy_bytes > 0)
+    persistent(ValueKind::save_copy, -1, "copy for saving", step_.save_copy_bytes, Cause::save_copy);
 }
 
 class Attacher {

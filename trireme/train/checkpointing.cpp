@@ -97,10 +97,9 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
       fmt::format("the checkpoint {} has an unusable trireme_state.json: {}", path.string(), e.what()), path.string());
 }
 
-checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
-                                const RunState& state, comm::Communicator& world) {
-  const std::vector<engine::GroupState> groups = engine.state();
-  const checkpoint::Dtype memory = dtype_of(groups.at(0).master.scalar_type());
+checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups, const model::Model& model,
+                                     const config::Settings& settings, const RunState& state) {
+  const checkpoint::Dtype memory = dtype_of(groups[0].master.scalar_type());
   const bool as_loaded = settings.save.dtype == config::SaveDtype::as_loaded;
   const checkpoint::Dtype file = settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : memory;
   const ModelSource& source = state.source;
@@ -128,7 +127,12 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
   request.extra_files["settings.yaml"] = state.settings_yaml;
   request.max_shard_bytes = settings.save.max_shard_bytes;
   request.keep_last = static_cast<int>(settings.save.keep_last);
-  return checkpoint::save_checkpoint(request, world);
+  return request;
+}
+
+checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
+                                const RunState& state, comm::Communicator& world) {
+  return checkpoint::save_checkpoint(save_request(engine.state(), model, settings, state), world);
 }
 
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,

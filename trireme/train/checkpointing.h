@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "trireme/checkpoint/load.h"
@@ -29,6 +30,10 @@ struct RunState {
 std::string to_json(const RunState& state);
 /// Errors    CheckpointError naming the key that is missing or wrong
 RunState parse_run_state(const std::string& json, const std::filesystem::path& path);
+
+/// What this rank saves of `groups` (Engine::state or copy_state), whose memory the request points into.
+checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups, const model::Model& model,
+                                     const config::Settings& settings, const RunState& state);
 
 /// Saves model, optimizer and state; every rank must call.
 checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,

@@ -28,6 +28,7 @@
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/profile.h"
+#include "trireme/train/saver.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
 
@@ -44,7 +45,7 @@ constexpr int64_t kProfiledStep = 3;  // of this start: the ones before warm up
 // Screen and files of rank 0; the other ranks show nothing.
 class Observers {
  public:
-  Observers(const Session& s, int64_t resumed_step) {
+  Observers(const Session& s, int64_t resumed_step) : on_error_(s.settings.save.on_error) {
     if (!s.is_first_rank()) return;
     fs::create_directories(s.settings.out_dir);
     observe::ProgressLineOptions options = observe::progress_options_for(stdout);
@@ -59,7 +60,7 @@ class Observers {
   void step(const base::StepEvent& event) {
     if (!line_) return;
     line_->step(event);
-    metrics_->step(event);
+    record(event);
   }
   void finish() {
     if (line_) line_->finish();
@@ -76,6 +77,15 @@ class Observers {
   }
 
  private:
+  void record(const base::StepEvent& event) try {
+    if (metrics_) metrics_->step(event);
+  } catch (const base::FileError& error) {
+    if (on_error_ == config::OnSaveError::stop) throw;
+    metrics_.reset();
+    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", event.step - 1, error.what()));
+  }
+
+  config::OnSaveError on_error_;
   std::unique_ptr<observe::ProgressLine> line_;
   std::unique_ptr<observe::MetricsSink> metrics_;
 };
@@ -89,9 +99,11 @@ class Run {
         corpus_(load_data()) {}
 
   int go() try {
+    check_out_dir(*s_);
     start();
     Observers observers(*s_, state_.step);
     observers_ = &observers;
+    saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { observers_->say(line); });
     if (s_->is_first_rank()) introduce();
     if (s_->settings.eval.initial_validation && has_validation())
       observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
@@ -105,7 +117,7 @@ class Run {
     bool stopped = false;
     while ((last == 0 || state_.step < last) && !stopped) {
       train_one(last);
-      stopped = agree_to_stop();
+      stopped = meet();
     }
     finish(stopped);
     return stopped && !time_is_up_ ? launch::kStoppedEarly : 0;
@@ -158,6 +170,8 @@ class Run {
       if (state_.step > 0) data::check_same_data(corpus_, state_.data_fingerprint);
       resumed_from_ = resume.string();
     }
+    const fs::path loaded = resume.empty() ? weights : resume;
+    unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
     state_.data_fingerprint = corpus_.fingerprint;
     keep_tokenizer();
     state_.settings_yaml = config::to_yaml(s_->settings);
@@ -201,8 +215,10 @@ class Run {
                                   s_->settings.train.global_batch_size, s_->settings.optimizer.base_batch_size));
     for (const std::string& warning : config::warnings(s_->settings, s_->environment.world_size))
       observers_->say("warn     " + warning);
-    if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}", loaded_from_));
-    if (!resumed_from_.empty()) observers_->say(fmt::format("resumed  {} at step {}", resumed_from_, state_.step));
+    const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
+    if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}{}", loaded_from_, unverified));
+    if (!resumed_from_.empty())
+      observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers", seconds_since(started_),
                                 peak_flops_ / 1e9));
   }
@@ -227,11 +243,13 @@ class Run {
       write_profile(*s_);
       observers_->say(fmt::format("profile  step {} in {}", step, *c.profile.schedule));
     }
-    if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
+    if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
+      saver_->finish();  // all ranks have the same loss, so all come here
       throw Error(
           fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
                       "optimizer.lr, more train.lr_warmup_steps, or --precision 32-true",
                       step, result.loss, result.gradient_norm));
+    }
     state_.step = step;
     state_.samples += c.train.global_batch_size;
     state_.tokens += inputs.supervised_tokens;
@@ -262,7 +280,8 @@ class Run {
     observers_->step(event);
     if (step == first_step_ + 1)
       observers_->say(fmt::format("first step done {:.2f} s after the start", seconds_since(started_)));
-    if (!final_step && c.train.save_interval.value_or(0) > 0 && step % *c.train.save_interval == 0) save();
+    if (!final_step && c.train.save_interval.value_or(0) > 0 && step % *c.train.save_interval == 0)
+      observers_->phase("save", [this] { return saver_->save(state_), 0; });
   }
 
   bool has_validation() const { return corpus_.val.size() > s_->sequence(); }
@@ -283,31 +302,27 @@ class Run {
     return sum / double(loader.num_targets());
   }
 
-  void save() {
-    const checkpoint::SaveResult result = observers_->phase(
-        "save", [this] { return save_run(*s_->engine, s_->model, s_->settings, state_, s_->world()); });
-    saved_step_ = state_.step;
-    if (s_->is_first_rank()) {
-      observers_->say(fmt::format("saved    {} ({}, {:.1f} s)", result.path.string(), base::human_bytes(result.bytes),
-                                  result.seconds.count()));
-      for (const std::string& warning : result.warnings) observers_->say("warn  " + warning);
-    }
-  }
-
-  // A stop signal or the time limit at any rank stops all of them after the same step.
-  bool agree_to_stop() {
+  // Where the ranks meet after each step. A stop signal or the time limit at any rank stops all of them after the same
+  // step, and a save beside training goes on once no rank is busy with it.
+  bool meet() {
     const auto& limit = s_->settings.train.max_time;
     const bool time_up = limit && Clock::now() - loop_started_ >= *limit;
-    const int64_t mine = launch::stop_requested() ? 2 : time_up ? 1 : 0;
-    at::Tensor flag = at::full({1}, mine, at::kLong), agreed = at::empty({1}, at::kLong);
-    s_->world().all_reduce(agreed, flag, {.op = comm::ReduceOp::max})->wait();
-    const int64_t decision = agreed.item<int64_t>();
+    at::Tensor mine = at::empty({2}, at::kLong), agreed = at::empty({2}, at::kLong);
+    mine.data_ptr<int64_t>()[0] = launch::stop_requested() ? 2 : time_up ? 1 : 0;
+    mine.data_ptr<int64_t>()[1] = saver_->busy() ? 1 : 0;
+    s_->world().all_reduce(agreed, mine, {.op = comm::ReduceOp::max})->wait();
+    const int64_t decision = agreed.const_data_ptr<int64_t>()[0];
     time_is_up_ = decision == 1;
+    if (saver_->under_way() && agreed.const_data_ptr<int64_t>()[1] == 0) saver_->advance();
     return decision > 0;
   }
 
   void finish(bool stopped) {
-    if (saved_step_ != state_.step) save();
+    observers_->phase("save", [this] {
+      saver_->finish();
+      saver_->save_last(state_);
+      return 0;
+    });
     observers_->finish();
     if (!s_->is_first_rank()) return;
     const fs::path out = s_->settings.out_dir;
@@ -334,11 +349,13 @@ class Run {
   data::Corpus corpus_;
   RunState state_;
   std::string resumed_from_, loaded_from_;
+  bool unverified_ = false;  // what was loaded
   std::unique_ptr<data::BatchLoader> loader_;
   optim::LrSchedule schedule_;
   Observers* observers_ = nullptr;
+  std::unique_ptr<Saver> saver_;
   double peak_flops_ = 0, flops_per_token_ = 0, smoothed_seconds_ = 0;
-  int64_t rss_bytes_ = 0, saved_step_ = -1, first_step_ = 0;
+  int64_t rss_bytes_ = 0, first_step_ = 0;
   bool time_is_up_ = false;
 };
 
@@ -350,6 +367,7 @@ void check_pretrain(const config::Settings& settings) {
   const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_corpus(corpus);
+  check_save_memory(settings);
   const fs::path resume = find_resume(settings);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   if (!weights.empty()) checkpoint::open_checkpoint(weights);

@@ -162,6 +162,7 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
   r.pipeline.chunks = static_cast<int>(settings.pipeline.chunks);
   for (int64_t n : settings.pipeline.split.value_or(std::vector<int64_t>{}))
     r.pipeline.split.push_back(static_cast<int>(n));
+  r.save_copy = settings.save.mode == config::SaveMode::async;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
 }

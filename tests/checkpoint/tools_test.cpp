@@ -1,0 +1,199 @@
+// list, verify, diff, reshard and consolidate, on checkpoints of ours and on folders of anybody's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "fixtures.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/diff.h"
+#include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/rewrite.h"
+#include "trireme/checkpoint/verify.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using Kind = TensorDiff::Kind;
+
+void flip_in(const fs::path& file, size_t position) {
+  std::string bytes = folder_contents(file.parent_path()).at(file.filename().string());
+  bytes.at(position) = static_cast<char>(bytes[position] ^ 4);
+  overwrite(file, bytes);
+}
+
+void make_plain(const fs::path& folder) {
+  for (const char* name : {"manifest.json", "trireme_state.json"}) fs::remove(folder / name);
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(List, TellsCheckpointsAndModelsApartAndNamesWhatIsMissing) {
+  const ScratchFolder out;
+  for (const int64_t step : {1, 2, 3}) save_sample(out.path(), step, 1);
+  make_plain(out / "step-00000002");
+  fs::remove(out / "step-00000001/model.safetensors");
+  const std::vector<FolderInfo> all = list_checkpoints(out.path());
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].step, 3);
+  EXPECT_EQ(all[0].problem, "");
+  EXPECT_TRUE(all[0].ours);
+  EXPECT_EQ(all[0].model_tensors, 6);
+  EXPECT_EQ(all[0].optimizer_tensors, 18);
+  EXPECT_EQ(all[0].dtypes, "BF16 F16 F32");
+  EXPECT_GT(all[0].bytes, 10'000);
+  EXPECT_FALSE(all[1].ours);
+  EXPECT_THAT(all[2].problem, HasSubstr("model.safetensors is missing"));
+  EXPECT_EQ(list_checkpoints(out / "step-00000003").size(), 1u);
+  EXPECT_THAT(error_of([&] { list_checkpoints(out / "step-00000009"); }), HasSubstr("there is no folder"));
+  fs::create_directories(out / "empty");
+  EXPECT_THAT(error_of([&] { list_checkpoints(out / "empty"); }), HasSubstr("holds no checkpoint"));
+}
+
+TEST(Verify, NamesFileAndTensorsOfEveryDamagedBlockOnAnyNumberOfThreads) {
+  const ScratchFolder out;
+  const fs::path path = save_sample(out.path(), 2, 2, 3000);  // several blocks
+  EXPECT_TRUE(verify(path).problems.empty());
+  flip_in(path / "model.safetensors", (1 << 20) + 5);
+  flip_in(path / "model.safetensors", (4 << 20) + 5);
+  flip_in(path / "config.json", 3);
+  for (const int threads : {1, 2, 5}) {
+    int64_t done = 0, total = 0;
+    const VerifyReport report =
+        verify(path, {.threads = threads, .progress = [&](int64_t d, int64_t t) { done = d, total = t; }});
+    EXPECT_THAT(report.problems,
+                testing::ElementsAre(HasSubstr("config.json, block 0"),
+                                     testing::AllOf(HasSubstr("model.safetensors, block 1 "),
+                                                    HasSubstr("(it holds tensor 'model.embed_tokens.weight')")),
+                                     HasSubstr("model.safetensors, block 4 ")));
+    EXPECT_EQ(done, total);
+    EXPECT_EQ(total, report.bytes);
+  }
+}
+
+TEST(Verify, AFolderWithoutAManifestHasSoundHeadersAndNothingMore) {
+  const ScratchFolder out;
+  const fs::path path = save_sample(out.path(), 2, 1);
+  make_plain(path);
+  const VerifyReport report = verify(path);
+  EXPECT_FALSE(report.has_manifest);
+  EXPECT_TRUE(report.problems.empty());
+  overwrite(path / "model.safetensors", "not one");
+  EXPECT_FALSE(verify(path).problems.empty());
+}
+
+TEST(Diff, OfTheSameTensorsInOtherFilesIsEmpty) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 1, 40),
+                 b = save_sample(out / "b", 4, 3, 40, [](int, SaveRequest& r) { r.max_shard_bytes = 4000; });
+  const DiffReport report = diff(a, b);
+  EXPECT_TRUE(report.equal());
+  EXPECT_EQ(report.count(Kind::equal), 24);
+}
+
+TEST(Diff, GivesLargestAndRmsDifferenceByHand) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 1, 40), b = save_sample(out / "b", 5, 1, 40);
+  const DiffReport report = diff(a, b, 2);
+  EXPECT_FALSE(report.equal());
+  const auto find = [&](const std::string& name) -> const TensorDiff& {
+    return *std::find_if(report.tensors.begin(), report.tensors.end(), [&](const auto& t) { return t.name == name; });
+  };
+  const std::string name = "model.embed_tokens.weight";
+  double largest = 0, squares = 0, own = 0;
+  const int64_t elements = 37 * 40 * 24;
+  for (int64_t i = 0; i < elements; ++i) {
+    const double x = sample_value(name, i, 4), d = std::abs(x - sample_value(name, i, 5));
+    largest = std::max(largest, d), squares += d * d, own += x * x;
+  }
+  EXPECT_EQ(find(name).kind, Kind::values);
+  EXPECT_EQ(find(name).max_difference, largest);
+  EXPECT_NEAR(find(name).rms_difference, std::sqrt(squares / static_cast<double>(elements)), 1e-12);
+  EXPECT_NEAR(find(name).rms, std::sqrt(own / static_cast<double>(elements)), 1e-12);
+  EXPECT_EQ(find("model.layers.1.none").kind, Kind::equal) << "no elements, no difference";
+}
+
+TEST(Diff, NamesWhatOnlyOneHasOtherShapesAndOtherDtypes) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 1, 1), b = save_sample(out / "b", 4, 1, 2);
+  rewrite(a, out / "weights", {.dtype = Dtype::f32, .weights_only = true});
+  EXPECT_EQ(diff(a, b).count(Kind::shape), 4) << "the embedding, its master and its moments";
+  const DiffReport weights = diff(a, out / "weights");
+  EXPECT_EQ(weights.count(Kind::only_a), 18);
+  EXPECT_EQ(weights.count(Kind::only_b), 0);
+  EXPECT_EQ(weights.count(Kind::equal), 3) << "those that were fp32 before";
+  for (const TensorDiff& t : weights.tensors)
+    if (t.kind == Kind::values) EXPECT_EQ(t.max_difference, 0) << t.name << ": bf16 and fp16 fit into fp32";
+}
+
+TEST(Rewrite, OtherFileSizesGiveTheSameTensorsVerified) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 2, 3000);
+  const fs::path b = rewrite(a, out / "b", {.max_shard_bytes = 1'000'000}).path;
+  EXPECT_EQ(b, out / "b");
+  EXPECT_TRUE(fs::exists(b / "model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(diff(a, b).equal());
+  EXPECT_TRUE(verify(b).problems.empty());
+  EXPECT_EQ(open_checkpoint(b).step, 4);
+  EXPECT_EQ(folder_contents(b).at("settings.yaml"), "seed: 42\n");
+  EXPECT_EQ(open_checkpoint(b).state_json, open_checkpoint(a).state_json);
+  const fs::path c = rewrite(b, out / "c/", {}).path;
+  EXPECT_EQ(folder_contents(c), folder_contents(a)) << "there and back";
+}
+
+TEST(Rewrite, WiderWeightsComeFromTheMasters) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 1, 1, [](int, SaveRequest& r) {
+    r.config_json = R"({"model_type": "llama", "torch_dtype": "bfloat16"})";
+    for (Piece& piece : r.pieces)  // masters that bf16 does not hold
+      if (piece.tensor == "model.layers.0.mlp.up_proj.weight.master")
+        for (int64_t i = 0; i < piece.end - piece.begin; ++i)
+          const_cast<float*>(static_cast<const float*>(piece.data))[i] += 1e-4f;
+  });
+  const Checkpoint wide = open_checkpoint(rewrite(a, out / "b", {.dtype = Dtype::f32, .weights_only = true}).path);
+  float value = 0;
+  const PieceRequest piece{.tensor = "model.layers.0.mlp.up_proj.weight", .begin = 7, .end = 8, .data = &value};
+  read_pieces(wide, {&piece, 1});
+  EXPECT_EQ(value, sample_value("model.layers.0.mlp.up_proj.weight.master", 7, 4) + 1e-4f);
+  EXPECT_EQ(nlohmann::json::parse(read_text(wide, "config.json"))["torch_dtype"], "float32");
+}
+
+TEST(Rewrite, ConsolidatedHoldsTheWeightsAndSideFilesAlone) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 2, 40, [](int, SaveRequest& r) {
+    r.max_shard_bytes = 4000;
+    r.extra_files["tokenizer.json"] = "{}";
+  });
+  const fs::path b = rewrite(a, out / "b", {.weights_only = true}).path;
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : folder_contents(b)) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("config.json", "generation_config.json", "manifest.json", "model.safetensors",
+                                          "settings.yaml", "tokenizer.json"));
+  EXPECT_EQ(open_checkpoint(b).tensors.size(), 6u);
+  EXPECT_EQ(diff(a, b).count(Kind::equal), 6);
+}
+
+TEST(Rewrite, DamageIsRefusedAndLeavesNothing) {
+  const ScratchFolder out;
+  const fs::path a = save_sample(out / "a", 4, 1, 3000);
+  flip_in(a / "model.safetensors", (1 << 20) + 5);
+  EXPECT_THAT(error_of([&] { rewrite(a, out / "b", {}); }),
+              testing::AllOf(HasSubstr("model.safetensors, block 1"), HasSubstr("model.embed_tokens.weight")));
+  EXPECT_THAT(error_of([&] { rewrite(a, out / "a", {}); }), HasSubstr("exists already"));
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(out.path())) left.push_back(entry.path().filename());
+  EXPECT_THAT(left, testing::ElementsAre("a"));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

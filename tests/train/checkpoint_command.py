@@ -1,0 +1,97 @@
+"""trireme checkpoint as a user sees it: tables, exit codes, and folders that the safetensors package and transformers open.
+
+checkpoint_command.py TRIREME
+"""
+
+import json
+import sys
+
+import ring
+
+
+class Suite:
+    def __init__(self, r):
+        self.ring = r
+        self.out = r.train("run", devices=2, train__max_steps=4, train__save_interval=2, save__dtype="bf16")
+        self.first, self.second = (str(self.out / name) for name in ring.step_folders(self.out))
+
+    def state(self, name):
+        """The optimizer's tensors; the model's are bf16, which numpy has not."""
+        [reader] = ring.judges("safetensors.numpy")
+        return {k: v for path in (self.out / name).glob("optimizer-*.safetensors") for k, v in reader.load_file(path).items()}
+
+    def command(self, *words):
+        return self.ring.run([self.ring.program, "checkpoint", *map(str, words)])
+
+    def lists(self):
+        result = self.command("list", self.out)
+        rows = result.out.splitlines()
+        ring.check(result.code == 0 and len(rows) == 3 and all("complete" in row and "BF16" in row for row in rows[1:]),
+                   "list: a row for each checkpoint, newest first", str(result))
+        ring.require(rows[1].split()[0] == "4" and rows[2].split()[0] == "2", "list: newest first", str(result))
+        result = self.command("list", self.ring.folder / "nowhere")
+        ring.check(result.code == 2 and "there is no folder" in result.err, "list: a folder that is not there is one error", str(result))
+
+    def verifies(self):
+        result = self.command("verify", self.second)
+        ring.check(result.code == 0 and "blocks are as they were saved" in result.out, "verify: exit code 0 when all is well", str(result))
+        damaged = self.ring.folder / "damaged"
+        ring.require(self.command("reshard", self.second, damaged).code == 0, "reshard copies")
+        path = damaged / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+        result = self.command("verify", damaged)
+        ring.check(result.code == 1 and "model.safetensors, block 0" in result.out and "tensor '" in result.out,
+                   "verify: exit code 1, file and tensors of the damaged block", str(result))
+
+    def differs(self):
+        result = self.command("diff", self.first, self.first)
+        ring.check(result.code == 0 and "0 differ" in result.out, "diff: exit code 0 for equal ones", str(result))
+        result = self.command("diff", self.first, self.second)
+        ring.check(result.code == 1 and "largest difference" in result.out, "diff: exit code 1 and each tensor that differs", str(result))
+        [numpy] = ring.judges("numpy")
+        one, other = self.state("step-00000002"), self.state("step-00000004")
+        name = "model.layers.0.mlp.up_proj.weight.master"
+        largest = numpy.abs(one[name].astype("f8") - other[name].astype("f8")).max()
+        ring.check(f"values      {name} F32: largest difference {largest:.3g}" in result.out, "diff: numpy finds the same largest difference", str(result))
+
+    def rewrites(self):
+        [reader] = ring.judges("safetensors.numpy")
+        small = self.ring.folder / "small"
+        result = self.command("reshard", self.second, small, "--max_shard_bytes", "20kB")
+        ring.check(result.code == 0 and len(list(small.glob("model-*.safetensors"))) > 1, "reshard: files of another size", str(result))
+        ring.check(self.command("diff", self.second, small).code == 0, "reshard: every tensor byte for byte")
+        whole = self.ring.folder / "whole"
+        result = self.command("consolidate", self.second, whole, "--dtype", "fp32")
+        names = sorted(path.name for path in whole.iterdir())
+        ring.check(result.code == 0 and names == ["config.json", "manifest.json", "model.safetensors", "settings.yaml"],
+                   "consolidate: the weights in one file, without optimizer state", str(result) + str(names))
+        tensors, goal = reader.load_file(whole / "model.safetensors"), self.state("step-00000004")
+        ring.check(all((tensors[name] == goal[name + ".master"]).all() for name in tensors), "consolidate --dtype fp32: the master weights, bit for bit")
+        config = json.loads((whole / "config.json").read_text())
+        ring.require(config.get("dtype", config.get("torch_dtype")) == "float32", "config.json names the dtype", str(config))
+        [transformers] = ring.judges("transformers")
+        model = transformers.AutoModelForCausalLM.from_pretrained(whole)
+        found = {name: value.detach().numpy() for name, value in model.state_dict().items()}
+        ring.check(all((found[name] == tensors[name]).all() for name in tensors), "consolidate: transformers opens it with the same weights")
+        result = self.command("reshard", self.second, small)
+        ring.check(result.code == 2 and "exists already" in result.err, "reshard: a folder that exists is refused", str(result))
+
+    def helps(self):
+        result = self.command("--help")
+        ring.check(result.code == 0 and all(word in result.out for word in ("full ", "sharded ", "local ", "StateDictType")),
+                   "the help says what full, sharded and local are here", str(result))
+        for words, hint in ((["verfy", "x"], "did you mean verify?"), (["diff", self.first], "takes 2 folders, 1 given"),
+                            (["verify", self.first, "--thread", "2"], "did you mean --threads?")):
+            result = self.command(*words)
+            ring.check(result.code == 2 and hint in result.err, f"checkpoint {words[0]}: {hint}", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    suite = Suite(r)
+    suite.lists()
+    suite.verifies()
+    suite.differs()
+    suite.rewrites()
+    suite.helps()

@@ -1,0 +1,88 @@
+#include "trireme/checkpoint/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_weights(const fs::path& folder) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored))
+    if (entry->path().extension() == ".safetensors") return true;
+  return false;
+}
+
+void add_tensors(FolderInfo& info, const Checkpoint& checkpoint) {
+  std::set<std::string> dtypes;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    const bool optimizer = is_optimizer_file(checkpoint.files[static_cast<size_t>(tensor.file)]->path());
+    ++(optimizer ? info.optimizer_tensors : info.model_tensors);
+    if (!optimizer) dtypes.emplace(dtype_name(tensor.dtype));
+  }
+  const std::vector<std::string> sorted(dtypes.begin(), dtypes.end());
+  info.dtypes = base::join(sorted, " ");
+}
+
+FolderInfo inspect(const fs::path& folder, std::optional<int64_t> step) {
+  FolderInfo info{.path = folder, .step = step};
+  info.ours = fs::exists(folder / kManifestName) || fs::exists(folder / kStateName);
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
+    if (!entry->is_regular_file(ignored)) continue;
+    info.bytes += static_cast<int64_t>(entry->file_size(ignored));
+    info.saved = std::max(info.saved, entry->last_write_time(ignored));
+  }
+  try {
+    const Checkpoint checkpoint = open_checkpoint(folder);
+    if (checkpoint.has_manifest) info.step = checkpoint.step;
+    add_tensors(info, checkpoint);
+    if (checkpoint.has_manifest && !is_complete(folder)) info.problem = "files are missing or truncated";
+  } catch (const Error& error) {
+    info.problem = error.what();
+  }
+  return info;
+}
+
+}  // namespace
+
+bool is_optimizer_file(const fs::path& path) { return path.filename().string().starts_with("optimizer-"); }
+
+std::vector<TensorSpec> tensors_in_order(const Checkpoint& checkpoint, bool optimizer) {
+  std::vector<std::tuple<int, int64_t, TensorSpec>> ordered;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (is_optimizer_file(checkpoint.files[static_cast<size_t>(tensor.file)]->path()) != optimizer) continue;
+    ordered.emplace_back(tensor.file, tensor.begin,
+                         TensorSpec{.name = name, .shape = tensor.shape, .dtype = tensor.dtype});
+  }
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a).name) <
+           std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b).name);
+  });
+  std::vector<TensorSpec> specs;
+  for (auto& [file, begin, spec] : ordered) specs.push_back(std::move(spec));
+  return specs;
+}
+
+std::vector<FolderInfo> list_checkpoints(const fs::path& folder) {
+  if (!fs::is_directory(folder))
+    throw CheckpointError(fmt::format("there is no folder {}", folder.string()), folder.string());
+  if (fs::exists(folder / kManifestName) || holds_weights(folder)) return {inspect(folder, std::nullopt)};
+  std::vector<FolderInfo> infos;
+  for (const StepFolder& step : list_step_folders(folder)) infos.push_back(inspect(step.path, step.step));
+  if (infos.empty())
+    throw CheckpointError(
+        fmt::format("{} holds no checkpoint: no folder step-... and no .safetensors file", folder.string()),
+        folder.string());
+  return infos;
+}
+
+}  // namespace trireme::checkpoint

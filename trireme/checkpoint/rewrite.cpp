@@ -1,0 +1,129 @@
+#include "trireme/checkpoint/rewrite.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/comm/factory.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLargestSideFile = 256 << 20;  // a tokenizer's table; weights in other formats are larger
+
+bool is_float(Dtype dtype) { return convertible(dtype, Dtype::f64); }
+
+const char* torch_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return "bfloat16";
+    case Dtype::f16:
+      return "float16";
+    case Dtype::f64:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+/// config.json with the new dtype where it names one; otherwise as it is, byte for byte.
+std::string config_with(const std::string& text, std::optional<Dtype> dtype) {
+  if (!dtype || text.empty()) return text;
+  auto config = nlohmann::ordered_json::parse(text);
+  bool named = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!config.contains(key)) continue;
+    config[key] = torch_name(*dtype);
+    named = true;
+  }
+  return named ? config.dump(2) + "\n" : text;
+}
+
+/// What is neither weights nor written by every save.
+bool comes_along(const fs::directory_entry& entry) {
+  static const std::set<std::string> kOthers = {".safetensors", ".bin",     ".pt",   ".pth",   ".gguf",
+                                                ".h5",          ".msgpack", ".onnx", ".distcp"};
+  const std::string name = entry.path().filename().string();
+  return entry.is_regular_file() && is_plain_name(name) && !kOthers.contains(entry.path().extension().string()) &&
+         !name.ends_with(".safetensors.index.json") && !name.ends_with(".bin.index.json") && name != kManifestName &&
+         name != kStateName && name != "config.json" && name != "generation_config.json" &&
+         static_cast<int64_t>(entry.file_size()) <= kLargestSideFile;
+}
+
+std::string text_of(const Checkpoint& checkpoint, const std::string& name) {
+  const bool there =
+      checkpoint.has_manifest ? checkpoint.manifest.files.contains(name) : fs::exists(checkpoint.path / name);
+  return there ? read_text(checkpoint, name) : "";
+}
+
+class Rewrite {
+ public:
+  Rewrite(const fs::path& from, const fs::path& to, const RewriteOptions& options)
+      : source_(open_checkpoint(from)), options_(options) {
+    const fs::path target = to.has_filename() ? to : to.parent_path();
+    if (fs::exists(target))
+      throw CheckpointError(fmt::format("{} exists already; name a folder that does not", target.string()),
+                            target.string());
+    request_.out_dir = target.has_parent_path() ? target.parent_path() : fs::path(".");
+    request_.name = target.filename().string();
+    request_.step = source_.step;
+    request_.max_shard_bytes = options.max_shard_bytes;
+    request_.progress = options.progress;
+  }
+
+  SaveResult run() {
+    add_tensors(false, request_.model);
+    if (!options_.weights_only) add_tensors(true, request_.optimizer);
+    const bool has_state = !options_.weights_only && source_.has_manifest;
+    request_.state_json = has_state ? text_of(source_, kStateName) : "";
+    request_.config_json = config_with(text_of(source_, "config.json"), options_.dtype);
+    request_.generation_config_json = text_of(source_, "generation_config.json");
+    for (const auto& entry : fs::directory_iterator(source_.path)) {
+      const std::string name = entry.path().filename().string();
+      if (comes_along(entry) && (!source_.has_manifest || source_.manifest.files.contains(name)))
+        request_.extra_files[name] = read_text(source_, name);
+    }
+    const comm::CommunicatorPtr alone = comm::make_communicator({});
+    return save_checkpoint(request_, *alone);
+  }
+
+ private:
+  void add_tensors(bool optimizer, std::vector<TensorSpec>& specs) {
+    for (TensorSpec spec : tensors_in_order(source_, optimizer)) {
+      std::string from = spec.name;
+      if (!optimizer && options_.dtype && is_float(spec.dtype)) {
+        const bool wider = size_of(*options_.dtype) > size_of(spec.dtype);
+        if (wider && source_.has_tensor(spec.name + ".master")) from = spec.name + ".master";
+        spec.dtype = *options_.dtype;
+      }
+      request_.pieces.push_back({.tensor = spec.name,
+                                 .begin = 0,
+                                 .end = num_elements(spec.shape),
+                                 .dtype = spec.dtype,
+                                 .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
+                                   const PieceRequest piece{
+                                       .tensor = from, .begin = begin, .end = end, .data = to, .dtype = dtype};
+                                   read_pieces(source_, {&piece, 1});
+                                 }});
+      specs.push_back(std::move(spec));
+    }
+  }
+
+  Checkpoint source_;
+  RewriteOptions options_;
+  SaveRequest request_;
+};
+
+}  // namespace
+
+SaveResult rewrite(const fs::path& from, const fs::path& to, const RewriteOptions& options) {
+  return Rewrite(from, to, options).run();
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,202 @@
+#include "trireme/checkpoint/save_job.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <bit>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/manifest.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Training goes first: on Linux each thread has a niceness of its own.
+void lower_priority() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
+
+/// Calls the request's progress function, at most once a second and not in short saves.
+class Meter {
+ public:
+  Meter(const SaveRequest& request, const char* phase)
+      : request_(request), phase_(phase), next_(Clock::now() + request.progress_after) {}
+
+  void operator()(int64_t done_bytes, int64_t total_bytes) {
+    if (!request_.progress || Clock::now() < next_) return;
+    next_ = Clock::now() + std::min<std::chrono::milliseconds>(std::chrono::seconds(1), request_.progress_after);
+    request_.progress({.phase = phase_, .done_bytes = done_bytes, .total_bytes = total_bytes});
+  }
+
+ private:
+  const SaveRequest& request_;
+  const char* phase_;
+  Clock::time_point next_;
+};
+
+}  // namespace
+
+SaveJob::SaveJob(SaveRequest request, comm::Communicator& world, Options options)
+    : request_(std::move(request)), world_(world), options_(options) {
+  agree(world_, [&] { plan_ = plan_save(request_); });
+  agree_on_plan(request_, plan_, world_);
+  agree(world_, [&] {
+    if (world_.rank() == 0) prepare();
+  });
+  folder_ = request_.out_dir / broadcast_text(world_, folder_.filename().string(), 0);
+  result_ = {.path = request_.out_dir / folder_name(), .bytes = plan_.needed_bytes};
+  begin_writing();
+}
+
+SaveJob::~SaveJob() { abandon(); }
+
+/// Rank 0: the folder with all tensor files at full size.
+void SaveJob::prepare() {
+  translate_file_errors(request_.out_dir, plan_.needed_bytes, [&] {
+    if (request_.create_out_dir) fs::create_directories(request_.out_dir);
+    if (!fs::is_directory(request_.out_dir))
+      throw CheckpointError(
+          fmt::format("cannot save step {}: the folder {}, which was there when the run began, is gone", request_.step,
+                      request_.out_dir.string()),
+          request_.out_dir.string());
+    remove_leftovers(request_.out_dir);
+    if (base::free_disk_bytes(request_.out_dir) < plan_.needed_bytes)
+      throw_disk_full(request_.out_dir, plan_.needed_bytes);
+    temporary_ = std::make_unique<TemporaryFolder>(request_.out_dir, folder_name());
+    folder_ = temporary_->path();
+    for (const FilePlan& file : plan_.files) create_file(folder_ / file.name, file.bytes);
+  });
+}
+
+std::string SaveJob::folder_name() const {
+  return request_.name.empty() ? step_folder_name(request_.step) : request_.name;
+}
+
+void SaveJob::begin(const char* name, std::function<void(const BytesDone&, std::stop_token)> work) {
+  work_ = [this, name, work = std::move(work)](std::stop_token stop) {
+    translate_file_errors(request_.out_dir, plan_.needed_bytes, [&] { work(Meter(request_, name), stop); });
+  };
+  failure_ = nullptr;
+  if (!options_.background) return;
+  idle_ = false;
+  thread_ = std::jthread([this](std::stop_token stop) {
+    lower_priority();
+    try {
+      std::exchange(work_, nullptr)(stop);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    idle_ = true;
+  });
+}
+
+void SaveJob::advance() {
+  check_invariant(!committed(), "a committed save has no next phase");
+  try {
+    agree(world_, [&] {
+      if (thread_.joinable()) thread_.join();
+      if (work_) std::exchange(work_, nullptr)({});
+      if (failure_) std::rethrow_exception(failure_);
+    });
+    if (phase_ == Phase::writing) {
+      begin_hashing();
+    } else if (phase_ == Phase::hashing) {
+      begin_publishing();
+    } else {
+      phase_ = Phase::committed;
+      result_.seconds = Clock::now() - started_;
+    }
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+SaveResult SaveJob::finish() {
+  while (!committed()) advance();
+  return result_;
+}
+
+void SaveJob::begin_writing() {
+  begin("write", [this](const BytesDone& done, std::stop_token stop) {
+    hashes_ = write_pieces(plan_, folder_, request_.pieces, world_.rank() == 0, done, std::move(stop));
+  });
+}
+
+/// What nobody filled alone is dealt to the ranks in equal runs.
+void SaveJob::begin_hashing() {
+  std::vector<uint8_t> hashed(static_cast<size_t>(plan_.num_blocks()));
+  for (const BlockHash& h : hashes_) hashed[static_cast<size_t>(h.block)] = 1;
+  any_rank(world_, hashed);
+  std::vector<int64_t> open;
+  for (int64_t block = 0; block < plan_.num_blocks(); ++block)
+    if (!hashed[static_cast<size_t>(block)]) open.push_back(block);
+  const auto share = [&](int rank) { return static_cast<int64_t>(open.size()) * rank / world_.size(); };
+  std::vector<int64_t> mine(open.begin() + share(world_.rank()), open.begin() + share(world_.rank() + 1));
+  phase_ = Phase::hashing;
+  begin("checksum", [this, mine = std::move(mine)](const BytesDone& done, std::stop_token stop) {
+    const std::vector<BlockHash> more = hash_blocks(plan_, folder_, mine, done, std::move(stop));
+    hashes_.insert(hashes_.end(), more.begin(), more.end());
+  });
+}
+
+/// On rank 0 the hash of every block.
+std::vector<uint64_t> SaveJob::gather_hashes() {
+  std::vector<int64_t> mine;
+  for (const BlockHash& h : hashes_) mine.insert(mine.end(), {h.block, std::bit_cast<int64_t>(h.hash)});
+  const int64_t count[] = {static_cast<int64_t>(mine.size())};
+  const std::vector<int64_t> counts = all_gather_numbers(world_, count, std::vector<int64_t>(world_.size(), 1));
+  const std::vector<int64_t> all = gather_numbers(world_, mine, counts);
+  if (world_.rank() != 0) return {};
+  check_invariant(static_cast<int64_t>(all.size()) == 2 * plan_.num_blocks(), "every block is hashed by one rank");
+  std::vector<uint64_t> hashes(static_cast<size_t>(plan_.num_blocks()));
+  for (size_t i = 0; i < all.size(); i += 2)
+    hashes.at(static_cast<size_t>(all[i])) = std::bit_cast<uint64_t>(all[i + 1]);
+  return hashes;
+}
+
+void SaveJob::begin_publishing() {
+  std::vector<uint64_t> hashes = gather_hashes();
+  phase_ = Phase::publishing;
+  begin("publish", [this, hashes = std::move(hashes)](const BytesDone&, std::stop_token) {
+    if (world_.rank() == 0) publish(hashes);
+  });
+}
+
+/// Rank 0: the small files and the manifest, then the rename; then older checkpoints may go.
+void SaveJob::publish(const std::vector<uint64_t>& hashes) {
+  Manifest manifest{.step = request_.step};
+  for (size_t i = 0; i < plan_.files.size(); ++i)
+    manifest.files[plan_.files[i].name] = {
+        .bytes = plan_.files[i].bytes,
+        .blocks = {hashes.begin() + plan_.first_block[i], hashes.begin() + plan_.first_block[i + 1]}};
+  for (const auto& [name, text] : plan_.texts) {
+    write_new_file(folder_ / name, text);
+    manifest.files[name] = describe(text);
+  }
+  write_new_file(folder_ / kManifestName, manifest_to_json(manifest));
+  temporary_->publish(result_.path);
+  try {  // the save has succeeded already, so trouble here is a warning
+    temporary_.reset();
+    result_.removed = keep_last_checkpoints(request_.out_dir, request_.step, request_.keep_last);
+  } catch (const std::exception& error) {
+    result_.warnings.emplace_back(error.what());
+  }
+}
+
+void SaveJob::abandon() {
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    thread_.join();
+  }
+  work_ = nullptr;
+  temporary_.reset();
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,109 @@
+#include "trireme/checkpoint/verify.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A file to be read, and where its blocks stand in the common count.
+struct Part {
+  std::unique_ptr<BlockFile> file;
+  int64_t first_block = 0;
+};
+
+class Readers {
+ public:
+  Readers(const std::vector<Part>& parts, int64_t blocks) : parts_(parts), blocks_(blocks), problems_(parts.size()) {}
+
+  void run(int threads, int64_t total_bytes, const VerifyOptions& options) {
+    std::vector<std::jthread> workers;
+    for (int i = 0; i < threads; ++i) workers.emplace_back([this] { work(); });
+    while (options.progress && next_ < blocks_) {
+      options.progress(std::min<int64_t>(done_bytes_, total_bytes), total_bytes);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    workers.clear();
+    if (options.progress) options.progress(total_bytes, total_bytes);
+  }
+
+  std::vector<std::string> problems(size_t part) {
+    std::sort(problems_[part].begin(), problems_[part].end());
+    std::vector<std::string> texts;
+    for (auto& [block, text] : problems_[part]) texts.push_back(std::move(text));
+    return texts;
+  }
+
+ private:
+  void work() {
+    std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+    for (int64_t block; (block = next_++) < blocks_;) {
+      const auto after = std::upper_bound(parts_.begin(), parts_.end(), block,
+                                          [](int64_t b, const Part& part) { return b < part.first_block; });
+      const size_t part = static_cast<size_t>(after - parts_.begin()) - 1;
+      const int64_t own = block - parts_[part].first_block;
+      if (const auto problem = parts_[part].file->read_block(own, buffer)) {
+        const std::lock_guard lock(mutex_);
+        problems_[part].emplace_back(own, *problem + parts_[part].file->contents_of(own));
+      }
+      done_bytes_ += kBlockBytes;
+    }
+  }
+
+  const std::vector<Part>& parts_;
+  const int64_t blocks_;
+  std::atomic<int64_t> next_{0}, done_bytes_{0};
+  std::mutex mutex_;
+  std::vector<std::vector<std::pair<int64_t, std::string>>> problems_;  // by part: block and sentence
+};
+
+}  // namespace
+
+VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
+  VerifyReport report;
+  Manifest manifest;
+  try {
+    const Checkpoint checkpoint = open_checkpoint(path);
+    report.has_manifest = checkpoint.has_manifest;
+    manifest = checkpoint.manifest;
+    if (!checkpoint.has_manifest) report.files = static_cast<int64_t>(checkpoint.files.size());
+  } catch (const Error& error) {
+    const auto found = find_manifest(path);
+    if (!found) {
+      report.problems.emplace_back(error.what());
+      return report;
+    }
+    report.has_manifest = true;  // go on: name every bad block
+    manifest = *found;
+  }
+  std::vector<Part> parts;
+  for (const auto& [name, expected] : manifest.files) {
+    ++report.files;
+    try {
+      auto file = std::make_unique<BlockFile>(path / name, expected);
+      report.bytes += expected.bytes;
+      parts.push_back({std::move(file), report.blocks});
+      report.blocks += num_blocks(expected.bytes);
+    } catch (const CheckpointError& error) {
+      report.problems.emplace_back(error.what());
+    }
+  }
+  std::erase_if(parts, [](const Part& part) { return part.file->bytes() == 0; });
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  Readers readers(parts, report.blocks);
+  readers.run(options.threads > 0 ? options.threads : cores, report.bytes, options);
+  for (size_t part = 0; part < parts.size(); ++part)
+    for (std::string& problem : readers.problems(part)) report.problems.push_back(std::move(problem));
+  return report;
+}
+
+}  // namespace trireme::checkpoint

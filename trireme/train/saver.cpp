@@ -1,0 +1,125 @@
+#include "trireme/train/saver.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/shared_folder.h"
+#include "trireme/comm/mapping.h"
+#include "trireme/config/validate.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Adds the time of its life.
+class Adds {
+ public:
+  explicit Adds(std::chrono::duration<double>& sum) : sum_(sum) {}
+  Adds(const Adds&) = delete;
+  ~Adds() { sum_ += Clock::now() - begin_; }
+
+ private:
+  std::chrono::duration<double>& sum_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupState> groups, const RunState& state) {
+  checkpoint::SaveRequest request = save_request(groups, s.model, s.settings, state);
+  request.create_out_dir = false;  // check_out_dir has made it; where it is gone, a disk has gone
+  return request;
+}
+
+}  // namespace
+
+void check_out_dir(Session& s) { checkpoint::check_shared_folder(s.settings.out_dir, s.world()); }
+
+void check_save_memory(const config::Settings& settings) {
+  if (settings.save.mode != config::SaveMode::async) return;
+  const int ranks = static_cast<int>(config::world_size(settings));
+  const int64_t here = ranks / settings.num_nodes;
+  const model::ModelConfig config = resolve_model(settings);
+  const plan::StepRequest request = step_request(settings, config, 0, ranks);
+  const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
+  const plan::StepPlan plan = plan::make_step_plan(model, request);
+  const plan::MemoryReport memory = plan::memory_report(plan);
+  const int64_t copy = plan.save_copy_bytes(plan.local_groups), available = comm::available_memory_bytes();
+  const int64_t with = here * memory.private_bytes + memory.host_shared_bytes;
+  if (with <= available) return;
+  throw UsageError(fmt::format(
+      "save.mode async keeps a copy of the state of {} a rank: with it the {} on this host need {}, without it {}, and "
+      "{} are available; use --save.mode sync, or more hosts",
+      base::human_bytes(copy), base::plural(here, "rank"), base::human_bytes(with),
+      base::human_bytes(with - here * copy), base::human_bytes(available)));
+}
+
+/// What fails, fails on every rank alike: all go on, or none does.
+template <class Work>
+void Saver::guarded(int64_t step, Work work) {
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    job_.reset();
+    if (saved_step_ == step) saved_step_ = -1;
+    if (s_.settings.save.on_error == config::OnSaveError::stop) throw;
+    say_(fmt::format("warn     step {} is not saved, training goes on (save.on_error continue): {}", step,
+                     error.what()));
+  }
+}
+
+void Saver::save(const RunState& state) {
+  if (job_) {
+    const int64_t before = job_->step();
+    const Clock::time_point begin = Clock::now();
+    finish();
+    say_(fmt::format(
+        "waited   {:.1f} s for the save of step {}, which was still under way; a longer train.save_interval "
+        "avoids that",
+        std::chrono::duration<double>(Clock::now() - begin).count(), before));
+  }
+  guarded(state.step, [&] { s_.settings.save.mode == config::SaveMode::async ? begin(state) : save_now(state); });
+}
+
+void Saver::save_now(const RunState& state) {
+  const checkpoint::SaveResult result =
+      checkpoint::save_checkpoint(request_of(s_, s_.engine->state(), state), s_.world());
+  saved_step_ = state.step;
+  report(result, "");
+}
+
+void Saver::begin(const RunState& state) {
+  stood_still_ = {};
+  const Adds adds(stood_still_);
+  const std::vector<engine::GroupState> copy = s_.engine->copy_state();
+  job_ = std::make_unique<checkpoint::SaveJob>(request_of(s_, copy, state), s_.world(),
+                                               checkpoint::SaveJob::Options{.background = true});
+  saved_step_ = state.step;
+}
+
+void Saver::advance() {
+  guarded(job_->step(), [&] {
+    const Adds adds(stood_still_);
+    job_->advance();
+  });
+  if (!job_ || !job_->committed()) return;
+  report(job_->result(), fmt::format(" beside training, which stood still for {:.2f} s", stood_still_.count()));
+  job_.reset();
+}
+
+void Saver::finish() {
+  while (job_) advance();
+}
+
+void Saver::save_last(const RunState& state) {
+  if (saved_step_ != state.step) save_now(state);
+}
+
+void Saver::report(const checkpoint::SaveResult& result, const std::string& how) {
+  say_(fmt::format("saved    {} ({}, {:.1f} s{})", result.path.string(), base::human_bytes(result.bytes),
+                   result.seconds.count(), how));
+  for (const std::string& warning : result.warnings) say_("warn     " + warning);
+}
+
+}  // namespace trireme::train
