@@ -132,8 +132,7 @@ TEST(Diff, NamesWhatOnlyOneHasOtherShapesAndOtherDtypes) {
   EXPECT_EQ(weights.count(Kind::only_a), 18);
   EXPECT_EQ(weights.count(Kind::only_b), 0);
   EXPECT_EQ(weights.count(Kind::equal), 3) << "those that were fp32 before";
-  for (const TensorDiff& t : weights.tensors)
-    if (t.kind == Kind::values) EXPECT_EQ(t.max_difference, 0) << t.name << ": bf16 and fp16 fit into fp32";
+  EXPECT_EQ(weights.count(Kind::values), 3) << "widened from the masters, which are other numbers in this sample";
 }
 
 TEST(Rewrite, OtherFileSizesGiveTheSameTensorsVerified) {

@@ -39,7 +39,7 @@ TEST(Hints, TheRightNameInTheWrongPlaceIsFound) {
 
 TEST(Hints, ASharedGroupAloneIsNoResemblance) {
   EXPECT_THAT(hint_for("train.batch"), testing::HasSubstr("train.global_batch_size"));
-  EXPECT_THAT(hint_for("save.zzzz"), testing::StartsWith("there are save.dtype, save.keep_last"));
+  EXPECT_THAT(hint_for("save.zzzz"), testing::StartsWith("there are save.mode, save.on_error"));
 }
 
 TEST(Hints, NonsenseIsSentToTheHelp) { EXPECT_THAT(hint_for("zzzzzzzzzzzz"), testing::HasSubstr("--help")); }

@@ -141,8 +141,7 @@ std::optional<std::string> chat_family_of(const fs::path& folder) {
   std::string text;
   if (fs::exists(folder / "chat_template.jinja")) text = base::read_file(folder / "chat_template.jinja");
   if (text.empty() && fs::exists(folder / "tokenizer_config.json")) {
-    const nlohmann::json j =
-        nlohmann::json::parse(base::read_file(folder / "tokenizer_config.json"), nullptr, false);
+    const nlohmann::json j = nlohmann::json::parse(base::read_file(folder / "tokenizer_config.json"), nullptr, false);
     if (j.is_object() && j.contains("chat_template") && j["chat_template"].is_string())
       text = j["chat_template"].get<std::string>();
   }
