@@ -21,7 +21,7 @@ TINY = ["--model.hidden_size", "64", "--model.num_hidden_layers", "2", "--model.
 ROW = {"name", "shape", "median_seconds", "best_seconds", "spread", "samples", "rate", "unit"}
 HEAD = ["format", "version", "kind", "command", "date", "machine", "processor", "cores", "libtorch", "trireme", "limits",
         "rows"]
-MOST_OF_A_LIMIT = 1.2
+MOST_OF_A_LIMIT = 1.5  # bytes counted twice would show; two cores that share a memory bus with others would not
 ATTEMPTS = 3  # other work may slow the limit down and not the row
 
 
