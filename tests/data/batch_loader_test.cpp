@@ -6,10 +6,8 @@
 #include <map>
 #include <set>
 
-#include "temporary_folder.h"
 #include "trireme/base/error.h"
-#include "trireme/data/byte_tokenizer.h"
-#include "trireme/data/corpus.h"
+#include "trireme/data/window_dataset.h"
 
 namespace trireme::data {
 namespace {
@@ -35,14 +33,23 @@ Micro taken(const Batch& batch) {
           {batch.targets.begin(), batch.targets.end()}};
 }
 
-BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, int64_t global_batch = 16) {
-  constexpr int64_t kTokens = 3000;
-  return BatchLoader(counting_tokens(kTokens), Sampler(kTokens, kSequence, 42),
+std::shared_ptr<const SampleStream> windows(TokenView tokens, uint64_t seed) {
+  auto dataset = std::make_shared<WindowDataset>(std::move(tokens), WindowOptions{.sequence = kSequence, .seed = seed});
+  return std::make_shared<SampleStream>(std::vector<WeightedDataset>{{std::move(dataset)}}, seed);
+}
+
+std::shared_ptr<const Dataset> in_order(int64_t tokens) {
+  return std::make_shared<WindowDataset>(counting_tokens(tokens), WindowOptions{.sequence = kSequence, .whole = true});
+}
+
+BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, int64_t global_batch = 16,
+                   int64_t num_workers = 1) {
+  return BatchLoader(windows(counting_tokens(3000), 42),
                      {.shard_index = shard,
                       .num_shards = num_shards,
                       .micro_batch = 2,
                       .global_batch = global_batch,
-                      .sequence = kSequence},
+                      .num_workers = num_workers},
                      first_sample);
 }
 
@@ -94,12 +101,12 @@ TEST(BatchLoader, TargetsAreTheInputsShiftedByOne) {
 }
 
 TEST(BatchLoader, AnEpochHasEachSampleOnce) {
-  const Sampler sampler(3000, kSequence, 42);
+  const int64_t samples = windows(counting_tokens(3000), 42)->samples_per_epoch();
   BatchLoader one = loader(0, 1);
   std::multiset<int64_t> starts;
-  while (static_cast<int64_t>(starts.size()) < sampler.samples_per_epoch()) {
+  while (static_cast<int64_t>(starts.size()) < samples) {
     const Batch batch = one.next();
-    for (int64_t i = 0; i < 2 && static_cast<int64_t>(starts.size()) < sampler.samples_per_epoch(); ++i) {
+    for (int64_t i = 0; i < 2 && static_cast<int64_t>(starts.size()) < samples; ++i) {
       starts.insert(batch.inputs[static_cast<size_t>(i * kSequence)]);
     }
   }
@@ -123,8 +130,20 @@ TEST(BatchLoader, SeekingEqualsWalking) {
   }
 }
 
+TEST(BatchLoader, AnyNumberOfWorkersHandsOutTheSameBatchesInTheSameOrder) {
+  BatchLoader alone = loader(1, 3, 32, 16, 0);
+  std::vector<Micro> expected;
+  for (int i = 0; i < 150; ++i) expected.push_back(taken(alone.next()));
+  for (const int64_t num_workers : {1, 2, 3, 8}) {
+    BatchLoader one = loader(1, 3, 32, 16, num_workers);
+    for (int i = 0; i < 150; ++i) ASSERT_EQ(taken(one.next()), expected[static_cast<size_t>(i)]) << num_workers;
+    one.seek(32);
+    for (int i = 0; i < 9; ++i) ASSERT_EQ(taken(one.next()), expected[static_cast<size_t>(i)]) << num_workers;
+  }
+}
+
 TEST(BatchLoader, ABatchStaysUntouchedWhileTheNextIsPrepared) {
-  BatchLoader one = loader(0, 1);
+  BatchLoader one = loader(0, 1, 0, 16, 3);
   for (int i = 0; i < 50; ++i) {
     const Batch batch = one.next();
     const Micro before = taken(batch);
@@ -137,9 +156,7 @@ TEST(BatchLoader, ABatchThatMicroBatchesDoNotDivideIsRefused) { EXPECT_THROW(loa
 
 TEST(BatchLoader, TrainingNeverShowsAHeldOutToken) {
   const TokenView all = counting_tokens(1003);
-  const TokenView train = all.sub(0, 900);
-  const Sampler sampler(train.size(), kSequence, 9);
-  BatchLoader one(train, sampler, {.micro_batch = 4, .global_batch = 4, .sequence = kSequence});
+  BatchLoader one(windows(all.sub(0, 900), 9), {.micro_batch = 4, .global_batch = 4});
   int64_t last = 0;
   for (int i = 0; i < 200; ++i) {
     for (const int64_t token : one.next().targets) last = std::max(last, token);
@@ -154,9 +171,7 @@ TEST(ValidationLoader, EveryTokenButTheFirstIsATargetOnceForAnyNumberOfShards) {
       std::multiset<int64_t> targets;
       int64_t real_samples = 0;
       for (int64_t shard = 0; shard < num_shards; ++shard) {
-        ValidationLoader loader(
-            counting_tokens(tokens),
-            {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2, .sequence = kSequence});
+        ValidationLoader loader(in_order(tokens), {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2});
         for (int64_t round = 0; round < loader.num_rounds(); ++round) {
           const Batch batch = loader.batch(round);
           real_samples += batch.num_samples;
@@ -179,9 +194,7 @@ TEST(ValidationLoader, ALimitTakesTheFirstMicroBatchesWhateverTheNumberOfShards)
   for (const int64_t num_shards : {1, 2, 3}) {
     int64_t samples = 0, last = 0;
     for (int64_t shard = 0; shard < num_shards; ++shard) {
-      ValidationLoader loader(counting_tokens(1000),
-                              {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2, .sequence = kSequence},
-                              5);
+      ValidationLoader loader(in_order(1000), {.shard_index = shard, .num_shards = num_shards, .micro_batch = 2}, 5);
       for (int64_t round = 0; round < loader.num_rounds(); ++round) {
         const Batch batch = loader.batch(round);
         samples += batch.num_samples;

@@ -3,56 +3,117 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
 #include <vector>
+
+#include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace {
 
-TEST(Sampler, EverySampleComesOncePerEpochAndWindowsShareNoTarget) {
-  const Sampler sampler(10'007, 32, 42);
-  for (int64_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<int64_t> starts;
-    for (int64_t i = 0; i < sampler.samples_per_epoch(); ++i) {
-      starts.push_back(sampler.sample(epoch * sampler.samples_per_epoch() + i));
-    }
-    std::sort(starts.begin(), starts.end());
-    EXPECT_EQ(starts.front(), sampler.epoch_offset(epoch));
-    for (size_t i = 1; i < starts.size(); ++i) ASSERT_EQ(starts[i] - starts[i - 1], 32);
-  }
-}
-
-TEST(Sampler, WindowsStayInsideTheText) {
-  for (const int64_t sequence : {1, 2, 7, 64}) {
-    for (int64_t tokens = sequence + 1; tokens < 5 * sequence + 3; ++tokens) {
-      const Sampler sampler(tokens, sequence, 3);
-      ASSERT_GE(sampler.samples_per_epoch(), 1);
-      for (int64_t i = 0; i < 40 * sampler.samples_per_epoch(); ++i) {
-        const int64_t start = sampler.sample(i);
-        ASSERT_GE(start, 0);
-        ASSERT_LE(start + sequence, tokens - 1) << tokens << " tokens, sequence " << sequence;
+TEST(Sampler, EverySampleComesOncePerEpoch) {
+  for (const int64_t size : {1, 2, 17, 311}) {
+    const Sampler sampler(size, 42);
+    for (int64_t epoch = 0; epoch < 4; ++epoch) {
+      std::set<int64_t> seen;
+      for (int64_t i = 0; i < size; ++i) {
+        const Draw draw = sampler(epoch * size + i);
+        ASSERT_EQ(draw.epoch, epoch);
+        ASSERT_TRUE(draw.index >= 0 && draw.index < size);
+        seen.insert(draw.index);
       }
+      ASSERT_EQ(static_cast<int64_t>(seen.size()), size);
     }
   }
 }
 
-TEST(Sampler, EpochsUseOtherOffsetsAndOtherOrders) {
-  const Sampler sampler(100'000, 100, 42);
-  std::set<int64_t> offsets;
-  int same_place = 0;
-  for (int64_t epoch = 0; epoch < 50; ++epoch) offsets.insert(sampler.epoch_offset(epoch));
-  for (int64_t i = 0; i < sampler.samples_per_epoch(); ++i) {
-    same_place += sampler.sample(i) / 100 == sampler.sample(sampler.samples_per_epoch() + i) / 100;
+TEST(Sampler, SeedsAndEpochsGiveDifferentOrders) {
+  const Sampler a(1000, 1), b(1000, 2);
+  int same_seed = 0, same_epoch = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    same_seed += a(i).index == b(i).index;
+    same_epoch += a(i).index == a(1000 + i).index;
   }
-  EXPECT_GT(offsets.size(), 25u);
-  EXPECT_LT(same_place, 20);
+  EXPECT_LT(same_seed, 20);
+  EXPECT_LT(same_epoch, 20);
 }
 
-TEST(Sampler, SeedsGiveDifferentOrders) {
-  const Sampler a(100'000, 100, 1), b(100'000, 100, 2);
-  int same = 0;
-  for (int64_t i = 0; i < 900; ++i) same += a.sample(i) == b.sample(i);
-  EXPECT_LT(same, 20);
+TEST(Sampler, TheOrderOfASeedNeverChanges) {
+  // Written down once: a checkpoint of any version goes on in the order that it began with.
+  const Sampler sampler(1000, 42);
+  std::vector<int64_t> first;
+  for (int64_t i = 0; i < 6; ++i) first.push_back(sampler(i).index);
+  EXPECT_EQ(first, (std::vector<int64_t>{485, 87, 604, 670, 981, 371}));
+}
+
+TEST(Sampler, EachSourceOfAMixtureRunsThroughItsOwnEpochs) {
+  const std::vector<int64_t> sizes = {7, 50, 3};
+  const Sampler sampler(sizes, {0.5, 0.3, 0.2}, 9);
+  std::vector<std::vector<Draw>> of(3);
+  for (int64_t g = 0; g < 1000; ++g) of[static_cast<size_t>(sampler(g).source)].push_back(sampler(g));
+  EXPECT_EQ(of[0].size(), 500u);
+  EXPECT_EQ(of[1].size(), 300u);
+  EXPECT_EQ(of[2].size(), 200u);
+  for (size_t s = 0; s < 3; ++s) {
+    for (size_t begin = 0; begin + static_cast<size_t>(sizes[s]) <= of[s].size();
+         begin += static_cast<size_t>(sizes[s])) {
+      std::set<int64_t> seen;
+      for (size_t i = begin; i < begin + static_cast<size_t>(sizes[s]); ++i) {
+        ASSERT_EQ(of[s][i].epoch, static_cast<int64_t>(begin) / sizes[s]);
+        seen.insert(of[s][i].index);
+      }
+      ASSERT_EQ(static_cast<int64_t>(seen.size()), sizes[s]) << "source " << s;
+    }
+  }
+}
+
+// Tijdeman's bound, at every turn of two periods.
+void expect_fair(const std::vector<double>& weights) {
+  const Interleaving order(weights);
+  const auto n = weights.size();
+  const double bound = n > 1 ? 1 - 1 / (2.0 * double(n) - 2) : 0,
+               total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<int64_t> dealt(n, 0);
+  const int64_t turns = std::min<int64_t>(2 * order.period() + 3, 200'000);
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    const Interleaving::Turn t = order(turn);
+    ASSERT_EQ(t.before, dealt[static_cast<size_t>(t.source)]++);
+    for (size_t i = 0; i < n; ++i) {
+      const double share = weights[i] / total * double(turn + 1);
+      ASSERT_LE(std::abs(double(dealt[i]) - share), bound + 1e-6 * double(turn + 1))
+          << "source " << i << " turn " << turn;
+    }
+  }
+}
+
+TEST(Interleaving, EveryPrefixHasTheRightShares) {
+  expect_fair({1});
+  expect_fair({1, 1});
+  expect_fair({0.7, 0.3});
+  expect_fair({0.693584, 0.306416});
+  expect_fair({5, 1, 1, 1, 1, 1});
+  expect_fair({0.01, 0.98, 0.01});
+  expect_fair({1 / 3.0, 2 / 3.0, std::sqrt(2.0)});
+  uint64_t random = 1;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<double> weights(1 + round % 9);
+    for (double& weight : weights) weight = double(1 + (random = mix64(random + 1)) % 1000) / 100;
+    expect_fair(weights);
+  }
+}
+
+TEST(Interleaving, DecimalWeightsAreKeptExactly) {
+  EXPECT_EQ(Interleaving({0.7, 0.3}).counts(), (std::vector<int64_t>{7, 3}));
+  EXPECT_EQ(Interleaving({70, 30}).counts(), (std::vector<int64_t>{7, 3}));
+  EXPECT_EQ(Interleaving({0.693584, 0.306416}).counts(), (std::vector<int64_t>{43349, 19151}));
+  EXPECT_EQ(Interleaving({1 / 3.0, 2 / 3.0}).period(), int64_t{1} << 20);
+}
+
+TEST(Interleaving, TheSmallestWeightStillGetsTurns) {
+  const Interleaving order({1, 1e-12});
+  EXPECT_EQ(order.counts()[1], 1);
 }
 
 }  // namespace

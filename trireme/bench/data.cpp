@@ -6,6 +6,7 @@
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/data/batch_loader.h"
+#include "trireme/data/window_dataset.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/limits.h"
 #include "trireme/train/session.h"
@@ -18,6 +19,7 @@ struct Setup {
   config::Settings settings;
   data::Corpus corpus;
   data::BatchOptions options;
+  int64_t sequence = 0;
   int64_t tokens = 0;  // of a micro-batch
 };
 
@@ -29,21 +31,25 @@ Setup set_up(const config::Settings& given) {
   const int64_t sequence = train::sequence_length(s.settings, model);
   s.corpus =
       data::load_corpus(train::corpus_options(s.settings, sequence), *train::resolve_tokenizer(s.settings, model));
-  s.options = {
-      .micro_batch = given.train.micro_batch_size, .global_batch = given.train.micro_batch_size, .sequence = sequence};
+  s.options = {.micro_batch = given.train.micro_batch_size,
+               .global_batch = given.train.micro_batch_size,
+               .num_workers = given.data.num_workers};
+  s.sequence = sequence;
   s.tokens = given.train.micro_batch_size * sequence;
   return s;
 }
 
 data::BatchLoader loader_of(const Setup& s) {
-  return {s.corpus.train,
-          {s.corpus.train.size(), s.options.sequence, static_cast<uint64_t>(s.settings.data.seed)},
+  const auto seed = static_cast<uint64_t>(s.settings.data.seed);
+  auto windows =
+      std::make_shared<data::WindowDataset>(s.corpus.train, data::WindowOptions{.sequence = s.sequence, .seed = seed});
+  return {std::make_shared<data::SampleStream>(std::vector<data::WeightedDataset>{{std::move(windows)}}, seed),
           s.options};
 }
 
 Row tokens_row(const std::string& name, const Setup& s, const std::vector<double>& seconds, const std::string& limit) {
   Row row{.name = name,
-          .shape = fmt::format("{} x {} tokens", s.options.micro_batch, s.options.sequence),
+          .shape = fmt::format("{} x {} tokens", s.options.micro_batch, s.sequence),
           .unit = "tokens/s",
           .limit = limit};
   set_times(row, seconds, static_cast<double>(s.tokens));
@@ -97,9 +103,11 @@ int bench_data(const config::Settings& settings, const std::string& command) {
                                              base::plural(threads, "thread"));
   progress.step(1, 3, "the loader");
   data::BatchLoader loader = loader_of(s);
-  const Row background =
-      tokens_row("loader, 1 thread of its own", s, time_calls([&] { loader.next(); }, budget), moved);
-  data::ValidationLoader caller(s.corpus.train, s.options);
+  const Row background = tokens_row(fmt::format("loader, {} of its own", base::plural(s.options.num_workers, "thread")),
+                                    s, time_calls([&] { loader.next(); }, budget), moved);
+  data::ValidationLoader caller(
+      std::make_shared<data::WindowDataset>(s.corpus.train, data::WindowOptions{.sequence = s.sequence, .whole = true}),
+      s.options);
   int64_t round = 0;
   const Row inline_row = tokens_row("loader without a thread (in order)", s,
                                     time_calls([&] { caller.batch(round++ % caller.num_rounds()); }, budget), moved);

@@ -9,9 +9,13 @@
 namespace trireme::data {
 namespace {
 
-BatchOptions checked(const BatchOptions& o) {
+void check_shards(const BatchOptions& o) {
   check_invariant(o.num_shards >= 1 && o.shard_index >= 0 && o.shard_index < o.num_shards,
                   "shard_index is in [0, num_shards)");
+}
+
+BatchOptions checked(const BatchOptions& o) {
+  check_shards(o);
   if (o.micro_batch < 1 || o.global_batch < 1 || o.global_batch % o.micro_batch != 0) {
     throw UsageError(
         fmt::format("train.global_batch_size {} is not a multiple of train.micro_batch_size {} of at "
@@ -23,90 +27,101 @@ BatchOptions checked(const BatchOptions& o) {
 
 }  // namespace
 
-BatchLoader::BatchLoader(TokenView tokens, Sampler sampler, BatchOptions options, int64_t first_sample)
-    : tokens_(std::move(tokens)),
-      sampler_(sampler),
+BatchRows::BatchRows(int64_t micro_batch, int64_t sequence)
+    : inputs(static_cast<size_t>(micro_batch * sequence)), targets(inputs.size()), document_starts(inputs.size()) {}
+
+SampleView BatchRows::row(int64_t i, int64_t sequence) {
+  const auto part = [&](std::vector<int64_t>& of) {
+    return std::span(of).subspan(static_cast<size_t>(i * sequence), static_cast<size_t>(sequence));
+  };
+  return {part(inputs), part(targets), part(document_starts)};
+}
+
+void BatchRows::clear(int64_t first_row, int64_t sequence) {
+  const auto fill = [&](std::vector<int64_t>& of, int64_t value) {
+    std::fill(of.begin() + static_cast<ptrdiff_t>(first_row * sequence), of.end(), value);
+  };
+  fill(inputs, 0);
+  fill(targets, kIgnoredTarget);
+  fill(document_starts, 0);
+}
+
+BatchLoader::BatchLoader(std::shared_ptr<const SampleStream> samples, BatchOptions options, int64_t first_sample)
+    : samples_(std::move(samples)),
       options_(checked(options)),
       per_step_((options.global_batch / options.micro_batch + options.num_shards - 1) / options.num_shards),
       step_start_(first_sample),
       origin_(first_sample) {
-  check_invariant(sampler.sequence() == options.sequence, "loader and sampler cut the same windows");
   check_invariant(first_sample >= 0, "samples are numbered from 0");
-  for (Slot& slot : slots_) {
-    slot.inputs.resize(static_cast<size_t>(options.micro_batch * options.sequence));
-    slot.targets.resize(slot.inputs.size());
-  }
-  worker_ = std::jthread([this](std::stop_token stop) { run(std::move(stop)); });
+  // One slot is in the consumer's hands, the others are being prepared.
+  for (int64_t i = 0; i < options.num_workers + 1; ++i)
+    slots_.push_back({.rows = BatchRows(options.micro_batch, samples_->sequence())});
+  for (int64_t i = 0; i < options.num_workers; ++i)
+    workers_.emplace_back([this](const std::stop_token& stop) { run(stop); });
 }
 
 Batch BatchLoader::next() {
   std::unique_lock lock(mutex_);
   const int64_t turn = taken_++;
-  changed_.notify_all();  // the slot of the turn before is free now
-  changed_.wait(lock, [&] { return filled_ > turn; });
   step_start_ = origin_ + taken_ / per_step_ * options_.global_batch;
-  return slots_[turn % 2].batch;
+  Slot& slot = slot_of(turn);
+  if (workers_.empty()) {
+    fill(slot, turn, origin_);
+    return slot.batch;
+  }
+  changed_.notify_all();  // the slot of the turn before is free now
+  changed_.wait(lock, [&] { return slot.turn == turn; });
+  return slot.batch;
 }
 
 void BatchLoader::seek(int64_t global_sample_index) {
   check_invariant(global_sample_index >= 0, "samples are numbered from 0");
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !filling_; });
+  changed_.wait(lock, [&] { return filling_ == 0; });
   origin_ = step_start_ = global_sample_index;
-  taken_ = filled_ = 0;
+  taken_ = begun_ = 0;
+  for (Slot& slot : slots_) slot.turn = -1;
   changed_.notify_all();
 }
 
-void BatchLoader::fill(Slot& slot, int64_t turn) const {
-  const int64_t step_start = origin_ + turn / per_step_ * options_.global_batch;
+void BatchLoader::fill(Slot& slot, int64_t turn, int64_t origin) const {
+  const int64_t step_start = origin + turn / per_step_ * options_.global_batch;
+  slot.batch = slot.rows.batch();
   Batch& batch = slot.batch;
   batch.micro_batch_index = turn % per_step_ * options_.num_shards + options_.shard_index;
   batch.first_sample = step_start + batch.micro_batch_index * options_.micro_batch;
-  batch.inputs = slot.inputs;
-  batch.targets = slot.targets;
-  batch.num_samples = options_.micro_batch;
-  if (batch.micro_batch_index * options_.micro_batch >= options_.global_batch) {
-    batch.num_samples = 0;
-    std::fill(slot.inputs.begin(), slot.inputs.end(), 0);
-    std::fill(slot.targets.begin(), slot.targets.end(), kIgnoredTarget);
-    return;
-  }
-  const auto sequence = static_cast<size_t>(options_.sequence);
-  for (int64_t i = 0; i < options_.micro_batch; ++i) {
-    const int64_t start = sampler_.sample(batch.first_sample + i);
-    const size_t row = static_cast<size_t>(i) * sequence;
-    tokens_.copy(start, std::span(slot.inputs).subspan(row, sequence));
-    tokens_.copy(start + 1, std::span(slot.targets).subspan(row, sequence));
-  }
+  const bool real = batch.micro_batch_index * options_.micro_batch < options_.global_batch;
+  batch.num_samples = real ? options_.micro_batch : 0;
+  const int64_t sequence = samples_->sequence();
+  for (int64_t i = 0; i < batch.num_samples; ++i) samples_->sample(batch.first_sample + i, slot.rows.row(i, sequence));
+  if (!real) slot.rows.clear(0, sequence);
 }
 
-void BatchLoader::run(std::stop_token stop) {
+void BatchLoader::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    // Of the two slots the consumer holds the one handed out last, turn taken_ - 1; at first none.
-    const bool work = changed_.wait(lock, stop, [&] { return filled_ < std::max<int64_t>(taken_ + 1, 2); });
-    if (!work) return;
-    const int64_t turn = filled_;
-    filling_ = true;
+    // The consumer holds the turn handed out last, taken_ - 1; at first none.
+    const auto room = [&] { return begun_ < std::max<int64_t>(taken_, 1) + options_.num_workers; };
+    if (!changed_.wait(lock, stop, room)) return;
+    const int64_t turn = begun_++, origin = origin_;
+    ++filling_;
     lock.unlock();
-    fill(slots_[turn % 2], turn);
+    Slot& slot = slot_of(turn);
+    fill(slot, turn, origin);
     lock.lock();
-    filling_ = false;
-    ++filled_;
+    slot.turn = turn;
+    --filling_;
     changed_.notify_all();
   }
 }
 
-ValidationLoader::ValidationLoader(TokenView tokens, BatchOptions options, int64_t max_micro_batches)
-    : tokens_(std::move(tokens)), options_(options) {
-  check_invariant(options.num_shards >= 1 && options.shard_index >= 0 && options.shard_index < options.num_shards,
-                  "shard_index is in [0, num_shards)");
-  check_invariant(tokens_.size() >= 2 && options.micro_batch >= 1, "validation text holds at least one target");
-  const int64_t samples = (tokens_.size() - 1 + options.sequence - 1) / options.sequence;
-  num_micro_batches_ = (samples + options.micro_batch - 1) / options.micro_batch;
+ValidationLoader::ValidationLoader(std::shared_ptr<const Dataset> dataset, BatchOptions options,
+                                   int64_t max_micro_batches)
+    : dataset_(std::move(dataset)), options_(options), rows_(options.micro_batch, dataset_->sequence()) {
+  check_shards(options);
+  check_invariant(options.micro_batch >= 1, "a micro-batch holds at least one sample");
+  num_micro_batches_ = (dataset_->num_samples() + options.micro_batch - 1) / options.micro_batch;
   if (max_micro_batches > 0) num_micro_batches_ = std::min(num_micro_batches_, max_micro_batches);
-  inputs_.resize(static_cast<size_t>(options.micro_batch * options.sequence));
-  targets_.resize(inputs_.size());
 }
 
 int64_t ValidationLoader::num_rounds() const {
@@ -114,24 +129,22 @@ int64_t ValidationLoader::num_rounds() const {
 }
 
 int64_t ValidationLoader::num_targets() const {
-  return std::min(tokens_.size() - 1, num_micro_batches_ * options_.micro_batch * options_.sequence);
+  const int64_t samples = std::min(dataset_->num_samples(), num_micro_batches_ * options_.micro_batch);
+  int64_t targets = 0;
+  for (int64_t i = 0; i < samples; ++i) targets += dataset_->supervised_tokens(0, i);
+  return targets;
 }
 
 Batch ValidationLoader::batch(int64_t round) {
   check_invariant(round >= 0 && round < num_rounds(), "a round of validation is in [0, num_rounds())");
-  std::fill(inputs_.begin(), inputs_.end(), 0);
-  std::fill(targets_.begin(), targets_.end(), kIgnoredTarget);
-  Batch batch{.inputs = inputs_, .targets = targets_};
+  Batch batch = rows_.batch();
   batch.micro_batch_index = round * options_.num_shards + options_.shard_index;
   batch.first_sample = batch.micro_batch_index * options_.micro_batch;
-  if (batch.micro_batch_index >= num_micro_batches_) return batch;
-  // Windows at a stride of `sequence` are contiguous, so the whole micro-batch is one stretch of text.
-  const int64_t first = batch.first_sample * options_.sequence;
-  const auto count =
-      static_cast<size_t>(std::min(options_.micro_batch * options_.sequence, tokens_.size() - 1 - first));
-  tokens_.copy(first, std::span(inputs_).first(count));
-  tokens_.copy(first + 1, std::span(targets_).first(count));
-  batch.num_samples = (static_cast<int64_t>(count) + options_.sequence - 1) / options_.sequence;
+  if (batch.micro_batch_index < num_micro_batches_)
+    batch.num_samples = std::min(options_.micro_batch, dataset_->num_samples() - batch.first_sample);
+  const int64_t sequence = dataset_->sequence();
+  for (int64_t i = 0; i < batch.num_samples; ++i) dataset_->sample(0, batch.first_sample + i, rows_.row(i, sequence));
+  rows_.clear(batch.num_samples, sequence);
   return batch;
 }
 

@@ -1,36 +1,36 @@
 #include "trireme/data/sampler.h"
 
-#include <algorithm>
+#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace {
-
-// Two streams out of one seed: where windows start, and in which order they come.
-constexpr uint64_t kOffsetStream = 1;
-constexpr uint64_t kOrderStream = 2;
-
+constexpr uint64_t kOrderStream = 2;   // of the seed; window_dataset.cpp has the other
+constexpr uint64_t kSourceStream = 3;  // parts the orders of sources
 }  // namespace
 
-Sampler::Sampler(int64_t num_tokens, int64_t sequence, uint64_t seed) : sequence_(sequence), seed_(seed) {
-  check_invariant(sequence >= 1 && num_tokens > sequence, "a corpus holds at least one sample of one token");
-  const int64_t fitting = (num_tokens - 1) / sequence;
-  samples_per_epoch_ = std::max<int64_t>(1, fitting - 1);
-  num_offsets_ = std::min(sequence, num_tokens - samples_per_epoch_ * sequence);
+Sampler::Sampler(int64_t num_samples, uint64_t seed) : Sampler(std::vector<int64_t>{num_samples}, {1.0}, seed) {}
+
+Sampler::Sampler(std::vector<int64_t> num_samples, const std::vector<double>& weights, uint64_t seed)
+    : num_samples_(std::move(num_samples)), interleaving_(weights), seed_(seed) {
+  check_invariant(num_samples_.size() == weights.size(), "every source has a weight");
+  for (const int64_t count : num_samples_) check_invariant(count >= 1, "a source has at least one sample");
 }
 
-int64_t Sampler::epoch_offset(int64_t epoch) const {
-  const uint64_t random = mix_key(mix_key(seed_, kOffsetStream), static_cast<uint64_t>(epoch));
-  return static_cast<int64_t>(random % static_cast<uint64_t>(num_offsets_));
-}
-
-int64_t Sampler::sample(int64_t global_index) const {
+Draw Sampler::operator()(int64_t global_index) const {
   check_invariant(global_index >= 0, "samples are numbered from 0");
-  const int64_t epoch = global_index / samples_per_epoch_;
-  const Permutation order(samples_per_epoch_, mix_key(mix_key(seed_, kOrderStream), static_cast<uint64_t>(epoch)));
-  return epoch_offset(epoch) + order(global_index % samples_per_epoch_) * sequence_;
+  const Interleaving::Turn turn = interleaving_(global_index);
+  const auto source = static_cast<uint64_t>(turn.source);
+  const int64_t size = num_samples_[source], epoch = turn.before / size;
+  const uint64_t seed = source == 0 ? seed_ : mix_key(mix_key(seed_, kSourceStream), source);
+  const Permutation order(size, mix_key(mix_key(seed, kOrderStream), static_cast<uint64_t>(epoch)));
+  return {.source = turn.source, .epoch = epoch, .index = order(turn.before % size)};
+}
+
+int64_t Sampler::samples_per_epoch() const {
+  return std::accumulate(num_samples_.begin(), num_samples_.end(), int64_t{0});
 }
 
 }  // namespace trireme::data

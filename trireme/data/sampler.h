@@ -1,33 +1,43 @@
-// Which tokens sample number g of a run is made of: a pure function of (seed, g), so that ranks agree
+// Which sample comes when: sample number g of a run is drawn as a pure function of (seed, g), so that ranks agree
 // without talking, a run continues on any number of ranks, and the whole state is one integer.
 //
-// A training sample is a window of sequence + 1 tokens (inputs, and the same shifted by one as targets).
-// Windows follow each other at a stride of `sequence`: no token is a target twice in an epoch. An epoch
-// starts them at its own offset, so that later epochs cut the text elsewhere; to keep every epoch equally
-// long, the text holds one window fewer than would fit at offset 0 (when it holds two or more).
+// One source: an epoch is a pseudo-random order of its samples (permutation.h), each epoch another. Several sources:
+// the interleaving (interleaving.h) says which source g belongs to and how many before it did; that number is the
+// source's own g, so each source runs through its own epochs at the pace of its weight.
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "trireme/data/interleaving.h"
 
 namespace trireme::data {
 
+/// Sample `index` of epoch `epoch` of source `source`.
+struct Draw {
+  int source = 0;
+  int64_t epoch = 0;
+  int64_t index = 0;
+  bool operator==(const Draw&) const = default;
+};
+
 class Sampler {
  public:
-  /// `num_tokens` of training text, at least sequence + 1.
-  Sampler(int64_t num_tokens, int64_t sequence, uint64_t seed);
+  /// One source with so many samples an epoch.
+  Sampler(int64_t num_samples, uint64_t seed);
+  /// `num_samples` of each source; `weights` above 0, in any unit.
+  Sampler(std::vector<int64_t> num_samples, const std::vector<double>& weights, uint64_t seed);
 
-  /// First token of sample `global_index` (0, 1, ... through all epochs); the sample ends `sequence` further, included.
-  int64_t sample(int64_t global_index) const;
+  /// Sample number `global_index`: 0, 1, ... through all epochs.
+  Draw operator()(int64_t global_index) const;
 
-  int64_t samples_per_epoch() const { return samples_per_epoch_; }
-  int64_t sequence() const { return sequence_; }
-  int64_t epoch_offset(int64_t epoch) const;
+  /// Samples of all sources.
+  int64_t samples_per_epoch() const;
 
  private:
-  int64_t sequence_;
+  std::vector<int64_t> num_samples_;
+  Interleaving interleaving_;
   uint64_t seed_;
-  int64_t samples_per_epoch_;
-  int64_t num_offsets_;
 };
 
 }  // namespace trireme::data

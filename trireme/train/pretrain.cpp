@@ -17,6 +17,7 @@
 #include "trireme/config/validate.h"
 #include "trireme/data/batch_loader.h"
 #include "trireme/data/load_tokenizer.h"
+#include "trireme/data/window_dataset.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
 #include "trireme/observe/loss_curve.h"
@@ -96,7 +97,8 @@ class Run {
       : started_(Clock::now()),
         s_(make_session(settings, environment)),
         tokenizer_(resolve_tokenizer(s_->settings, s_->model.config)),
-        corpus_(load_data()) {}
+        corpus_(load_data()),
+        samples_(make_samples()) {}
 
   int go() try {
     check_out_dir(*s_);
@@ -107,7 +109,7 @@ class Run {
     if (s_->is_first_rank()) introduce();
     if (s_->settings.eval.initial_validation && has_validation())
       observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
-    const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
+    const int64_t last = run_steps(s_->settings, s_->sequence(), samples_->samples_per_epoch());
     if (last > 0 && state_.step >= last) {
       observers.say(fmt::format(
           "nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last,
@@ -142,8 +144,11 @@ class Run {
     return corpus;
   }
 
-  data::Sampler sampler() const {
-    return {corpus_.train.size(), s_->sequence(), static_cast<uint64_t>(s_->settings.data.seed)};
+  std::shared_ptr<const data::SampleStream> make_samples() const {
+    const auto seed = static_cast<uint64_t>(s_->settings.data.seed);
+    auto windows = std::make_shared<data::WindowDataset>(corpus_.train,
+                                                         data::WindowOptions{.sequence = s_->sequence(), .seed = seed});
+    return std::make_shared<data::SampleStream>(std::vector<data::WeightedDataset>{{std::move(windows)}}, seed);
   }
 
   data::BatchOptions batch_options() const {
@@ -152,7 +157,7 @@ class Run {
             .num_shards = request.num_data_ranks(),
             .micro_batch = s_->settings.train.micro_batch_size,
             .global_batch = s_->settings.train.global_batch_size,
-            .sequence = s_->sequence()};
+            .num_workers = s_->settings.data.num_workers};
   }
 
   void start() {
@@ -175,11 +180,11 @@ class Run {
     state_.data_fingerprint = corpus_.fingerprint;
     keep_tokenizer();
     state_.settings_yaml = config::to_yaml(s_->settings);
-    loader_ = std::make_unique<data::BatchLoader>(corpus_.train, sampler(), batch_options(), state_.samples);
+    loader_ = std::make_unique<data::BatchLoader>(samples_, batch_options(), state_.samples);
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
     flops_per_token_ = s_->flops_per_token();
     const config::TrainSettings& t = s_->settings.train;
-    const int64_t last = run_steps(s_->settings, s_->sequence(), sampler().samples_per_epoch());
+    const int64_t last = run_steps(s_->settings, s_->sequence(), samples_->samples_per_epoch());
     schedule_ = {.peak = config::scaled_lr(s_->settings),
                  .min = t.min_lr,
                  .warmup_steps = t.lr_warmup_steps,
@@ -273,7 +278,7 @@ class Run {
       event.rss_bytes = rss_bytes_;
     }
     event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
-    event.epoch = double(state_.samples) / double(sampler().samples_per_epoch());
+    event.epoch = double(state_.samples) / double(samples_->samples_per_epoch());
     const bool final_step = step == last;
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
@@ -288,7 +293,9 @@ class Run {
 
   double validate() {
     const int64_t limit = s_->settings.eval.max_iters;
-    data::ValidationLoader loader(corpus_.val, batch_options(), limit);
+    data::ValidationLoader loader(std::make_shared<data::WindowDataset>(
+                                      corpus_.val, data::WindowOptions{.sequence = s_->sequence(), .whole = true}),
+                                  batch_options(), limit);
     double sum = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
       sum += s_->engine->evaluate(
@@ -347,6 +354,7 @@ class Run {
   std::unique_ptr<Session> s_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   data::Corpus corpus_;
+  std::shared_ptr<const data::SampleStream> samples_;
   RunState state_;
   std::string resumed_from_, loaded_from_;
   bool unverified_ = false;  // what was loaded

@@ -1,0 +1,93 @@
+#include "trireme/data/interleaving.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "trireme/base/error.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr int64_t kLongestPeriod = int64_t{1} << 20;
+
+// Whole numbers in the weights' proportions, or nothing where they have more decimals than that.
+std::vector<int64_t> as_decimals(const std::vector<double>& weights) {
+  for (double scale = 1; scale <= 1e6; scale *= 10) {
+    std::vector<int64_t> counts;
+    int64_t divisor = 0;
+    for (const double weight : weights) {
+      const double scaled = weight * scale, whole = std::round(scaled);
+      if (whole < 1 || whole > 1e15 || std::abs(scaled - whole) > 1e-9 * scaled) break;
+      counts.push_back(static_cast<int64_t>(whole));
+      divisor = std::gcd(divisor, counts.back());
+    }
+    if (counts.size() != weights.size()) continue;
+    for (int64_t& count : counts) count /= divisor;
+    return counts;
+  }
+  return {};
+}
+
+// The longest period dealt in proportion: whole parts, and the rest to the largest remainders; none gets nothing.
+std::vector<int64_t> by_largest_remainder(const std::vector<double>& weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<int64_t> counts;
+  std::vector<std::pair<double, size_t>> remainders;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const double share = weights[i] / total * static_cast<double>(kLongestPeriod);
+    counts.push_back(std::max<int64_t>(1, static_cast<int64_t>(share)));
+    remainders.emplace_back(static_cast<double>(counts.back()) - share, i);
+  }
+  std::sort(remainders.begin(), remainders.end());
+  const int64_t left = kLongestPeriod - std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  for (int64_t i = 0; i < left; ++i) ++counts[remainders[static_cast<size_t>(i)].second];
+  for (int64_t i = left; i < 0; ++i) --*std::max_element(counts.begin(), counts.end());
+  return counts;
+}
+
+std::vector<int64_t> whole_weights(const std::vector<double>& weights) {
+  std::vector<int64_t> counts = as_decimals(weights);
+  double sum = 0;
+  for (const int64_t count : counts) sum += static_cast<double>(count);
+  return counts.empty() || sum > static_cast<double>(kLongestPeriod) ? by_largest_remainder(weights) : counts;
+}
+
+}  // namespace
+
+Interleaving::Interleaving(const std::vector<double>& weights) {
+  check_invariant(!weights.empty() && weights.size() <= std::numeric_limits<uint16_t>::max(),
+                  "a mixture has 1 to 65535 sources");
+  for (const double weight : weights)
+    check_invariant(weight > 0 && std::isfinite(weight), "the weight of a source is above 0");
+  counts_ = whole_weights(weights);
+  const int64_t period = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
+  const auto n = static_cast<int64_t>(counts_.size());
+  std::vector<int64_t> dealt(counts_.size(), 0);
+  // Everything in units of 1 / (2 (n - 1) period) turns. Among the sources that are behind their share by at least
+  // 1/(2n - 2) turns, the one whose turn becomes overdue first has it.
+  const int64_t unit = 2 * std::max<int64_t>(1, n - 1);
+  for (int64_t turn = 1; turn <= period; ++turn) {
+    size_t chosen = counts_.size();
+    double earliest = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      const int64_t behind = unit * (counts_[i] * turn - dealt[i] * period);
+      if (behind < period) continue;
+      const double due = static_cast<double>(unit * period - period - behind) / static_cast<double>(counts_[i]);
+      if (due < earliest) earliest = due, chosen = i;
+    }
+    check_invariant(chosen < counts_.size(), "some source is always due");
+    sources_.push_back(static_cast<uint16_t>(chosen));
+    before_.push_back(static_cast<int32_t>(dealt[chosen]++));
+  }
+}
+
+Interleaving::Turn Interleaving::operator()(int64_t turn) const {
+  const int64_t period = this->period();
+  const auto place = static_cast<size_t>(turn % period);
+  const uint16_t source = sources_[place];
+  return {.source = source, .before = turn / period * counts_[source] + before_[place]};
+}
+
+}  // namespace trireme::data
