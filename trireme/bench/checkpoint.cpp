@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -208,7 +210,9 @@ int bench_checkpoint(const config::Settings& settings, const launch::RankEnviron
   Bench bench(settings, environment);
   const Times t = bench.run(settings.bench.quick ? 2 : 5);
   bench.world().barrier()->wait();
-  const double copied = ops::copy_bandwidth(1) / 2 / kGiB * environment.world_size;
+  // Ranks that share a core share what it copies.
+  const int copying = std::min(environment.world_size, static_cast<int>(std::thread::hardware_concurrency()));
+  const double copied = ops::copy_bandwidth(1) / 2 / kGiB * copying;
   if (!bench.is_first_rank()) return 0;
   Report report = new_report("checkpoint", command);
   const std::string memory = "copy in memory, bytes copied by all ranks", write = "write() and fsync, plain files",

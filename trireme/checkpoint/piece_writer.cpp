@@ -5,19 +5,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/staged_file.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-// How much is written before the disk is told to begin: small enough to begin soon, large enough for one request.
-constexpr int64_t kWriteOutBytes = 8 << 20;
 
 /// Neighbouring bytes of a file and where they come from.
 struct Segment {
@@ -40,16 +39,12 @@ base::FileDescriptor open_shared(const fs::path& path) try {
       path.string());
 }
 
+/// Writes what this rank has of one file, and hashes the blocks that it knows whole.
 class FileWriter {
  public:
-  FileWriter(const fs::path& path, int64_t file_bytes, int64_t first_block, std::vector<std::byte>& buffer,
+  FileWriter(const fs::path& path, int64_t file_bytes, int64_t first_block, StageBuffer& buffer,
              std::vector<BlockHash>& hashes)
-      : path_(path),
-        file_(open_shared(path)),
-        file_bytes_(file_bytes),
-        first_block_(first_block),
-        buffer_(buffer),
-        hashes_(hashes) {}
+      : file_(open_shared(path), path, buffer), file_bytes_(file_bytes), first_block_(first_block), hashes_(hashes) {}
 
   /// Takes segments in the order of the file.
   void put(const Segment& segment, const std::function<bool(int64_t bytes)>& go_on) {
@@ -59,44 +54,36 @@ class FileWriter {
       const int64_t block = position_ / kBlockBytes;
       const int64_t block_end = std::min((block + 1) * kBlockBytes, file_bytes_);
       const int64_t count = std::min(block_end - position_, segment.bytes - done);
-      const std::span<const std::byte> bytes = converted(segment, done, count);
+      const std::span<const std::byte> bytes =
+          segment.written ? staged(segment, done, count) : std::span(segment.memory + done, static_cast<size_t>(count));
       hash(block, block_end, bytes);
-      if (segment.written) base::write_at(file_, bytes, position_, path_);
       position_ += count;
       done += count;
-      if (position_ - begun_ >= kWriteOutBytes) write_out();
       if (!go_on(segment.written ? count : 0)) return;
     }
   }
 
-  void flush() {
-    write_out();
-    checkpoint::flush(file_, path_);
-  }
+  void flush() { file_.flush(); }
 
  private:
   void begin_run(int64_t position) {
-    write_out();
-    position_ = begun_ = position;
+    position_ = position;
     whole_ = position % kBlockBytes == 0;
     sum_.reset();
   }
 
-  void write_out() {
-    start_writing_out(file_, begun_, position_);
-    begun_ = position_;
-  }
-
-  std::span<const std::byte> converted(const Segment& s, int64_t done, int64_t count) {
+  std::span<const std::byte> staged(const Segment& s, int64_t done, int64_t count) {
+    const std::span<std::byte> room = file_.room(position_, count);
     const int64_t to = size_of(s.to), from = size_of(s.from);
     if (s.piece != nullptr) {
       const int64_t first = s.piece->begin + done / to;
-      s.piece->fill(first, first + count / to, buffer_.data());
-      return std::span(buffer_).first(static_cast<size_t>(count));
+      s.piece->fill(first, first + count / to, room.data());
+    } else if (s.from == s.to) {
+      std::memcpy(room.data(), s.memory + done, room.size());
+    } else {
+      convert(s.memory + done / to * from, s.from, room.data(), s.to, count / to);
     }
-    if (s.from == s.to) return {s.memory + done, static_cast<size_t>(count)};
-    convert(s.memory + done / to * from, s.from, buffer_.data(), s.to, count / to);
-    return std::span(buffer_).first(static_cast<size_t>(count));
+    return room;
   }
 
   void hash(int64_t block, int64_t block_end, std::span<const std::byte> bytes) {
@@ -115,12 +102,10 @@ class FileWriter {
     sum_.reset();
   }
 
-  const fs::path& path_;
-  base::FileDescriptor file_;
+  StagedFile file_;
   int64_t file_bytes_, first_block_;
-  std::vector<std::byte>& buffer_;
   std::vector<BlockHash>& hashes_;
-  int64_t position_ = 0, begun_ = 0;   // end of what is put; from where on the disk has not been told
+  int64_t position_ = 0;               // end of what is put
   bool whole_ = true;                  // the block at position_ has come from its first byte on
   std::optional<base::Checksum> sum_;  // of it
 };
@@ -165,7 +150,7 @@ std::vector<BlockHash> write_pieces(const SavePlan& plan, const fs::path& folder
     return !stop.stop_requested();
   };
   std::vector<BlockHash> hashes;
-  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  StageBuffer buffer;
   for (size_t i = 0; i < files.size(); ++i) {
     if (files[i].empty()) continue;
     const fs::path path = folder / plan.files[i].name;

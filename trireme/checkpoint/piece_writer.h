@@ -26,7 +26,7 @@ using BytesDone = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 /// Writes and flushes `pieces`, headers too where asked.
 ///
-/// Cost      one buffer of 1 MiB; the disk is kept busy from the first megabytes on
+/// Cost      one buffer of 4 MiB; whole pages go past the page cache where the file system allows it (staged_file.h)
 /// Errors    base::FileError; CheckpointError when the folder is not to be seen from here. Returns early, with fewer
 ///           hashes, when `stop` is requested
 std::vector<BlockHash> write_pieces(const SavePlan& plan, const std::filesystem::path& folder,
