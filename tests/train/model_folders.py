@@ -14,7 +14,7 @@ import probe
 import ring
 import tiny_models
 
-torch, transformers, tokenizers = ring.judges("torch", "transformers", "tokenizers")
+torch, transformers, tokenizers, safetensors = ring.judges("torch", "transformers", "tokenizers", "safetensors.torch")
 
 LOGITS = 1e-4  # standard deviations, as in architectures.py
 INDEX = "model.safetensors.index.json"
@@ -78,6 +78,44 @@ def judge_untouched(r, name, dtype, split, precision):
     ring.check(True, f"{what}: {len(before)} tensors byte-equal, and {', '.join(sorted(files))}")
 
 
+def renamed(folder, target, rename, config, more):
+    """The folder with other names of tensors and another config.json, and tensors that a text model has no use for."""
+    target.mkdir()
+    weights = {rename(name): value for name, value in safetensors.load_file(folder / "model.safetensors").items()}
+    safetensors.save_file(weights | more, target / "model.safetensors", metadata={"format": "pt"})
+    (target / "config.json").write_text(json.dumps(config))
+    return set(weights)
+
+
+def judge_other_names(r):
+    """First uploads of GPT-2 lack a prefix and hold masks; Gemma 3's larger models are the half of a model that sees."""
+    image = {name: torch.zeros(4, 4) for name in ("vision_tower.vision_model.post_layernorm.weight",
+                                                  "multi_modal_projector.mm_input_projection_weight")}
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 4, 4), "h.0.attn.masked_bias": torch.tensor(-1e4)}
+    for what, name, rename, around, more, kept in [
+            ("gpt2's first names", "gpt2", lambda n: n.removeprefix("transformer."), lambda c: c, masks, True),
+            ("gemma3 with its eyes", "gemma3", lambda n: n.replace("model.", "language_model.model.", 1),
+             lambda c: {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": c}, image, False),
+            ("gemma3 as saved again", "gemma3", lambda n: n.replace("model.", "model.language_model.", 1),
+             lambda c: {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"], "text_config": c},
+             {f"model.{n}": t for n, t in image.items()}, False)]:
+        plain, other = r.folder / f"plain {what}", r.folder / f"other {what}"
+        tiny_models.make(name, plain)
+        config = json.loads((plain / "config.json").read_text())
+        names = renamed(plain, other, rename, around(config), more)
+        runs = []
+        for folder in (plain, other):
+            result = pretrain(r, folder, f"{folder.name} out", train__max_steps=3)
+            ring.require(result.code == 0, f"{what}: trains", str(result))
+            runs.append(ring.metrics(r.folder / f"{folder.name} out"))
+        losses = [[rows[step]["loss"] for step in (1, 2, 3)] for rows in runs]
+        ring.require(losses[0] == losses[1], f"{what}: the losses of the plain folder", str(losses))
+        saved = set(contents(r.folder / f"{other.name} out" / "step-00000003"))
+        want = names if kept else set(contents(plain))
+        ring.check(saved == want, f"{what}: the losses of the plain folder; saved under "
+                                  f"{'its own names' if kept else 'names of a text model'}", str(saved ^ want)[:500])
+
+
 def judge_refusals(r, ask):
     folders = {}
     for name in {case[0] for case in bad_configs.CASES}:
@@ -130,6 +168,7 @@ with ring.Ring(sys.argv[1]) as r:
     transformers.utils.logging.disable_progress_bar()
     ask = probe.Probe(sys.argv[2], r.folder).ask
     judge_refusals(r, ask)
+    judge_other_names(r)
     for case in KEPT if ring.SLOW else KEPT[:2]:
         judge_untouched(r, *case)
     divisible = [name for name, (_, config) in tiny_models.MODELS.items() if config.get("num_attention_heads", 4) % 2 == 0]
