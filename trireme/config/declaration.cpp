@@ -273,7 +273,10 @@ std::vector<Setting> declare(Settings& s) {
       {"save.max_shard_bytes",
        &s.save.max_shard_bytes,
        "largest size of one safetensors file",
-       {.at_least = 1e6, .bytes = true}},
+       {.at_least = 1e6,
+        .bytes = true,
+        .absent = "auto",
+        .when_absent = "files as in the folder the model came from; 5 GB for a new model"}},
 
       {"launch.threads_per_rank",
        &s.launch.threads_per_rank,

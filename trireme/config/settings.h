@@ -157,7 +157,7 @@ struct SaveSettings {
   OnSaveError on_error = OnSaveError::stop;
   SaveDtype dtype = SaveDtype::as_loaded;
   int64_t keep_last = 3;
-  int64_t max_shard_bytes = 5'000'000'000;
+  std::optional<int64_t> max_shard_bytes;
   bool operator==(const SaveSettings&) const = default;
 };
 

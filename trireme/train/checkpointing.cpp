@@ -117,7 +117,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
       request.pieces.push_back({name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
       request.pieces.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
     });
-  if (as_loaded) {
+  if (as_loaded && !settings.save.max_shard_bytes) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
     request.index_json = source.index_json;
   }
@@ -125,7 +125,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
   request.extra_files = source.side_files;
   request.state_json = to_json(state);
   request.extra_files["settings.yaml"] = state.settings_yaml;
-  request.max_shard_bytes = settings.save.max_shard_bytes;
+  if (settings.save.max_shard_bytes) request.max_shard_bytes = *settings.save.max_shard_bytes;
   request.keep_last = static_cast<int>(settings.save.keep_last);
   return request;
 }
