@@ -61,7 +61,10 @@ class Parser {
           }
           break;
         case Argument::Kind::positional:
-          take_positional(argument.given, first_positional);
+          if (overlay_.takes_list)
+            list_.push_back(argument.given.text);
+          else
+            take_positional(argument.given, first_positional);
           break;
         case Argument::Kind::setting:
           argument.given.key = resolve(argument.given.key);
@@ -74,7 +77,7 @@ class Parser {
 
   ParsedSettings result() && {
     if (!help_) problems_.throw_if_any();
-    return {std::move(settings_), std::move(provenance_), help_};
+    return {std::move(settings_), std::move(provenance_), help_, std::move(list_)};
   }
 
  private:
@@ -144,6 +147,7 @@ class Parser {
   std::map<std::string, Source> provenance_;
   Problems problems_;
   bool help_ = false;
+  std::vector<std::string> list_;
 };
 
 }  // namespace

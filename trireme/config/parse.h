@@ -28,6 +28,7 @@ struct Overlay {
   std::vector<std::pair<std::string, std::string>> values;  ///< its own defaults: {"devices", "2"}
   std::string command;              ///< its name, for messages: "pretrain"
   std::string positional = "model"; ///< key of the one argument without a name; empty: there is none
+  bool takes_list = false;          ///< any number of arguments without a name: ParsedSettings::list
   std::string section;              ///< keys may be given without this prefix: "generate" makes --prompt work
   std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
 };
@@ -36,6 +37,7 @@ struct ParsedSettings {
   Settings settings;
   std::map<std::string, Source> provenance;  ///< every key
   bool help = false;                         ///< --help or -h stood among the arguments
+  std::vector<std::string> list = {};        ///< arguments without a name, where the command takes a list
 
   /// True when the user set `key`, in any way.
   bool given(const std::string& key) const;

@@ -63,6 +63,8 @@ struct DataSettings {
   std::optional<std::string> val_data_path;
   double val_split_fraction = 0.1;
   std::optional<std::string> tokenizer;  ///< a folder, a file or "byte"; absent: the model folder's own, or bytes
+  std::string text_field = "text";       ///< of JSONL objects, column of Parquet files
+  bool append_eos = true;                ///< behind each document, when it is tokenized
   int64_t seed = 42;
   int64_t num_workers = 1;
   bool operator==(const DataSettings&) const = default;
@@ -214,6 +216,16 @@ struct BenchSettings {
   bool operator==(const BenchSettings&) const = default;
 };
 
+/// What `trireme data` does: PREFIX or file to write, and how.
+struct PrepareSettings {
+  std::string output;
+  bool overwrite = false;
+  std::optional<int64_t> threads;
+  std::optional<int64_t> max_documents;
+  bool json = false;
+  bool operator==(const PrepareSettings&) const = default;
+};
+
 struct EngineSettings {
   bool poison = false;
   bool operator==(const EngineSettings&) const = default;
@@ -250,6 +262,7 @@ struct Settings {
   GenerateSettings generate;
   ConvertSettings convert;
   EvaluateSettings evaluate;
+  PrepareSettings prepare;
   BenchSettings bench;
   EngineSettings engine;
   ProfileSettings profile;

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/sources.h"
+#include "trireme/data/token_set.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -68,45 +69,58 @@ int64_t most_tokens(const fs::path& path, const char* setting) {
   return total_bytes(files) + static_cast<int64_t>(files.size()) - 1;
 }
 
-void tokenize(const std::vector<SourceFile>& files, uint64_t source_fingerprint, const Tokenizer& tokenizer,
-              const fs::path& out) {
-  TokenFileWriter writer(out, tokenizer.vocab_size());
+void tokenize(const fs::path& path, const std::vector<SourceFile>& files, uint64_t source_fingerprint,
+              const Tokenizer& tokenizer, const fs::path& out) {
+  TokenSetWriter writer(out, tokenizer.vocab_size());
   const auto separator = tokenizer.document_separator();
   for (size_t i = 0; i < files.size(); ++i) {
-    if (i > 0) writer.append(separator);
     read_source(files[i], tokenizer.splits_anywhere() ? kPieceBytes : 0,
                 [&](std::string_view piece) { writer.append(tokenizer.encode(piece)); });
+    if (i + 1 < files.size()) writer.append(separator);
+    writer.end_document();
   }
   if (hash_sources(files) != source_fingerprint) {
     throw UsageError(fmt::format("{} changed while it was tokenized; start again when nothing writes to it",
                                  files.front().path.parent_path().string()));
   }
-  writer.commit({.num_documents = static_cast<int64_t>(files.size()),
+  const int64_t bytes = total_bytes(files);
+  writer.commit({.tokenizer = tokenizer.name(),
+                 .tokenizer_fingerprint = tokenizer.fingerprint(),
+                 .sources = {{path.string(), static_cast<int64_t>(files.size()), bytes}},
                  .source_fingerprint = source_fingerprint,
-                 .tokenizer_fingerprint = tokenizer.fingerprint()});
+                 .source_bytes = bytes});
 }
 
-TokenFile open_or_tokenize(const fs::path& path, const std::vector<SourceFile>& files, const Tokenizer& tokenizer,
-                           const fs::path& cache_dir) {
+// A set in the cache that fits; nothing when there is none, or a damaged one.
+std::optional<TokenSet> cached_set(const fs::path& prefix, uint64_t source_fingerprint, const Tokenizer& tokenizer) {
+  if (!TokenSet::exists(prefix)) return std::nullopt;
+  try {
+    TokenSet set = TokenSet::open(prefix);
+    const auto& about = set.about();
+    if (about && about->source_fingerprint == source_fingerprint &&
+        about->tokenizer_fingerprint == tokenizer.fingerprint() && about->vocab_size == tokenizer.vocab_size())
+      return set;
+  } catch (const UsageError&) {
+  }
+  return std::nullopt;
+}
+
+TokenSet open_or_tokenize(const fs::path& path, const std::vector<SourceFile>& files, const Tokenizer& tokenizer,
+                          const fs::path& cache_dir) {
   const uint64_t source_fingerprint = hash_sources(files);
   const uint64_t key = mix_key(source_fingerprint, tokenizer.fingerprint());
   const fs::path name = path.has_filename() ? path.stem() : path.parent_path().filename();
-  const fs::path cached = cache_dir / fmt::format("{}-{}.tokens", name.string(), base::checksum_text(key));
-  const auto usable = [&](const std::optional<TokenFile>& file) {
-    return file && file->info.source_fingerprint == source_fingerprint &&
-           file->info.tokenizer_fingerprint == tokenizer.fingerprint() &&
-           file->info.vocab_size == tokenizer.vocab_size();
-  };
-  if (auto file = open_token_file(cached); usable(file)) return *std::move(file);
-  tokenize(files, source_fingerprint, tokenizer, cached);
-  auto file = open_token_file(cached);
-  if (!usable(file)) {
+  const fs::path cached = cache_dir / fmt::format("{}-{}", name.string(), base::checksum_text(key));
+  if (auto set = cached_set(cached, source_fingerprint, tokenizer)) return *std::move(set);
+  tokenize(path, files, source_fingerprint, tokenizer, cached);
+  auto set = cached_set(cached, source_fingerprint, tokenizer);
+  if (!set) {
     throw UsageError(
         fmt::format("the tokenized corpus {} cannot be read back; is its folder on a file system that "
                     "allows mapping files?",
                     cached.string()));
   }
-  return *std::move(file);
+  return *std::move(set);
 }
 
 }  // namespace
@@ -121,25 +135,25 @@ void check_corpus(const CorpusOptions& options) {
 Corpus load_corpus(const CorpusOptions& options, const Tokenizer& tokenizer) {
   check_corpus(options);
   const auto train_files = list_sources(options.train_data_path, kTrainSetting);
-  const TokenFile train = open_or_tokenize(options.train_data_path, train_files, tokenizer, options.cache_dir);
+  const TokenSet train = open_or_tokenize(options.train_data_path, train_files, tokenizer, options.cache_dir);
   Corpus corpus;
-  corpus.num_documents = train.info.num_documents;
+  corpus.num_documents = train.num_documents();
   corpus.source_bytes = total_bytes(train_files);
   corpus.sequence = options.sequence;
-  uint64_t fingerprint = mix_key(train.info.source_fingerprint, tokenizer.fingerprint());
-  const int64_t held_out = num_val_tokens(train.info.num_tokens, options);
-  corpus.train = train.tokens.sub(0, train.info.num_tokens - held_out);
+  uint64_t fingerprint = mix_key(train.about()->source_fingerprint, tokenizer.fingerprint());
+  const int64_t held_out = num_val_tokens(train.num_tokens(), options);
+  corpus.train = train.view().sub(0, train.num_tokens() - held_out);
   if (options.val_data_path.empty()) {
-    corpus.val = train.tokens.sub(train.info.num_tokens - held_out, held_out);
+    corpus.val = train.view().sub(train.num_tokens() - held_out, held_out);
   } else {
     const auto val_files = list_sources(options.val_data_path, kValSetting);
-    const TokenFile val = open_or_tokenize(options.val_data_path, val_files, tokenizer, options.cache_dir);
-    corpus.val = val.tokens;
-    corpus.num_documents += val.info.num_documents;
+    const TokenSet val = open_or_tokenize(options.val_data_path, val_files, tokenizer, options.cache_dir);
+    corpus.val = val.view();
+    corpus.num_documents += val.num_documents();
     corpus.source_bytes += total_bytes(val_files);
-    fingerprint = mix_key(fingerprint, val.info.source_fingerprint);
+    fingerprint = mix_key(fingerprint, val.about()->source_fingerprint);
   }
-  check_lengths(train.info.num_tokens, corpus.val.size(), options);
+  check_lengths(train.num_tokens(), corpus.val.size(), options);
   fingerprint = mix_key(fingerprint, static_cast<uint64_t>(corpus.train.size()));
   corpus.fingerprint = mix_key(fingerprint, static_cast<uint64_t>(options.sequence));
   return corpus;

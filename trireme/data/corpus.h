@@ -1,13 +1,13 @@
 // From text files to the tokens a run learns from and is judged by. The text is tokenized once into a cached
-// token file, whose name carries the fingerprint of texts and tokenizer: other texts make another file,
-// nothing is ever stale. Several processes may build the same corpus at once; each renames a whole file
+// TokenSet, whose name carries the fingerprint of texts and tokenizer: other texts make another file,
+// nothing is ever stale. Several processes may build the same corpus at once; each renames whole files
 // into place. Validation is one contiguous tail of the text, so no window of training reaches into it.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 
-#include "trireme/data/token_file.h"
+#include "trireme/data/token_view.h"
 #include "trireme/data/tokenizer.h"
 
 namespace trireme::data {
@@ -17,7 +17,7 @@ struct CorpusOptions {
   std::filesystem::path val_data_path;    ///< likewise; empty: split it off the training text
   double val_split_fraction = 0.1;  ///< of the tokens, the last ones; 0: no validation; unused with val_data_path
   int64_t sequence = 256;  ///< tokens of one sample (train.max_seq_length)
-  std::filesystem::path cache_dir;  ///< where token files are kept; made when missing
+  std::filesystem::path cache_dir;  ///< where tokenized texts are kept; made when missing
 };
 
 struct Corpus {

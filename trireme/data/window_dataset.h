@@ -8,7 +8,7 @@
 #pragma once
 
 #include "trireme/data/dataset.h"
-#include "trireme/data/token_file.h"
+#include "trireme/data/token_view.h"
 
 namespace trireme::data {
 

@@ -1,0 +1,29 @@
+// The subcommands of `trireme data`: one thin file each (data_<name>.cpp), listed in data.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/cli/command.h"
+#include "trireme/config/parse.h"
+#include "trireme/data/tokenizer.h"
+
+namespace trireme::cli {
+
+struct DataCommand {
+  const char* name;
+  const char* usage;  ///< one line: "trireme data stats PREFIX"
+  const char* help;   ///< what it does, in one line
+  int (*run)(const config::ParsedSettings& parsed);
+  std::vector<std::string> settings = {"data", "prepare"};  ///< groups that --help lists
+};
+
+int data_tokenize(const config::ParsedSettings& parsed);
+int data_stats(const config::ParsedSettings& parsed);
+
+/// The tokenizer that data.tokenizer names, which the command needs.
+/// Errors    UsageError when none is named
+std::unique_ptr<data::Tokenizer> named_tokenizer(const config::Settings& settings, const std::string& command);
+
+}  // namespace trireme::cli

@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/data_commands.h"
+#include "trireme/data/tokenize.h"
+#include "trireme/observe/work_bar.h"
+
+namespace trireme::cli {
+namespace {
+
+data::TokenizeOptions options_of(const config::ParsedSettings& parsed) {
+  const config::Settings& s = parsed.settings;
+  if (parsed.list.empty()) throw UsageError("error: trireme data tokenize needs files or folders of text");
+  if (s.prepare.output.empty())
+    throw UsageError(
+        "error: trireme data tokenize needs --output PREFIX: it writes PREFIX.bin, PREFIX.idx and PREFIX.json");
+  return {.sources = parsed.list,
+          .output = s.prepare.output,
+          .text_field = s.data.text_field,
+          .append_eos = s.data.append_eos,
+          .num_threads =
+              static_cast<int>(s.prepare.threads.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency()))),
+          .max_documents = s.prepare.max_documents,
+          .overwrite = s.prepare.overwrite,
+          .resumed = [](int64_t done, int64_t all) {
+            base::info("goes on behind {} of {}", base::human_bytes(done), base::human_bytes(all));
+          }};
+}
+
+}  // namespace
+
+int data_tokenize(const config::ParsedSettings& parsed) {
+  const auto start = std::chrono::steady_clock::now();
+  data::TokenizeOptions options = options_of(parsed);
+  const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");
+  data::TokenizeResult result;
+  {
+    observe::WorkBar bar("tokenize");
+    options.progress = [&](double done) { bar.show(done); };
+    result = data::tokenize(options, *tokenizer);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const data::TokenSetAbout& about = result.about;
+  fmt::print("wrote    {}.bin, .idx and .json: {} tokens in {}{}\n", options.output.string(),
+             base::human_count(about.num_tokens), base::plural(about.num_documents, "document"),
+             result.empty_documents > 0 ? fmt::format(" ({} without text left out)", result.empty_documents) : "");
+  fmt::print("text     {} with {}, {:.3f} bytes a token\n", base::human_bytes(about.source_bytes), about.tokenizer,
+             static_cast<double>(about.source_bytes) / static_cast<double>(std::max<int64_t>(1, about.num_tokens)));
+  fmt::print("time     {}, {} a second\n", base::human_duration(seconds.count()),
+             base::human_bytes(static_cast<int64_t>(static_cast<double>(about.source_bytes) / seconds.count())));
+  return 0;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,90 @@
+// Threads that work on the items of a sequence, and one consumer that gets the results in the sequence's order. At most
+// `window` items are between taken and consumed, so memory is bounded; the first failing item's exception comes out
+// where its result would have, whatever fails later.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace trireme::data {
+
+template <typename Item, typename Result>
+class OrderedWorkers {
+ public:
+  /// `next` is called by one thread at a time, `work` by all at once.
+  OrderedWorkers(int num_threads, std::function<std::optional<Item>()> next, std::function<Result(const Item&)> work)
+      : next_(std::move(next)), work_(std::move(work)), window_(2 * num_threads + 2) {
+    for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this](std::stop_token stop) { run(stop); });
+  }
+  ~OrderedWorkers() {
+    for (auto& thread : threads_) thread.request_stop();
+    changed_.notify_all();
+  }
+
+  /// The next result in order; nothing at the end. Throws what `work` or `next` threw.
+  std::optional<Result> get() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_.contains(consumed_) || (ended_ && consumed_ == taken_); });
+    if (!done_.contains(consumed_)) return std::nullopt;
+    auto node = done_.extract(consumed_++);
+    changed_.notify_all();
+    if (node.mapped().failure) std::rethrow_exception(node.mapped().failure);
+    return std::move(node.mapped().result);
+  }
+
+ private:
+  struct Done {
+    std::optional<Result> result;
+    std::exception_ptr failure;
+  };
+
+  // Item and its number; nothing at the end.
+  std::optional<std::pair<int64_t, Item>> take(std::stop_token stop) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, stop, [&] { return ended_ || taken_ - consumed_ < window_; });
+    if (stop.stop_requested() || ended_) return std::nullopt;
+    try {
+      if (auto item = next_()) return std::pair(taken_++, *std::move(item));
+    } catch (...) {
+      done_[taken_++].failure = std::current_exception();
+    }
+    ended_ = true;
+    changed_.notify_all();
+    return std::nullopt;
+  }
+
+  void run(std::stop_token stop) {
+    while (auto item = take(stop)) {
+      Done done;
+      try {
+        done.result = work_(item->second);
+      } catch (...) {
+        done.failure = std::current_exception();
+      }
+      const std::lock_guard lock(mutex_);
+      ended_ = ended_ || done.failure;
+      done_[item->first] = std::move(done);
+      changed_.notify_all();
+    }
+  }
+
+  std::function<std::optional<Item>()> next_;
+  std::function<Result(const Item&)> work_;
+  const int64_t window_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<int64_t, Done> done_;
+  int64_t taken_ = 0, consumed_ = 0;
+  bool ended_ = false;
+  std::vector<std::jthread> threads_;  // last: they stop before what they use goes
+};
+
+}  // namespace trireme::data

@@ -1,0 +1,126 @@
+#include "trireme/data/text_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/data/permutation.h"
+
+namespace trireme::data {
+namespace fs = std::filesystem;
+namespace {
+
+std::string_view extension(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos || name.find('/', dot) != std::string_view::npos ? "" : name.substr(dot);
+}
+
+std::optional<TextKind> known_kind(std::string_view name) {
+  const std::string_view end = extension(name);
+  if (end == ".jsonl" || end == ".ndjson") return TextKind::jsonl;
+  if (end == ".parquet") return TextKind::parquet;
+  if (end == ".txt" || end == ".text" || end == ".md") return TextKind::plain;
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(const fs::path& path, std::string_view rule) {
+  throw UsageError(fmt::format("{}: {}", path.string(), rule));
+}
+
+struct CloseFolder {
+  void operator()(DIR* folder) const { ::closedir(folder); }
+};
+
+// Calls `take(name below root, bytes)` for each regular file below `root`/`below`, in no order.
+template <typename Take>
+void walk(const std::string& root, const std::string& below, const Take& take) {
+  const std::string path = below.empty() ? root : root + "/" + below;
+  const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
+  if (!folder) refuse(path, fmt::format("the folder cannot be read ({})", std::generic_category().message(errno)));
+  while (const dirent* entry = ::readdir(folder.get())) {
+    if (entry->d_name[0] == '.') continue;
+    const std::string name = below.empty() ? entry->d_name : below + "/" + entry->d_name;
+    struct stat info{};
+    // Links are followed to files, not to folders: those might lead back.
+    if (::fstatat(::dirfd(folder.get()), entry->d_name, &info, 0) != 0)
+      refuse(root + "/" + name, fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
+    if (S_ISDIR(info.st_mode) && entry->d_type != DT_LNK)
+      walk(root, name, take);
+    else if (S_ISREG(info.st_mode))
+      take(name, static_cast<int64_t>(info.st_size));
+  }
+}
+
+}  // namespace
+
+void TextFiles::add(uint32_t root, std::string_view name, int64_t bytes, TextKind kind) {
+  files_.push_back({bytes, names_.size(), root, kind});
+  names_.append(name);
+  names_.push_back('\0');
+  roots_[root].files += 1;
+  roots_[root].bytes += bytes;
+  total_bytes_ += bytes;
+}
+
+void TextFiles::add_folder(const std::string& root) {
+  const auto index = static_cast<uint32_t>(roots_.size() - 1);
+  const size_t first = files_.size();
+  bool any = false;
+  walk(root, "", [&](const std::string& name, int64_t bytes) {
+    const auto kind = known_kind(name);
+    any = any || kind;
+    if (kind && bytes > 0) add(index, name, bytes, *kind);
+  });
+  if (!any) refuse(root, "the folder holds no text: no .txt, .text, .md, .jsonl, .ndjson or .parquet file");
+  if (files_.size() == first) refuse(root, "every file of text in the folder is empty");
+  std::sort(files_.begin() + static_cast<int64_t>(first), files_.end(),
+            [&](const File& a, const File& b) { return name(a) < name(b); });
+}
+
+TextFiles TextFiles::list(std::span<const std::string> sources) {
+  TextFiles files;
+  for (const std::string& source : sources) {
+    struct stat info{};
+    if (::stat(source.c_str(), &info) != 0)
+      refuse(source, errno == ENOENT ? "there is no such file or folder"
+                                     : fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
+    files.roots_.push_back({source});
+    if (S_ISDIR(info.st_mode)) {
+      files.add_folder(source);
+    } else if (!S_ISREG(info.st_mode)) {
+      refuse(source, "is neither a file nor a folder; only those can be read twice, as going on after a kill needs");
+    } else if (info.st_size == 0) {
+      refuse(source, "the file is empty");
+    } else {
+      const auto index = static_cast<uint32_t>(files.roots_.size() - 1);
+      files.add(index, "", info.st_size, known_kind(source).value_or(TextKind::plain));
+    }
+  }
+  return files;
+}
+
+fs::path TextFiles::path(int64_t file) const {
+  const File& f = files_[static_cast<size_t>(file)];
+  const std::string& root = roots_[f.root].path;
+  return name(f).empty() ? fs::path(root) : fs::path(root) / name(f);
+}
+
+uint64_t TextFiles::fingerprint() const {
+  uint64_t value = files_.size();
+  for (const File& file : files_) {
+    const std::string_view text = name(file);
+    value = mix_key(value, mix_key(base::checksum(std::as_bytes(std::span(text))), static_cast<uint64_t>(file.bytes)));
+  }
+  return value;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,76 @@
+#include "trireme/data/tokenize_note.h"
+
+#include <fmt/format.h>
+
+#include "trireme/data/json_fields.h"
+
+namespace trireme::data {
+namespace {
+
+int64_t count_at(const JsonObject& object, const std::string& key) {
+  const int64_t count = object.integer(key);
+  if (count < 0 || count > (int64_t{1} << 56))
+    throw UsageError(fmt::format("{} is {}, which is no count", object.place_of(key), count));
+  return count;
+}
+
+uint64_t hash_at(const JsonObject& object, const std::string& key) {
+  const nlohmann::json& value = object.at(key);
+  if (!value.is_number_unsigned()) throw UsageError(fmt::format("{} is no hash", object.place_of(key)));
+  return value.get<uint64_t>();
+}
+
+TokenizeNote note_of(const nlohmann::json& json) {
+  const JsonObject top(json, ""), set = top.object("set");
+  TokenizeNote note{.job = hash_at(top, "job"),
+                    .blocks = count_at(top, "blocks"),
+                    .file_bytes = count_at(top, "file_bytes"),
+                    .text_bytes = count_at(top, "text_bytes"),
+                    .empty_documents = count_at(top, "empty_documents"),
+                    .source_hash = hash_at(top, "source_hash"),
+                    .set = {.tokens = count_at(set, "tokens"),
+                            .documents = count_at(set, "documents"),
+                            .sequences = count_at(set, "sequences"),
+                            .supervised = count_at(set, "supervised"),
+                            .sequence_tokens = count_at(set, "sequence_tokens"),
+                            .document_sequences = count_at(set, "document_sequences")}};
+  for (const nlohmann::json& pair : set.array("long_documents")) {
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() || !pair[1].is_number_integer())
+      throw UsageError("set.long_documents is no list of pairs");
+    note.set.long_documents.emplace_back(pair[0].get<int64_t>(), pair[1].get<int64_t>());
+  }
+  return note;
+}
+
+}  // namespace
+
+std::string to_json(const TokenizeNote& note) {
+  const nlohmann::ordered_json json = {{"job", note.job},
+                                       {"blocks", note.blocks},
+                                       {"file_bytes", note.file_bytes},
+                                       {"text_bytes", note.text_bytes},
+                                       {"empty_documents", note.empty_documents},
+                                       {"source_hash", note.source_hash},
+                                       {"set",
+                                        {{"tokens", note.set.tokens},
+                                         {"documents", note.set.documents},
+                                         {"sequences", note.set.sequences},
+                                         {"supervised", note.set.supervised},
+                                         {"sequence_tokens", note.set.sequence_tokens},
+                                         {"document_sequences", note.set.document_sequences},
+                                         {"long_documents", note.set.long_documents}}}};
+  return json.dump(2) + "\n";
+}
+
+TokenizeNote parse_tokenize_note(std::string_view json, const std::string& name) {
+  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
+  try {
+    if (parsed.is_discarded()) throw UsageError("it is no JSON");
+    return note_of(parsed);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("{} does not say how far a set is written: {}; begin anew with --overwrite", name, error.what()));
+  }
+}
+
+}  // namespace trireme::data
