@@ -1,7 +1,8 @@
 // Encodes and decodes what a judge asks for, so that scripts can compare: tokenizer_probe TOKENIZER < requests.
 // A request is u32 flags (1: parse special tokens, 2: add those of the template, 4: skip special ones in the
-// text, 8: tiktoken's way with bytes),
-// u32 length, text; the answer u32 count, int32 ids, u32 length, the ids' bytes. TOKENIZER is a folder or file.
+// text, 8: tiktoken's way with bytes, 16: text comes token by token, as whole characters), u32 length, text; the answer
+// u32 count, int32 ids, u32 length, the ids' bytes. TOKENIZER is a folder or file.
+// tokenizer_probe TEXT --train SIZE PATTERN FOLDER trains a tokenizer from a file and prints the seconds it took.
 // With "--time" the requests are only encoded, three times, and the seconds of the fastest go to standard output.
 #include <algorithm>
 #include <chrono>
@@ -13,7 +14,12 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/data/load_tokenizer.h"
+#include "trireme/data/piece_counts.h"
+#include "trireme/data/trained_tokenizer.h"
+#include "trireme/data/utf8.h"
+#include "trireme/data/utf8_stream.h"
 
 namespace {
 
@@ -46,6 +52,19 @@ void write_answer(const std::vector<int32_t>& ids, const std::string& text) {
   write(text.data(), text.size());
 }
 
+// The text as it is shown while it is generated.
+std::string streamed(const trireme::data::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  trireme::data::Utf8Stream stream;
+  std::string all;
+  const auto take = [&](const std::string& part) {
+    trireme::check_invariant(trireme::data::is_utf8(part), "a part of a text is whole characters");
+    all += part;
+  };
+  for (size_t i = 0; i < ids.size(); ++i) take(stream.push(tokenizer.token_bytes(ids[i], i == 0)));
+  take(stream.finish());
+  return all;
+}
+
 double seconds_to_encode(const trireme::data::Tokenizer& tokenizer, const std::vector<Request>& requests) {
   const auto begin = std::chrono::steady_clock::now();
   size_t num_ids = 0;
@@ -55,9 +74,24 @@ double seconds_to_encode(const trireme::data::Tokenizer& tokenizer, const std::v
   return seconds;
 }
 
+void train(const std::string& text, char** arguments) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto& pattern = trireme::data::pattern_named(arguments[1]);
+  const auto pre_tokenizer = trireme::data::pre_tokenizer_of(pattern);
+  trireme::data::PieceCounter counter(pre_tokenizer);
+  counter.add(trireme::base::read_file(text));
+  const auto trained = trireme::data::train_bpe(counter.take(), {.vocab_size = std::stoll(arguments[0])});
+  std::cout << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << "\n";
+  trireme::data::write_tokenizer(arguments[2], trained, pattern, true);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc == 6 && std::string(argv[2]) == "--train") {
+    train(argv[1], argv + 3);
+    return 0;
+  }
   const auto tokenizer = trireme::data::load_tokenizer(argv[1]);
   const std::vector<Request> requests = read_requests();
   if (argc > 2 && std::string(argv[2]) == "--time") {
@@ -70,7 +104,9 @@ int main(int argc, char** argv) try {
     const auto ids = tokenizer->encode(
         r.text,
         {.parse_special = (r.flags & 1) != 0, .add_special = (r.flags & 2) != 0, .tiktoken_bytes = (r.flags & 8) != 0});
-    write_answer(ids, tokenizer->decode(ids, {.skip_special = (r.flags & 4) != 0}));
+    const bool by_token = (r.flags & 16) != 0;
+    write_answer(ids,
+                 by_token ? streamed(*tokenizer, ids) : tokenizer->decode(ids, {.skip_special = (r.flags & 4) != 0}));
   }
   return 0;
 } catch (const trireme::Error& error) {

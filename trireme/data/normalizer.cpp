@@ -23,20 +23,22 @@ void for_each_character(std::string_view text, Visit visit) {
   }
 }
 
-struct Run {
-  char32_t first, last;
-};
-constexpr Run kNewer[] = {
-#include "trireme/data/normalization_newer.inc"
-};
-
 // Unknown to PyPI's tokenizers, whose normal forms are Unicode 9.0's: such a character stays, and nothing moves past
 // it.
-bool is_newer(char32_t code) {
-  if (code < kNewer[0].first) return false;
-  const auto* after = std::upper_bound(std::begin(kNewer), std::end(kNewer), code,
-                                       [](char32_t c, const Run& run) { return c < run.first; });
-  return after != std::begin(kNewer) && code <= (after - 1)->last;
+bool is_newer(char32_t code) { return code >= 0x560 && category_in_unicode_9(code) == Category::Cn; }
+
+struct Lower {
+  char32_t from, to;
+};
+constexpr Lower kNewerLower[] = {
+#include "trireme/data/lower_case_newer.inc"
+};
+
+char32_t lower(char32_t code) {
+  const auto* newer = std::lower_bound(std::begin(kNewerLower), std::end(kNewerLower), code,
+                                       [](const Lower& pair, char32_t c) { return pair.from < c; });
+  if (newer != std::end(kNewerLower) && newer->from == code) return newer->to;
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
 }
 
 bool is_ascii(std::string_view text) {
@@ -94,7 +96,7 @@ std::string to_lower(std::string_view text) {
     } else if (c == 0x130) {  // the one character whose lower case is two
       out += "i\xCC\x87";
     } else {
-      append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+      append_utf8(out, lower(c));
     }
   });
   return out;
@@ -103,7 +105,7 @@ std::string to_lower(std::string_view text) {
 std::string strip_accents(std::string_view text) {
   std::string out;
   for_each_character(text, [&](char32_t c, std::string_view bytes) {
-    if (!is_in(c, kMarks)) out += bytes;
+    if ((mask_of(category_in_unicode_9(c)) & kMarks) == 0) out += bytes;
   });
   return out;
 }
@@ -135,7 +137,7 @@ bool is_bert_space(char32_t c) { return c == '\t' || c == '\n' || c == '\r' || i
 bool is_bert_control(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
   using enum Category;
-  return is_in(c, mask_of(Cc) | mask_of(Cf) | mask_of(Co) | mask_of(Cs));
+  return (mask_of(category_in_unicode_8(c)) & (mask_of(Cc) | mask_of(Cf) | mask_of(Co) | mask_of(Cs))) != 0;
 }
 
 bool is_chinese(char32_t c) {
@@ -164,7 +166,7 @@ std::string bert_normalize(std::string_view text, const BertOptions& options) {
     std::string kept;
     const std::string decomposed = to_normal_form(out, NormalForm::nfd);
     for_each_character(decomposed, [&](char32_t c, std::string_view bytes) {
-      if (category_of(c) != Category::Mn) kept += bytes;
+      if (category_in_unicode_8(c) != Category::Mn) kept += bytes;
     });
     out = std::move(kept);
   }

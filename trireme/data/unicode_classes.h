@@ -1,6 +1,7 @@
 // What Unicode 16.0 says about a code point: its general category, whether it is a space or part of a word. The table
 // is data (unicode_classes.inc, written by scripts/unicode_classes.py), because the systems' libraries are older than
-// what PyPI's tokenizers and tiktoken know, and a letter more or less changes ids.
+// what PyPI's tokenizers and tiktoken know, and a letter more or less changes ids. What parts of the judges know of
+// older versions is data too (unicode_newer.inc); tests/data/unicode_judge.py compares every code point.
 #pragma once
 
 #include <array>
@@ -31,6 +32,10 @@ std::optional<CategoryMask> categories_named(std::string_view name);
 Category category_of(char32_t code);  ///< Cn for kIllFormed
 
 inline bool is_in(char32_t code, CategoryMask mask) { return (mask >> static_cast<int>(category_of(code)) & 1) != 0; }
+
+/// The category that Unicode 9.0 or 8.0 gave; Cn for what came later. Parts of PyPI's tokenizers know no newer one.
+Category category_in_unicode_9(char32_t code);
+Category category_in_unicode_8(char32_t code);
 
 /// White_Space.
 inline constexpr bool is_space(char32_t c) {
