@@ -5,6 +5,8 @@
 
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "trireme/base/error.h"
 
@@ -155,6 +157,104 @@ TEST(Environment, MpirunsVariablesAreReadAsStrictly) {
   half.erase("OMPI_COMM_WORLD_LOCAL_SIZE");
   EXPECT_THAT(refusal(half),
               AllOf(HasSubstr("OMPI_COMM_WORLD_LOCAL_SIZE is not set"), HasSubstr("OMPI_COMM_WORLD_RANK is")));
+}
+
+Variables under_srun(Variables changes = {}) {
+  Variables variables = {{"SLURM_JOB_ID", "12"},
+                         {"SLURM_STEP_ID", "3"},
+                         {"SLURM_PROCID", "5"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NODEID", "1"},
+                         {"SLURM_NTASKS", "7"},
+                         {"SLURM_STEP_NUM_TASKS", "7"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "4,3"},
+                         {"SLURM_STEP_NODELIST", "n[07-08]"}};
+  for (const auto& [name, value] : changes) variables[name] = value;
+  return variables;
+}
+
+TEST(Environment, SrunsTasksAreRecognised) {
+  const auto rank = parse(under_srun());
+  EXPECT_EQ(rank.launcher, "srun");
+  EXPECT_EQ(rank.global_rank, 5);
+  EXPECT_EQ(rank.world_size, 7);
+  EXPECT_EQ(rank.local_rank, 1);
+  EXPECT_EQ(rank.local_world_size, 3);
+  EXPECT_EQ(rank.node_rank, 1);
+  EXPECT_EQ(rank.num_nodes, 2);
+  EXPECT_THAT(rank.hosts, ::testing::ElementsAre("n07", "n08"));
+  EXPECT_EQ(rank.job_id, "slurm-12.3.0");
+  EXPECT_TRUE(rank.has_no_meeting_place());
+  EXPECT_FALSE(rank.by_mpirun);
+  EXPECT_TRUE(parse(under_srun({{"PMIX_RANK", "5"}})).by_mpirun);
+  EXPECT_EQ(parse(under_srun({{"SLURM_RESTART_COUNT", "2"}})).job_id, "slurm-12.3.2");
+  EXPECT_EQ(parse(under_srun({{"MASTER_ADDR", "n07"}, {"MASTER_PORT", "29500"}})).master_port, 29500);
+}
+
+TEST(Environment, AnOlderSlurmNamesOnlyTheJob) {
+  auto variables = under_srun({{"SLURM_TASKS_PER_NODE", "4,3"}, {"SLURM_NODELIST", "n[07-08]"}});
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST"})
+    variables.erase(name);
+  EXPECT_EQ(parse(variables).local_world_size, 3);
+}
+
+TEST(Environment, SrunsVariablesAreReadAsStrictly) {
+  for (const auto& [name, value, why] : std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"SLURM_PROCID", "7", "SLURM_PROCID=7 must be less than SLURM_STEP_NUM_TASKS=7"},
+           {"SLURM_PROCID", "x", "SLURM_PROCID='x' is not a whole number"},
+           {"SLURM_LOCALID", "3", "SLURM_LOCALID=3 must be less than SLURM_STEP_TASKS_PER_NODE=3"},
+           {"SLURM_NODEID", "2", "SLURM_NODEID=2 must be less than the number of nodes of SLURM_STEP_TASKS_PER_NODE=2"},
+           {"SLURM_STEP_NUM_TASKS", "8", "SLURM_STEP_NUM_TASKS=8 must be the sum of SLURM_STEP_TASKS_PER_NODE=7"},
+           {"SLURM_STEP_TASKS_PER_NODE", "4,x", "SLURM_STEP_TASKS_PER_NODE='4,x' is not a list of tasks per node"},
+           {"SLURM_STEP_NODELIST", "n[07-09]", "SLURM_STEP_NODELIST=3 must be as many hosts as"},
+           {"SLURM_STEP_NODELIST", "n[07", "SLURM_STEP_NODELIST='n[07' is not a list of hosts"}})
+    EXPECT_THAT(refusal(under_srun({{name, value}})), HasSubstr(why)) << name << "=" << value;
+  for (const char* missing : {"SLURM_LOCALID", "SLURM_NODEID"}) {
+    auto variables = under_srun();
+    variables.erase(missing);
+    EXPECT_THAT(refusal(variables), AllOf(HasSubstr(missing), HasSubstr("is not set"))) << missing;
+  }
+}
+
+TEST(Environment, ABatchScriptIsNoTaskOfSrun) {
+  // Slurm numbers the steps of batch scripts and interactive shells from the top.
+  for (const char* step : {"4294967291", "4294967290"}) {
+    const auto alone = parse(under_srun({{"SLURM_STEP_ID", step}, {"SLURM_PROCID", "0"}}));
+    EXPECT_FALSE(alone.launched) << step;
+    EXPECT_EQ(alone.unstarted_tasks, 7) << step;
+  }
+  auto batch = under_srun();
+  batch.erase("SLURM_STEP_ID");
+  EXPECT_EQ(parse(batch).unstarted_tasks, 7);
+  EXPECT_EQ(parse({{"SLURM_JOB_ID", "12"}, {"SLURM_NTASKS", "1"}}).unstarted_tasks, 0);
+  EXPECT_EQ(parse({}).unstarted_tasks, 0);
+}
+
+TEST(Environment, AnMpirunInsideSlurmCountsBeforeItsHelpersStep) {
+  auto both =
+      under_srun({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}});
+  both.merge(under_mpirun());
+  EXPECT_EQ(parse(both).launcher, "mpirun");
+  EXPECT_EQ(parse(both).global_rank, 5);
+}
+
+TEST(Environment, MpichsRanksAreRecognised) {
+  const auto rank = parse({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(rank.launcher, "MPICH's mpirun");
+  EXPECT_EQ(rank.global_rank, 3);
+  EXPECT_EQ(rank.num_nodes, 2);
+  EXPECT_FALSE(rank.by_mpirun);
+  // srun --mpi=pmi2 sets two of the four for its own tasks.
+  EXPECT_EQ(parse(under_srun({{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}})).launcher, "srun");
+}
+
+TEST(Environment, SentencesCallLaunchersByTheirNames) {
+  EXPECT_EQ(parse(good()).launcher, "the launcher");
+  EXPECT_EQ(parse(good({{"TRIREME_JOB_ID", "a"}})).launcher, "trireme");
+  EXPECT_EQ(parse(good({{"TORCHELASTIC_RUN_ID", "a"}})).launcher, "torchrun");
+  EXPECT_EQ(parse(good({{"TORCHELASTIC_RUN_ID", "a"}, {"ACCELERATE_MIXED_PRECISION", "no"}})).launcher,
+            "accelerate launch");
+  EXPECT_EQ(parse({}).launcher, "");
 }
 
 TEST(Environment, AStoreDescriptorThatIsNoListeningSocketIsRefused) {

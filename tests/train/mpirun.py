@@ -32,19 +32,23 @@ def ranks_are_recognised(r):
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     ring.check(f"  {threads} thread" in result.out, f"two ranks share the cores, {threads} each", str(result))
     ring.check(result.code == 0 and "2 ranks  mpi  " in result.out, "two ranks of mpirun train together, devices left out", str(result))
-    ring.check(result.out.count("trireme ") == 1 and result.err == "", "rank 0 speaks, the others are silent", str(result))
+    ring.check(result.out.count("trireme ") == 1 and result.err == "mpirun started 2 ranks on 1 host\n", "rank 0 speaks, the others are silent", str(result))
     alone = r.run([*ring.MPIRUN, "-n", "1", *r.command("alone", comm__backend="mpi", train__max_steps=3)])
     ring.check(alone.code == 0 and "1 rank  local  " in alone.out, "a world of one is legal", str(alone))
+    met = r.run([*ring.MPIRUN, "-n", "2", *r.command("met", devices=2, comm__backend="shm", train__max_steps=3)])
+    ring.check(met.code == 0 and "2 ranks  shm  " in met.out, "on another backend they meet by a file in out_dir", str(met))
+    left = [p.name for p in (r.folder / "met").glob(".meeting*")]
+    ring.check(not left, "which is gone afterwards", str(left))
     with socket.create_server(("127.0.0.1", 0)) as free:
         meeting = ["-x", "MASTER_ADDR=127.0.0.1", "-x", f"MASTER_PORT={free.getsockname()[1]}"]
     shm = r.run([*ring.MPIRUN, *meeting, "-n", "2", *r.command("shm", devices=2, comm__backend="shm", train__max_steps=3)])
-    ring.check(shm.code == 0 and "2 ranks  shm  " in shm.out, "with a place to meet they use another backend", str(shm))
+    ring.check(shm.code == 0 and "2 ranks  shm  " in shm.out, "or where MASTER_ADDR and MASTER_PORT say", str(shm))
 
 
 def mistakes_are_refused(r):
     start = [*ring.MPIRUN, "-n", "2"]
-    refused(r, [*start, *r.command("none", devices=2, comm__backend="shm")], "comm.backend shm: the 2 ranks that mpirun started have no "
-            "place to meet", "--comm.backend mpi")
+    refused(r, [*start, "env", "-u", "PMIX_NAMESPACE", *r.command("none", devices=2, comm__backend="shm")],
+            "the 2 ranks that mpirun started have no place to meet, and their job no name", "--comm.backend mpi")
     refused(r, [*start, *r.command("none", devices=3)], "devices 3 on num_nodes 1 are not the 2 ranks that mpirun started")
 
 

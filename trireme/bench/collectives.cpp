@@ -19,7 +19,7 @@ namespace {
 
 std::vector<std::string> backends_of(const config::Settings& settings, const launch::RankEnvironment& environment) {
   if (settings.comm.backend != config::Backend::automatic) return {std::string(config::name_of(settings.comm.backend))};
-  if (environment.by_mpirun && environment.master_address.empty()) return {"mpi"};
+  if (environment.by_mpirun) return {"shm", "gloo", "mpi"};
   return {"shm", "gloo"};
 }
 

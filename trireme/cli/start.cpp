@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
 #include "trireme/launch/core_share.h"
 #include "trireme/launch/launch.h"
+#include "trireme/launch/meeting_file.h"
 #include "trireme/launch/stop_signal.h"
 
 namespace trireme::cli {
@@ -40,6 +44,23 @@ int launch(const Job& job, const config::Settings& settings, Arguments arguments
   return launch::launch_ranks(options);
 }
 
+// What recognises a launcher says so in one line, with what it found.
+std::string found(const launch::RankEnvironment& e) {
+  return fmt::format("{} started {} on {}{}", e.launcher, base::plural(e.world_size, "rank"),
+                     base::plural(e.num_nodes, "host"),
+                     e.hosts.empty() ? "" : fmt::format(" ({})", base::join(e.hosts, ", ")));
+}
+
+// A batch script's own process would quietly train alone.
+void refuse_a_world_of_one(const launch::RankEnvironment& environment, const config::Settings& settings,
+                           const Job& job) {
+  if (environment.unstarted_tasks == 0 || settings.devices) return;
+  throw UsageError(fmt::format(
+      "Slurm's job asks for {} tasks (SLURM_NTASKS), but srun did not start this process: write srun trireme {} ..., "
+      "or say --devices N for N ranks on this host alone",
+      environment.unstarted_tasks, job.subcommand));
+}
+
 // The number of ranks is the launcher's word: settings say the same, or nothing.
 void take_over_ranks(const launch::RankEnvironment& environment, config::Settings& settings) {
   if (!settings.devices && environment.world_size % settings.num_nodes == 0)
@@ -47,9 +68,10 @@ void take_over_ranks(const launch::RankEnvironment& environment, config::Setting
   if (config::world_size(settings) != environment.world_size)
     throw UsageError(fmt::format("devices {} on num_nodes {} are not the {} ranks that {} started; leave devices out",
                                  settings.devices.value_or(1), settings.num_nodes, environment.world_size,
-                                 environment.by_mpirun ? "mpirun" : "the launcher (WORLD_SIZE)"));
-  // mpirun says nothing about threads, and ranks that all take every core stand in each other's way.
-  if (environment.by_mpirun && !settings.launch.threads_per_rank && std::getenv("OMP_NUM_THREADS") == nullptr)
+                                 environment.launcher));
+  // Other launchers say nothing about threads, and ranks that all take every core stand in each other's way.
+  if (environment.launcher != "trireme" && !settings.launch.threads_per_rank &&
+      std::getenv("OMP_NUM_THREADS") == nullptr)
     settings.launch.threads_per_rank =
         std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
 }
@@ -82,7 +104,8 @@ int start(const Job& job, Arguments arguments) {
     return 0;
   }
   const config::Settings& settings = parsed.settings;
-  const launch::RankEnvironment environment = launch::rank_environment();
+  launch::RankEnvironment environment = launch::rank_environment();
+  refuse_a_world_of_one(environment, settings, job);
   environment.launched ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
@@ -91,6 +114,11 @@ int start(const Job& job, Arguments arguments) {
   if (!environment.launched || environment.global_rank == 0) job.check(settings);
   if (launches) return launch(job, settings, arguments);
   launch::install_stop_signal();
+  if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
+    base::info("{}", found(environment));
+  std::optional<launch::MeetingFile> meeting;
+  if (environment.has_no_meeting_place() && settings.comm.backend != config::Backend::mpi)
+    meeting.emplace(environment, settings.out_dir, settings.comm.timeout);
   return job.run(settings, environment);
 }
 

@@ -9,44 +9,37 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/environment_number.h"
+#include "trireme/launch/slurm.h"
 
 namespace trireme::launch {
 namespace {
-
-constexpr int kMaxRanks = 1 << 20;
 
 // The four numbers of a rank, as a launcher calls them.
 struct RankNames {
   const char *rank, *world_size, *local_rank, *local_world_size;
 };
 constexpr RankNames kCommonNames = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr RankNames kMpirunNames = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                    "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
-int parse_number(const char* name, std::string_view text, int lowest, int highest) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest) {
-    throw UsageError(
-        fmt::format("environment variable {}='{}' is not a whole number from {} to {}; a launcher sets "
-                    "it, so unset it or start the ranks with --devices",
-                    name, text, lowest, highest));
-  }
-  return value;
-}
-
-int optional_number(const EnvironmentLookup& lookup, const char* name, int otherwise, int lowest, int highest) {
-  const char* text = lookup(name);
-  return text == nullptr ? otherwise : parse_number(name, text, lowest, highest);
-}
-
-void refuse_contradiction(bool holds, const char* name, int value, const char* rule, const char* other,
-                          int other_value) {
-  if (!holds) {
-    throw UsageError(fmt::format("environment variables contradict each other: {}={} must be {} {}={}", name, value,
-                                 rule, other, other_value));
-  }
-}
+// Launchers with words of their own. `proof` is one that no other launcher sets.
+struct OtherLauncher {
+  const char *name, *proof;
+  RankNames names;
+  const char* job_id;
+  bool runs_open_mpi;
+};
+constexpr OtherLauncher kOtherLaunchers[] = {
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     "PMIX_NAMESPACE",
+     true},
+    {"MPICH's mpirun",
+     "MPI_LOCALNRANKS",
+     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+     "PMI_JOBID",
+     false},
+};
 
 bool says_true(const char* text) {
   const std::string_view value = text == nullptr ? "" : text;
@@ -85,21 +78,86 @@ bool read_ranks(const EnvironmentLookup& lookup, const RankNames& names, RankEnv
   return true;
 }
 
+std::string name_of_common_launcher(const EnvironmentLookup& lookup) {
+  if (lookup("TRIREME_JOB_ID") != nullptr) return "trireme";
+  if (lookup("ACCELERATE_MIXED_PRECISION") != nullptr) return "accelerate launch";
+  return lookup("TORCHELASTIC_RUN_ID") != nullptr ? "torchrun" : "the launcher";
+}
+
+// The numbers of this rank, by whichever launcher it was; a world of one where there is none.
+RankEnvironment read_launcher(const EnvironmentLookup& lookup) {
+  RankEnvironment result;
+  if (read_ranks(lookup, kCommonNames, result)) {
+    result.launcher = name_of_common_launcher(lookup);
+    return result;
+  }
+  for (const OtherLauncher& other : kOtherLaunchers) {
+    if (lookup(other.proof) == nullptr || !read_ranks(lookup, other.names, result)) continue;
+    result.launcher = other.name;
+    result.by_mpirun = other.runs_open_mpi;
+    if (const char* id = lookup(other.job_id)) result.job_id = id;
+    return result;
+  }
+  if (auto step = read_slurm_step(lookup)) return *step;
+  result.unstarted_tasks = unstarted_slurm_tasks(lookup);
+  return result;
+}
+
 }  // namespace
 
-RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
-  RankEnvironment result;
-  if (!read_ranks(lookup, kCommonNames, result)) {
-    result.by_mpirun = read_ranks(lookup, kMpirunNames, result);
-    if (!result.by_mpirun) return result;
+int parse_number(const char* name, std::string_view text, int lowest, int highest) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest) {
+    throw UsageError(
+        fmt::format("environment variable {}='{}' is not a whole number from {} to {}; a launcher sets "
+                    "it, so unset it or start the ranks with --devices",
+                    name, text, lowest, highest));
   }
-  const char* node_variable = lookup("GROUP_RANK") != nullptr ? "GROUP_RANK" : "NODE_RANK";
-  result.node_rank = optional_number(lookup, node_variable, 0, 0, kMaxRanks);
+  return value;
+}
+
+int optional_number(const EnvironmentLookup& lookup, const char* name, int otherwise, int lowest, int highest) {
+  const char* text = lookup(name);
+  return text == nullptr ? otherwise : parse_number(name, text, lowest, highest);
+}
+
+const char* required_text(const EnvironmentLookup& lookup, const char* name, const char* because_of) {
+  const char* text = lookup(name);
+  if (text == nullptr)
+    throw UsageError(
+        fmt::format("environment variable {} is not set though {} is; a launcher sets both, so unset {} "
+                    "or start the ranks with --devices",
+                    name, because_of, because_of));
+  return text;
+}
+
+int required_number(const EnvironmentLookup& lookup, const char* name, const char* because_of, int lowest,
+                    int highest) {
+  return parse_number(name, required_text(lookup, name, because_of), lowest, highest);
+}
+
+void refuse_contradiction(bool holds, const char* name, int value, const char* rule, const char* other,
+                          int other_value) {
+  if (holds) return;
+  throw UsageError(fmt::format("environment variables contradict each other: {}={} must be {} {}={}", name, value, rule,
+                               other, other_value));
+}
+
+RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
+  RankEnvironment result = read_launcher(lookup);
+  if (!result.launched) return result;
+  const bool is_common = lookup(kCommonNames.rank) != nullptr;
+  if (result.launcher != "srun") {
+    const char* node_variable = lookup("GROUP_RANK") != nullptr ? "GROUP_RANK" : "NODE_RANK";
+    result.node_rank = optional_number(lookup, node_variable, 0, 0, kMaxRanks);
+    result.num_nodes = (result.world_size + result.local_world_size - 1) / result.local_world_size;
+  }
   result.restart_count = optional_number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks);
 
   const char* address = lookup("MASTER_ADDR");
   const char* port = lookup("MASTER_PORT");
-  if (result.world_size > 1 && !result.by_mpirun && (address == nullptr || *address == '\0' || port == nullptr)) {
+  if (result.world_size > 1 && is_common && (address == nullptr || *address == '\0' || port == nullptr)) {
     throw UsageError(
         fmt::format("environment variable {} is {} though WORLD_SIZE={}; it names the host{} where rank 0 "
                     "waits for the others",

@@ -4,12 +4,15 @@
 // LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT). A number that is no number, or two that contradict each other,
 // would show up minutes later as a hang in the rendezvous; here they are one sentence before anything starts.
 //
-// Open MPI's mpirun has words of its own for the same numbers (OMPI_COMM_WORLD_RANK and so on). They count where
-// none of the others is set, and name no place to meet: its ranks meet through MPI.
+// Open MPI's mpirun (OMPI_COMM_WORLD_RANK and so on), MPICH's (PMI_RANK) and Slurm's srun (SLURM_PROCID) have words of
+// their own for the same numbers. They count where none of the others is set, in this order, for mpirun inside a
+// Slurm job leaves srun's words about its own helpers behind. They name no place to meet: meeting_file.h does.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace trireme::launch {
 
@@ -19,6 +22,7 @@ struct RankEnvironment {
   int local_rank = 0;        ///< among the ranks of this host
   int local_world_size = 1;  ///< ranks on this host
   int node_rank = 0;         ///< GROUP_RANK, else NODE_RANK, else 0
+  int num_nodes = 1;         ///< world_size / local_world_size where no launcher says it
   std::string master_address;  ///< empty when no launcher started this process
   int master_port = 0;         ///< 0 when no launcher started this process
   int store_fd = -1;           ///< rank 0 of our launcher: a listening socket at master_port, to be taken over
@@ -26,10 +30,15 @@ struct RankEnvironment {
   int restart_count = 0;         ///< attempts before this one; keys in a shared store are prefixed by it
   std::string job_id;            ///< the same on all ranks, new for each job; empty when unknown
   bool launched = false;         ///< this process is one of a launcher's ranks
-  bool by_mpirun = false;        ///< and the launcher is mpirun
+  std::string launcher;          ///< what a sentence calls it: "torchrun", "srun", "mpirun"; empty: not launched
+  std::vector<std::string> hosts;  ///< by node, where the launcher says
+  bool by_mpirun = false;        ///< Open MPI can start here: mpirun is the launcher, or srun --mpi=pmix
+  int unstarted_tasks = 0;  ///< tasks that Slurm's job asks for though srun did not start this process; 0: none
 
   /// Whether this rank creates the store at master_address:master_port; the others connect to it.
   bool hosts_store() const { return launched && global_rank == 0 && !store_is_hosted; }
+  /// Whether nobody has said where the ranks meet.
+  bool has_no_meeting_place() const { return launched && world_size > 1 && master_address.empty(); }
 };
 
 /// Looks a variable up: null when it is not set.
@@ -37,8 +46,8 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the ranks' variables through `lookup`.
 ///
-/// With none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set mpirun's variables are read; without those too
-/// the answer is a world of one. Only mpirun's ranks may go without MASTER_ADDR and MASTER_PORT.
+/// With none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set the other launchers' variables are read; without
+/// those too the answer is a world of one. Only other launchers' ranks may go without MASTER_ADDR and MASTER_PORT.
 /// Errors    UsageError naming the variable and its value: not a number, out of range, missing, contradictory
 RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup);
 

@@ -30,17 +30,17 @@ bool same_file(const std::string& a, const char* b) {
 
 }  // namespace
 
-MeetingPoint::MeetingPoint() {
+MeetingPoint::MeetingPoint(Reach reach) {
   fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(reach == Reach::this_host ? INADDR_LOOPBACK : INADDR_ANY);
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (fd < 0 || bind(fd, generic, size) != 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, generic, &size) != 0) {
     const int error = errno;
     hand_over();
-    throw Error(fmt::format("launcher: cannot listen on 127.0.0.1, where the ranks meet: {}", std::strerror(error)));
+    throw Error(fmt::format("cannot listen where the ranks meet: {}", std::strerror(error)));
   }
   port = ntohs(address.sin_port);
 }

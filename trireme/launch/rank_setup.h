@@ -9,9 +9,10 @@
 
 namespace trireme::launch {
 
-/// A socket that listens on 127.0.0.1 at a port the kernel chose.
+/// A socket that listens at a port the kernel chose.
 struct MeetingPoint {
-  MeetingPoint();  ///< Errors: Error when the system has no socket left
+  enum class Reach { this_host, all_hosts };                  ///< on 127.0.0.1, or on every interface
+  explicit MeetingPoint(Reach reach = Reach::this_host);  ///< Errors: Error when the system has no socket left
   ~MeetingPoint();
   MeetingPoint(const MeetingPoint&) = delete;
   MeetingPoint& operator=(const MeetingPoint&) = delete;

@@ -10,15 +10,9 @@
 namespace trireme::train {
 namespace {
 
-// Ranks on the mpi backend meet through MPI; the others through a store, and need to know where it is.
+// Ranks on the mpi backend meet through MPI, the others through a store.
 bool needs_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  if (environment.world_size == 1 || settings.comm.backend == config::Backend::mpi) return false;
-  if (environment.by_mpirun && (environment.master_address.empty() || environment.master_port == 0))
-    throw UsageError(fmt::format(
-        "comm.backend {}: the {} ranks that mpirun started have no place to meet; use --comm.backend mpi, or name one "
-        "with mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT",
-        config::name_of(settings.comm.backend), environment.world_size));
-  return true;
+  return environment.world_size > 1 && settings.comm.backend != config::Backend::mpi;
 }
 
 }  // namespace

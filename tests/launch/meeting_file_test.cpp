@@ -1,0 +1,86 @@
+#include "trireme/launch/meeting_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Meeting : public ::testing::Test {
+ protected:
+  Meeting() : folder_(fs::temp_directory_path() / ("trireme-meeting-" + std::to_string(getpid()))) {}
+  ~Meeting() override { fs::remove_all(folder_); }
+
+  static RankEnvironment rank(int rank, int hosts = 1) {
+    RankEnvironment e;
+    e.launched = true;
+    e.launcher = "srun";
+    e.global_rank = rank;
+    e.world_size = 2;
+    e.local_world_size = 2 / hosts;
+    e.job_id = "slurm-1.0/x y";
+    return e;
+  }
+
+  const fs::path folder_;
+};
+
+TEST_F(Meeting, OthersFindTheSocketOfRankZero) {
+  for (const int hosts : {1, 2}) {
+    RankEnvironment first = rank(0, hosts), second = rank(1, hosts);
+    std::jthread waits([&] { MeetingFile file(second, folder_, 10s); });
+    std::this_thread::sleep_for(50ms);
+    std::optional<MeetingFile> file(std::in_place, first, folder_, 10s);
+    waits.join();
+    EXPECT_GT(first.master_port, 0);
+    EXPECT_GE(first.store_fd, 0);
+    EXPECT_EQ(second.master_port, first.master_port);
+    EXPECT_EQ(second.master_address, first.master_address);
+    EXPECT_EQ(first.master_address == "127.0.0.1", hosts == 1) << first.master_address;
+    EXPECT_EQ(second.store_fd, -1);
+    file.reset();
+    EXPECT_TRUE(fs::is_empty(folder_));
+    close(first.store_fd);
+  }
+}
+
+TEST_F(Meeting, ARankZeroThatDoesNotComeIsNamed) {
+  RankEnvironment second = rank(1);
+  try {
+    MeetingFile file(second, folder_, 60ms);
+    FAIL() << "no file, no meeting";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0 has not come"), HasSubstr(".meeting-slurm-1.0_x_y"),
+                                    HasSubstr("the same --out_dir")));
+  }
+}
+
+TEST_F(Meeting, AFileOfSomethingElseIsRefused) {
+  fs::create_directories(folder_);
+  std::ofstream(folder_ / ".meeting-slurm-1.0_x_y") << "somewhere\n";
+  RankEnvironment second = rank(1);
+  EXPECT_THROW(MeetingFile(second, folder_, 60ms), Error);
+}
+
+TEST_F(Meeting, AJobWithoutANameIsRefused) {
+  RankEnvironment first = rank(0);
+  first.job_id = "";
+  EXPECT_THROW(MeetingFile(first, folder_, 60ms), UsageError);
+  EXPECT_FALSE(fs::exists(folder_));
+}
+
+}  // namespace
+}  // namespace trireme::launch

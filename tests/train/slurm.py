@@ -1,0 +1,118 @@
+"""A real Slurm on this machine, of one node: srun's tasks find each other and train.
+
+slurm.py TRIREME
+Skipped where Slurm is not installed or this is not root's. The daemons live in the test's folder and end with it.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import ring
+
+CONFIG = """ClusterName=ring
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@contextlib.contextmanager
+def cluster(folder):
+    """Sets SLURM_CONF for as long as munged, slurmctld and slurmd run."""
+    for name in ("state", "spool", "munge"):
+        (folder / name).mkdir(parents=True)
+    (folder / "munge").chmod(0o700)
+    key = folder / "munge" / "key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    with contextlib.ExitStack() as sockets:
+        ports = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(2)]
+    config = folder / "slurm.conf"
+    config.write_text(CONFIG.format(host=socket.gethostname().split(".")[0], ports=ports, folder=folder))
+    munge = {name: folder / "munge" / name for name in ("socket", "pid-file", "log-file", "seed-file", "key-file")}
+    munge["key-file"] = key
+    commands = [["munged", "--foreground", "--force", *(f"--{k}={v}" for k, v in munge.items())],
+                ["slurmctld", "-D", "-f", config], ["slurmd", "-D", "-f", config]]
+    daemons = []
+    os.environ["SLURM_CONF"] = str(config)
+    try:
+        for command in commands:
+            program = shutil.which(command[0], path="/usr/sbin:/sbin:" + os.environ["PATH"])
+            daemons.append(subprocess.Popen([program, *map(str, command[1:])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            time.sleep(0.3)
+        ring.wait_for(lambda: "idle" in subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, check=False).stdout,
+                      "Slurm's node is idle", timeout=30, interval=0.2)
+        yield
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+        for daemon in daemons:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(10)
+            daemon.kill()
+
+
+def srun(tasks, command, *words):
+    return ["srun", "--overcommit", "-n", str(tasks), *words, *command]
+
+
+def trains(r):
+    one = ring.metrics(r.train("one", train__max_steps=4))
+    command = r.command("four", train__max_steps=4)
+    del command[command.index("--devices"):command.index("--devices") + 2]
+    result = r.run(srun(4, command))
+    ring.check(result.code == 0 and "4 ranks  shm  " in result.out and "srun started 4 ranks on 1 host" in result.err,
+               "four tasks of srun train together, devices left out", str(result))
+    losses = [(one[s]["loss"], ring.metrics(r.folder / "four")[s]["loss"]) for s in range(1, 5)]
+    ring.check(all(a == b for a, b in losses), "the losses of one rank, bit for bit", str(losses))
+    left = [p.name for p in (r.folder / "four").glob(".meeting*")]
+    ring.check(not left, "the file they met by is gone", str(left))
+
+
+def mistakes_are_refused(r):
+    result = r.run(srun(2, r.command("none", devices=3)))
+    ring.check(result.code != 0 and "devices 3 on num_nodes 1 are not the 2 ranks that srun started" in result.err,
+               "another number of devices is refused", str(result))
+    command = r.command("none")
+    del command[command.index("--devices"):command.index("--devices") + 2]
+    script = r.folder / "batch.sh"
+    script.write_text("#!/bin/sh\n" + " ".join(map(str, command)) + "\n")
+    subprocess.run(["sbatch", "-n", "2", "--overcommit", "--wait", "-o", str(r.folder / "batch.out"), str(script)], check=False,
+                   capture_output=True, timeout=60, cwd=r.folder)
+    said = (r.folder / "batch.out").read_text()
+    ring.check("Slurm's job asks for 2 tasks (SLURM_NTASKS), but srun did not start this process" in said,
+               "a batch script that forgot srun is refused", said)
+
+
+with ring.Ring(sys.argv[1]) as r:
+    r.skip_if_sanitized("how long Slurm waits")
+    missing = [p for p in ("srun", "sbatch") if not shutil.which(p)]
+    if missing or os.geteuid() != 0:
+        print("skipped: " + (f"{missing[0]} is not installed (slurm-wlm, munge)" if missing else "Slurm's daemons want root"))
+        sys.exit(ring.SKIPPED)
+    with cluster(r.folder / "slurm"):
+        trains(r)
+        mistakes_are_refused(r)
+    r.require_nothing_is_left("four", "srun")

@@ -1,0 +1,19 @@
+// Slurm's shorthands: which hosts a job step has, and how many tasks each of them runs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::launch {
+
+/// "node[01-03,7],gpu5" -> node01, node02, node03, node7, gpu5. Several brackets in one name multiply.
+///
+/// Errors    UsageError naming `variable` (where the text comes from): brackets that do not close, a range that runs
+///           backwards, more than 65,536 hosts
+std::vector<std::string> expand_host_list(std::string_view variable, std::string_view text);
+
+/// "2(x3),1" -> 2, 2, 2, 1. Errors    UsageError as above
+std::vector<int> expand_task_counts(std::string_view variable, std::string_view text);
+
+}  // namespace trireme::launch
