@@ -1,0 +1,279 @@
+#include "trireme/data/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/jsonl.h"
+#include "trireme/data/ordered_workers.h"
+#include "trireme/data/text_cut.h"
+
+namespace trireme::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+template <typename F>
+std::string refusal(F&& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "not refused";
+}
+
+std::string prose(size_t bytes) {
+  static const char* const kWords[] = {
+      "It", "is", "a", "truth", "universally", "acknowledged,", "that.", "12", "\xC3\xA9t\xC3\xA9"};
+  std::string text;
+  uint32_t state = 1;
+  while (text.size() < bytes) {
+    state = state * 1664525 + 1013904223;
+    text += kWords[(state >> 16) % 9];
+    text += (state >> 24) % 11 == 0 ? "\n\n" : (state >> 24) % 7 == 0 ? "\n" : " ";
+  }
+  return text;
+}
+
+// Words and what lies between them, so that a text cut inside a word, or among several blanks, gets other ids.
+class RunTokenizer : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& = {}) const override {
+    std::vector<int32_t> ids;
+    for (size_t at = 0; at < text.size();) {
+      const bool blank = std::isspace(static_cast<unsigned char>(text[at])) != 0;
+      uint32_t hash = 17;
+      for (; at < text.size() && (std::isspace(static_cast<unsigned char>(text[at])) != 0) == blank; ++at)
+        hash = hash * 31 + static_cast<unsigned char>(text[at]);
+      ids.push_back(static_cast<int32_t>(hash % 60000));
+    }
+    return ids;
+  }
+  std::string decode(std::span<const int32_t>, const DecodeOptions&) const override { return {}; }
+  int64_t vocab_size() const override { return 60001; }
+  std::string name() const override { return "runs"; }
+  uint64_t fingerprint() const override { return 5; }
+  std::vector<int32_t> document_separator() const override { return {60000}; }
+};
+
+class TokenizeTest : public ::testing::Test {
+ protected:
+  TokenizeOptions options(std::vector<std::string> sources, const std::string& output = "out") {
+    return {.sources = std::move(sources), .output = folder / output, .num_threads = 3, .block_bytes = 4096};
+  }
+  std::vector<std::vector<int64_t>> documents(const std::string& output = "out") {
+    const TokenSet set = TokenSet::open(folder / output);
+    std::vector<std::vector<int64_t>> all;
+    for (int64_t d = 0; d < set.num_documents(); ++d) {
+      all.emplace_back(static_cast<size_t>(set.document_start(d + 1) - set.document_start(d)));
+      set.copy(set.document_start(d), all.back());
+    }
+    return all;
+  }
+  std::vector<std::string> texts(const std::string& output = "out") {  // of the byte tokenizer
+    std::vector<std::string> all;
+    for (const auto& ids : documents(output)) all.emplace_back(ids.begin(), ids.end());
+    return all;
+  }
+  TemporaryFolder folder;
+  ByteTokenizer bytes;
+};
+
+TEST_F(TokenizeTest, FilesOfAllKindsAreDocumentsInTheOrderOfTheirNames) {
+  folder.write("in/b.txt", "plain text");
+  folder.write("in/a/z.md", "deeper");
+  folder.write("in/a.jsonl",
+               "{\"text\":\"one\"}\n{\"id\":[1,{\"text\":\"not\"}],\"text\":\"tw\\u006f\\n\"}\r\n\n{\"text\":\"\"}");
+  folder.write("in/.hidden.txt", "not this");
+  folder.write("in/picture.png", "nor this");
+  folder.write("in/empty.txt", "");
+  folder.write("other.dat", "named, so plain text");
+  const TokenizeResult result = tokenize(options({(folder / "in").string(), (folder / "other.dat").string()}), bytes);
+  EXPECT_THAT(texts(), ElementsAre("one\n", "two\n\n", "deeper\n", "plain text\n", "named, so plain text\n"));
+  EXPECT_EQ(result.empty_documents, 1);
+  EXPECT_EQ(result.about.source_bytes, 3 + 4 + 6 + 10 + 20);
+  EXPECT_THAT(TokenSet::open(folder / "out").about()->sources.size(), 2u);
+  TokenizeOptions bare = options({(folder / "in/b.txt").string()}, "bare");
+  bare.append_eos = false;
+  tokenize(bare, bytes);
+  EXPECT_THAT(texts("bare"), ElementsAre("plain text"));
+}
+
+TEST_F(TokenizeTest, ALongTextInPartsHasTheIdsOfTheWhole) {
+  const std::string text = prose(300'000);
+  const auto path = folder.write("long.txt", text);
+  const RunTokenizer runs;
+  tokenize(options({path.string()}), runs);
+  auto whole = runs.encode(text);
+  whole.push_back(60000);
+  ASSERT_EQ(documents().size(), 1u);
+  EXPECT_EQ(documents()[0], std::vector<int64_t>(whole.begin(), whole.end()));
+  tokenize(options({path.string()}, "bytes"), bytes);
+  EXPECT_THAT(texts("bytes"), ElementsAre(text + "\n"));
+}
+
+TEST_F(TokenizeTest, TextThatCannotBeCutIsReadWhole) {
+  const std::string text(50'000, 'x');
+  tokenize(options({folder.write("long.txt", text).string()}), RunTokenizer());
+  EXPECT_EQ(documents()[0].size(), 2u);  // one word and the end
+}
+
+TEST_F(TokenizeTest, LinesBelongToTheBlockInWhichTheyBegin) {
+  std::string lines;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 500; ++i) {
+    const std::string text(static_cast<size_t>((i * 7919) % 3000) + (i % 50 == 0 ? 20'000 : 1),
+                           static_cast<char>('a' + i % 26));
+    lines += "{\"text\": \"" + text + "\"}\n";
+    expected.push_back(text + "\n");
+  }
+  lines.pop_back();  // the last line without its end
+  const auto path = folder.write("many.jsonl", lines);
+  for (const int64_t block_bytes : {64, 1000, 4096, 1 << 20}) {
+    TokenizeOptions o = options({path.string()});
+    o.block_bytes = block_bytes;
+    o.overwrite = true;
+    tokenize(o, bytes);
+    EXPECT_EQ(texts(), expected) << block_bytes;
+  }
+}
+
+TEST_F(TokenizeTest, AKilledJobGoesOnToTheSameBytes) {
+  std::vector<std::string> sources = {folder.write("long.txt", prose(200'000)).string()};
+  for (int i = 0; i < 300; ++i)
+    folder.write("many/" + std::to_string(i) + ".txt", prose(static_cast<size_t>(i) * 10 + 1));
+  sources.push_back((folder / "many").string());
+  const RunTokenizer runs;
+  tokenize(options(sources, "straight"), runs);
+  // A job that dies after each of its notes: what is thrown leaves the files as kill -9 would.
+  struct Killed : base::FileError {
+    Killed() : FileError("killed", "", 0) {}
+  };
+  std::set<int64_t> resumed_at;
+  for (int life = 0; life < 1000; ++life) {
+    TokenizeOptions o = options(sources);
+    o.num_threads = 1 + life % 3;
+    o.sync_every = std::chrono::milliseconds(0);
+    o.resumed = [&](int64_t done, int64_t) { resumed_at.insert(done); };
+    int blocks = 0;
+    o.progress = [&](double) {
+      if (++blocks == 5 + life % 4) throw Killed();
+    };
+    try {
+      tokenize(o, runs);
+      break;
+    } catch (const Killed&) {
+      EXPECT_FALSE(TokenSet::exists(folder / "out"));
+      std::ofstream(folder / "out.bin.part", std::ios::app) << "written after the last note";
+    }
+  }
+  EXPECT_GT(resumed_at.size(), 10u);
+  for (const char* part : {".bin", ".idx", ".json"})
+    EXPECT_EQ(read((folder / "out").string() + part), read((folder / "straight").string() + part)) << part;
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.part"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out.bin.part"));
+}
+
+TEST_F(TokenizeTest, AnotherJobsFilesAreNeitherContinuedNorReplacedUnasked) {
+  const auto path = folder.write("a.txt", prose(50'000));
+  TokenizeOptions o = options({path.string()});
+  o.sync_every = std::chrono::milliseconds(0);
+  o.progress = [](double done) {
+    if (done > 0.5) throw base::FileError("killed", "", 0);
+  };
+  EXPECT_THROW(tokenize(o, bytes), base::FileError);
+  TokenizeOptions other = options({path.string()});
+  other.append_eos = false;
+  EXPECT_THAT(refusal([&] { tokenize(other, bytes); }), AllOf(HasSubstr("out.part"), HasSubstr("--overwrite")));
+  other.overwrite = true;
+  tokenize(other, bytes);
+  EXPECT_THAT(texts(), ElementsAre(prose(50'000)));
+  other.overwrite = false;
+  EXPECT_THAT(refusal([&] { tokenize(other, bytes); }),
+              AllOf(HasSubstr("out.idx is there already"), HasSubstr("--overwrite")));
+  folder.write("broken.part", "{");
+  folder.write("broken.bin.part", "");
+  EXPECT_THAT(refusal([&] { tokenize(options({path.string()}, "broken"), bytes); }), HasSubstr("broken.part"));
+}
+
+TEST_F(TokenizeTest, OnlyTheFirstDocumentsAreTakenWhereSoAsked) {
+  for (int i = 0; i < 30; ++i) folder.write("in/" + std::to_string(10 + i), "x");
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) lines += "{\"text\":\"" + std::to_string(i) + "\"}\n";
+  TokenizeOptions o = options({folder.write("a.jsonl", lines).string()});
+  o.max_documents = 1234;
+  tokenize(o, bytes);
+  EXPECT_EQ(texts().size(), 1234u);
+  EXPECT_EQ(texts().back(), "1233\n");
+  EXPECT_EQ(TokenSet::open(folder / "out").about()->source_bytes, 10 + 90 * 2 + 900 * 3 + 234 * 4);
+}
+
+TEST_F(TokenizeTest, BadInputIsNamedAndLeavesNothing) {
+  const auto refused = [&](const std::string& name, const std::string& text) {
+    return refusal([&] { tokenize(options({folder.write(name, text).string()}), bytes); });
+  };
+  EXPECT_THAT(refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":7}\n"),
+              AllOf(HasSubstr("a.jsonl, line 2"), HasSubstr("a number")));
+  EXPECT_THAT(refused("b.jsonl", "\n\n{\"text\":\"a\"\n"), AllOf(HasSubstr("b.jsonl, line 3"), HasSubstr("no JSON")));
+  EXPECT_THAT(refused("c.jsonl", "{\"body\":\"a\"}"), AllOf(HasSubstr("line 1"), HasSubstr("--data.text_field")));
+  EXPECT_THAT(refused("d.jsonl", "[\"text\"]"), HasSubstr("a list and not an object"));
+  EXPECT_THAT(refused("e.jsonl", "{\"text\":{\"text\":\"a\"}}"), HasSubstr("an object and not a string"));
+  EXPECT_THAT(refused("f.jsonl", "{\"text\":\"\"}"), HasSubstr("holds no text"));
+  EXPECT_THAT(refused("g.txt", ""), HasSubstr("the file is empty"));
+  EXPECT_THAT(refused("h.parquet", "PAR1 and no end"), AllOf(HasSubstr("h.parquet"), HasSubstr("PAR1")));
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "none").string()}), bytes); }), HasSubstr("no such file"));
+  std::filesystem::create_directory(folder / "in");
+  EXPECT_THAT(refusal([&] { tokenize(options({(folder / "in").string()}), bytes); }), HasSubstr("holds no text"));
+  // The first bad line counts, whichever thread is first.
+  std::string lines;
+  for (int i = 0; i < 5000; ++i) lines += i % 1000 == 999 ? "bad\n" : "{\"text\":\"abcdefgh\"}\n";
+  for (int i = 0; i < 10; ++i) EXPECT_THAT(refused("i.jsonl", lines), HasSubstr("line 1000:"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("out")));
+}
+
+TEST(OrderedWorkers, ResultsComeInOrderAndNotTooFarAhead) {
+  std::atomic<int> taken{0}, consumed{0}, most{0};
+  OrderedWorkers<int, int> workers(
+      4, [&]() -> std::optional<int> { return taken < 500 ? std::optional(taken++) : std::nullopt; },
+      [&](int i) {
+        most = std::max<int>(most, taken - consumed);
+        std::this_thread::sleep_for(std::chrono::microseconds((i * 7919) % 300));
+        return i;
+      });
+  for (int i = 0; i < 500; ++i, ++consumed) ASSERT_EQ(workers.get(), i);
+  EXPECT_EQ(workers.get(), std::nullopt);
+  EXPECT_LE(most, 2 * 4 + 2 + 1);
+}
+
+TEST(OrderedWorkers, GoesAwayInTheMiddle) {
+  for (int i = 0; i < 50; ++i) {
+    OrderedWorkers<int, int> workers(3, [] { return std::optional(1); }, [](int) { return 1; });
+    if (i % 2 == 0) workers.get();
+  }
+}
+
+TEST(TextCut, LiesOnlyWhereTheTokenizerAgrees) {
+  const RunTokenizer runs;
+  EXPECT_EQ(find_cut(runs, "aa bb\ncc", 0)->left_end, 6);
+  EXPECT_EQ(find_cut(runs, "aa\n\nbb\ncc", 0)->left_end, 7);  // not among several line ends
+  EXPECT_FALSE(find_cut(runs, "aa bb 1", 0));  // a space left out would be a token less
+  EXPECT_EQ(find_cut(ByteTokenizer(), "aabb", 3)->left_end, 3);
+}
+
+}  // namespace
+}  // namespace trireme::data
