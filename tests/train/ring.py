@@ -32,7 +32,7 @@ WORDS = "the sea was calm and Anne walked to a window of her house where Mr. Kni
 def environment(**changes):
     """This process' own without anything that would set Trireme or pose as a launcher."""
     launcher = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "PMIX_")) and k not in launcher}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "PMIX_", "PMI_", "SLURM_")) and k not in launcher}
     return kept | changes
 
 

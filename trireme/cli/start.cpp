@@ -12,6 +12,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/cli/nodes.h"
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
 #include "trireme/launch/core_share.h"
@@ -27,9 +28,12 @@ std::vector<std::string> words(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-int launch(const Job& job, const config::Settings& settings, Arguments arguments) {
+int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment,
+           Arguments arguments) {
   launch::LaunchOptions options;
-  options.num_ranks = static_cast<int>(*settings.devices);
+  std::optional<launch::MeetingFile> meeting;
+  options.num_ranks = static_cast<int>(settings.devices.value_or(1));
+  options.nodes = choose_nodes(settings, environment, meeting);
   options.arguments = words(job.subcommand);
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.out_dir = settings.out_dir;
@@ -63,6 +67,9 @@ void refuse_a_world_of_one(const launch::RankEnvironment& environment, const con
 
 // The number of ranks is the launcher's word: settings say the same, or nothing.
 void take_over_ranks(const launch::RankEnvironment& environment, config::Settings& settings) {
+  if (settings.devices && settings.num_nodes == 1 &&
+      *settings.devices * environment.num_nodes == environment.world_size)
+    settings.num_nodes = environment.num_nodes;
   if (!settings.devices && environment.world_size % settings.num_nodes == 0)
     settings.devices = environment.world_size / settings.num_nodes;
   if (config::world_size(settings) != environment.world_size)
@@ -106,13 +113,16 @@ int start(const Job& job, Arguments arguments) {
   const config::Settings& settings = parsed.settings;
   launch::RankEnvironment environment = launch::rank_environment();
   refuse_a_world_of_one(environment, settings, job);
-  environment.launched ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
+  const bool is_rank = environment.launched && !is_launcher_of_a_node(environment, settings);
+  if (environment.launched && !is_rank && settings.num_nodes == 1) parsed.settings.num_nodes = environment.num_nodes;
+  is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
-  const bool launches = !environment.launched && settings.devices.value_or(1) > 1;
+  const bool launches = !is_rank && config::world_size(settings) > 1;
   if (launches) refuse_mpi_without_mpirun(job, settings);
-  if (!environment.launched || environment.global_rank == 0) job.check(settings);
-  if (launches) return launch(job, settings, arguments);
+  if (launches) check_nodes(settings, environment);
+  if (!is_rank || environment.global_rank == 0) job.check(settings);
+  if (launches) return launch(job, settings, environment, arguments);
   launch::install_stop_signal();
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));

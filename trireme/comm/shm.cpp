@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -49,6 +50,12 @@ std::string to_hex(const unsigned char* bytes, size_t n) {
   return text;
 }
 
+// Quoted, for it may be empty.
+std::string host_id() {
+  const char* id = std::getenv("TRIREME_HOST_ID");
+  return fmt::format("'{}'", id == nullptr ? "" : id);
+}
+
 std::shared_ptr<Mapping> create(const Group& group, std::string& announcement) {
   const int64_t bytes = SegmentLayout(group.size).total_bytes;
   auto memory = Mapping::create_shared(bytes, bytes, fmt::format("the segment of group '{}'", group.name));
@@ -56,16 +63,21 @@ std::shared_ptr<Mapping> create(const Group& group, std::string& announcement) {
   header.size = group.size;
   if (getrandom(header.nonce, sizeof header.nonce, 0) != sizeof header.nonce)
     throw InternalError("getrandom gave no 16 bytes");
-  announcement = fmt::format("{} {} {}", getpid(), memory->fd(), to_hex(header.nonce, sizeof header.nonce));
+  announcement =
+      fmt::format("{} {} {} {}", getpid(), memory->fd(), to_hex(header.nonce, sizeof header.nonce), host_id());
   return memory;
 }
 
 std::shared_ptr<Mapping> open(const Group& group, const std::string& announcement, std::string& why_not) {
   std::istringstream words(announcement);
   int pid = 0, fd = 0;
-  std::string nonce;
-  if (!(words >> pid >> fd >> nonce)) {
+  std::string nonce, host;
+  if (!(words >> pid >> fd >> nonce) || !std::getline(words >> std::ws, host)) {
     why_not = announcement;
+    return nullptr;
+  }
+  if (host != host_id()) {
+    why_not = fmt::format("its TRIREME_HOST_ID is {}, rank 0's is {}", host_id(), host);
     return nullptr;
   }
   auto memory = Mapping::open_peer(pid, fd, SegmentLayout(group.size).total_bytes, why_not);

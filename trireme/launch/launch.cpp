@@ -22,10 +22,9 @@ void check(const LaunchOptions& options) {
                                  options.threads_per_rank));
   }
   for (const int rank : options.log_ranks) {
-    if (rank < 0 || rank >= options.num_ranks) {
-      throw UsageError(
-          fmt::format("cannot show the output of rank {}: the ranks are 0 to {}", rank, options.num_ranks - 1));
-    }
+    const int first = options.nodes.rank * options.num_ranks, last = first + options.num_ranks - 1;
+    if (rank < first || rank > last)
+      throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are {} to {}", rank, first, last));
   }
 }
 

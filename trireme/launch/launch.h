@@ -15,8 +15,19 @@
 
 namespace trireme::launch {
 
+/// Where this machine stands among those of a job. Each has a launcher of its own for its ranks, which are
+/// [rank * num_ranks, (rank + 1) * num_ranks) of the job's count * num_ranks.
+struct Nodes {
+  int count = 1;
+  int rank = 0;
+  std::string master_address = "127.0.0.1";  ///< of machine 0, as the others reach it
+  int master_port = 0;  ///< 0 on a single machine: chosen by the kernel
+  int store_fd = -1;    ///< machine 0 of several: listens at master_port, taken over by launch_ranks
+  std::string job_id = {};  ///< the same on all machines; empty on a single one: drawn
+};
+
 struct LaunchOptions {
-  int num_ranks = 1;
+  int num_ranks = 1;  ///< on this machine
   std::string executable = {};               ///< path; empty: this program
   std::vector<std::string> arguments = {};   ///< without the program's name
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< added to the launcher's own
@@ -24,9 +35,10 @@ struct LaunchOptions {
   int threads_per_rank = 0;  ///< OMP_NUM_THREADS and MKL_NUM_THREADS; 0: the user's, else cores / ranks
   bool pin = true;  ///< whole cores for each rank; not done when ranks exceed cores
   std::chrono::milliseconds grace = std::chrono::seconds(30);  ///< after a failure: from SIGTERM to SIGKILL
-  std::vector<int> log_ranks = {};  ///< ranks besides 0 whose output is shown too, after "[rank N] "
+  std::vector<int> log_ranks = {};  ///< of this machine: ranks besides 0 whose output is shown too, after "[rank N] "
   bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on
+  Nodes nodes = {};
 };
 
 /// Runs the job and returns its exit code once no process of it is left.

@@ -1,20 +1,14 @@
 #include "trireme/launch/meeting_file.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <unistd.h>
 
-#include <memory>
 #include <sstream>
 #include <thread>
-#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
 
 namespace trireme::launch {
@@ -28,24 +22,6 @@ std::string as_file_name(std::string text) {
   for (char& c : text)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return text;
-}
-
-// The first address of this host that other hosts can reach: of an interface that is up and not the loopback; else the
-// host's name.
-std::string own_address() {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> all(first, freeifaddrs);
-  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    if ((i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char text[INET_ADDRSTRLEN];
-    const auto* address = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr) return text;
-  }
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 bool is_one_host(const RankEnvironment& e) { return e.local_world_size == e.world_size; }
@@ -72,7 +48,7 @@ void MeetingFile::publish(RankEnvironment& environment) {
   environment.master_address = alone ? "127.0.0.1" : own_address();
   MeetingPoint point(alone ? MeetingPoint::Reach::this_host : MeetingPoint::Reach::all_hosts);
   environment.master_port = point.port;
-  environment.store_fd = std::exchange(point.fd, -1);
+  environment.store_fd = point.release();
   fs::create_directories(path_.parent_path());
   base::write_file_atomic(path_, fmt::format("{} {}\n", environment.master_address, environment.master_port));
   is_ours_ = true;

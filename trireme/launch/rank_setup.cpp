@@ -30,19 +30,35 @@ bool same_file(const std::string& a, const char* b) {
 
 }  // namespace
 
-MeetingPoint::MeetingPoint(Reach reach) {
+MeetingPoint::MeetingPoint(Reach reach, int wanted_port) {
   fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(reach == Reach::this_host ? INADDR_LOOPBACK : INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(wanted_port));
   socklen_t size = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
+  // A port that was named may still be closing after the job before this one.
+  const int yes = 1;
+  if (fd >= 0 && wanted_port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (fd < 0 || bind(fd, generic, size) != 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, generic, &size) != 0) {
     const int error = errno;
     hand_over();
+    if (wanted_port != 0)
+      throw UsageError(
+          fmt::format("cannot listen at port {}, where the ranks meet: {}; choose another "
+                      "--launch.master_port, the same on every machine",
+                      wanted_port, std::strerror(error)));
     throw Error(fmt::format("cannot listen where the ranks meet: {}", std::strerror(error)));
   }
   port = ntohs(address.sin_port);
+}
+
+MeetingPoint::MeetingPoint(const Nodes& nodes) : MeetingPoint() {
+  if (nodes.count == 1) return;
+  hand_over();
+  fd = nodes.store_fd;
+  port = nodes.master_port;
 }
 
 MeetingPoint::~MeetingPoint() { hand_over(); }
@@ -59,8 +75,8 @@ std::string new_job_id() {
   return id;
 }
 
-std::vector<std::string> rank_variables(const LaunchOptions& options, int rank, const std::string& job_id, int port,
-                                        int store_fd, int report_fd, int threads_per_rank) {
+std::vector<std::string> rank_variables(const LaunchOptions& options, int local_rank, const std::string& launcher_id,
+                                        const MeetingPoint& meeting_point, int report_fd, int threads_per_rank) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -75,14 +91,19 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int rank, 
   variables.erase("TRIREME_STORE_FD");
 
   const auto text_of = [](int number) { return std::to_string(number); };
-  variables["RANK"] = variables["LOCAL_RANK"] = text_of(rank);
-  variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = text_of(options.num_ranks);
-  variables["NODE_RANK"] = variables["GROUP_RANK"] = text_of(0);
-  variables["MASTER_ADDR"] = "127.0.0.1";
-  variables["MASTER_PORT"] = text_of(port);
-  variables["TRIREME_JOB_ID"] = job_id;
+  const Nodes& nodes = options.nodes;
+  const int rank = nodes.rank * options.num_ranks + local_rank;
+  variables["RANK"] = text_of(rank);
+  variables["LOCAL_RANK"] = text_of(local_rank);
+  variables["WORLD_SIZE"] = text_of(nodes.count * options.num_ranks);
+  variables["LOCAL_WORLD_SIZE"] = text_of(options.num_ranks);
+  variables["NODE_RANK"] = variables["GROUP_RANK"] = text_of(nodes.rank);
+  variables["MASTER_ADDR"] = nodes.master_address;
+  variables["MASTER_PORT"] = text_of(meeting_point.port);
+  variables["TRIREME_JOB_ID"] = nodes.job_id.empty() ? launcher_id : nodes.job_id;
+  variables["TRIREME_LAUNCHER_ID"] = launcher_id;
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
-  if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(store_fd);
+  if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd);
   if (options.threads_per_rank > 0 || !variables.contains("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = text_of(threads_per_rank);
     if (options.threads_per_rank > 0 || !variables.contains("MKL_NUM_THREADS")) {
@@ -90,6 +111,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int rank, 
     }
   }
   variables.emplace("GLIBC_TUNABLES", kHeapSettings);
+  variables.emplace("TORCH_CPP_LOG_LEVEL", "ERROR");  // c10d's remarks on names of peers and the like
 
   std::vector<std::string> result;
   for (const auto& [name, value] : variables) result.push_back(fmt::format("{}={}", name, value));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/launch/core_share.h"
@@ -9,16 +10,22 @@
 
 namespace trireme::launch {
 
-/// A socket that listens at a port the kernel chose.
+/// A socket that listens at `port`, or where that is 0 at one that the kernel chose.
 struct MeetingPoint {
-  enum class Reach { this_host, all_hosts };                  ///< on 127.0.0.1, or on every interface
-  explicit MeetingPoint(Reach reach = Reach::this_host);  ///< Errors: Error when the system has no socket left
+  enum class Reach { this_host, all_hosts };  ///< on 127.0.0.1, or on every interface
+  /// Errors    UsageError where somebody else has the port; Error when the system has no socket left
+  explicit MeetingPoint(Reach reach = Reach::this_host, int port = 0);
+  /// Takes over what `nodes` brings along; makes a socket for a single machine.
+  explicit MeetingPoint(const Nodes& nodes);
   ~MeetingPoint();
   MeetingPoint(const MeetingPoint&) = delete;
   MeetingPoint& operator=(const MeetingPoint&) = delete;
 
   /// Closes the launcher's copy, so that a dead rank 0 means a refused connection and not an endless queue.
   void hand_over();
+
+  /// The socket is the caller's from now on.
+  int release() { return std::exchange(fd, -1); }
 
   int fd = -1;
   int port = 0;
@@ -29,10 +36,11 @@ std::string new_job_id();
 
 /// The environment of one rank: this process' own, then options.environment, then what tells the rank who it is.
 ///
-/// `report_fd` and, for rank 0, `store_fd` are inherited descriptors. OMP_NUM_THREADS, MKL_NUM_THREADS (unless
-/// options.threads_per_rank is set) and GLIBC_TUNABLES are left alone where the user set them.
-std::vector<std::string> rank_variables(const LaunchOptions& options, int rank, const std::string& job_id, int port,
-                                        int store_fd, int report_fd, int threads_per_rank);
+/// `local_rank` counts on this machine; `report_fd` and, for the job's rank 0, `store_fd` are inherited descriptors.
+/// OMP_NUM_THREADS, MKL_NUM_THREADS (unless options.threads_per_rank is set) and GLIBC_TUNABLES are left alone where
+/// the user set them.
+std::vector<std::string> rank_variables(const LaunchOptions& options, int local_rank, const std::string& launcher_id,
+                                        const MeetingPoint& meeting_point, int report_fd, int threads_per_rank);
 
 /// The file to exec for `options`, and the name to show as argv[0].
 ///

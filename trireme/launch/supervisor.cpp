@@ -40,13 +40,15 @@ std::string human(std::chrono::steady_clock::duration time) {
 
 Supervisor::Supervisor(const LaunchOptions& options)
     : options_(options),
-      guardian_("TRIREME_JOB_ID=" + job_id_),
+      guardian_("TRIREME_LAUNCHER_ID=" + launcher_id_),
+      meeting_point_(options.nodes),
       share_(share_cores(options.num_ranks)),
       program_(find_program(options)) {
   ranks_.resize(static_cast<std::size_t>(options.num_ranks));
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     auto& log = ranks_[static_cast<std::size_t>(rank)].log;
-    if (!options.out_dir.empty()) log = RankLog(options.out_dir / "logs" / fmt::format("rank{}.log", rank));
+    if (!options.out_dir.empty())
+      log = RankLog(options.out_dir / "logs" / fmt::format("rank{}.log", first_rank() + rank));
   }
 }
 

@@ -86,10 +86,11 @@ class Supervisor {
   int report();
 
   void say(const std::string& text);
+  int first_rank() const { return options_.nodes.rank * options_.num_ranks; }  ///< of this machine
 
   const LaunchOptions& options_;
   const Clock::time_point started_ = Clock::now();
-  const std::string job_id_ = new_job_id();
+  const std::string launcher_id_ = new_job_id();
   ProcessState process_;
   Guardian guardian_;
   MeetingPoint meeting_point_;

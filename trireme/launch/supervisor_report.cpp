@@ -58,7 +58,7 @@ int Supervisor::report() {
       const bool seen = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
         return rank.streams.front().screen != nullptr && refused_alike(rank);
       });
-      const auto& rank = ranks_[static_cast<std::size_t>(first->global_rank)];
+      const auto& rank = ranks_[static_cast<std::size_t>(first->global_rank - first_rank())];
       if (!seen) say(first->reported && rank.tail.empty() ? *first->reported : rank.tail);
       return kUsageError;
     }

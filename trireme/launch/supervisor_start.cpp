@@ -30,12 +30,13 @@ struct Pipe {
 
 void Supervisor::start_rank(int number) {
   auto& rank = ranks_[static_cast<std::size_t>(number)];
-  rank.outcome.global_rank = number;
+  const int global_rank = first_rank() + number;
+  rank.outcome.global_rank = global_rank;
   rank.outcome.log_path = rank.log.path().string();
 
   int report_ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report_ends) != 0) {
-    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", number, std::strerror(errno)));
+    throw Error(fmt::format("launcher: no socket for rank {}'s reports: {}", global_rank, std::strerror(errno)));
   }
   rank.report_fd = report_ends[0];
 
@@ -43,11 +44,11 @@ void Supervisor::start_rank(int number) {
   request.arguments = options_.arguments;
   request.arguments.insert(request.arguments.begin(), program_.name);
   request.environment =
-      rank_variables(options_, number, job_id_, meeting_point_.port, meeting_point_.fd, report_ends[1],
+      rank_variables(options_, number, launcher_id_, meeting_point_, report_ends[1],
                      options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
   request.kept_fds = {report_ends[1]};
   request.error_fd = report_ends[1];
-  if (number == 0) request.kept_fds.push_back(meeting_point_.fd);
+  if (global_rank == 0) request.kept_fds.push_back(meeting_point_.fd);
   if (options_.pin && !share_.cpus_of_rank.empty()) {
     request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];
   }
@@ -65,9 +66,9 @@ void Supervisor::start_rank(int number) {
   } else {
     // One pipe for both keeps their order.
     const auto& shown = options_.log_ranks;
-    const bool show = options_.out_dir.empty() || std::find(shown.begin(), shown.end(), number) != shown.end();
+    const bool show = options_.out_dir.empty() || std::find(shown.begin(), shown.end(), global_rank) != shown.end();
     rank.streams.push_back(
-        {.fd = errors.read_end, .screen = show ? &err_ : nullptr, .prefix = fmt::format("[rank {}] ", number)});
+        {.fd = errors.read_end, .screen = show ? &err_ : nullptr, .prefix = fmt::format("[rank {}] ", global_rank)});
     request.stdout_fd = errors.write_end;
   }
   request.stderr_fd = errors.write_end;
@@ -78,8 +79,9 @@ void Supervisor::start_rank(int number) {
   close(report_ends[1]);
   close(errors.write_end);
   if (request.stdout_fd > 2 && request.stdout_fd != errors.write_end) close(request.stdout_fd);
-  if (number == 0) meeting_point_.hand_over();
-  keep(rank, fmt::format("--- job {}: rank {} of {}, pid {}{}\n", job_id_, number, options_.num_ranks, rank.outcome.pid,
+  if (global_rank == 0) meeting_point_.hand_over();
+  keep(rank, fmt::format("--- job {}: rank {} of {}, pid {}{}\n", launcher_id_, global_rank,
+                         options_.num_ranks * options_.nodes.count, rank.outcome.pid,
                          number == 0 && isatty(1) ? " (standard output is on the terminal)" : ""));
 }
 

@@ -6,6 +6,7 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
+#include "trireme/launch/network.h"
 
 namespace trireme::train {
 namespace {
@@ -24,8 +25,10 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   options.timeout = settings.comm.timeout;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
   options.recorder = m.recorder = std::make_shared<comm::FlightRecorder>();
-  // Ranks on several hosts reach each other through the host's default interface, those of one through loopback.
-  options.interface = environment.local_world_size == environment.world_size ? "lo" : "";
+  // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
+  options.interface = environment.local_world_size == environment.world_size
+                          ? "lo"
+                          : launch::interface_towards(environment.master_address);
   if (needs_store(settings, environment)) {
     comm::StoreOptions store{.host = environment.master_address,
                              .port = static_cast<uint16_t>(environment.master_port),

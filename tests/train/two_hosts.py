@@ -1,0 +1,117 @@
+"""Two hosts, played by two network namespaces with a cable between them: each has a launcher, and its ranks train together.
+TRIREME_HOST_ID keeps them from sharing memory.
+
+two_hosts.py TRIREME
+Skipped where this is not root's or there is no `ip` (iproute2).
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import ring
+
+ADDRESSES = ["10.77.31.1", "10.77.31.2"]
+PORT = 29731
+TIMEOUT = 6  # comm.timeout
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def two_namespaces():
+    names = [f"ring{os.getpid()}{side}" for side in "ab"]
+    ends = [f"v{os.getpid()}{side}" for side in "ab"]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+        for name, end, address in zip(names, ends, ADDRESSES):
+            ip("link", "set", end, "netns", name)
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", end)
+            ip("-n", name, "link", "set", end, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names, ends
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+class Hosts:
+    def __init__(self, r, names, ends):
+        self.ring, self.names, self.ends = r, names, ends
+
+    def start(self, out, **settings):
+        """The same command on both hosts, but for launch.node_rank."""
+        started = []
+        for node, name in enumerate(self.names):
+            command = self.ring.command(out, num_nodes=2, launch__node_rank=node, launch__master_addr=ADDRESSES[0],
+                                        launch__master_port=PORT, **settings)
+            log = open(self.ring.folder / f"{out}-{node}.txt", "w")
+            started.append(subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=log, stderr=subprocess.STDOUT,
+                                            stdin=subprocess.DEVNULL, cwd=self.ring.folder, env=ring.environment(TRIREME_HOST_ID=name)))
+        return started
+
+    def text(self, out, node):
+        return (self.ring.folder / f"{out}-{node}.txt").read_text(errors="replace")
+
+
+def train_together(r, hosts):
+    one = ring.metrics(r.train("one", train__max_steps=4))
+    codes = [p.wait(90) for p in hosts.start("both", devices=2, train__max_steps=4)]
+    said = hosts.text("both", 0) + hosts.text("both", 1)
+    ring.check(codes == [0, 0] and "4 ranks  gloo  " in said, "two ranks on each of two hosts train together over gloo", said)
+    losses = [(one[s]["loss"], ring.metrics(r.folder / "both")[s]["loss"]) for s in range(1, 5)]
+    ring.check(all(a == b for a, b in losses), "the losses of one rank, bit for bit", str(losses))
+    logs = sorted(p.name for p in (r.folder / "both" / "logs").iterdir())
+    ring.check(logs == [f"rank{i}.log" for i in range(4)], "each rank has its log", str(logs))
+    codes = [p.wait(90) for p in hosts.start("inside", devices=2, mesh__tp=2, train__max_steps=4)]
+    said = hosts.text("inside", 0)
+    ring.check(codes == [0, 0], "with mesh.tp 2 inside the hosts too", said + hosts.text("inside", 1))
+
+
+def a_cut_cable_is_reported(r, hosts):
+    jobs = hosts.start("cut", devices=1, train__max_steps=100000, train__save_interval=20, comm__timeout=f"{TIMEOUT}s")
+    ring.wait_for(lambda: ring.step_folders(r.folder / "cut"), "a first checkpoint")
+    ip("-n", hosts.names[1], "link", "set", hosts.ends[1], "down")
+    start = time.monotonic()
+    codes = [p.wait(60) for p in jobs]
+    seconds = time.monotonic() - start
+    texts = [hosts.text("cut", node) for node in (0, 1)]
+    ring.check(all(codes) and seconds < TIMEOUT + 5, f"a cut cable ends both hosts' ranks within {seconds:.1f} s", f"{codes} {texts}")
+    for node, text in enumerate(texts):
+        ring.check(f"rank {1 - node}" in text.split("error:")[-1], f"host {node} names the rank it lost", text)
+
+
+def mistakes_are_refused(r):
+    for what, settings, sentence in [
+            ("nobody says which machine this is", {}, "launch.node_rank must say which machine this is, 0 to 1"),
+            ("nobody says where to meet", {"launch__node_rank": 1}, "launch.master_addr must be the address of machine 0"),
+            ("a loopback address", {"launch__node_rank": 0, "launch__master_addr": "127.0.0.1"}, "127.0.0.1 is a loopback address"),
+            ("a machine too many", {"launch__node_rank": 2, "launch__master_addr": ADDRESSES[0]}, "launch.node_rank 2 is not one of the")]:
+        result = r.run(r.command("none", num_nodes=2, **settings))
+        ring.check(result.code == 2 and sentence in result.err and result.seconds < 2, f"refused at once: {what}", str(result))
+        ring.require(not (r.folder / "none").exists(), f"{what}: nothing is written")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    r.skip_if_sanitized("how long a cut cable goes unnoticed")
+    mistakes_are_refused(r)
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        print("skipped: namespaces want root and iproute2")
+        sys.exit(ring.SKIPPED)
+    with contextlib.ExitStack() as stack:
+        try:
+            names, ends = stack.enter_context(two_namespaces())
+        except subprocess.CalledProcessError as error:
+            print(f"skipped: no network namespaces here ({error.stderr.strip()})")
+            sys.exit(ring.SKIPPED)
+        hosts = Hosts(r, names, ends)
+        train_together(r, hosts)
+        a_cut_cable_is_reported(r, hosts)
+    r.require_nothing_is_left("nowhere", "two hosts")

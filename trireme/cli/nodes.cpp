@@ -1,0 +1,80 @@
+#include "trireme/cli/nodes.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/environment_number.h"
+#include "trireme/launch/network.h"
+#include "trireme/launch/rank_setup.h"
+
+namespace trireme::cli {
+namespace {
+
+// The setting, or an indexed job of Kubernetes, which counts its pods.
+int node_rank(const config::Settings& settings) {
+  const auto count = static_cast<int>(settings.num_nodes);
+  const char* index = std::getenv("JOB_COMPLETION_INDEX");
+  if (!settings.launch.node_rank && index == nullptr)
+    throw UsageError(
+        fmt::format("num_nodes {0}: launch.node_rank must say which machine this is, 0 to {1}; start the same command "
+                    "on each, or all of them with srun or torchrun",
+                    count, count - 1));
+  if (!settings.launch.node_rank) return launch::parse_number("JOB_COMPLETION_INDEX", index, 0, count - 1);
+  if (*settings.launch.node_rank < count) return static_cast<int>(*settings.launch.node_rank);
+  throw UsageError(fmt::format("launch.node_rank {} is not one of the num_nodes {}: the machines are 0 to {}",
+                               *settings.launch.node_rank, count, count - 1));
+}
+
+std::string master_address(const config::Settings& settings) {
+  const std::optional<std::string>& address = settings.launch.master_addr;
+  if (!address)
+    throw UsageError(fmt::format(
+        "num_nodes {}: launch.master_addr must be the address of machine 0, as the other machines reach it{}",
+        settings.num_nodes, settings.launch.node_rank == 0 ? "; this machine has " + launch::own_address() : ""));
+  if (launch::is_loopback(*address))
+    throw UsageError(fmt::format(
+        "launch.master_addr {} is a loopback address, which every machine takes for itself: with num_nodes "
+        "{} it must be one of machine 0's own{}",
+        *address, settings.num_nodes, settings.launch.node_rank == 0 ? ", for instance " + launch::own_address() : ""));
+  return *address;
+}
+
+}  // namespace
+
+bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const config::Settings& settings) {
+  return environment.launcher == "srun" && environment.world_size == environment.num_nodes &&
+         settings.devices.value_or(1) > 1;
+}
+
+void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (settings.num_nodes == 1 || environment.launched) return;
+  node_rank(settings);
+  master_address(settings);
+}
+
+launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnvironment& environment,
+                           std::optional<launch::MeetingFile>& meeting) {
+  if (settings.num_nodes == 1) return {};
+  launch::Nodes nodes{.count = static_cast<int>(settings.num_nodes)};
+  if (environment.launched) {  // srun's task
+    nodes.rank = environment.global_rank;
+    meeting.emplace(environment, settings.out_dir, settings.comm.timeout);
+    nodes.master_address = environment.master_address;
+    nodes.master_port = environment.master_port;
+    nodes.store_fd = std::exchange(environment.store_fd, -1);
+    nodes.job_id = environment.job_id;
+    return nodes;
+  }
+  nodes.rank = node_rank(settings);
+  nodes.master_address = master_address(settings);
+  nodes.master_port = static_cast<int>(settings.launch.master_port);
+  nodes.job_id = fmt::format("{}-{}", nodes.master_address, nodes.master_port);
+  if (nodes.rank == 0)
+    nodes.store_fd = launch::MeetingPoint(launch::MeetingPoint::Reach::all_hosts, nodes.master_port).release();
+  return nodes;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,27 @@
+// This machine's place among the machines of a job that Trireme's own launcher starts.
+#pragma once
+
+#include <optional>
+
+#include "trireme/config/settings.h"
+#include "trireme/launch/environment.h"
+#include "trireme/launch/launch.h"
+#include "trireme/launch/meeting_file.h"
+
+namespace trireme::cli {
+
+/// Whether this process is one of srun's tasks, one on each machine, that is to start `devices` ranks itself.
+bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const config::Settings& settings);
+
+/// Refuses what choose_nodes would refuse later, and touches nothing.
+///
+/// Errors    UsageError: no master_addr, one that other machines cannot reach, a node_rank that is missing or too large
+void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment);
+
+/// Machine 0 listens when this returns. `meeting` keeps the file by which srun's machines find it.
+///
+/// Errors    as check_nodes; UsageError for a port that is taken
+launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnvironment& environment,
+                           std::optional<launch::MeetingFile>& meeting);
+
+}  // namespace trireme::cli

@@ -1,0 +1,18 @@
+// Names and interfaces of this host, as a launcher needs them.
+#pragma once
+
+#include <string>
+
+namespace trireme::launch {
+
+/// The first IPv4 address that other hosts can reach: of an interface that is up and not the loopback; else this
+/// host's name.
+std::string own_address();
+
+/// Whether `host`, a name or an address, means this machine alone, as 127.0.0.1 and localhost do everywhere.
+bool is_loopback(const std::string& host);
+
+/// The interface through which packets to `host` leave; empty where that cannot be known.
+std::string interface_towards(const std::string& host);
+
+}  // namespace trireme::launch
