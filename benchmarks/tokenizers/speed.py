@@ -1,8 +1,9 @@
 """Encoding speed on one core beside PyPI's tokenizers (and tiktoken, sentencepiece), in turn in one run.
 
 speed.py PROBE [NAME...]
-PROBE is build/<preset>/tests/data/tokenizer_probe; the text is data/austen.txt in pieces of 100 lines. Each side encodes
-it three times on one thread and the fastest counts; ids are compared first. The target is 1.5 times the speed of tokenizers.
+PROBE is build/<preset>/tests/data/tokenizer_probe; the text is the first 1.5 MB of data/austen.txt in pieces of 100 lines.
+Each side encodes it three times on one thread and the fastest counts, in processor time; ids are compared first. The target
+is 1.5 times the judge's speed. About 90 s for all vocabularies.
 """
 
 import importlib
@@ -19,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/data"))
 import vocabularies  # noqa: E402
 
-NAMES = ["smollm2", "llama3", "qwen3", "deepseek", "minilm", "cl100k", "mistral-v3"]
+BYTES = 1_500_000
 
 
 def judge_of(judge: str, name: str, path: Path):
@@ -33,14 +34,14 @@ def judge_of(judge: str, name: str, path: Path):
 
 
 def main() -> None:
-    probe, names = sys.argv[1], sys.argv[2:] or NAMES
-    lines = (ROOT / "data/austen.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    probe, names = sys.argv[1], sys.argv[2:]
+    lines = (ROOT / "data/austen.txt").read_text(encoding="utf-8")[:BYTES].splitlines(keepends=True)
     texts = ["".join(lines[i:i + 100]) for i in range(0, len(lines), 100)]
     size = sum(len(t.encode()) for t in texts)
     requests = b"".join(struct.pack("<II", 1, len(t.encode())) + t.encode() for t in texts)
     with tempfile.TemporaryDirectory() as folder:
         for name, judge, make in vocabularies.all_of_them():
-            if name not in names:
+            if names and name not in names:
                 continue
             try:
                 path = make(Path(folder) / name)
@@ -55,10 +56,10 @@ def main() -> None:
                 sys.exit(f"{name}: {ids} ids, {judge} has {expected}")
             theirs = float("inf")
             for _ in range(3):
-                begin = time.perf_counter()
+                begin = time.process_time()
                 for text in texts:
                     encode(text)
-                theirs = min(theirs, time.perf_counter() - begin)
+                theirs = min(theirs, time.process_time() - begin)
             print(f"{name:12} {size / ours / 1e6:7.1f} MB/s   {judge:13} {size / theirs / 1e6:7.1f} MB/s   "
                   f"ratio {theirs / ours:5.1f}", flush=True)
 

@@ -107,8 +107,8 @@ TEST(BpeTest, AVocabularyThatContradictsItselfIsRefused) {
   EXPECT_THAT(refusal([] { Bpe(vocabulary_of({"a"}), {}, {.unknown = "<unk>"}); }), HasSubstr("'<unk>' is not in the"));
   EXPECT_THAT(refusal([] { vocabulary_of({"a", "a"}); }), HasSubstr("'a' is there twice, as 0 and 1"));
   Vocabulary vocabulary;
-  EXPECT_THAT(refusal([&] { vocabulary.add("x", -1); }), HasSubstr("not in 0 to 4000000"));
-  EXPECT_THAT(refusal([&] { vocabulary.add("x", 1'000'000'000'000); }), HasSubstr("not in 0 to 4000000"));
+  EXPECT_THAT(refusal([&] { vocabulary.add("x", -1); }), HasSubstr("not in 0 to 1048575"));
+  EXPECT_THAT(refusal([&] { vocabulary.add("x", 1'000'000'000'000); }), HasSubstr("not in 0 to 1048575"));
   vocabulary.add("x", 7);
   EXPECT_THAT(refusal([&] { vocabulary.add("y", 7); }), HasSubstr("belongs to two tokens, 'x' and 'y'"));
 }

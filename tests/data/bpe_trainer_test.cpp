@@ -8,8 +8,7 @@
 #include "temporary_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/data/load_tokenizer.h"
-#include "trireme/data/piece_counts.h"
-#include "trireme/data/trained_tokenizer.h"
+#include "trireme/data/train_tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -56,19 +55,24 @@ TEST(BpeTrainer, refuses_vocabularies_without_room_and_doubled_tokens) {
   EXPECT_THROW(train_bpe({}, {.vocab_size = 300, .special_tokens = {"<a>", "<a>"}}), UsageError);
 }
 
-TEST(PieceCounter, cutting_texts_for_threads_changes_no_piece) {
+TEST(TrainTokenizer, blocks_and_threads_change_no_piece) {
   std::string text;
-  for (int i = 0; i < 60000; ++i)
-    text += std::to_string(i * 7919) + (i % 11 == 0 ? ".\n\n" : i % 3 == 0 ? "\n" : "  it's ");
+  for (int i = 0; i < 20000; ++i)
+    text += std::to_string(i * 7919) + (i % 11 == 0 ? ".\n\nIt" : i % 3 == 0 ? "\nthe" : "  it's ");
+  const TemporaryFolder folder;
+  const auto path = folder.write("numbers.txt", text);
   for (const char* name : {"gpt2", "llama3", "qwen2"}) {
     const PreTokenizer pre_tokenizer = pre_tokenizer_of(pattern_named(name));
     std::map<std::string, int64_t> whole;
     pre_tokenizer.run(text, true, [&](std::string_view piece) { ++whole[std::string(piece)]; });
-    PieceCounter counter(pre_tokenizer, 3);
-    counter.add(text);
-    EXPECT_EQ(counter.take(), Pieces(whole.begin(), whole.end())) << name;
-    EXPECT_LT(place_to_cut(text, 1000), 1100u);  // so that it was cut at all
+    const TrainTokenizerResult result = train_tokenizer({.sources = {path.string()},
+                                                         .pattern = name,
+                                                         .bpe = {.vocab_size = 400, .threads = 3},
+                                                         .block_bytes = 1 << 14});
+    EXPECT_EQ(result.num_distinct_pieces, static_cast<int64_t>(whole.size())) << name;
+    EXPECT_EQ(merges_of(result.trained), merges_of(train_bpe({whole.begin(), whole.end()}, {.vocab_size = 400})));
   }
+  EXPECT_THROW(train_tokenizer({.sources = {path.string()}, .pattern = "gpt5"}), UsageError);
 }
 
 TEST(TrainedTokenizer, what_is_written_loads_and_gives_the_trained_tokens) {

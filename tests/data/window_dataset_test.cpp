@@ -13,7 +13,8 @@ namespace {
 TokenView counting_tokens(int64_t count) {
   const std::shared_ptr<uint32_t[]> ids(new uint32_t[static_cast<size_t>(count)]);
   for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
-  return {std::shared_ptr<const std::byte>(ids, reinterpret_cast<const std::byte*>(ids.get())), TokenType::int32, count};
+  return {std::shared_ptr<const std::byte>(ids, reinterpret_cast<const std::byte*>(ids.get())), TokenType::int32,
+          count};
 }
 
 struct Row {

@@ -14,7 +14,10 @@ void fuzz_litgpt_config(std::string_view bytes);
 void fuzz_manifest(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_safetensors(std::string_view bytes);
-void fuzz_tokenizer(std::string_view bytes);
+void fuzz_sentencepiece(std::string_view bytes);
+void fuzz_tekken(std::string_view bytes);
+void fuzz_tiktoken(std::string_view bytes);
+void fuzz_tokenizer_json(std::string_view bytes);
 void fuzz_torch_file(std::string_view bytes);
 void fuzz_weight_index(std::string_view bytes);
 
@@ -27,7 +30,10 @@ std::span<const NamedTarget> targets() {
       {"manifest", fuzz_manifest},
       {"pickle", fuzz_pickle},
       {"safetensors", fuzz_safetensors},
-      {"tokenizer", fuzz_tokenizer},
+      {"sentencepiece", fuzz_sentencepiece},
+      {"tekken", fuzz_tekken},
+      {"tiktoken", fuzz_tiktoken},
+      {"tokenizer_json", fuzz_tokenizer_json},
       {"torch_file", fuzz_torch_file},
       {"weight_index", fuzz_weight_index},
   };

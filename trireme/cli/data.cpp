@@ -22,6 +22,8 @@ const std::vector<DataCommand>& commands() {
        "documents, tokens, lengths and share to be learned of tokenized sets",
        data_stats,
        {"prepare"}},
+      {"train_tokenizer", "trireme data train_tokenizer FILES|FOLDERS... --vocab_size N --output FOLDER",
+       "a byte-level BPE of the texts, as a tokenizer.json", data_train_tokenizer},
   };
   return kCommands;
 }

@@ -226,6 +226,10 @@ struct PrepareSettings {
   std::optional<int64_t> threads;
   std::optional<int64_t> max_documents;
   bool json = false;
+  int64_t vocab_size = 32000;
+  int64_t min_frequency = 2;
+  std::string pre_tokenizer = "gpt2";
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};
   bool operator==(const PrepareSettings&) const = default;
 };
 

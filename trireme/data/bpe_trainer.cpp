@@ -12,6 +12,7 @@
 #include "trireme/data/byte_alphabet.h"
 #include "trireme/data/pair_table.h"
 #include "trireme/data/utf8.h"
+#include "trireme/data/vocabulary.h"
 
 namespace trireme::data {
 namespace {
@@ -94,7 +95,7 @@ class Trainer {
       add_token(token);
       id_of_byte_[byte] = id_of_.at(token);
     }
-    constexpr int64_t kMost = 4'000'000;
+    constexpr int64_t kMost = kLargestTokenId + 1;
     const auto least = static_cast<int64_t>(trained_.tokens.size());
     if (options_.vocab_size < least || options_.vocab_size > kMost)
       throw UsageError(

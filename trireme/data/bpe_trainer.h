@@ -32,7 +32,7 @@ struct TrainedBpe {
 ///
 /// Cost      about 30 bytes of memory a byte of distinct pieces; the first merges visit most pieces, later ones few
 /// Numerics  the same pieces give the same merges, whatever their order and the number of threads
-/// Errors    UsageError: vocab_size has no room for special tokens and bytes, or is above 4 million; a special token
+/// Errors    UsageError: vocab_size has no room for special tokens and bytes, or is above 2^20; a special token
 /// twice
 TrainedBpe train_bpe(const std::vector<std::pair<std::string, int64_t>>& pieces, const BpeTrainerOptions& options);
 

@@ -8,6 +8,7 @@
 #include "trireme/data/tokenizer_json.h"
 #include "trireme/data/tokenizer_sentencepiece.h"
 #include "trireme/data/tokenizer_tiktoken.h"
+#include "trireme/data/vocabulary.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -37,7 +38,7 @@ std::optional<int32_t> id_given(const nlohmann::json& file, const std::string& k
   const auto at = file.find(key);
   if (at == file.end()) return std::nullopt;
   const nlohmann::json& id = at->is_array() && !at->empty() ? at->front() : *at;
-  if (!id.is_number_unsigned() || id.get<uint64_t>() > 4'000'000) return std::nullopt;
+  if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t{kLargestTokenId}) return std::nullopt;
   return id.get<int32_t>();
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/data/normalizer.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <new>
 
+#include "trireme/base/error.h"
 #include "trireme/data/unicode_classes.h"
 
 namespace trireme::data {
@@ -51,8 +53,16 @@ bool is_ascii(std::string_view text) {
 
 std::string Normalizer::operator()(std::string_view text) const {
   std::string out = is_identity() ? std::string(text) : well_formed(text);
-  for (const NormalizerStep& step : steps_) out = step(std::move(out));
+  for (const NormalizerStep& step : steps_) {
+    out = step(std::move(out));
+    check_growth(text.size(), out.size());
+  }
   return out;
+}
+
+void check_growth(size_t before, size_t now) {
+  if (now > largest_growth(before))
+    throw UsageError(fmt::format("the tokenizer's replacements make {} bytes and more of {}", now, before));
 }
 
 namespace {
@@ -120,11 +130,13 @@ std::string strip_spaces(std::string_view text, bool left, bool right) {
 
 std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
   std::string out;
+  const size_t bytes = text.size();
   while (!what.empty()) {
     const size_t at = text.find(what);
     if (at == std::string_view::npos) break;
     out += text.substr(0, at);
     out += with;
+    check_growth(bytes, out.size());
     text.remove_prefix(at + what.size());
   }
   return out += text;

@@ -19,11 +19,19 @@ class Normalizer {
 
   /// Cost      a copy a step
   /// Numerics  ill-formed bytes become U+FFFD first, unless the normalizer is the identity
+  /// Errors    UsageError when the text grows beyond largest_growth
   std::string operator()(std::string_view text) const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
+
+/// How long a file's replacements may make a text of `bytes`: no normal form comes near it, and no file can fill the
+/// memory.
+inline constexpr size_t largest_growth(size_t bytes) { return (size_t{1} << 20) + 16 * bytes; }
+
+/// Errors    UsageError when `now` is beyond largest_growth(`before`)
+void check_growth(size_t before, size_t now);
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
@@ -32,6 +40,7 @@ std::string to_normal_form(std::string_view text, NormalForm form);
 std::string to_lower(std::string_view text);       ///< full lower case of every character, as Rust's to_lowercase
 std::string strip_accents(std::string_view text);  ///< without combining marks; decompose first (nfd)
 std::string strip_spaces(std::string_view text, bool left, bool right);
+/// Errors    UsageError beyond largest_growth(text.size())
 std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
 
 struct BertOptions {

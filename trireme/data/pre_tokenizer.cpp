@@ -49,6 +49,7 @@ void for_each_section(const SplitStep& step, std::string_view text, Take take) {
 class Joiner {
  public:
   Joiner(Behavior behavior, const std::function<void(std::string_view)>& take) : behavior_(behavior), take_(take) {}
+  Joiner(Behavior behavior, const std::function<void(std::string_view)>&& take) = delete;  // it has to stay
 
   void section(std::string_view text, bool is_match) {
     switch (behavior_) {
@@ -126,7 +127,7 @@ void PreTokenizer::run_from(size_t index, std::string_view piece, bool at_start,
     const bool prepend =
         space.prepend == MetaspaceStep::Prepend::always || (space.prepend == MetaspaceStep::Prepend::first && at_start);
     if (prepend && !text.starts_with(space.replacement)) text.insert(0, space.replacement);
-    const auto rest = [&](std::string_view part) {
+    const Take rest = [&](std::string_view part) {
       run_from(index + 1, part, at_start && part.data() == text.data(), take);
     };
     if (!space.split) return rest(text);

@@ -20,6 +20,7 @@ std::string replaced(const DecodeReplace& step, const std::string& text) {
   std::get<Regex>(step.pattern).for_each_match(text, [&](const Regex::Match& match) {
     out += text.substr(done, match.begin - done) + step.content;
     done = match.end;
+    check_growth(text.size(), out.size());
   });
   return out + text.substr(done);
 }
@@ -79,7 +80,10 @@ std::string TokenDecoder::operator()(const std::vector<std::string_view>& tokens
   std::string out;
   for (size_t i = 0; i < tokens.size(); ++i) {
     std::string token(tokens[i]);
-    for (const DecoderStep& step : steps_) token = apply(step, std::move(token), {i == 0, i + 1 == tokens.size()});
+    for (const DecoderStep& step : steps_) {
+      token = apply(step, std::move(token), {i == 0, i + 1 == tokens.size()});
+      check_growth(tokens[i].size(), token.size());
+    }
     out += token;
   }
   return out;
@@ -87,7 +91,10 @@ std::string TokenDecoder::operator()(const std::vector<std::string_view>& tokens
 
 std::string TokenDecoder::one(std::string_view token, bool is_first) const {
   std::string out(token);
-  for (const DecoderStep& step : steps_) out = apply(step, std::move(out), {is_first, false});
+  for (const DecoderStep& step : steps_) {
+    out = apply(step, std::move(out), {is_first, false});
+    check_growth(token.size(), out.size());
+  }
   return out;
 }
 

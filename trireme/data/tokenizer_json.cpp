@@ -4,6 +4,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/data/tokenizer_json_parts.h"
+#include "trireme/data/vocabulary.h"
 
 namespace trireme::data {
 namespace {
@@ -14,7 +15,7 @@ std::vector<AddedToken> read_added_tokens(const JsonObject& file) {
   for (const nlohmann::json& entry : file.array("added_tokens")) {
     const JsonObject token(entry, fmt::format("added_tokens[{}]", tokens.size()));
     const int64_t id = token.integer("id");
-    if (id < 0 || id > 4'000'000) throw UsageError(fmt::format("{}.id is {}", token.place(), id));
+    if (id < 0 || id > kLargestTokenId) throw UsageError(fmt::format("{}.id is {}", token.place(), id));
     const bool special = token.flag("special", false);
     tokens.push_back({.id = static_cast<int32_t>(id),
                       .content = token.text("content"),
@@ -41,7 +42,7 @@ void take_template(const JsonObject& section, TokenizerParts& parts) {
     }
     const std::string name = part.object("SpecialToken").text("id");
     for (const nlohmann::json& id : known.object(name).array("ids")) {
-      if (!id.is_number_unsigned() || id.get<uint64_t>() > 4'000'000)
+      if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t{kLargestTokenId})
         throw UsageError(fmt::format("{}.ids is not a list of ids", known.place_of(name)));
       (text_seen ? parts.after : parts.before).push_back(id.get<int32_t>());
     }
@@ -50,7 +51,7 @@ void take_template(const JsonObject& section, TokenizerParts& parts) {
 
 int32_t paired_id(const JsonObject& section, const std::string& key) {
   const nlohmann::json& pair = section.array(key);
-  if (pair.size() != 2 || !pair[1].is_number_unsigned() || pair[1].get<uint64_t>() > 4'000'000)
+  if (pair.size() != 2 || !pair[1].is_number_unsigned() || pair[1].get<uint64_t>() > uint64_t{kLargestTokenId})
     throw UsageError(fmt::format("{} is not a token and its id", section.place_of(key)));
   return pair[1].get<int32_t>();
 }

@@ -33,7 +33,10 @@ SplitStep::Behavior read_behavior(const JsonObject& section, const std::string& 
 MetaspaceStep read_metaspace(const JsonObject& section) {
   MetaspaceStep step;
   step.replacement = section.text("replacement");
-  if (step.replacement.empty()) throw UsageError(fmt::format("{} is empty", section.place_of("replacement")));
+  const char* begin = step.replacement.data();
+  const char* end = begin + step.replacement.size();
+  if (begin == end || character_at(begin, end).bytes != end - begin)
+    throw UsageError(fmt::format("{} is not one character", section.place_of("replacement")));
   const std::string scheme =
       section.text("prepend_scheme", section.flag("add_prefix_space", true) ? "always" : "never");
   using enum MetaspaceStep::Prepend;
@@ -107,11 +110,13 @@ std::variant<Regex, std::string> read_pattern(const JsonObject& section, const s
 bool read_pre_tokenizer(const JsonObject& section, PreTokenizer& out) {
   std::vector<JsonObject> leaves;
   flatten(section, "pretokenizers", 0, leaves);
-  bool byte_level = false;
+  bool byte_level = false, has_byte_level = false;
   for (size_t i = 0; i < leaves.size(); ++i) {
     const JsonObject& leaf = leaves[i];
     const std::string type = leaf.text("type");
     if (type == "ByteLevel") {
+      if (has_byte_level) throw UsageError(fmt::format("{} is ByteLevel a second time", leaf.place()));
+      has_byte_level = true;
       if (leaf.flag("add_prefix_space", true)) out.add(PrefixSpaceStep{});
       if (leaf.flag("use_regex", true)) add_split(out, kGpt2Pattern, SplitStep::Behavior::isolated);
       byte_level = i + 1 == leaves.size();

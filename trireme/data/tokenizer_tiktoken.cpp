@@ -12,6 +12,7 @@
 #include "trireme/data/byte_alphabet.h"
 #include "trireme/data/charsmap.h"
 #include "trireme/data/json_fields.h"
+#include "trireme/data/vocabulary.h"
 
 namespace trireme::data {
 namespace {
@@ -120,7 +121,7 @@ TokenizerParts parse_tekken(std::string_view text, const std::string& path) try 
   const JsonObject file(document, ""), config = file.object("config");
   const int64_t num_special = config.integer("default_num_special_tokens");
   const int64_t size = config.integer("default_vocab_size");
-  if (num_special < 0 || size < num_special || size > 4'000'000)
+  if (num_special < 0 || size < num_special || size > kLargestTokenId)
     throw UsageError(fmt::format("config gives {} ids, {} of them special", size, num_special));
   Vocabulary vocabulary;
   size_t index = 0;

@@ -89,16 +89,21 @@ std::string tokenizer_json(const TrainedBpe& trained, const NamedPattern& patter
   return file.dump(2) + "\n";
 }
 
-void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
-                     bool overwrite) {
+void check_output(const std::filesystem::path& folder, bool overwrite) {
   const auto path = folder / "tokenizer.json";
   if (!overwrite && std::filesystem::exists(path))
-    throw UsageError(fmt::format("{} exists; name another --output, or give --overwrite true", path.string()));
+    throw UsageError(
+        fmt::format("{} is there already; name another --output, or replace it with --overwrite", path.string()));
+}
+
+void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
+                     bool overwrite) {
+  check_output(folder, overwrite);
   std::filesystem::create_directories(folder);
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
   if (!trained.special_tokens.empty()) config["eos_token"] = trained.special_tokens.front();
   base::write_file_atomic(folder / "tokenizer_config.json", config.dump(2) + "\n");
-  base::write_file_atomic(path, tokenizer_json(trained, pattern));
+  base::write_file_atomic(folder / "tokenizer.json", tokenizer_json(trained, pattern));
 }
 
 }  // namespace trireme::data

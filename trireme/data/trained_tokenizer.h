@@ -26,8 +26,11 @@ PreTokenizer pre_tokenizer_of(const NamedPattern& pattern);
 /// The file's text: byte-level, without a normalizer; special tokens are looked for in the text.
 std::string tokenizer_json(const TrainedBpe& trained, const NamedPattern& pattern);
 
+/// Errors    UsageError when `folder` holds a tokenizer and `overwrite` is false
+void check_output(const std::filesystem::path& folder, bool overwrite);
+
 /// Writes tokenizer.json, and tokenizer_config.json with the first special token as the end of a text.
-/// Errors    FileError; UsageError when `folder` holds a tokenizer and `overwrite` is false
+/// Errors    FileError; those of check_output
 void write_tokenizer(const std::filesystem::path& folder, const TrainedBpe& trained, const NamedPattern& pattern,
                      bool overwrite);
 

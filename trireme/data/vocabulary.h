@@ -10,9 +10,11 @@
 
 namespace trireme::data {
 
+inline constexpr int64_t kLargestTokenId = (int64_t{1} << 20) - 1;
+
 class Vocabulary {
  public:
-  /// Errors    UsageError: an id below 0 or above 4 million, or one that two tokens share
+  /// Errors    UsageError: an id below 0 or above kLargestTokenId, or one that two tokens share
   void add(std::string_view token, int64_t id);
   void reserve(size_t tokens) { id_of_.reserve(tokens); }
 
