@@ -113,7 +113,6 @@ TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
   // Also where each piece is short: twenty characters are two million ways.
   EXPECT_THAT(refusal("^(a|a|aa)+$", std::string(20, 'a') + "!"), HasSubstr("more than linear time"));
 }
-}
 
 TEST(UnicodeClassesTest, CategoriesAreThoseOfUnicode16) {
   EXPECT_EQ(category_of('a'), Category::Ll);
