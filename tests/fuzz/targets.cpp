@@ -10,13 +10,19 @@ namespace trireme::fuzz {
 void fuzz_config(std::string_view bytes);
 void fuzz_dcp_metadata(std::string_view bytes);
 void fuzz_gguf(std::string_view bytes);
+void fuzz_jsonl(std::string_view bytes);
+void fuzz_litdata_chunk(std::string_view bytes);
+void fuzz_litdata_index(std::string_view bytes);
 void fuzz_litgpt_config(std::string_view bytes);
 void fuzz_manifest(std::string_view bytes);
+void fuzz_megatron_idx(std::string_view bytes);
+void fuzz_parquet_frame(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_sentencepiece(std::string_view bytes);
 void fuzz_tekken(std::string_view bytes);
 void fuzz_tiktoken(std::string_view bytes);
+void fuzz_token_set_about(std::string_view bytes);
 void fuzz_tokenizer_json(std::string_view bytes);
 void fuzz_torch_file(std::string_view bytes);
 void fuzz_weight_index(std::string_view bytes);
@@ -26,13 +32,19 @@ std::span<const NamedTarget> targets() {
       {"config", fuzz_config},
       {"dcp_metadata", fuzz_dcp_metadata},
       {"gguf", fuzz_gguf},
+      {"jsonl", fuzz_jsonl},
+      {"litdata_chunk", fuzz_litdata_chunk},
+      {"litdata_index", fuzz_litdata_index},
       {"litgpt_config", fuzz_litgpt_config},
       {"manifest", fuzz_manifest},
+      {"megatron_idx", fuzz_megatron_idx},
+      {"parquet_frame", fuzz_parquet_frame},
       {"pickle", fuzz_pickle},
       {"safetensors", fuzz_safetensors},
       {"sentencepiece", fuzz_sentencepiece},
       {"tekken", fuzz_tekken},
       {"tiktoken", fuzz_tiktoken},
+      {"token_set_about", fuzz_token_set_about},
       {"tokenizer_json", fuzz_tokenizer_json},
       {"torch_file", fuzz_torch_file},
       {"weight_index", fuzz_weight_index},

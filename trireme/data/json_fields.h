@@ -5,10 +5,16 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "trireme/base/error.h"
 
 namespace trireme::data {
+
+/// `text` as an error shows it: its first 100 bytes.
+inline std::string shown(std::string_view text) {
+  return text.size() <= 100 ? std::string(text) : fmt::format("{}...", text.substr(0, 100));
+}
 
 /// An object of a JSON file and where it stands in it ("normalizer.normalizers[1]").
 class JsonObject {

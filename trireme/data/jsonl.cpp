@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/data/json_fields.h"
 
 namespace trireme::data {
 namespace {
@@ -50,7 +51,7 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
     const std::string_view message = error.what();
     const size_t colon = message.find(": ");
     throw UsageError(fmt::format("is no JSON, at byte {}: {}", position,
-                                 colon == std::string_view::npos ? message : message.substr(colon + 2)));
+                                 shown(colon == std::string_view::npos ? message : message.substr(colon + 2))));
   }
 
   std::optional<std::string> text;

@@ -33,7 +33,7 @@ TokenType token_type(const std::string& format) {
     throw UsageError(
         fmt::format("config.data_format is {:?}, which are no rows of tokens (no_header_tensor or "
                     "no_header_numpy of whole numbers up to 64 bits)",
-                    format));
+                    shown(format)));
   return found->second;
 }
 
@@ -43,7 +43,7 @@ LitdataIndex index_of(const nlohmann::json& json) {
     throw UsageError(
         fmt::format("its chunks are compressed ({}), which is not supported; write them without "
                     "compression",
-                    config.at("compression").dump()));
+                    shown(config.at("compression").dump())));
   if (config.find("encryption") != nullptr) throw UsageError("its chunks are encrypted, which is not supported");
   const nlohmann::json& formats = config.array("data_format");
   if (formats.size() != 1 || !formats[0].is_string())
@@ -53,9 +53,10 @@ LitdataIndex index_of(const nlohmann::json& json) {
   for (size_t i = 0; i < chunks.size(); ++i) {
     const JsonObject chunk(chunks[i], fmt::format("chunks[{}]", i));
     const std::string file = chunk.text("filename");
-    if (file.empty() || file != fs::path(file).filename().string() || file == "." || file == "..")
+    if (file.empty() || file.find('\0') != std::string::npos || file != fs::path(file).filename().string() ||
+        file == "." || file == "..")
       throw UsageError(
-          fmt::format("{} is {:?}, which is no name of a file in the folder", chunk.place_of("filename"), file));
+          fmt::format("{} is {:?}, which is no name of a file in the folder", chunk.place_of("filename"), shown(file)));
     index.chunks.push_back({file, chunk.integer("chunk_size"), chunk.integer("dim", -1)});
   }
   return index;

@@ -12,6 +12,8 @@
 #include <parquet/metadata.h>
 #include <parquet/properties.h>
 
+#include <vector>
+
 #include "trireme/base/error.h"
 
 namespace trireme::data {
@@ -75,10 +77,18 @@ class ArrowColumn final : public ParquetColumn {
           fmt::format("has no column {:?} (or two of that name), there is {}; name the one with the text with "
                       "--data.text_field",
                       name_, names));
-    const auto type = schema->field(index)->type()->id();
-    if (type != arrow::Type::STRING && type != arrow::Type::LARGE_STRING && type != arrow::Type::BINARY)
+    if (!is_text(*value_type(*schema->field(index)->type())))
       refuse(fmt::format("its column {:?} holds {} and no text", name_, schema->field(index)->type()->ToString()));
     leaf_ = metadata_->schema()->ColumnIndex(name_);
+  }
+
+  static const arrow::DataType* value_type(const arrow::DataType& type) {
+    return type.id() == arrow::Type::DICTIONARY ? static_cast<const arrow::DictionaryType&>(type).value_type().get()
+                                                : &type;
+  }
+  static bool is_text(const arrow::DataType& type) {
+    return type.id() == arrow::Type::STRING || type.id() == arrow::Type::LARGE_STRING ||
+           type.id() == arrow::Type::BINARY;
   }
 
   void take_all(const arrow::Array& array, const std::function<void(std::string_view)>& take) const {
@@ -86,12 +96,32 @@ class ArrowColumn final : public ParquetColumn {
       for (int64_t i = 0; i < texts.length(); ++i)
         if (texts.IsValid(i)) take(texts.GetView(i));
     };
-    if (array.type_id() == arrow::Type::LARGE_STRING)
+    if (array.type_id() == arrow::Type::DICTIONARY)
+      take_words(static_cast<const arrow::DictionaryArray&>(array), take);
+    else if (array.type_id() == arrow::Type::LARGE_STRING)
       each(static_cast<const arrow::LargeStringArray&>(array));
     else if (array.type_id() == arrow::Type::STRING || array.type_id() == arrow::Type::BINARY)
       each(static_cast<const arrow::BinaryArray&>(array));
     else
       refuse(fmt::format("its column {:?} is stored as {}", name_, array.type()->ToString()));
+  }
+
+  // Rows that refer to a table of texts.
+  void take_words(const arrow::DictionaryArray& array, const std::function<void(std::string_view)>& take) const {
+    std::vector<std::string_view> words(static_cast<size_t>(array.dictionary()->length()));
+    const auto fill = [&](const auto& texts) {
+      for (int64_t i = 0; i < texts.length(); ++i) words[static_cast<size_t>(i)] = texts.GetView(i);
+    };
+    if (array.dictionary()->type_id() == arrow::Type::LARGE_STRING)
+      fill(static_cast<const arrow::LargeStringArray&>(*array.dictionary()));
+    else
+      fill(static_cast<const arrow::BinaryArray&>(*array.dictionary()));
+    for (int64_t i = 0; i < array.length(); ++i) {
+      if (!array.IsValid(i)) continue;
+      const auto word = static_cast<size_t>(array.GetValueIndex(i));
+      if (word >= words.size()) refuse("is damaged: a row refers to a text that is not there");
+      take(words[word]);
+    }
   }
 
   std::string path_, name_;

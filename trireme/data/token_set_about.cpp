@@ -31,8 +31,8 @@ int64_t count_at(const JsonObject& object, const std::string& key) {
 TokenSetAbout about_of(const nlohmann::json& json) {
   const JsonObject top(json, "");
   if (top.text("format") != kFormat || top.integer("version") != kVersion)
-    throw UsageError(fmt::format("its format is {:?} version {} and {:?} version {} is known", top.text("format"),
-                                 top.integer("version"), kFormat, kVersion));
+    throw UsageError(fmt::format("its format is {:?} version {} and {:?} version {} is known",
+                                 shown(top.text("format")), top.integer("version"), kFormat, kVersion));
   TokenSetAbout about;
   const JsonObject tokenizer = top.object("tokenizer"), text = top.object("text"), counts = top.object("counts");
   about.tokenizer = tokenizer.text("name");

@@ -58,6 +58,12 @@ uint64_t job_of(const TokenizeOptions& options, const TextFiles& files, const To
   return job;
 }
 
+std::optional<int64_t> unknown_id(const Tokenizer& tokenizer) {
+  for (const char* name : {"<unk>", "[UNK]", "<UNK>"})
+    if (const auto id = tokenizer.token_id(name)) return *id;
+  return std::nullopt;
+}
+
 class Job {
  public:
   Job(const TokenizeOptions& options, const Tokenizer& tokenizer)
@@ -159,6 +165,7 @@ class Job {
     TokenizeResult result{.file_bytes = note_.file_bytes, .empty_documents = note_.empty_documents};
     result.about = {.tokenizer = tokenizer_.name(),
                     .tokenizer_fingerprint = tokenizer_.fingerprint(),
+                    .unknown_id = unknown_id(tokenizer_),
                     .source_fingerprint = note_.source_hash,
                     .source_bytes = note_.text_bytes};
     for (const auto& root : source_.files().roots())
