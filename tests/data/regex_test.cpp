@@ -1,5 +1,6 @@
 #include "trireme/data/regex.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,9 +14,8 @@
 namespace trireme::data {
 namespace {
 
-using ::testing::AnyOf;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -102,12 +102,12 @@ TEST(RegexTest, ASearchThatRunsAwayIsGivenUp) {
 
 TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
   const std::string text = std::string(5000, 'a') + "!";
-  for (const char* hostile : {"^(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){50}a{50}b", "(?=(a+)+b)c", "((a*)*)*b",
+  for (const char* hostile : {"^(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){50}a{50}b", "(?=(a+)+b)a", "((a*)*)*b",
                               "(\\w+\\s?)+$", "(?:(?:a{1,50}){1,50}){1,50}b", "(a*?)*?b", "(?:a++|a)*(?:a|b)+c$"}) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string message = refusal(hostile, text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    EXPECT_THAT(message, AnyOf(StartsWith("the regular expression " + std::string(hostile)), Eq("not refused")));
+    EXPECT_THAT(message, AllOf(StartsWith(fmt::format("the regular expression {} was", hostile)), HasSubstr("plainer")));
     EXPECT_LT(seconds.count(), 10) << hostile << " took long: " << message;
   }
   // Also where each piece is short: twenty characters are two million ways.

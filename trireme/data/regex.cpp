@@ -217,7 +217,8 @@ bool Regex::find(std::string_view text, size_t from, int64_t& budget, Match& mat
     --budget;
   }
 } catch (const UsageError& error) {
-  throw UsageError(fmt::format("the regular expression {} was given up: {}", pattern_.substr(0, 200), error.what()));
+  throw UsageError(fmt::format("the regular expression {} was given up: {}; the tokenizer's file needs a plainer one",
+                               pattern_.substr(0, 200), error.what()));
 }
 
 }  // namespace trireme::data
