@@ -93,6 +93,14 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"consequence", [](const std::string& text) { launch::report_failure(text, true); }},
     {"sleep", [](const std::string& text) { usleep(1000 * static_cast<unsigned>(std::stoi(text))); }},
     {"exit", [](const std::string& text) { std::exit(std::stoi(text)); }},
+    {"exit_before",  // the attempt of this number
+     [](const std::string& text) {
+       if (launch::rank_environment().restart_count < std::stoi(text)) std::exit(9);
+     }},
+    {"count_steps",  // another step in each attempt
+     [](const std::string&) {
+       launch::report_status(fmt::format("step {}", 100 + launch::rank_environment().restart_count));
+     }},
     {"kill", [](const std::string& text) { kill(getpid(), std::stoi(text)); }},
     {"abort", [](const std::string&) { std::abort(); }},
     {"ignore_term", [](const std::string&) { signal(SIGTERM, SIG_IGN); }},
@@ -149,6 +157,7 @@ int run_launcher(const std::vector<std::string>& arguments) {
     if (flag == "--grace") options.grace = std::chrono::milliseconds(std::stoi(arguments[++i]));
     if (flag == "--threads") options.threads_per_rank = std::stoi(arguments[++i]);
     if (flag == "--show") options.log_ranks.push_back(std::stoi(arguments[++i]));
+    if (flag == "--restarts") options.max_restarts = std::stoi(arguments[++i]);
     if (flag == "--no-pin") options.pin = false;
     if (flag == "--quiet") options.quiet = true;
     if (flag == "--hint") options.failure_hint = [hint = arguments[++i]] { return hint; };

@@ -10,6 +10,7 @@ namespace trireme::cli {
 using Arguments = std::span<const std::string>;
 
 int run_pretrain(Arguments arguments);
+int run_launch(Arguments arguments);
 int run_generate(Arguments arguments);
 int run_convert(Arguments arguments);
 int run_evaluate(Arguments arguments);
@@ -17,5 +18,8 @@ int run_explain(Arguments arguments);
 int run_bench(Arguments arguments);
 int run_data(Arguments arguments);
 int run_checkpoint(Arguments arguments);
+
+/// Whether `trireme WORD ...` is one of the above.
+bool is_subcommand(const std::string& word);
 
 }  // namespace trireme::cli

@@ -32,6 +32,8 @@ constexpr Subcommand kSubcommands[] = {
     {"convert", "a model from one format into another: trireme convert model.gguf model", trireme::cli::run_convert},
     {"evaluate", "perplexity of a text, multiple choice: trireme evaluate out/austen --text my.txt",
      trireme::cli::run_evaluate},
+    {"launch", "start the ranks of any program: trireme launch --nproc_per_node 4 -- ./my_program",
+     trireme::cli::run_launch},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
     {"data", "text to tokens: tokenize, stats", trireme::cli::run_data},
@@ -65,6 +67,11 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+bool trireme::cli::is_subcommand(const std::string& word) {
+  return std::any_of(std::begin(kSubcommands), std::end(kSubcommands),
+                     [&](const Subcommand& s) { return word == s.name && word != "launch"; });
+}
 
 int main(int argc, char** argv) try {
   return run(std::vector<std::string>(argv + 1, argv + argc));

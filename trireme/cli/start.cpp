@@ -39,6 +39,7 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   options.out_dir = settings.out_dir;
   options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
   options.pin = settings.launch.pin;
+  options.max_restarts = static_cast<int>(settings.launch.max_restarts);
   options.failure_hint = [&]() -> std::string {
     const auto newest = checkpoint::find_latest(settings.out_dir);
     return newest ? fmt::format("newest good checkpoint: {}; continue with: trireme {} ... --resume true",
@@ -116,6 +117,9 @@ int start(const Job& job, Arguments arguments) {
   const bool is_rank = environment.launched && !is_launcher_of_a_node(environment, settings);
   if (environment.launched && !is_rank && settings.num_nodes == 1) parsed.settings.num_nodes = environment.num_nodes;
   is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
+  // A restart goes on from what the attempts before it have saved, wherever the first one began.
+  if (environment.restart_count > 0 && checkpoint::find_latest(settings.out_dir))
+    parsed.settings.resume = {.from = config::Resume::From::newest_if_any};
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && config::world_size(settings) > 1;

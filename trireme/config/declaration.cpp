@@ -301,6 +301,11 @@ std::vector<Setting> declare(Settings& s) {
        &s.launch.master_port,
        "port there, the same on every machine",
        {.at_least = 1, .at_most = 65535}},
+      {"launch.max_restarts",
+       &s.launch.max_restarts,
+       "how often all ranks of this machine start again after a failure, from the newest checkpoint; a failure that "
+       "comes again at the same step ends the job",
+       {.unit = "restarts", .at_least = 0}},
 
       {"generate.checkpoint", &s.generate.checkpoint,
        "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},

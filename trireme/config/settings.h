@@ -169,6 +169,7 @@ struct LaunchSettings {
   std::optional<int64_t> node_rank;
   std::optional<std::string> master_addr;
   int64_t master_port = 29500;
+  int64_t max_restarts = 0;
   bool operator==(const LaunchSettings&) const = default;
 };
 

@@ -153,7 +153,9 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
     result.node_rank = optional_number(lookup, node_variable, 0, 0, kMaxRanks);
     result.num_nodes = (result.world_size + result.local_world_size - 1) / result.local_world_size;
   }
-  result.restart_count = optional_number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, 0, kMaxRanks);
+  const char* restarts =
+      lookup("TRIREME_RESTART_COUNT") != nullptr ? "TRIREME_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT";
+  result.restart_count = optional_number(lookup, restarts, 0, 0, kMaxRanks);
 
   const char* address = lookup("MASTER_ADDR");
   const char* port = lookup("MASTER_PORT");

@@ -2,15 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <system_error>
+#include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/launch/supervisor.h"
 
 namespace trireme::launch {
 namespace {
 
 constexpr int kMostRanksOnOneHost = 1024;
+constexpr auto kFirstPause = std::chrono::seconds(1), kLongestPause = std::chrono::seconds(60);
+
+int note(const std::string& text, int code = 0) {
+  base::info("{}", text);
+  return code;
+}
 
 void check(const LaunchOptions& options) {
   if (options.num_ranks < 1 || options.num_ranks > kMostRanksOnOneHost) {
@@ -21,6 +31,10 @@ void check(const LaunchOptions& options) {
     throw UsageError(fmt::format("{} threads a rank make no sense: take 1 or more, or 0 for cores / ranks",
                                  options.threads_per_rank));
   }
+  if (options.max_restarts < 0) throw UsageError(fmt::format("{} restarts make no sense", options.max_restarts));
+  if (options.max_restarts > 0 && options.nodes.count > 1)
+    throw UsageError(
+        "restarts are for the ranks of one machine; over several machines let the scheduler start the job again");
   for (const int rank : options.log_ranks) {
     const int first = options.nodes.rank * options.num_ranks, last = first + options.num_ranks - 1;
     if (rank < first || rank > last)
@@ -41,7 +55,22 @@ int launch_ranks(const LaunchOptions& options) {
                                    logs.string(), error.message()));
     }
   }
-  return Supervisor(options).run();
+  std::string failed_before;
+  for (int restarts = 0;; ++restarts) {
+    std::optional<std::string> failure;
+    const int code = Supervisor(options, restarts).run(failure);
+    if (!failure || options.max_restarts == 0) return code;
+    if (*failure == failed_before)
+      return note(fmt::format("not started again: {}, for the second time", *failure), code);
+    if (restarts == options.max_restarts)
+      return note(fmt::format("not started again: {} used up",
+                              restarts == 1 ? "the one restart is" : fmt::format("all {} restarts are", restarts)),
+                  code);
+    failed_before = *failure;
+    const std::chrono::seconds pause = std::min(kLongestPause, kFirstPause * (1 << std::min(restarts, 10)));
+    note(fmt::format("restart {} of {} in {} s", restarts + 1, options.max_restarts, pause.count()));
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 }  // namespace trireme::launch

@@ -38,11 +38,14 @@ struct LaunchOptions {
   std::vector<int> log_ranks = {};  ///< of this machine: ranks besides 0 whose output is shown too, after "[rank N] "
   bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on
+  int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; on one machine
   Nodes nodes = {};
 };
 
 /// Runs the job and returns its exit code once no process of it is left.
 ///
+/// Restarts  ranks see restart_count in their environment (environment.h). A refusal of settings, a stop that was asked
+///           for, and a failure that comes again at the same step with the same words are not tried again
 /// Returns   0 when all ranks succeeded; 75 when ranks stopped early by request and saved; 2 when a rank refused its
 ///           settings (its message is printed once, nothing else); otherwise the code of the first rank that failed,
 ///           128 + signal if a signal killed it; 128 + signal too when a stop was requested and a rank did not save

@@ -38,8 +38,9 @@ std::string human(std::chrono::steady_clock::duration time) {
 
 }  // namespace
 
-Supervisor::Supervisor(const LaunchOptions& options)
+Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
     : options_(options),
+      restart_count_(restart_count),
       guardian_("TRIREME_LAUNCHER_ID=" + launcher_id_),
       meeting_point_(options.nodes),
       share_(share_cores(options.num_ranks)),
@@ -69,7 +70,7 @@ Supervisor::~Supervisor() {
   }
 }
 
-int Supervisor::run() {
+int Supervisor::run(std::optional<std::string>& failure) {
   if (share_.cpus_of_rank.empty() && options_.pin && !options_.quiet) {
     say(fmt::format("{} ranks share {} core{}: ranks are not pinned", options_.num_ranks, share_.num_cores,
                     share_.num_cores == 1 ? "" : "s"));
@@ -82,7 +83,7 @@ int Supervisor::run() {
   }
   kill_orphans();
   drain();
-  const int code = report();
+  const int code = report(failure);
   out_.flush_before_exit();
   err_.flush_before_exit();
   return code;

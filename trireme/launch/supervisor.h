@@ -45,13 +45,15 @@ class ProcessState {
 
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchOptions& options);
+  /// `restart_count` attempts were made before.
+  explicit Supervisor(const LaunchOptions& options, int restart_count = 0);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Starts the ranks, waits for all of them, reports, and returns launch_ranks' code.
-  int run();
+  /// Starts the ranks, waits for all of them, reports, and returns an attempt's code. `failure` says in a few words
+  /// what failed, where another attempt may help: the same words mean the same failure at the same step.
+  int run(std::optional<std::string>& failure);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -83,12 +85,13 @@ class Supervisor {
   void kill_ranks();
   void kill_orphans();
   void drain();
-  int report();
+  int report(std::optional<std::string>& failure);
 
   void say(const std::string& text);
   int first_rank() const { return options_.nodes.rank * options_.num_ranks; }  ///< of this machine
 
   const LaunchOptions& options_;
+  const int restart_count_;
   const Clock::time_point started_ = Clock::now();
   const std::string launcher_id_ = new_job_id();
   ProcessState process_;

@@ -18,6 +18,16 @@ std::string human(std::chrono::steady_clock::duration time) {
   return base::human_duration(std::chrono::duration<double>(time).count());
 }
 
+// The same for the same failure at the same step: no process ids, no times.
+std::string in_few_words(const RankOutcome& outcome) {
+  const int status = *outcome.wait_status;
+  const std::string how = outcome.reported      ? *outcome.reported
+                          : WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                                : fmt::format("exit code {}", WEXITSTATUS(status));
+  return fmt::format("rank {} failed{}{} ({})", outcome.global_rank, outcome.status.empty() ? "" : " at ",
+                     outcome.status, how.substr(0, how.find('\n')));
+}
+
 }  // namespace
 
 void Supervisor::drain() {
@@ -35,7 +45,7 @@ void Supervisor::drain() {
   }
 }
 
-int Supervisor::report() {
+int Supervisor::report(std::optional<std::string>& failure) {
   std::vector<RankOutcome> outcomes;
   for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
   const auto code_of = [](const RankOutcome& outcome) {
@@ -69,6 +79,7 @@ int Supervisor::report() {
       if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
     }
     say(text);
+    if (stop_signal_ == 0) failure = in_few_words(*first);
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
   std::vector<int> unsaved;

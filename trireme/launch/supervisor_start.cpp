@@ -44,7 +44,7 @@ void Supervisor::start_rank(int number) {
   request.arguments = options_.arguments;
   request.arguments.insert(request.arguments.begin(), program_.name);
   request.environment =
-      rank_variables(options_, number, launcher_id_, meeting_point_, report_ends[1],
+      rank_variables(options_, number, restart_count_, launcher_id_, meeting_point_, report_ends[1],
                      options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
   request.kept_fds = {report_ends[1]};
   request.error_fd = report_ends[1];

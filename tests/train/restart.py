@@ -1,0 +1,69 @@
+"""A rank that dies costs a restart, not the run: launch.max_restarts goes on from the newest checkpoint to the same end.
+
+restart.py TRIREME
+"""
+
+import os
+import signal
+import sys
+
+import ring
+
+STEPS = 40
+
+
+def lost_ranks_cost_nothing(r):
+    straight = r.train("straight", devices=2, train__max_steps=STEPS)
+    job = r.start(r.command("restarted", devices=2, train__max_steps=STEPS, train__save_interval=5, launch__max_restarts=3,
+                            save__keep_last=0))
+    kills = []
+    for _ in range(2):
+        saved = len(ring.step_folders(r.folder / "restarted")) if kills else 0
+        ring.wait_for(lambda: len(ring.step_folders(r.folder / "restarted")) > saved, "a checkpoint")
+        pids = r.ranks(2)
+        os.kill(pids[1], signal.SIGKILL)
+        kills.append(pids)
+        ring.wait_for(lambda: not set(pids) & set(r.processes()), "the ranks' end")
+    result = r.finish(job)
+    ring.check(result.code == 0 and "restart 2 of 3 in 2 s" in result.err, "two lost ranks, two restarts, exit code 0", str(result))
+    ring.check(result.out.count("resumed  ") == 2, "each attempt resumes the newest checkpoint", str(result))
+    ring.check(f"signal {int(signal.SIGKILL)}" in result.err, "what happened is told", str(result))
+    want, rows = ring.metrics(straight), ring.metrics(r.folder / "restarted")
+    unequal = [s for s in range(1, STEPS + 1) if want[s]["loss"] != rows[s]["loss"]]
+    ring.check(not unequal, f"all {STEPS} losses are those of the run that lost nobody, bit for bit", str(unequal))
+    r.require_nothing_is_left("restarted", "restarts")
+
+
+def other_programs_are_launched(r):
+    script = r.folder / "say.sh"
+    script.write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE here, $1\n[ -n \"$MASTER_PORT\" ]\n")
+    script.chmod(0o755)
+    result = r.run([r.program, "launch", "--nproc_per_node", "3", "--standalone", "--", str(script), "hello"])
+    lines = sorted(line.split("] ")[-1] for line in result.text.splitlines() if "hello" in line)
+    ring.check(result.code == 0 and lines == [f"rank {i} of 3, {i} of 3 here, hello" for i in range(3)],
+               "trireme launch starts any program", str(result))
+    result = r.run([r.program, "launch", "--nproc_per_node=2", *r.command("launched", train__max_steps=2)[1:]])
+    ring.check(result.code == 2 and "devices 1 on num_nodes 1 are not the 2 ranks" in result.err, "devices must not contradict it", str(result))
+    command = r.command("launched", train__max_steps=2)[1:]
+    del command[command.index("--devices"):command.index("--devices") + 2]
+    result = r.run([r.program, "launch", "--nproc_per_node=2", *command])
+    ring.check(result.code == 0 and "2 ranks  shm  " in result.out, "and its own subcommands", str(result))
+    result = r.run([r.program, "launch", "--max_restarts", "2", "--nproc-per-node", "2", "--", "/bin/false"])
+    ring.check(result.code == 1 and "restart 1 of 2" in result.err and "for the second time" in result.err,
+               "a program that always fails is started twice", str(result))
+    for words, sentence in [
+            (["--nproc_per_node", "two", "--", "true"], "--nproc_per_node two is not a number of ranks"),
+            (["--nproc_per_nod", "2", "--", "true"], "did you mean --nproc_per_node?"),
+            (["--nproc_per_node", "2"], "trireme launch needs a program"),
+            (["--nproc_per_node", "2", "no-such-program"], "no-such-program"),
+            (["--nnodes", "1:4", "--", "true"], "--nnodes 1:4"),
+            (["--nnodes", "2", "--node_rank", "0", "--master_addr", "localhost", "--", "true"], "localhost is a loopback address"),
+            (["--nnodes", "2", "--node_rank", "0", "--", "true"], "must be the address of machine 0"),
+            (["--standalone", "--nnodes", "2", "--", "true"], "--standalone is for one machine")]:
+        result = r.run([r.program, "launch", *words])
+        ring.check(result.code == 2 and sentence in result.err, f"refused: {' '.join(words)}", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    other_programs_are_launched(r)
+    lost_ranks_cost_nothing(r)

@@ -1,0 +1,162 @@
+// trireme launch: torchrun's words for this launcher, for Trireme's own subcommands and for any program.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/cli/command.h"
+#include "trireme/cli/nodes.h"
+#include "trireme/launch/launch.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* kUsage =
+    "trireme launch: starts the ranks of a program on this machine, and stays with them to the end\n"
+    "  trireme launch --nproc_per_node 4 pretrain llama-5m --train.max_steps 100\n"
+    "  trireme launch --nproc_per_node 4 -- ./my_program its arguments\n"
+    "\n"
+    "A subcommand of trireme, or a program. Ranks find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR "
+    "and\n"
+    "MASTER_PORT in their environment, as torchrun sets them. Every training command starts its own ranks too: "
+    "--devices 4.\n"
+    "\n"
+    "  --nproc_per_node N   ranks on this machine; auto or cpu: one for each core  [1]\n"
+    "  --nnodes M           machines that take part, each with the same command  [1]\n"
+    "  --node_rank K        which of them this is, 0 to M - 1\n"
+    "  --master_addr HOST   address of machine 0, as the others reach it\n"
+    "  --master_port PORT   port there  [29500; on one machine the kernel chooses]\n"
+    "  --max_restarts N     how often all ranks start again after a failure  [0]\n"
+    "  --log_dir FOLDER     every rank's output in FOLDER/logs; without it all of it is shown\n"
+    "  --log_ranks LIST     ranks besides 0 whose output is shown too: 1,3\n"
+    "  --standalone         one machine, nothing else is asked\n";
+
+const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",  "node_rank", "master_addr", "master_port",
+                                           "max_restarts",   "log_dir", "log_ranks", "standalone",  "no_python"};
+
+struct Words {
+  std::map<std::string, std::string> options;
+  std::vector<std::string> program;
+};
+
+Words read_words(Arguments arguments) {
+  Words words;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--" || !word.starts_with("--")) {
+      const auto rest = arguments.subspan(word == "--" ? i + 1 : i);
+      words.program.assign(rest.begin(), rest.end());
+      break;
+    }
+    const size_t equals = word.find('=');
+    std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (std::find(kOptions.begin(), kOptions.end(), name) == kOptions.end()) {
+      const auto near = base::nearest(name, kOptions);
+      throw UsageError(fmt::format("error: trireme launch has no --{}{}\n{}", name,
+                                   near ? fmt::format(" (did you mean --{}?)", *near) : "", kUsage));
+    }
+    const bool is_flag = name == "standalone" || name == "no_python";
+    if (!is_flag && equals == std::string::npos && i + 1 == arguments.size())
+      throw UsageError(fmt::format("error: --{} needs a value", name));
+    words.options[name] = is_flag ? "true" : equals != std::string::npos ? word.substr(equals + 1) : arguments[++i];
+  }
+  return words;
+}
+
+int64_t number(const Words& words, const std::string& name, int64_t otherwise, const char* what) {
+  const auto found = words.options.find(name);
+  if (found == words.options.end()) return otherwise;
+  const auto count = base::parse_count(found->second);
+  if (!count || *count > 1'000'000)
+    throw UsageError(fmt::format("error: --{} {} is not {}", name, found->second, what));
+  return *count;
+}
+
+int ranks_of(const Words& words) {
+  const auto found = words.options.find("nproc_per_node");
+  if (found != words.options.end() && (found->second == "auto" || found->second == "cpu"))
+    return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return static_cast<int>(number(words, "nproc_per_node", 1, "a number of ranks; auto is one for each core"));
+}
+
+// The same rules as num_nodes of a training command.
+config::Settings settings_of(const Words& words) {
+  config::Settings s;
+  if (const auto found = words.options.find("nnodes");
+      found != words.options.end() && found->second.find(':') != std::string::npos)
+    throw UsageError(
+        fmt::format("error: --nnodes {}: the number of machines is fixed here; say one number, and let the scheduler "
+                    "start the job again "
+                    "with another",
+                    found->second));
+  s.num_nodes = number(words, "nnodes", 1, "a number of machines");
+  if (s.num_nodes > 1 && words.options.contains("standalone"))
+    throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", s.num_nodes));
+  if (words.options.contains("node_rank")) s.launch.node_rank = number(words, "node_rank", 0, "a machine's number");
+  if (words.options.contains("master_addr")) s.launch.master_addr = words.options.at("master_addr");
+  s.launch.master_port = number(words, "master_port", s.launch.master_port, "a port");
+  return s;
+}
+
+std::vector<int> log_ranks_of(const Words& words) {
+  std::vector<int> ranks;
+  const auto found = words.options.find("log_ranks");
+  if (found == words.options.end()) return ranks;
+  std::istringstream in(found->second);
+  for (std::string word; std::getline(in, word, ',');) {
+    const auto rank = base::parse_count(word);
+    if (!rank || *rank > 1'000'000)
+      throw UsageError(fmt::format("error: --log_ranks {} is no list of ranks", found->second));
+    ranks.push_back(static_cast<int>(*rank));
+  }
+  return ranks;
+}
+
+// A program is a path, or a name on PATH.
+std::string find_on_path(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::filesystem::path path = std::filesystem::path(folder) / name;
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) return path.string();
+  }
+  throw UsageError(fmt::format("error: {} is neither a subcommand of trireme nor a program on PATH", name));
+}
+
+}  // namespace
+
+int run_launch(Arguments arguments) {
+  if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
+    fmt::print("{}", kUsage);
+    return 0;
+  }
+  const Words words = read_words(arguments);
+  if (words.program.empty()) throw UsageError(fmt::format("error: trireme launch needs a program\n{}", kUsage));
+  const config::Settings settings = settings_of(words);
+  launch::LaunchOptions options;
+  options.num_ranks = ranks_of(words);
+  options.max_restarts = static_cast<int>(number(words, "max_restarts", 0, "a number of restarts"));
+  options.log_ranks = log_ranks_of(words);
+  if (words.options.contains("log_dir")) options.out_dir = words.options.at("log_dir");
+  options.arguments = words.program;
+  if (!is_subcommand(words.program[0])) {
+    options.executable = find_on_path(words.program[0]);
+    options.arguments.erase(options.arguments.begin());
+  }
+  launch::RankEnvironment nobody;
+  std::optional<launch::MeetingFile> meeting;
+  check_nodes(settings, nobody);
+  options.nodes = choose_nodes(settings, nobody, meeting);
+  return launch::launch_ranks(options);
+}
+
+}  // namespace trireme::cli
