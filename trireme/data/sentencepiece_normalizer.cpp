@@ -49,7 +49,7 @@ std::string SentencePieceNormalizer::operator()(std::string_view text) const {
     if (!next.text.empty()) after_space = next.text.ends_with(' ');
     if (!join_spaces_) after_space = false;
   }
-  while (join_spaces_ && out.ends_with(space)) out.resize(out.size() - space.size());
+  while (join_spaces_ && out.ends_with(space)) out.erase(out.size() - space.size());
   return out;
 }
 
