@@ -30,7 +30,7 @@ const std::vector<DataCommand>& commands() {
 
 void print_commands() {
   fmt::print("trireme data turns text into tokens to learn from, and looks at them (docs/data.md).\n\n");
-  for (const DataCommand& c : commands()) fmt::print("  {:<10} {}\n             {}\n", c.name, c.help, c.usage);
+  for (const DataCommand& c : commands()) fmt::print("  {:<16} {}\n  {:<16} {}\n", c.name, c.help, "", c.usage);
   fmt::print("\ntrireme data SUBCOMMAND --help lists its settings.\n");
 }
 
