@@ -106,6 +106,7 @@ TEST_F(TokenizeTest, FilesOfAllKindsAreDocumentsInTheOrderOfTheirNames) {
   EXPECT_THAT(texts(), ElementsAre("one\n", "two\n\n", "deeper\n", "plain text\n", "named, so plain text\n"));
   EXPECT_EQ(result.empty_documents, 1);
   EXPECT_EQ(result.about.source_bytes, 3 + 4 + 6 + 10 + 20);
+  EXPECT_EQ(result.encoded_bytes, result.about.source_bytes);
   EXPECT_THAT(TokenSet::open(folder / "out").about()->sources.size(), 2u);
   TokenizeOptions bare = options({(folder / "in/b.txt").string()}, "bare");
   bare.append_eos = false;

@@ -52,7 +52,7 @@ int data_tokenize(const config::ParsedSettings& parsed) {
   fmt::print("text     {} with {}, {:.3f} bytes a token\n", base::human_bytes(about.source_bytes), about.tokenizer,
              static_cast<double>(about.source_bytes) / static_cast<double>(std::max<int64_t>(1, about.num_tokens)));
   fmt::print("time     {}, {} a second\n", base::human_duration(seconds.count()),
-             base::human_bytes(static_cast<int64_t>(static_cast<double>(about.source_bytes) / seconds.count())));
+             base::human_bytes(static_cast<int64_t>(static_cast<double>(result.encoded_bytes) / seconds.count())));
   return 0;
 }
 

@@ -73,6 +73,7 @@ class Job {
         note_path_(options.output.string() + ".part") {
     note_.job = job_of(options, source_.files(), tokenizer);
     find_note();
+    bytes_before_ = note_.text_bytes;
   }
 
   TokenizeResult run() {
@@ -162,7 +163,9 @@ class Job {
   TokenizeResult finish(TokenSetWriter& writer) {
     if (writer.num_documents() == 0)
       throw UsageError(fmt::format("{} holds no text: every document is empty", options_.sources.front()));
-    TokenizeResult result{.file_bytes = note_.file_bytes, .empty_documents = note_.empty_documents};
+    TokenizeResult result{.file_bytes = note_.file_bytes,
+                          .encoded_bytes = note_.text_bytes - bytes_before_,
+                          .empty_documents = note_.empty_documents};
     result.about = {.tokenizer = tokenizer_.name(),
                     .tokenizer_fingerprint = tokenizer_.fingerprint(),
                     .unknown_id = unknown_id(tokenizer_),
@@ -180,6 +183,7 @@ class Job {
   TextSource source_;
   fs::path note_path_;
   TokenizeNote note_;
+  int64_t bytes_before_ = 0;
 };
 
 }  // namespace

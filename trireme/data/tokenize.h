@@ -34,6 +34,7 @@ struct TokenizeOptions {
 struct TokenizeResult {
   TokenSetAbout about;
   int64_t file_bytes = 0;       ///< of the files, as far as they were used
+  int64_t encoded_bytes = 0;    ///< of text, by this call: fewer than about.source_bytes where it went on
   int64_t empty_documents = 0;  ///< left out
 };
 
