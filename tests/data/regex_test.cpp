@@ -107,7 +107,8 @@ TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string message = refusal(hostile, text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    EXPECT_THAT(message, AllOf(StartsWith(fmt::format("the regular expression {} was", hostile)), HasSubstr("plainer")));
+    EXPECT_THAT(message,
+                AllOf(StartsWith(fmt::format("the regular expression {} was", hostile)), HasSubstr("plainer")));
     EXPECT_LT(seconds.count(), 10) << hostile << " took long: " << message;
   }
   // Also where each piece is short: twenty characters are two million ways.
