@@ -1,8 +1,9 @@
 """The trainer learns the merges of PyPI's tokenizers on the Austen corpus, ties included, and its file loads there.
 
-bpe_trainer_judge.py PROBE
+bpe_trainer_judge.py PROBE TRIREME
 Vocabularies of 2,000 and 8,000 tokens (30,000 too with TRIREME_SLOW=1), cut as GPT-2 and as Llama 3 do; then the whole
-tokenizer.json is compared, and the ids that both sides encode with it. Prints both sides' seconds.
+tokenizer.json is compared, and the ids that both sides encode with it. Prints both sides' seconds. Last comes the command,
+with JSONL and what it refuses.
 """
 
 import importlib
@@ -57,6 +58,30 @@ def compare(probe: str, text: str, size: int, pattern: str, folder: Path) -> Non
     print(f"ok   {pattern} {size}: {len(merges)} merges equal, {float(done.stdout):.2f} s beside {theirs:.2f} s", flush=True)
 
 
+def command(trireme: str, text: str, folder: Path) -> None:
+    """trireme data train_tokenizer on a folder of plain text and JSONL, against the judge on the same documents."""
+    paragraphs, out = text[:300000].split("\n\n"), folder / "out"
+    (folder / "texts").mkdir()
+    (folder / "texts/a.txt").write_text(paragraphs[0], encoding="utf-8")
+    lines = [json.dumps({"text": p, "id": i}) + "\n" for i, p in enumerate(paragraphs[1:])]
+    (folder / "texts/b.jsonl").write_text("".join(lines), encoding="utf-8")
+    judge, trainer, alphabet = judge_of("gpt2")
+    judge.train_from_iterator(paragraphs, trainer(vocab_size=1000, min_frequency=3, special_tokens=["<s>", "</s>"],
+                                                  initial_alphabet=alphabet, show_progress=False))
+    run = [trireme, "data", "train_tokenizer", str(folder / "texts"), "--output", str(out), "--vocab_size", "1000"]
+    full = [*run, "--min_frequency", "3", "--special_tokens", "[<s>, </s>]"]
+    subprocess.run(full, capture_output=True, check=True)
+    if json.loads((out / "tokenizer.json").read_text(encoding="utf-8")) != json.loads(judge.to_str()):
+        sys.exit("the command's tokenizer.json is not that of tokenizers")
+    for arguments, expected in ((full, "is there already"), ([*full, "--overwrite", "--special_tokens", "[<s>, <s>]"],
+                                                             "named twice"), (run[:4], "needs --output"),
+                                ([*run, "--vocab_size", "9"], "at least 256"), ([*run[:3], *run[4:]], "needs files")):
+        refused = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if refused.returncode != 2 or expected not in refused.stderr:
+            sys.exit(f"{arguments}: {refused.returncode}, {refused.stderr}, not '{expected}'")
+    print("ok   trireme data train_tokenizer")
+
+
 def main() -> None:
     try:
         importlib.import_module("tokenizers")
@@ -69,6 +94,7 @@ def main() -> None:
         for pattern, size in [("gpt2", 2000), ("llama3", 8000)] + [
                 (p, s) for p in PATTERNS for s in (2000, 8000, 30000) if slow]:
             compare(sys.argv[1], text, size, pattern, Path(folder))
+        command(sys.argv[2], text, Path(folder))
 
 
 main()
