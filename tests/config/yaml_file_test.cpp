@@ -119,6 +119,24 @@ TEST(YamlFile, AnAliasThatHoldsItselfIsRefused) {
   EXPECT_NE(refusal_of_file("data: &d\n  init_args: *d\n"), "");
 }
 
+// Each line stands for ten of the one before it.
+TEST(YamlFile, ABillionLaughsAreRefusedWhereTheyBecomeTooMany) {
+  std::string yaml = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n";
+  for (char c = 'b'; c <= 'j'; ++c) {
+    yaml += std::string(1, c) + ": &" + c + " [";
+    for (int i = 0; i < 10; ++i) yaml += std::string(i == 0 ? "*" : ", *") + static_cast<char>(c - 1);
+    yaml += "]\n";
+  }
+  EXPECT_THAT(refusal_of_file(yaml), HasSubstr("F is not valid YAML: there are more than 20,000 values up to here, "
+                                               "counting aliases as what they stand for\n  F:5: e: &e [*d, *d"));
+  EXPECT_THAT(refusal_of_file("seed: [" + std::string(60'000, ',') + "]\n"), HasSubstr("F is not valid YAML"));
+  EXPECT_THAT(refusal_of_file("#" + std::string(2 << 20, 'x')), HasSubstr("it has 2.00 MiB, more than 1.00 MiB"));
+}
+
+TEST(YamlFile, FewAliasesAreFine) {
+  EXPECT_EQ(settings_of("train: {max_steps: &n 7, log_interval: *n}\n").train.log_interval, 7);
+}
+
 // Damage a good file in a few places: it is accepted or refused, in words, and nothing else happens.
 RC_GTEST_PROP(YamlFile, ADamagedFileIsAcceptedOrRefused, ()) {
   std::string yaml =

@@ -64,7 +64,7 @@ TEST(TrainTokenizer, blocks_and_threads_change_no_piece) {
   for (const char* name : {"gpt2", "llama3", "qwen2"}) {
     const PreTokenizer pre_tokenizer = pre_tokenizer_of(pattern_named(name));
     std::map<std::string, int64_t> whole;
-    pre_tokenizer.run(text, true, [&](std::string_view piece) { ++whole[std::string(piece)]; });
+    pre_tokenizer.run(text, TextBefore::nothing, [&](std::string_view piece) { ++whole[std::string(piece)]; });
     const TrainTokenizerResult result = train_tokenizer({.sources = {path.string()},
                                                          .pattern = name,
                                                          .bpe = {.vocab_size = 400, .threads = 3},

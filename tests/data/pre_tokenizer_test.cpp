@@ -7,7 +7,7 @@ namespace {
 
 std::vector<std::string> pieces(const PreTokenizer& pre_tokenizer, std::string_view text) {
   std::vector<std::string> out;
-  pre_tokenizer.run(text, true, [&](std::string_view piece) { out.emplace_back(piece); });
+  pre_tokenizer.run(text, TextBefore::nothing, [&](std::string_view piece) { out.emplace_back(piece); });
   return out;
 }
 

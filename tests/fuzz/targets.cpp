@@ -7,7 +7,9 @@
 
 namespace trireme::fuzz {
 
+void fuzz_chat_template(std::string_view bytes);
 void fuzz_config(std::string_view bytes);
+void fuzz_conversations(std::string_view bytes);
 void fuzz_dcp_metadata(std::string_view bytes);
 void fuzz_gguf(std::string_view bytes);
 void fuzz_jsonl(std::string_view bytes);
@@ -20,6 +22,7 @@ void fuzz_parquet_frame(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_sentencepiece(std::string_view bytes);
+void fuzz_settings_yaml(std::string_view bytes);
 void fuzz_tekken(std::string_view bytes);
 void fuzz_tiktoken(std::string_view bytes);
 void fuzz_token_set_about(std::string_view bytes);
@@ -29,7 +32,9 @@ void fuzz_weight_index(std::string_view bytes);
 
 std::span<const NamedTarget> targets() {
   static constexpr NamedTarget kTargets[] = {
+      {"chat_template", fuzz_chat_template},
       {"config", fuzz_config},
+      {"conversations", fuzz_conversations},
       {"dcp_metadata", fuzz_dcp_metadata},
       {"gguf", fuzz_gguf},
       {"jsonl", fuzz_jsonl},
@@ -42,6 +47,7 @@ std::span<const NamedTarget> targets() {
       {"pickle", fuzz_pickle},
       {"safetensors", fuzz_safetensors},
       {"sentencepiece", fuzz_sentencepiece},
+      {"settings_yaml", fuzz_settings_yaml},
       {"tekken", fuzz_tekken},
       {"tiktoken", fuzz_tiktoken},
       {"token_set_about", fuzz_token_set_about},

@@ -24,6 +24,8 @@ const std::vector<DataCommand>& commands() {
        {"prepare"}},
       {"train_tokenizer", "trireme data train_tokenizer FILES|FOLDERS... --vocab_size N --output FOLDER",
        "a byte-level BPE of the texts, as a tokenizer.json", data_train_tokenizer},
+      {"show", "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
+       "documents token by token, with what is learned and what is not", data_show},
   };
   return kCommands;
 }

@@ -22,6 +22,7 @@ struct DataCommand {
 int data_tokenize(const config::ParsedSettings& parsed);
 int data_stats(const config::ParsedSettings& parsed);
 int data_train_tokenizer(const config::ParsedSettings& parsed);
+int data_show(const config::ParsedSettings& parsed);
 
 /// The tokenizer that data.tokenizer names, which the command needs.
 /// Errors    UsageError when none is named

@@ -7,8 +7,10 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
+#include "trireme/data/token_set.h"
 #include "trireme/data/tokenize.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/train/conversations.h"
 
 namespace trireme::cli {
 namespace {
@@ -32,11 +34,49 @@ data::TokenizeOptions options_of(const config::ParsedSettings& parsed) {
           }};
 }
 
+/// The files of conversations among what is to be tokenized: all of it, or nothing.
+std::vector<std::filesystem::path> conversation_files(const config::ParsedSettings& parsed) {
+  const data::ConversationSource source = train::conversation_source(parsed.settings);
+  std::vector<std::filesystem::path> files;
+  size_t with = 0;
+  for (const std::string& path : parsed.list) {
+    const auto found = source.files(path);
+    files.insert(files.end(), found.begin(), found.end());
+    with += found.empty() ? 0 : 1;
+  }
+  if (with > 0 && with < parsed.list.size())
+    throw UsageError("error: some of these files hold conversations and some text; a set is made of one or the other");
+  return files;
+}
+
+int tokenize_conversations(const std::vector<std::filesystem::path>& files, const config::ParsedSettings& parsed) {
+  const config::Settings& s = parsed.settings;
+  const std::string& output = s.prepare.output;
+  if (data::TokenSet::exists(output) && !s.prepare.overwrite)
+    throw UsageError(
+        fmt::format("{}.idx is there already; name another --output, or replace it with --overwrite", output));
+  const auto tokenizer = named_tokenizer(s, "tokenize");
+  const data::ConversationSource source = train::conversation_source(s);
+  const data::ChatFamily& family = source.family(files);
+  data::ConversationOptions options = source.options;
+  data::ConversationSet set;
+  {
+    observe::WorkBar bar("tokenize");
+    options.progress = [&](double done) { bar.show(done); };
+    set = data::make_conversation_set(output, files, family, *tokenizer, options);
+  }
+  fmt::print("wrote    {0}.bin, .idx, .mask and .json: {1} tokens in {2}\n", output,
+             base::human_count(set.about.num_tokens), base::plural(set.about.num_documents, "document"));
+  fmt::print("chat     {} with {}: {}\n", family.name, set.about.tokenizer, set.counts.text(options));
+  return 0;
+}
+
 }  // namespace
 
 int data_tokenize(const config::ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
   data::TokenizeOptions options = options_of(parsed);
+  if (const auto files = conversation_files(parsed); !files.empty()) return tokenize_conversations(files, parsed);
   const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");
   data::TokenizeResult result;
   {

@@ -32,6 +32,9 @@ const std::vector<Group>& groups() {
 }
 
 std::vector<Setting> declare(Settings& s) {
+  // As data/chat_families.cpp has them.
+  const std::vector<std::string> chat_templates = {"chatml",  "llama3", "gemma",           "phi3",  "zephyr", "llama2",
+                                                   "mistral", "alpaca", "stanford_alpaca", "vicuna"};
   const Rules shape{.at_least = 1, .absent = "null", .when_absent = "the named model's"};
   const Rules scale{.above = 0, .absent = "null", .when_absent = "the named model's"};
   auto axis = [](std::string_view left_to_choose) {
@@ -99,8 +102,8 @@ std::vector<Setting> declare(Settings& s) {
 
       {"data",
        &s.data.name,
-       "source of the text: Austen (the default corpus) or TextFiles",
-       {.classes = {"Austen", "TextFiles"}}},
+       "source of the text: Austen (the default corpus) or TextFiles; LitGPT's JSON and Alpaca are conversations",
+       {.classes = {"Austen", "TextFiles", "JSON", "Alpaca"}}},
       {"data.train_data_path",
        &s.data.train_data_path,
        "text file, or folder of *.txt files, to train on",
@@ -121,6 +124,29 @@ std::vector<Setting> declare(Settings& s) {
        "field of JSONL objects, or column of Parquet files, that holds the text"},
       {"data.append_eos", &s.data.append_eos,
        "trireme data tokenize puts the tokenizer's end of text (byte: a newline) behind each document"},
+      {"data.format",
+       &s.data.format,
+       "what the files hold: text, or conversations as Alpaca (instruction, input, output), ShareGPT (conversations) "
+       "or "
+       "OpenAI (messages) write them",
+       {.absent = "auto",
+        .when_absent = "told by the first record of .json and .jsonl files",
+        .classes = {"text", "alpaca", "sharegpt", "messages"}}},
+      {"data.chat_template",
+       &s.data.chat_template,
+       "how conversations are written for the model",
+       {.absent = "auto",
+        .when_absent = "that of the model's tokenizer_config.json; for Alpaca's form alpaca",
+        .classes = chat_templates}},
+      {"data.learn",
+       &s.data.learn,
+       "what is learned of conversations: replies (the assistant's, with their end), last_reply, or messages (also the "
+       "user's)",
+       {.classes = {"replies", "last_reply", "messages"}}},
+      {"data.long_conversations",
+       &s.data.long_conversations,
+       "conversations longer than train.max_seq_length: cut their end off, or drop them",
+       {.classes = {"cut", "drop"}}},
       {"data.seed", &s.data.seed, "seed of the order of samples", {.at_least = 0}},
       {"data.num_workers",
        &s.data.num_workers,
@@ -333,9 +359,7 @@ std::vector<Setting> declare(Settings& s) {
       {"generate.chat_template",
        &s.generate.chat_template,
        "how the model was told who speaks",
-       {.absent = "auto",
-        .when_absent = "that of its tokenizer_config.json",
-        .classes = {"chatml", "llama3", "gemma", "phi3", "zephyr", "llama2", "mistral"}}},
+       {.absent = "auto", .when_absent = "that of its tokenizer_config.json", .classes = chat_templates}},
 
       {"evaluate.checkpoint", &s.evaluate.checkpoint,
        "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},
@@ -403,6 +427,8 @@ std::vector<Setting> declare(Settings& s) {
        {.classes = {"gpt2", "llama3", "qwen2"}}},
       {"prepare.special_tokens", &s.prepare.special_tokens,
        "special tokens of train_tokenizer, from id 0 on; the first ends a text"},
+      {"prepare.count", &s.prepare.count, "documents that data show prints", {.unit = "documents", .at_least = 1}},
+      {"prepare.ids", &s.prepare.ids, "data show prints each token's id behind it"},
 
       {"bench.warmup", &s.bench.warmup, "steps before the clock starts", {.unit = "steps", .at_least = 0}},
       {"bench.steps", &s.bench.steps, "steps that are timed", {.unit = "steps", .at_least = 1}},
@@ -467,6 +493,8 @@ std::string canonical_key(std::string_view key) {
     rest.remove_prefix(kArguments.size());
   }
   if ((!rest.empty() && rest.substr(1) == leaf) || (rest == ".class_path" && is_class)) rest = {};
+  if (head == "data" && rest == ".json_path") rest = ".train_data_path";  // LitGPT's JSON
+  if (head == "data" && rest == ".prompt_style") rest = ".chat_template";
   return std::string(head) + std::string(rest);
 }
 

@@ -133,6 +133,8 @@ constexpr std::array kRefused = {
     Word{"quantize", "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true"},
     Word{"logger_name", "metrics are always written to out_dir as metrics.jsonl; there is no choice of logger"},
     Word{"initial_checkpoint_dir", "starting from another run's checkpoint is resume FOLDER"},
+    Word{"mask_prompt", "of conversations only replies are learned, unless data.learn says otherwise; leave it out"},
+    Word{"ignore_index", "tokens that are not learned are marked in the data; leave it out"},
     Word{"tokenizer_dir", "the tokenizer's folder is data.tokenizer"},
     Word{"compiler", "nothing is compiled at run time here; leave it out"},
     Word{"jit", "nothing is compiled at run time here; leave it out"},

@@ -6,7 +6,15 @@
 
 namespace trireme::config {
 
+namespace {
+constexpr size_t kMostShown = 12;  // somebody has to read them
+}
+
 void Problems::add(std::string_view headline, const std::vector<Source>& sources, std::string_view hint) {
+  if (paragraphs_.size() >= kMostShown) {
+    ++num_more_;
+    return;
+  }
   std::string text = fmt::format("error: {}", headline);
   for (const Source& source : sources) {
     if (!source.text.empty()) text += fmt::format("\n  {}: {}", source.place, source.text);
@@ -16,7 +24,10 @@ void Problems::add(std::string_view headline, const std::vector<Source>& sources
 }
 
 void Problems::throw_if_any() const {
-  if (!paragraphs_.empty()) throw UsageError(base::join(paragraphs_, "\n\n"));
+  if (paragraphs_.empty()) return;
+  std::string text = base::join(paragraphs_, "\n\n");
+  if (num_more_ > 0) text += fmt::format("\n\nerror: and {} more", num_more_);
+  throw UsageError(text);
 }
 
 }  // namespace trireme::config

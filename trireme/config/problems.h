@@ -20,11 +20,12 @@ class Problems {
 
   bool empty() const { return paragraphs_.empty(); }
 
-  /// Errors    UsageError with all paragraphs, an empty line between them
+  /// Errors    UsageError with all paragraphs, an empty line between them; of more than 12 their number
   void throw_if_any() const;
 
  private:
   std::vector<std::string> paragraphs_;
+  int num_more_ = 0;
 };
 
 }  // namespace trireme::config

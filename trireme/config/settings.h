@@ -58,13 +58,17 @@ struct ModelSettings {
 };
 
 struct DataSettings {
-  std::string name = "Austen";  ///< "Austen" or "TextFiles"
+  std::string name = "Austen";  ///< "Austen", "TextFiles", or LitGPT's "JSON" and "Alpaca"
   std::optional<std::string> train_data_path;
   std::optional<std::string> val_data_path;
   double val_split_fraction = 0.1;
   std::optional<std::string> tokenizer;  ///< a folder, a file or "byte"; absent: the model folder's own, or bytes
   std::string text_field = "text";       ///< of JSONL objects, column of Parquet files
   bool append_eos = true;                ///< behind each document, when it is tokenized
+  std::optional<std::string> format;     ///< "text", "alpaca", "sharegpt" or "messages"; absent: found by itself
+  std::optional<std::string> chat_template;  ///< of conversations; absent: the model folder's own
+  std::string learn = "replies";             ///< of conversations: "replies", "last_reply" or "messages"
+  std::string long_conversations = "cut";    ///< "cut" or "drop"
   int64_t seed = 42;
   int64_t num_workers = 1;
   bool operator==(const DataSettings&) const = default;
@@ -231,6 +235,8 @@ struct PrepareSettings {
   int64_t min_frequency = 2;
   std::string pre_tokenizer = "gpt2";
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
+  int64_t count = 3;  ///< documents that are shown
+  bool ids = false;
   bool operator==(const PrepareSettings&) const = default;
 };
 

@@ -42,8 +42,9 @@ void check_training(const Settings& settings, Problems& problems) {
                  "constant keeps it level");
   }
   const DataSettings& data = settings.data;
-  if (data.name == "TextFiles" && !data.train_data_path) {
-    problems.add("data TextFiles needs a place to read from", {}, "give --data.train_data_path FILE-OR-FOLDER");
+  if (data.name != "Austen" && !data.train_data_path) {
+    problems.add(fmt::format("data {} needs a place to read from", data.name), {},
+                 "give --data.train_data_path FILE-OR-FOLDER");
   }
   const ModelSettings& model = settings.model;
   if (train.max_seq_length && model.max_position_embeddings && *train.max_seq_length > *model.max_position_embeddings) {

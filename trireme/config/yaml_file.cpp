@@ -1,15 +1,14 @@
 #include "trireme/config/yaml_file.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <map>
-#include <sstream>
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/config/declaration.h"
+#include "trireme/config/yaml_limits.h"
 
 namespace trireme::config {
 
@@ -17,26 +16,27 @@ namespace {
 
 constexpr int kDeepest = 8;  // the tree has three levels; an alias that holds itself has no end
 
-struct IgnoreEvents : YAML::EventHandler {
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
-};
+constexpr size_t kMostShown = 200;  // bytes of a line, in messages
+
+std::string shortened(std::string_view text) {
+  if (text.size() <= kMostShown) return std::string(text);
+  size_t end = kMostShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside of a character
+  return std::string(text.substr(0, end)) + "...";
+}
 
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, Problems& problems) : name_(path.string()), problems_(problems) {}
+  Reader(std::string contents, std::string name, Problems& problems)
+      : name_(std::move(name)), problems_(problems), contents_(std::move(contents)) {
+    for (size_t at = contents_.find('\n'); at != std::string::npos; at = contents_.find('\n', at + 1))
+      line_starts_.push_back(at + 1);
+  }
 
   std::vector<Given> read() {
     try {
-      contents_ = base::read_file(name_);
-      const YAML::Node tree = has_one_document() ? YAML::Load(contents_) : YAML::Node(YAML::NodeType::Undefined);
+      const YAML::Node tree =
+          count_yaml_documents(contents_) < 2 ? YAML::Load(contents_) : YAML::Node(YAML::NodeType::Undefined);
       if (tree.IsMap()) {
         flatten(tree, "", 0);
       } else if (!tree.IsDefined() || !tree.IsNull()) {
@@ -45,8 +45,6 @@ class Reader {
       }
     } catch (const YAML::Exception& error) {
       problems_.add(fmt::format("{} is not valid YAML: {}", name_, error.msg), {at(error.mark)}, "");
-    } catch (const base::FileError& error) {
-      problems_.add(error.what(), {}, "--config takes the path of a YAML file");
     }
     return std::move(found_);
   }
@@ -54,25 +52,13 @@ class Reader {
  private:
   Source at(const YAML::Mark& mark) const {
     if (mark.is_null()) return {Source::Kind::file, name_, ""};
-    size_t start = 0;
-    for (int line = 0; line < mark.line && start != std::string::npos; ++line) {
-      const size_t end = contents_.find('\n', start);
-      start = end == std::string::npos ? contents_.size() : end + 1;
-    }
-    std::string text = contents_.substr(start, contents_.find('\n', start) - start);
-    text.erase(0, std::min(text.find_first_not_of(" \t"), text.size()));
-    text.erase(text.find_last_not_of(" \t\r") + 1);
+    const size_t start = line_starts_[std::min(static_cast<size_t>(mark.line), line_starts_.size() - 1)];
+    std::string_view line = std::string_view(contents_).substr(start);
+    line = line.substr(0, line.find('\n'));
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    const std::string text = shortened(line);
     return {Source::Kind::file, fmt::format("{}:{}", name_, mark.line + 1), text.empty() ? "(empty line)" : text};
-  }
-
-  // YAML::LoadAll never ends on a file that starts with a comma: it meets empty documents for ever.
-  bool has_one_document() const {
-    std::istringstream stream(contents_);
-    YAML::Parser parser(stream);
-    IgnoreEvents ignore;
-    int documents = 0;
-    while (documents < 2 && parser.HandleNextDocument(ignore)) ++documents;
-    return documents < 2;
   }
 
   static bool has_settings_below(const std::string& key) {
@@ -86,7 +72,7 @@ class Reader {
   void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
     for (const auto& entry : map) {
       const Source source = at(entry.first.Mark());
-      if (!entry.first.IsScalar() || depth > kDeepest) {
+      if (!entry.first.IsScalar() || entry.first.Scalar().size() > kMostShown || depth > kDeepest) {
         problems_.add(fmt::format("{} has a key that is no name", name_), {source}, "keys are names such as train");
         continue;
       }
@@ -129,14 +115,22 @@ class Reader {
   std::string name_;
   Problems& problems_;
   std::string contents_;
+  std::vector<size_t> line_starts_ = {0};
   std::vector<Given> found_;
   std::map<std::string, Source> sources_;
 };
 
 }  // namespace
 
-std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems) {
-  return Reader(path, problems).read();
+std::vector<Given> read_yaml(std::string contents, const std::string& name, Problems& problems) {
+  return Reader(std::move(contents), name, problems).read();
+}
+
+std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems) try {
+  return read_yaml(base::read_file(path), path.string(), problems);
+} catch (const base::FileError& error) {
+  problems.add(error.what(), {}, "--config takes the path of a YAML file");
+  return {};
 }
 
 }  // namespace trireme::config

@@ -51,7 +51,7 @@ const TokenFinder::Pattern* TokenFinder::longest_at(std::string_view rest) const
   return longest;
 }
 
-void TokenFinder::split(std::string_view text, bool parse_special,
+void TokenFinder::split(std::string_view text, bool parse_special, std::span<const int32_t> as_text,
                         const std::function<void(std::string_view, const AddedToken*)>& take) const {
   size_t done = 0;
   for (size_t at = 0; at < text.size() && !patterns_.empty();) {
@@ -67,7 +67,8 @@ void TokenFinder::split(std::string_view text, bool parse_special,
     size_t begin = at, end = at + found->text.size();
     at = end;
     const AddedToken& token = *found->token;
-    if (token.special && !parse_special) continue;
+    if (!parse_special && (token.special || std::find(as_text.begin(), as_text.end(), token.id) != as_text.end()))
+      continue;
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
     if (token.lstrip) begin = std::max(without_spaces_at_end(text.substr(0, begin)), done);
     if (token.rstrip) end += spaces_at_start(text.substr(end));

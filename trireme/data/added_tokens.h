@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -31,7 +32,8 @@ class TokenFinder {
   void set(std::vector<Pattern> patterns);
 
   /// Hands out the sections of `text` in order: `token` null for text between tokens. Empty text has no section.
-  void split(std::string_view text, bool parse_special,
+  /// Without `parse_special`, special tokens are text, and so are those of the ids `as_text`.
+  void split(std::string_view text, bool parse_special, std::span<const int32_t> as_text,
              const std::function<void(std::string_view section, const AddedToken* token)>& take) const;
 
  private:

@@ -51,10 +51,10 @@ bool is_ascii(std::string_view text) {
 
 }  // namespace
 
-std::string Normalizer::operator()(std::string_view text) const {
+std::string Normalizer::operator()(std::string_view text, bool is_inside) const {
   std::string out = is_identity() ? std::string(text) : well_formed(text);
-  for (const NormalizerStep& step : steps_) {
-    out = step(std::move(out));
+  for (const Step& step : steps_) {
+    out = (is_inside ? step.inside : step.step)(std::move(out));
     check_growth(text.size(), out.size());
   }
   return out;

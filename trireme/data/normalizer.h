@@ -14,16 +14,21 @@ using NormalizerStep = std::function<std::string(std::string text)>;
 
 class Normalizer {
  public:
-  void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
+  void add(NormalizerStep step) { add(step, step); }
+  /// `inside` is done instead where the text goes on from other text.
+  void add(NormalizerStep step, NormalizerStep inside) { steps_.push_back({std::move(step), std::move(inside)}); }
   bool is_identity() const { return steps_.empty(); }
 
   /// Cost      a copy a step
   /// Numerics  ill-formed bytes become U+FFFD first, unless the normalizer is the identity
   /// Errors    UsageError when the text grows beyond largest_growth
-  std::string operator()(std::string_view text) const;
+  std::string operator()(std::string_view text, bool is_inside = false) const;
 
  private:
-  std::vector<NormalizerStep> steps_;
+  struct Step {
+    NormalizerStep step, inside;
+  };
+  std::vector<Step> steps_;
 };
 
 /// How long a file's replacements may make a text of `bytes`: no normal form comes near it, and no file can fill the

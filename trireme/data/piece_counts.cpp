@@ -20,7 +20,7 @@ PieceCounter::Part::~Part() {
 }
 
 void PieceCounter::Part::add(std::string_view text) {
-  owner_.pre_tokenizer_.run(text, true, [&](std::string_view piece) {
+  owner_.pre_tokenizer_.run(text, TextBefore::nothing, [&](std::string_view piece) {
     const auto at = counts_->find(piece);
     if (at != counts_->end()) {
       ++at->second;

@@ -103,32 +103,33 @@ void split(const SplitStep& step, std::string_view text, const std::function<voi
 
 }  // namespace
 
-void PreTokenizer::run_from(size_t index, std::string_view piece, bool at_start, const Take& take) const {
+void PreTokenizer::run_from(size_t index, std::string_view piece, TextBefore before, const Take& take) const {
   if (piece.empty()) return;
   if (index == steps_.size()) {
     take(piece);
     return;
   }
   const auto go_on = [&](std::string_view part) {
-    run_from(index + 1, part, at_start && part.data() == piece.data(), take);
+    run_from(index + 1, part, part.data() == piece.data() ? before : TextBefore::token, take);
   };
   const PreTokenizerStep& step = steps_[index];
   if (const auto* cut = std::get_if<SplitStep>(&step)) {
     index + 1 == steps_.size() ? split(*cut, piece, take) : split(*cut, piece, go_on);
   } else if (std::holds_alternative<PrefixSpaceStep>(step)) {
-    std::string text(piece);
-    if (!text.starts_with(' ')) text.insert(text.begin(), ' ');
-    run_from(index + 1, text, at_start, take);
+    std::string text(before != TextBefore::text && !piece.starts_with(' ') ? " " : "");
+    text += piece;
+    run_from(index + 1, text, before, take);
   } else if (std::holds_alternative<ByteLettersStep>(step)) {
-    run_from(index + 1, to_byte_letters(piece), at_start, take);
+    run_from(index + 1, to_byte_letters(piece), before, take);
   } else {
     const auto& space = std::get<MetaspaceStep>(step);
     std::string text = replace_all(piece, " ", space.replacement);
+    using enum MetaspaceStep::Prepend;
     const bool prepend =
-        space.prepend == MetaspaceStep::Prepend::always || (space.prepend == MetaspaceStep::Prepend::first && at_start);
+        before == TextBefore::nothing ? space.prepend != never : before == TextBefore::token && space.prepend == always;
     if (prepend && !text.starts_with(space.replacement)) text.insert(0, space.replacement);
     const Take rest = [&](std::string_view part) {
-      run_from(index + 1, part, at_start && part.data() == text.data(), take);
+      run_from(index + 1, part, part.data() == text.data() ? before : TextBefore::token, take);
     };
     if (!space.split) return rest(text);
     Joiner joiner(Behavior::merged_with_next, rest);

@@ -12,6 +12,7 @@
 
 #include "trireme/data/regex.h"
 #include "trireme/data/regex_set.h"
+#include "trireme/data/tokenizer.h"
 
 namespace trireme::data {
 
@@ -47,11 +48,11 @@ class PreTokenizer {
 
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
 
-  /// Hands the pieces of `text` to `take`, in order; none is empty. `at_start`: `text` begins where the user's does.
-  void run(std::string_view text, bool at_start, const Take& take) const { run_from(0, text, at_start, take); }
+  /// Hands the pieces of `text` to `take`, in order; none is empty.
+  void run(std::string_view text, TextBefore before, const Take& take) const { run_from(0, text, before, take); }
 
  private:
-  void run_from(size_t index, std::string_view piece, bool at_start, const Take& take) const;
+  void run_from(size_t index, std::string_view piece, TextBefore before, const Take& take) const;
 
   std::vector<PreTokenizerStep> steps_;
 };

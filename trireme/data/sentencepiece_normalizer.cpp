@@ -30,17 +30,17 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::step(std::string_view tex
   return {bytes, text.substr(0, bytes)};
 }
 
-std::string SentencePieceNormalizer::operator()(std::string_view text) const {
+std::string SentencePieceNormalizer::operator()(std::string_view text, bool is_inside) const {
   const std::string_view space = escape_ ? kMetaspace : " ";
-  while (join_spaces_ && !text.empty()) {
+  while (join_spaces_ && !is_inside && !text.empty()) {
     const Step first = step(text);
     if (first.text != " ") break;
     text.remove_prefix(first.length);
   }
   std::string out;
   if (text.empty()) return out;
-  if (add_prefix_) out += space;
-  bool after_space = join_spaces_;
+  if (add_prefix_ && !is_inside) out += space;
+  bool after_space = join_spaces_ && !is_inside;
   while (!text.empty()) {
     Step next = step(text);
     text.remove_prefix(next.length);

@@ -15,7 +15,8 @@ class SentencePieceNormalizer {
  public:
   explicit SentencePieceNormalizer(const SentencePieceFile& file);
 
-  std::string operator()(std::string_view text) const;
+  /// `is_inside`: the text goes on from other text, so that its first space is kept and none is put before it.
+  std::string operator()(std::string_view text, bool is_inside = false) const;
 
  private:
   struct Step {

@@ -13,15 +13,27 @@
 
 namespace trireme::data {
 
+/// What stands before a text that is encoded by itself. It decides about the space that some tokenizers put in front of
+/// a text's first word.
+enum class TextBefore {
+  nothing,
+  token,  ///< a special token, of the same text
+  text,  ///< the text goes on here: nothing is put in between
+};
+
 struct EncodeOptions {
   /// Special tokens that are written in the text (<|endoftext|>) become their ids. False: they are text like any
   /// other, so that nobody's text can forge a boundary.
   bool parse_special = true;
+  /// Without parse_special: tokens that stay text though no file calls them special, such as the marks of a chat
+  /// template.
+  std::span<const int32_t> as_text = {};
   /// Adds what the tokenizer's template puts around a text, usually the token that begins one.
   bool add_special = false;
   /// Text with bytes that are not UTF-8: all from the last piece before them on is one piece, and special tokens are
   /// not looked for, as tiktoken's _encode_bytes has it. Otherwise such bytes are characters of their own.
   bool tiktoken_bytes = false;
+  TextBefore before = TextBefore::nothing;
 };
 
 struct DecodeOptions {

@@ -153,8 +153,8 @@ void read_normalizer(const JsonObject& section, Normalizer& out, int depth) {
     out.add([left = section.flag("strip_left", true), right = section.flag("strip_right", true)](
                 const std::string& text) { return strip_spaces(text, left, right); });
   } else if (type == "Prepend") {
-    out.add(
-        [prefix = section.text("prepend")](const std::string& text) { return text.empty() ? text : prefix + text; });
+    out.add([prefix = section.text("prepend")](const std::string& text) { return text.empty() ? text : prefix + text; },
+            [](const std::string& text) { return text; });
   } else if (type == "Replace") {
     const auto step = std::make_shared<DecodeReplace>(
         DecodeReplace{.pattern = read_pattern(section, "pattern"), .content = section.text("content")});

@@ -59,18 +59,19 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, const Enco
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 8);
   if (options.add_special) ids = parts_.before;
-  parts_.added.raw().split(text, options.parse_special, [&](std::string_view section, const AddedToken* token) {
+  const auto take = [&](std::string_view section, const AddedToken* token) {
     if (token != nullptr) {
       ids.push_back(token->id);
       return;
     }
-    const bool at_start = section.data() == text.data();
+    const TextBefore before = section.data() == text.data() ? options.before : TextBefore::token;
     if (parts_.normalizer.is_identity()) {
-      encode_section(section, at_start, options.parse_special, lease.scratch(), ids);
+      encode_section(section, before, options, lease.scratch(), ids);
     } else {
-      encode_section(parts_.normalizer(section), at_start, options.parse_special, lease.scratch(), ids);
+      encode_section(parts_.normalizer(section, before == TextBefore::text), before, options, lease.scratch(), ids);
     }
-  });
+  };
+  parts_.added.raw().split(text, options.parse_special, options.as_text, take);
   if (options.add_special) ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
   return ids;
 }
@@ -80,7 +81,7 @@ std::vector<int32_t> PipelineTokenizer::encode_tiktoken_bytes(std::string_view t
   std::vector<int32_t> ids;
   size_t begin = 0, before = 0;  // of the last piece, and the ids before it
   const std::string_view valid = well_formed_prefix(text);
-  parts_.pre_tokenizer.run(valid, true, [&](std::string_view piece) {
+  parts_.pre_tokenizer.run(valid, TextBefore::nothing, [&](std::string_view piece) {
     begin = static_cast<size_t>(piece.data() - valid.data());
     before = ids.size();
     parts_.model->encode(piece, lease.scratch(), ids);
@@ -95,16 +96,17 @@ std::vector<int32_t> PipelineTokenizer::encode_tiktoken_bytes(std::string_view t
   return ids;
 }
 
-void PipelineTokenizer::encode_section(std::string_view text, bool at_start, bool parse_special, ModelScratch& scratch,
-                                       std::vector<int32_t>& out) const {
+void PipelineTokenizer::encode_section(std::string_view text, TextBefore before, const EncodeOptions& options,
+                                       ModelScratch& scratch, std::vector<int32_t>& out) const {
   const PreTokenizer::Take take = [&](std::string_view piece) { parts_.model->encode(piece, scratch, out); };
-  parts_.added.normalized().split(text, parse_special, [&](std::string_view section, const AddedToken* token) {
+  const auto take_section = [&](std::string_view section, const AddedToken* token) {
     if (token != nullptr) {
       out.push_back(token->id);
     } else {
-      parts_.pre_tokenizer.run(section, at_start && section.data() == text.data(), take);
+      parts_.pre_tokenizer.run(section, section.data() == text.data() ? before : TextBefore::token, take);
     }
-  });
+  };
+  parts_.added.normalized().split(text, options.parse_special, options.as_text, take_section);
 }
 
 std::string_view PipelineTokenizer::token(int32_t id) const {

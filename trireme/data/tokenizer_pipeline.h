@@ -52,7 +52,7 @@ class PipelineTokenizer final : public Tokenizer {
  private:
   class Lease;
 
-  void encode_section(std::string_view text, bool at_start, bool parse_special, ModelScratch& scratch,
+  void encode_section(std::string_view text, TextBefore before, const EncodeOptions& options, ModelScratch& scratch,
                       std::vector<int32_t>& out) const;
   std::vector<int32_t> encode_tiktoken_bytes(std::string_view text) const;
   std::string_view token(int32_t id) const;

@@ -85,9 +85,9 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   } else {
     throw UsageError("word and character models are not known; BPE and Unigram are");
   }
-  parts.normalizer.add([normalize = std::make_shared<const SentencePieceNormalizer>(file)](const std::string& text) {
-    return (*normalize)(text);
-  });
+  const auto normalize = std::make_shared<const SentencePieceNormalizer>(file);
+  parts.normalizer.add([normalize](const std::string& text) { return (*normalize)(text); },
+                       [normalize](const std::string& text) { return (*normalize)(text, true); });
   std::vector<AddedToken> added;
   for (const int32_t id : control)
     added.push_back({.id = id, .content = file.pieces[static_cast<size_t>(id)].text, .special = true});

@@ -12,7 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/data/chat_template.h"
+#include "trireme/data/chat_encoder.h"
 #include "trireme/data/utf8_stream.h"
 #include "trireme/train/inference.h"
 
@@ -73,15 +73,22 @@ class Writer {
     if (in_.is_first_rank && !text.empty()) write_(text);
   }
 
+  /// Replies begin with a space that belongs to the template.
+  void drop_first_space() { drops_space_ = true; }
+
   void reply(std::span<const int64_t> prompt) {
     data::Utf8Stream stream;
+    bool is_first = true;
     StopWords stop(g_.stop.value_or(std::vector<std::string>{}));
     const model::SamplingOptions options{
         .temperature = g_.temperature, .top_k = g_.top_k, .top_p = g_.top_p, .seed = seed_++};
     in_.generator->generate(prompt, g_.max_new_tokens, options, [&](int64_t token) {
       if (std::find(in_.stop_ids.begin(), in_.stop_ids.end(), token) != in_.stop_ids.end()) return false;
       ++count_;
-      show(stop.push(stream.push(in_.tokenizer->token_bytes(static_cast<int32_t>(token)))));
+      std::string text = in_.tokenizer->token_bytes(static_cast<int32_t>(token));
+      if (drops_space_ && is_first && text.starts_with(' ')) text.erase(0, 1);
+      is_first = false;
+      show(stop.push(stream.push(text)));
       return !stop.found();
     });
     if (!stop.found()) show(stop.push(stream.finish()));
@@ -96,6 +103,7 @@ class Writer {
   Inference& in_;
   const std::function<void(std::string_view)>& write_;
   uint64_t seed_;
+  bool drops_space_ = false;
   int64_t count_ = 0;
 };
 
@@ -109,14 +117,18 @@ const data::ChatFamily& chat_family(const config::GenerateSettings& g, const std
 // One reply to each line of standard input.
 void converse(const config::GenerateSettings& g, Inference& in, Writer& writer) {
   const data::ChatFamily& family = chat_family(g, in.folder);
-  if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
+  const data::ChatEncoder encoder(*in.tokenizer, family);
+  if (*family.words_begin != '\0') writer.drop_first_space();
+  if (family.stop != nullptr)
+    if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
   for (bool first = true; const auto line = read_line(*in.world); first = false) {
     const data::ChatMessage message{"user", *line};
     std::vector<data::ChatMessage> begin;
     if (g.system) begin.push_back({"system", *g.system});
     begin.push_back(message);
-    const auto pieces = first ? data::render_chat(family, begin, true) : data::render_next(family, message);
-    writer.reply(wide(data::encode_chat(*in.tokenizer, pieces).ids));
+    const auto pieces =
+        first ? data::render_chat(family, begin, {.for_reply = true}) : data::render_next(family, message);
+    writer.reply(wide(encoder.encode(pieces).ids));
   }
 }
 

@@ -1,0 +1,192 @@
+"""Tokens and loss masks of conversations equal those of transformers' apply_chat_template.
+
+chat_judge.py PROBE [FAMILY...]
+PROBE is chat_probe. The judge renders the models' own templates with {% generation %} around what is learned, encodes
+the whole text at once and finds the mask by characters; contents here are such that no token reaches over a border.
+100 conversations a template and vocabulary, 2,000 with TRIREME_SLOW=1. Vocabularies as in tokenizers_judge.py; those
+that lack a template's marks get them as added tokens.
+"""
+
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import vocabularies
+from tokenizer_texts import texts
+
+COUNT = 2000 if os.environ.get("TRIREME_SLOW") == "1" else 100
+
+LEARNED = "{% generation %}{{ m.content }}STOP{% endgeneration %}"
+
+
+def turns(system: str, user: str, assistant: str, begin: str = "") -> str:
+    return (begin + "{% for m in messages %}{% if m.role == 'system' %}" + system + "{% elif m.role == 'user' %}" + user
+            + "{% else %}" + assistant + "{% endif %}{% endfor %}")
+
+
+def in_user(around: str, user: str, assistant: str, begin: str = "") -> str:
+    """The system message goes into the first user's turn: `around` of it, before the words."""
+    return ("{% if messages[0].role == 'system' %}{% set ns = namespace(system=messages[0].content) %}{% else %}"
+            "{% set ns = namespace(system='') %}{% endif %}" + begin + "{% for m in messages %}{% if m.role == 'user' %}"
+            + user.replace("AROUND", "{% if ns.system %}" + around + "{% set ns.system = '' %}{% endif %}")
+            + "{% elif m.role == 'assistant' %}" + assistant + "{% endif %}{% endfor %}")
+
+
+def same(mark: str, end: str, stop: str, names=("system", "user", "assistant")) -> str:
+    head = [mark.replace("ROLE", name) for name in names]
+    return turns(head[0] + "{{ m.content }}" + end, head[1] + "{{ m.content }}" + end,
+                 head[2] + LEARNED.replace("STOP", stop) + end.replace(stop, "", 1))
+
+
+NL = "{{ '\\n' }}"
+NN = "{{ '\\n\\n' }}"
+ALPACA = ("### Instruction:" + NL + "{{ m.content }}" + NN + "### Response:" + NL)
+TASK = ("Below is an instruction that describes a task. Write a response that appropriately completes the request." + NN)
+# family -> the template as its models have it, what is learned marked
+TEMPLATES = {
+    "chatml": same("<|im_start|>ROLE" + NL, "<|im_end|>" + NL, "<|im_end|>"),
+    "llama3": "<|begin_of_text|>" + same("<|start_header_id|>ROLE<|end_header_id|>" + NN, "<|eot_id|>", "<|eot_id|>"),
+    "gemma": in_user("{{ ns.system }}" + NN, "<start_of_turn>user" + NL + "AROUND{{ m.content }}<end_of_turn>" + NL,
+                     "<start_of_turn>model" + NL + LEARNED.replace("STOP", "<end_of_turn>") + NL, "<bos>"),
+    "phi3": same("<|ROLE|>" + NL, "<|end|>" + NL, "<|end|>"),
+    "zephyr": same("<|ROLE|>" + NL, "</s>" + NL, "</s>"),
+    "llama2": in_user(" <<SYS>>" + NL + "{{ ns.system }}" + NL + "<</SYS>>" + NN,
+                      "<s>[INST]{% if not ns.system %} {% endif %}AROUND{{ m.content }} [/INST]",
+                      "{% generation %} {{ m.content }} </s>{% endgeneration %}"),
+    "mistral": in_user("{{ ns.system }}" + NN, "[INST] AROUND{{ m.content }} [/INST]",
+                       "{% generation %} {{ m.content }}</s>{% endgeneration %}", "<s>"),
+    "alpaca": "{% if messages[0].role != 'system' %}" + TASK + "{% endif %}"
+              + turns("{{ m.content }}" + NN,
+                      "{% if not loop.first and not (loop.index0 == 1 and messages[0].role == 'system') %}" + NN
+                      + "{% endif %}" + ALPACA, LEARNED.replace("STOP", "</s>")),
+}
+
+
+def with_marks(path: Path, folder: Path, marks: list) -> Path:
+    """The tokenizer with the template's marks, and </s>, as special tokens."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    there = {t["content"] for t in value["added_tokens"]} | set(value["model"]["vocab"] if isinstance(
+        value["model"]["vocab"], dict) else [])
+    top = max([*value["model"]["vocab"].values(), *(t["id"] for t in value["added_tokens"])])
+    for mark in marks:
+        if mark not in there:
+            top += 1
+            value["added_tokens"].append({"id": top, "content": mark, "single_word": False, "lstrip": False,
+                                          "rstrip": False, "normalized": False, "special": True})
+    if (value.get("post_processor") or {}).get("type") == "TemplateProcessing":
+        value["post_processor"] = None
+    made = vocabularies.write_json(folder, value)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}))
+    return made
+
+
+MARKS = ("<s> </s> <bos> <start_of_turn> <end_of_turn> <|system|> <|user|> <|assistant|> <|end|> <|im_start|> <|im_end|> "
+         "<|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> [INST] [/INST]").split()
+
+
+def mistral_v1(folder: Path) -> Path:
+    """SentencePiece's BPE as tokenizer.json: spaces are U+2581, one in front of each text, bytes for the rest."""
+    sentencepiece = importlib.import_module("sentencepiece")
+    model = sentencepiece.SentencePieceProcessor(model_file=str(vocabularies.mistral("tokenizer.model.v1")(folder)))
+    pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
+    ids = {p: i for i, p in enumerate(pieces)}
+    merges = []
+    for piece, i in ids.items():
+        if i >= 259:
+            merges += [(i, ids[piece[:k]], ids[piece[k:]], [piece[:k], piece[k:]]) for k in range(1, len(piece))
+                       if piece[:k] in ids and piece[k:] in ids]
+    space = "\u2581"
+    return vocabularies.write_json(folder, {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": pieces[i], "single_word": False, "lstrip": False, "rstrip": False,
+                          "normalized": False, "special": True} for i in range(3)],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": space},
+                                                           {"type": "Replace", "pattern": {"String": " "}, "content": space}]},
+        "pre_tokenizer": None, "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": space}, "content": " "},
+                                                     {"type": "ByteFallback"}, {"type": "Fuse"},
+                                                     {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+                  "vocab": ids, "merges": [m for *_, m in sorted(merges, key=lambda m: m[:3])]}})
+
+
+# Vocabularies that are judged: all templates with Llama 3's, and those that models have.
+PAIRS = [("llama3", vocabularies.llama3, list(TEMPLATES)), ("qwen3", vocabularies.qwen3, ["chatml"]),
+         ("smollm2", vocabularies.smollm2, ["chatml"]),
+         ("mistral-v1", mistral_v1, ["mistral", "llama2", "zephyr", "alpaca"])]
+
+
+def conversations(rng: random.Random, contents: list) -> list:
+    made = []
+    for _ in range(COUNT):
+        talk = [{"role": "system", "content": rng.choice(contents)}] if rng.random() < 0.5 else []
+        for _ in range(rng.randrange(1, 4)):
+            talk += [{"role": "user", "content": rng.choice(contents)},
+                     {"role": "assistant", "content": rng.choice(contents)}]
+        made.append(talk)
+    return made
+
+
+def plain(content: str) -> bool:
+    """Begins and ends with a letter or digit, so that nothing joins it with what stands around it."""
+    return content[:1].isalnum() and content[-1:].isalnum() and content.isprintable()
+
+
+def judge(probe: str, name: str, path: Path, family: str) -> int:
+    transformers = importlib.import_module("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), bos_token="<s>", eos_token="</s>")
+    added = [t.content for t in tokenizer.added_tokens_decoder.values()]
+    contents = [s.strip() for s in texts(4 * COUNT, [])]
+    contents = [c for c in contents if c and plain(c) and not any(a in c for a in added)]
+    talks = conversations(random.Random(5), contents)
+    sent = "".join(json.dumps({"messages": talk}) + "\n" for talk in talks)
+    done = subprocess.run([probe, str(path.parent), family], input=sent.encode(), capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"{name} {family}: {done.stderr.decode()}")
+    different = 0
+    for talk, line in zip(talks, done.stdout.splitlines(), strict=True):
+        ours = json.loads(line)
+        theirs = tokenizer.apply_chat_template(talk, chat_template=TEMPLATES[family], tokenize=True, return_dict=True,
+                                               return_assistant_tokens_mask=True)
+        if ours["ids"] == theirs["input_ids"] and ours["mask"] == theirs["assistant_masks"]:
+            continue
+        different += 1
+        if different <= 2:
+            print(f"  {name} {family}: {talk!r}\n    ours   {ours['ids']}\n           {ours['mask']}\n"
+                  f"    theirs {theirs['input_ids']}\n           {theirs['assistant_masks']}")
+            print(f"    {tokenizer.apply_chat_template(talk, chat_template=TEMPLATES[family], tokenize=False)!r}")
+    learned = sum(sum(json.loads(line)["mask"]) for line in done.stdout.splitlines())
+    print(f"{'FAIL' if different else 'ok  '} {name} {family}: {COUNT} conversations, {learned} tokens learned, "
+          f"{different} differences", flush=True)
+    return different
+
+
+def main() -> None:
+    probe, wanted = sys.argv[1], sys.argv[2:]
+    failures = ran = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make, families in PAIRS:
+            try:
+                importlib.import_module("transformers")
+                path = with_marks(make(Path(folder) / "plain" / name), Path(folder) / name, MARKS)
+            except (vocabularies.Missing, ModuleNotFoundError) as missing:
+                print(f"skip {name}: {missing}; scripts/setup --judges installs what is missing")
+                continue
+            for family in families:
+                if not wanted or family in wanted:
+                    failures += judge(probe, name, path, family) > 0
+                    ran += 1
+    if failures:
+        sys.exit(f"{failures} of {ran} differ")
+    if not ran:
+        sys.exit(77)
+    print(f"{ran} templates and vocabularies agree")
+
+
+main()

@@ -1,0 +1,151 @@
+#include "trireme/data/conversation_source.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "chat_vocabularies.h"
+#include "temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/data/byte_tokenizer.h"
+
+namespace trireme::data {
+namespace {
+
+using testing::HasSubstr;
+
+class TokenizeConversationsTest : public testing::Test {
+ protected:
+  ConversationCounts run(const std::vector<std::filesystem::path>& files, const ConversationOptions& options = {},
+                         const char* family = "chatml") {
+    TokenSetWriter writer(folder_ / "set", tokenizer_.vocab_size(), true);
+    const auto counts = tokenize_conversations(files, find_chat_family(family), tokenizer_, writer, options);
+    writer.commit({.chat_template = family});
+    return counts;
+  }
+  std::string error(const std::string& text, const ConversationOptions& options = {}, const char* family = "chatml") {
+    try {
+      run({folder_.write("bad.jsonl", text)}, options, family);
+    } catch (const UsageError& e) {
+      std::string text = e.what();
+      const std::string folder = folder_.path().string() + "/";
+      if (const size_t at = text.find(folder); at != std::string::npos) text.erase(at, folder.size());
+      return text;
+    }
+    return "no error";
+  }
+  // "learned|learned" of a document of the set
+  std::string learned(int64_t document) const {
+    const TokenSet set = TokenSet::open(folder_ / "set");
+    const int64_t first = set.document_start(document), count = set.document_start(document + 1) - first;
+    std::vector<int64_t> ids(static_cast<size_t>(count));
+    std::vector<uint8_t> mask(ids.size());
+    set.copy(first, ids);
+    set.copy_mask(first, mask);
+    std::string text;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto id = static_cast<int32_t>(ids[i]);
+      if (mask[i] == 1) text += tokenizer_.decode({&id, 1});
+      if (mask[i] == 0 && i > 0 && mask[i - 1] == 1) text += "|";
+    }
+    return text;
+  }
+
+  TemporaryFolder folder_;
+  PipelineTokenizer tokenizer_ = test::byte_level_tokenizer();
+};
+
+constexpr const char* kTwo =
+    R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
+{"conversations": [{"from": "human", "value": "Bye"}, {"from": "gpt", "value": "See you."}, {"from": "human", "value": "?"}]}
+)";
+
+TEST_F(TokenizeConversationsTest, EachConversationIsADocumentWithItsMask) {
+  const auto counts = run({folder_.write("a.jsonl", kTwo),
+                           folder_.write("b.json", R"([{"instruction": "Add", "input": "1", "output": "2"}])")});
+  EXPECT_EQ(counts.conversations, 3);
+  const TokenSet set = TokenSet::open(folder_ / "set");
+  ASSERT_EQ(set.num_documents(), 3);
+  EXPECT_EQ(set.supervised_tokens(), counts.learned);
+  EXPECT_EQ(set.num_tokens(), counts.tokens);
+  EXPECT_EQ(learned(0), "Hello!<|im_end|>|");
+  EXPECT_EQ(learned(1), "See you.<|im_end|>|");
+  EXPECT_EQ(learned(2), "2<|im_end|>|");
+}
+
+TEST_F(TokenizeConversationsTest, ThreadsDoNotChangeTheSet) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i)
+    lines += fmt::format(R"({{"prompt": "{} {}", "response": "{}"}})", std::string(static_cast<size_t>(i % 300), 'q'),
+                         i, std::string(static_cast<size_t>(i % 90), 'r')) +
+             "\n";
+  const auto file = folder_.write("many.jsonl", lines);
+  const auto one = run({file});
+  const uint64_t fingerprint = TokenSet::open(folder_ / "set").fingerprint();
+  const auto four = run({file}, {.num_threads = 4});
+  EXPECT_EQ(four.conversations, 3000);
+  EXPECT_EQ(four.tokens, one.tokens);
+  EXPECT_EQ(TokenSet::open(folder_ / "set").fingerprint(), fingerprint);
+}
+
+TEST_F(TokenizeConversationsTest, LongOnesAreCutOrDroppedAndCounted) {
+  const std::string talk = kTwo + std::string(R"({"prompt": "x", "response": ")") + std::string(500, 'y') + "\"}\n" +
+                           R"({"prompt": ")" + std::string(500, 'x') + R"(", "response": "y"})";
+  const auto file = folder_.write("long.jsonl", talk);
+  const auto cut = run({file}, {.max_tokens = 100});
+  EXPECT_EQ(cut.conversations, 4);
+  EXPECT_EQ(cut.cut, 1);
+  EXPECT_EQ(cut.without_reply, 1);
+  EXPECT_EQ(TokenSet::open(folder_ / "set").num_documents(), 3);
+  EXPECT_THAT(cut.text({.max_tokens = 100}), HasSubstr("; 1 cut at 100 tokens, 1 with nothing to learn left out"));
+  const auto dropped = run({file}, {.max_tokens = 100, .drop_long = true});
+  EXPECT_EQ(dropped.dropped, 2);
+  EXPECT_EQ(TokenSet::open(folder_ / "set").num_documents(), 2);
+}
+
+TEST_F(TokenizeConversationsTest, RefusesMasksThatSayNothing) {
+  EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": "Hi"}]})"),
+              HasSubstr("nothing would be learned from bad.jsonl: of 1 conversation"));
+  // Nothing but replies, in a template that puts nothing around them.
+  EXPECT_THAT(error(R"({"messages": [{"role": "assistant", "content": "Hi"}]})", {}, "llama2"),
+              HasSubstr("every token of bad.jsonl would be learned"));
+  EXPECT_FALSE(TokenSet::exists(folder_ / "other"));
+}
+
+TEST_F(TokenizeConversationsTest, ErrorsNameFileLineAndField) {
+  EXPECT_EQ(error("{\"prompt\": \"a\", \"response\": \"b\"}\n\n{\"prompt\": \"a\", \"response\": null}"),
+            "bad.jsonl:3: response is null, not text");
+  EXPECT_EQ(error(R"({"prompt": "a", "response": 1})", {.format = ConversationFormat::messages}),
+            "bad.jsonl:1: messages is missing");
+  EXPECT_THAT(error("\n\n"), HasSubstr("bad.jsonl holds no conversation"));
+}
+
+TEST_F(TokenizeConversationsTest, FindsFilesAndTemplates) {
+  folder_.write("chat/b.jsonl", kTwo);
+  folder_.write("chat/a.json", R"([{"instruction": "Add", "output": "2"}])");
+  folder_.write("chat/notes.txt", "x");
+  folder_.write("model/notes.txt", "x");
+  folder_.write("text/a.jsonl", R"({"text": "once"})");
+  ConversationSource any, all, never;
+  all.use = ConversationSource::Use::always;
+  never.use = ConversationSource::Use::never;
+  const auto files = any.files(folder_ / "chat");
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].filename(), "a.json");
+  EXPECT_TRUE(any.files(folder_ / "text").empty());
+  EXPECT_TRUE(never.files(folder_ / "chat").empty());
+  EXPECT_EQ(all.files(folder_ / "text").size(), 1u);
+  EXPECT_THROW(all.files(folder_ / "model"), UsageError);
+  EXPECT_TRUE(any.files(folder_ / "chat/notes.txt").empty());
+  EXPECT_STREQ(any.family(files).name, "alpaca");
+  ConversationSource named, of_model;
+  named.chat_template = "llama3";
+  of_model.folder = folder_ / "model";
+  EXPECT_STREQ(named.family(files).name, "llama3");
+  folder_.write("model/tokenizer_config.json", R"({"chat_template": "<|im_start|>"})");
+  EXPECT_STREQ(of_model.family(files).name, "chatml");
+  EXPECT_THROW(any.family(any.files(folder_ / "chat/b.jsonl")), UsageError);
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,120 @@
+#include "trireme/data/conversation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+
+namespace trireme::data {
+namespace {
+
+using testing::HasSubstr;
+
+std::string talk_of(const Conversation& conversation) {
+  std::string text;
+  for (const ChatMessage& m : conversation.messages)
+    text += m.role + ":" + m.content + (m.input.empty() ? "" : "+" + m.input) + (m.learned ? "" : "!") + ";";
+  return text;
+}
+
+std::string talk_of(std::string_view record) { return talk_of(parse_conversation(record, "f.jsonl:1")); }
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(std::string_view record) {
+  return error_of([&] { parse_conversation(record, "f.jsonl:7"); });
+}
+
+TEST(Conversation, ReadsAllThreeForms) {
+  EXPECT_EQ(talk_of(R"({"instruction": "Add.", "input": "1 2", "output": "3"})"), "user:Add.+1 2;assistant:3;");
+  EXPECT_EQ(talk_of(R"({"instruction": "Hi", "output": "", "system": "Be kind."})"),
+            "system:Be kind.;user:Hi;assistant:;");
+  EXPECT_EQ(talk_of(R"({"prompt": "Hi", "response": "Ho"})"), "user:Hi;assistant:Ho;");
+  EXPECT_EQ(talk_of(R"({"prompt": "Hi", "completion": "Ho", "id": 7})"), "user:Hi;assistant:Ho;");
+  EXPECT_EQ(talk_of(R"({"conversations": [{"from": "system", "value": "S"}, {"from": "human", "value": "H"},
+                        {"from": "gpt", "value": "G"}]})"),
+            "system:S;user:H;assistant:G;");
+  EXPECT_EQ(talk_of(R"({"messages": [{"role": "developer", "content": "S"}, {"role": "user", "content":
+                        [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]},
+                        {"role": "assistant", "content": "A", "weight": 0}]})"),
+            "system:S;user:Hi;assistant:A!;");
+}
+
+TEST(Conversation, ErrorsNamePlaceAndField) {
+  EXPECT_EQ(error_of(R"({"instruction": "x", "output": 3})"), "f.jsonl:7: output is a number, not text");
+  EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]})"),
+            "f.jsonl:7: messages[1].content is null, not text");
+  EXPECT_EQ(error_of(R"({"messages": [{"role": "user"}]})"), "f.jsonl:7: messages[0].content is missing");
+  EXPECT_EQ(error_of(R"({"conversations": [{"from": "robot", "value": "a"}]})"),
+            "f.jsonl:7: conversations[0].from is \"robot\"; speakers are system, user (human) and assistant (gpt)");
+  EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+            "f.jsonl:7: messages[0].content[0].type is not \"text\", all that is learned here");
+  EXPECT_EQ(error_of(R"({"messages": []})"), "f.jsonl:7: messages is empty: a conversation has messages");
+  EXPECT_EQ(error_of(R"({"messages": {"role": "user"}})"), "f.jsonl:7: messages is an object, not a list");
+  EXPECT_THAT(error_of(R"({"text": "once"})"), HasSubstr("f.jsonl:7: this is no conversation"));
+  EXPECT_EQ(error_of(R"({"messages": x})"), "f.jsonl:7: this is not valid JSON (byte 14 of the record)");
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})"),
+              HasSubstr("messages[1].role is system behind others"));
+  EXPECT_THAT(
+      error_of([] { parse_conversation(R"({"prompt": "a", "response": "b"})", "x", ConversationFormat::sharegpt); }),
+      HasSubstr("conversations is missing"));
+}
+
+std::string records_of(std::string_view text) {
+  RecordReader reader(text, "f");
+  std::string out;
+  while (const auto record = reader.next()) out += reader.place(*record) + " " + std::string(record->text) + "|";
+  return out;
+}
+
+TEST(RecordReader, CutsLinesAndLists) {
+  EXPECT_EQ(records_of("\xEF\xBB\xBF{\"a\": \"}\"}\r\n\n  {\"b\": [1, {}]}  \n"),
+            "f:1 {\"a\": \"}\"}|f:3 {\"b\": [1, {}]}|");
+  EXPECT_EQ(records_of("[\n {\"a\":\n  \"\\\"{\"},\n {}\n]\n"),
+            "f:2 (record 0) {\"a\":\n  \"\\\"{\"}|f:4 (record 1) {}|");
+  EXPECT_EQ(records_of(""), "");
+  EXPECT_EQ(records_of(" [ ] "), "");
+}
+
+TEST(RecordReader, RefusesWhatIsBroken) {
+  const auto error = [](std::string_view text) { return error_of([&] { records_of(text); }); };
+  EXPECT_EQ(error("{}\n{\"a\": \n1}"), "f:2: the JSON object that begins here does not end");
+  EXPECT_EQ(error("{} {}"), "f:1: the line is not one JSON object: JSONL has one in each line");
+  EXPECT_EQ(error("{}\nhello"), "f:2: a conversation is a JSON object, such as {\"messages\": [...]}");
+  EXPECT_EQ(error("[{},\n{}"), "f:2: the JSON list does not end: is the file whole?");
+  EXPECT_EQ(error("[{} {}]"), "f:1: a comma or the end of the JSON list is missing here");
+  EXPECT_EQ(error("[{},]"), "f:1: a conversation is a JSON object, such as {\"messages\": [...]}");
+  EXPECT_EQ(error("[{}] x"), "f:1: the JSON list has ended, and more follows");
+  EXPECT_EQ(error("{\"a\": \"\\"), "f:1: the JSON object that begins here does not end");
+  EXPECT_EQ(error("{\"a\":" + std::string(40, '[')), "f:1: the record nests more than 32 deep");
+  EXPECT_EQ(error("{\"a\":[" + std::string(200'000, ',')), "f:1: the record holds more than 100,000 values");
+  EXPECT_EQ(error("{\"a\":\"" + std::string(9 << 20, 'x') + "\"}"),
+            "f:1: the record has 9.00 MiB, more than the 8.00 MiB that a conversation may have");
+}
+
+TEST(Conversation, TellsItsFormAndLeavesOtherFilesAlone) {
+  const TemporaryFolder folder;
+  const auto format = [&](const std::string& name, const std::string& text) {
+    base::write_file_atomic(folder.path() / name, text);
+    return conversation_format_of(folder.path() / name);
+  };
+  EXPECT_EQ(format("a.json", "[{\"instruction\": \"x\", \"output\": \"y\"}]"), ConversationFormat::alpaca);
+  EXPECT_EQ(format("a.jsonl", "{\"conversations\": []}\n"), ConversationFormat::sharegpt);
+  EXPECT_EQ(format("b.jsonl", "{\"messages\": []}\n"), ConversationFormat::messages);
+  EXPECT_EQ(format("c.jsonl", "{\"text\": \"once\"}\n"), std::nullopt);
+  EXPECT_EQ(format("d.jsonl", "{\"mess"), std::nullopt);
+  EXPECT_EQ(format("e.txt", "{\"messages\": []}\n"), std::nullopt);
+  EXPECT_EQ(conversation_format_of(folder.path() / "missing.jsonl"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/data_commands.h"
+#include "trireme/data/show.h"
+#include "trireme/data/text_source.h"
+#include "trireme/data/token_set.h"
+#include "trireme/train/conversations.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int64_t kMostTokens = 2000;  // of a document: nobody reads more
+
+/// Prints documents until there are enough.
+class Printer {
+ public:
+  Printer(const config::Settings& settings, const data::Tokenizer& tokenizer, bool has_mask)
+      : tokenizer_(tokenizer),
+        left_(settings.prepare.count),
+        options_{
+            .colour = base::terminal_has_colour(STDOUT_FILENO), .ids = settings.prepare.ids, .has_mask = has_mask} {
+    fmt::print("{}\n", data::show_legend(options_));
+  }
+
+  bool wants_more() const { return left_ > 0; }
+
+  void print(const std::string& title, std::span<const int32_t> ids, std::span<const uint8_t> mask) {
+    --left_;
+    const auto shown = std::min(ids.size(), static_cast<size_t>(kMostTokens));
+    const int64_t learned = mask.empty() ? 0 : std::count(mask.begin(), mask.end(), uint8_t{1});
+    fmt::print("\n-- {}: {}{}\n", title, base::plural(static_cast<int64_t>(ids.size()), "token"),
+               mask.empty() ? "" : fmt::format(", {} learned", base::human_count(learned)));
+    fmt::print("{}",
+               data::show_tokens(tokenizer_, ids.first(shown), mask.first(std::min(mask.size(), shown)), options_));
+    if (shown < ids.size())
+      fmt::print("... {} more\n", base::plural(static_cast<int64_t>(ids.size() - shown), "token"));
+  }
+
+ private:
+  const data::Tokenizer& tokenizer_;
+  int64_t left_;
+  data::ShowOptions options_;
+};
+
+std::unique_ptr<data::Tokenizer> tokenizer_for(const config::Settings& settings, const data::TokenSet& set) {
+  auto tokenizer = named_tokenizer(settings, "show");
+  const auto& about = set.about();
+  if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer->fingerprint())
+    throw UsageError(fmt::format("{} was made with another tokenizer ({}) than --data.tokenizer {} ({})",
+                                 set.path().string(), about->tokenizer, *settings.data.tokenizer, tokenizer->name()));
+  return tokenizer;
+}
+
+void show_set(const std::string& path, const config::Settings& settings) {
+  const data::TokenSet set = data::TokenSet::open(path);
+  const auto tokenizer = tokenizer_for(settings, set);
+  Printer printer(settings, *tokenizer, set.has_mask());
+  for (int64_t d = 0; d < set.num_documents() && printer.wants_more(); ++d) {
+    const int64_t first = set.document_start(d);
+    const auto count = static_cast<size_t>(set.document_start(d + 1) - first);
+    std::vector<int64_t> wide(count);
+    set.copy(first, wide);
+    const std::vector<int32_t> ids(wide.begin(), wide.end());
+    std::vector<uint8_t> mask(set.has_mask() ? count : 0);
+    if (set.has_mask()) set.copy_mask(first, mask);
+    printer.print(fmt::format("document {} of {}, from token {}", d, base::human_count(set.num_documents()),
+                              base::human_count(first)),
+                  ids, mask);
+  }
+}
+
+void show_conversations(std::span<const std::filesystem::path> files, const data::ConversationSource& source,
+                        const config::Settings& settings) {
+  const auto tokenizer = named_tokenizer(settings, "show");
+  const data::ChatFamily& family = source.family(files);
+  const data::ConversationOptions& options = source.options;
+  const data::ChatEncoder encoder(*tokenizer, family);
+  encoder.require_stop();
+  fmt::print("chat template {}\n", family.name);
+  Printer printer(settings, *tokenizer, true);
+  for (const auto& path : files) {
+    const base::MappedFile file(path);
+    data::RecordReader reader({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+    while (printer.wants_more()) {
+      const auto record = reader.next();
+      if (!record) break;
+      const std::string place = reader.place(*record);
+      const auto conversation = data::parse_conversation(record->text, place, options.format);
+      data::ConversationCounts counts;
+      const auto tokens = data::render_conversation(conversation, family, encoder, options, counts);
+      if (tokens.ids.empty()) {
+        fmt::print("\n-- {}: left out, nothing in it is learned\n", place);
+      } else {
+        printer.print(place + (counts.cut > 0 ? " (cut)" : ""), tokens.ids, tokens.mask);
+      }
+    }
+  }
+}
+
+void show_text(const std::string& path, const config::Settings& settings) {
+  const auto tokenizer = named_tokenizer(settings, "show");
+  data::TextSource source(data::TextFiles::list(std::span(&path, 1)), settings.data.text_field, *tokenizer);
+  Printer printer(settings, *tokenizer, false);
+  int64_t document = 0;
+  std::vector<int32_t> ids;
+  while (printer.wants_more()) {
+    const auto block = source.next_block();
+    if (!block) break;
+    source.read(*block, [&](const data::TextPiece& piece) {
+      if (!printer.wants_more()) return;
+      if (static_cast<int64_t>(ids.size()) <= kMostTokens) {
+        const auto more = tokenizer->encode(piece.text);
+        ids.insert(ids.end(), more.begin(), more.end());
+      }
+      if (!piece.ends_document) return;
+      printer.print(fmt::format("{}, document {}", source.files().path(block->first_file).string(), document++), ids,
+                    {});
+      ids.clear();
+    });
+  }
+}
+
+}  // namespace
+
+int data_show(const config::ParsedSettings& parsed) {
+  if (parsed.list.empty())
+    throw UsageError("error: trireme data show needs files of text or conversations, or the PREFIX of a tokenized set");
+  const data::ConversationSource source = train::conversation_source(parsed.settings);
+  for (const std::string& path : parsed.list) {
+    if (data::TokenSet::exists(path)) {
+      show_set(path, parsed.settings);
+      continue;
+    }
+    const auto files = source.files(path);
+    files.empty() ? show_text(path, parsed.settings) : show_conversations(files, source, parsed.settings);
+  }
+  return 0;
+}
+
+}  // namespace trireme::cli

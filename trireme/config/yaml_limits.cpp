@@ -1,0 +1,91 @@
+#include "trireme/config/yaml_limits.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "trireme/base/text.h"
+
+namespace trireme::config {
+namespace {
+
+/// Hears what the parser reads and counts the values that a tree of it would show.
+class Counter : public YAML::EventHandler {
+ public:
+  explicit Counter(const YamlLimits& limits) : limits_(limits) {}
+
+  void OnDocumentStart(const YAML::Mark&) override { open_.clear(), size_of_.clear(), total_ = 0; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { leaf(mark, anchor); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, const std::string&) override {
+    leaf(mark, anchor);
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto size = size_of_.find(anchor);
+    if (size == size_of_.end()) throw YAML::ParserException(mark, "an alias stands inside of what it stands for");
+    add(mark, size->second);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    begin(mark, anchor);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    begin(mark, anchor);
+  }
+  void OnMapEnd() override { end(); }
+
+ private:
+  struct Open {
+    YAML::anchor_t anchor;
+    int64_t before;  // the total when it began
+  };
+
+  void leaf(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    add(mark, 1);
+    if (anchor != 0) size_of_[anchor] = 1;
+  }
+  void begin(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    open_.push_back({anchor, total_});
+    add(mark, 1);
+  }
+  void end() {
+    if (open_.back().anchor != 0) size_of_[open_.back().anchor] = total_ - open_.back().before;
+    open_.pop_back();
+  }
+  void add(const YAML::Mark& mark, int64_t count) {
+    total_ += count;  // each is at most the limit: no overflow
+    if (total_ > limits_.values)
+      throw YAML::ParserException(mark, fmt::format("there are more than {} values up to here, counting aliases as "
+                                                    "what they stand for",
+                                                    base::human_count(limits_.values)));
+  }
+
+  const YamlLimits& limits_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, int64_t> size_of_;
+  int64_t total_ = 0;
+};
+
+}  // namespace
+
+int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
+  if (static_cast<int64_t>(text.size()) > limits.bytes)
+    throw YAML::ParserException(
+        YAML::Mark(), fmt::format("it has {}, more than {}", base::human_bytes(static_cast<int64_t>(text.size())),
+                                  base::human_bytes(limits.bytes)));
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Counter counter(limits);
+  int documents = 0;
+  // Not LoadAll: it never ends on a file that starts with a comma, where it meets empty documents for ever.
+  while (documents < 2 && parser.HandleNextDocument(counter)) ++documents;
+  return documents;
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,184 @@
+#include "trireme/data/conversation.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+
+namespace trireme::data {
+namespace {
+
+using nlohmann::json;
+
+/// An object of a record, with errors that name the field.
+class Fields {
+ public:
+  Fields(const json& object, std::string path, const std::string& place)
+      : object_(object), path_(std::move(path)), place_(place) {}
+
+  const json* find(const char* key) const {
+    const auto at = object_.find(key);
+    return at == object_.end() ? nullptr : &*at;
+  }
+  bool has(const char* key) const { return find(key) != nullptr; }
+
+  std::string text(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) refuse(key, "is missing");
+    if (!value->is_string()) refuse(key, fmt::format("is {}, not text", kind_of(*value)));
+    return value->get<std::string>();
+  }
+  /// The value of the first key there is.
+  std::string text_of(std::initializer_list<const char*> keys) const {
+    for (const char* key : keys)
+      if (has(key)) return text(key);
+    return text(*keys.begin());
+  }
+  /// "" where there is none, or null.
+  std::string optional_text(const char* key) const {
+    const json* value = find(key);
+    return value == nullptr || value->is_null() ? "" : text(key);
+  }
+  [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
+    throw UsageError(fmt::format("{}: {}{} {}", place_, path_, key, what));
+  }
+
+  static std::string kind_of(const json& value) {
+    return value.is_null()      ? "null"
+           : value.is_number()  ? "a number"
+           : value.is_boolean() ? "true or false"
+           : value.is_array()   ? "a list"
+                                : "an object";
+  }
+
+ private:
+  const json& object_;
+  std::string path_;
+  const std::string& place_;
+};
+
+// OpenAI's content is text, or a list of parts: [{"type": "text", "text": "..."}].
+std::string content_of(const Fields& fields, const std::string& path, const std::string& place) {
+  const json* content = fields.find("content");
+  if (content == nullptr || !content->is_array()) return fields.text("content");
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    const json& part = (*content)[i];
+    const std::string name = fmt::format("content[{}]", i);
+    if (!part.is_object()) fields.refuse(name, "is not an object");
+    const Fields part_fields(part, path + name + ".", place);
+    if (part_fields.text("type") != "text") part_fields.refuse("type", "is not \"text\", all that is learned here");
+    text += part_fields.text("text");
+  }
+  return text;
+}
+
+// OpenAI's weight: 0 keeps a reply out of what is learned.
+bool is_learned(const Fields& fields) {
+  const json* weight = fields.find("weight");
+  if (weight == nullptr || weight->is_null()) return true;
+  if (*weight != 0 && *weight != 1) fields.refuse("weight", "is neither 0 nor 1");
+  return *weight == 1;
+}
+
+std::string role_of(const Fields& fields, const char* key) {
+  const std::string role = fields.text(key);
+  for (const char* name : {"user", "human"})
+    if (role == name) return "user";
+  for (const char* name : {"assistant", "gpt", "chatgpt", "model"})
+    if (role == name) return "assistant";
+  for (const char* name : {"system", "developer"})
+    if (role == name) return "system";
+  fields.refuse(key,
+                fmt::format("is \"{}\"; speakers are system, user (human) and assistant (gpt)", role.substr(0, 40)));
+}
+
+void read_turns(const Fields& record, const char* list_key, const char* role_key, const char* text_key,
+                const std::string& place, Conversation& out) {
+  const json* list = record.find(list_key);
+  if (list == nullptr) record.refuse(list_key, "is missing");
+  if (!list->is_array()) record.refuse(list_key, fmt::format("is {}, not a list", Fields::kind_of(*list)));
+  if (list->empty()) record.refuse(list_key, "is empty: a conversation has messages");
+  for (size_t i = 0; i < list->size(); ++i) {
+    const json& turn = (*list)[i];
+    const std::string name = fmt::format("{}[{}]", list_key, i);
+    if (!turn.is_object()) record.refuse(name, "is not an object");
+    const Fields fields(turn, name + ".", place);
+    std::string role = role_of(fields, role_key);
+    if (role == "system" && !out.messages.empty())
+      fields.refuse(role_key, "is system behind others: it has to be the first message");
+    std::string text =
+        std::string_view(text_key) == "content" ? content_of(fields, name + ".", place) : fields.text(text_key);
+    out.messages.push_back({.role = std::move(role), .content = std::move(text), .learned = is_learned(fields)});
+  }
+}
+
+void read_alpaca(const Fields& record, Conversation& out) {
+  if (std::string system = record.optional_text("system"); !system.empty())
+    out.messages.push_back({.role = "system", .content = std::move(system)});
+  out.messages.push_back(
+      {.role = "user", .content = record.text_of({"instruction", "prompt"}), .input = record.optional_text("input")});
+  out.messages.push_back({.role = "assistant", .content = record.text_of({"output", "response", "completion"})});
+}
+
+std::optional<ConversationFormat> format_of(const json& record) {
+  if (!record.is_object()) return std::nullopt;
+  if (record.contains("messages")) return ConversationFormat::messages;
+  if (record.contains("conversations")) return ConversationFormat::sharegpt;
+  const bool asks = record.contains("instruction") || record.contains("prompt");
+  const bool answers = record.contains("output") || record.contains("response") || record.contains("completion");
+  if (asks && answers) return ConversationFormat::alpaca;
+  return std::nullopt;
+}
+
+json parse_object(std::string_view text, const std::string& place) try {
+  json value = json::parse(text);
+  if (!value.is_object()) throw UsageError(fmt::format("{}: this is not a JSON object", place));
+  return value;
+} catch (const json::exception& error) {  // its text shows the input, whatever that is
+  const auto* where = dynamic_cast<const json::parse_error*>(&error);
+  throw UsageError(fmt::format("{}: this is not valid JSON{}", place,
+                               where == nullptr ? "" : fmt::format(" (byte {} of the record)", where->byte)));
+}
+
+}  // namespace
+
+Conversation parse_conversation(std::string_view record, const std::string& place,
+                                std::optional<ConversationFormat> format) {
+  const json object = parse_object(record, place);
+  if (!format) format = format_of(object);
+  if (!format) {
+    throw UsageError(
+        fmt::format("{}: this is no conversation: it has neither messages, nor conversations, nor instruction and "
+                    "output (or prompt and response)",
+                    place));
+  }
+  const Fields fields(object, "", place);
+  Conversation conversation;
+  switch (*format) {
+    case ConversationFormat::alpaca:
+      read_alpaca(fields, conversation);
+      break;
+    case ConversationFormat::sharegpt:
+      read_turns(fields, "conversations", "from", "value", place, conversation);
+      break;
+    case ConversationFormat::messages:
+      read_turns(fields, "messages", "role", "content", place, conversation);
+      break;
+  }
+  return conversation;
+}
+
+std::optional<ConversationFormat> conversation_format_of(const std::filesystem::path& file) try {
+  if (file.extension() != ".json" && file.extension() != ".jsonl") return std::nullopt;
+  const base::MappedFile mapped(file);
+  const auto bytes = mapped.bytes();
+  RecordReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
+  const auto record = reader.next();
+  return record ? format_of(json::parse(record->text, nullptr, false)) : std::nullopt;
+} catch (const UsageError&) {
+  return std::nullopt;
+}
+
+}  // namespace trireme::data
