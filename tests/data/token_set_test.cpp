@@ -107,6 +107,18 @@ TEST_F(TokenSetTest, NothingAppearsWithoutCommitAndNothingIsLeftBehind) {
   EXPECT_THAT(names(), ElementsAre("set.bin", "set.idx", "set.json"));
 }
 
+TEST_F(TokenSetTest, FilesOfOthersAreNotReplaced) {
+  folder.write("set.json", "[{\"instruction\": \"a text\"}]");
+  EXPECT_THAT(refusal([&] { write_three(300); }), AllOf(HasSubstr("set.json"), HasSubstr("name another output")));
+  EXPECT_EQ(read(folder / "set.json"), "[{\"instruction\": \"a text\"}]");
+  folder.write("model.bin", "weights");
+  EXPECT_THAT(refusal([&] { write_three(300, "model"); }), AllOf(HasSubstr("model.bin"), HasSubstr("another output")));
+  write_three(300, "mine");
+  std::filesystem::remove(folder / "mine.idx");  // as a crash between two renames leaves it
+  write_three(300, "mine");
+  EXPECT_EQ(TokenSet::open(folder / "mine").num_tokens(), 5);
+}
+
 TEST_F(TokenSetTest, MasksSayWhatIsLearned) {
   {
     TokenSetWriter writer(folder / "set", 300, true);
@@ -192,6 +204,7 @@ TEST_F(TokenSetTest, DamageIsRefusedByName) {
   EXPECT_THAT(after([&] { resize("set.bin", 8); }), HasSubstr("does not fit into a .bin of 8 bytes"));
   EXPECT_THAT(after([&] { resize("set.bin", 12); }), HasSubstr("do not belong together"));
   EXPECT_THAT(after([&] { folder.write("set.json", "{}"); }), AllOf(HasSubstr("set.json"), HasSubstr("format")));
+  std::filesystem::remove(folder / "set.json");
   EXPECT_THAT(after([&] { std::filesystem::remove(folder / "set.bin"); }), HasSubstr("set.bin"));
   EXPECT_THAT(refusal([&] { TokenSet::open(folder / "nothing"); }), HasSubstr("no tokenized data set at"));
   write_three(1000, "other");

@@ -113,7 +113,8 @@ struct TokenSetProgress {
 /// processes may write the same set at once. Without `commit` nothing is left behind.
 class TokenSetWriter {
  public:
-  /// Errors    FileError: the folder cannot be written, the disk is full
+  /// Errors    FileError: the folder cannot be written, the disk is full; UsageError: PREFIX.json or PREFIX.bin is
+  ///           another's, for instance the text itself
   TokenSetWriter(std::filesystem::path prefix, int64_t vocab_size, bool with_mask = false);
 
   /// A set without a mask in files that stay when the process dies, PREFIX.bin.part and PREFIX.idx.part: goes on from
@@ -154,7 +155,7 @@ class TokenSetWriter {
   };
   Part create(const char* suffix) const;
   Part reopen(const char* suffix, int64_t bytes) const;
-  void make_folder() const;
+  void prepare_place() const;
   static void write(Part& part, std::span<const std::byte> bytes);
   static void flush(Part& part);
   void appear(Part& part, const char* suffix);

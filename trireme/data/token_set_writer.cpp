@@ -28,11 +28,19 @@ std::span<const std::byte> bytes_of(const T& value) {
 
 fs::path with_suffix(const fs::path& prefix, std::string_view suffix) { return prefix.string() + std::string(suffix); }
 
+bool is_token_set_about(const fs::path& json) {
+  const base::FileDescriptor file = base::open_file(json, O_RDONLY);
+  std::string begin(64, ' ');
+  const ssize_t got = ::pread(file.get(), begin.data(), begin.size(), 0);
+  begin.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return begin.empty() || begin.find("\"trireme tokens\"") != std::string::npos;  // nothing is lost with nothing
+}
+
 }  // namespace
 
 TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, bool with_mask)
     : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(token_type_for(vocab_size)) {
-  make_folder();
+  prepare_place();
   bin_ = create(".bin");
   idx_ = create(".idx");
   if (with_mask) mask_ = create(".mask");
@@ -45,17 +53,26 @@ TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, const TokenS
       type_(token_type_for(vocab_size)),
       at_(from),
       keeps_parts_(true) {
-  make_folder();
+  prepare_place();
   bin_ = reopen(".bin", at_.tokens * bytes_per_token(type_));
   idx_ = reopen(".idx", at_.sequences == 0 ? 0 : static_cast<int64_t>(kMegatronHeaderBytes) + 4 * at_.sequences);
   if (at_.sequences == 0) write(idx_, std::vector<std::byte>(kMegatronHeaderBytes));
 }
 
-void TokenSetWriter::make_folder() const {
+void TokenSetWriter::prepare_place() const {
   const fs::path folder = prefix_.has_parent_path() ? prefix_.parent_path() : fs::path(".");
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) base::throw_file_error("create", folder, failure.value());
+  // Whose names the set's files would take: a text at PREFIX.json, a model at PREFIX.bin.
+  const fs::path json = with_suffix(prefix_, ".json"), bin = with_suffix(prefix_, ".bin");
+  const bool is_ours = fs::exists(json) && is_token_set_about(json);
+  if (fs::exists(json) && !is_ours)
+    throw UsageError(
+        fmt::format("{} is there and describes no tokenized data set; name another output", json.string()));
+  if (fs::exists(bin) && !is_ours && !fs::exists(with_suffix(prefix_, ".idx")))
+    throw UsageError(
+        fmt::format("{} is there and belongs to no tokenized data set; name another output", bin.string()));
 }
 
 TokenSetWriter::Part TokenSetWriter::reopen(const char* suffix, int64_t bytes) const {
@@ -210,6 +227,7 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
   const std::string json = to_json(about);
   write(*json_, std::as_bytes(std::span(json)));
   flush(*json_);
+  if (::fsync(json_->file.get()) != 0) base::throw_file_error("write", json_->temporary, errno);
   // A set is there when its .idx is: another one goes first, the new one comes last.
   if (!holds(about.fingerprint)) ::unlink(with_suffix(prefix_, ".idx").c_str());
   if (mask_) {
@@ -217,8 +235,8 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
   } else {
     ::unlink(with_suffix(prefix_, ".mask").c_str());
   }
+  appear(*json_, ".json");  // says whose the .bin is
   appear(bin_, ".bin");
-  appear(*json_, ".json");
   appear(idx_, ".idx");
   return about;
 }
