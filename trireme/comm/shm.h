@@ -1,7 +1,7 @@
 // Ranks that are processes of one host. Rank 0 makes the segment and announces "pid fd nonce" through the store;
 // the others open it through /proc/<pid>/fd/<fd> and read the nonce there: whoever can do that shares the host.
-// Container and host names prove nothing and are not asked. Ranks with different TRIREME_HOST_ID are told apart whatever
-// they could open: several hosts played on one.
+// Container and host names prove nothing and are not asked. Ranks with different TRIREME_HOST_ID are told apart
+// whatever they could open: several hosts played on one.
 #pragma once
 
 #include "trireme/comm/segment.h"
