@@ -164,6 +164,15 @@ RC_GTEST_PROP(YamlFile, ADamagedFileIsAcceptedOrRefused, ()) {
   RC_ASSERT(text.empty() || text.substr(0, 7) == "error: ");
 }
 
+TEST(YamlFile, AMixtureIsAListOfPathsAndWeights) {
+  using Items = std::vector<std::string>;
+  EXPECT_EQ(settings_of("data:\n  mixture:\n    - {path: a b.txt, weight: 0.7}\n    - path: c\n      weight: 3e-1\n")
+                .data.mixture,
+            (Items{"0.7 a b.txt", "3e-1 c"}));
+  EXPECT_EQ(settings_of("data: {mixture: [{path: a}, b]}\n").data.mixture, (Items{"a", "b"}));
+  EXPECT_EQ(parse_line({"--data.mixture", "[0.7 a, 0.3 b]"}).settings.data.mixture, (Items{"0.7 a", "0.3 b"}));
+}
+
 TEST(YamlFile, AMissingFileOrAFolderIsRefusedByPath) {
   EXPECT_THAT(refusal({"--config", "not/there.yaml"}), HasSubstr("cannot open not/there.yaml: No such file"));
   EXPECT_THAT(refusal({"--config", "/"}), HasSubstr("cannot read /: Is a directory"));

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "token_sets.h"
 #include "trireme/base/error.h"
 #include "trireme/data/window_dataset.h"
 
@@ -14,12 +15,9 @@ namespace {
 
 constexpr int64_t kSequence = 16;
 
-// Tokens that tell their own position: token i is i.
-TokenView counting_tokens(int64_t count) {
-  const std::shared_ptr<uint32_t[]> ids(new uint32_t[static_cast<size_t>(count)]);
-  for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
-  return {std::shared_ptr<const std::byte>(ids, reinterpret_cast<const std::byte*>(ids.get())), TokenType::int32,
-          count};
+const std::filesystem::path& folder() {
+  static const TemporaryFolder kFolder;
+  return kFolder.path();
 }
 
 struct Micro {
@@ -34,18 +32,19 @@ Micro taken(const Batch& batch) {
           {batch.targets.begin(), batch.targets.end()}};
 }
 
-std::shared_ptr<const SampleStream> windows(TokenView tokens, uint64_t seed) {
+std::shared_ptr<const SampleStream> windows(TokenRange tokens, uint64_t seed) {
   auto dataset = std::make_shared<WindowDataset>(std::move(tokens), WindowOptions{.sequence = kSequence, .seed = seed});
   return std::make_shared<SampleStream>(std::vector<WeightedDataset>{{std::move(dataset)}}, seed);
 }
 
 std::shared_ptr<const Dataset> in_order(int64_t tokens) {
-  return std::make_shared<WindowDataset>(counting_tokens(tokens), WindowOptions{.sequence = kSequence, .whole = true});
+  return std::make_shared<WindowDataset>(counting_tokens(folder(), tokens),
+                                         WindowOptions{.sequence = kSequence, .whole = true});
 }
 
 BatchLoader loader(int64_t shard, int64_t num_shards, int64_t first_sample = 0, int64_t global_batch = 16,
                    int64_t num_workers = 1) {
-  return BatchLoader(windows(counting_tokens(3000), 42),
+  return BatchLoader(windows(counting_tokens(folder(), 3000), 42),
                      {.shard_index = shard,
                       .num_shards = num_shards,
                       .micro_batch = 2,
@@ -102,7 +101,7 @@ TEST(BatchLoader, TargetsAreTheInputsShiftedByOne) {
 }
 
 TEST(BatchLoader, AnEpochHasEachSampleOnce) {
-  const int64_t samples = windows(counting_tokens(3000), 42)->samples_per_epoch();
+  const int64_t samples = windows(counting_tokens(folder(), 3000), 42)->samples_per_epoch();
   BatchLoader one = loader(0, 1);
   std::multiset<int64_t> starts;
   while (static_cast<int64_t>(starts.size()) < samples) {
@@ -156,8 +155,8 @@ TEST(BatchLoader, ABatchStaysUntouchedWhileTheNextIsPrepared) {
 TEST(BatchLoader, ABatchThatMicroBatchesDoNotDivideIsRefused) { EXPECT_THROW(loader(0, 1, 0, 15), UsageError); }
 
 TEST(BatchLoader, TrainingNeverShowsAHeldOutToken) {
-  const TokenView all = counting_tokens(1003);
-  BatchLoader one(windows(all.sub(0, 900), 9), {.micro_batch = 4, .global_batch = 4});
+  const auto set = make_set(folder(), counting_documents({1003}));
+  BatchLoader one(windows(TokenRange(set, 0, 900, "set"), 9), {.micro_batch = 4, .global_batch = 4});
   int64_t last = 0;
   for (int i = 0; i < 200; ++i) {
     for (const int64_t token : one.next().targets) last = std::max(last, token);

@@ -4,28 +4,16 @@
 
 #include <set>
 
+#include "token_sets.h"
 #include "trireme/data/sample_stream.h"
 
 namespace trireme::data {
 namespace {
 
-// Tokens that tell their own position: token i is i.
-TokenView counting_tokens(int64_t count) {
-  const std::shared_ptr<uint32_t[]> ids(new uint32_t[static_cast<size_t>(count)]);
-  for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = static_cast<uint32_t>(i);
-  return {std::shared_ptr<const std::byte>(ids, reinterpret_cast<const std::byte*>(ids.get())), TokenType::int32,
-          count};
-}
-
-struct Row {
-  explicit Row(int64_t sequence) : inputs(static_cast<size_t>(sequence)), targets(inputs), document_starts(inputs) {}
-  SampleView view() { return {inputs, targets, document_starts}; }
-  std::vector<int64_t> inputs, targets, document_starts;
-};
-
 TEST(WindowDataset, TheWindowsOfAnEpochShareNoTargetAndFollowEachOther) {
-  const WindowDataset windows(counting_tokens(10'007), {.sequence = 32, .seed = 42});
-  Row row(32);
+  const TemporaryFolder folder;
+  const WindowDataset windows(counting_tokens(folder.path(), 10'007), {.sequence = 32, .seed = 42});
+  TestRow row(32);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     for (int64_t i = 0; i < windows.num_samples(); ++i) {
       windows.sample(epoch, i, row.view());
@@ -37,10 +25,12 @@ TEST(WindowDataset, TheWindowsOfAnEpochShareNoTargetAndFollowEachOther) {
 }
 
 TEST(WindowDataset, WindowsStayInsideTheText) {
+  const TemporaryFolder folder;
+  const auto set = make_set(folder.path(), counting_documents({400}));
   for (const int64_t sequence : {1, 2, 7, 64}) {
-    Row row(sequence);
+    TestRow row(sequence);
     for (int64_t tokens = sequence + 1; tokens < 5 * sequence + 3; ++tokens) {
-      const WindowDataset windows(counting_tokens(tokens), {.sequence = sequence, .seed = 3});
+      const WindowDataset windows(TokenRange(set, 0, tokens, "set"), {.sequence = sequence, .seed = 3});
       ASSERT_GE(windows.num_samples(), 1);
       for (int64_t epoch = 0; epoch < 40; ++epoch) {
         windows.sample(epoch, windows.num_samples() - 1, row.view());
@@ -51,8 +41,9 @@ TEST(WindowDataset, WindowsStayInsideTheText) {
 }
 
 TEST(WindowDataset, EpochsUseOtherOffsetsAndOtherOrders) {
-  const auto windows =
-      std::make_shared<WindowDataset>(counting_tokens(100'000), WindowOptions{.sequence = 100, .seed = 42});
+  const TemporaryFolder folder;
+  const auto windows = std::make_shared<WindowDataset>(counting_tokens(folder.path(), 100'000),
+                                                       WindowOptions{.sequence = 100, .seed = 42});
   const SampleStream samples({{windows}}, 42);
   std::set<int64_t> offsets;
   int same_place = 0;
@@ -64,9 +55,10 @@ TEST(WindowDataset, EpochsUseOtherOffsetsAndOtherOrders) {
 }
 
 TEST(WindowDataset, AWholeOnePadsItsLastWindow) {
-  const WindowDataset windows(counting_tokens(36), {.sequence = 16, .whole = true});
+  const TemporaryFolder folder;
+  const WindowDataset windows(counting_tokens(folder.path(), 36), {.sequence = 16, .whole = true});
   ASSERT_EQ(windows.num_samples(), 3);
-  Row row(16);
+  TestRow row(16);
   windows.sample(0, 2, row.view());
   EXPECT_EQ(windows.supervised_tokens(0, 2), 3);
   EXPECT_EQ(row.inputs[2], 34);

@@ -98,7 +98,7 @@ Idle measured(const std::string& schedule, const model::Model& model) {
           model, plan,
           connect(plan, {.name = "", .backend = "threads", .store = store, .timeout = std::chrono::seconds(60)}));
       engine.initialize(1);
-      const StepInputs inputs{.load_batch = [](int, const at::Tensor&, const at::Tensor&) {}, .optimizer = {.step = 1}};
+      const StepInputs inputs{.load_batch = [](int, const BatchTensors&) {}, .optimizer = {.step = 1}};
       engine.communicators().world->barrier()->wait();
       engine.train_step(inputs);
       for (const ActionTime& t : engine.timeline())

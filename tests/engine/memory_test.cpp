@@ -60,8 +60,8 @@ int64_t requests_in_three_steps(const model::Precision& precision) {
   StepInputs inputs;
   inputs.max_norm = 1.0;
   inputs.supervised_tokens = 64;
-  inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
-    fill_micro_batch(1, mb, config.vocab_size, tokens, targets);
+  inputs.load_batch = [&](int mb, const BatchTensors& to) {
+    fill_micro_batch(1, mb, config.vocab_size, to.inputs, to.targets);
   };
   static CountingAllocator counting(c10::GetCPUAllocator());  // LibTorch keeps the pointer
   c10::SetCPUAllocator(&counting, /*priority=*/1);

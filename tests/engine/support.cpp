@@ -80,6 +80,25 @@ void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at
   }
 }
 
+at::Tensor document_starts(const model::BatchShape& shape, int64_t number) {
+  const at::Tensor starts = at::empty({shape.tokens()}, at::kLong);
+  for (int64_t b = 0; b < shape.micro_batch; ++b) {
+    const int64_t length = 3 + (number + b) % 5;
+    for (int64_t i = 0; i < shape.sequence; ++i)
+      starts.data_ptr<int64_t>()[b * shape.sequence + i] = i / length * length;
+  }
+  return starts;
+}
+
+void load_documents(const BatchTensors& to, const plan::StepRequest& r, const at::Tensor& starts) {
+  if (to.document_starts.defined()) at::Tensor(to.document_starts).copy_(starts);
+  if (!to.position_ids.defined()) return;
+  auto* id = to.position_ids.data_ptr<int64_t>();
+  for (int64_t b = 0; b < r.shape.micro_batch; ++b)
+    for (const int64_t position : model::context_positions(r.parallel(), r.shape.sequence))
+      *id++ = position - starts.const_data_ptr<int64_t>()[b * r.shape.sequence + position];
+}
+
 plan::StepRequest request_of(const Job& job, int rank) {
   plan::StepRequest r{.precision = job.precision, .shape = job.shape, .mesh = {job.mesh, job.ranks()}, .rank = rank};
   r.strategy = job.strategy;
@@ -88,6 +107,7 @@ plan::StepRequest request_of(const Job& job, int rank) {
   r.sequence_parallel = job.sequence_parallel;
   r.context = job.context;
   r.num_micro_batches = (job.global_micro_batches + r.num_data_ranks() - 1) / r.num_data_ranks();
+  r.documents = job.documents;
   r.recompute = job.recompute;
   r.prefetch = job.prefetch;
   r.reduce_lag = job.reduce_lag;
@@ -172,8 +192,10 @@ class Runner {
 
  private:
   // The rank's part of the micro-batch that all context-parallel ranks share.
-  void load(const plan::StepRequest& r, int64_t step, int64_t number, const at::Tensor& tokens,
-            const at::Tensor& targets) const {
+  void load(const plan::StepRequest& r, int64_t step, int64_t number, const BatchTensors& to) const {
+    load_documents(to, r, document_starts(job_.shape, step + number));
+    if (!to.inputs.defined()) return;
+    const at::Tensor &tokens = to.inputs, &targets = to.targets;
     at::Tensor all = at::empty({job_.shape.tokens()}, at::kLong), all_targets = at::empty_like(all);
     fill_micro_batch(step, number, job_.model.vocab_size, all, all_targets, job_.ragged);
     if (number >= job_.global_micro_batches) all_targets.fill_(-100);
@@ -217,8 +239,8 @@ class Runner {
     for (int step = 1; step <= job_.steps; ++step) {
       inputs.supervised_tokens = supervised(step);
       inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
-      inputs.load_batch = [&](int mb, const at::Tensor& tokens, const at::Tensor& targets) {
-        load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), tokens, targets);
+      inputs.load_batch = [&](int mb, const BatchTensors& to) {
+        load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), to);
       };
       const StepResult result = engine.train_step(inputs);
       if (step == 1) {
@@ -232,9 +254,8 @@ class Runner {
         outcome_.norms.push_back(result.gradient_norm);
       }
     }
-    const double evaluation = engine.evaluate(
-        [&](int, const at::Tensor& tokens, const at::Tensor& targets) { load(r, 100, 0, tokens, targets); },
-        r.num_data_ranks() * job_.shape.tokens());
+    const double evaluation = engine.evaluate([&](int, const BatchTensors& to) { load(r, 100, 0, to); },
+                                              r.num_data_ranks() * job_.shape.tokens());
     communicators.world->barrier()->wait();
     const std::lock_guard lock(mutex_);
     if (rank == 0) outcome_.evaluation = evaluation;

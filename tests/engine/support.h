@@ -37,6 +37,7 @@ struct Job {
   int reduce_lag = 1;
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
+  model::DocumentRequest documents;  ///< of the lengths that document_starts gives
   int ranks() const;
 };
 
@@ -59,6 +60,12 @@ Outcome run(const Job& job);
 /// Tokens and targets of the whole micro-batch number `number` of step `step`, the same for every mesh.
 void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at::Tensor& tokens,
                       const at::Tensor& targets, bool ragged = false);
+
+/// Where documents begin in the sequences of micro-batch `number`, [B*S]: several in each, others in every one.
+at::Tensor document_starts(const model::BatchShape& shape, int64_t number);
+
+/// Fills what a rank of this request is told of whole sequences' documents.
+void load_documents(const BatchTensors& to, const plan::StepRequest& request, const at::Tensor& starts);
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b);
 

@@ -17,8 +17,8 @@ TEST_P(UnitGradients, OfTheWholeModelEqualFiniteDifferences) {
   const plan::StepPlan plan = plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}});
   Engine engine(model, plan, connect(plan, {.name = ""}));
   engine.initialize(3);
-  const LoadBatch load = [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
-    fill_micro_batch(1, 0, config.vocab_size, tokens, targets);
+  const LoadBatch load = [&](int, const BatchTensors& to) {
+    fill_micro_batch(1, 0, config.vocab_size, to.inputs, to.targets);
   };
   StepInputs inputs{.load_batch = load, .supervised_tokens = 32, .optimizer = {.lr = 0, .weight_decay = 0, .step = 1}};
   engine.train_step(inputs);  // lr 0: the weights stay

@@ -75,6 +75,29 @@ TEST(Rotary, BackwardAgreesWithFiniteDifferences) {
   EXPECT_LE(relative_error(dqkv, finite_differences(ours, {qkv}, d_out)[0]), 1e-8);
 }
 
+TEST(Rotary, TakesPositionsOfTheirOwnFromTheTables) {
+  const auto cosine = unwritten({5, 3}, at::kFloat), sine = unwritten({5, 3}, at::kFloat);
+  rotary_table(cosine, sine, frequencies(100.0, 6), 1.0, 0);
+  const auto before = random({7, (2 + 2) * 6}, at::kFloat, 1);
+  const at::Tensor ids = at::tensor({0, 1, 2, 0, 4, 0, 1}, at::kLong), rotated = before.clone();
+  rotary_forward(rotated, cosine, sine, 2, 1, ids);
+  for (int64_t t = 0; t < 7; ++t) {
+    const auto row = before.narrow(0, t, 1).clone();
+    const int64_t position = ids[t].item<int64_t>();
+    rotary_forward(row, cosine.narrow(0, position, 1), sine.narrow(0, position, 1), 2, 1);
+    EXPECT_TRUE(at::equal(rotated.narrow(0, t, 1), row)) << t;
+  }
+  rotary_backward(rotated, cosine, sine, 2, 1, ids);
+  EXPECT_LE(relative_error(rotated, before), 1e-6);  // the rotation back
+  ids[4] = 5;
+  try {
+    rotary_forward(rotated, cosine, sine, 2, 1, ids);
+    FAIL() << "no error";
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(), "rotary_forward: position_ids[4] = 5 is outside the tables of 5 positions");
+  }
+}
+
 TEST(Rotary, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto before = random({2 * 200, 4 * 20}, at::kBFloat16, 1);
   const auto cosine = unwritten({200, 10}, at::kFloat), sine = unwritten({200, 10}, at::kFloat);

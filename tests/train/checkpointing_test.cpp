@@ -142,7 +142,8 @@ void train(engine::Engine& engine, int rank, int steps) {
   inputs.supervised_tokens = 32;
   for (int step = 1; step <= steps; ++step) {
     inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
-    inputs.load_batch = [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
+    inputs.load_batch = [&](int, const engine::BatchTensors& to) {
+      const at::Tensor &tokens = to.inputs, &targets = to.targets;
       for (int64_t i = 0; i < tokens.numel(); ++i) {
         tokens.data_ptr<int64_t>()[i] = (7 * i + 11 * step + 5 * rank) % 61;
         targets.data_ptr<int64_t>()[i] = (3 * i + step) % 61;
@@ -177,8 +178,7 @@ void save_and_load_everywhere(const model::ModelConfig& config, const model::Pre
     const RunState at_save{.step = 3,
                            .samples = 6,
                            .tokens = 96,
-                           .data_fingerprint = 0xfedcba9876543210,
-                           .data_seed = 5,
+                           .data = data::DataIdentity({{"the data", "so much"}, {"train.max_seq_length", "8"}}),
                            .settings_yaml = "seed: 1\n"};
     const State original =
         on_ranks(config, precision, saved,

@@ -91,9 +91,9 @@ class Trained {
 
   double loss(const at::Tensor& tokens, const at::Tensor& targets) {
     engine::StepInputs inputs;
-    inputs.load_batch = [&](int, const at::Tensor& to_tokens, const at::Tensor& to_targets) {
-      to_tokens.copy_(tokens.flatten());
-      to_targets.copy_(targets.flatten());
+    inputs.load_batch = [&](int, const engine::BatchTensors& to) {
+      at::Tensor(to.inputs).copy_(tokens.flatten());
+      at::Tensor(to.targets).copy_(targets.flatten());
     };
     inputs.supervised_tokens = targets.ge(0).sum().item<int64_t>();
     inputs.optimizer = {.lr = 0, .step = 1};

@@ -6,7 +6,6 @@
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/data/batch_loader.h"
-#include "trireme/data/window_dataset.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/limits.h"
 #include "trireme/train/session.h"
@@ -17,7 +16,7 @@ namespace {
 
 struct Setup {
   config::Settings settings;
-  data::Corpus corpus;
+  data::TrainingData data;
   data::BatchOptions options;
   int64_t sequence = 0;
   int64_t tokens = 0;  // of a micro-batch
@@ -28,24 +27,17 @@ Setup set_up(const config::Settings& given) {
   s.settings.devices = 1;
   s.settings.train.global_batch_size = given.train.micro_batch_size;
   const model::ModelConfig model = train::resolve_model(s.settings);
-  const int64_t sequence = train::sequence_length(s.settings, model);
-  s.corpus =
-      data::load_corpus(train::corpus_options(s.settings, sequence), *train::resolve_tokenizer(s.settings, model));
+  s.sequence = train::sequence_length(s.settings, model);
+  s.data = data::load_training_data(train::training_data_options(s.settings, s.sequence),
+                                    *train::resolve_tokenizer(s.settings, model));
   s.options = {.micro_batch = given.train.micro_batch_size,
                .global_batch = given.train.micro_batch_size,
                .num_workers = given.data.num_workers};
-  s.sequence = sequence;
-  s.tokens = given.train.micro_batch_size * sequence;
+  s.tokens = given.train.micro_batch_size * s.sequence;
   return s;
 }
 
-data::BatchLoader loader_of(const Setup& s) {
-  const auto seed = static_cast<uint64_t>(s.settings.data.seed);
-  auto windows =
-      std::make_shared<data::WindowDataset>(s.corpus.train, data::WindowOptions{.sequence = s.sequence, .seed = seed});
-  return {std::make_shared<data::SampleStream>(std::vector<data::WeightedDataset>{{std::move(windows)}}, seed),
-          s.options};
-}
+data::BatchLoader loader_of(const Setup& s) { return {s.data.train, s.options}; }
 
 Row tokens_row(const std::string& name, const Setup& s, const std::vector<double>& seconds, const std::string& limit) {
   Row row{.name = name,
@@ -70,11 +62,7 @@ double causal_flops_per_token(const train::Session& session) {
 std::vector<double> step_seconds(const Setup& s, train::Session& session) {
   data::BatchLoader loader = loader_of(s);
   engine::StepInputs inputs;
-  inputs.load_batch = [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
-    const data::Batch batch = loader.next();
-    session.copy_local(tokens, batch.inputs);
-    session.copy_local(targets, batch.targets);
-  };
+  inputs.load_batch = [&](int, const engine::BatchTensors& to) { session.load(to, loader.next()); };
   inputs.supervised_tokens = s.tokens;
   int64_t step = 0;
   const Budget budget = s.settings.bench.quick ? Budget{.seconds = 0.1, .least = 2, .most = 3}
@@ -105,12 +93,10 @@ int bench_data(const config::Settings& settings, const std::string& command) {
   data::BatchLoader loader = loader_of(s);
   const Row background = tokens_row(fmt::format("loader, {} of its own", base::plural(s.options.num_workers, "thread")),
                                     s, time_calls([&] { loader.next(); }, budget), moved);
-  data::ValidationLoader caller(
-      std::make_shared<data::WindowDataset>(s.corpus.train, data::WindowOptions{.sequence = s.sequence, .whole = true}),
-      s.options);
-  int64_t round = 0;
-  const Row inline_row = tokens_row("loader without a thread (in order)", s,
-                                    time_calls([&] { caller.batch(round++ % caller.num_rounds()); }, budget), moved);
+  data::BatchOptions without = s.options;
+  without.num_workers = 0;
+  data::BatchLoader caller(s.data.train, without);
+  const Row inline_row = tokens_row("loader without a thread", s, time_calls([&] { caller.next(); }, budget), moved);
   progress.step(2, 3, "training steps");
   const launch::RankEnvironment alone;
   const auto session = train::make_session(s.settings, alone);

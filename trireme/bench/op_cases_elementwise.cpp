@@ -35,7 +35,7 @@ Calls rotary(Pool& p, const Widths& w, int64_t T) {
   const auto qkv = p.values({T, w.R()}, w.dtype), c = p.values({S, w.d / 2}, w.wide()),
              s = p.values({S, w.d / 2}, w.wide());
   ops::rotary_table(c, s, frequencies(w.d), 1.0, 0);
-  return {[=, H = w.H, K = w.K] { Rotate(qkv, c, s, H, K); }};
+  return {[=, H = w.H, K = w.K] { Rotate(qkv, c, s, H, K, at::Tensor()); }};
 }
 
 template <auto Forward>

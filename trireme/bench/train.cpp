@@ -112,11 +112,11 @@ engine::StepInputs fixed_inputs(Session& s) {
   const plan::StepRequest& request = s.engine->plan().request;
   engine::StepInputs inputs;
   inputs.load_batch = [&s, &request, in = std::vector<int64_t>(request.shape.tokens()),
-                       out = std::vector<int64_t>(request.shape.tokens())](int mb, const at::Tensor& tokens,
-                                                                           const at::Tensor& targets) mutable {
+                       out = std::vector<int64_t>(request.shape.tokens()),
+                       starts = std::vector<int64_t>(request.shape.tokens())](int mb,
+                                                                              const engine::BatchTensors& to) mutable {
     fill_fixed(in, out, s.model.config.vocab_size, uint64_t(mb) * 1024 + uint64_t(request.data_index()) + 1);
-    s.copy_local(tokens, in);
-    s.copy_local(targets, out);
+    s.load(to, {.inputs = in, .targets = out, .document_starts = starts});
   };
   inputs.supervised_tokens = s.settings.train.global_batch_size * s.sequence();
   inputs.max_norm = s.settings.train.max_norm;

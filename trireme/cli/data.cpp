@@ -26,6 +26,11 @@ const std::vector<DataCommand>& commands() {
        "a byte-level BPE of the texts, as a tokenizer.json", data_train_tokenizer},
       {"show", "trireme data show FILES|PREFIX --data.tokenizer T [--count N] [--ids]",
        "documents token by token, with what is learned and what is not", data_show},
+      {"ledger",
+       "trireme data ledger MODEL|--config FILE ... --step N",
+       "the samples of a pretraining step: source, documents, tokens; worked out from the settings alone",
+       data_ledger,
+       {"data", "train", "prepare"}},
   };
   return kCommands;
 }

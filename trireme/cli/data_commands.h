@@ -23,6 +23,7 @@ int data_tokenize(const config::ParsedSettings& parsed);
 int data_stats(const config::ParsedSettings& parsed);
 int data_train_tokenizer(const config::ParsedSettings& parsed);
 int data_show(const config::ParsedSettings& parsed);
+int data_ledger(const config::ParsedSettings& parsed);
 
 /// The tokenizer that data.tokenizer names, which the command needs.
 /// Errors    UsageError when none is named

@@ -71,6 +71,12 @@ struct DataSettings {
   std::string long_conversations = "cut";    ///< "cut" or "drop"
   int64_t seed = 42;
   int64_t num_workers = 1;
+  std::string packing = "wrapped";  ///< "wrapped", "best_fit" or "none"
+  std::optional<std::vector<std::string>> mixture;  ///< each "PATH" or "WEIGHT PATH"
+  bool reset_attention_mask = false;
+  bool reset_position_ids = false;
+  std::string on_change = "refuse";  ///< "refuse" or "restart"
+  bool ledger = false;
   bool operator==(const DataSettings&) const = default;
 };
 
@@ -237,6 +243,7 @@ struct PrepareSettings {
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
   int64_t count = 3;  ///< documents that are shown
   bool ids = false;
+  std::optional<int64_t> step;
   bool operator==(const PrepareSettings&) const = default;
 };
 

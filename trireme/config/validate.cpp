@@ -42,7 +42,7 @@ void check_training(const Settings& settings, Problems& problems) {
                  "constant keeps it level");
   }
   const DataSettings& data = settings.data;
-  if (data.name != "Austen" && !data.train_data_path) {
+  if (data.name != "Austen" && !data.train_data_path && !data.mixture) {
     problems.add(fmt::format("data {} needs a place to read from", data.name), {},
                  "give --data.train_data_path FILE-OR-FOLDER");
   }

@@ -86,6 +86,15 @@ class Reader {
     }
   }
 
+  // {path: P, weight: W} of data.mixture is what the command line calls "W P".
+  static std::string item_of(const YAML::Node& item) {
+    if (item.IsScalar()) return item.Scalar();
+    if (!item.IsMap() || !item["path"] || !item["path"].IsScalar()) return "?";
+    const std::string path = item["path"].Scalar();
+    if (item.size() == 1) return path;
+    return item.size() == 2 && item["weight"] && item["weight"].IsScalar() ? item["weight"].Scalar() + " " + path : "?";
+  }
+
   static Given given_of(const std::string& key, const YAML::Node& node, const Source& source) {
     Given given{.key = key, .source = source};
     if (node.IsScalar()) {
@@ -93,7 +102,7 @@ class Reader {
       given.quoted = node.Tag() == "!";
     } else if (node.IsSequence()) {
       given.kind = Given::Kind::list;
-      for (const YAML::Node& item : node) given.items.push_back(item.IsScalar() ? item.Scalar() : "?");
+      for (const YAML::Node& item : node) given.items.push_back(item_of(item));
       given.text = fmt::format("[{}]", base::join(given.items, ", "));
     } else {
       given.kind = node.IsMap() ? Given::Kind::section : Given::Kind::null;

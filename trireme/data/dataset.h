@@ -21,8 +21,11 @@ struct SampleView {
   std::span<int64_t> inputs;
   std::span<int64_t> targets;          ///< kIgnoredTarget where not learned
   std::span<int64_t> document_starts;  ///< position in the row at which the document of this position begins, never
-                                       ///< falling; all 0 where documents are not kept apart. Empty: not wanted
+                                       ///< falling; 0 for one that began before the row. Padding is a document
 };
+
+/// Pads the row from position `first` on.
+void pad(SampleView out, size_t first);
 
 /// A stretch of tokens that a sample is made of, for the ledger.
 struct SampleOrigin {

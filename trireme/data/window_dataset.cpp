@@ -10,8 +10,7 @@ namespace {
 constexpr uint64_t kOffsetStream = 1;  // of the seed; sampler.cpp has the other
 }
 
-WindowDataset::WindowDataset(TokenView tokens, WindowOptions options, std::string name)
-    : tokens_(std::move(tokens)), options_(options), name_(std::move(name)) {
+WindowDataset::WindowDataset(TokenRange tokens, WindowOptions options) : tokens_(std::move(tokens)), options_(options) {
   const int64_t size = tokens_.size(), sequence = options_.sequence;
   if (options_.whole) {
     check_invariant(sequence >= 1 && size >= 2, "validation text holds at least one target");
@@ -33,22 +32,32 @@ int64_t WindowDataset::num_targets(int64_t start) const {
 }
 
 void WindowDataset::sample(int64_t epoch, int64_t index, SampleView out) const {
-  const int64_t first = start(epoch, index);
-  const auto count = static_cast<size_t>(num_targets(first));
-  tokens_.copy(first, out.inputs.first(count));
-  tokens_.copy(first + 1, out.targets.first(count));
-  std::fill(out.inputs.begin() + static_cast<ptrdiff_t>(count), out.inputs.end(), 0);
-  std::fill(out.targets.begin() + static_cast<ptrdiff_t>(count), out.targets.end(), kIgnoredTarget);
-  std::fill(out.document_starts.begin(), out.document_starts.end(), 0);
+  const int64_t first = start(epoch, index), count = num_targets(first);
+  const auto n = static_cast<size_t>(count);
+  tokens_.copy(first, out.inputs.first(n));
+  tokens_.copy(first + 1, out.targets.first(n));
+  mask_targets(tokens_, first, out.targets.first(n), options_.apart);
+  for (int64_t d = tokens_.document_of(first), at = 0; at < count; ++d) {
+    const int64_t end = std::min(count, tokens_.document_begin(d + 1) - first);
+    if (end <= at) continue;
+    std::ranges::fill(out.document_starts.subspan(static_cast<size_t>(at), static_cast<size_t>(end - at)), at);
+    at = end;
+  }
+  pad(out, n);
 }
 
 int64_t WindowDataset::supervised_tokens(int64_t epoch, int64_t index) const {
-  return num_targets(start(epoch, index));
+  const int64_t first = start(epoch, index);
+  return count_targets(tokens_, first, num_targets(first), options_.apart);
 }
 
 std::vector<SampleOrigin> WindowDataset::describe(int64_t epoch, int64_t index) const {
-  const int64_t first = start(epoch, index);
-  return {{.source = name_, .first_token = first, .num_tokens = num_targets(first)}};
+  const int64_t first = start(epoch, index), count = num_targets(first);
+  return {{.source = tokens_.name(),
+           .first_document = tokens_.document_of(first),
+           .last_document = tokens_.document_of(first + count - 1),
+           .first_token = tokens_.first_token() + first,
+           .num_tokens = count}};
 }
 
 }  // namespace trireme::data

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "trireme/data/dataset.h"
-#include "trireme/data/token_view.h"
+#include "trireme/data/token_range.h"
 
 namespace trireme::data {
 
@@ -16,12 +16,13 @@ struct WindowOptions {
   int64_t sequence = 1;
   uint64_t seed = 0;   ///< of the epochs' offsets
   bool whole = false;  ///< every target once, in order, the last window padded (validation)
+  bool apart = false;  ///< first tokens of documents are not targets: their documents know nothing of what comes before
 };
 
 class WindowDataset final : public Dataset {
  public:
   /// `tokens` at least sequence + 1, with `whole` at least 2.
-  WindowDataset(TokenView tokens, WindowOptions options, std::string name = "");
+  WindowDataset(TokenRange tokens, WindowOptions options);
 
   int64_t num_samples() const override { return num_samples_; }
   int64_t sequence() const override { return options_.sequence; }
@@ -37,9 +38,8 @@ class WindowDataset final : public Dataset {
   /// Targets before the text ends; `sequence` but for the last window of a `whole` one.
   int64_t num_targets(int64_t start) const;
 
-  TokenView tokens_;
+  TokenRange tokens_;
   WindowOptions options_;
-  std::string name_;
   int64_t num_samples_ = 0;
   int64_t num_offsets_ = 1;
 };

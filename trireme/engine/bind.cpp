@@ -113,6 +113,26 @@ const std::vector<model::TrafficRow>& rows_of(const model::UnitTraffic& t, Actio
 
 }  // namespace
 
+void Engine::bind_documents(BatchTensors& to, const Value& value) const {
+  const plan::StepRequest& r = plan_.request;
+  const model::TensorSpec spec = model::documents_of(r.shape);
+  const at::Tensor both = view(value, spec.shape, spec.dtype);
+  if (r.documents.attention) to.document_starts = both[0];
+  if (r.documents.positions) to.position_ids = both[1].narrow(0, 0, r.shape.tokens() / r.size(comm::Axis::cp));
+}
+
+BatchTensors Engine::bind_batch(const Schedule& s, const Action& a) const {
+  BatchTensors batch;
+  const auto get = [&](const Value& v, const model::TensorSpec& spec) { return view(v, spec.shape, spec.dtype); };
+  for (const schedule::Use& u : a.uses) {
+    const Value& v = s.values[u.value];
+    if (v.kind == ValueKind::tokens) batch.inputs = get(v, model_.inputs(plan_.request.shape));
+    if (v.kind == ValueKind::targets) batch.targets = get(v, model_.targets(plan_.request.shape));
+    if (v.kind == ValueKind::documents) bind_documents(batch, v);
+  }
+  return batch;
+}
+
 void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::set<std::pair<int, int>>& written) {
   const model::Unit& unit = *model_.units[a.owner];
   const plan::StepRequest& request = plan_.request;
@@ -152,6 +172,13 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
       case ValueKind::targets: {
         const model::TensorSpec spec = model_.targets(request.shape);
         t.targets = view(v, spec.shape, spec.dtype);
+        break;
+      }
+      case ValueKind::documents: {
+        BatchTensors documents;
+        bind_documents(documents, v);
+        t.document_starts = documents.document_starts;
+        t.position_ids = documents.position_ids;
         break;
       }
       case ValueKind::boundary: {
@@ -246,9 +273,7 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
     if (schedule::is_computation(a.kind)) {
       bind_unit(b, s, a, written);
     } else if (a.kind == ActionKind::load_batch) {
-      const model::TensorSpec in = model_.inputs(request.shape), out = model_.targets(request.shape);
-      b.input = view(used(0), in.shape, in.dtype);
-      b.output = view(used(1), out.shape, out.dtype);
+      b.batch = bind_batch(s, a);
     } else if (a.kind == ActionKind::send || a.kind == ActionKind::receive) {
       const model::TensorSpec spec = model_.units[a.owner]->values(request.shape, request.precision).output;
       b.input = view(used(0), spec.shape, spec.dtype);

@@ -10,7 +10,8 @@ struct Engine::Bound {
   const std::vector<model::TrafficRow>* rows = nullptr;
   std::vector<int> recomputed;                 // recompute
   std::vector<std::pair<char*, size_t>> gaps;  // bytes of new gradient slots that no parameter writes
-  at::Tensor input, output;                    // communication, load_batch
+  at::Tensor input, output;                    // communication
+  BatchTensors batch;                          // load_batch
   std::vector<int64_t> counts;
   model::UnitTraffic traffic;
 };

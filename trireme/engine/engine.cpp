@@ -228,7 +228,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:
-      return (*load_batch_)(a.micro_batch, b.input, b.output);
+      return (*load_batch_)(a.micro_batch, b.batch);
     case ActionKind::accumulate_gradient:
       if (!a.accumulate) b.output.zero_();
       return ops::accumulate(b.output, b.input);

@@ -25,35 +25,41 @@
 
 namespace trireme::engine {
 
-/// Fills inputs and targets (Model::inputs, Model::targets; for language models tokens [T] and targets [T] int64,
-/// -100: not supervised) of this rank's micro-batch `micro_batch`: of its data index, cut for its context-parallel
-/// rank (model::context_positions). Called on ranks that hold the first or the last unit, in any order of
-/// micro-batches.
-using LoadBatch = std::function<void(int micro_batch, const at::Tensor& inputs, const at::Tensor& targets)>;
+/// Planned memory that one micro-batch is loaded into; undefined: not wanted on this rank.
+struct BatchTensors {
+  at::Tensor inputs, targets;  ///< Model::inputs, Model::targets; for language models tokens [T] and targets [T] int64,
+                               ///< -100: not supervised. On ranks that hold the first or the last unit
+  at::Tensor document_starts;  ///< [B*S] int64, of whole sequences, where the plan keeps documents apart
+  at::Tensor position_ids;  ///< [T] int64, where their positions begin at 0
+};
+
+/// Fills the tensors of this rank's micro-batch `micro_batch`: of its data index, cut for its context-parallel rank
+/// (model::context_positions). Called in any order of micro-batches.
+using LoadBatch = std::function<void(int micro_batch, const BatchTensors& to)>;
 
 struct StepInputs {
   LoadBatch load_batch;
-  int64_t supervised_tokens = 1;       ///< of the global batch: the loss is normalised by it
-  optim::AdamWOptions optimizer;       ///< learning rate and step of this step; gradient_scale is set by Clip
-  std::optional<double> max_norm;      ///< no clipping when absent
+  int64_t supervised_tokens = 1;  ///< of the global batch: the loss is normalised by it
+  optim::AdamWOptions optimizer;  ///< learning rate and step of this step; gradient_scale is set by Clip
+  std::optional<double> max_norm;  ///< no clipping when absent
 };
 
 struct StepResult {
-  double loss = 0;                     ///< mean over supervised tokens of the global batch
-  double gradient_norm = 0;            ///< before clipping
+  double loss = 0;  ///< mean over supervised tokens of the global batch
+  double gradient_norm = 0;  ///< before clipping
 };
 
 /// This rank's part of a group's state, for checkpoints.
 struct GroupState {
   const shard::FlatLayout* layout;
   const std::vector<model::ParameterSpec>* parameters;  ///< as in the layout
-  shard::Range held;                   ///< elements of the flat layout that the tensors hold
-  shard::Range saved;                  ///< the part of them that this rank writes to a checkpoint
+  shard::Range held;  ///< elements of the flat layout that the tensors hold
+  shard::Range saved;  ///< the part of them that this rank writes to a checkpoint
   at::Tensor master, exp_avg, exp_avg_sq, gradient;
 };
 
 struct EngineOptions {
-  bool poison = false;                 ///< fill values with NaN after their life; check guard bytes behind them
+  bool poison = false;  ///< fill values with NaN after their life; check guard bytes behind them
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
@@ -85,12 +91,12 @@ class Engine {
   void refresh_weights();
 
   const plan::StepPlan& plan() const { return plan_; }
-  int64_t allocated_bytes() const;     ///< what the regions hold; equals plan().arena.total()
+  int64_t allocated_bytes() const;  ///< what the regions hold; equals plan().arena.total()
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }
 
  private:
-  struct Bound;   // an action with its views
+  struct Bound;  // an action with its views
   struct Pending {
     comm::WorkPtr work;
     int completes_at;
@@ -103,6 +109,8 @@ class Engine {
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
   GroupViews group_views(int group) const;
   std::vector<Bound> bind(const schedule::Schedule& schedule);
+  BatchTensors bind_batch(const schedule::Schedule& schedule, const schedule::Action& action) const;
+  void bind_documents(BatchTensors& to, const schedule::Value& value) const;
   void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action,
                  std::set<std::pair<int, int>>& written);
   void bind_group(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
@@ -130,15 +138,15 @@ class Engine {
   EngineOptions options_;
   MappedMemory private_;
   std::array<char*, schedule::kNumMemories> base_{};
-  std::map<int, GroupViews> views_;                       ///< by group
-  std::map<int, std::vector<optim::DecaySegment>> decay_; ///< by group, of the held range
+  std::map<int, GroupViews> views_;  ///< by group
+  std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, of the held range
   std::vector<Bound> train_, evaluate_;
-  std::vector<int> counted_groups_;                       ///< whose norm this rank counts
-  std::vector<int> loss_order_;                           ///< ranks of the loss group, in the order of micro-batches
+  std::vector<int> counted_groups_;  ///< whose norm this rank counts
+  std::vector<int> loss_order_;  ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;
   std::vector<comm::Communicator*> asynchronous_;
-  std::unique_ptr<WatchedCommunicator> tp_, cp_;          ///< null when alone on the axis
+  std::unique_ptr<WatchedCommunicator> tp_, cp_;  ///< null when alone on the axis
 
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;

@@ -79,10 +79,10 @@ int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches) const 
 }
 
 LoadBatch Trainer::loader(const std::vector<MicroBatch>& batches) {
-  return [&batches](int micro_batch, at::Tensor inputs, at::Tensor targets) {
+  return [&batches](int micro_batch, const BatchTensors& to) {
     const MicroBatch& b = batches[static_cast<size_t>(micro_batch)];
-    inputs.copy_(b.inputs);
-    targets.copy_(b.targets);
+    at::Tensor(to.inputs).copy_(b.inputs);
+    at::Tensor(to.targets).copy_(b.targets);
   };
 }
 

@@ -20,13 +20,13 @@ class LocalAttention final : public ContextAttention {
     return forward_work(s, p);
   }
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, comm::Communicator*) const override {
-    ops::attention_forward(attended, lse, qkv, shape(s), work[0]);
+               const BatchShape& s, const at::Tensor& starts, comm::Communicator*) const override {
+    ops::attention_forward(attended, lse, qkv, shape(s), work[0], starts);
   }
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                comm::Communicator*) const override {
-    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, shape(s), work[0]);
+                const at::Tensor& starts, comm::Communicator*) const override {
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, shape(s), work[0], starts);
   }
 
  private:

@@ -37,13 +37,13 @@ class ContextAttention {
   /// Where the projection shall put its rows [T, R]; rotated there, share() makes `qkv` of them.
   virtual at::Tensor projected(const at::Tensor& qkv, Scratch /*work*/, const BatchShape&) const { return qkv; }
   virtual void share(const at::Tensor& /*qkv*/, Scratch /*work*/, const BatchShape&, comm::Communicator*) const {}
-  /// attended [T, H d] and lse from what share() made.
+  /// attended [T, H d] and lse from what share() made. starts [B*S]: UnitTensors::document_starts, may be undefined.
   virtual void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-                       const BatchShape& shape, comm::Communicator* ranks) const = 0;
+                       const BatchShape& shape, const at::Tensor& starts, comm::Communicator* ranks) const = 0;
   /// d_qkv [T, R], of the projection's rows after their rotation.
   virtual void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                         const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& shape,
-                        comm::Communicator* ranks) const = 0;
+                        const at::Tensor& starts, comm::Communicator* ranks) const = 0;
 
   /// What share(), forward() and backward() say, in order.
   virtual void share_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}

@@ -134,8 +134,8 @@ void DecoderBlock::project(UnitTensors& t) const {
   product_bias(layout_.qkv, rows, t.parameters);
   if (has_head_norms()) normalize_heads(t, rows);
   if (rotary_) {
-    const auto table = rotary_->of(t.shape.sequence);
-    ops::rotary_forward(rows, table.cosine, table.sine, widths_.heads, widths_.kv_heads);
+    const auto table = rotary_of(t);
+    ops::rotary_forward(rows, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
   }
   attention_->share(t.saved[kQkv], work, t.shape, t.cp);
 }
@@ -149,7 +149,7 @@ void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const
 // qkv -> attended
 void DecoderBlock::attend(UnitTensors& t) const {
   attention_->forward(t.saved[kAttended], t.saved[kLse], t.saved[kQkv], attention_work(t, kForwardAttention), t.shape,
-                      t.cp);
+                      t.document_starts, t.cp);
 }
 
 // x -> `to`: this rank's rows of the sum of all ranks' products, with the bias

@@ -37,6 +37,7 @@ class DecoderBlock : public Unit {
   std::vector<std::string> recomputable() const override;
   void backward(UnitTensors& t) const override;
   bool splits_backward() const override { return true; }
+  bool reads_documents() const override { return true; }
   void backward_input(UnitTensors& t) const override;
   void backward_weight(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
@@ -63,6 +64,10 @@ class DecoderBlock : public Unit {
   void normalize_heads(UnitTensors& t, const at::Tensor& rows) const;
   void reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x, const at::Tensor& to) const;
   at::Tensor finish_mlp(UnitTensors& t) const;
+  /// Of the local tokens' positions; their numbers are `t.position_ids`, where these are undefined the row's own.
+  RotaryTables::Table rotary_of(const UnitTensors& t) const {
+    return t.position_ids.defined() ? rotary_->whole(t.shape.sequence) : rotary_->of(t.shape.sequence);
+  }
   ContextAttention::Scratch attention_work(const UnitTensors& t, size_t first) const;
   NormStatistics statistics1(const UnitTensors& t) const;
   NormStatistics statistics2(const UnitTensors& t) const;

@@ -91,10 +91,11 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   const at::Tensor d_mid = operand(tp, b.d_mid, d_out);
   product_backward_input(layout_.out, b.d_attended, d_mid, p);
   on_product(layout_.out, d_mid, s[kAttended], false);
-  attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.cp);
+  attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.document_starts,
+                       t.cp);
   if (rotary_) {
-    const auto table = rotary_->of(t.shape.sequence);
-    ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads);
+    const auto table = rotary_of(t);
+    ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
   }
   if (has_head_norms())
     ops::head_norm_backward(b.d_qkv, b.query_norm, b.key_norm, s[places_.raw_qk], s[places_.rstd_qk],

@@ -77,6 +77,10 @@ EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t, size_t& next) cons
   }
   if (own_positions()) {
     rows.positions = t.work[next++];
+  }
+  if (t.position_ids.defined()) {
+    rows.positions = t.position_ids;
+  } else if (own_positions()) {
     const std::vector<int64_t> positions = context_positions(parallel_, t.shape.sequence);
     auto* position = rows.positions.mutable_data_ptr<int64_t>();
     for (int64_t b = 0; b < t.shape.micro_batch; ++b)

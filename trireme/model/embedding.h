@@ -20,6 +20,7 @@ class EmbeddingUnit : public Unit {
   void backward(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
   bool reads_parameters_in_backward() const override { return false; }
+  bool reads_documents() const override { return config_.learned_positions; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
   /// y [N,D] of ids [N] at position, position + 1, ..., for generation.

@@ -58,7 +58,7 @@ class RingAttention final : public ContextAttention {
   }
 
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, comm::Communicator* ranks) const override {
+               const BatchShape& s, const at::Tensor& /*starts*/, comm::Communicator* ranks) const override {
     at::Tensor kv = work[kKv][0], other = work[kKv][1];
     kv.copy_(kv_columns(qkv));
     for (int step = 0; step < parallel_.cp_size; ++step) {
@@ -76,7 +76,7 @@ class RingAttention final : public ContextAttention {
   // after cp hops.
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                comm::Communicator* ranks) const override {
+                const at::Tensor& /*starts*/, comm::Communicator* ranks) const override {
     at::Tensor kv = work[kKv][0], other = work[kKv][1], d_kv = work[kDKv][0], d_other = work[kDKv][1];
     const at::Tensor d_q = work[kDQ];
     kv.copy_(kv_columns(qkv));

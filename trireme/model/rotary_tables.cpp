@@ -19,14 +19,18 @@ RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype
       dtype_(state_dtype),
       parallel_(parallel) {}
 
-RotaryTables::Table RotaryTables::of(int64_t sequence) const {
+RotaryTables::Table RotaryTables::of(int64_t sequence) const { return table(parallel_, sequence); }
+
+RotaryTables::Table RotaryTables::whole(int64_t sequence) const { return table({}, sequence); }
+
+RotaryTables::Table RotaryTables::table(const Parallel& parallel, int64_t sequence) const {
   if (sequence > max_positions_)
     throw ShapeError("a sequence of " + std::to_string(sequence) + " tokens needs more than the model's " +
                      std::to_string(max_positions_) + " positions (max_position_embeddings)");
   const std::lock_guard lock(mutex_);
-  Table& table = tables_[sequence];
-  if (table.cosine.defined()) return table;
-  const std::vector<int64_t> positions = context_positions(parallel_, sequence);
+  Table& kept = tables_[{sequence, parallel.cp_size}];
+  if (kept.cosine.defined()) return kept;
+  const std::vector<int64_t> positions = context_positions(parallel, sequence);
   const auto rows = static_cast<int64_t>(positions.size());
   const at::Tensor cosine = at::empty({rows, head_dim_ / 2}, at::TensorOptions().dtype(dtype_)),
                    sine = at::empty_like(cosine);
@@ -36,7 +40,7 @@ RotaryTables::Table RotaryTables::of(int64_t sequence) const {
     ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), frequencies_,
                       attention_factor_, positions[first]);
   }
-  return table = {cosine, sine};
+  return kept = {cosine, sine};
 }
 
 }  // namespace trireme::model

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "trireme/model/config.h"
@@ -29,15 +30,18 @@ class RotaryTables {
   ///
   /// Errors    ShapeError for more tokens than the model has positions
   Table of(int64_t sequence) const;
+  /// Likewise for all positions 0, 1, ... of the sequence, on every rank: where tokens have positions of their own.
+  Table whole(int64_t sequence) const;
 
  private:
+  Table table(const Parallel& parallel, int64_t sequence) const;
   int64_t head_dim_, max_positions_;
   std::vector<double> frequencies_;
   double attention_factor_;
   at::ScalarType dtype_;
   Parallel parallel_;
   mutable std::mutex mutex_;
-  mutable std::map<int64_t, Table> tables_;  ///< by sequence length
+  mutable std::map<std::pair<int64_t, int>, Table> tables_;  ///< by sequence length and ranks that share it
 };
 
 }  // namespace trireme::model

@@ -56,10 +56,10 @@ class UlyssesAttention final : public ContextAttention {
   }
 
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, comm::Communicator* ranks) const override {
+               const BatchShape& s, const at::Tensor& starts, comm::Communicator* ranks) const override {
     const at::Tensor out = take(work[kProjected], {s.tokens(), context_.q_width()}),
                      send = take(work[kSend], {ranks_, tokens(s), context_.q_width()});
-    ops::attention_forward(out, lse, qkv, shape(s), work[kWorkspace]);
+    ops::attention_forward(out, lse, qkv, shape(s), work[kWorkspace], starts);
     from_context(send, out, s);
     exchange(*ranks, work[kReceive], send);
     attended.view({tokens(s), ranks_, context_.q_width()}).copy_(take(work[kReceive], send.sizes()).transpose(0, 1));
@@ -67,7 +67,7 @@ class UlyssesAttention final : public ContextAttention {
 
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                comm::Communicator* ranks) const override {
+                const at::Tensor& starts, comm::Communicator* ranks) const override {
     const int64_t t = tokens(s), width = context_.q_width();
     const at::Tensor both = take(work[kSend], {ranks_, 2, t, width}), received = take(work[kReceive], both.sizes()),
                      context = take(work[kContextRows], {2, s.tokens(), width});
@@ -78,7 +78,7 @@ class UlyssesAttention final : public ContextAttention {
 
     const at::Tensor d_context = take(work[kSend], {s.tokens(), context_.qkv_width()}),
                      send = take(work[kReceive], {ranks_, t, context_.qkv_width()});
-    ops::attention_backward(d_context, context[0], context[1], lse, qkv, shape(s), work[kWorkspace]);
+    ops::attention_backward(d_context, context[0], context[1], lse, qkv, shape(s), work[kWorkspace], starts);
     from_context(send, d_context, s);
     exchange(*ranks, work[kSend], send);
     add_columns(d_qkv, take(work[kSend], send.sizes()));

@@ -11,6 +11,8 @@
 
 namespace trireme::model {
 
+TensorSpec documents_of(const BatchShape& shape) { return {"documents", {2, shape.tokens()}, at::kLong}; }
+
 int64_t TensorSpec::bytes() const {
   if (shape.empty()) return 0;
   int64_t n = static_cast<int64_t>(c10::elementSize(dtype));

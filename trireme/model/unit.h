@@ -92,6 +92,18 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
+/// What blocks are told of the documents that share a sequence. Neither: they see one text.
+struct DocumentRequest {
+  bool attention = false;  ///< a token sees those of its own document only
+  bool positions = false;  ///< each document's positions begin at 0
+  bool any() const { return attention || positions; }
+  bool operator==(const DocumentRequest&) const = default;
+};
+
+/// Both facts of one micro-batch, int64 [2, B*S]: in row 0 the position at which each token's document begins in its
+/// sequence, of whole sequences; in the first T places of row 1 the local tokens' positions in their documents.
+TensorSpec documents_of(const BatchShape& shape);
+
 /// What a unit keeps and needs for one micro-batch.
 struct UnitValues {
   TensorSpec output;                        ///< boundary to the next unit; empty shape when there is none
@@ -133,6 +145,8 @@ struct UnitTensors {
   std::vector<at::Tensor> work;
   at::Tensor tokens;       ///< [local tokens] int64
   at::Tensor targets;      ///< [local tokens] int64, -100 where not supervised
+  at::Tensor document_starts;  ///< [B*S] int64, of whole sequences; undefined: attention does not end at documents
+  at::Tensor position_ids;     ///< [local tokens] int64; undefined: positions count from the sequence's start
   at::Tensor loss_sum;     ///< [1] float64, the last unit's; of the local tokens (all of the tp group's)
   double loss_scale = 1;   ///< gradient of loss_sum: 1 / supervised tokens of the global batch
   BatchShape shape;
@@ -171,6 +185,8 @@ class Unit {
   }
 
   virtual bool reads_parameters_in_backward() const { return true; }
+  /// True when the unit looks at document_starts or position_ids.
+  virtual bool reads_documents() const { return false; }
   /// True for the head: backward computes the loss too, so that training lays down no forward for it.
   virtual bool backward_includes_forward() const { return false; }
   /// Multiply-add pairs x 2 of one forward on this rank; the costs of backward are twice that.

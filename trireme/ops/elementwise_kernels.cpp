@@ -153,8 +153,9 @@ struct Rotate {
     const D d;
     const int64_t half = args.half_dim, lanes = static_cast<int64_t>(hn::Lanes(d));
     for (int64_t t = first; t < last; ++t) {
-      const auto* cosine = static_cast<const Wide<T>*>(args.cosine) + t % args.sequence * half;
-      const auto* sine = static_cast<const Wide<T>*>(args.sine) + t % args.sequence * half;
+      const int64_t position = args.positions != nullptr ? args.positions[t] : t % args.sequence;
+      const auto* cosine = static_cast<const Wide<T>*>(args.cosine) + position * half;
+      const auto* sine = static_cast<const Wide<T>*>(args.sine) + position * half;
       T* row = static_cast<T*>(args.qkv) + t * args.row_width;
       T* end = row + args.num_rotated_heads * 2 * half;
       int64_t i = 0;

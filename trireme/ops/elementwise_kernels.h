@@ -61,6 +61,7 @@ struct RotaryArguments {
   int64_t num_rotated_heads;
   int64_t half_dim;
   int64_t sequence;
+  const int64_t* positions;  ///< of each row; null: t % sequence
   const void* cosine;
   const void* sine;
   bool inverse;  ///< rotate by the negative angle: the backward

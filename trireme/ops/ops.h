@@ -106,11 +106,13 @@ void softcap_forward(const at::Tensor& x, double cap);
 /// Errors    ShapeError naming the tensor, the number of frequencies or the position
 void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<const double> inverse_frequencies,
                   double attention_factor, int64_t first_position);
-/// Rotates the q and k parts of qkv [B*S, R] in place; row t has position t % S.
+/// Rotates the q and k parts of qkv [B*S, R] in place; row t has position t % S, or with `position_ids` [T] int64
+/// position_ids[t], a row of the tables.
+/// Errors    ShapeError naming the tensor, or the first position outside the tables
 void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
-                    int64_t num_kv_heads);
+                    int64_t num_kv_heads, const at::Tensor& position_ids = {});
 void rotary_backward(const at::Tensor& dqkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
-                     int64_t num_kv_heads);
+                     int64_t num_kv_heads, const at::Tensor& position_ids = {});
 
 // ---- attention (ops/attention.cpp) ----
 struct AttentionShape {

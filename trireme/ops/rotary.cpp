@@ -28,8 +28,20 @@ void fill_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<cons
   }
 }
 
+const int64_t* checked_positions(const char* operation, const at::Tensor& ids, int64_t rows, int64_t end) {
+  if (!ids.defined()) return nullptr;
+  check_tensor(operation, "position_ids", ids, {rows}, at::kLong);
+  const auto* id = ids.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < rows; ++t)
+    if (id[t] < 0 || id[t] >= end)
+      throw ShapeError(std::string(operation) + ": position_ids[" + std::to_string(t) + "] = " + std::to_string(id[t]) +
+                       " is outside the tables of " + std::to_string(end) + " positions");
+  return id;
+}
+
 void rotate(const char* operation, const char* name, const at::Tensor& qkv, const at::Tensor& cosine,
-            const at::Tensor& sine, int64_t num_heads, int64_t num_kv_heads, bool inverse) {
+            const at::Tensor& sine, int64_t num_heads, int64_t num_kv_heads, const at::Tensor& position_ids,
+            bool inverse) {
   const auto dtype = compute_dtype(operation, name, qkv);
   check_dims(operation, name, qkv, 2);
   check_dims(operation, "cosine", cosine, 2);
@@ -38,7 +50,8 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
   check_tensor(operation, name, qkv, {rows, width}, dtype);
   check_tensor(operation, "cosine", cosine, {sequence, half}, statistics_dtype(dtype));
   check_tensor(operation, "sine", sine, {sequence, half}, statistics_dtype(dtype));
-  if (sequence == 0 ? rows != 0 : rows % sequence != 0)
+  const int64_t* positions = checked_positions(operation, position_ids, rows, sequence);
+  if (positions == nullptr && (sequence == 0 ? rows != 0 : rows % sequence != 0))
     throw ShapeError(std::string(operation) + ": " + name + " has " + std::to_string(rows) +
                      " rows, which is not a multiple of the sequence length " + std::to_string(sequence) +
                      " of cosine");
@@ -48,6 +61,7 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
                                   .num_rotated_heads = num_heads + num_kv_heads,
                                   .half_dim = half,
                                   .sequence = sequence,
+                                  .positions = positions,
                                   .cosine = cosine.const_data_ptr(),
                                   .sine = sine.const_data_ptr(),
                                   .inverse = inverse};
@@ -76,13 +90,13 @@ void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<co
 }
 
 void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
-                    int64_t num_kv_heads) {
-  rotate("rotary_forward", "qkv", qkv, cosine, sine, num_heads, num_kv_heads, false);
+                    int64_t num_kv_heads, const at::Tensor& position_ids) {
+  rotate("rotary_forward", "qkv", qkv, cosine, sine, num_heads, num_kv_heads, position_ids, false);
 }
 
 void rotary_backward(const at::Tensor& dqkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
-                     int64_t num_kv_heads) {
-  rotate("rotary_backward", "dqkv", dqkv, cosine, sine, num_heads, num_kv_heads, true);
+                     int64_t num_kv_heads, const at::Tensor& position_ids) {
+  rotate("rotary_backward", "dqkv", dqkv, cosine, sine, num_heads, num_kv_heads, position_ids, true);
 }
 
 }  // namespace trireme::ops

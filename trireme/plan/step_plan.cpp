@@ -65,6 +65,7 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .saved_for_weight = v.saved_for_weight,
                      .recomputed = train ? recomputed(unit, r, savers) : std::vector<int>{},
                      .reads_parameters_in_backward = unit.reads_parameters_in_backward(),
+                     .reads_documents = unit.reads_documents(),
                      .backward_includes_forward = unit.backward_includes_forward(),
                      .splits_backward = unit.splits_backward(),
                      .talks_tp = tp,
@@ -158,6 +159,7 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   d.num_micro_batches = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
   d.input_bytes = model.inputs(r.shape).bytes();
   d.target_bytes = model.targets(r.shape).bytes();
+  if (r.documents.any()) d.document_bytes = model::documents_of(r.shape).bytes();
   d.compute_bytes = static_cast<int64_t>(c10::elementSize(r.precision.compute));
   d.state_bytes = static_cast<int64_t>(c10::elementSize(r.precision.state));
   d.prefetch = r.prefetch;

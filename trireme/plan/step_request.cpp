@@ -66,6 +66,10 @@ void check_request(const StepRequest& r) {
         fmt::format("sequence parallelism cannot divide the {} tokens of a micro-batch among {} tensor-parallel ranks; "
                     "choose train.micro_batch_size x train.max_seq_length / mesh.cp a multiple of mesh.tp",
                     tokens, r.size(Axis::tp)));
+  if (r.documents.attention && r.size(Axis::cp) > 1 && r.context == model::Parallel::Context::ring)
+    refuse(
+        "data.reset_attention_mask keeps attention inside documents, which ring attention cannot; use "
+        "--mesh.context ulysses");
 }
 
 int index_in(const std::vector<int>& group, int rank) {

@@ -41,6 +41,7 @@ struct StepRequest {
   bool local_accumulation = false;
   bool sequence_parallel = false;
   model::Parallel::Context context = model::Parallel::Context::ring;
+  model::DocumentRequest documents = {};   ///< what blocks are told of the documents in a sequence
   int num_micro_batches = 1;               ///< of a data-parallel rank, training
   int num_evaluation_micro_batches = 1;
   RecomputeRequest recompute = {};

@@ -37,8 +37,9 @@ DraftList lay_down_units(const StepDeclaration& step, const std::vector<Cell>& c
     const int stage = step.stages.stage(step.pipeline_rank, cell.chunk);
     const int begin = step.first_unit.empty() ? 0 : step.first_unit[stage];
     const int end = step.first_unit.empty() ? num_units : step.first_unit[stage + 1];
-    // Tokens are read by the first unit, targets by the last.
-    if ((begin == 0 || end == num_units) && !std::exchange(loaded[cell.micro_batch], 1)) {
+    // Tokens are read by the first unit, targets by the last, where documents begin by every block.
+    const bool loads = begin == 0 || end == num_units || step.document_bytes > 0;
+    if (loads && !std::exchange(loaded[cell.micro_batch], 1)) {
       Draft load = list.make(ActionKind::load_batch, -1, cell.micro_batch);
       load.cell = c;
       list.drafts.push_back(std::move(load));

@@ -52,6 +52,7 @@ enum class ValueKind {
   // transient
   tokens,
   targets,
+  documents,           ///< where documents begin in the sequences of a micro-batch, and positions counted from there
   parameters,
   boundary,
   boundary_gradient,

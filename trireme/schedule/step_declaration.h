@@ -27,6 +27,7 @@ struct UnitDeclaration {
   std::vector<int> saved_for_weight;      ///< which of `saved` the weight half reads
   std::vector<int> recomputed;            ///< which of `saved` are computed again before backward; empty: none
   bool reads_parameters_in_backward = true;
+  bool reads_documents = false;           ///< where the step has any
   bool backward_includes_forward = false;
   bool splits_backward = false;
   bool talks_tp = false, talks_cp = false;  ///< meets its own groups inside
@@ -71,6 +72,7 @@ struct StepDeclaration {
   Sharding sharding;
   int num_micro_batches = 1;              ///< of this rank and step
   int64_t input_bytes = 0, target_bytes = 0;   ///< of one micro-batch
+  int64_t document_bytes = 0;             ///< likewise, on every stage; 0: documents are not kept apart
   int64_t compute_bytes = 4, state_bytes = 4;  ///< of one element
   Prefetch prefetch;
   int reduce_lag = 1;                     ///< compute actions that a gradient's reduction may overlap

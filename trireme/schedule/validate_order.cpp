@@ -107,7 +107,7 @@ class Order {
     const State& state = states_[value];
     if (v.persistent || state.used || state.written_by < 0) return;
     if (v.kind == ValueKind::work || v.kind == ValueKind::saved || v.kind == ValueKind::tokens ||
-        v.kind == ValueKind::targets)
+        v.kind == ValueKind::targets || v.kind == ValueKind::documents)
       return;
     f_.at(state.written_by, fmt::format("makes {} for nobody", v.label));
   }

@@ -106,28 +106,38 @@ using VK = ValueKind;
 using P = Place;
 
 std::span<const Row> rows_of(const Action& a) {
-  static constexpr Row kLoad[] = {{VK::tokens, P::batch, kWrite}, {VK::targets, P::batch, kWrite}};
+  static constexpr Row kLoad[] = {
+      {VK::tokens, P::batch, kWrite}, {VK::targets, P::batch, kWrite}, {VK::documents, P::batch, kWrite}};
   static constexpr Row kUnshard[] = {{VK::weights, P::group, kAdd},
                                      {VK::master, P::group, kRead},
                                      {VK::compute_shard, P::group, kRead},
                                      {VK::parameters, P::group, kWrite}};
-  static constexpr Row kForward[] = {
-      {VK::parameters, P::any, kRead}, {VK::weights, P::any, kRead},  {VK::boundary, P::input, kRead},
-      {VK::boundary, P::own, kWrite},  {VK::tokens, P::batch, kRead}, {VK::targets, P::batch, kRead},
-      {VK::loss, P::step, kAdd},       {VK::saved, P::own, kWrite},   {VK::work, P::own, kWrite}};
+  static constexpr Row kForward[] = {{VK::parameters, P::any, kRead}, {VK::weights, P::any, kRead},
+                                     {VK::boundary, P::input, kRead}, {VK::boundary, P::own, kWrite},
+                                     {VK::tokens, P::batch, kRead},   {VK::documents, P::batch, kRead},
+                                     {VK::targets, P::batch, kRead},  {VK::loss, P::step, kAdd},
+                                     {VK::saved, P::own, kWrite},     {VK::work, P::own, kWrite}};
   static constexpr Row kRecompute[] = {{VK::parameters, P::any, kRead},  {VK::weights, P::any, kRead},
                                        {VK::boundary, P::input, kRead},  {VK::tokens, P::batch, kRead},
-                                       {VK::saved, P::own, kReadOrMake}, {VK::work, P::own, kWrite}};
-  static constexpr Row kBackward[] = {{VK::parameters, P::any, kRead},        {VK::weights, P::any, kRead},
-                                      {VK::boundary, P::input, kRead},        {VK::tokens, P::batch, kRead},
-                                      {VK::targets, P::batch, kRead},         {VK::loss, P::step, kAdd},
-                                      {VK::saved, P::own, kConsume},          {VK::work, P::own, kWrite},
-                                      {VK::boundary_gradient, P::own, kTake}, {VK::boundary_gradient, P::input, kWrite},
+                                       {VK::documents, P::batch, kRead}, {VK::saved, P::own, kReadOrMake},
+                                       {VK::work, P::own, kWrite}};
+  static constexpr Row kBackward[] = {{VK::parameters, P::any, kRead},
+                                      {VK::weights, P::any, kRead},
+                                      {VK::boundary, P::input, kRead},
+                                      {VK::tokens, P::batch, kRead},
+                                      {VK::documents, P::batch, kRead},
+                                      {VK::targets, P::batch, kRead},
+                                      {VK::loss, P::step, kAdd},
+                                      {VK::saved, P::own, kConsume},
+                                      {VK::work, P::own, kWrite},
+                                      {VK::boundary_gradient, P::own, kTake},
+                                      {VK::boundary_gradient, P::input, kWrite},
                                       {VK::gradient_slot, P::slot, kMake}};
   static constexpr Row kInput[] = {{VK::parameters, P::any, kRead},
                                    {VK::weights, P::any, kRead},
                                    {VK::boundary, P::input, kRead},
                                    {VK::tokens, P::batch, kRead},
+                                   {VK::documents, P::batch, kRead},
                                    {VK::targets, P::batch, kRead},
                                    {VK::loss, P::step, kAdd},
                                    {VK::saved, P::own, kKeep},

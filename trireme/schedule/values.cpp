@@ -48,9 +48,11 @@ class Values {
   void declare_persistent();
 
   int batch(ValueKind kind, int mb) {
-    const bool tokens = kind == ValueKind::tokens;
-    return transient(kind, -1, mb, 0, fmt::format("{}(mb {})", tokens ? "tokens" : "targets", mb),
-                     tokens ? step_.input_bytes : step_.target_bytes, Cause::messages);
+    const char* name = kind == ValueKind::tokens ? "tokens" : kind == ValueKind::targets ? "targets" : "documents";
+    const int64_t bytes = kind == ValueKind::tokens    ? step_.input_bytes
+                          : kind == ValueKind::targets ? step_.target_bytes
+                                                       : step_.document_bytes;
+    return transient(kind, -1, mb, 0, fmt::format("{}(mb {})", name, mb), bytes, Cause::messages);
   }
   int boundary(int unit, int mb) {
     return transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb), step_.units[unit].output_bytes,
@@ -131,8 +133,11 @@ class Attacher {
   void attach(Action& a, const Draft& d) {
     switch (d.kind) {
       case ActionKind::load_batch:
-        use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::write);
-        use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
+        if (is_local(step_, 0) || is_local(step_, last_unit())) {
+          use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::write);
+          use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
+        }
+        if (step_.document_bytes > 0) use(a, values_.batch(ValueKind::documents, d.micro_batch), Access::write);
         break;
       case ActionKind::unshard:
         attach_unshard(a, d);
@@ -252,6 +257,8 @@ class Attacher {
   void use_input(Action& a, const Draft& d) {
     if (d.owner > 0) use(a, values_.boundary(d.owner - 1, d.micro_batch), Access::read);
     if (d.owner == 0) use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::read);
+    if (step_.document_bytes > 0 && step_.units[d.owner].reads_documents)
+      use(a, values_.batch(ValueKind::documents, d.micro_batch), Access::read);
     if (d.owner == last_unit() && d.kind != ActionKind::recompute) {
       use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::read);
       use(a, values_.find(ValueKind::loss, -1), Access::accumulate);

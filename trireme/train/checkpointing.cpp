@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
@@ -72,24 +73,26 @@ checkpoint::Dtype dtype_of(at::ScalarType type) {
 }
 
 std::string to_json(const RunState& s) {
+  nlohmann::ordered_json data = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : s.data.facts()) data[name] = value;
   return nlohmann::ordered_json{{"step", s.step},
                                 {"samples", s.samples},
                                 {"tokens", s.tokens},
-                                {"data_seed", s.data_seed},
-                                {"data_fingerprint", fmt::format("{:016x}", s.data_fingerprint)},
+                                {"data", std::move(data)},
+                                {"data_fingerprint", base::checksum_text(s.data.fingerprint())},
                                 {"settings", s.settings_yaml}}
       .dump(2);
 }
 
 RunState parse_run_state(const std::string& text, const std::filesystem::path& path) try {
-  const nlohmann::json j = nlohmann::json::parse(text);
+  const nlohmann::ordered_json j = nlohmann::ordered_json::parse(text);
   RunState s;
   if (j.empty()) return s;
   s.step = j.at("step").get<int64_t>();
   s.samples = j.at("samples").get<int64_t>();
   s.tokens = j.at("tokens").get<int64_t>();
-  s.data_seed = j.at("data_seed").get<int64_t>();
-  s.data_fingerprint = std::stoull(j.at("data_fingerprint").get<std::string>(), nullptr, 16);
+  if (j.contains("data"))
+    for (const auto& [name, value] : j.at("data").items()) s.data.add(name, value.get<std::string>());
   s.settings_yaml = j.at("settings").get<std::string>();
   return s;
 } catch (const std::exception& e) {

@@ -8,6 +8,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/settings.h"
+#include "trireme/data/data_identity.h"
 #include "trireme/engine/engine.h"
 #include "trireme/train/model_source.h"
 
@@ -21,8 +22,7 @@ struct RunState {
   int64_t step = 0;
   int64_t samples = 0;              ///< consumed since the start of training
   int64_t tokens = 0;
-  uint64_t data_fingerprint = 0;
-  int64_t data_seed = 0;
+  data::DataIdentity data;          ///< that `samples` counts in
   std::string settings_yaml;
   ModelSource source;               ///< of the folder that was loaded; not in the state's file
 };

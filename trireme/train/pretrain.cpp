@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -17,16 +18,16 @@
 #include "trireme/config/validate.h"
 #include "trireme/data/batch_loader.h"
 #include "trireme/data/load_tokenizer.h"
-#include "trireme/data/window_dataset.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/observe/peak.h"
-#include "trireme/observe/progress_line.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/ledger_file.h"
+#include "trireme/train/observers.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/profile.h"
 #include "trireme/train/saver.h"
@@ -43,62 +44,13 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr int64_t kProfiledStep = 3;  // of this start: the ones before warm up
 
-// Screen and files of rank 0; the other ranks show nothing.
-class Observers {
- public:
-  Observers(const Session& s, int64_t resumed_step) : on_error_(s.settings.save.on_error) {
-    if (!s.is_first_rank()) return;
-    fs::create_directories(s.settings.out_dir);
-    observe::ProgressLineOptions options = observe::progress_options_for(stdout);
-    options.log_interval = s.settings.train.log_interval;
-    line_ = std::make_unique<observe::ProgressLine>(options);
-    metrics_ = std::make_unique<observe::MetricsSink>(fs::path(s.settings.out_dir) / "metrics.jsonl", resumed_step,
-                                                      s.settings.train.log_interval);
-  }
-  void say(const std::string& line) {
-    if (line_) line_->say(line);
-  }
-  void step(const base::StepEvent& event) {
-    if (!line_) return;
-    line_->step(event);
-    record(event);
-  }
-  void finish() {
-    if (line_) line_->finish();
-  }
-
-  /// Says that `name` is under way, and afterwards how long it took where that is worth a line.
-  template <typename Work>
-  auto phase(const std::string& name, Work work) {
-    const Clock::time_point begin = Clock::now();
-    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::begin, .name = name});
-    auto result = work();
-    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = seconds_since(begin)});
-    return result;
-  }
-
- private:
-  void record(const base::StepEvent& event) try {
-    if (metrics_) metrics_->step(event);
-  } catch (const base::FileError& error) {
-    if (on_error_ == config::OnSaveError::stop) throw;
-    metrics_.reset();
-    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", event.step - 1, error.what()));
-  }
-
-  config::OnSaveError on_error_;
-  std::unique_ptr<observe::ProgressLine> line_;
-  std::unique_ptr<observe::MetricsSink> metrics_;
-};
-
 class Run {
  public:
   Run(const config::Settings& settings, const launch::RankEnvironment& environment)
       : started_(Clock::now()),
         s_(make_session(settings, environment)),
         tokenizer_(resolve_tokenizer(s_->settings, s_->model.config)),
-        corpus_(load_data()),
-        samples_(make_samples()) {}
+        data_(load_data()) {}
 
   int go() try {
     check_out_dir(*s_);
@@ -109,7 +61,7 @@ class Run {
     if (s_->is_first_rank()) introduce();
     if (s_->settings.eval.initial_validation && has_validation())
       observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
-    const int64_t last = run_steps(s_->settings, s_->sequence(), samples_->samples_per_epoch());
+    const int64_t last = run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch());
     if (last > 0 && state_.step >= last) {
       observers.say(fmt::format(
           "nothing to do: the run ends at step {}, the checkpoint is at step {}; raise train.max_steps to go on", last,
@@ -134,21 +86,13 @@ class Run {
   }
 
  private:
-  data::Corpus load_data() {
-    const data::CorpusOptions options = corpus_options(s_->settings, s_->sequence());
-    // Rank 0 tokenizes where nothing is cached; the others then find the file.
-    data::Corpus corpus;
-    if (s_->is_first_rank()) corpus = data::load_corpus(options, *tokenizer_);
+  data::TrainingData load_data() {
+    const data::TrainingDataOptions options = training_data_options(s_->settings, s_->sequence());
+    // Rank 0 tokenizes where nothing is cached; the others then find the set.
+    std::optional<data::TrainingData> data;
+    if (s_->is_first_rank()) data = data::load_training_data(options, *tokenizer_);
     s_->world().barrier()->wait();
-    if (!s_->is_first_rank()) corpus = data::load_corpus(options, *tokenizer_);
-    return corpus;
-  }
-
-  std::shared_ptr<const data::SampleStream> make_samples() const {
-    const auto seed = static_cast<uint64_t>(s_->settings.data.seed);
-    auto windows = std::make_shared<data::WindowDataset>(corpus_.train,
-                                                         data::WindowOptions{.sequence = s_->sequence(), .seed = seed});
-    return std::make_shared<data::SampleStream>(std::vector<data::WeightedDataset>{{std::move(windows)}}, seed);
+    return data ? *std::move(data) : data::load_training_data(options, *tokenizer_);
   }
 
   data::BatchOptions batch_options() const {
@@ -169,22 +113,23 @@ class Run {
       else
         state_ = load_run(*s_->engine, s_->model, weights, s_->world(), LoadWhat::weights);
       loaded_from_ = weights.string();
-      state_.data_seed = s_->settings.data.seed;
     } else {
       state_ = load_run(*s_->engine, s_->model, resume, s_->world());
-      if (state_.step > 0) data::check_same_data(corpus_, state_.data_fingerprint);
       resumed_from_ = resume.string();
+      if (state_.step > 0) meet_data();
     }
     const fs::path loaded = resume.empty() ? weights : resume;
     unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
-    state_.data_fingerprint = corpus_.fingerprint;
+    state_.data = data_.identity;
     keep_tokenizer();
     state_.settings_yaml = config::to_yaml(s_->settings);
-    loader_ = std::make_unique<data::BatchLoader>(samples_, batch_options(), state_.samples);
+    loader_ = std::make_unique<data::BatchLoader>(data_.train, batch_options(), state_.samples);
+    if (s_->settings.data.ledger)
+      ledger_ = std::make_unique<LedgerFile>(s_->settings.out_dir, s_->environment.global_rank);
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
     flops_per_token_ = s_->flops_per_token();
     const config::TrainSettings& t = s_->settings.train;
-    const int64_t last = run_steps(s_->settings, s_->sequence(), samples_->samples_per_epoch());
+    const int64_t last = run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch());
     schedule_ = {.peak = config::scaled_lr(s_->settings),
                  .min = t.min_lr,
                  .warmup_steps = t.lr_warmup_steps,
@@ -195,6 +140,15 @@ class Run {
     if (last == 0) schedule_.decay = optim::LrSchedule::Decay::constant;
     loop_started_ = Clock::now();
     first_step_ = state_.step;
+  }
+
+  // The order is a function of the data: with others, the number of samples that were taken says nothing.
+  void meet_data() {
+    if (s_->settings.data.on_change == "refuse") data::check_same_data(data_.identity, state_.data);
+    if (data_.identity == state_.data) return;
+    const std::string changes = data_.identity.changes_since(state_.data);
+    restarted_ = fmt::format("order    begins at sample 0 of the new data{}{}", changes.empty() ? "" : ": ", changes);
+    state_.samples = 0;
   }
 
   // A checkpoint holds the tokenizer that its model learned with, and no other.
@@ -208,11 +162,7 @@ class Run {
 
   void introduce() {
     observers_->say(describe_start(*s_));
-    observers_->say(fmt::format(
-        "data     {} bytes in {} document{}, {} {}tokens for training, {} held out; order seed {}",
-        base::human_count(corpus_.source_bytes), corpus_.num_documents, corpus_.num_documents == 1 ? "" : "s",
-        base::human_count(corpus_.train.size()), tokenizer_->name() == "byte" ? "" : tokenizer_->name() + " ",
-        base::human_count(corpus_.val.size()), s_->settings.data.seed));
+    observers_->say(describe_data());
     if (s_->settings.optimizer.lr_scaling != config::LrScaling::none)
       observers_->say(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}",
                                   config::scaled_lr(s_->settings), s_->settings.optimizer.lr,
@@ -224,8 +174,23 @@ class Run {
     if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}{}", loaded_from_, unverified));
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
+    if (!restarted_.empty()) observers_->say(restarted_);
     observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers", seconds_since(started_),
                                 peak_flops_ / 1e9));
+  }
+
+  std::string describe_data() const {
+    const config::DataSettings& d = s_->settings.data;
+    const std::string bytes =
+        data_.source_bytes > 0 ? base::human_count(data_.source_bytes) + " bytes in " : std::string();
+    std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out; order seed {}", bytes,
+                                   base::plural(data_.num_documents, "document"), base::human_count(data_.train_tokens),
+                                   tokenizer_->name() == "byte" ? "" : tokenizer_->name() + " ",
+                                   base::human_count(data_.val_tokens), d.seed);
+    if (d.packing != "wrapped")
+      line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens", d.packing,
+                          base::human_count(data_.train->samples_per_epoch()), 100 * data_.filled);
+    return line;
   }
 
   void train_one(int64_t last) {
@@ -233,12 +198,15 @@ class Run {
     const int64_t step = state_.step + 1;
     const config::Settings& c = s_->settings;
     engine::StepInputs inputs;
-    inputs.load_batch = [this](int, const at::Tensor& tokens, const at::Tensor& targets) {
+    inputs.load_batch = [this, step](int, const engine::BatchTensors& to) {
       const data::Batch batch = loader_->next();
-      s_->copy_local(tokens, batch.inputs);
-      s_->copy_local(targets, batch.targets);
+      s_->load(to, batch);
+      if (ledger_) ledger_->write(step, batch, *data_.train);
     };
-    inputs.supervised_tokens = c.train.global_batch_size * s_->sequence();
+    const int64_t tokens = c.train.global_batch_size * s_->sequence();
+    // Of the whole step, counted by every rank for itself. A step in which nothing is to be learned has loss 0.
+    inputs.supervised_tokens =
+        std::max<int64_t>(1, data_.train->supervised_tokens(state_.samples, c.train.global_batch_size));
     inputs.optimizer = s_->optimizer(schedule_.at(step), step);
     inputs.max_norm = c.train.max_norm;
     const bool profiled = c.profile.schedule && step == first_step_ + kProfiledStep;
@@ -257,7 +225,7 @@ class Run {
     }
     state_.step = step;
     state_.samples += c.train.global_batch_size;
-    state_.tokens += inputs.supervised_tokens;
+    state_.tokens += tokens;
     launch::report_status(fmt::format("step {}", step));
 
     base::StepEvent event;
@@ -270,7 +238,7 @@ class Run {
     event.step_seconds = seconds_since(begin);
     smoothed_seconds_ =
         smoothed_seconds_ == 0 ? event.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * event.step_seconds;
-    event.tokens_per_second = double(inputs.supervised_tokens) / smoothed_seconds_;
+    event.tokens_per_second = double(tokens) / smoothed_seconds_;
     event.peak_fraction = observe::peak_fraction(event.tokens_per_second, flops_per_token_, peak_flops_);
     if (s_->is_first_rank()) {
       if (step % 16 == 1 || rss_bytes_ == 0)
@@ -278,7 +246,7 @@ class Run {
       event.rss_bytes = rss_bytes_;
     }
     event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
-    event.epoch = double(state_.samples) / double(samples_->samples_per_epoch());
+    event.epoch = double(state_.samples) / double(data_.train->samples_per_epoch());
     const bool final_step = step == last;
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
@@ -289,24 +257,16 @@ class Run {
       observers_->phase("save", [this] { return saver_->save(state_), 0; });
   }
 
-  bool has_validation() const { return corpus_.val.size() > s_->sequence(); }
+  bool has_validation() const { return data_.val != nullptr; }
 
   double validate() {
     const int64_t limit = s_->settings.eval.max_iters;
-    data::ValidationLoader loader(std::make_shared<data::WindowDataset>(
-                                      corpus_.val, data::WindowOptions{.sequence = s_->sequence(), .whole = true}),
-                                  batch_options(), limit);
+    data::ValidationLoader loader(data_.val, batch_options(), limit);
     double sum = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
-      sum += s_->engine->evaluate(
-          [&](int, const at::Tensor& tokens, const at::Tensor& targets) {
-            const data::Batch batch = loader.batch(round);
-            s_->copy_local(tokens, batch.inputs);
-            s_->copy_local(targets, batch.targets);
-          },
-          1);
+      sum += s_->engine->evaluate([&](int, const engine::BatchTensors& to) { s_->load(to, loader.batch(round)); }, 1);
     }
-    return sum / double(loader.num_targets());
+    return sum / double(std::max<int64_t>(1, loader.num_targets()));
   }
 
   // Where the ranks meet after each step. A stop signal or the time limit at any rank stops all of them after the same
@@ -353,12 +313,12 @@ class Run {
   Clock::time_point started_, loop_started_;
   std::unique_ptr<Session> s_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
-  data::Corpus corpus_;
-  std::shared_ptr<const data::SampleStream> samples_;
+  data::TrainingData data_;
   RunState state_;
-  std::string resumed_from_, loaded_from_;
+  std::string resumed_from_, loaded_from_, restarted_;
   bool unverified_ = false;  // what was loaded
   std::unique_ptr<data::BatchLoader> loader_;
+  std::unique_ptr<LedgerFile> ledger_;
   optim::LrSchedule schedule_;
   Observers* observers_ = nullptr;
   std::unique_ptr<Saver> saver_;
@@ -372,16 +332,19 @@ class Run {
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
   check_step(settings, static_cast<int>(config::world_size(settings)));
-  const data::CorpusOptions corpus = corpus_options(settings, sequence_length(settings, model));
+  const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
-  data::check_corpus(corpus);
+  data::check_training_data(data);
   check_save_memory(settings);
   const fs::path resume = find_resume(settings);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
-  if (!weights.empty()) checkpoint::open_checkpoint(weights);
+  RunState state;
+  if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
-  data::load_corpus(corpus, *tokenizer);
+  const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
+  if (!resume.empty() && state.step > 0 && settings.data.on_change == "refuse")
+    data::check_same_data(loaded.identity, state.data);
 }
 
 int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment) {

@@ -26,6 +26,22 @@ void Session::copy_local(const at::Tensor& to, std::span<const int64_t> whole) c
     for (int64_t position : positions) *out++ = whole[static_cast<size_t>(b * r.shape.sequence + position)];
 }
 
+void Session::load(const engine::BatchTensors& to, const data::Batch& batch) const {
+  if (to.inputs.defined()) {
+    copy_local(to.inputs, batch.inputs);
+    copy_local(to.targets, batch.targets);
+  }
+  if (to.document_starts.defined())
+    std::memcpy(to.document_starts.data_ptr<int64_t>(), batch.document_starts.data(),
+                batch.document_starts.size_bytes());
+  if (!to.position_ids.defined()) return;
+  const model::BatchShape& shape = engine->plan().request.shape;
+  auto* out = to.position_ids.data_ptr<int64_t>();
+  for (int64_t b = 0; b < shape.micro_batch; ++b)
+    for (int64_t position : positions)
+      *out++ = position - batch.document_starts[static_cast<size_t>(b * shape.sequence + position)];
+}
+
 optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
   const config::OptimizerSettings& o = settings.optimizer;
   return {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/config/settings.h"
+#include "trireme/data/batch_loader.h"
 #include "trireme/engine/engine.h"
 #include "trireme/launch/environment.h"
 #include "trireme/model/model.h"
@@ -27,7 +28,8 @@ struct Session {
   comm::Communicator& world() { return *ranks.communicators.world; }
   bool is_first_rank() const { return environment.global_rank == 0; }
   int64_t sequence() const { return engine->plan().request.shape.sequence; }
-  /// Copies this rank's part of a micro-batch of whole sequences.
+  /// Copies this rank's part of a micro-batch of whole sequences, and what its plan wants to know of documents.
+  void load(const engine::BatchTensors& to, const data::Batch& batch) const;
   void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;
   /// Of training on one token, forward and backward, with the half of attention that causal masks leave.
   double flops_per_token() const;

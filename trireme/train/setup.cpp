@@ -9,11 +9,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/units.h"
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/validate.h"
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/load_tokenizer.h"
+#include "trireme/train/conversations.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -153,6 +155,7 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
   r.sequence_parallel = settings.mesh.sequence_parallel;
   r.context = settings.mesh.context == config::Context::ring ? model::Parallel::Context::ring
                                                              : model::Parallel::Context::ulysses;
+  r.documents = {.attention = settings.data.reset_attention_mask, .positions = settings.data.reset_position_ids};
   r.num_micro_batches = static_cast<int>(config::accumulation(settings, num_ranks));
   r.num_evaluation_micro_batches = 1;
   r.recompute = recompute_of(settings.recompute);
@@ -174,25 +177,71 @@ void check_step(const config::Settings& settings, int num_ranks) {
   plan::make_step_plan(model, request);
 }
 
-data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence) {
-  data::CorpusOptions o;
-  const config::DataSettings& d = settings.data;
-  if (d.train_data_path) {
-    o.train_data_path = *d.train_data_path;
-  } else if (d.name == "Austen") {
-    o.train_data_path = kAustenPath;
-    if (!fs::exists(o.train_data_path))
-      throw UsageError(
-          fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
-                      "--data.train_data_path FILE",
-                      kAustenPath));
-  } else {
+namespace {
+
+// "0.7 some/path" or "some/path".
+data::DataSource mixture_source(const std::string& item) {
+  if (item == "?") throw UsageError("data.mixture takes paths, or {path: PATH, weight: NUMBER} for each of them");
+  const size_t space = item.find(' ');
+  const auto weight = space == std::string::npos ? std::nullopt : base::parse_number(item.substr(0, space));
+  if (!weight) return {.path = item};
+  if (!(*weight > 0))
+    throw UsageError(fmt::format("data.mixture: the weight of {} must be above 0, not {}", item.substr(space + 1),
+                                 item.substr(0, space)));
+  return {.path = item.substr(space + 1), .weight = weight};
+}
+
+std::vector<data::DataSource> mixture_sources(const config::DataSettings& d) {
+  if (d.train_data_path)
+    throw UsageError("data.mixture and data.train_data_path both say what to learn from; give one of them");
+  std::vector<data::DataSource> sources;
+  for (const std::string& item : *d.mixture) sources.push_back(mixture_source(item));
+  if (sources.empty()) throw UsageError("data.mixture is empty; give it at least one path");
+  const auto weighted = std::ranges::count_if(sources, [](const auto& s) { return s.weight.has_value(); });
+  if (weighted != 0 && weighted != std::ssize(sources))
     throw UsageError(
-        fmt::format("data {} needs --data.train_data_path: a text file or a folder of text files", d.name));
+        fmt::format("data.mixture gives {} of {} sources a weight; give one to all of them, or to none (each sample of "
+                    "each source once an epoch)",
+                    weighted, sources.size()));
+  return sources;
+}
+
+fs::path single_source(const config::DataSettings& d) {
+  if (d.train_data_path) return *d.train_data_path;
+  if (d.name != "Austen")
+    throw UsageError(fmt::format(
+        "data {} needs --data.train_data_path: text, JSONL or Parquet, a folder of them, or a tokenized set", d.name));
+  if (!fs::exists(kAustenPath))
+    throw UsageError(
+        fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
+                    "--data.train_data_path FILE",
+                    kAustenPath));
+  return kAustenPath;
+}
+
+}  // namespace
+
+data::TrainingDataOptions training_data_options(const config::Settings& settings, int64_t sequence) {
+  const config::DataSettings& d = settings.data;
+  data::TrainingDataOptions o;
+  if (d.mixture) {
+    o.sources = mixture_sources(d);
+    o.setting = "data.mixture";
+  } else {
+    o.sources = {{.path = single_source(d)}};
+    o.setting = "data.train_data_path";
   }
   if (d.val_data_path) o.val_data_path = *d.val_data_path;
   o.val_split_fraction = d.val_split_fraction;
   o.sequence = sequence;
+  o.packing = d.packing == "best_fit" ? data::Packing::best_fit
+              : d.packing == "none"   ? data::Packing::none
+                                      : data::Packing::wrapped;
+  o.apart = d.reset_attention_mask;
+  o.seed = static_cast<uint64_t>(d.seed);
+  o.text_field = d.text_field;
+  o.conversations = conversation_source(settings);
+  o.append_eos = d.append_eos;
   o.cache_dir = fs::path(settings.out_dir) / "tokens";
   return o;
 }

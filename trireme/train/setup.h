@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "trireme/config/settings.h"
-#include "trireme/data/corpus.h"
 #include "trireme/data/tokenizer.h"
+#include "trireme/data/training_data.h"
 #include "trireme/model/config.h"
 #include "trireme/model/model.h"
 #include "trireme/plan/step_plan.h"
@@ -38,9 +38,9 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
 /// Errors    UsageError
 void check_step(const config::Settings& settings, int num_ranks);
 
-/// Where the run's text comes from; the Austen corpus is data/austen.txt, made by `make setup`.
-/// Errors    UsageError when data.train_data_path is needed and missing
-data::CorpusOptions corpus_options(const config::Settings& settings, int64_t sequence);
+/// Where the run's text comes from, and how it is cut; the Austen corpus is data/austen.txt, made by `make setup`.
+/// Errors    UsageError when data.train_data_path is needed and missing; a mixture that is none
+data::TrainingDataOptions training_data_options(const config::Settings& settings, int64_t sequence);
 
 /// Where the run's tokenizer lies: data.tokenizer, or the model's folder; empty: text is read as bytes.
 std::filesystem::path tokenizer_path(const config::Settings& settings);

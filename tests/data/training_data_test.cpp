@@ -1,0 +1,259 @@
+#include "trireme/data/training_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "token_sets.h"
+#include "trireme/base/error.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/ledger.h"
+
+namespace trireme::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string numbered(int bytes) {
+  std::string text;
+  for (int i = 0; static_cast<int>(text.size()) < bytes; ++i) text += std::to_string(i) + " ";
+  return text.substr(0, static_cast<size_t>(bytes));
+}
+
+// Inputs of a dataset's samples, one behind the other.
+std::string text_of(const Dataset& dataset) {
+  std::string text;
+  for (int64_t i = 0; i < dataset.num_samples(); ++i) {
+    const TestRow row(dataset, i);
+    for (size_t k = 0; k < row.inputs.size(); ++k)
+      if (row.targets[k] != kIgnoredTarget) text += static_cast<char>(row.inputs[k]);
+  }
+  return text;
+}
+
+std::map<std::string, int64_t> sources_of(const SampleStream& samples, int64_t count) {
+  std::map<std::string, int64_t> times;
+  for (int64_t g = 0; g < count; ++g) ++times[samples.describe(g).front().source];
+  return times;
+}
+
+class TrainingDataTest : public ::testing::Test {
+ protected:
+  void use(const std::filesystem::path& path) { options.sources = {{path, {}}}; }
+  TrainingData load() { return load_training_data(options, ByteTokenizer()); }
+  std::string refusal(bool check_only = false) {
+    try {
+      check_only ? check_training_data(options) : static_cast<void>(load());
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "not refused";
+  }
+
+  TemporaryFolder folder;
+  TrainingDataOptions options{
+      .setting = "data.train_data_path", .val_split_fraction = 0.1, .sequence = 8, .cache_dir = folder / "cache"};
+};
+
+TEST_F(TrainingDataTest, TheTailOfATextIsHeldOut) {
+  const std::string text = numbered(1005);
+  use(folder.write("a.txt", text));
+  const TrainingData data = load();
+  EXPECT_EQ(data.train_tokens + data.val_tokens, 1005 + ByteTokenizer().document_separator().size());
+  EXPECT_EQ(data.val_tokens, 101);
+  EXPECT_EQ(data.source_bytes, 1005);
+  EXPECT_EQ(data.num_documents, 1);
+  const std::string held_out = text_of(*data.val);
+  EXPECT_EQ(held_out, text.substr(static_cast<size_t>(data.train_tokens), held_out.size()));
+  int64_t last = 0;
+  for (int64_t g = 0; g < 500; ++g) last = std::max(last, data.train->describe(g).front().first_token + 8);
+  EXPECT_LT(last, data.train_tokens);
+}
+
+TEST_F(TrainingDataTest, PackedDocumentsAreHeldOutWhole) {
+  std::vector<TestDocument> documents(20, TestDocument{.ids = {1, 2, 3, 4, 5}});
+  make_set(folder.path(), documents);
+  use(folder / "set");
+  options.packing = Packing::best_fit;
+  options.val_split_fraction = 0.12;
+  const TrainingData data = load();
+  EXPECT_EQ(data.val_tokens, 15);
+  EXPECT_EQ(data.train_tokens, 85);
+  EXPECT_DOUBLE_EQ(data.filled, 17 * 4 / 72.0);  // two documents of four places fill a row; the last one has one
+}
+
+TEST_F(TrainingDataTest, AFileOfOneDocumentCannotHoldOutDocuments) {
+  use(folder.write("a.txt", numbered(1000)));
+  options.packing = Packing::none;
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a.txt"), HasSubstr("no documents that could be held out"),
+                               HasSubstr("data.val_data_path")));
+}
+
+TEST_F(TrainingDataTest, JsonLinesAreDocuments) {
+  use(folder.write("a.jsonl", "{\"text\": \"abcdef\"}\n{\"text\": \"ghijkl\"}\n{\"text\": \"mnopqr\"}\n"));
+  options.val_split_fraction = 0.2;
+  options.packing = Packing::none;
+  const TrainingData data = load();
+  EXPECT_EQ(data.num_documents, 3);
+  EXPECT_EQ(data.train->samples_per_epoch(), 2);
+  EXPECT_EQ(text_of(*data.val).substr(0, 5), "mnopq");
+}
+
+TEST_F(TrainingDataTest, AMixtureHasTheSharesOfItsWeightsAndEverySourceItsOwnTail) {
+  const auto a = folder.write("a.txt", numbered(2000)), b = folder.write("b.txt", numbered(500));
+  options.sources = {{a, 0.7}, {b, 0.3}};
+  const TrainingData data = load();
+  for (const int64_t count : {10, 100, 1000})
+    EXPECT_EQ(sources_of(*data.train, count),
+              (std::map<std::string, int64_t>{{a.string(), count * 7 / 10}, {b.string(), count * 3 / 10}}));
+  EXPECT_EQ(data.val_tokens, 252);
+}
+
+TEST_F(TrainingDataTest, SourcesWithoutWeightsAreSeenOnceAnEpoch) {
+  const auto a = folder.write("a.txt", numbered(2000)), b = folder.write("b.txt", numbered(500));
+  options.sources = {{a, {}}, {b, {}}};
+  const TrainingData data = load();
+  const int64_t samples = data.train->samples_per_epoch();
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<std::pair<std::string, int64_t>> seen;
+    for (int64_t g = epoch * samples; g < (epoch + 1) * samples; ++g) {
+      const SampleOrigin origin = data.train->describe(g).front();
+      seen.insert({origin.source, origin.first_token});
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), samples);
+  }
+}
+
+TEST_F(TrainingDataTest, ValidationOfItsOwnLeavesTrainingWhole) {
+  use(folder.write("train.txt", numbered(100)));
+  options.val_data_path = folder.write("val.txt", "validation text");
+  const TrainingData data = load();
+  EXPECT_GE(data.train_tokens, 100);
+  EXPECT_EQ(text_of(*data.val).substr(0, 14), "validation tex");
+}
+
+TEST_F(TrainingDataTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {
+  use(folder.write("a.txt", numbered(1000)));
+  const DataIdentity identity = load().identity;
+  std::filesystem::path cached;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "cache"))
+    if (entry.path().extension() == ".bin") cached = entry.path();
+  const auto written = std::filesystem::last_write_time(cached);
+  EXPECT_EQ(load().identity, identity);
+  EXPECT_EQ(std::filesystem::last_write_time(cached), written);
+  std::filesystem::resize_file(cached, 500);
+  EXPECT_EQ(load().identity, identity);
+  EXPECT_GE(std::filesystem::file_size(cached), 1000u);
+}
+
+TEST_F(TrainingDataTest, ThreadsMayBuildTheSameCacheAtOnce) {
+  use(folder.write("a.txt", numbered(1'000'000)));
+  std::vector<std::jthread> threads;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { good += load().val_tokens >= 100'000 ? 1 : 0; });
+  threads.clear();
+  EXPECT_EQ(good, 4);
+}
+
+TEST_F(TrainingDataTest, AnotherTokenizersSetIsRefused) {
+  TokenSetWriter writer(folder / "other", 256);
+  writer.append_document(std::vector<int32_t>(100, 7));
+  writer.commit({.tokenizer = "gpt2", .tokenizer_fingerprint = 99});
+  use(folder / "other");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("was tokenized with another tokenizer (gpt2)"), HasSubstr("data.tokenizer")));
+}
+
+TEST_F(TrainingDataTest, WhatChangedIsNamed) {
+  use(folder.write("a.txt", numbered(1000)));
+  const TrainingData before = load();
+  const auto refusal_with = [&](auto change) -> std::string {
+    TrainingDataOptions other = options;
+    change(other);
+    try {
+      check_same_data(load_training_data(other, ByteTokenizer()).identity, before.identity);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal_with([](auto&) {}), "");
+  const auto elsewhere = folder.write("elsewhere/b.txt", numbered(1000));
+  EXPECT_EQ(refusal_with([&](auto& o) { o.sources = {{elsewhere, {}}}; }), "");
+  EXPECT_EQ(
+      refusal_with([](auto& o) { o.sequence = 9; }),
+      "the run to resume learned from other data: train.max_seq_length was 8 and is 9; give it the same, or begin "
+      "the new data at its first sample with --data.on_change restart");
+  EXPECT_THAT(refusal_with([](auto& o) { o.seed = 1; }), HasSubstr("data.seed was 42 and is 1;"));
+  EXPECT_THAT(refusal_with([](auto& o) { o.val_split_fraction = 0.2; }), HasSubstr("the data was 90"));
+  std::string changed = numbered(1000);
+  changed[999] ^= 1;
+  const auto other_text = folder.write("c.txt", changed);
+  EXPECT_THAT(refusal_with([&](auto& o) { o.sources = {{other_text, {}}}; }), HasSubstr("the data was "));
+  EXPECT_THAT(refusal_with([&](auto& o) { o.sources = {{elsewhere, 1.0}, {other_text, 2.0}}; }),
+              AllOf(HasSubstr("source 2 is "), HasSubstr("the weights of data.mixture is 1, 2 and was not there"),
+                    HasSubstr("the data was "), HasSubstr("and is gone")));
+  EXPECT_THAT(refusal_with([](auto& o) {
+                o.packing = Packing::none;
+                o.val_split_fraction = 0;
+              }),
+              HasSubstr("data.packing was wrapped and is none"));
+  EXPECT_NE(before.identity.fingerprint(), load_training_data({.sources = {{other_text, {}}},
+                                                               .setting = "x",
+                                                               .val_split_fraction = 0.1,
+                                                               .sequence = 8,
+                                                               .cache_dir = folder / "cache"},
+                                                              ByteTokenizer())
+                                               .identity.fingerprint());
+}
+
+TEST_F(TrainingDataTest, WhatCannotBeLearnedFromIsRefusedInOneSentence) {
+  for (const bool check_only : {true, false}) {
+    use(folder / "nothing.txt");
+    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("data.train_data_path"), HasSubstr("nothing.txt")));
+    use(folder.write("empty.txt", ""));
+    EXPECT_THAT(refusal(check_only), HasSubstr("empty.txt"));
+    use("/dev/null");
+    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("/dev/null"), HasSubstr("neither")));
+    use("");
+    EXPECT_THAT(refusal(check_only), HasSubstr("data.train_data_path"));
+    use(folder.write("short.txt", "1234567"));
+    EXPECT_THAT(refusal(check_only),
+                AllOf(HasSubstr("short.txt"), HasSubstr("tokens are fewer than one sample, which takes 9")));
+    use(folder.write("some.txt", numbered(59)));
+    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("some.txt"), HasSubstr("0.1 holds out: 6 tokens")));
+    options.val_split_fraction = 1;
+    EXPECT_THAT(refusal(check_only), HasSubstr("data.val_split_fraction 1 is not in [0, 1)"));
+    options.val_data_path = folder / "lost.txt";
+    EXPECT_THAT(refusal(check_only), AllOf(HasSubstr("data.val_data_path"), HasSubstr("lost.txt")));
+    options.val_data_path.clear();
+    options.val_split_fraction = 0.1;
+  }
+}
+
+TEST_F(TrainingDataTest, ACacheThatCannotBeWrittenIsRefused) {
+  use(folder.write("a.txt", numbered(1000)));
+  options.cache_dir = folder.write("file", "in the way") / "cache";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("file/cache"), HasSubstr("cannot create")));
+}
+
+TEST_F(TrainingDataTest, TheLedgerSaysWhatASampleIsMadeOf) {
+  make_set(folder.path(), counting_documents({5, 3, 13, 5}));
+  use(folder / "set");
+  options.packing = Packing::best_fit;
+  options.val_split_fraction = 0;
+  const TrainingData data = load();
+  std::string all;
+  for (int64_t g = 0; g < data.train->samples_per_epoch(); ++g) all += ledger_text(*data.train, g);
+  EXPECT_THAT(all, HasSubstr("document 2  tokens 8 to 15\n"));
+  EXPECT_THAT(all, HasSubstr("document 0  tokens 0 to 3\n"));
+  EXPECT_THAT(ledger_json(*data.train, 0), HasSubstr("{\"sample\":0,\"epoch\":0,\"index\":"));
+}
+
+}  // namespace
+}  // namespace trireme::data

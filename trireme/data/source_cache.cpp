@@ -1,0 +1,161 @@
+#include "trireme/data/source_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/data/permutation.h"
+#include "trireme/data/tokenize.h"
+
+namespace trireme::data {
+namespace fs = std::filesystem;
+namespace {
+
+TextFiles files_of(const fs::path& path, const SourceOptions& options) {
+  try {
+    return TextFiles::list(std::array{path.string()});
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", options.setting, error.what()));
+  }
+}
+
+// The same texts give the same number wherever they lie.
+uint64_t content_hash(const std::vector<fs::path>& files) {
+  constexpr int64_t kPieceBytes = int64_t{4} << 20;
+  base::Checksum checksum;
+  std::vector<std::byte> piece;
+  for (const fs::path& path : files) {
+    const auto bytes = static_cast<int64_t>(fs::file_size(path));
+    const base::FileDescriptor file = base::open_file(path, O_RDONLY);
+    checksum.update(std::as_bytes(std::span(&bytes, 1)));
+    for (int64_t at = 0; at < bytes; at += std::ssize(piece)) {
+      piece.resize(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+      base::read_at(file, piece, at, path);
+      checksum.update(piece);
+    }
+  }
+  return checksum.value();
+}
+
+// A set in the cache that fits; nothing when there is none, or a damaged one.
+std::shared_ptr<const TokenSet> cached_set(const fs::path& prefix, const Tokenizer& tokenizer) {
+  if (!TokenSet::exists(prefix)) return nullptr;
+  try {
+    TokenSet set = TokenSet::open(prefix);
+    const auto& about = set.about();
+    if (about && about->tokenizer_fingerprint == tokenizer.fingerprint() && about->vocab_size == tokenizer.vocab_size())
+      return std::make_shared<const TokenSet>(std::move(set));
+  } catch (const UsageError&) {  // NOLINT(bugprone-empty-catch): it is made anew
+  }
+  return nullptr;
+}
+
+base::FileDescriptor lock(const fs::path& prefix) {
+  const fs::path path = prefix.string() + ".lock";
+  std::error_code failure;
+  fs::create_directories(path.parent_path(), failure);
+  if (failure) base::throw_file_error("create", path.parent_path(), failure.value());
+  base::FileDescriptor file(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (file.get() < 0) base::throw_file_error("create", path, errno);
+  while (::flock(file.get(), LOCK_EX) != 0)
+    if (errno != EINTR) base::throw_file_error("lock", path, errno);
+  return file;
+}
+
+// How a path becomes a set: of which files, of what else it depends on, and what makes it.
+struct Recipe {
+  std::vector<fs::path> files;
+  uint64_t key = 0;
+  std::function<void(const fs::path& prefix)> make;
+};
+
+Recipe conversations_recipe(std::vector<fs::path> files, const Tokenizer& tokenizer, const SourceOptions& options) {
+  const ChatFamily& family = options.conversations.family(files);
+  return {files, options.conversations.fingerprint(family), [=, &tokenizer, &family](const fs::path& prefix) {
+            make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
+          }};
+}
+
+Recipe text_recipe(const fs::path& path, const Tokenizer& tokenizer, const SourceOptions& options) {
+  const TextFiles files = files_of(path, options);
+  Recipe recipe{.key =
+                    mix_key(base::checksum(std::as_bytes(std::span(options.text_field))), options.append_eos ? 1 : 0)};
+  for (int64_t i = 0; i < files.size(); ++i) recipe.files.push_back(files.path(i));
+  recipe.make = [=, &tokenizer](const fs::path& prefix) {
+    tokenize({.sources = {path.string()},
+              .output = prefix,
+              .text_field = options.text_field,
+              .append_eos = options.append_eos,
+              .num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+              .overwrite = true},
+             tokenizer);
+  };
+  return recipe;
+}
+
+Recipe recipe_of(const fs::path& path, const Tokenizer& tokenizer, const SourceOptions& options) {
+  auto conversations = options.conversations.files(path);
+  return conversations.empty() ? text_recipe(path, tokenizer, options)
+                               : conversations_recipe(std::move(conversations), tokenizer, options);
+}
+
+std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const Tokenizer& tokenizer,
+                                          const SourceOptions& options) {
+  const Recipe recipe = recipe_of(path, tokenizer, options);
+  const uint64_t content = content_hash(recipe.files);
+  const uint64_t key = mix_key(mix_key(content, tokenizer.fingerprint()), recipe.key);
+  const fs::path name = path.has_filename() ? path.stem() : path.parent_path().filename();
+  const fs::path prefix = options.cache_dir / fmt::format("{}-{}", name.string(), base::checksum_text(key));
+  if (auto set = cached_set(prefix, tokenizer)) return set;
+  const base::FileDescriptor mine = lock(prefix);
+  if (auto set = cached_set(prefix, tokenizer)) return set;
+  recipe.make(prefix);
+  if (content_hash(recipe.files) != content)
+    throw UsageError(
+        fmt::format("{} changed while it was tokenized; start again when nothing writes to it", path.string()));
+  auto set = cached_set(prefix, tokenizer);
+  if (!set)
+    throw UsageError(
+        fmt::format("the tokenized text {} cannot be read back; is its folder on a file system that allows mapping "
+                    "files?",
+                    prefix.string()));
+  return set;
+}
+
+}  // namespace
+
+int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
+  if (TokenSet::exists(path)) return TokenSet::open(path).num_tokens();
+  if (const auto conversations = options.conversations.files(path); !conversations.empty()) {
+    int64_t bytes = 0;  // what a template adds is shorter than what JSON does
+    for (const fs::path& file : conversations) bytes += static_cast<int64_t>(fs::file_size(file));
+    return bytes;
+  }
+  const TextFiles files = files_of(path, options);
+  return files.total_bytes() + files.size();
+}
+
+std::shared_ptr<const TokenSet> open_source(const fs::path& path, const Tokenizer& tokenizer,
+                                            const SourceOptions& options) {
+  if (!TokenSet::exists(path)) return tokenized(path, tokenizer, options);
+  auto set = std::make_shared<const TokenSet>(TokenSet::open(path));
+  const auto& about = set->about();
+  if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer.fingerprint())
+    throw UsageError(fmt::format(
+        "{} {} was tokenized with another tokenizer ({}) than this run's ({}); name the one it was made with "
+        "by data.tokenizer, or tokenize the text again",
+        options.setting, path.string(), about->tokenizer, tokenizer.name()));
+  return set;
+}
+
+}  // namespace trireme::data

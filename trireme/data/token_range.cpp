@@ -1,0 +1,95 @@
+#include "trireme/data/token_range.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/data/dataset.h"
+
+namespace trireme::data {
+namespace {
+
+// Calls visit(token) for every document of the range that begins in tokens [begin, end).
+template <typename Visit>
+void for_each_beginning(const TokenRange& tokens, int64_t begin, int64_t end, Visit visit) {
+  if (begin >= end) return;
+  for (int64_t d = tokens.document_of(begin);; ++d) {
+    const int64_t at = tokens.document_begin(d);
+    if (at >= end) return;
+    if (at >= begin) visit(at);
+  }
+}
+
+}  // namespace
+
+TokenRange::TokenRange(std::shared_ptr<const TokenSet> set, int64_t first, int64_t size, std::string name)
+    : set_(std::move(set)), first_(first), size_(size), name_(std::move(name)) {
+  check_invariant(first >= 0 && size >= 0 && first + size <= set_->num_tokens(), "a range lies inside its set");
+}
+
+void TokenRange::copy(int64_t first, std::span<int64_t> ids) const {
+  check_invariant(first >= 0 && first + static_cast<int64_t>(ids.size()) <= size_, "tokens lie inside their range");
+  set_->copy(first_ + first, ids);
+}
+
+void TokenRange::copy_mask(int64_t first, std::span<uint8_t> out) const {
+  check_invariant(first >= 0 && first + static_cast<int64_t>(out.size()) <= size_, "tokens lie inside their range");
+  set_->copy_mask(first_ + first, out);
+}
+
+int64_t TokenRange::document_of(int64_t token) const {
+  // The last document that begins at the token or before it: empty ones at the same place come first.
+  int64_t low = 0, high = set_->num_documents();
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (set_->document_start(middle) <= first_ + token ? low : high) = middle;
+  }
+  return low;
+}
+
+int64_t TokenRange::document_begin(int64_t d) const {
+  if (d >= set_->num_documents()) return size_;
+  return std::clamp<int64_t>(set_->document_start(d) - first_, 0, size_);
+}
+
+int64_t mask_targets(const TokenRange& tokens, int64_t first, std::span<int64_t> targets, bool apart) {
+  const auto count = static_cast<int64_t>(targets.size());
+  if (tokens.has_mask()) {
+    std::array<uint8_t, 4096> mask;
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(mask.size())) {
+      const auto part = std::span(mask).first(static_cast<size_t>(std::min<int64_t>(mask.size(), count - i)));
+      tokens.copy_mask(first + 1 + i, part);
+      for (size_t k = 0; k < part.size(); ++k)
+        if (part[k] == 0) targets[static_cast<size_t>(i) + k] = kIgnoredTarget;
+    }
+  }
+  if (apart)
+    for_each_beginning(tokens, first + 1, first + 1 + count,
+                       [&](int64_t at) { targets[static_cast<size_t>(at - first - 1)] = kIgnoredTarget; });
+  return count - std::count(targets.begin(), targets.end(), kIgnoredTarget);
+}
+
+int64_t count_targets(const TokenRange& tokens, int64_t first, int64_t count, bool apart) {
+  int64_t learned = count;
+  if (tokens.has_mask()) {
+    learned = 0;
+    std::array<uint8_t, 4096> mask;
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(mask.size())) {
+      const auto part = std::span(mask).first(static_cast<size_t>(std::min<int64_t>(mask.size(), count - i)));
+      tokens.copy_mask(first + 1 + i, part);
+      learned += static_cast<int64_t>(part.size()) - std::count(part.begin(), part.end(), uint8_t{0});
+    }
+  }
+  if (!apart) return learned;
+  int64_t before = -1;  // empty documents begin where the next one does
+  for_each_beginning(tokens, first + 1, first + 1 + count, [&](int64_t at) {
+    if (std::exchange(before, at) == at) return;
+    std::array<uint8_t, 1> mask{1};
+    tokens.copy_mask(at, mask);
+    learned -= mask[0] != 0 ? 1 : 0;
+  });
+  return learned;
+}
+
+}  // namespace trireme::data

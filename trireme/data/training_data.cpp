@@ -1,0 +1,178 @@
+#include "trireme/data/training_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/data/joined_dataset.h"
+#include "trireme/data/packed_dataset.h"
+#include "trireme/data/source_cache.h"
+#include "trireme/data/window_dataset.h"
+
+namespace trireme::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kValSetting = "data.val_data_path";
+
+SourceOptions source_options(const TrainingDataOptions& options, const std::string& setting) {
+  return {.setting = setting,
+          .text_field = options.text_field,
+          .append_eos = options.append_eos,
+          .conversations = options.conversations,
+          .cache_dir = options.cache_dir};
+}
+
+void check_options(const TrainingDataOptions& options) {
+  check_invariant(options.sequence >= 1, "a sample has at least one token");
+  check_invariant(!options.sources.empty(), "there is something to learn from");
+  // The negation also catches a fraction that is not a number.
+  if (options.val_data_path.empty() && !(options.val_split_fraction >= 0 && options.val_split_fraction < 1)) {
+    throw UsageError(
+        fmt::format("data.val_split_fraction {} is not in [0, 1): it is the share of the text that is "
+                    "held out for validation; 0.1 is usual, 0 means no validation",
+                    options.val_split_fraction));
+  }
+}
+
+bool splits(const TrainingDataOptions& options) {
+  return options.val_data_path.empty() && options.val_split_fraction > 0;
+}
+
+int64_t num_held_out(int64_t num_tokens, const TrainingDataOptions& options) {
+  if (!splits(options)) return 0;
+  return static_cast<int64_t>(std::ceil(options.val_split_fraction * static_cast<double>(num_tokens)));
+}
+
+// Windows need a whole sample; packed documents may be shorter than a row.
+void require_one_sample(int64_t num_tokens, std::string_view whose, const TrainingDataOptions& options) {
+  if (num_tokens > options.sequence || (options.packing != Packing::wrapped && num_tokens > 1)) return;
+  throw UsageError(
+      fmt::format("{}: {} tokens are fewer than one sample, which takes {} (train.max_seq_length {} and "
+                  "one more as the last target); give more text or a smaller train.max_seq_length",
+                  whose, num_tokens, options.sequence + 1, options.sequence));
+}
+
+// The rule about lengths of a source, for exact numbers of tokens or upper bounds of them.
+void check_length(const fs::path& path, int64_t num_tokens, const TrainingDataOptions& options) {
+  const int64_t held_out = num_held_out(num_tokens, options);
+  const std::string name = fmt::format("{} {}", options.setting, path.string());
+  require_one_sample(num_tokens - held_out, held_out == 0 ? name : name + " less its part for validation", options);
+  if (held_out == 0) return;
+  require_one_sample(held_out,
+                     fmt::format("the part of {} that data.val_split_fraction {} holds out", path.string(),
+                                 options.val_split_fraction),
+                     options);
+}
+
+// First token of the part that is held out: rows of documents divide between documents.
+int64_t split_at(const TokenSet& set, const fs::path& path, const TrainingDataOptions& options) {
+  const int64_t end = set.num_tokens(), wanted = end - num_held_out(end, options);
+  if (wanted == end || options.packing == Packing::wrapped) return wanted;
+  int64_t document = set.num_documents() - 1;
+  while (document > 0 && set.document_start(document) > wanted) --document;
+  if (document < 1)
+    throw UsageError(fmt::format(
+        "{} {} has no documents that could be held out for validation: the first of {} is more than {:g} of "
+        "its tokens; name others by data.val_data_path, or take --data.packing wrapped",
+        options.setting, path.string(), set.num_documents(), 1 - options.val_split_fraction));
+  return set.document_start(document);
+}
+
+struct Part {
+  std::shared_ptr<const Dataset> dataset;
+  int64_t places = 0;  // that hold tokens
+};
+
+Part cut(TokenRange tokens, const TrainingDataOptions& options, bool whole) {
+  if (options.packing == Packing::wrapped) {
+    auto windows = std::make_shared<WindowDataset>(
+        std::move(tokens),
+        WindowOptions{.sequence = options.sequence, .seed = options.seed, .whole = whole, .apart = options.apart});
+    return {windows, windows->num_samples() * options.sequence};
+  }
+  auto packed = std::make_shared<PackedDataset>(
+      std::move(tokens),
+      PackingOptions{.sequence = options.sequence, .share_rows = options.packing == Packing::best_fit});
+  return {packed, packed->num_places()};
+}
+
+std::string fact_of(const TokenSet& set, int64_t train_tokens) {
+  const auto& about = set.about();
+  const bool from_text = about && about->source_fingerprint != 0;
+  const std::string text = fmt::format("{} of {} tokens (fingerprint {})", base::human_count(train_tokens),
+                                       base::human_count(set.num_tokens()), base::checksum_text(set.fingerprint()));
+  return from_text ? fmt::format("{} from {} bytes of text", text, base::human_count(about->source_bytes)) : text;
+}
+
+const char* name_of(Packing packing) {
+  return packing == Packing::wrapped ? "wrapped" : packing == Packing::best_fit ? "best_fit" : "none";
+}
+
+}  // namespace
+
+void check_training_data(const TrainingDataOptions& options) {
+  check_options(options);
+  for (const DataSource& source : options.sources)
+    check_length(source.path, most_tokens(source.path, source_options(options, options.setting)), options);
+  if (options.val_data_path.empty()) return;
+  require_one_sample(most_tokens(options.val_data_path, source_options(options, kValSetting)),
+                     fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
+}
+
+TrainingData load_training_data(const TrainingDataOptions& options, const Tokenizer& tokenizer) {
+  check_training_data(options);
+  TrainingData data;
+  std::vector<WeightedDataset> weighted;
+  std::vector<std::shared_ptr<const Dataset>> held_out;
+  std::vector<std::string> weights;
+  int64_t places = 0, samples = 0;
+  const auto count = [&](const TokenSet& set) {
+    data.num_documents += set.num_documents();
+    if (set.about()) data.source_bytes += set.about()->source_bytes;
+  };
+  for (const DataSource& source : options.sources) {
+    const auto set = open_source(source.path, tokenizer, source_options(options, options.setting));
+    check_length(source.path, set->num_tokens(), options);
+    const int64_t end = set->num_tokens(), split = split_at(*set, source.path, options);
+    Part part = cut({set, 0, split, source.path.string()}, options, /*whole=*/false);
+    places += part.places;
+    samples += part.dataset->num_samples();
+    weighted.push_back({std::move(part.dataset), source.weight.value_or(1)});
+    if (split < end) held_out.push_back(cut({set, split, end - split, source.path.string()}, options, true).dataset);
+    data.train_tokens += split;
+    data.val_tokens += end - split;
+    count(*set);
+    data.identity.add(options.sources.size() == 1 ? "the data" : fmt::format("source {}", weighted.size()),
+                      fact_of(*set, split));
+    if (source.weight) weights.push_back(fmt::format("{}", *source.weight));
+  }
+  if (!options.val_data_path.empty()) {
+    const auto set = open_source(options.val_data_path, tokenizer, source_options(options, kValSetting));
+    require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
+    held_out = {cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true).dataset};
+    data.val_tokens = set->num_tokens();
+    count(*set);
+  }
+  data.filled = static_cast<double>(places) / static_cast<double>(samples * options.sequence);
+  if (weights.empty() && weighted.size() > 1) {
+    std::vector<std::shared_ptr<const Dataset>> parts;
+    for (WeightedDataset& source : weighted) parts.push_back(std::move(source.dataset));
+    weighted = {{std::make_shared<JoinedDataset>(std::move(parts))}};
+  }
+  data.train = std::make_shared<SampleStream>(std::move(weighted), options.seed);
+  if (!held_out.empty()) data.val = std::make_shared<JoinedDataset>(std::move(held_out));
+  data.identity.add("the tokenizer",
+                    fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
+  data.identity.add("data.packing", name_of(options.packing));
+  data.identity.add("train.max_seq_length", fmt::format("{}", options.sequence));
+  data.identity.add("data.seed", fmt::format("{}", options.seed));
+  if (!weights.empty()) data.identity.add("the weights of data.mixture", base::join(weights, ", "));
+  return data;
+}
+
+}  // namespace trireme::data

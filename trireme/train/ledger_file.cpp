@@ -1,0 +1,36 @@
+#include "trireme/train/ledger_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "trireme/base/checksum.h"
+#include "trireme/data/ledger.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+LedgerFile::LedgerFile(const fs::path& out_dir, int global_rank)
+    : path_(out_dir / "ledger" / fmt::format("rank{}.jsonl", global_rank)) {
+  std::error_code failure;
+  fs::create_directories(path_.parent_path(), failure);
+  if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
+  file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (file_.get() < 0) base::throw_file_error("create", path_, errno);
+}
+
+void LedgerFile::write(int64_t step, const data::Batch& batch, const data::SampleStream& samples) {
+  const uint64_t inputs = base::checksum(std::as_bytes(batch.inputs)),
+                 targets = base::checksum(std::as_bytes(batch.targets));
+  std::string rows;
+  for (int64_t i = 0; i < batch.num_samples; ++i)
+    rows += (i > 0 ? ", " : "") + data::ledger_json(samples, batch.first_sample + i);
+  const std::string line =
+      fmt::format("{{\"step\": {}, \"micro_batch\": {}, \"checksum\": \"{:016x}{:016x}\", \"samples\": [{}]}}\n", step,
+                  batch.micro_batch_index, inputs, targets, rows);
+  if (::write(file_.get(), line.data(), line.size()) != std::ssize(line)) base::throw_file_error("write", path_, errno);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,68 @@
+// Observers: screen and files of rank 0 of a training run; the other ranks show nothing.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "trireme/base/files.h"
+#include "trireme/observe/metrics.h"
+#include "trireme/observe/progress_line.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+class Observers {
+ public:
+  Observers(const Session& s, int64_t resumed_step) : on_error_(s.settings.save.on_error) {
+    if (!s.is_first_rank()) return;
+    std::filesystem::create_directories(s.settings.out_dir);
+    observe::ProgressLineOptions options = observe::progress_options_for(stdout);
+    options.log_interval = s.settings.train.log_interval;
+    line_ = std::make_unique<observe::ProgressLine>(options);
+    metrics_ = std::make_unique<observe::MetricsSink>(std::filesystem::path(s.settings.out_dir) / "metrics.jsonl",
+                                                      resumed_step, s.settings.train.log_interval);
+  }
+  void say(const std::string& line) {
+    if (line_) line_->say(line);
+  }
+  void step(const base::StepEvent& event) {
+    if (!line_) return;
+    line_->step(event);
+    record(event);
+  }
+  void finish() {
+    if (line_) line_->finish();
+  }
+
+  /// Says that `name` is under way, and afterwards how long it took where that is worth a line.
+  template <typename Work>
+  auto phase(const std::string& name, Work work) {
+    const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::begin, .name = name});
+    auto result = work();
+    if (line_)
+      line_->phase({.kind = base::PhaseEvent::Kind::end,
+                    .name = name,
+                    .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()});
+    return result;
+  }
+
+ private:
+  void record(const base::StepEvent& event) try {
+    if (metrics_) metrics_->step(event);
+  } catch (const base::FileError& error) {
+    if (on_error_ == config::OnSaveError::stop) throw;
+    metrics_.reset();
+    say(fmt::format("warn     metrics.jsonl ends at step {}: {}", event.step - 1, error.what()));
+  }
+
+  config::OnSaveError on_error_;
+  std::unique_ptr<observe::ProgressLine> line_;
+  std::unique_ptr<observe::MetricsSink> metrics_;
+};
+
+}  // namespace trireme::train
