@@ -46,9 +46,10 @@ const ChatFamily& ConversationSource::family(std::span<const fs::path> files) co
   std::vector<std::string> names;
   for (const ChatFamily& family : chat_families()) names.emplace_back(family.name);
   throw UsageError(
-      fmt::format("{} holds conversations, and {} names no chat template that is known to write them "
-                  "with: name one with --data.chat_template, of {}",
-                  files.empty() ? "the data" : files.front().string(), folder.empty() ? "no model" : folder.string(),
+      fmt::format("{} holds conversations, and {} to write them with: name one with --data.chat_template, of {}",
+                  files.empty() ? "the data" : files.front().string(),
+                  folder.empty() ? "there is no model's folder that names a chat template"
+                                 : fmt::format("{} names no chat template that is known", folder.string()),
                   base::join(names, ", ")));
 }
 

@@ -14,6 +14,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/tokenize.h"
 
@@ -82,7 +83,8 @@ struct Recipe {
 Recipe conversations_recipe(std::vector<fs::path> files, const Tokenizer& tokenizer, const SourceOptions& options) {
   const ChatFamily& family = options.conversations.family(files);
   return {files, options.conversations.fingerprint(family), [=, &tokenizer, &family](const fs::path& prefix) {
-            make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
+            const auto made = make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
+            base::info("{} as {}: {}", files[0].string(), family.name, made.counts.text(options.conversations.options));
           }};
 }
 
@@ -137,9 +139,10 @@ std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const Tokenizer&
 int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
   if (TokenSet::exists(path)) return TokenSet::open(path).num_tokens();
   if (const auto conversations = options.conversations.files(path); !conversations.empty()) {
-    int64_t bytes = 0;  // what a template adds is shorter than what JSON does
+    constexpr int64_t kMarksPerByte = 64;  // a template may put that many tokens around a record of few bytes
+    int64_t bytes = 0;
     for (const fs::path& file : conversations) bytes += static_cast<int64_t>(fs::file_size(file));
-    return bytes;
+    return kMarksPerByte * bytes;
   }
   const TextFiles files = files_of(path, options);
   return files.total_bytes() + files.size();

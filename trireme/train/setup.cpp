@@ -241,6 +241,7 @@ data::TrainingDataOptions training_data_options(const config::Settings& settings
   o.seed = static_cast<uint64_t>(d.seed);
   o.text_field = d.text_field;
   o.conversations = conversation_source(settings);
+  o.conversations.options.max_tokens = o.sequence + 1;  // as many inputs, and the last target
   o.append_eos = d.append_eos;
   o.cache_dir = fs::path(settings.out_dir) / "tokens";
   return o;
