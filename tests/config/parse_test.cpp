@@ -178,7 +178,7 @@ TEST(Parse, AWrongTypeNamesTheTypeAndShowsWhatWasGiven) {
   EXPECT_THAT(refusal({"--comm.timeout=soon"}), HasSubstr("wants a time such as 30s"));
   EXPECT_THAT(refusal({"--save.max_shard_bytes=big"}), HasSubstr("wants a size such as 512MiB"));
   EXPECT_THAT(refusal({"--optimizer.lr="}), HasSubstr("wants a number, not an empty text"));
-  EXPECT_THAT(refusal({"--data=JSON"}), HasSubstr("data is Austen or TextFiles"));
+  EXPECT_THAT(refusal({"--data=OpenWebText"}), HasSubstr("data is Austen, TextFiles, JSON or Alpaca"));
 }
 
 TEST(Parse, OutOfRangeSaysTheBound) {
