@@ -78,11 +78,15 @@ def srun(tasks, command, *words):
     return ["srun", "--overcommit", "-n", str(tasks), *words, *command]
 
 
+def run(r, command):
+    return r.run(command, env=ring.environment(SLURM_CONF=os.environ["SLURM_CONF"]))
+
+
 def trains(r):
     one = ring.metrics(r.train("one", train__max_steps=4))
     command = r.command("four", train__max_steps=4)
     del command[command.index("--devices"):command.index("--devices") + 2]
-    result = r.run(srun(4, command))
+    result = run(r, srun(4, command))
     ring.check(result.code == 0 and "4 ranks  shm  " in result.out and "srun started 4 ranks on 1 host" in result.err,
                "four tasks of srun train together, devices left out", str(result))
     losses = [(one[s]["loss"], ring.metrics(r.folder / "four")[s]["loss"]) for s in range(1, 5)]
@@ -92,7 +96,7 @@ def trains(r):
 
 
 def mistakes_are_refused(r):
-    result = r.run(srun(2, r.command("none", devices=3)))
+    result = run(r, srun(2, r.command("none", devices=3)))
     ring.check(result.code != 0 and "devices 3 on num_nodes 1 are not the 2 ranks that srun started" in result.err,
                "another number of devices is refused", str(result))
     command = r.command("none")
