@@ -36,7 +36,7 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_launch},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
-    {"data", "text to tokens: tokenize, stats", trireme::cli::run_data},
+    {"data", "text to tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
     {"checkpoint", "look after checkpoints: list, verify, diff, reshard, consolidate", trireme::cli::run_checkpoint},
     {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},
 };
