@@ -129,6 +129,7 @@ struct CommSettings {
   Backend backend = Backend::automatic;
   std::chrono::milliseconds timeout{30'000};
   Compression compression = Compression::none;
+  bool tls = false;
   bool operator==(const CommSettings&) const = default;
 };
 
@@ -180,6 +181,21 @@ struct LaunchSettings {
   std::optional<std::string> master_addr;
   int64_t master_port = 29500;
   int64_t max_restarts = 0;
+  std::optional<std::string> nnodes;         ///< "2:4": machines come and go
+  std::optional<std::string> rdzv_endpoint;  ///< "host:port": where their launchers meet
+  std::chrono::milliseconds join_timeout{600'000};
+  std::chrono::milliseconds last_call{10'000};
+  std::optional<std::string> token_file;
+  std::chrono::milliseconds grace{30'000};
+  std::optional<std::string> notice_file;
+  std::optional<std::string> notice_url;
+  std::chrono::milliseconds notice_interval{5'000};
+  std::optional<std::vector<int64_t>> log_ranks;
+  std::optional<std::vector<std::string>> hosts;  ///< each "NAME" or "NAME:RANKS"
+  std::optional<std::string> hostfile;
+  std::optional<std::string> print;  ///< "sbatch", "k8s" or "hostfile"
+  std::optional<std::string> image;
+  std::optional<std::string> volume;
   bool operator==(const LaunchSettings&) const = default;
 };
 
@@ -247,6 +263,11 @@ struct PrepareSettings {
   bool operator==(const PrepareSettings&) const = default;
 };
 
+struct DoctorSettings {
+  std::optional<std::string> json;
+  bool operator==(const DoctorSettings&) const = default;
+};
+
 struct EngineSettings {
   bool poison = false;
   bool operator==(const EngineSettings&) const = default;
@@ -285,6 +306,7 @@ struct Settings {
   EvaluateSettings evaluate;
   PrepareSettings prepare;
   BenchSettings bench;
+  DoctorSettings doctor;
   EngineSettings engine;
   ProfileSettings profile;
   bool operator==(const Settings&) const = default;
