@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/verify.h"
+#include "trireme/checkpoint/window_reader.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -49,8 +51,11 @@ TEST(Load, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
                             .dtype = Dtype::f32});
         elements += piece.end - piece.begin;
       }
-      read_pieces(checkpoint, requests);
-      EXPECT_EQ(memory, expected.memory) << "rank " << rank << " of " << readers;
+      for (const PageCache cache : {PageCache::use, PageCache::bypass}) {
+        for (auto& values : memory) std::fill(values.begin(), values.end(), -1.0F);
+        read_pieces(checkpoint, requests, cache);
+        EXPECT_EQ(memory, expected.memory) << "rank " << rank << " of " << readers;
+      }
     }
     int64_t all = 0;
     for (const TensorSpec& tensor : sample_tensors(400)) all += num_elements(tensor.shape);
@@ -159,7 +164,7 @@ TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {
 TEST(Load, MisalignedForeignTensorsAreRead) {
   // Other writers neither pad headers nor sort by alignment: elements may straddle blocks.
   const ScratchFolder out;
-  const int64_t count = 2 * kBlockBytes / 8 + 100;
+  const int64_t count = 2 * WindowReader::kBytes / 8 + 100;
   std::string json = R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F64","shape":[)" +
                      std::to_string(count) + R"(],"data_offsets":[3,)" + std::to_string(3 + 8 * count) + "]}}";
   const uint64_t length = json.size();
@@ -169,10 +174,37 @@ TEST(Load, MisalignedForeignTensorsAreRead) {
   for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(i) / 4);
   file.append(reinterpret_cast<const char*>(values.data()), static_cast<size_t>(8 * count));
   overwrite(out / "model.safetensors", file);
-  std::vector<float> read(static_cast<size_t>(count));
-  const PieceRequest request{.tensor = "b", .begin = 0, .end = count, .data = read.data(), .dtype = Dtype::f32};
-  read_pieces(open_checkpoint(out.path()), {&request, 1});
-  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(read[i], static_cast<float>(i) / 4);
+  const Checkpoint checkpoint = open_checkpoint(out.path());
+  const auto check = [&](const auto& read_request) {
+    std::vector<float> read(static_cast<size_t>(count));
+    read_request(PieceRequest{.tensor = "b", .begin = 0, .end = count, .data = read.data(), .dtype = Dtype::f32});
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(read[i], static_cast<float>(i) / 4);
+  };
+  check([&](const PieceRequest& r) { read_pieces(checkpoint, {&r, 1}); });
+  check([&](const PieceRequest& r) { read_pieces(checkpoint, {&r, 1}, PageCache::bypass); });
+  check([&](const PieceRequest& r) { read_piece(checkpoint, r); });
+}
+
+TEST(Load, PiecesMayOverlap) {
+  const ScratchFolder out;
+  const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 4, 1, 4000));
+  const std::string name = "model.embed_tokens.weight";
+  const int64_t elements = checkpoint.tensor(name).elements;
+  ASSERT_GT(elements * 2, WindowReader::kBytes) << "so that pieces reach over windows";
+  std::mt19937_64 random(3);
+  std::vector<std::vector<float>> memory;
+  std::vector<PieceRequest> requests;
+  for (int i = 0; i < 40; ++i) {
+    const auto one = static_cast<int64_t>(random() % static_cast<uint64_t>(elements)),
+               other = i == 0 ? 0 : static_cast<int64_t>(random() % static_cast<uint64_t>(elements));
+    const int64_t begin = std::min(one, other), end = i == 0 ? elements : std::max(one, other);
+    memory.emplace_back(static_cast<size_t>(end - begin));
+    requests.push_back({name, begin, end, memory.back().data(), Dtype::f32});
+  }
+  read_pieces(checkpoint, requests);
+  for (size_t i = 0; i < requests.size(); ++i)
+    for (int64_t e = requests[i].begin; e < requests[i].end; e += 997)
+      ASSERT_EQ(memory[i][static_cast<size_t>(e - requests[i].begin)], sample_value(name, e, 4)) << "piece " << i;
 }
 
 TEST(Load, ADamagedRankStopsAllRanksInAgree) {

@@ -103,6 +103,8 @@ TEST(SaveJob, AFolderThatSomebodyRemovesDuringTheSaveIsAnError) {
   run_ranks(2, [&](comm::Communicator& world) {
     const SamplePieces pieces(sample_tensors(400), 2, world.rank(), 2, 99);
     SaveJob job(sample_request(out.path(), 2, pieces, 400), world, {.background = false});
+    job.advance();
+    job.advance();  // the folder is there, and to be written to
     world.barrier()->wait();
     if (world.rank() == 0)
       for (const auto& entry : fs::directory_iterator(out.path()))
@@ -122,14 +124,15 @@ TEST(SaveJob, AFolderThatSomebodyRemovesDuringTheSaveIsAnError) {
 
 TEST(SaveJob, AnAbandonedSaveLeavesNothing) {
   const ScratchFolder out;
-  run_ranks(2, [&](comm::Communicator& world) {
-    const SamplePieces pieces(sample_tensors(400), 2, world.rank(), 2, 99);
-    {
-      const SaveJob job(sample_request(out.path(), 2, pieces, 400), world, {.background = true});
-    }
-    world.barrier()->wait();
-  });
-  EXPECT_THAT(names_in(out.path()), testing::IsEmpty());
+  for (int advances = 0; advances < 4; ++advances) {  // up to the checksums; then it appears
+    run_ranks(2, [&](comm::Communicator& world) {
+      const SamplePieces pieces(sample_tensors(400), 2, world.rank(), 2, 99);
+      SaveJob job(sample_request(out.path(), 2, pieces, 400), world, {.background = true});
+      for (int i = 0; i < advances; ++i) job.advance();
+      EXPECT_FALSE(job.committed());
+    });
+    EXPECT_THAT(names_in(out.path()), testing::IsEmpty()) << "after " << advances << " phases";
+  }
 }
 
 TEST(SaveJob, AnOutDirThatIsGoneIsNotMadeAgain) {

@@ -48,22 +48,28 @@ BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFi
 
 int64_t BlockFile::block_end(int64_t block) const { return std::min((block + 1) * kBlockBytes, bytes_); }
 
+std::optional<std::string> BlockFile::check_block(int64_t block, std::span<const std::byte> bytes) const {
+  if (!expected_) return std::nullopt;
+  if (base::checksum(bytes) != expected_->blocks[static_cast<size_t>(block)])
+    return name_of(block) + " does not match its checksum";
+  verified_[static_cast<size_t>(block)] = true;
+  return std::nullopt;
+}
+
+std::string BlockFile::name_of(int64_t block) const {
+  return fmt::format("{}, block {} (bytes {} to {})", path_.filename().string(), block, block * kBlockBytes,
+                     block_end(block));
+}
+
 std::optional<std::string> BlockFile::read_block(int64_t block, std::span<std::byte> target) const {
   const int64_t begin = block * kBlockBytes;
-  const int64_t end = block_end(block);
-  const std::string where = fmt::format("{}, block {} (bytes {} to {})", path_.filename().string(), block, begin, end);
-  target = target.first(static_cast<size_t>(end - begin));
+  target = target.first(static_cast<size_t>(block_end(block) - begin));
   try {
     base::read_at(file_, target, begin, path_);
   } catch (const base::FileError& error) {
-    return fmt::format("{} cannot be read ({})", where, error.what());
+    return fmt::format("{} cannot be read ({})", name_of(block), error.what());
   }
-  if (!expected_) return std::nullopt;
-  if (base::checksum(target) != expected_->blocks[static_cast<size_t>(block)]) {
-    return where + " does not match its checksum";
-  }
-  verified_[static_cast<size_t>(block)] = true;
-  return std::nullopt;
+  return check_block(block, target);
 }
 
 std::string BlockFile::contents_of(int64_t block) const {

@@ -38,11 +38,16 @@ class BlockFile {
   /// Reads block `block` whole into the first bytes of `target` and says what is wrong with it, if anything.
   std::optional<std::string> read_block(int64_t block, std::span<std::byte> target) const;
 
+  /// What is wrong with `bytes` as the contents of block `block`, if anything.
+  std::optional<std::string> check_block(int64_t block, std::span<const std::byte> bytes) const;
+
+  int64_t block_end(int64_t block) const;  ///< one past its last byte in the file
+
   /// " (it holds the header, tensors 'a' and 'b')", as far as the file's header, unverified, can be read; else empty.
   std::string contents_of(int64_t block) const;
 
  private:
-  int64_t block_end(int64_t block) const;
+  std::string name_of(int64_t block) const;
 
   std::filesystem::path path_;
   base::FileDescriptor file_;

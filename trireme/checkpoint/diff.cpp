@@ -19,7 +19,7 @@ constexpr int64_t kPieceElements = 1 << 17;  // 1 MiB of doubles
 
 void read(const Checkpoint& checkpoint, const std::string& name, int64_t begin, int64_t end, void* to, Dtype dtype) {
   const PieceRequest request{.tensor = name, .begin = begin, .end = end, .data = to, .dtype = dtype};
-  read_pieces(checkpoint, {&request, 1});
+  read_piece(checkpoint, request);
 }
 
 /// Sums over the pieces of one tensor.

@@ -33,6 +33,13 @@ void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t 
   if (end > begin) ::sync_file_range(file.get(), begin, end - begin, SYNC_FILE_RANGE_WRITE);
 }
 
+base::FileDescriptor open_direct(const std::filesystem::path& path, int flags) try {
+  return base::open_file(path, flags | O_DIRECT);
+} catch (const base::FileError& error) {
+  if (error.code != EINVAL && error.code != EOPNOTSUPP) throw;
+  return {};
+}
+
 void flush(const base::FileDescriptor& file, const std::filesystem::path& path) {
   if (::fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
 }

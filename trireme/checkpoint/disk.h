@@ -21,6 +21,13 @@ void write_new_file(const std::filesystem::path& path, std::string_view text);
 /// Asks the system to begin writing these bytes to the disk now instead of at the flush; nothing is promised.
 void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t end);
 
+/// What direct access (O_DIRECT) wants of positions, lengths and memory: every disk and file system in use is content.
+constexpr int64_t kPageBytes = 4096;
+
+/// Opens an existing file for access past the page cache; holds none where the file system has no such thing.
+/// Errors    base::FileError
+base::FileDescriptor open_direct(const std::filesystem::path& path, int flags);
+
 /// fsync(2). Errors    base::FileError
 void flush(const base::FileDescriptor& file, const std::filesystem::path& path);
 

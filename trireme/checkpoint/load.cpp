@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/window_reader.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -138,6 +141,85 @@ void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRe
   }
 }
 
+/// A request's bytes in its file.
+struct Wanted {
+  const BlockFile* file;
+  const StoredTensor* tensor;
+  const PieceRequest* request;
+  int64_t begin, end;
+};
+
+std::vector<Wanted> in_file_order(const Checkpoint& checkpoint, std::span<const PieceRequest> requests) {
+  std::vector<Wanted> wanted;
+  for (const PieceRequest& request : requests) {
+    check_request(checkpoint, request);
+    if (request.begin == request.end) continue;
+    const StoredTensor& tensor = checkpoint.tensor(request.tensor);
+    const int64_t size = size_of(tensor.dtype);
+    wanted.push_back({checkpoint.files[static_cast<size_t>(tensor.file)].get(), &tensor, &request,
+                      tensor.begin + request.begin * size, tensor.begin + request.end * size});
+  }
+  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
+    return std::tuple(a.tensor->file, a.begin) < std::tuple(b.tensor->file, b.begin);
+  });
+  return wanted;
+}
+
+struct FileWindow {
+  const BlockFile* file;
+  int64_t begin, end;
+};
+
+/// The blocks that are touched, each once and whole, in windows of several.
+std::vector<FileWindow> windows_of(std::span<const Wanted> wanted) {
+  std::vector<FileWindow> windows;
+  for (const Wanted& w : wanted) {
+    int64_t begin = w.begin / kBlockBytes * kBlockBytes;
+    const int64_t end = w.file->block_end((w.end - 1) / kBlockBytes);
+    const bool goes_on = !windows.empty() && windows.back().file == w.file;
+    if (goes_on) begin = std::max(begin, windows.back().end);
+    while (begin < end) {
+      if (windows.empty() || windows.back().file != w.file || windows.back().end != begin ||
+          windows.back().end - windows.back().begin == WindowReader::kBytes)
+        windows.push_back({w.file, begin, begin});
+      FileWindow& last = windows.back();
+      last.end = begin = std::min(end, last.begin + WindowReader::kBytes);
+    }
+  }
+  return windows;
+}
+
+/// Verifies the window's blocks; `wanted` begins with the first piece in it.
+void verify(const FileWindow& window, std::span<const std::byte> bytes, std::span<const Wanted> wanted) {
+  for (int64_t block = window.begin / kBlockBytes; block * kBlockBytes < window.end; ++block) {
+    const int64_t begin = block * kBlockBytes, end = window.file->block_end(block);
+    const auto problem = window.file->check_block(
+        block, bytes.subspan(static_cast<size_t>(begin - window.begin), static_cast<size_t>(end - begin)));
+    if (!problem) continue;
+    while (wanted.front().end <= begin) wanted = wanted.subspan(1);
+    throw_damaged(window.file->path().parent_path(), *problem, window.file->path(), wanted.front().request->tensor);
+  }
+}
+
+/// Copies what the window holds of a piece.
+void take(const Wanted& w, const FileWindow& window, std::span<const std::byte> bytes) {
+  const int64_t begin = std::max(w.begin, window.begin), end = std::min(w.end, window.end);
+  if (begin >= end) return;
+  auto* target = static_cast<std::byte*>(w.request->data);
+  const std::byte* source = bytes.data() - window.begin;
+  if (w.tensor->dtype == w.request->dtype) {
+    std::memcpy(target + (begin - w.begin), source + begin, static_cast<size_t>(end - begin));
+    return;
+  }
+  const int64_t from = size_of(w.tensor->dtype), to = size_of(w.request->dtype);
+  const int64_t first = (begin - w.begin + from - 1) / from, last = (end - w.begin) / from;
+  convert(source + w.begin + first * from, w.tensor->dtype, target + first * to, w.request->dtype, last - first);
+  if (w.begin + last * from == end) return;
+  std::array<std::byte, 8> cut;  // an element across two windows: only in files that align nothing
+  w.file->read(w.begin + last * from, std::span(cut).first(static_cast<size_t>(from)), w.request->tensor);
+  convert(cut.data(), w.tensor->dtype, target + last * to, w.request->dtype, 1);
+}
+
 }  // namespace
 
 const StoredTensor& Checkpoint::tensor(const std::string& name) const {
@@ -195,19 +277,30 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
        first_name);
 }
 
-void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests) {
-  std::vector<std::pair<const StoredTensor*, const PieceRequest*>> ordered;
-  for (const PieceRequest& request : requests) {
-    check_request(checkpoint, request);
-    ordered.emplace_back(&checkpoint.tensor(request.tensor), &request);
-  }
-  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.first->file, a.first->begin, a.second->begin) <
-           std::tuple(b.first->file, b.first->begin, b.second->begin);
-  });
-  for (const auto& [tensor, request] : ordered) {
-    read_piece(*checkpoint.files[static_cast<size_t>(tensor->file)], *tensor, *request);
-  }
+void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {
+  check_request(checkpoint, request);
+  const StoredTensor& tensor = checkpoint.tensor(request.tensor);
+  read_piece(*checkpoint.files[static_cast<size_t>(tensor.file)], tensor, request);
+}
+
+void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests, PageCache cache) {
+  const std::vector<Wanted> all = in_file_order(checkpoint, requests);
+  const std::vector<FileWindow> windows = windows_of(all);
+  std::vector<WindowReader::Window> to_read;
+  for (const FileWindow& w : windows) to_read.push_back({w.file->path(), w.begin, w.end});
+  WindowReader reader(std::move(to_read), cache == PageCache::bypass);
+  std::span<const Wanted> wanted = all;
+  for (const FileWindow& window : windows) try {
+      const std::span<const std::byte> bytes = reader.next();
+      while (wanted.front().file != window.file || wanted.front().end <= window.begin) wanted = wanted.subspan(1);
+      verify(window, bytes, wanted);
+      for (const Wanted& w : wanted) {
+        if (w.file != window.file || w.begin >= window.end) break;
+        take(w, window, bytes);
+      }
+    } catch (const base::FileError& error) {
+      throw_damaged(checkpoint.path, error.what(), window.file->path());
+    }
 }
 
 std::string read_text(const Checkpoint& checkpoint, const std::string& name) {

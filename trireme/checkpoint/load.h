@@ -67,13 +67,22 @@ Checkpoint open_checkpoint(const std::filesystem::path& path);
 /// Errors    CheckpointError naming the first wrong tensor and how many there are
 void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected);
 
+/// Whether what is read stays in the system's page cache, for others on the host that read it too.
+enum class PageCache { use, bypass };
+
 /// Fills every request's memory. Local to this rank: wrap it in agree() (agree.h) where others wait.
 ///
-/// Cost      reads the blocks touched, in the order of the files; one conversion buffer of 1 MiB
+/// Cost      reads the blocks touched once, in the order of the files, while a thread reads the next 4 MiB; 8 MiB
 /// Numerics  floats round to nearest even when the memory's dtype is narrower
 /// Errors    CheckpointError: unknown tensor, range outside it, dtypes that do not convert, damaged block.
 ///           Requests are checked before anything is read; memory is undefined after damage
-void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests);
+void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests,
+                 PageCache cache = PageCache::use);
+
+/// The same for one piece, now and without a thread: for those that take a tensor in small steps.
+///
+/// Cost      blocks not seen before are read whole; one conversion buffer of 1 MiB
+void read_piece(const Checkpoint& checkpoint, const PieceRequest& request);
 
 /// A small file of the folder ("config.json"), verified. Errors    CheckpointError when missing or damaged
 std::string read_text(const Checkpoint& checkpoint, const std::string& name);

@@ -109,7 +109,7 @@ class Rewrite {
                                  .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
                                    const PieceRequest piece{
                                        .tensor = from, .begin = begin, .end = end, .data = to, .dtype = dtype};
-                                   read_pieces(source_, {&piece, 1});
+                                   read_piece(source_, piece);
                                  }});
       specs.push_back(std::move(spec));
     }

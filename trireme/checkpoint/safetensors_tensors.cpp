@@ -39,7 +39,7 @@ SafetensorsSource::SafetensorsSource(Checkpoint checkpoint) : checkpoint_(std::m
 void SafetensorsSource::read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const {
   const PieceRequest request{
       .tensor = tensors_.at(tensor).name, .begin = begin, .end = end, .data = data, .dtype = dtype};
-  read_pieces(checkpoint_, {&request, 1});
+  read_piece(checkpoint_, request);
 }
 
 SafetensorsSink::SafetensorsSink(const std::filesystem::path& folder, const std::vector<SourceTensor>& tensors,

@@ -44,14 +44,7 @@ class Meter {
 
 SaveJob::SaveJob(SaveRequest request, comm::Communicator& world, Options options)
     : request_(std::move(request)), world_(world), options_(options) {
-  agree(world_, [&] { plan_ = plan_save(request_); });
-  agree_on_plan(request_, plan_, world_);
-  agree(world_, [&] {
-    if (world_.rank() == 0) prepare();
-  });
-  folder_ = request_.out_dir / broadcast_text(world_, folder_.filename().string(), 0);
-  result_ = {.path = request_.out_dir / folder_name(), .bytes = plan_.needed_bytes};
-  begin_writing();
+  begin_planning();
 }
 
 SaveJob::~SaveJob() { abandon(); }
@@ -104,13 +97,18 @@ void SaveJob::advance() {
       if (work_) std::exchange(work_, nullptr)({});
       if (failure_) std::rethrow_exception(failure_);
     });
-    if (phase_ == Phase::writing) {
-      begin_hashing();
-    } else if (phase_ == Phase::hashing) {
-      begin_publishing();
-    } else {
-      phase_ = Phase::committed;
-      result_.seconds = Clock::now() - started_;
+    switch (phase_) {
+      case Phase::planning:
+        return begin_preparing();
+      case Phase::preparing:
+        return begin_writing();
+      case Phase::writing:
+        return begin_hashing();
+      case Phase::hashing:
+        return begin_publishing();
+      default:
+        phase_ = Phase::committed;
+        result_.seconds = Clock::now() - started_;
     }
   } catch (...) {
     abandon();
@@ -123,7 +121,22 @@ SaveResult SaveJob::finish() {
   return result_;
 }
 
+void SaveJob::begin_planning() {
+  begin("plan", [this](const BytesDone&, std::stop_token) { plan_ = plan_save(request_); });
+}
+
+void SaveJob::begin_preparing() {
+  agree_on_plan(request_, plan_, world_);
+  result_ = {.path = request_.out_dir / folder_name(), .bytes = plan_.needed_bytes};
+  phase_ = Phase::preparing;
+  begin("prepare", [this](const BytesDone&, std::stop_token) {
+    if (world_.rank() == 0) prepare();
+  });
+}
+
 void SaveJob::begin_writing() {
+  folder_ = request_.out_dir / broadcast_text(world_, folder_.filename().string(), 0);
+  phase_ = Phase::writing;
   begin("write", [this](const BytesDone& done, std::stop_token stop) {
     hashes_ = write_pieces(plan_, folder_, request_.pieces, world_.rank() == 0, done, std::move(stop));
   });

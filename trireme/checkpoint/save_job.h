@@ -34,10 +34,10 @@ class SaveJob {
     bool background = false;  ///< phases run in a thread of low priority; otherwise inside advance()
   };
 
-  /// Plans, compares, makes the folder, begins to write. The pieces' memory must not change until committed().
+  /// Begins to plan, alone: what ranks have to agree on waits for advance(). The pieces' memory must not change until
+  /// committed().
   ///
-  /// Ordering  every rank of `world` must call, and so for advance() and finish()
-  /// Errors    as save_checkpoint; then, and after an error of advance(), the unfinished folder is gone
+  /// Ordering  every rank of `world` must make one, and call advance() or finish() alike
   SaveJob(SaveRequest request, comm::Communicator& world, Options options);
   /// Abandons a save that is not committed: stops its thread and removes the folder, without any other rank.
   ~SaveJob();
@@ -48,7 +48,7 @@ class SaveJob {
   bool committed() const { return phase_ == Phase::committed; }
 
   /// Ends the phase (waits where it is not over) and begins the next.
-  /// Errors    CheckpointError, the same on every rank
+  /// Errors    as save_checkpoint, the same on every rank; the unfinished folder is gone then
   void advance();
 
   /// Advances to the end. With Options::background off this is where everything happens.
@@ -57,11 +57,13 @@ class SaveJob {
   const SaveResult& result() const { return result_; }
 
  private:
-  enum class Phase { writing, hashing, publishing, committed };
+  enum class Phase { planning, preparing, writing, hashing, publishing, committed };
 
   void prepare();
   std::string folder_name() const;
   void begin(const char* name, std::function<void(const BytesDone&, std::stop_token)> work);
+  void begin_planning();
+  void begin_preparing();
   void begin_writing();
   void begin_hashing();
   void begin_publishing();
@@ -76,7 +78,7 @@ class SaveJob {
   SavePlan plan_;
   std::filesystem::path folder_;                // the unfinished folder, on every rank
   std::unique_ptr<TemporaryFolder> temporary_;  // rank 0's hold on it
-  Phase phase_ = Phase::writing;
+  Phase phase_ = Phase::planning;
   std::vector<BlockHash> hashes_;               // of this rank
   SaveResult result_;
 

@@ -14,22 +14,12 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int64_t kPage = 4096;  // the alignment that every disk and file system in use is content with
-
-int64_t up(int64_t position) { return (position + kPage - 1) / kPage * kPage; }
-int64_t down(int64_t position) { return position / kPage * kPage; }
-
-/// Closed where the file system has no direct access.
-base::FileDescriptor open_direct(const std::filesystem::path& path) try {
-  return base::open_file(path, O_WRONLY | O_DIRECT);
-} catch (const base::FileError& error) {
-  if (error.code != EINVAL && error.code != EOPNOTSUPP) throw;
-  return {};
-}
+int64_t up(int64_t position) { return (position + kPageBytes - 1) / kPageBytes * kPageBytes; }
+int64_t down(int64_t position) { return position / kPageBytes * kPageBytes; }
 
 }  // namespace
 
-StageBuffer::StageBuffer() : bytes_(static_cast<std::byte*>(std::aligned_alloc(kPage, kBytes))) {
+StageBuffer::StageBuffer() : bytes_(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kBytes))) {
   if (!bytes_) throw std::bad_alloc();
 }
 
@@ -37,7 +27,7 @@ void StageBuffer::Free::operator()(std::byte* bytes) const { std::free(bytes); }
 
 StagedFile::StagedFile(base::FileDescriptor file, std::filesystem::path path, StageBuffer& buffer, bool direct)
     : file_(std::move(file)), path_(std::move(path)), buffer_(buffer) {
-  if (direct) direct_ = open_direct(path_);
+  if (direct) direct_ = open_direct(path_, O_WRONLY);
 }
 
 std::span<std::byte> StagedFile::room(int64_t position, int64_t count) {

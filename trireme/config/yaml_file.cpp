@@ -72,7 +72,8 @@ class Reader {
   void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
     for (const auto& entry : map) {
       const Source source = at(entry.first.Mark());
-      if (!entry.first.IsScalar() || entry.first.Scalar().size() > kMostShown || depth > kDeepest) {
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty() || entry.first.Scalar().size() > kMostShown ||
+          depth > kDeepest) {
         problems_.add(fmt::format("{} has a key that is no name", name_), {source}, "keys are names such as train");
         continue;
       }

@@ -66,10 +66,9 @@ std::unique_ptr<Bpe> Bpe::by_rank(Vocabulary vocabulary, const std::vector<uint3
 }
 
 void Bpe::freeze(const std::vector<int32_t>& tokens) {
-  size_t bytes = 0;
-  for (const int32_t id : tokens) bytes += vocabulary_.token(id).size();
-  frozen_ = ByteTrie(bytes);
-  for (const int32_t id : tokens) frozen_.add(vocabulary_.token(id), id);
+  std::vector<ByteTrie::Entry> entries;
+  for (const int32_t id : tokens) entries.emplace_back(vocabulary_.token(id), id);
+  frozen_ = ByteTrie(std::move(entries));
   has_frozen_ = !tokens.empty();
 }
 

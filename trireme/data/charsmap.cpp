@@ -20,26 +20,41 @@ Charsmap::Charsmap(std::string_view blob) {
   replacements_ = blob.substr(4 + trie_bytes);
 }
 
-std::optional<Charsmap::Rule> Charsmap::find(std::string_view text, bool longest) const {
-  const auto offset = [](uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
-  const auto label = [](uint32_t unit) { return unit & (1u << 31 | 0xFF); };
+namespace {
+uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
+uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
+bool has_value(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+}  // namespace
+
+template <typename Visit>
+bool Charsmap::walk(std::string_view text, Visit visit) const {
   uint32_t node = offset(units_[0]);
-  std::optional<uint32_t> value;
-  size_t length = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
-    if (byte == 0 || node >= units_.size() || label(units_[node]) != byte) break;
+    if (byte == 0 || node >= units_.size() || label(units_[node]) != byte) return false;
     const uint32_t unit = units_[node];
     node ^= offset(unit);
-    if (node >= units_.size()) break;
-    if ((unit >> 8 & 1) == 0) continue;
-    value = units_[node] & ((1u << 31) - 1);
-    length = i + 1;
-    if (!longest) break;
+    if (node >= units_.size()) return false;
+    if (has_value(unit) && !visit(i + 1, units_[node] & ((1u << 31) - 1))) return true;
   }
+  return true;
+}
+
+std::optional<Charsmap::Rule> Charsmap::find(std::string_view text, bool longest) const {
+  std::optional<uint32_t> value;
+  size_t length = 0;
+  walk(text, [&](size_t so_far, uint32_t at) {
+    value = at;
+    length = so_far;
+    return longest;
+  });
   if (!value || *value >= replacements_.size()) return std::nullopt;
   return Rule{length, std::string_view(replacements_.data() + *value)};
+}
+
+bool Charsmap::begins_rule(std::string_view text) const {
+  return walk(text, [](size_t, uint32_t) { return false; });
 }
 
 std::string apply_by_grapheme(const Charsmap& map, std::string_view text) {

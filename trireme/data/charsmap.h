@@ -24,8 +24,15 @@ class Charsmap {
   /// The rule for the shortest beginning of `text`.
   std::optional<Rule> shortest(std::string_view text) const { return find(text, false); }
 
+  /// Whether a rule applies to a beginning of `text`, or might once more text follows it.
+  bool begins_rule(std::string_view text) const;
+
  private:
   std::optional<Rule> find(std::string_view text, bool longest) const;
+  /// Calls `visit(length, place of the replacement)` for each rule that `text` begins with, shortest first, until it is
+  /// false; whether it was, or all of `text` is the beginning of rules.
+  template <typename Visit>
+  bool walk(std::string_view text, Visit visit) const;
 
   std::vector<uint32_t> units_;
   std::string replacements_;  // each ends in a zero byte

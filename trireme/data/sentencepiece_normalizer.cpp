@@ -1,5 +1,7 @@
 #include "trireme/data/sentencepiece_normalizer.h"
 
+#include <algorithm>
+
 #include "trireme/data/pre_tokenizer.h"
 #include "trireme/data/utf8.h"
 
@@ -10,12 +12,22 @@ SentencePieceNormalizer::SentencePieceNormalizer(const SentencePieceFile& file)
       join_spaces_(file.remove_extra_whitespaces),
       escape_(file.escape_whitespaces) {
   if (!file.charsmap.empty()) charsmap_.emplace(file.charsmap);
-  size_t bytes = 0;
+  std::vector<ByteTrie::Entry> kept;
   for (const auto& piece : file.pieces)
-    if (piece.type == SentencePieceFile::Type::user_defined) bytes += piece.text.size();
-  user_defined_ = ByteTrie(bytes);
-  for (const auto& piece : file.pieces)
-    if (piece.type == SentencePieceFile::Type::user_defined) user_defined_.add(piece.text, 0), has_user_defined_ = true;
+    if (piece.type == SentencePieceFile::Type::user_defined) kept.emplace_back(piece.text, 0);
+  has_user_defined_ = !kept.empty();
+  // An ASCII character other than the space stands for itself where another follows, unless a rule begins with the two.
+  for (int first = 0; first < 128; ++first)
+    for (int second = 0; second < 128; ++second) {
+      const char two[] = {static_cast<char>(first), static_cast<char>(second)};
+      const std::string_view text(two, 2);
+      const bool begins =
+          (charsmap_ && charsmap_->begins_rule(text)) || std::any_of(kept.begin(), kept.end(), [&](const auto& k) {
+            return k.first.starts_with(two[0]) && (k.first.size() == 1 || k.first[1] == two[1]);
+          });
+      plain_[static_cast<size_t>(first)][static_cast<size_t>(second)] = !begins && first != ' ';
+    }
+  user_defined_ = ByteTrie(std::move(kept));
 }
 
 SentencePieceNormalizer::Step SentencePieceNormalizer::step(std::string_view text) const {
@@ -30,6 +42,16 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::step(std::string_view tex
   return {bytes, text.substr(0, bytes)};
 }
 
+size_t SentencePieceNormalizer::plain_run(std::string_view text) const {
+  size_t count = 0;
+  while (count + 1 < text.size()) {
+    const auto first = static_cast<unsigned char>(text[count]), second = static_cast<unsigned char>(text[count + 1]);
+    if ((first | second) >= 128 || !plain_[first][second]) break;
+    ++count;
+  }
+  return count;
+}
+
 std::string SentencePieceNormalizer::operator()(std::string_view text, bool is_inside) const {
   const std::string_view space = escape_ ? kMetaspace : " ";
   while (join_spaces_ && !is_inside && !text.empty()) {
@@ -41,7 +63,14 @@ std::string SentencePieceNormalizer::operator()(std::string_view text, bool is_i
   if (text.empty()) return out;
   if (add_prefix_ && !is_inside) out += space;
   bool after_space = join_spaces_ && !is_inside;
+  out.reserve(text.size() + text.size() / 4 + 8);
   while (!text.empty()) {
+    if (const size_t count = plain_run(text); count > 0) {
+      out.append(text.substr(0, count));
+      text.remove_prefix(count);
+      after_space = false;
+      continue;
+    }
     Step next = step(text);
     text.remove_prefix(next.length);
     while (after_space && next.text.starts_with(' ')) next.text.remove_prefix(1);

@@ -1,6 +1,8 @@
 // SentencePiece's normaliser: the compiled character map, white space joined and written as U+2581, a space in front.
 #pragma once
 
+#include <array>
+#include <bitset>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,9 +26,12 @@ class SentencePieceNormalizer {
     std::string_view text;
   };
   Step step(std::string_view text) const;
+  /// Bytes that `text` begins with and that stay as they are.
+  size_t plain_run(std::string_view text) const;
 
   std::optional<Charsmap> charsmap_;
   ByteTrie user_defined_;  // left as they are
+  std::array<std::bitset<128>, 128> plain_;  ///< by an ASCII character and the next: does the first stay as it is?
   bool has_user_defined_ = false, add_prefix_, join_spaces_, escape_;
 };
 

@@ -16,19 +16,21 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
     : vocabulary_(std::move(vocabulary)), scores_(std::move(scores)), options_(std::move(options)) {
   const auto size = static_cast<size_t>(vocabulary_.size());
   if (scores_.size() != size) throw UsageError(fmt::format("{} tokens have {} scores", size, scores_.size()));
-  size_t bytes = 0;
-  for (size_t id = 0; id < size; ++id) bytes += vocabulary_.token(static_cast<int32_t>(id)).size();
-  trie_ = ByteTrie(bytes);
+  std::vector<ByteTrie::Entry> entries;
   bool first = true;
   double least = 0;
   for (size_t id = 0; id < size; ++id) {
     if (!options_.matchable.empty() && !options_.matchable[id]) continue;
-    trie_.add(vocabulary_.token(static_cast<int32_t>(id)), static_cast<int32_t>(id));
+    entries.emplace_back(vocabulary_.token(static_cast<int32_t>(id)), static_cast<int32_t>(id));
     if (!options_.user_defined.empty() && options_.user_defined[id]) continue;
     least = first ? scores_[id] : std::min(least, scores_[id]);
     largest_score_ = first ? scores_[id] : std::max(largest_score_, scores_[id]);
     first = false;
   }
+  trie_ = ByteTrie(std::move(entries));
+  for (size_t id = 0; id < options_.user_defined.size(); ++id)
+    if (options_.user_defined[id])
+      scores_[id] = add(static_cast<double>(vocabulary_.token(static_cast<int32_t>(id)).size()) * largest_score_, -0.1);
   unknown_score_ = add(least, -kUnknownPenalty);
   for (int byte = 0; byte < 256; ++byte) {
     const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
@@ -41,24 +43,43 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
     throw UsageError(fmt::format("the unknown token's id {} is not in the vocabulary", *options_.unknown));
 }
 
-void Unigram::find_best(std::string_view piece, std::vector<Node>& best) const {
+template <typename Score>
+struct Unigram::Scratch final : ModelScratch {
+  std::vector<Score> scores;      // by id
+  std::vector<Node<Score>> best;  // by position of its end
+  std::vector<int32_t> ends;      // of the tokens, from the last
+};
+
+std::unique_ptr<ModelScratch> Unigram::scratch() const {
+  const auto filled = [&]<typename Score>(std::unique_ptr<Scratch<Score>> scratch) {
+    for (const double score : scores_) scratch->scores.push_back(static_cast<Score>(score));
+    return scratch;
+  };
+  if (options_.single_precision) return filled(std::make_unique<Scratch<float>>());
+  return filled(std::make_unique<Scratch<double>>());
+}
+
+template <typename Score>
+void Unigram::find_best(std::string_view piece, Scratch<Score>& scratch) const {
+  auto& best = scratch.best;
   best.assign(piece.size() + 1, {});
-  const auto offer = [&](size_t end, Node node) {
-    if (best[end].begin < 0 || node.score > best[end].score) best[end] = node;
+  const Score* scores = scratch.scores.data();
+  const auto offer = [nodes = best.data()](size_t end, Score score, int32_t id, int32_t begin) {
+    Node<Score>& node = nodes[end];
+    if (node.begin < 0 || score > node.score) node = {score, id, begin};
   };
   for (size_t at = 0; at < piece.size();) {
     const auto here = static_cast<int32_t>(at);
-    const double so_far = best[at].score;
-    const auto character = static_cast<size_t>(character_at(piece.data() + at, piece.data() + piece.size()).bytes);
+    const Score so_far = best[at].score;
+    const bool is_ascii = static_cast<unsigned char>(piece[at]) < 0x80;
+    const size_t character =
+        is_ascii ? 1 : static_cast<size_t>(character_at(piece.data() + at, piece.data() + piece.size()).bytes);
     bool has_character = false;
     trie_.for_each_prefix(piece.substr(at), [&](size_t length, int32_t id) {
-      const bool is_users = !options_.user_defined.empty() && options_.user_defined[static_cast<size_t>(id)];
-      const double score =
-          is_users ? add(static_cast<double>(length) * largest_score_, -0.1) : scores_[static_cast<size_t>(id)];
-      offer(at + length, {add(score, so_far), id, here});
+      offer(at + length, scores[id] + so_far, id, here);
       has_character = has_character || length == character;
     });
-    if (!has_character) offer(at + character, {add(unknown_score_, so_far), -1, here});
+    if (!has_character) offer(at + character, static_cast<Score>(unknown_score_) + so_far, -1, here);
     at += character;
   }
 }
@@ -72,22 +93,29 @@ void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& out) c
   }
 }
 
-void Unigram::encode(std::string_view piece, ModelScratch&, std::vector<int32_t>& out) const {
-  std::vector<Node> best;
-  find_best(piece, best);
-  std::vector<std::pair<size_t, size_t>> cuts;  // from the end
-  for (size_t end = piece.size(); end > 0; end = cuts.back().first)
-    cuts.emplace_back(static_cast<size_t>(best[end].begin), end);
+void Unigram::encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const {
+  if (options_.single_precision) return encode_as(piece, static_cast<Scratch<float>&>(scratch), out);
+  encode_as(piece, static_cast<Scratch<double>&>(scratch), out);
+}
+
+template <typename Score>
+void Unigram::encode_as(std::string_view piece, Scratch<Score>& scratch, std::vector<int32_t>& out) const {
+  find_best(piece, scratch);
+  const auto& best = scratch.best;
+  auto& ends = scratch.ends;
+  ends.clear();
+  for (auto end = static_cast<int32_t>(piece.size()); end > 0; end = best[static_cast<size_t>(end)].begin)
+    ends.push_back(end);
+  const auto node = [&](size_t i) { return best[static_cast<size_t>(ends[i])]; };
   const auto is_unknown = [&](int32_t id) { return id < 0 || (options_.unknown && id == *options_.unknown); };
-  for (size_t i = cuts.size(); i-- > 0;) {
-    const int32_t id = best[cuts[i].second].id;
-    if (!is_unknown(id)) {
-      out.push_back(id);
+  for (size_t i = ends.size(); i-- > 0;) {
+    const Node<Score> last = node(i);
+    if (!is_unknown(last.id)) {
+      out.push_back(last.id);
       continue;
     }
-    const size_t begin = cuts[i].first;  // unknown characters in a row are one
-    while (i > 0 && is_unknown(best[cuts[i - 1].second].id)) --i;
-    append_unknown(piece.substr(begin, cuts[i].second - begin), out);
+    while (i > 0 && is_unknown(node(i - 1).id)) --i;  // unknown characters in a row are one
+    append_unknown(piece.substr(static_cast<size_t>(last.begin), static_cast<size_t>(ends[i] - last.begin)), out);
   }
 }
 

@@ -27,21 +27,29 @@ class Unigram final : public TokenModel {
   /// `scores` by id. Errors    UsageError: no token to fall back on, lists of different lengths
   Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptions options);
 
+  std::unique_ptr<ModelScratch> scratch() const override;
   void encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const override;
   std::string_view token(int32_t id) const override { return vocabulary_.token(id); }
   std::optional<int32_t> id_of(std::string_view token) const override { return vocabulary_.find(token); }
   int64_t vocab_size() const override { return vocabulary_.size(); }
 
  private:
+  /// The best way to the end of some text: its score, its last token and where that begins.
+  template <typename Score>
   struct Node {
-    double score = 0;
+    Score score = 0;
     int32_t id = -1, begin = -1;
   };
+  template <typename Score>
+  struct Scratch;
 
   double add(double a, double b) const {
     return options_.single_precision ? static_cast<double>(static_cast<float>(a) + static_cast<float>(b)) : a + b;
   }
-  void find_best(std::string_view piece, std::vector<Node>& best) const;
+  template <typename Score>
+  void encode_as(std::string_view piece, Scratch<Score>& scratch, std::vector<int32_t>& out) const;
+  template <typename Score>
+  void find_best(std::string_view piece, Scratch<Score>& scratch) const;
   void append_unknown(std::string_view text, std::vector<int32_t>& out) const;
 
   Vocabulary vocabulary_;

@@ -59,6 +59,16 @@ const char* config_dtype(checkpoint::Dtype dtype) {
   }
 }
 
+// Where every rank reads a part of its own (a little padding aside), nobody profits from what the page cache keeps of
+// it.
+checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const model::Model& model, int world_size) {
+  int64_t read = 0, all = 0;
+  for (const engine::GroupState& g : mine) read += g.held.size();
+  for (const model::ParameterGroup& g : model.groups)
+    for (const model::ParameterSpec& p : g.parameters) all += checkpoint::num_elements(p.whole_shape());
+  return read * world_size < all + all / 8 ? checkpoint::PageCache::bypass : checkpoint::PageCache::use;
+}
+
 }  // namespace
 
 checkpoint::Dtype dtype_of(at::ScalarType type) {
@@ -158,7 +168,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
         requests.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
       });
     }
-    checkpoint::read_pieces(c, requests);
+    checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
     ModelSource source = std::move(state.source);
     if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
     if (source.is_part) source = {.side_files = source.side_files};

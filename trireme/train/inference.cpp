@@ -94,11 +94,9 @@ std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const m
     const std::string name = source.name_of(p.name);
     auto* data = static_cast<char*>(tensor.data_ptr());
     const auto size = static_cast<int64_t>(tensor.element_size());
-    std::vector<checkpoint::PieceRequest> pieces;
     model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
-      pieces.push_back({name, full, full + count, data + local * size, dtype_of(tensor.scalar_type())});
+      checkpoint::read_piece(c, {name, full, full + count, data + local * size, dtype_of(tensor.scalar_type())});
     });
-    checkpoint::read_pieces(c, pieces);
     filled += p.numel();
     if (ranks.stage == 0 && ranks.parallel.tp_rank == 0) bar.show(double(filled) / double(all));
   };
