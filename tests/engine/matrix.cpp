@@ -144,9 +144,10 @@ const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
 
 }  // namespace
 
-Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend) {
+Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend, bool gives_up) {
   Job job = job_of(cell, precision);
   job.backend = backend;
+  job.gives_up = gives_up;
   Verdict v;
   const Outcome& one = one_rank(cell, job);
   try {

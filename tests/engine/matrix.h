@@ -40,6 +40,8 @@ struct Verdict {
   double worst() const;
 };
 /// Errors    anything that is neither equal nor refused before the start
-Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend = "threads");
+/// `gives_up` as Job::gives_up.
+Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend = "threads",
+              bool gives_up = false);
 
 }  // namespace trireme::engine

@@ -219,6 +219,26 @@ class Runner {
     return count;
   }
 
+  // One rank gives the step up, the others hear of it sooner, later or never.
+  void give_up_once(Engine& engine, const Communicators& communicators, StepInputs inputs, int rank) const {
+    const auto draw = [&](int64_t salt, size_t below) {
+      uint64_t state = static_cast<uint64_t>(inputs.optimizer.step * 1000003 + salt * 7919 + 17);
+      for (int i = 0; i < 3; ++i) state = state * 6364136223846793005ull + 1442695040888963407ull;
+      return static_cast<size_t>(state >> 33) % below;
+    };
+    const size_t actions = engine.plan().train().actions.size();
+    const bool first = draw(-1, static_cast<size_t>(job_.ranks())) == static_cast<size_t>(rank);
+    const size_t when = draw(rank, first ? actions / 2 : 2 * actions);
+    size_t asked = 0;
+    inputs.give_up = [&] { return asked++ >= when; };
+    inputs.commit = [&](bool gave_up) {
+      const at::Tensor mine = at::full({1}, int64_t{gave_up}, at::kLong), any = at::empty_like(mine);
+      communicators.world->all_reduce(any, mine, {.op = comm::ReduceOp::max})->wait();
+      return any.item<int64_t>() == 0;
+    };
+    if (engine.train_step(inputs).committed) throw Error("a step that was given up was taken");
+  }
+
   void train(int rank) {
     at::set_num_threads(1);
     const plan::StepRequest r = request_of(job_, rank);
@@ -242,6 +262,7 @@ class Runner {
       inputs.load_batch = [&](int mb, const BatchTensors& to) {
         load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), to);
       };
+      if (job_.gives_up) give_up_once(engine, communicators, inputs, rank);
       const StepResult result = engine.train_step(inputs);
       if (step == 1) {
         const std::lock_guard lock(mutex_);

@@ -38,6 +38,7 @@ struct Job {
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives
+  bool gives_up = false;             ///< each step is first begun and given up, by some rank, at some action
   int ranks() const;
 };
 

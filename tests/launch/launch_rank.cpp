@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -71,6 +72,17 @@ void await_stop(const std::string&) {
   std::exit(launch::kStoppedEarly);
 }
 
+// A program that loads for a while before it can take a request to stop.
+void await_stop_late(const std::string&) {
+  put(1, "loading");
+  sigset_t pending;
+  do {
+    usleep(2000);
+    sigpending(&pending);
+  } while (!sigismember(&pending, SIGTERM));
+  await_stop("");
+}
+
 void hang(const std::string&) {
   put(1, "ready");
   for (;;) pause();
@@ -103,7 +115,11 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
      }},
     {"kill", [](const std::string& text) { kill(getpid(), std::stoi(text)); }},
     {"abort", [](const std::string&) { std::abort(); }},
-    {"ignore_term", [](const std::string&) { signal(SIGTERM, SIG_IGN); }},
+    {"ignore_term",
+     [](const std::string&) {
+       signal(SIGTERM, SIG_IGN);
+       signal(SIGUSR1, SIG_IGN);
+     }},
     {"tty", [](const std::string&) { put(1, isatty(1) ? "a terminal" : "no terminal"); }},
     {"env",
      [](const std::string& name) {
@@ -130,9 +146,13 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"grandchild", leave_grandchild},
     {"await_stop", await_stop},
     {"hang", hang},
+    {"await_stop_late", await_stop_late},
 };
 
 int run_rank(const std::vector<std::string>& script) {
+  const bool waits = std::any_of(script.begin(), script.end(),
+                                 [](const std::string& step) { return step.ends_with(":await_stop_late"); });
+  if (!waits) launch::unblock_stop_signals();
   const std::string rank = std::to_string(launch::rank_environment().global_rank);
   for (const auto& step : script) {
     const auto first = step.find(':'), second = step.find(':', first + 1);

@@ -32,6 +32,44 @@ TEST(Stop, CtrlCDoesTheSame) {
   EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
 }
 
+TEST(Stop, SignalsThatComeWhileARankLoadsAreNotLost) {
+  Job job({"--launch", "2", "--", "*:await_stop_late"});
+  ASSERT_TRUE(job.wait_for("loading", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
+TEST(Stop, AWarningIsPassedOn) {
+  Job job({"--launch", "2", "--", "*:await_stop"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGUSR1);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
+TEST(Stop, OneRequestThatIsSentTwiceIsOne) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:print:ready", "*:sleep:400", "*:exit:75"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for("stopping: "));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+}
+
+TEST(Stop, ASecondSignalKillsAtOnce) {
+  Job job({"--launch", "2", "--", "*:ignore_term", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGUSR1);  // only warns
+  ASSERT_TRUE(job.wait_for("stopping: "));
+  job.signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for("stopping: ", 2));
+  usleep(1'100'000);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.err(), HasSubstr("killed at once after"));
+}
+
 TEST(Stop, ASecondCtrlCKillsAtOnce) {
   Job job({"--launch", "2", "--", "*:ignore_term", "*:grandchild", "*:hang"});
   ASSERT_TRUE(job.wait_for("ready", 2));
@@ -76,8 +114,40 @@ TEST(StopSignal, IsRememberedUntilItIsCleared) {
   EXPECT_EQ(stop_signal(), SIGTERM);
   clear_stop_request();
   EXPECT_FALSE(stop_requested());
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGINT, SIG_DFL);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) signal(number, SIG_DFL);
+}
+
+TEST(StopSignal, AWarningIsNoFirstOfTwo) {
+  clear_stop_request();
+  install_stop_signal();
+  raise(SIGUSR1);
+  EXPECT_EQ(stop_signal(), SIGUSR1);
+  raise(SIGUSR1);
+  raise(SIGTERM);
+  EXPECT_EQ(stop_signal(), SIGTERM);
+  EXPECT_LT(time_since_stop_request().count(), 10);
+  EXPECT_STREQ(name_of_stop(stop_signal()), "SIGTERM");
+  clear_stop_request();
+  request_stop(kNoticeFile);
+  request_stop(SIGTERM);
+  EXPECT_STREQ(name_of_stop(stop_signal()), "the notice file");
+  clear_stop_request();
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) signal(number, SIG_DFL);
+}
+
+TEST(StopSignal, ASecondSigtermEndsTheProcessUnlessItIsTheSameRequest) {
+  EXPECT_EXIT(
+      {
+        signal(SIGTERM, SIG_DFL);
+        clear_stop_request();
+        install_stop_signal();
+        raise(SIGTERM);
+        raise(SIGTERM);  // systemd and Slurm may send it besides the launcher
+        usleep(1'050'000);
+        raise(SIGTERM);
+        _exit(2);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(StopSignal, ASecondCtrlCEndsAWorldOfOne) {

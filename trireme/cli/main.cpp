@@ -12,6 +12,8 @@
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
+#include "trireme/launch/environment.h"
+#include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
 
 namespace {
@@ -56,6 +58,9 @@ int run(const std::vector<std::string>& words) {
     fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
   }
+  // A rank that trains takes requests to stop from its first moment; it may have been started with them blocked.
+  words[0] == "pretrain" && trireme::launch::was_launched() ? trireme::launch::install_stop_signal()
+                                                            : trireme::launch::unblock_stop_signals();
   for (const Subcommand& s : kSubcommands)
     if (words[0] == s.name) return s.run(Arguments(words).subspan(1));
   std::vector<std::string> names;

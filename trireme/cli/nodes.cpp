@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/environment_number.h"
+#include "trireme/base/log.h"
+#include "trireme/launch/kubernetes.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
 
@@ -16,20 +17,33 @@ namespace {
 // The setting, or an indexed job of Kubernetes, which counts its pods.
 int node_rank(const config::Settings& settings) {
   const auto count = static_cast<int>(settings.num_nodes);
-  const char* index = std::getenv("JOB_COMPLETION_INDEX");
-  if (!settings.launch.node_rank && index == nullptr)
+  const std::optional<int> pod = launch::pod_index(std::getenv);
+  if (!settings.launch.node_rank && !pod)
     throw UsageError(
         fmt::format("num_nodes {0}: launch.node_rank must say which machine this is, 0 to {1}; start the same command "
                     "on each, or all of them with srun or torchrun",
                     count, count - 1));
-  if (!settings.launch.node_rank) return launch::parse_number("JOB_COMPLETION_INDEX", index, 0, count - 1);
+  if (!settings.launch.node_rank && *pod < count) return *pod;
+  if (!settings.launch.node_rank)
+    throw UsageError(
+        fmt::format("JOB_COMPLETION_INDEX {} is not one of the num_nodes {}: give the job as many completions, and the "
+                    "same parallelism",
+                    *pod, count));
   if (*settings.launch.node_rank < count) return static_cast<int>(*settings.launch.node_rank);
   throw UsageError(fmt::format("launch.node_rank {} is not one of the num_nodes {}: the machines are 0 to {}",
                                *settings.launch.node_rank, count, count - 1));
 }
 
 std::string master_address(const config::Settings& settings) {
-  const std::optional<std::string>& address = settings.launch.master_addr;
+  std::optional<std::string> address = settings.launch.master_addr;
+  if (const auto pod = launch::pod_index(std::getenv); !address && pod) {
+    address = launch::first_pod(launch::full_host_name(), *pod);
+    if (address->empty())
+      throw UsageError(fmt::format(
+          "num_nodes {}: this pod's name, {}, does not say how to reach pod 0; give the job a headless service and its "
+          "pods that service as subdomain, or say --launch.master_addr",
+          settings.num_nodes, launch::full_host_name()));
+  }
   if (!address)
     throw UsageError(fmt::format(
         "num_nodes {}: launch.master_addr must be the address of machine 0, as the other machines reach it{}",
@@ -71,6 +85,9 @@ launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnviron
   nodes.rank = node_rank(settings);
   nodes.master_address = master_address(settings);
   nodes.master_port = static_cast<int>(settings.launch.master_port);
+  if (launch::pod_index(std::getenv))
+    base::info("Kubernetes started machine {} of {}; the ranks meet at {}:{}", nodes.rank, nodes.count,
+               nodes.master_address, nodes.master_port);
   nodes.job_id = fmt::format("{}-{}", nodes.master_address, nodes.master_port);
   if (nodes.rank == 0)
     nodes.store_fd = launch::MeetingPoint(launch::MeetingPoint::Reach::all_hosts, nodes.master_port).release();

@@ -13,7 +13,8 @@ int run_pretrain(Arguments arguments) {
                       config::validate_run_length(settings);
                       train::check_pretrain(settings);
                     },
-                .run = train::pretrain},
+                .run = train::pretrain,
+                .saves_when_stopped = true},
                arguments);
 }
 

@@ -16,6 +16,7 @@
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
 #include "trireme/launch/core_share.h"
+#include "trireme/launch/kubernetes.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/meeting_file.h"
 #include "trireme/launch/stop_signal.h"
@@ -56,9 +57,15 @@ std::string found(const launch::RankEnvironment& e) {
                      e.hosts.empty() ? "" : fmt::format(" ({})", base::join(e.hosts, ", ")));
 }
 
-// A batch script's own process would quietly train alone.
+// A batch script's own process, or each pod of a job, would quietly train alone.
 void refuse_a_world_of_one(const launch::RankEnvironment& environment, const config::Settings& settings,
                            const Job& job) {
+  if (const auto pod = launch::pod_index(std::getenv);
+      pod.value_or(0) > 0 && !environment.launched && settings.num_nodes == 1 && job.saves_when_stopped)
+    throw UsageError(
+        fmt::format("JOB_COMPLETION_INDEX {} says that this is one of several pods, but num_nodes is 1, and each would "
+                    "train alone: say --num_nodes N, the job's completions, or unset JOB_COMPLETION_INDEX",
+                    *pod));
   if (environment.unstarted_tasks == 0 || settings.devices) return;
   throw UsageError(fmt::format(
       "Slurm's job asks for {} tasks (SLURM_NTASKS), but srun did not start this process: write srun trireme {} ..., "
@@ -126,8 +133,12 @@ int start(const Job& job, Arguments arguments) {
   if (launches) refuse_mpi_without_mpirun(job, settings);
   if (launches) check_nodes(settings, environment);
   if (!is_rank || environment.global_rank == 0) job.check(settings);
+  if (job.saves_when_stopped) launch::install_stop_signal();
+  if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
+    base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
+    return launch::kStoppedEarly;
+  }
   if (launches) return launch(job, settings, environment, arguments);
-  launch::install_stop_signal();
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;

@@ -19,6 +19,7 @@ struct Job {
   std::function<void(config::ParsedSettings&)> complete = {}; ///< fills what follows from other settings
   std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
+  bool saves_when_stopped = false;  ///< takes requests to stop (launch/stop_signal.h); others end by the signal
 };
 
 /// Errors    UsageError, before any process starts where it can be known then

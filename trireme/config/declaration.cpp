@@ -352,6 +352,21 @@ std::vector<Setting> declare(Settings& s) {
        "how often all ranks of this machine start again after a failure, from the newest checkpoint; a failure that "
        "comes again at the same step ends the job",
        {.unit = "restarts", .at_least = 0}},
+      {"launch.grace",
+       &s.launch.grace,
+       "what a run has from the request to stop (SIGTERM, SIGINT, SIGUSR1, a notice) to its end: a step that would "
+       "take "
+       "longer is abandoned, and the last complete one saved",
+       {.above = 0}},
+      {"launch.notice_file",
+       &s.launch.notice_file,
+       "a file whose appearing, or change, on any machine asks the run to stop",
+       {.absent = "null", .when_absent = "none is looked for"}},
+      {"launch.notice_url",
+       &s.launch.notice_url,
+       "an http address that tells of preemption, asked once on each machine: a cloud's metadata service",
+       {.absent = "null", .when_absent = "none is asked"}},
+      {"launch.notice_interval", &s.launch.notice_interval, "how often file and address are looked at", {.above = 0}},
 
       {"generate.checkpoint", &s.generate.checkpoint,
        "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},

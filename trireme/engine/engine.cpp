@@ -166,12 +166,21 @@ std::vector<GroupState> Engine::copy_state() {
 StepResult Engine::train_step(const StepInputs& inputs) {
   inputs_ = &inputs;
   load_batch_ = &inputs.load_batch;
+  given_up_ = false;
+  committed_.reset();
   run(plan_.schedules[plan::StepPlan::kTrain], train_);
-  return {sum_losses(plan_.request.num_micro_batches) / double(inputs.supervised_tokens), gradient_norm_};
+  return {sum_losses(plan_.request.num_micro_batches) / double(inputs.supervised_tokens), gradient_norm_, commits()};
+}
+
+// Ranks without a part of the state have no optimizer action; they are asked behind the list.
+bool Engine::commits() {
+  if (!committed_) committed_ = !inputs_->commit || inputs_->commit(given_up_);
+  return *committed_;
 }
 
 double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens) {
   inputs_ = nullptr;
+  given_up_ = false;
   load_batch_ = &load_batch;
   run(plan_.schedules[plan::StepPlan::kEvaluate], evaluate_);
   return sum_losses(plan_.request.num_evaluation_micro_batches) / double(supervised_tokens);
@@ -225,6 +234,8 @@ void Engine::progress() {
 
 void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   const base::Metered metered(activity_of(a.kind));
+  if (!given_up_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
+  if (given_up_ && activity_of(a.kind) != base::Activity::communication) return pass_by(a, b);
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:
@@ -238,6 +249,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
       gradient_scale_ = inputs_->max_norm ? std::min(1.0, *inputs_->max_norm / (gradient_norm_ + 1e-6)) : 1.0;
       return;
     case ActionKind::step: {
+      if (!commits()) return;
       optim::AdamWOptions options = inputs_->optimizer;
       options.gradient_scale = gradient_scale_;
       const GroupViews& g = views_.at(a.owner);
@@ -252,6 +264,14 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
     pending_.push_back({std::move(work), a.completes_at});
   else
     work->wait();
+}
+
+// What a step that was given up still does for the sake of other ranks: a unit's own traffic and the norm's.
+void Engine::pass_by(const Action& a, const Bound& b) {
+  if (a.kind == ActionKind::gather_norm) return gather_norm();
+  if (a.kind == ActionKind::step) return static_cast<void>(commits());
+  if (!schedule::is_computation(a.kind)) return;
+  replay(*b.rows, *comm_.tp, *comm_.cp);
 }
 
 comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {

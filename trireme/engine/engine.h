@@ -42,11 +42,21 @@ struct StepInputs {
   int64_t supervised_tokens = 1;  ///< of the global batch: the loss is normalised by it
   optim::AdamWOptions optimizer;  ///< learning rate and step of this step; gradient_scale is set by Clip
   std::optional<double> max_norm;  ///< no clipping when absent
+
+  // For steps that may be given up half-way; absent: none is.
+  /// Asked before every computation, on every rank for itself: true gives the step up. The rest of the list then runs
+  /// without computing: messages still flow, so that no rank waits for another, and what they hold means nothing.
+  std::function<bool()> give_up = {};
+  /// Called once, before the optimizer's first action: whether all ranks take that step. They have to agree (a
+  /// collective on `world`), and not to where `given_up` is true on any. On false masters and moments stay as they
+  /// were.
+  std::function<bool(bool given_up)> commit = {};
 };
 
 struct StepResult {
   double loss = 0;  ///< mean over supervised tokens of the global batch
   double gradient_norm = 0;  ///< before clipping
+  bool committed = true;  ///< false: StepInputs::commit said no; loss and norm mean nothing
 };
 
 /// This rank's part of a group's state, for checkpoints.
@@ -121,6 +131,8 @@ class Engine {
   void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
+  void pass_by(const schedule::Action& action, const Bound& bound);
+  bool commits();
   void wait_until(int index);
   void progress();
   double sum_losses(int num_micro_batches) const;
@@ -152,6 +164,8 @@ class Engine {
   const StepInputs* inputs_ = nullptr;
   const LoadBatch* load_batch_ = nullptr;
   double gradient_norm_ = 0, gradient_scale_ = 1;
+  bool given_up_ = false;
+  std::optional<bool> committed_;
 };
 
 }  // namespace trireme::engine

@@ -48,7 +48,8 @@ void Engine::gather_norm() {
   };
   const at::Tensor scratch = tensor(schedule::ValueKind::norm_partials, at::kDouble);
   optim::ExactSum sum;
-  for (int g : counted_groups_) {
+  // A step that was given up counts nothing: its gradients may be anything.
+  for (int g : given_up_ ? std::vector<int>{} : counted_groups_) {
     const shard::Range held = plan_.held(g);
     const int64_t blocks = held.size() / shard::kBlockElements;
     if (blocks == 0) continue;

@@ -98,4 +98,44 @@ comm::WorkPtr WatchedCommunicator::barrier() {
   throw InternalError(fmt::format("{} calls a barrier inside a unit, which no unit may", action_));
 }
 
+namespace {
+
+// One declared call, on `memory`; units divide all they exchange evenly, and pass messages around a ring.
+comm::WorkPtr replay(const model::TrafficRow& row, comm::Communicator& ranks, const at::Tensor& memory) {
+  const int64_t n = row.elements, part = n / ranks.size();
+  const at::Tensor whole = memory.narrow(0, 0, n), own = memory.narrow(0, n, part);
+  const std::vector<int64_t> parts(static_cast<size_t>(ranks.size()), part);
+  switch (row.operation) {
+    case Operation::all_gather:
+      return ranks.all_gather(whole, own, parts);
+    case Operation::reduce_scatter:
+      return ranks.reduce_scatter(own, whole, parts, {.op = row.op});
+    case Operation::all_reduce:
+      return ranks.all_reduce(whole, whole, {.op = row.op});
+    case Operation::all_to_all:
+      return ranks.all_to_all(memory.narrow(0, n, n), whole, parts, parts);
+    case Operation::send:
+      return ranks.send(whole, (ranks.rank() + 1) % ranks.size());
+    case Operation::receive:
+      return ranks.receive(whole, (ranks.rank() + ranks.size() - 1) % ranks.size());
+    default:
+      throw InternalError(fmt::format("no unit calls {}", to_string(row.operation)));
+  }
+}
+
+}  // namespace
+
+void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp) {
+  std::vector<std::pair<comm::WorkPtr, at::Tensor>> sent;  // a send may wait for the receive that follows it
+  for (const model::TrafficRow& row : rows) {
+    at::Tensor memory = at::zeros({2 * row.elements}, row.dtype);
+    comm::WorkPtr work = replay(row, row.axis == model::TrafficRow::Axis::tp ? tp : cp, memory);
+    if (row.operation == Operation::send)
+      sent.emplace_back(std::move(work), std::move(memory));
+    else
+      work->wait();
+  }
+  for (const auto& [work, memory] : sent) work->wait();
+}
+
 }  // namespace trireme::engine

@@ -47,4 +47,7 @@ class WatchedCommunicator final : public comm::Communicator {
   std::string action_;
 };
 
+/// Makes the calls of `rows` on memory that means nothing, in place of the unit that declared them: its peers go on.
+void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp);
+
 }  // namespace trireme::engine

@@ -6,76 +6,22 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/launch/environment_number.h"
+#include "trireme/launch/other_launchers.h"
 #include "trireme/launch/slurm.h"
 
 namespace trireme::launch {
 namespace {
 
-// The four numbers of a rank, as a launcher calls them.
-struct RankNames {
-  const char *rank, *world_size, *local_rank, *local_world_size;
-};
 constexpr RankNames kCommonNames = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-
-// Launchers with words of their own. `proof` is one that no other launcher sets.
-struct OtherLauncher {
-  const char *name, *proof;
-  RankNames names;
-  const char* job_id;
-  bool runs_open_mpi;
-};
-constexpr OtherLauncher kOtherLaunchers[] = {
-    {"mpirun",
-     "OMPI_COMM_WORLD_RANK",
-     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-     "PMIX_NAMESPACE",
-     true},
-    {"MPICH's mpirun",
-     "MPI_LOCALNRANKS",
-     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-     "PMI_JOBID",
-     false},
-};
 
 bool says_true(const char* text) {
   const std::string_view value = text == nullptr ? "" : text;
   return value == "True" || value == "true" || value == "1";
-}
-
-// False when none of the four is set.
-bool read_ranks(const EnvironmentLookup& lookup, const RankNames& names, RankEnvironment& result) {
-  const char* set_variable = nullptr;
-  for (const char* name : {names.local_world_size, names.local_rank, names.world_size, names.rank})
-    if (lookup(name) != nullptr) set_variable = name;
-  if (set_variable == nullptr) return false;
-
-  const auto required = [&](const char* name, int lowest) {
-    const char* text = lookup(name);
-    if (text == nullptr) {
-      throw UsageError(fmt::format(
-          "environment variable {} is not set though {} is; set {}, {}, {} and {} together, or none of them", name,
-          set_variable, names.rank, names.world_size, names.local_rank, names.local_world_size));
-    }
-    return parse_number(name, text, lowest, kMaxRanks);
-  };
-  result.launched = true;
-  result.world_size = required(names.world_size, 1);
-  result.global_rank = required(names.rank, 0);
-  result.local_world_size = required(names.local_world_size, 1);
-  result.local_rank = required(names.local_rank, 0);
-  refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
-                       names.world_size, result.world_size);
-  refuse_contradiction(result.local_world_size <= result.world_size, names.local_world_size, result.local_world_size,
-                       "at most", names.world_size, result.world_size);
-  refuse_contradiction(result.local_rank < result.local_world_size, names.local_rank, result.local_rank, "less than",
-                       names.local_world_size, result.local_world_size);
-  refuse_contradiction(result.local_rank <= result.global_rank, names.local_rank, result.local_rank, "at most",
-                       names.rank, result.global_rank);
-  return true;
 }
 
 std::string name_of_common_launcher(const EnvironmentLookup& lookup) {
@@ -84,21 +30,30 @@ std::string name_of_common_launcher(const EnvironmentLookup& lookup) {
   return lookup("TORCHELASTIC_RUN_ID") != nullptr ? "torchrun" : "the launcher";
 }
 
+// Somebody's leftover WORLD_SIZE=1 would make each of a launcher's ranks train alone. A larger world is another
+// launcher's inside of that one, as one torchrun on each of srun's nodes.
+void refuse_smaller_world(const EnvironmentLookup& lookup, const RankEnvironment& rank) {
+  const bool in_step = lookup("SLURM_PROCID") != nullptr && lookup("SLURM_STEP_NUM_TASKS") != nullptr;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", in_step ? "SLURM_STEP_NUM_TASKS" : ""}) {
+    const char* text = lookup(name);
+    int size = 0;
+    if (text == nullptr || std::from_chars(text, text + std::strlen(text), size).ec != std::errc()) continue;
+    refuse_contradiction(size <= rank.world_size, name, size, "at most", "WORLD_SIZE", rank.world_size);
+  }
+}
+
 // The numbers of this rank, by whichever launcher it was; a world of one where there is none.
 RankEnvironment read_launcher(const EnvironmentLookup& lookup) {
   RankEnvironment result;
   if (read_ranks(lookup, kCommonNames, result)) {
     result.launcher = name_of_common_launcher(lookup);
+    refuse_smaller_world(lookup, result);
     return result;
   }
-  for (const OtherLauncher& other : kOtherLaunchers) {
-    if (lookup(other.proof) == nullptr || !read_ranks(lookup, other.names, result)) continue;
-    result.launcher = other.name;
-    result.by_mpirun = other.runs_open_mpi;
-    if (const char* id = lookup(other.job_id)) result.job_id = id;
-    return result;
-  }
+  if (auto rank = read_mpi_rank(lookup)) return *rank;
   if (auto step = read_slurm_step(lookup)) return *step;
+  if (auto task = read_flux_task(lookup)) return *task;
+  refuse_half_a_launcher(lookup);
   result.unstarted_tasks = unstarted_slurm_tasks(lookup);
   return result;
 }
@@ -142,6 +97,37 @@ void refuse_contradiction(bool holds, const char* name, int value, const char* r
   if (holds) return;
   throw UsageError(fmt::format("environment variables contradict each other: {}={} must be {} {}={}", name, value, rule,
                                other, other_value));
+}
+
+bool read_ranks(const EnvironmentLookup& lookup, const RankNames& names, RankEnvironment& result) {
+  const char* set_variable = nullptr;
+  for (const char* name : {names.local_world_size, names.local_rank, names.world_size, names.rank})
+    if (lookup(name) != nullptr) set_variable = name;
+  if (set_variable == nullptr) return false;
+
+  const auto required = [&](const char* name, int lowest) {
+    const char* text = lookup(name);
+    if (text == nullptr) {
+      throw UsageError(fmt::format(
+          "environment variable {} is not set though {} is; set {}, {}, {} and {} together, or none of them", name,
+          set_variable, names.rank, names.world_size, names.local_rank, names.local_world_size));
+    }
+    return parse_number(name, text, lowest, kMaxRanks);
+  };
+  result.launched = true;
+  result.world_size = required(names.world_size, 1);
+  result.global_rank = required(names.rank, 0);
+  result.local_world_size = required(names.local_world_size, 1);
+  result.local_rank = required(names.local_rank, 0);
+  refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
+                       names.world_size, result.world_size);
+  refuse_contradiction(result.local_world_size <= result.world_size, names.local_world_size, result.local_world_size,
+                       "at most", names.world_size, result.world_size);
+  refuse_contradiction(result.local_rank < result.local_world_size, names.local_rank, result.local_rank, "less than",
+                       names.local_world_size, result.local_world_size);
+  refuse_contradiction(result.local_rank <= result.global_rank, names.local_rank, result.local_rank, "at most",
+                       names.rank, result.global_rank);
+  return true;
 }
 
 RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
@@ -194,6 +180,12 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
     }
   }
   return result;
+}
+
+bool was_launched() {
+  for (const char* word : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID", "FLUX_TASK_RANK"})
+    if (std::getenv(word) != nullptr) return true;
+  return false;
 }
 
 RankEnvironment rank_environment() {

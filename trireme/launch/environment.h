@@ -56,4 +56,7 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup);
 /// Errors    as above; UsageError if TRIREME_STORE_FD is not a listening socket
 RankEnvironment rank_environment();
 
+/// Whether a launcher's word for a rank is set in this process' environment; the first look, before anything is read.
+bool was_launched();
+
 }  // namespace trireme::launch

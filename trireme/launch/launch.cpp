@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/stop_signal.h"
 #include "trireme/launch/supervisor.h"
 
 namespace trireme::launch {
@@ -69,7 +70,10 @@ int launch_ranks(const LaunchOptions& options) {
     failed_before = *failure;
     const std::chrono::seconds pause = std::min(kLongestPause, kFirstPause * (1 << std::min(restarts, 10)));
     note(fmt::format("restart {} of {} in {} s", restarts + 1, options.max_restarts, pause.count()));
-    std::this_thread::sleep_for(pause);
+    for (const auto until = std::chrono::steady_clock::now() + pause; std::chrono::steady_clock::now() < until;) {
+      if (stop_requested()) return note("stopped while waiting for the restart", kStoppedEarly);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
   }
 }
 

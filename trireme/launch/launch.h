@@ -49,7 +49,10 @@ struct LaunchOptions {
 /// Returns   0 when all ranks succeeded; 75 when ranks stopped early by request and saved; 2 when a rank refused its
 ///           settings (its message is printed once, nothing else); otherwise the code of the first rank that failed,
 ///           128 + signal if a signal killed it; 128 + signal too when a stop was requested and a rank did not save
-/// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM; the second kills at once
+/// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM; the second kills at once, unless
+/// it
+///           is no SIGINT and comes within a second (timeout, Slurm and systemd may send one request twice). SIGUSR1
+///           is passed on as it is, and only warns: the signal after it is a first one
 /// Ordering  call from the main thread before other threads exist, in a process with no other work: until it returns,
 ///           stop signals are its own, and children that appear meanwhile are taken for orphans of the job
 /// Errors    UsageError for settings that cannot be (ranks, executable, out_dir); Error if the system has no more

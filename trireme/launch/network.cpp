@@ -52,6 +52,16 @@ std::string own_address() {
   return name;
 }
 
+std::string full_host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  const addrinfo wanted{.ai_flags = AI_CANONNAME, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name, nullptr, &wanted, &found) != 0) return name;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> all(found, freeaddrinfo);
+  return found->ai_canonname == nullptr ? name : found->ai_canonname;
+}
+
 bool is_loopback(const std::string& host) {
   if (host == "::1") return true;
   const auto address = resolve(host);

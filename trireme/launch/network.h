@@ -9,6 +9,9 @@ namespace trireme::launch {
 /// host's name.
 std::string own_address();
 
+/// This host's name with its domain, where it has one.
+std::string full_host_name();
+
 /// Whether `host`, a name or an address, means this machine alone, as 127.0.0.1 and localhost do everywhere.
 bool is_loopback(const std::string& host);
 

@@ -34,7 +34,7 @@ ProcessState::ProcessState() {
 
   sigset_t ours, blocked;
   sigemptyset(&ours);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGTSTP}) {
     if (!is_ignored(number)) sigaddset(&ours, number);  // nohup, or a shell's background job: leave it so
   }
   blocked = ours;

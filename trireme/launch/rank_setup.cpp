@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/start_time.h"
 
 namespace trireme::launch {
 namespace {
@@ -104,6 +105,8 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   variables["MASTER_PORT"] = text_of(meeting_point.port);
   variables["TRIREME_JOB_ID"] = nodes.job_id.empty() ? launcher_id : nodes.job_id;
   variables["TRIREME_LAUNCHER_ID"] = launcher_id;
+  variables["TRIREME_STARTED_NS"] =
+      start_variable(restart_count > 0 ? std::chrono::steady_clock::now() : process_start());
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
   if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd);

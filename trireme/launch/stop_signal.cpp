@@ -1,22 +1,46 @@
 #include "trireme/launch/stop_signal.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace trireme::launch {
 namespace {
 
-std::atomic<int> stop_signal_number{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr std::int64_t kSameRequestNs = 1'000'000'000;
 
-// Runs in signal context: only atomics, signal() and raise().
+std::atomic<int> stop_reason{0};
+std::atomic<std::int64_t> requested_at_ns{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+std::int64_t monotonic_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // allowed in signal handlers, unlike std::chrono by the letter
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+bool only_warns(int reason) {
+  return reason == 0 || reason == SIGUSR1 || reason == kNoticeFile || reason == kNoticeUrl;
+}
+
+// Runs in signal context: only atomics, clock_gettime(), signal() and raise().
 void on_stop_signal(int number) {
-  const int earlier = stop_signal_number.exchange(number);
-  if (number == SIGINT && earlier == SIGINT) {
-    signal(SIGINT, SIG_DFL);
-    raise(SIGINT);
+  const int earlier = stop_reason.load();
+  const std::int64_t now = monotonic_ns();
+  if (only_warns(earlier)) {
+    if (earlier != 0 && only_warns(number)) return;
+    requested_at_ns.store(now);
+    stop_reason.store(number);
+    return;
   }
+  if (number == SIGUSR1) return;
+  const bool is_ctrl_c_again = number == SIGINT && earlier == SIGINT;
+  if (!is_ctrl_c_again && now - requested_at_ns.load() < kSameRequestNs) return;
+  signal(number, SIG_DFL);
+  raise(number);
 }
 
 void install(int number) {
@@ -27,22 +51,60 @@ void install(int number) {
   action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;  // no read or write in the loop need know about us
   sigemptyset(&action.sa_mask);
+  for (const int other : kStopSignals) sigaddset(&action.sa_mask, other);
   sigaction(number, &action, nullptr);
 }
 
 }  // namespace
 
 void install_stop_signal() {
-  install(SIGTERM);
-  install(SIGINT);
+  for (const int number : kStopSignals) install(number);
+  unblock_stop_signals();
 }
 
-bool stop_requested() noexcept { return stop_signal_number.load(std::memory_order_relaxed) != 0; }
+void unblock_stop_signals() {
+  sigset_t ours;
+  sigemptyset(&ours);
+  for (const int number : kStopSignals) sigaddset(&ours, number);
+  pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+}
 
-int stop_signal() noexcept { return stop_signal_number.load(std::memory_order_relaxed); }
+bool stop_requested() noexcept { return stop_reason.load(std::memory_order_relaxed) != 0; }
 
-void request_stop(int signal_number) noexcept { stop_signal_number.store(signal_number); }
+int stop_signal() noexcept { return stop_reason.load(std::memory_order_relaxed); }
 
-void clear_stop_request() noexcept { stop_signal_number.store(0); }
+const char* name_of_stop(int reason) noexcept {
+  switch (reason) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case kNoticeFile:
+      return "the notice file";
+    case kNoticeUrl:
+      return "the notice address";
+    default:
+      return "a signal";
+  }
+}
+
+std::chrono::duration<double> time_since_stop_request() noexcept {
+  if (!stop_requested()) return {};
+  return std::chrono::nanoseconds(monotonic_ns() - requested_at_ns.load());
+}
+
+void request_stop(int reason) noexcept {
+  int none = 0;
+  const std::int64_t now = monotonic_ns();
+  if (stop_reason.load() == 0) requested_at_ns.store(now);
+  stop_reason.compare_exchange_strong(none, reason);
+}
+
+void clear_stop_request() noexcept {
+  stop_reason.store(0);
+  requested_at_ns.store(0);
+}
 
 }  // namespace trireme::launch

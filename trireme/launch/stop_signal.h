@@ -1,25 +1,43 @@
-// A polite request to stop: SIGTERM (from the launcher, Slurm, systemd) or SIGINT (Ctrl-C on a world of one).
+// A request to stop that leaves time to save: SIGTERM (the launcher, Slurm, Kubernetes, systemd), SIGINT (Ctrl-C),
+// SIGUSR1 (Slurm's --signal=USR1@90), or a cloud's notice (notice.h).
 //
-// The loop asks stop_requested() once a step; when it is true it saves and exits with kStoppedEarly, which tells
-// the launcher and the job's owner "resumable". A second Ctrl-C ends the process at once; a second SIGTERM does
-// not, since systemd and Slurm may send it to every process themselves besides the launcher's.
+// The training loop asks stop_requested() at its safe points, agrees with the other ranks, saves and exits with
+// kStoppedEarly. A second SIGTERM or SIGINT ends the process at once, with two exceptions: SIGUSR1 and notices only
+// warn, so the signal after them is a first one; and what comes within a second of a SIGTERM is the same request, since
+// systemd, Slurm and torchrun send it to every process themselves besides the launcher's.
 #pragma once
+
+#include <chrono>
 
 namespace trireme::launch {
 
 constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state saved, resume to go on (EX_TEMPFAIL)
 
-/// Installs the handlers for SIGTERM and SIGINT; call once, early in main. A signal that was ignored stays ignored.
+// What asked to stop, where no signal did.
+constexpr int kNoticeFile = 1001;
+constexpr int kNoticeUrl = 1002;
+
+/// Installs the handlers for SIGTERM, SIGINT and SIGUSR1, and lets those signals through if this process was started
+/// with them blocked (spawn.h): none is lost while the program loads. A signal that was ignored stays ignored.
 void install_stop_signal();
+
+/// Lets the signals through, whose default is the process' end: for programs that have nothing to save.
+void unblock_stop_signals();
 
 /// Whether a stop was requested; safe in any thread and in signal handlers.
 bool stop_requested() noexcept;
 
-/// The signal that requested it, 0 when none did.
+/// The signal or notice that requested it, 0 when none did.
 int stop_signal() noexcept;
 
-/// Requests a stop from within, as a signal would (a wall-clock limit, a test).
-void request_stop(int signal_number) noexcept;
+/// "SIGTERM", "the notice file": what stop_signal() is called in a sentence.
+const char* name_of_stop(int reason) noexcept;
+
+/// Since the request; 0 when there is none.
+std::chrono::duration<double> time_since_stop_request() noexcept;
+
+/// Requests a stop from within, as a first signal would (a notice, a test). Keeps an earlier request.
+void request_stop(int reason) noexcept;
 
 /// Forgets an earlier request; for tests and for programs that train several times.
 void clear_stop_request() noexcept;

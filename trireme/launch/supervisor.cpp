@@ -28,6 +28,7 @@ using namespace std::chrono_literals;
 constexpr auto kSettle = 100ms;          // after a failure, before the others are told to stop: let causes arrive
 constexpr auto kSettleConsequence = 2s;  // the same when only a consequence is known
 constexpr auto kPatience = 2s;           // before the user is told what the launcher waits for
+constexpr auto kSameRequest = 1s;        // timeout, systemd and Slurm may send one signal twice
 constexpr int kPollWithoutPidfdMs = 20;
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
@@ -148,13 +149,17 @@ void Supervisor::read_signals() {
     const int number = static_cast<int>(info.ssi_signo);
     if (number == SIGTSTP) {
       suspend_with_ranks();
-    } else if (stop_signal_ == 0) {
+    } else if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
+      if (number == stop_signal_) continue;
       stop_signal_ = number;
+      stop_asked_at_ = Clock::now();
       for (const auto& rank : ranks_) {
-        if (rank.alive()) kill(rank.outcome.pid, SIGTERM);
+        if (rank.alive()) kill(rank.outcome.pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM);
       }
       const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
       if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+    } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
+      continue;
     } else {
       kill_requested_ = true;
       kill_ranks();

@@ -105,6 +105,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
 
   int stop_signal_ = 0;           // the user's, 0 while none came
+  Clock::time_point stop_asked_at_;
   bool kill_requested_ = false;   // the user's second
   bool some_failure_ = false;
   std::optional<Clock::time_point> stop_at_;  // after a failure: when to send SIGTERM

@@ -46,6 +46,9 @@ void Supervisor::start_rank(int number) {
   request.environment =
       rank_variables(options_, number, restart_count_, launcher_id_, meeting_point_, report_ends[1],
                      options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
+  // Until a rank of ours can take a request to stop, it waits (stop_signal.h).
+  if (options_.executable.empty())
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&request.signal_mask, number);
   request.kept_fds = {report_ends[1]};
   request.error_fd = report_ends[1];
   if (global_rank == 0) request.kept_fds.push_back(meeting_point_.fd);

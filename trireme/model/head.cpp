@@ -148,7 +148,7 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
   tp.gather(u.forward, p.compute, boundary);
   for (int64_t first = 0; first < tokens; first += chunk) {
     const int64_t rows = std::min(chunk, tokens - first);
-    tp.sum(u.forward, p.state, rows);  // the largest logits
+    tp.max(u.forward, p.state, rows);  // the largest logits
     tp.sum(u.forward, p.state, 2 * rows);
   }
   u.backward = u.forward;

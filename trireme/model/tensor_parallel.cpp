@@ -68,4 +68,9 @@ void TensorTraffic::sum(std::vector<TrafficRow>& rows, at::ScalarType dtype, int
   if (parallel_.tp_size > 1) rows.push_back({TrafficRow::Axis::tp, comm::Operation::all_reduce, dtype, elements});
 }
 
+void TensorTraffic::max(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const {
+  if (parallel_.tp_size > 1)
+    rows.push_back({TrafficRow::Axis::tp, comm::Operation::all_reduce, dtype, elements, comm::ReduceOp::max});
+}
+
 }  // namespace trireme::model

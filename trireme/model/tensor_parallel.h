@@ -41,6 +41,7 @@ class TensorTraffic {
   void gather(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const;
   void reduce(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const;
   void sum(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const;
+  void max(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const;
 
  private:
   Parallel parallel_;

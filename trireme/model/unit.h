@@ -124,6 +124,7 @@ struct TrafficRow {
   at::ScalarType dtype;
   int64_t elements;   ///< all_reduce, send, receive: of the tensor; all_gather: of the output; reduce_scatter,
                       ///< all_to_all: of the input
+  comm::ReduceOp op = {};  ///< of reductions
 };
 
 /// What a unit says on its own communicators; the engine lets nothing else pass.

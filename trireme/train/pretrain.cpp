@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/config/choices.h"
@@ -33,6 +34,7 @@
 #include "trireme/train/saver.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/stop_decision.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -44,23 +46,33 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr int64_t kProfiledStep = 3;  // of this start: the ones before warm up
 
+// Thrown on every rank alike, before the first step.
+struct StoppedBeforeTheFirstStep {};
+
 class Run {
  public:
   Run(const config::Settings& settings, const launch::RankEnvironment& environment)
-      : started_(Clock::now()),
-        s_(make_session(settings, environment)),
+      : s_(make_session(settings, environment)),
+        stop_(stop_options()),
         tokenizer_(resolve_tokenizer(s_->settings, s_->model.config)),
         data_(load_data()) {}
 
   int go() try {
+    s_->phases.end("data");
+    if (agreed_.stops) throw StoppedBeforeTheFirstStep();
     check_out_dir(*s_);
     start();
+    safe_point();
     Observers observers(*s_, state_.step);
     observers_ = &observers;
     saver_ = std::make_unique<Saver>(*s_, [this](const std::string& line) { observers_->say(line); });
     if (s_->is_first_rank()) introduce();
-    if (s_->settings.eval.initial_validation && has_validation())
-      observers.say(fmt::format("held-out loss {:.4f} before training", validate()));
+    if (s_->settings.eval.initial_validation && has_validation()) {
+      const std::optional<double> loss = validate();
+      if (!loss) throw StoppedBeforeTheFirstStep();
+      s_->phases.end("evaluation");
+      observers.say(fmt::format("held-out loss {:.4f} before training", *loss));
+    }
     const int64_t last = run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch());
     if (last > 0 && state_.step >= last) {
       observers.say(fmt::format(
@@ -68,13 +80,14 @@ class Run {
           state_.step));
       return 0;
     }
-    bool stopped = false;
-    while ((last == 0 || state_.step < last) && !stopped) {
-      train_one(last);
-      stopped = meet();
-    }
-    finish(stopped);
-    return stopped && !time_is_up_ ? launch::kStoppedEarly : 0;
+    while ((last == 0 || state_.step < last) && !agreed_.stops && !agreed_.time_is_up) train_one(last);
+    if (agreed_.stops && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
+    finish();
+    return agreed_.stops ? launch::kStoppedEarly : 0;
+  } catch (const StoppedBeforeTheFirstStep&) {
+    stop_.close();
+    say_stopped("before the first step, with nothing saved");
+    return launch::kStoppedEarly;
   } catch (const CommError&) {
     // What each rank was doing last: <out_dir>/flight/rank<N>.jsonl, to be laid side by side.
     const fs::path folder = fs::path(s_->settings.out_dir) / "flight";
@@ -86,12 +99,36 @@ class Run {
   }
 
  private:
+  StopDecision::Options stop_options() const {
+    const launch::RankEnvironment& e = s_->environment;
+    StopDecision::Options options{.world = &s_->world(),
+                                  .store = e.world_size > 1 ? s_->ranks.meeting.store.store : nullptr,
+                                  .name = s_->ranks.meeting.options.name,
+                                  .grace = s_->settings.launch.grace};
+    if (e.local_rank == 0) options.notice = notice_options(s_->settings.launch);
+    return options;
+  }
+
+  // Where nothing is half done.
+  void safe_point() {
+    agreed_ = stop_.agree();
+    if (agreed_.stops) throw StoppedBeforeTheFirstStep();
+  }
+
+  // Rank 0 says it to the reader; what the launcher's other ranks say is in their logs.
+  void say_stopped(const std::string& where) {
+    if (s_->is_first_rank())
+      base::info("stopped {} by request ({})", where, stop_.why());
+    else if (s_->environment.launcher == "trireme")
+      base::info("rank {} stopped {} by request ({})", s_->environment.global_rank, where, stop_.why());
+  }
+
   data::TrainingData load_data() {
     const data::TrainingDataOptions options = training_data_options(s_->settings, s_->sequence());
     // Rank 0 tokenizes where nothing is cached; the others then find the set.
     std::optional<data::TrainingData> data;
     if (s_->is_first_rank()) data = data::load_training_data(options, *tokenizer_);
-    s_->world().barrier()->wait();
+    agreed_ = stop_.agree();  // also a barrier; go() acts on it
     return data ? *std::move(data) : data::load_training_data(options, *tokenizer_);
   }
 
@@ -119,6 +156,7 @@ class Run {
       if (state_.step > 0) meet_data();
     }
     const fs::path loaded = resume.empty() ? weights : resume;
+    s_->phases.end("weights");
     unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
     state_.data = data_.identity;
     keep_tokenizer();
@@ -126,6 +164,7 @@ class Run {
     loader_ = std::make_unique<data::BatchLoader>(data_.train, batch_options(), state_.samples);
     if (s_->settings.data.ledger)
       ledger_ = std::make_unique<LedgerFile>(s_->settings.out_dir, s_->environment.global_rank);
+    s_->phases.end("first batch");
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
     flops_per_token_ = s_->flops_per_token();
     const config::TrainSettings& t = s_->settings.train;
@@ -138,6 +177,7 @@ class Run {
                           : t.lr_decay == config::LrDecay::linear ? optim::LrSchedule::Decay::linear
                                                                   : optim::LrSchedule::Decay::constant};
     if (last == 0) schedule_.decay = optim::LrSchedule::Decay::constant;
+    s_->phases.end("measuring");
     loop_started_ = Clock::now();
     first_step_ = state_.step;
   }
@@ -175,8 +215,7 @@ class Run {
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     if (!restarted_.empty()) observers_->say(restarted_);
-    observers_->say(fmt::format("started in {:.1f} s; peak {:.0f} GFLOP/s on registers", seconds_since(started_),
-                                peak_flops_ / 1e9));
+    observers_->say(fmt::format("peak     {:.0f} GFLOP/s on registers", peak_flops_ / 1e9));
   }
 
   std::string describe_data() const {
@@ -211,7 +250,15 @@ class Run {
     inputs.max_norm = c.train.max_norm;
     const bool profiled = c.profile.schedule && step == first_step_ + kProfiledStep;
     if (profiled) s_->world().barrier()->wait();  // the ranks' clocks start together
+    inputs.give_up = [&] { return must_give_up(seconds_since(begin)); };
+    inputs.commit = [&](bool gave_up) { return commit(gave_up); };
     const engine::StepResult result = s_->engine->train_step(inputs);
+    if (step == first_step_ + 1) s_->phases.end("first step");
+    if (saver_->under_way() && !agreed_.is_busy) saver_->advance();
+    if (!result.committed) {
+      observers_->say(fmt::format("step {} is given up: it would not have ended within launch.grace", step));
+      return;
+    }
     if (profiled) {
       write_profile(*s_);
       observers_->say(fmt::format("profile  step {} in {}", step, *c.profile.schedule));
@@ -251,46 +298,58 @@ class Run {
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
     observers_->step(event);
-    if (step == first_step_ + 1)
-      observers_->say(fmt::format("first step done {:.2f} s after the start", seconds_since(started_)));
+    if (step == first_step_ + 1) observers_->say(s_->phases.text());
     if (!final_step && c.train.save_interval.value_or(0) > 0 && step % *c.train.save_interval == 0)
-      observers_->phase("save", [this] { return saver_->save(state_), 0; });
+      observers_->phase("save", [this] { return save(), 0; });
+  }
+
+  // A stop that was asked for meanwhile must not wait for another step.
+  void save() {
+    saver_->save(state_);
+    agreed_.stops |= stop_.agree().stops;
+  }
+
+  // Whether this step and a save of it would take longer than what is left. Until a step has ended nobody knows how
+  // long one takes: it goes on while there is time to save.
+  bool must_give_up(double elapsed) const {
+    if (!stop_.heard()) return false;
+    const double rest = std::max(0.0, smoothed_seconds_ - elapsed);
+    return stop_.left().count() < rest + saver_->expected_seconds();
+  }
+
+  // Where the ranks meet in each step, before the optimizer: a stop signal or the time limit at any rank stops all of
+  // them after the same step, and a save beside training goes on once no rank is busy with it.
+  bool commit(bool gave_up) {
+    const auto& limit = s_->settings.train.max_time;
+    agreed_ = stop_.agree(
+        {.time_is_up = limit && Clock::now() - loop_started_ >= *limit, .is_busy = saver_->busy(), .gave_up = gave_up});
+    agreed_.stops |= agreed_.gave_up;
+    return !agreed_.gave_up;
   }
 
   bool has_validation() const { return data_.val != nullptr; }
 
-  double validate() {
+  /// Nothing where the ranks stop instead.
+  std::optional<double> validate() {
     const int64_t limit = s_->settings.eval.max_iters;
     data::ValidationLoader loader(data_.val, batch_options(), limit);
     double sum = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
       sum += s_->engine->evaluate([&](int, const engine::BatchTensors& to) { s_->load(to, loader.batch(round)); }, 1);
+      if (agreed_.stops |= stop_.agree().stops) return std::nullopt;
     }
     return sum / double(std::max<int64_t>(1, loader.num_targets()));
   }
 
-  // Where the ranks meet after each step. A stop signal or the time limit at any rank stops all of them after the same
-  // step, and a save beside training goes on once no rank is busy with it.
-  bool meet() {
-    const auto& limit = s_->settings.train.max_time;
-    const bool time_up = limit && Clock::now() - loop_started_ >= *limit;
-    at::Tensor mine = at::empty({2}, at::kLong), agreed = at::empty({2}, at::kLong);
-    mine.data_ptr<int64_t>()[0] = launch::stop_requested() ? 2 : time_up ? 1 : 0;
-    mine.data_ptr<int64_t>()[1] = saver_->busy() ? 1 : 0;
-    s_->world().all_reduce(agreed, mine, {.op = comm::ReduceOp::max})->wait();
-    const int64_t decision = agreed.const_data_ptr<int64_t>()[0];
-    time_is_up_ = decision == 1;
-    if (saver_->under_way() && agreed.const_data_ptr<int64_t>()[1] == 0) saver_->advance();
-    return decision > 0;
-  }
-
-  void finish(bool stopped) {
+  void finish() {
+    stop_.close();
     observers_->phase("save", [this] {
       saver_->finish();
       saver_->save_last(state_);
       return 0;
     });
     observers_->finish();
+    if (agreed_.stops && !s_->is_first_rank()) say_stopped(fmt::format("at step {}", state_.step));
     if (!s_->is_first_rank()) return;
     const fs::path out = s_->settings.out_dir;
     const auto rows = observe::read_metrics(out / "metrics.jsonl");
@@ -305,13 +364,16 @@ class Run {
       observers_->say(observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}));
       observers_->say(fmt::format("curve    {}", (out / "loss.svg").string()));
     }
-    if (stopped && !time_is_up_)
+    if (agreed_.stops)
       observers_->say(
-          fmt::format("stopped at step {} by request; continue with: trireme pretrain ... --resume true", state_.step));
+          fmt::format("stopped at step {} by request ({}); continue with: trireme pretrain ... --resume true",
+                      state_.step, stop_.why()));
   }
 
-  Clock::time_point started_, loop_started_;
+  Clock::time_point loop_started_;
   std::unique_ptr<Session> s_;
+  StopDecision stop_;
+  StopDecision::Agreed agreed_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   data::TrainingData data_;
   RunState state_;
@@ -324,7 +386,6 @@ class Run {
   std::unique_ptr<Saver> saver_;
   double peak_flops_ = 0, flops_per_token_ = 0, smoothed_seconds_ = 0;
   int64_t rss_bytes_ = 0, first_step_ = 0;
-  bool time_is_up_ = false;
 };
 
 }  // namespace
@@ -335,6 +396,7 @@ void check_pretrain(const config::Settings& settings) {
   const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
+  launch::check_notice(notice_options(settings.launch));
   check_save_memory(settings);
   const fs::path resume = find_resume(settings);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;

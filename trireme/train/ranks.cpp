@@ -44,9 +44,10 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
 }
 
 Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
-                    const plan::StepPlan& plan) {
+                    const plan::StepPlan& plan, StartPhases* phases) {
   Ranks ranks;
   ranks.meeting = meet(settings, environment);
+  if (phases != nullptr) phases->end("rendezvous");
   ranks.communicators = engine::connect(plan, ranks.meeting.options, settings.engine.poison);
   ranks.backend = ranks.communicators.world->backend();
   if (ranks.meeting.options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)

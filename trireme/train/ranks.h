@@ -6,6 +6,7 @@
 #include "trireme/config/settings.h"
 #include "trireme/engine/engine.h"
 #include "trireme/launch/environment.h"
+#include "trireme/train/start_phases.h"
 
 namespace trireme::train {
 
@@ -27,6 +28,6 @@ struct Ranks {
 
 /// Errors    CommError when a rank does not come, naming it
 Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
-                    const plan::StepPlan& plan);
+                    const plan::StepPlan& plan, StartPhases* phases = nullptr);
 
 }  // namespace trireme::train

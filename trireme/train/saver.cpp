@@ -116,9 +116,16 @@ void Saver::save_last(const RunState& state) {
   if (saved_step_ != state.step) save_now(state);
 }
 
+double Saver::expected_seconds() const {
+  constexpr double kBytesPerParameter = 16, kDiskRate = 200e6, kFewFiles = 0.2, kMargin = 1.5;
+  const double guess = kFewFiles + kBytesPerParameter * double(s_.model.config.num_parameters()) / kDiskRate;
+  return kMargin * seconds_.value_or(guess) * (under_way() ? 2 : 1);
+}
+
 void Saver::report(const checkpoint::SaveResult& result, const std::string& how) {
   say_(fmt::format("saved    {} ({}, {:.1f} s{})", result.path.string(), base::human_bytes(result.bytes),
                    result.seconds.count(), how));
+  seconds_ = result.seconds.count();
   for (const std::string& warning : result.warnings) say_("warn     " + warning);
 }
 

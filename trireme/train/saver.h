@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trireme/checkpoint/save_job.h"
@@ -45,6 +46,9 @@ class Saver {
   bool busy() const { return job_ && !job_->idle(); }
   bool under_way() const { return job_ != nullptr; }
 
+  /// What finish() and save_last() take, by the save before; until there was one, by the state's size.
+  double expected_seconds() const;
+
  private:
   template <class Work>
   void guarded(int64_t step, Work work);
@@ -57,6 +61,7 @@ class Saver {
   std::unique_ptr<checkpoint::SaveJob> job_;
   std::chrono::duration<double> stood_still_{};  ///< training, for the save under way
   int64_t saved_step_ = -1;
+  std::optional<double> seconds_;  ///< of the last save
 };
 
 }  // namespace trireme::train

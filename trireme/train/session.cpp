@@ -60,6 +60,7 @@ double Session::flops_per_token() const {
 
 std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {
   auto s = std::make_unique<Session>();
+  s->phases.end("settings");
   s->settings = settings;
   s->environment = environment;
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
@@ -68,9 +69,12 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
   const plan::StepRequest request = step_request(settings, config, environment.global_rank, environment.world_size);
   s->model = model::build_model(config, s->precision, request.parallel(), grouping(settings));
   plan::StepPlan plan = plan::make_step_plan(s->model, request);
-  s->ranks = connect_ranks(settings, environment, plan);
+  s->phases.end("plan");
+  s->ranks = connect_ranks(settings, environment, plan, &s->phases);
+  s->phases.end("groups");
   s->engine = std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
                                                engine::EngineOptions{.poison = settings.engine.poison});
+  s->phases.end("memory");
   s->positions = model::context_positions(request.parallel(), request.shape.sequence);
   return s;
 }

@@ -12,10 +12,12 @@
 #include "trireme/launch/environment.h"
 #include "trireme/model/model.h"
 #include "trireme/train/ranks.h"
+#include "trireme/train/start_phases.h"
 
 namespace trireme::train {
 
 struct Session {
+  StartPhases phases;  ///< up to the first step
   config::Settings settings;
   launch::RankEnvironment environment;
   model::Model model;

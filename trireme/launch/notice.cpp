@@ -1,0 +1,124 @@
+#include "trireme/launch/notice.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
+#include "trireme/launch/notice_http.h"
+#include "trireme/launch/stop_signal.h"
+
+namespace trireme::launch {
+namespace {
+
+constexpr const char* kLibrary = "libtrireme_http.so";
+constexpr std::string_view kScheme = "http://";
+
+AskNotice* load_http() {
+  void* library = dlopen(base::library_path(kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    throw UsageError(
+        fmt::format("launch.notice_url needs {}, which cannot be opened ({}): run scripts/setup and build "
+                    "again, or use launch.notice_file",
+                    kLibrary, dlerror()));
+  void* ask = dlsym(library, kAskNotice);
+  if (ask == nullptr)
+    throw UsageError(fmt::format("{} is of another version of Trireme: build and install both together", kLibrary));
+  return reinterpret_cast<AskNotice*>(ask);
+}
+
+// Azure's scheduled events, which are not all about an end.
+bool tells_of_an_end(const nlohmann::json& events) {
+  return std::any_of(events.begin(), events.end(), [](const nlohmann::json& event) {
+    const std::string type = event.is_object() ? event.value("EventType", "") : "";
+    return type == "Preempt" || type == "Terminate";
+  });
+}
+
+// Changes with every writing of the file; all zeros where there is none.
+struct FileMark {
+  int64_t seconds = 0, nanoseconds = 0, inode = 0;
+  bool operator==(const FileMark&) const = default;
+  bool is_there() const { return inode != 0; }
+};
+
+FileMark look_at(const std::string& path) {
+  struct stat s{};
+  if (stat(path.c_str(), &s) != 0) return {};
+  return {s.st_mtim.tv_sec, s.st_mtim.tv_nsec, static_cast<int64_t>(s.st_ino)};
+}
+
+}  // namespace
+
+bool is_notice(const HttpAnswer& answer) {
+  if (answer.status != 200) return false;
+  std::string body = answer.body;
+  std::erase_if(body, [](unsigned char c) { return std::isspace(c) != 0; });
+  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("Events")) return tells_of_an_end(json["Events"]);
+  std::transform(body.begin(), body.end(), body.begin(), [](unsigned char c) { return std::toupper(c); });
+  return !body.empty() && body != "FALSE" && body != "NONE";
+}
+
+void check_notice(const NoticeOptions& options) {
+  if (!options.url) return;
+  const std::string& url = *options.url;
+  if (!url.starts_with(kScheme) || url.size() == kScheme.size() || url[kScheme.size()] == '/')
+    throw UsageError(
+        fmt::format("launch.notice_url {} is not http://HOST/PATH; metadata services of clouds speak http", url));
+  load_http();
+}
+
+struct NoticeWatch::State {
+  explicit State(NoticeOptions o) : options(std::move(o)), ask(options.url ? load_http() : nullptr) {
+    if (options.file) first = look_at(*options.file);
+  }
+
+  bool file_speaks() const {
+    if (!options.file) return false;
+    const FileMark now = look_at(*options.file);
+    return now.is_there() && now != first;
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!ended) {
+      lock.unlock();
+      const bool by_file = file_speaks(), by_url = !by_file && ask && is_notice(ask(*options.url));
+      if (by_file || by_url) return request_stop(by_file ? kNoticeFile : kNoticeUrl);
+      lock.lock();
+      wake.wait_for(lock, options.interval, [this] { return ended; });
+    }
+  }
+
+  const NoticeOptions options;
+  AskNotice* const ask;
+  FileMark first;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool ended = false;
+  std::thread thread;
+};
+
+NoticeWatch::NoticeWatch(NoticeOptions options) : state_(std::make_unique<State>(std::move(options))) {
+  if (state_->options.file || state_->options.url)
+    state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+NoticeWatch::~NoticeWatch() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ended = true;
+  }
+  state_->wake.notify_all();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+}  // namespace trireme::launch

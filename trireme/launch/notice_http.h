@@ -1,0 +1,15 @@
+// The wire between the program and libtrireme_http.so (notice.h).
+#pragma once
+
+#include <string>
+
+#include "trireme/launch/notice.h"
+
+namespace trireme::launch {
+
+/// GET of http://host[:port]/path (check_notice) with the headers that metadata services ask for; 401 is answered with
+/// AWS' token. Errors    none: an address that does not answer within a second has status 0
+using AskNotice = HttpAnswer(const std::string& url);
+constexpr const char* kAskNotice = "trireme_ask_notice";
+
+}  // namespace trireme::launch
