@@ -7,6 +7,7 @@ Runs with --quick: figures are not judged, but nothing may exceed its limit by m
 import json
 import pathlib
 import re
+import shutil
 import sys
 import xml.etree.ElementTree
 
@@ -106,6 +107,23 @@ def scaling(r):
     ring.check(picture.tag.endswith("svg") and "2 ranks" in "".join(picture.itertext()), "bench scaling: a picture")
 
 
+def collectives_under_mpirun(r):
+    if not shutil.which("mpirun"):
+        print("mpirun left out: it is not installed")
+        return
+    alone = r.folder / "alone" / "trireme"  # without the libraries that lie beside it
+    alone.parent.mkdir()
+    shutil.copy(r.program, alone)
+    programs = [(alone, {"shm", "gloo"})] + ([] if r.why_no_mpi() else [(r.program, {"shm", "gloo", "mpi"})])
+    for program, expected in programs:
+        path = r.folder / "mpirun.json"
+        result = r.run([*ring.MPIRUN, "-n", "2", str(program), "bench", "collectives", "--quick", "--out_dir", str(r.folder / "mpirun"), "--json", str(path)])
+        ring.require(result.code == 0, "bench collectives under mpirun", str(result))
+        timed = {backend for row in json.loads(path.read_text())["rows"] for backend in ("shm", "gloo", "mpi") if f" {backend}," in row["shape"]}
+        ring.require(("leaves mpi out: " in result.err) == ("mpi" not in expected), "what is left out is said", str(result))
+        ring.check(timed == expected, f"bench collectives under mpirun times {', '.join(sorted(timed))}")
+
+
 def compares(r):
     gemm, other = r.folder / "gemm.json", r.folder / "gemm-slow.json"
     report = json.loads(gemm.read_text())
@@ -151,12 +169,14 @@ with ring.Ring(sys.argv[1]) as r:
     report = measures(r, "collectives", "--devices", 2)
     backends = {backend for row in report["rows"] for backend in ("shm", "gloo") if backend in row["shape"]}
     names = {row["name"] for row in report["rows"]}
-    ring.check(backends == {"shm", "gloo"} and names == {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
-                                                       "send_receive", "barrier"}, "bench collectives: both backends, every call")
+    ring.check(backends == {"shm", "gloo"} and names == {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                                                       "gather", "scatter", "all_to_all", "send_receive", "barrier"}, "bench collectives: both backends, every call")
     factors = {row["name"]: row["values"]["busbw GB/s"] / row["values"]["algbw GB/s"] for row in report["rows"] if "values" in row}
     ring.check(all(abs(factors[name] - want) < 1e-9 for name, want in
-                   {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 0.5, "broadcast": 1, "send_receive": 1}.items()),
+                   {"all_reduce": 1, "reduce_scatter": 0.5, "all_gather": 0.5, "broadcast": 1, "reduce": 1, "gather": 0.5,
+                    "scatter": 0.5, "send_receive": 1}.items()),
                "bench collectives: busbw as nccl-tests counts it", str(factors))
+    collectives_under_mpirun(r)
     measures(r, "checkpoint", "llama-5m", *TINY)
     ring.check(not list((r.folder / "checkpoint").glob("checkpoint-*")), "bench checkpoint removes what it wrote")
     report = measures(r, "data", "llama-5m", *TINY, "--data", "TextFiles", "--data.train_data_path", r.text)

@@ -69,5 +69,23 @@ TEST(TaskCounts, OnePerNode) {
     EXPECT_THAT(refusal(tasks, text), HasSubstr(why)) << text;
 }
 
+TEST(Hosts, NamesWithAndWithoutRanks) {
+  EXPECT_EQ(parse_host("hosts", "user@node1").name, "user@node1");
+  EXPECT_EQ(parse_host("hosts", "node1").ranks, 0);
+  EXPECT_EQ(parse_host("hosts", "node1:4").name, "node1");
+  EXPECT_EQ(parse_host("hosts", "node1:4").ranks, 4);
+  for (const char* wrong : {"", ":4", "a:", "a:0", "a:x", "a:4x", "a:-1", "a b", "-oProxyCommand=x", "a:99999999999"})
+    EXPECT_THROW(parse_host("hosts", wrong), UsageError) << wrong;
+}
+
+TEST(Hosts, HostfilesOfOpenMpiAreRead) {
+  const std::vector<HostRanks> hosts = parse_hostfile("f", "# machines\n\na slots=2\n b:3 # fast\nc");
+  ASSERT_EQ(hosts.size(), 3);
+  EXPECT_EQ(hosts[0].name + hosts[1].name + hosts[2].name, "abc");
+  EXPECT_EQ(hosts[0].ranks * 100 + hosts[1].ranks * 10 + hosts[2].ranks, 230);
+  for (const char* wrong : {"", "# nobody", "a slots=", "a slots=2 max-slots=3", "a cores=2"})
+    EXPECT_THROW(parse_hostfile("f", wrong), UsageError) << wrong;
+}
+
 }  // namespace
 }  // namespace trireme::launch

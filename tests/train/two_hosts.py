@@ -5,41 +5,16 @@ two_hosts.py TRIREME
 Skipped where this is not root's or there is no `ip` (iproute2).
 """
 
-import contextlib
-import os
-import shutil
 import subprocess
 import sys
 import time
 
+import namespaces
 import ring
 
 ADDRESSES = ["10.77.31.1", "10.77.31.2"]
 PORT = 29731
 TIMEOUT = 6  # comm.timeout
-
-
-def ip(*words):
-    return subprocess.run(["ip", *words], check=True, capture_output=True, encoding="utf-8")
-
-
-@contextlib.contextmanager
-def two_namespaces():
-    names = [f"ring{os.getpid()}{side}" for side in "ab"]
-    ends = [f"v{os.getpid()}{side}" for side in "ab"]
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
-        for name, end, address in zip(names, ends, ADDRESSES):
-            ip("link", "set", end, "netns", name)
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", end)
-            ip("-n", name, "link", "set", end, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        yield names, ends
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
 class Hosts:
@@ -78,7 +53,7 @@ def train_together(r, hosts):
 def a_cut_cable_is_reported(r, hosts):
     jobs = hosts.start("cut", devices=1, train__max_steps=100000, train__save_interval=20, comm__timeout=f"{TIMEOUT}s")
     ring.wait_for(lambda: ring.step_folders(r.folder / "cut"), "a first checkpoint")
-    ip("-n", hosts.names[1], "link", "set", hosts.ends[1], "down")
+    namespaces.ip("-n", hosts.names[1], "link", "set", hosts.ends[1], "down")
     start = time.monotonic()
     codes = [p.wait(60) for p in jobs]
     seconds = time.monotonic() - start
@@ -102,15 +77,10 @@ def mistakes_are_refused(r):
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("how long a cut cable goes unnoticed")
     mistakes_are_refused(r)
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        print("skipped: namespaces want root and iproute2")
+    if why := namespaces.why_not():
+        print(f"skipped: {why}")
         sys.exit(ring.SKIPPED)
-    with contextlib.ExitStack() as stack:
-        try:
-            names, ends = stack.enter_context(two_namespaces())
-        except subprocess.CalledProcessError as error:
-            print(f"skipped: no network namespaces here ({error.stderr.strip()})")
-            sys.exit(ring.SKIPPED)
+    with namespaces.namespaces(2) as names, namespaces.cable(names, ADDRESSES) as ends:
         hosts = Hosts(r, names, ends)
         train_together(r, hosts)
         a_cut_cable_is_reported(r, hosts)

@@ -69,6 +69,25 @@ CollectiveCall broadcast(const CommunicatorPtr& comm, int64_t bytes) {
   return {[=] { comm->broadcast(t, 0)->wait(); }, [=] { return all_equal(t, 1); }};
 }
 
+CollectiveCall reduce(const CommunicatorPtr& comm, int64_t bytes) {
+  const at::Tensor out = own(elements_of(bytes), 0), in = own(elements_of(bytes), mine(comm));
+  return {[=] { comm->reduce(out, in, 0, {})->wait(); },
+          [=] { return comm->rank() != 0 || all_equal(out, sum_of(comm)); }};
+}
+
+CollectiveCall gather(const CommunicatorPtr& comm, int64_t bytes) {
+  const std::vector<int64_t> counts = slices(comm, elements_of(bytes));
+  const at::Tensor out = own(elements_of(bytes), 0), in = own(own_slice(comm, counts), mine(comm));
+  return {[=] { comm->gather(out, in, counts, 0)->wait(); },
+          [=] { return comm->rank() != 0 || holds_ranks(out, counts); }};
+}
+
+CollectiveCall scatter(const CommunicatorPtr& comm, int64_t bytes) {
+  const std::vector<int64_t> counts = slices(comm, elements_of(bytes));
+  const at::Tensor out = own(own_slice(comm, counts), 0), in = own(elements_of(bytes), 7);
+  return {[=] { comm->scatter(out, in, counts, 0)->wait(); }, [=] { return all_equal(out, 7); }};
+}
+
 CollectiveCall all_to_all(const CommunicatorPtr& comm, int64_t bytes) {
   const int64_t each = elements_of(bytes) / comm->size();
   const std::vector<int64_t> counts(static_cast<size_t>(comm->size()), each);
@@ -111,6 +130,9 @@ constexpr CollectiveCase kCases[] = {
     {"all_gather", Buffers::shared, others, [](double n) { return 2 / n; },
      [](const CommunicatorPtr& c, int64_t bytes) { return all_gather(c, shared(c, elements_of(bytes), true)); }},
     {"broadcast", Buffers::own, whole, [](double) { return 2.0; }, broadcast},
+    {"reduce", Buffers::own, whole, [](double n) { return 1 + 1 / n; }, reduce},
+    {"gather", Buffers::own, others, [](double) { return 2.0; }, gather},
+    {"scatter", Buffers::own, others, [](double n) { return 2 / n; }, scatter},
     {"all_to_all", Buffers::own, others, [](double) { return 2.0; }, all_to_all},
     {"send_receive", Buffers::own, whole, [](double) { return 2.0; }, send_receive},
 };

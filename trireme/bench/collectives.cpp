@@ -6,20 +6,24 @@
 #include <map>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/collective_cases.h"
+#include "trireme/bench/collective_timing.h"
 #include "trireme/bench/commands.h"
-#include "trireme/bench/measure.h"
 #include "trireme/comm/factory.h"
+#include "trireme/comm/mpi_loader.h"
 #include "trireme/config/choices.h"
-#include "trireme/ops/limits.h"
 
 namespace trireme::bench {
 namespace {
 
 std::vector<std::string> backends_of(const config::Settings& settings, const launch::RankEnvironment& environment) {
   if (settings.comm.backend != config::Backend::automatic) return {std::string(config::name_of(settings.comm.backend))};
-  if (environment.by_mpirun) return {"shm", "gloo", "mpi"};
+  if (!environment.by_mpirun) return {"shm", "gloo"};
+  const std::string why_no_mpi = comm::why_no_mpi();
+  if (why_no_mpi.empty()) return {"shm", "gloo", "mpi"};
+  if (environment.global_rank == 0) base::info("bench collectives leaves mpi out: {}", why_no_mpi);
   return {"shm", "gloo"};
 }
 
@@ -46,43 +50,9 @@ class Bench {
                                     .timeout = settings_.comm.timeout});
   }
 
-  /// Seconds of a call, the slowest rank's each time; all ranks make as many.
-  std::vector<double> time(comm::Communicator& comm, const std::function<void()>& call) {
-    constexpr double kWorthTiming = 50e-6;
-    call();
-    comm.barrier()->wait();
-    base::Stopwatch watch;
-    for (int i = 0; i < 3; ++i) call();
-    const double once = std::max(slowest(comm, {watch.lap() / 3})[0], 1e-9);
-    const auto inner = std::max<int64_t>(1, static_cast<int64_t>(kWorthTiming / once));
-    const int64_t samples = std::clamp<int64_t>(
-        static_cast<int64_t>(budget_.seconds / (once * static_cast<double>(inner))), budget_.least, 200);
-    std::vector<double> seconds;
-    for (int64_t s = 0; s < samples; ++s) {
-      comm.barrier()->wait();
-      watch.lap();
-      for (int64_t i = 0; i < inner; ++i) call();
-      seconds.push_back(watch.lap() / static_cast<double>(inner));
-    }
-    return slowest(comm, seconds);
-  }
-
-  /// Bytes a second that a rank's copy moves in buffers of `bytes` while all ranks copy: their mean.
-  double copy(comm::Communicator& comm, int64_t bytes) {
-    comm.barrier()->wait();
-    const double own = ops::measure_copy(1, bytes).best();
-    const at::Tensor mine = at::full({1}, own, at::kDouble), sum = at::empty({1}, at::kDouble);
-    comm.all_reduce(sum, mine, {})->wait();
-    return sum.item<double>() / comm.size();
-  }
+  const Budget& budget() const { return budget_; }
 
  private:
-  static std::vector<double> slowest(comm::Communicator& comm, const std::vector<double>& seconds) {
-    const at::Tensor mine = at::tensor(seconds, at::kDouble), most = at::empty_like(mine);
-    comm.all_reduce(most, mine, {.op = comm::ReduceOp::max})->wait();
-    return {most.data_ptr<double>(), most.data_ptr<double>() + most.numel()};
-  }
-
   const config::Settings& settings_;
   const launch::RankEnvironment& environment_;
   Budget budget_;
@@ -142,22 +112,23 @@ int bench_collectives(const config::Settings& settings, const launch::RankEnviro
     for (const int64_t bytes : sizes) {
       // A communicator for each size, so that what it shares goes with it.
       const comm::CommunicatorPtr comm = bench.connect(backend);
-      copies[bytes] = std::max(copies[bytes], bench.copy(*comm, bytes));
+      copies[bytes] = std::max(copies[bytes], copy_together(*comm, bytes));
       for (const CollectiveCase& c : collective_cases()) {
         if (c.buffers == Buffers::shared && comm->backend() != "shm") continue;
         progress.step(static_cast<int64_t>(report.rows.size()), total, backend + " " + c.name);
         const CollectiveCall call = c.make(comm, bytes);
         check_result(c, call, comm);
         Row row = row_of(c, comm, bytes);
-        set_times(row, bench.time(*comm, call.run), static_cast<double>(bytes) * c.moved(comm->size()) * 1e-9);
+        set_times(row, time_together(*comm, call.run, bench.budget()),
+                  static_cast<double>(bytes) * c.moved(comm->size()) * 1e-9);
         add_bandwidths(row, c, bytes, comm->size());
         report.rows.push_back(row);
       }
-      copies[bytes] = std::max(copies[bytes], bench.copy(*comm, bytes));
+      copies[bytes] = std::max(copies[bytes], copy_together(*comm, bytes));
     }
     const comm::CommunicatorPtr comm = bench.connect(backend);
     Row row{.name = "barrier", .shape = fmt::format("{}, {} ranks", comm->backend(), comm->size())};
-    set_times(row, bench.time(*comm, [&] { comm->barrier()->wait(); }), 0);
+    set_times(row, time_together(*comm, [&] { comm->barrier()->wait(); }, bench.budget()), 0);
     report.rows.push_back(row);
   }
   for (const auto& [bytes, rate] : copies)

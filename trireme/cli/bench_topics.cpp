@@ -29,14 +29,15 @@ constexpr BenchTopic kTopics[] = {
      run_bench_gemm},
     {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",
-     "Starts --devices ranks (2 if not said) and times each collective, on shm and gloo, or on the --comm.backend\n"
-     "given (mpi under mpirun). Times are the slowest rank's. Size: the larger of input and output, as nccl-tests\n"
+     "Starts --devices ranks (2 if not said) and times each collective, on shm and gloo (under mpirun on mpi too), or\n"
+     "on the --comm.backend given. Times are the slowest rank's. Size: the larger of input and output, as nccl-tests\n"
      "counts it. algbw = size / time; busbw = algbw x 2(N-1)/N for all_reduce, x (N-1)/N for reduce_scatter,\n"
-     "all_gather and all_to_all, x 1 for broadcast and send_receive (every rank to the next).\n"
+     "all_gather, gather, scatter and all_to_all, x 1 for broadcast, reduce and send_receive (every rank to the "
+     "next).\n"
      "Rate: the bytes a rank must read and write where ranks share memory, over the time: 2 x size for all_reduce,\n"
-     "all_gather, broadcast, all_to_all and send_receive, (1 + 1/N) for reduce_scatter, 2/N for all_gather into one\n"
-     "buffer that all ranks share. Limit: what a copy of that size moves while all ranks copy. Shared buffers are\n"
-     "those that peers read in place. Every result is checked first.\n",
+     "all_gather, broadcast, gather, all_to_all and send_receive, (1 + 1/N) for reduce_scatter and reduce, 2/N for\n"
+     "scatter and all_gather into one buffer that all ranks share. Limit: what a copy of that size moves while all\n"
+     "ranks copy. Shared buffers are those that peers read in place. Every result is checked first.\n",
      run_bench_collectives},
     {"checkpoint", "save and load of a model's training state beside plain file access",
      "trireme bench checkpoint llama-32m --devices 2",

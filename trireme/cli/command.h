@@ -16,6 +16,7 @@ int run_convert(Arguments arguments);
 int run_evaluate(Arguments arguments);
 int run_explain(Arguments arguments);
 int run_bench(Arguments arguments);
+int run_doctor(Arguments arguments);
 int run_data(Arguments arguments);
 int run_checkpoint(Arguments arguments);
 

@@ -14,6 +14,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/launch/environment.h"
 #include "trireme/launch/stop_signal.h"
+#include "trireme/launch/ssh_start.h"
 #include "trireme/launch/worker.h"
 
 namespace {
@@ -36,6 +37,7 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_evaluate},
     {"launch", "start the ranks of any program: trireme launch --nproc_per_node 4 -- ./my_program",
      trireme::cli::run_launch},
+    {"doctor", "look at machines and ranks before a run, and say what to mend", trireme::cli::run_doctor},
     {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
     {"data", "text to tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
@@ -61,6 +63,7 @@ int run(const std::vector<std::string>& words) {
   // A rank that trains takes requests to stop from its first moment; it may have been started with them blocked.
   words[0] == "pretrain" && trireme::launch::was_launched() ? trireme::launch::install_stop_signal()
                                                             : trireme::launch::unblock_stop_signals();
+  if (words[0] == "on_host") return trireme::launch::run_on_host();  // what --hosts runs by ssh; nobody types it
   for (const Subcommand& s : kSubcommands)
     if (words[0] == s.name) return s.run(Arguments(words).subspan(1));
   std::vector<std::string> names;

@@ -7,7 +7,7 @@ namespace trireme::cli {
 
 int run_pretrain(Arguments arguments) {
   return start({.subcommand = "pretrain",
-                .overlay = {.command = "pretrain"},
+                .overlay = {.command = "pretrain", .section = "launch"},
                 .check =
                     [](const config::Settings& settings) {
                       config::validate_run_length(settings);

@@ -13,6 +13,8 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/cli/nodes.h"
+#include "trireme/cli/print_job.h"
+#include "trireme/cli/ssh_hosts.h"
 #include "trireme/config/report.h"
 #include "trireme/config/validate.h"
 #include "trireme/launch/core_share.h"
@@ -40,6 +42,7 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   options.out_dir = settings.out_dir;
   options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
   options.pin = settings.launch.pin;
+  options.answer_code = job.answer_code;
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
   options.failure_hint = [&]() -> std::string {
     const auto newest = checkpoint::find_latest(settings.out_dir);
@@ -119,7 +122,11 @@ int start(const Job& job, Arguments arguments) {
     return 0;
   }
   const config::Settings& settings = parsed.settings;
+  take_over_hosts(parsed);
   launch::RankEnvironment environment = launch::rank_environment();
+  // A command's own number of ranks is for those that it starts itself.
+  if (!parsed.given("devices") && (environment.launched || environment.unstarted_tasks > 0))
+    parsed.settings.devices.reset();
   refuse_a_world_of_one(environment, settings, job);
   const bool is_rank = environment.launched && !is_launcher_of_a_node(environment, settings);
   if (environment.launched && !is_rank && settings.num_nodes == 1) parsed.settings.num_nodes = environment.num_nodes;
@@ -130,6 +137,12 @@ int start(const Job& job, Arguments arguments) {
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && config::world_size(settings) > 1;
+  if (settings.launch.print && !is_rank) {
+    job.check(settings);
+    return print_job(job.subcommand, parsed, arguments);
+  }
+  if (!is_rank && (settings.launch.hosts || settings.launch.hostfile))
+    return start_on_hosts(job.subcommand, settings, arguments, job.check);
   if (launches) refuse_mpi_without_mpirun(job, settings);
   if (launches) check_nodes(settings, environment);
   if (!is_rank || environment.global_rank == 0) job.check(settings);

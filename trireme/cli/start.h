@@ -20,6 +20,7 @@ struct Job {
   std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
   bool saves_when_stopped = false;  ///< takes requests to stop (launch/stop_signal.h); others end by the signal
+  int answer_code = 0;  ///< exit code of a rank that is its answer and no failure; 0: there is none
 };
 
 /// Errors    UsageError, before any process starts where it can be known then

@@ -10,10 +10,29 @@
 
 namespace trireme::comm {
 
+namespace {
+
+MakeMpi open_mpi() {
+  static const auto make = reinterpret_cast<MakeMpi>(
+      open_backend("mpi", "build Trireme where Open MPI's libopenmpi-dev is installed, or use backend gloo or shm"));
+  return make;
+}
+
+}  // namespace
+
 bool started_by_mpi() {
   // Open MPI's mpirun; PMIx (prun, srun --mpi=pmix); PMI (MPICH's mpiexec, srun --mpi=pmi2).
   return std::ranges::any_of(std::initializer_list<const char*>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},
                              [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+std::string why_no_mpi() {
+  try {
+    open_mpi();
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
 }
 
 CommunicatorPtr make_mpi(Group group) {
@@ -23,9 +42,7 @@ CommunicatorPtr make_mpi(Group group) {
                     "OMPI_COMM_WORLD_SIZE, PMIX_RANK and PMI_RANK in its environment; start it as mpirun -n {} "
                     "..., or use backend auto, shm or gloo",
                     group.name, group.size));
-  static const auto make = reinterpret_cast<MakeMpi>(
-      open_backend("mpi", "build Trireme where Open MPI's libopenmpi-dev is installed, or use backend gloo or shm"));
-  return make(group);
+  return open_mpi()(group);
 }
 
 }  // namespace trireme::comm

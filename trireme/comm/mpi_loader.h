@@ -10,6 +10,9 @@ namespace trireme::comm {
 /// True when a launcher of MPI started this process, by the variables it leaves in the environment; loads nothing.
 bool started_by_mpi();
 
+/// Empty where make_mpi could open its library, else why not. Opens it.
+std::string why_no_mpi();
+
 /// Collective over the ranks of the group. Global rank = rank in MPI_COMM_WORLD.
 /// Errors    UsageError outside mpirun, without the library, or when ranks do not fit MPI's; CommError naming the
 ///           ranks that have not joined within the timeout

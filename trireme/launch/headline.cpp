@@ -47,7 +47,7 @@ std::string indent(std::string text, std::string_view by) {
 
 bool failed(const RankOutcome& outcome) {
   if (outcome.reported) return true;
-  if (!outcome.wait_status) return false;
+  if (!outcome.wait_status || outcome.answered) return false;
   if (WIFSIGNALED(*outcome.wait_status)) return true;
   const int code = WEXITSTATUS(*outcome.wait_status);
   return code != 0 && code != kStoppedEarly;

@@ -21,6 +21,7 @@ struct RankOutcome {
   std::chrono::steady_clock::time_point failed_at{};  ///< its report or, without one, its end
   std::optional<std::string> reported;  ///< report_failure's message
   bool consequence = false;             ///< report_failure said so
+  bool answered = false;                ///< its exit code is LaunchOptions::answer_code
   bool told_to_stop = false;            ///< ended after the launcher sent it SIGTERM
   bool killed_by_launcher = false;      ///< SIGKILL after the grace period or a second Ctrl-C
   std::string status;                   ///< report_status' latest text, "step 812"

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include <charconv>
 
 #include "trireme/base/error.h"
@@ -113,6 +115,45 @@ std::vector<int> expand_task_counts(std::string_view variable, std::string_view 
   } while (in.take(','));
   if (!in.at_end()) in.refuse(fmt::format("'{}' is not expected", in.peek()));
   return counts;
+}
+
+HostRanks parse_host(std::string_view source, std::string_view text) {
+  const size_t colon = text.find(':');
+  HostRanks host{std::string(text.substr(0, colon))};
+  const bool has_ranks = colon != std::string_view::npos;
+  bool is_right = !host.name.empty() && host.name[0] != '-' && host.name.find_first_of(" \t") == std::string::npos;
+  if (has_ranks) {
+    const std::string_view number = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), host.ranks);
+    is_right &= error == std::errc() && end == number.data() + number.size() && host.ranks >= 1 && host.ranks <= 65536;
+  }
+  if (!is_right)
+    throw UsageError(
+        fmt::format("{}: '{}' is no machine; write NAME or NAME:RANKS, for instance node1:4", source, text));
+  return host;
+}
+
+std::vector<HostRanks> parse_hostfile(std::string_view source, std::string_view text) {
+  std::vector<HostRanks> hosts;
+  std::istringstream lines{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, slots, more;
+    if (!(words >> name)) continue;
+    const std::string place = fmt::format("{}:{}", source, number);
+    if (words >> slots) {
+      constexpr std::string_view kSlots = "slots=";
+      if (!slots.starts_with(kSlots) || words >> more)
+        throw UsageError(
+            fmt::format("{}: '{}' is no machine; write NAME, NAME:RANKS or NAME slots=RANKS", place, line));
+      name += ":" + slots.substr(kSlots.size());
+    }
+    hosts.push_back(parse_host(place, name));
+  }
+  if (hosts.empty()) throw UsageError(fmt::format("{} names no machine; write one a line", source));
+  return hosts;
 }
 
 }  // namespace trireme::launch

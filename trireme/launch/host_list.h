@@ -1,4 +1,4 @@
-// Slurm's shorthands: which hosts a job step has, and how many tasks each of them runs.
+// Lists of hosts as people and schedulers write them: Slurm's shorthands, NAME:RANKS, Open MPI's hostfiles.
 #pragma once
 
 #include <string>
@@ -15,5 +15,18 @@ std::vector<std::string> expand_host_list(std::string_view variable, std::string
 
 /// "2(x3),1" -> 2, 2, 2, 1. Errors    UsageError as above
 std::vector<int> expand_task_counts(std::string_view variable, std::string_view text);
+
+/// A machine, and how many ranks it gets; 0: nobody says.
+struct HostRanks {
+  std::string name;
+  int ranks = 0;
+};
+
+/// "a", "a:4", "user@a:4". Errors    UsageError naming `source`
+HostRanks parse_host(std::string_view source, std::string_view text);
+
+/// A machine a line, as above or with Open MPI's "slots=4"; # begins a remark. Errors    UsageError naming `source`
+/// and the line
+std::vector<HostRanks> parse_hostfile(std::string_view source, std::string_view text);
 
 }  // namespace trireme::launch

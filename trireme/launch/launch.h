@@ -38,6 +38,7 @@ struct LaunchOptions {
   std::vector<int> log_ranks = {};  ///< of this machine: ranks besides 0 whose output is shown too, after "[rank N] "
   bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on
+  int answer_code = 0;  ///< exit code of a rank that is its answer and no failure: the job's, too; 0: there is none
   int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; on one machine
   Nodes nodes = {};
 };

@@ -263,6 +263,8 @@ void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
   auto& outcome = rank.outcome;
   read_reports(rank);
   outcome.wait_status = wait_status;
+  outcome.answered =
+      options_.answer_code != 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == options_.answer_code;
   outcome.told_to_stop = term_sent_ || kill_sent_ || stop_signal_ != 0;
   if (!outcome.reported) outcome.failed_at = Clock::now();
   if (rank.pidfd >= 0) close(rank.pidfd);

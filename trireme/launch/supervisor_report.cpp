@@ -92,7 +92,9 @@ int Supervisor::report(std::optional<std::string>& failure) {
     say(fmt::format("{} ended by the signal before saving", name_ranks(unsaved)));
     return 128 + stop_signal_;
   }
-  return saved ? kStoppedEarly : 0;
+  if (saved) return kStoppedEarly;
+  const bool answered = std::any_of(outcomes.begin(), outcomes.end(), [](const RankOutcome& o) { return o.answered; });
+  return answered ? options_.answer_code : 0;
 }
 
 }  // namespace trireme::launch

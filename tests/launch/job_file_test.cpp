@@ -1,0 +1,94 @@
+#include "trireme/launch/job_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+JobFile job() {
+  return {.program = "/opt/trireme",
+          .arguments = {"pretrain", "llama-5m", "--devices", "4"},
+          .folder = "/data/my job",
+          .out_dir = "/data/out/Big_Run.1",
+          .num_nodes = 2,
+          .ranks_per_node = 4,
+          .threads_per_rank = 3,
+          .grace = std::chrono::seconds(90),
+          .image = "registry/trireme:1",
+          .claim = "data",
+          .mount = "/data",
+          .hosts = {"a", "b"}};
+}
+
+// What a shell makes of one quoted word.
+std::string by_shell(const std::string& quoted) {
+  const std::string command = "printf %s " + quoted;
+  const std::unique_ptr<FILE, decltype(&pclose)> shell(popen(command.c_str(), "r"), &pclose);
+  std::string text;
+  for (int c = std::fgetc(shell.get()); c != EOF; c = std::fgetc(shell.get())) text += static_cast<char>(c);
+  return text;
+}
+
+TEST(ShellQuoted, AShellReadsEveryWordBack) {
+  for (const std::string word : {"plain", "a b", "it's", "", "$HOME `id`", "a\nb", "\"\\", "*", "~", "--x=y", "#"})
+    EXPECT_EQ(by_shell(shell_quoted(word)), word);
+  EXPECT_EQ(shell_quoted("--train.max_steps=3"), "--train.max_steps=3");
+}
+
+TEST(SbatchFile, HasWhatARequeuedJobNeeds) {
+  const std::string text = sbatch_file(job());
+  EXPECT_THAT(text, StartsWith("#!/bin/bash\n"));
+  for (const char* line : {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=1\n", "#SBATCH --cpus-per-task=12\n",
+                           "#SBATCH --chdir='/data/my job'\n", "#SBATCH --job-name=trireme-big-run-1\n",
+                           "#SBATCH --open-mode=append\n", "#SBATCH --requeue\n", "#SBATCH --signal=USR1@150\n",
+                           "if [ $code -eq 75 ]; then", "scontrol requeue \"$SLURM_JOB_ID\"", "exit $code\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
+TEST(K8sFile, NamesTheFirstPodOnlyWhereThereAreSeveral) {
+  EXPECT_THAT(k8s_file(job()),
+              HasSubstr("- \"--launch.master_addr\"\n            - \"trireme-big-run-1-0.trireme-big-run-1\"\n"));
+  JobFile alone = job();
+  alone.num_nodes = 1;
+  EXPECT_THAT(k8s_file(alone), Not(HasSubstr("master_addr")));
+}
+
+TEST(K8sFile, WhatIsMissingIsNamed) {
+  struct Case {
+    void (*spoil)(JobFile&);
+    const char* text;
+  };
+  const Case cases[] = {{[](JobFile& j) { j.image = ""; }, "launch.image"},
+                        {[](JobFile& j) { j.claim = ""; }, "launch.volume CLAIM:/PATH"},
+                        {[](JobFile& j) { j.mount = "data"; }, "launch.volume CLAIM:/PATH"},
+                        {[](JobFile& j) { j.out_dir = "/data/../out"; }, "out_dir /data/../out is not in /data"},
+                        {[](JobFile& j) { j.out_dir = "out"; }, "out_dir out is not in /data"}};
+  for (const Case& c : cases) {
+    JobFile bad = job();
+    c.spoil(bad);
+    try {
+      k8s_file(bad);
+      FAIL() << c.text;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(c.text));
+    }
+  }
+}
+
+TEST(HostFile, IsOpenMpis) {
+  EXPECT_EQ(host_file(job()),
+            "# mpirun --hostfile FILE -n 8 /opt/trireme pretrain llama-5m --devices 4\na slots=4\nb slots=4\n");
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,34 @@
+#include "trireme/doctor/doctor.h"
+
+#include "trireme/cli/start.h"
+#include "trireme/config/validate.h"
+
+namespace trireme::cli {
+
+int run_doctor(Arguments arguments) {
+  return start({.subcommand = "doctor",
+                .overlay = {.values = {{"out_dir", "out/doctor"}, {"devices", "2"}, {"comm.timeout", "60s"}},
+                            .command = "doctor",
+                            .positional = "",
+                            .section = "doctor"},
+                .help = "trireme doctor: looks at machines and ranks before a run, and says what to mend\n"
+                        "  trireme doctor\n"
+                        "  trireme doctor --devices 4 --out_dir out/mine\n"
+                        "  srun -n 8 trireme doctor; mpirun -n 8 trireme doctor; --num_nodes as in trireme pretrain\n\n"
+                        "Cores, memory, limits, names, interfaces, GPUs, versions, the disk of out_dir; then latency,\n"
+                        "bandwidth and clocks of pairs of ranks, one pair after the other, and collectives beside\n"
+                        "what a copy moves. Exit code 1 where a line says FAIL. Figures are those of this moment: end\n"
+                        "other work first.\n\n",
+                .help_groups = {"doctor"},
+                .complete =
+                    [](config::ParsedSettings& parsed) {
+                      parsed.settings.train.global_batch_size =
+                          parsed.settings.train.micro_batch_size * config::world_size(parsed.settings);
+                    },
+                .check = [](const config::Settings&) {},
+                .run = doctor::run_doctor,
+                .answer_code = doctor::kFoundFailing},
+               arguments);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,109 @@
+#include "trireme/cli/ssh_hosts.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/cli/print_job.h"
+#include "trireme/launch/network.h"
+#include "trireme/launch/ssh_start.h"
+
+namespace trireme::cli {
+namespace {
+
+// Settings in the environment hold on every machine; what names this machine's descriptors or this machine does not.
+std::vector<std::pair<std::string, std::string>> variables() {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const bool is_ours = name.starts_with("TRIREME_") && !name.ends_with("_FD") && name != "TRIREME_HOST_ID";
+    if (equals != std::string::npos && (is_ours || name == "OMP_NUM_THREADS" || name == "MKL_NUM_THREADS"))
+      found.emplace_back(name, text.substr(equals + 1));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<launch::HostRanks> ssh_hosts(const config::Settings& settings) {
+  const auto& [list, file] = std::tie(settings.launch.hosts, settings.launch.hostfile);
+  if (list && file)
+    throw UsageError(
+        fmt::format("error: launch.hosts and launch.hostfile {} both name machines; say one of them", *file));
+  std::vector<launch::HostRanks> hosts;
+  if (list)
+    for (const std::string& text : *list) hosts.push_back(launch::parse_host("launch.hosts", text));
+  if (file) hosts = launch::parse_hostfile(*file, base::read_file(*file));
+  std::set<std::string> names;
+  for (const launch::HostRanks& host : hosts)
+    if (!names.insert(host.name).second)
+      throw UsageError(fmt::format("error: {} names {} twice; say {}:RANKS once", list ? "launch.hosts" : *file,
+                                   host.name, host.name));
+  return hosts;
+}
+
+void take_over_hosts(config::ParsedSettings& parsed) {
+  const std::vector<launch::HostRanks> hosts = ssh_hosts(parsed.settings);
+  if (hosts.empty()) return;
+  config::Settings& s = parsed.settings;
+  const auto count = static_cast<int64_t>(hosts.size());
+  if (parsed.given("num_nodes") && s.num_nodes != count)
+    throw UsageError(fmt::format("error: num_nodes {} contradicts the {} machines of the list; leave num_nodes out",
+                                 s.num_nodes, count));
+  s.num_nodes = count;
+  for (const launch::HostRanks& host : hosts) {
+    const int64_t ranks = host.ranks != 0 ? host.ranks : s.devices.value_or(1);
+    if (host.ranks != hosts.front().ranks)
+      throw UsageError(fmt::format(
+          "error: {} has {} ranks and {} has {}; every machine of a job runs as many as the others", hosts.front().name,
+          hosts.front().ranks == 0 ? s.devices.value_or(1) : hosts.front().ranks, host.name, ranks));
+    if (parsed.given("devices") && s.devices != ranks)
+      throw UsageError(
+          fmt::format("error: devices {} contradicts {}:{}; say one of them", *s.devices, host.name, ranks));
+  }
+  s.devices = hosts.front().ranks != 0 ? hosts.front().ranks : s.devices.value_or(1);
+}
+
+int start_on_hosts(const std::string& subcommand, const config::Settings& settings, Arguments arguments,
+                   const std::function<void(const config::Settings&)>& check) {
+  const std::vector<launch::HostRanks> hosts = ssh_hosts(settings);
+  std::istringstream in(subcommand);
+  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
+  const std::string& first = hosts.front().name;  // user@host
+  const std::string address = settings.launch.master_addr.value_or(first.substr(first.find('@') + 1));
+  if (hosts.size() > 1 && launch::is_loopback(address))
+    throw UsageError(
+        fmt::format("error: {} is a loopback address, which every machine takes for itself; name the first machine as "
+                    "the others reach it{}",
+                    address, settings.launch.master_addr ? "" : ", or say --launch.master_addr"));
+  // A list in a YAML file would have every machine start all of them again.
+  words.insert(words.end(), {"--launch.hosts", "null", "--launch.hostfile", "null"});
+  words.insert(words.end(), {"--devices", std::to_string(settings.devices.value_or(1))});
+  launch::SshJob job{.ssh = launch::find_ssh(),
+                     .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                     .grace = settings.launch.grace};
+  for (const launch::HostRanks& host : hosts) {
+    launch::HostOrder order{
+        .folder = std::filesystem::current_path().string(), .arguments = words, .environment = variables()};
+    if (hosts.size() > 1)
+      order.arguments.insert(order.arguments.end(),
+                             {"--num_nodes", std::to_string(hosts.size()), "--launch.node_rank",
+                              std::to_string(job.hosts.size()), "--launch.master_addr", address});
+    job.hosts.push_back({host.name, std::move(order)});
+  }
+  check(settings);
+  return launch::start_by_ssh(job);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,120 @@
+#include "trireme/doctor/facts.h"
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "trireme/base/files.h"
+#include "trireme/base/shared_library.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/base/version.h"
+#include "trireme/bench/disk.h"
+#include "trireme/bench/machine.h"
+#include "trireme/comm/mapping.h"
+#include "trireme/launch/cgroup.h"
+#include "trireme/launch/core_share.h"
+
+namespace trireme::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+void gather_system(Facts& facts) {
+  utsname name{};
+  uname(&name);
+  facts.host = name.nodename;
+  facts.kernel = fmt::format("{} {}", name.sysname, name.release);
+  try {
+    facts.machine = base::read_file("/proc/sys/kernel/random/boot_id").substr(0, 36);
+  } catch (const base::FileError&) {
+    facts.machine = facts.host;
+  }
+  if (const char* id = std::getenv("TRIREME_HOST_ID")) facts.host_id = id;
+  facts.processor = bench::processor_name();
+  facts.cores = bench::machine_cores();
+  facts.usable_cores = bench::usable_cores();
+  facts.numa_nodes = launch::num_numa_nodes();
+  facts.threads = at::get_num_threads();
+}
+
+void gather_limits(Facts& facts) {
+  const launch::Cgroup group = launch::Cgroup::of_this_process();
+  facts.cpu_quota = group.cpu_quota().value_or(0);
+  facts.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  facts.available_bytes = comm::available_memory_bytes();
+  const auto limit = static_cast<int64_t>(group.memory_limit_bytes().value_or(0));
+  facts.memory_limit_bytes = limit < facts.memory_bytes ? limit : 0;
+  struct statvfs shm{};
+  if (statvfs("/dev/shm", &shm) == 0) {
+    facts.shm_bytes = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);
+    facts.shm_free_bytes = static_cast<int64_t>(shm.f_bavail * shm.f_frsize);
+  }
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    facts.open_files = static_cast<int64_t>(files.rlim_cur);
+    facts.open_files_at_most = static_cast<int64_t>(files.rlim_max);
+  }
+}
+
+void gather_software(Facts& facts) {
+  facts.trireme = base::kVersion;
+  facts.libtorch = bench::libtorch_version();
+  for (const char* backend : {"mpi", "nccl"}) {
+    const fs::path library = base::library_path(fmt::format("libtrireme_comm_{}.so", backend));
+    std::error_code ignored;
+    if (library.has_parent_path() && fs::exists(library, ignored)) facts.backends.emplace_back(backend);
+  }
+}
+
+}  // namespace
+
+Facts gather_facts() {
+  Facts facts;
+  gather_system(facts);
+  gather_limits(facts);
+  gather_software(facts);
+  gather_network(facts);
+  gather_gpus(facts);
+  return facts;
+}
+
+Disk measure_disk(const std::string& out_dir) {
+  constexpr int64_t kProbe = int64_t{4} << 20, kWhole = int64_t{64} << 20;
+  constexpr double kFast = 0.1;  // seconds of the probe: 40 MB/s
+  fs::path folder = fs::absolute(out_dir);
+  std::error_code ignored;
+  while (!fs::is_directory(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();
+  Disk disk{.folder = folder.string(), .free_bytes = base::free_disk_bytes(folder)};
+  if (disk.free_bytes < 2 * kWhole) {
+    disk.problem = "too little space to measure";
+    return disk;
+  }
+  const fs::path file = folder / fmt::format(".trireme-doctor-{}-{}", getpid(), std::rand());
+  try {
+    const auto write = [&](int64_t bytes) {
+      const base::Stopwatch watch;
+      bench::write_plainly(file, bytes);
+      disk.measured_bytes = bytes;
+      disk.write_rate = static_cast<double>(bytes) / watch.seconds();
+      return watch.seconds();
+    };
+    if (write(kProbe) < kFast) write(kWhole);
+    posix_fadvise(base::open_file(file, O_RDONLY).get(), 0, 0, POSIX_FADV_DONTNEED);
+    const base::Stopwatch watch;
+    bench::read_plainly(file);
+    disk.read_rate = static_cast<double>(disk.measured_bytes) / watch.seconds();
+  } catch (const base::FileError& error) {
+    disk.problem = error.what();
+  }
+  fs::remove(file, ignored);
+  return disk;
+}
+
+}  // namespace trireme::doctor

@@ -1,0 +1,92 @@
+// The part of ssh_start.h that runs on each machine.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/launch/rank_setup.h"
+#include "trireme/launch/spawn.h"
+#include "trireme/launch/ssh_start.h"
+
+namespace trireme::launch {
+namespace {
+
+// Memory that looks like a file which nobody else may read.
+base::FileDescriptor file_of(const std::string& token) {
+  base::FileDescriptor file(memfd_create("trireme-token", MFD_CLOEXEC));
+  if (file.get() < 0 || fchmod(file.get(), 0600) != 0 ||
+      pwrite(file.get(), token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
+    throw Error(fmt::format("on_host: no memory for the job's token: {}", std::strerror(errno)));
+  return file;
+}
+
+void enter(const std::string& folder) {
+  std::error_code problem;
+  std::filesystem::current_path(folder, problem);
+  if (problem)
+    throw UsageError(fmt::format("error: this machine has no folder {} ({}); all machines of a job see the same files",
+                                 folder, problem.message()));
+}
+
+// Ours, with the order's put over it.
+std::vector<std::string> variables(const HostOrder& order) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const bool replaced = std::any_of(order.environment.begin(), order.environment.end(), [&](const auto& variable) {
+      return text.substr(0, text.find('=')) == variable.first;
+    });
+    if (!replaced) all.emplace_back(text);
+  }
+  for (const auto& [name, value] : order.environment) all.push_back(fmt::format("{}={}", name, value));
+  return all;
+}
+
+// Waits for the child; a byte of standard input, or its end, asks the child to stop, once.
+int wait_with_input(pid_t child, int pidfd) {
+  bool listening = true;
+  for (;;) {
+    pollfd ready[2] = {{pidfd, POLLIN, 0}, {listening ? STDIN_FILENO : -1, POLLIN, 0}};
+    poll(ready, 2, pidfd >= 0 ? -1 : 200);
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child)
+      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (!listening || ready[1].revents == 0) continue;
+    char byte = 0;
+    const ssize_t got = read(STDIN_FILENO, &byte, 1);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    listening = got > 0;
+    kill(child, SIGTERM);  // a second one, after a second byte, ends it at once
+  }
+}
+
+}  // namespace
+
+int run_on_host() {
+  const HostOrder order = read_order(STDIN_FILENO);
+  enter(order.folder);
+  const Program program = find_program({});
+  SpawnRequest request{.executable = program.path, .arguments = {program.name}, .environment = variables(order)};
+  request.arguments.insert(request.arguments.end(), order.arguments.begin(), order.arguments.end());
+  base::FileDescriptor token;
+  if (!order.token.empty()) {
+    token = file_of(order.token);
+    request.kept_fds = {token.get()};
+    request.arguments.insert(request.arguments.end(),
+                             {"--launch.token_file", fmt::format("/proc/self/fd/{}", token.get())});
+  }
+  sigprocmask(SIG_SETMASK, nullptr, &request.signal_mask);
+  const pid_t child = spawn_rank(request);
+  return wait_with_input(child, open_pidfd(child));
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,246 @@
+#include "trireme/launch/ssh_start.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/launch/job_file.h"
+#include "trireme/launch/output.h"
+#include "trireme/launch/spawn.h"
+#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After a machine failed: the others notice by themselves that its ranks are gone, and say so in their logs.
+constexpr std::chrono::seconds kNoticing{15};
+constexpr int kSshFailed = 255;
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("ssh start: no pipe: {}", std::strerror(errno)));
+    read_end = base::FileDescriptor(ends[0]);
+    write_end = base::FileDescriptor(ends[1]);
+  }
+  base::FileDescriptor read_end, write_end;
+};
+
+class SshSupervisor {
+ public:
+  explicit SshSupervisor(const SshJob& job) : job_(job), hosts_(job.hosts.size()) {}
+  ~SshSupervisor() {
+    for (Host& host : hosts_)
+      if (host.alive()) {
+        kill(host.pid, SIGKILL);
+        waitpid(host.pid, nullptr, 0);
+      }
+  }
+
+  int run() {
+    for (size_t i = 0; i < hosts_.size(); ++i) start(i);
+    while (std::any_of(hosts_.begin(), hosts_.end(), [](const Host& h) { return h.alive(); })) {
+      wait_for_event();
+      act_on_time();
+    }
+    for (Host& host : hosts_) drain(host);
+    out_.flush_before_exit();
+    err_.flush_before_exit();
+    return code();
+  }
+
+ private:
+  struct Host {
+    pid_t pid = 0;
+    base::FileDescriptor input, pidfd;
+    std::string unsent;  // of its order
+    std::vector<RankStream> streams;
+    std::optional<int> code;
+    bool alive() const { return pid > 0 && !code; }
+  };
+
+  void start(size_t number) {
+    Host& host = hosts_[number];
+    const SshJob::Host& told = job_.hosts[number];
+    Pipe input, output, errors;
+    SpawnRequest request{.executable = job_.ssh,
+                         .arguments = {job_.ssh, "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--",
+                                       told.name, shell_quoted(job_.program) + " on_host"},
+                         .stdin_fd = input.read_end.get(),
+                         .stdout_fd = output.write_end.get(),
+                         .stderr_fd = errors.write_end.get(),
+                         .signal_mask = process_.mask_before()};
+    for (char** entry = environ; *entry != nullptr; ++entry) request.environment.emplace_back(*entry);
+    host.pid = spawn_rank(request);
+    host.pidfd = base::FileDescriptor(open_pidfd(host.pid));
+    host.input = std::move(input.write_end);
+    fcntl(host.input.get(), F_SETFL, O_NONBLOCK);
+    host.unsent = write_order(told.order);
+    const std::string prefix = number == 0 ? "" : fmt::format("[{}] ", told.name);
+    for (auto& [pipe, screen] : {std::pair(&output, &out_), std::pair(&errors, &err_)}) {
+      fcntl(pipe->read_end.get(), F_SETFL, O_NONBLOCK);
+      host.streams.push_back({.fd = pipe->read_end.release(), .screen = screen, .prefix = prefix});
+    }
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> ready{{process_.signal_fd(), POLLIN, 0}};
+    for (const Host& host : hosts_) {
+      if (host.alive()) ready.push_back({host.pidfd.get(), POLLIN, 0});
+      if (!host.unsent.empty()) ready.push_back({host.input.get(), POLLOUT, 0});
+      for (const RankStream& stream : host.streams)
+        if (stream.fd >= 0) ready.push_back({stream.fd, POLLIN, 0});
+    }
+    poll(ready.data(), ready.size(), 200);
+    read_signals();
+    for (Host& host : hosts_) {
+      send_order(host);
+      for (RankStream& stream : host.streams) read_stream(stream);
+      reap(host);
+    }
+    out_.flush();
+    err_.flush();
+  }
+
+  void send_order(Host& host) {
+    while (!host.unsent.empty()) {
+      const ssize_t sent = write(host.input.get(), host.unsent.data(), host.unsent.size());
+      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (sent < 0) return host.unsent.clear();  // ssh is gone and will say why
+      host.unsent.erase(0, static_cast<size_t>(sent));
+    }
+  }
+
+  // True while there may be more.
+  static bool read_stream(RankStream& stream) {
+    if (stream.fd < 0) return false;
+    char buffer[1 << 16];
+    const ssize_t got = read(stream.fd, buffer, sizeof buffer);
+    if (got > 0) stream.show({buffer, static_cast<size_t>(got)});
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+      stream.show_unfinished();
+      close(std::exchange(stream.fd, -1));
+    }
+    return got > 0;
+  }
+
+  static void drain(Host& host) {
+    for (RankStream& stream : host.streams) {
+      while (read_stream(stream)) {
+      }
+      stream.show_unfinished();
+      if (stream.fd >= 0) close(std::exchange(stream.fd, -1));
+    }
+  }
+
+  void reap(Host& host) {
+    int status = 0;
+    if (!host.alive() || waitpid(host.pid, &status, WNOHANG) != host.pid) return;
+    host.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    host.input = base::FileDescriptor();
+    host.unsent.clear();
+    if (*host.code == 0 || *host.code == kStoppedEarly || first_failed_ != nullptr) return;
+    first_failed_ = &host;
+    stop_at_ = Clock::now() + kNoticing;
+  }
+
+  void read_signals() {
+    signalfd_siginfo info{};
+    while (read(process_.signal_fd(), &info, sizeof info) == static_cast<long>(sizeof info)) {
+      if (info.ssi_signo == SIGTSTP) continue;  // machines elsewhere cannot be suspended from here
+      if (stop_signal_ != 0) {
+        end_connections();
+      } else {
+        stop_signal_ = static_cast<int>(info.ssi_signo);
+        say("stopping: all machines finish the step and save; a second signal ends the connections");
+        ask_to_stop();
+      }
+    }
+  }
+
+  void act_on_time() {
+    const auto now = Clock::now();
+    if (stop_at_ && now >= *stop_at_) ask_to_stop();
+    if (end_at_ && now >= *end_at_) end_connections();
+  }
+
+  void ask_to_stop() {
+    stop_at_.reset();
+    if (!end_at_) end_at_ = Clock::now() + 2 * job_.grace;  // the machine's own grace, and its launcher's
+    for (Host& host : hosts_) {
+      if (!host.alive()) continue;
+      if (host.unsent.empty())
+        (void)!write(host.input.get(), "s", 1);
+      else
+        kill(host.pid, SIGKILL);  // it has not been told what to do yet
+    }
+  }
+
+  void end_connections() {
+    end_at_.reset();
+    for (Host& host : hosts_)
+      if (host.alive()) kill(host.pid, SIGKILL);
+  }
+
+  int code() {
+    if (first_failed_ != nullptr) {
+      const auto number = static_cast<size_t>(first_failed_ - hosts_.data());
+      const std::string& name = job_.hosts[number].name;
+      if (*first_failed_->code == kSshFailed)
+        say(fmt::format(
+            "job failed: ssh to {} ended with its code 255; see what it says above, and that ssh {} true works "
+            "without a password",
+            name, name));
+      else if (hosts_.size() > 1)
+        say(fmt::format("job failed: {} was the first machine to fail, with exit code {}", name, *first_failed_->code));
+      return *first_failed_->code;
+    }
+    const bool stopped =
+        std::any_of(hosts_.begin(), hosts_.end(), [](const Host& h) { return h.code == kStoppedEarly; });
+    return stopped ? kStoppedEarly : 0;
+  }
+
+  void say(const std::string& text) {
+    err_.write(text + "\n");
+    err_.flush();
+  }
+
+  const SshJob& job_;
+  ProcessState process_;
+  Screen out_{1}, err_{2};
+  std::vector<Host> hosts_;
+  Host* first_failed_ = nullptr;
+  int stop_signal_ = 0;
+  std::optional<Clock::time_point> stop_at_, end_at_;
+};
+
+}  // namespace
+
+std::string find_ssh() {
+  std::istringstream folders(std::getenv("PATH") == nullptr ? "/usr/bin" : std::getenv("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = folder + "/ssh";
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  throw UsageError("error: launch.hosts starts machines by ssh, and there is no ssh on PATH; install openssh-client");
+}
+
+int start_by_ssh(const SshJob& job) { return SshSupervisor(job).run(); }
+
+}  // namespace trireme::launch
