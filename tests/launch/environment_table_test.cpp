@@ -38,6 +38,7 @@ EnvironmentLookup lookup_of(const std::string& words) {
 std::string read(const std::string& words) {
   try {
     const RankEnvironment e = parse_rank_environment(lookup_of(words));
+    if (e.unstarted_by_accelerate) return "alone, though accelerate was asked for several";
     if (!e.launched) return fmt::format("alone, {} tasks of Slurm's not started", e.unstarted_tasks);
     return fmt::format("{} {}/{} {}/{}, {}/{} [{}]", e.launcher, e.global_rank, e.world_size, e.local_rank,
                        e.local_world_size, e.node_rank, e.num_nodes, base::join(e.hosts, " "));
@@ -62,6 +63,15 @@ constexpr Case kCases[] = {
      "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 "
      "TORCHELASTIC_RUN_ID=none ACCELERATE_MIXED_PRECISION=no ACCELERATE_USE_CPU=true",
      "accelerate launch 0/2 0/2, 0/1 []"},
+    {"accelerate launch through mpirun",
+     "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "
+     "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ACCELERATE_MIXED_PRECISION=no ACCELERATE_USE_CPU=True",
+     "mpirun 1/2 1/2, 0/1 []"},
+    {"accelerate launch of one of two processes",
+     "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ACCELERATE_MIXED_PRECISION=no ACCELERATE_USE_CPU=True",
+     "alone, though accelerate was asked for several"},
+    {"accelerate launch of one process", "ACCELERATE_MIXED_PRECISION=no ACCELERATE_USE_CPU=True",
+     "alone, 0 tasks of Slurm's not started"},
     {"a shell script",
      "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 MASTER_ADDR=n1 MASTER_PORT=1234",
      "the launcher 3/4 1/2, 1/2 []"},

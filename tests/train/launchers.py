@@ -6,6 +6,8 @@ srun, mpirun and machines of their own have tests of their own: slurm.py, mpirun
 
 import contextlib
 import pathlib
+import shutil
+import socket
 import subprocess
 import sys
 
@@ -23,7 +25,7 @@ def torchrun_starts_ranks(r):
     result = r.run([str(VENV / "python"), "-m", "torch.distributed.run", "--no-python", "--nproc_per_node=2",
                     *without_devices(r.command("torchrun", train__max_steps=3))])
     ring.check(result.code == 0 and "  2 ranks  " in result.out and "torchrun started 2 ranks on 1 host" in result.err and
-               "step    3/3" in result.out, "torchrun --no-python --nproc_per_node=2 trireme pretrain trains", str(result))
+               " 3/3" in result.out, "torchrun --no-python --nproc_per_node=2 trireme pretrain trains", str(result))
 
 
 def accelerate_starts_ranks(r):
@@ -32,11 +34,20 @@ def accelerate_starts_ranks(r):
         return
     home = r.folder / "home"
     home.mkdir()
-    result = r.run([str(VENV / "python"), str(VENV / "accelerate"), "launch", "--no_python", "--cpu", "--num_machines=1",
-                    "--num_processes=2", *without_devices(r.command("accelerate", train__max_steps=3))],
-                   env=ring.environment(HOME=str(home)))
-    ring.check(result.code == 0 and "  2 ranks  " in result.out and "accelerate launch started 2 ranks on 1 host" in result.err,
-               "accelerate launch --no_python trains", str(result))
+    (home / "hosts").write_text("localhost slots=2\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    start = [str(VENV / "python"), str(VENV / "accelerate"), "launch", "--no_python", "--cpu", "--num_machines=1", "--num_processes=2",
+             f"--main_process_port={port}"]
+    env = ring.environment(HOME=str(home), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                           OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_rmaps_base_oversubscribe="1")
+    command = without_devices(r.command("accelerate", train__max_steps=3))
+    result = r.run([*start, *command], env=env)
+    ring.check(result.code != 0 and "has started one" in result.text and not (r.folder / "accelerate").exists(),
+               "accelerate launch that starts one of two processes is refused", str(result))
+    if shutil.which("mpirun"):
+        result = r.run([*start, f"--mpirun_hostfile={home / 'hosts'}", *command], env=env)
+        ring.check(result.code == 0 and "  2 ranks  " in result.out, "accelerate launch with a list of hosts trains", str(result))
 
 
 def worlds_of_one_by_mistake_are_refused(r):

@@ -35,6 +35,9 @@ def ranks_are_recognised(r):
     ring.check(result.out.count("trireme ") == 1 and result.err == "mpirun started 2 ranks on 1 host\n", "rank 0 speaks, the others are silent", str(result))
     alone = r.run([*ring.MPIRUN, "-n", "1", *r.command("alone", comm__backend="mpi", train__max_steps=3)])
     ring.check(alone.code == 0 and "1 rank  local  " in alone.out, "a world of one is legal", str(alone))
+    four = r.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4",
+                  *without(r.command("four", train__max_steps=3), "devices", "launch.threads_per_rank")])
+    ring.check(four.code == 0 and "  4 ranks  shm  " in four.out, "mpirun --oversubscribe -n 4 trireme pretrain ... trains, by itself over shm", str(four))
     met = r.run([*ring.MPIRUN, "-n", "2", *r.command("met", devices=2, comm__backend="shm", train__max_steps=3)])
     ring.check(met.code == 0 and "2 ranks  shm  " in met.out, "on another backend they meet by a file in out_dir", str(met))
     left = [p.name for p in (r.folder / "met").glob(".meeting*")]

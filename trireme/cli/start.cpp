@@ -69,6 +69,11 @@ void refuse_a_world_of_one(const launch::RankEnvironment& environment, const con
         fmt::format("JOB_COMPLETION_INDEX {} says that this is one of several pods, but num_nodes is 1, and each would "
                     "train alone: say --num_nodes N, the job's completions, or unset JOB_COMPLETION_INDEX",
                     *pod));
+  if (environment.unstarted_by_accelerate && !settings.devices)
+    throw UsageError(fmt::format(
+        "accelerate launch was asked for several processes and has started one: on processors it starts more only with "
+        "--mpirun_hostfile FILE; or write trireme {} ... --devices N, which needs no launcher",
+        job.subcommand));
   if (environment.unstarted_tasks == 0 || settings.devices) return;
   throw UsageError(fmt::format(
       "Slurm's job asks for {} tasks (SLURM_NTASKS), but srun did not start this process: write srun trireme {} ..., "

@@ -55,6 +55,9 @@ RankEnvironment read_launcher(const EnvironmentLookup& lookup) {
   if (auto task = read_flux_task(lookup)) return *task;
   refuse_half_a_launcher(lookup);
   result.unstarted_tasks = unstarted_slurm_tasks(lookup);
+  // Without a GPU and a list of hosts it starts one process, whatever --num_processes says; only then it names a port.
+  result.unstarted_by_accelerate = lookup("ACCELERATE_MIXED_PRECISION") != nullptr &&
+                                   lookup("MASTER_ADDR") != nullptr && lookup("MASTER_PORT") != nullptr;
   return result;
 }
 

@@ -33,6 +33,7 @@ struct RankEnvironment {
   std::string launcher;          ///< what a sentence calls it: "torchrun", "srun", "mpirun"; empty: not launched
   std::vector<std::string> hosts;  ///< by node, where the launcher says
   bool by_mpirun = false;        ///< Open MPI can start here: mpirun is the launcher, or srun --mpi=pmix
+  bool unstarted_by_accelerate = false;  ///< asked for several processes, it started this one as if it were alone
   int unstarted_tasks = 0;  ///< tasks that Slurm's job asks for though srun did not start this process; 0: none
 
   /// Whether this rank creates the store at master_address:master_port; the others connect to it.

@@ -21,12 +21,11 @@
 #include "trireme/data/load_tokenizer.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
-#include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
-#include "trireme/observe/metrics.h"
 #include "trireme/observe/peak.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/introduction.h"
 #include "trireme/train/ledger_file.h"
 #include "trireme/train/observers.h"
 #include "trireme/train/peak.h"
@@ -167,16 +166,7 @@ class Run {
     s_->phases.end("first batch");
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
     flops_per_token_ = s_->flops_per_token();
-    const config::TrainSettings& t = s_->settings.train;
-    const int64_t last = run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch());
-    schedule_ = {.peak = config::scaled_lr(s_->settings),
-                 .min = t.min_lr,
-                 .warmup_steps = t.lr_warmup_steps,
-                 .max_steps = last,
-                 .decay = t.lr_decay == config::LrDecay::cosine   ? optim::LrSchedule::Decay::cosine
-                          : t.lr_decay == config::LrDecay::linear ? optim::LrSchedule::Decay::linear
-                                                                  : optim::LrSchedule::Decay::constant};
-    if (last == 0) schedule_.decay = optim::LrSchedule::Decay::constant;
+    schedule_ = lr_schedule(s_->settings, run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch()));
     s_->phases.end("measuring");
     loop_started_ = Clock::now();
     first_step_ = state_.step;
@@ -202,7 +192,7 @@ class Run {
 
   void introduce() {
     observers_->say(describe_start(*s_));
-    observers_->say(describe_data());
+    observers_->say(describe_data(s_->settings.data, data_, *tokenizer_));
     if (s_->settings.optimizer.lr_scaling != config::LrScaling::none)
       observers_->say(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}",
                                   config::scaled_lr(s_->settings), s_->settings.optimizer.lr,
@@ -216,20 +206,6 @@ class Run {
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     if (!restarted_.empty()) observers_->say(restarted_);
     observers_->say(fmt::format("peak     {:.0f} GFLOP/s on registers", peak_flops_ / 1e9));
-  }
-
-  std::string describe_data() const {
-    const config::DataSettings& d = s_->settings.data;
-    const std::string bytes =
-        data_.source_bytes > 0 ? base::human_count(data_.source_bytes) + " bytes in " : std::string();
-    std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out; order seed {}", bytes,
-                                   base::plural(data_.num_documents, "document"), base::human_count(data_.train_tokens),
-                                   tokenizer_->name() == "byte" ? "" : tokenizer_->name() + " ",
-                                   base::human_count(data_.val_tokens), d.seed);
-    if (d.packing != "wrapped")
-      line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens", d.packing,
-                          base::human_count(data_.train->samples_per_epoch()), 100 * data_.filled);
-    return line;
   }
 
   void train_one(int64_t last) {
@@ -351,19 +327,7 @@ class Run {
     observers_->finish();
     if (agreed_.stops && !s_->is_first_rank()) say_stopped(fmt::format("at step {}", state_.step));
     if (!s_->is_first_rank()) return;
-    const fs::path out = s_->settings.out_dir;
-    const auto rows = observe::read_metrics(out / "metrics.jsonl");
-    if (rows.size() > 1) {
-      const std::string& name = s_->model.config.name;
-      const observe::LossCurve curve =
-          observe::loss_curve_of(rows,
-                                 fmt::format("{}, {:.2f} M parameters", name.empty() ? "model" : name,
-                                             double(s_->model.config.num_parameters()) / 1e6),
-                                 fmt::format("nats a {}", tokenizer_->name() == "byte" ? "byte" : "token"));
-      base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
-      observers_->say(observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}));
-      observers_->say(fmt::format("curve    {}", (out / "loss.svg").string()));
-    }
+    for (const std::string& line : draw_loss_curve(*s_, tokenizer_->name())) observers_->say(line);
     if (agreed_.stops)
       observers_->say(
           fmt::format("stopped at step {} by request ({}); continue with: trireme pretrain ... --resume true",

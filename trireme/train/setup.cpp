@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/units.h"
+#include "trireme/config/learning_rate.h"
 #include "trireme/config/mesh_shape.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/validate.h"
@@ -285,6 +286,19 @@ int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t sa
   if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
   if (t.epochs) steps = std::min(steps, *t.epochs * samples_per_epoch / t.global_batch_size);
   return steps == std::numeric_limits<int64_t>::max() ? 0 : steps;
+}
+
+optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps) {
+  using Decay = optim::LrSchedule::Decay;
+  const config::TrainSettings& t = settings.train;
+  const bool constant = steps == 0 || t.lr_decay == config::LrDecay::constant;
+  return {.peak = config::scaled_lr(settings),
+          .min = t.min_lr,
+          .warmup_steps = t.lr_warmup_steps,
+          .max_steps = steps,
+          .decay = constant                                ? Decay::constant
+                   : t.lr_decay == config::LrDecay::cosine ? Decay::cosine
+                                                           : Decay::linear};
 }
 
 }  // namespace trireme::train

@@ -10,6 +10,7 @@
 #include "trireme/data/training_data.h"
 #include "trireme/model/config.h"
 #include "trireme/model/model.h"
+#include "trireme/optim/lr_schedule.h"
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::train {
@@ -56,5 +57,8 @@ std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const std::filesystem::pat
 
 /// Optimizer steps of the run, from max_steps, max_tokens or epochs (the fewest); 0: only max_time ends it.
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);
+
+/// The learning rate of each of `steps` steps; constant behind the warm-up where there is no end (0).
+optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps);
 
 }  // namespace trireme::train

@@ -1,0 +1,42 @@
+#include "trireme/train/introduction.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "trireme/base/files.h"
+#include "trireme/base/text.h"
+#include "trireme/observe/loss_curve.h"
+#include "trireme/observe/metrics.h"
+
+namespace trireme::train {
+
+std::string describe_data(const config::DataSettings& settings, const data::TrainingData& data,
+                          const data::Tokenizer& tokenizer) {
+  const std::string bytes = data.source_bytes > 0 ? base::human_count(data.source_bytes) + " bytes in " : std::string();
+  std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out; order seed {}", bytes,
+                                 base::plural(data.num_documents, "document"), base::human_count(data.train_tokens),
+                                 tokenizer.name() == "byte" ? "" : tokenizer.name() + " ",
+                                 base::human_count(data.val_tokens), settings.seed);
+  if (settings.packing != "wrapped")
+    line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
+                        settings.packing, base::human_count(data.train->samples_per_epoch()), 100 * data.filled);
+  return line;
+}
+
+std::vector<std::string> draw_loss_curve(const Session& s, const std::string& tokenizer) {
+  const std::filesystem::path out = s.settings.out_dir;
+  const auto rows = observe::read_metrics(out / "metrics.jsonl");
+  if (rows.size() < 2) return {};
+  const model::ModelConfig& model = s.model.config;
+  const observe::LossCurve curve =
+      observe::loss_curve_of(rows,
+                             fmt::format("{}, {:.2f} M parameters", model.name.empty() ? "model" : model.name,
+                                         double(model.num_parameters()) / 1e6),
+                             fmt::format("nats a {}", tokenizer == "byte" ? "byte" : "token"));
+  base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
+  return {observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}),
+          fmt::format("curve    {}", (out / "loss.svg").string())};
+}
+
+}  // namespace trireme::train
