@@ -12,7 +12,6 @@ namespace trireme::launch {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 JobFile job() {
@@ -55,12 +54,12 @@ TEST(SbatchFile, HasWhatARequeuedJobNeeds) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
-TEST(K8sFile, NamesTheFirstPodOnlyWhereThereAreSeveral) {
-  EXPECT_THAT(k8s_file(job()),
-              HasSubstr("- \"--launch.master_addr\"\n            - \"trireme-big-run-1-0.trireme-big-run-1\"\n"));
-  JobFile alone = job();
-  alone.num_nodes = 1;
-  EXPECT_THAT(k8s_file(alone), Not(HasSubstr("master_addr")));
+TEST(K8sFile, PodsFindTheFirstByTheServicesName) {
+  const std::string text = k8s_file(job());
+  EXPECT_THAT(text,
+              HasSubstr("kind: Service  # headless: gives pod k the name trireme-big-run-1-k.trireme-big-run-1\n"));
+  EXPECT_THAT(text, HasSubstr("\n      subdomain: trireme-big-run-1\n"));
+  EXPECT_THAT(text, HasSubstr("            - \"llama-5m\"\n            - \"--devices\"\n            - \"4\"\n"));
 }
 
 TEST(K8sFile, WhatIsMissingIsNamed) {

@@ -81,6 +81,16 @@ def train_together(r, machines):
     ring.check(result.code == 0 and machines.log.read_text().count(" on_host\n") == 4, "a hostfile named in YAML, and nobody starts twice", str(result))
 
 
+def any_program(r, machines):
+    script = r.folder / "rank.sh"
+    script.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE at $MASTER_ADDR, $1"\n')
+    script.chmod(stat.S_IRWXU)
+    result = machines.run([r.program, "launch", "--hosts", f"{machines.first}:2,second:2", "--master_port", str(PORT), "--", script, "it's"])
+    lines = sorted(line.split("] ")[-1] for line in result.text.splitlines() if " of 4 at " in line)
+    ring.check(result.code == 0 and lines == [f"rank {rank} of 4 at {machines.first}, it's" for rank in range(4)],
+               "trireme launch --hosts starts any program", str(result))
+
+
 def it_ends_as_asked(r, machines):
     job = machines.start(machines.command("stop", train__max_steps=100000, train__save_interval=20))
     ring.wait_for(lambda: ring.step_folders(r.folder / "stop"), "a first checkpoint")
@@ -141,6 +151,7 @@ with ring.Ring(sys.argv[1]) as r:
         print("skipped: this machine has no address but the loopback's")
         sys.exit(ring.SKIPPED)
     train_together(r, machines)
+    any_program(r, machines)
     it_ends_as_asked(r, machines)
     nothing_outlives_it(r, machines)
     a_machine_that_fails_is_named(r, machines)

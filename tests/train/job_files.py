@@ -40,7 +40,7 @@ def kubernetes(r):
                "a pod failure policy", str(rules))
     [container] = pod["containers"]
     words = container["command"]
-    ring.check(words[:3] == ["trireme", "pretrain", "llama-5m"] and words[-2:] == ["--launch.master_addr", f"{name}-0.{name}"]
+    ring.check(words[:3] == ["trireme", "pretrain", "llama-5m"] and words[words.index("--num_nodes") + 1] == "2"
                and words[words.index("--resume") + 1] == "auto" and not any(w in words for w in ("--print", "k8s", "--launch.image")),
                "the command, without what asked for the file", str(words))
     ring.check(container["image"] == "registry/trireme:1" and pod["terminationGracePeriodSeconds"] == 75
@@ -59,7 +59,11 @@ def mistakes(r):
     path.write_text("launch: {print: sbatch}\n")
     result = r.run([*r.command("batch"), "--config", path])
     ring.check(result.code == 2 and "the job itself would print" in result.err, "refused: launch.print in a file", str(result))
+    result = r.run([r.program, "launch", "--nproc_per_node", "2", "--print", "sbatch", "--", "./my program", "--print", "x"])
+    ring.check(result.code == 0 and "launch \\\n    --nproc_per_node \\\n    2 \\\n    -- \\\n    './my program' \\\n    --print" in result.out,
+               "trireme launch prints for any program", str(result))
     hosts = printed(r, "hostfile", "--hosts", "a:4,b:4", devices=4).out.splitlines()
+    ring.require(not (r.folder / "batch").exists(), "printing makes no folder")
     ring.check(hosts[1:] == ["a slots=4", "b slots=4"] and hosts[0].startswith("# mpirun --hostfile"), "a hostfile", str(hosts))
 
 

@@ -13,6 +13,8 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/nodes.h"
+#include "trireme/cli/print_job.h"
+#include "trireme/cli/ssh_hosts.h"
 #include "trireme/launch/launch.h"
 
 namespace trireme::cli {
@@ -36,14 +38,35 @@ constexpr const char* kUsage =
     "  --max_restarts N     how often all ranks start again after a failure  [0]\n"
     "  --log_dir FOLDER     every rank's output in FOLDER/logs; without it all of it is shown\n"
     "  --log_ranks LIST     ranks besides 0 whose output is shown too: 1,3\n"
-    "  --standalone         one machine, nothing else is asked\n";
+    "  --standalone         one machine, nothing else is asked\n"
+    "  --hosts a:4,b:4      starts on those machines by ssh; or --hostfile FILE, a line each: a slots=4\n"
+    "  --print KIND         prints a job file and starts nothing: sbatch, k8s (with --image IMAGE and --volume "
+    "CLAIM:/PATH), hostfile\n"
+    "\n"
+    "Under srun with one task on each machine, the tasks find each other by a file in --log_dir.\n";
 
-const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",  "node_rank", "master_addr", "master_port",
-                                           "max_restarts",   "log_dir", "log_ranks", "standalone",  "no_python"};
+const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",   "node_rank", "master_addr", "master_port",
+                                           "max_restarts",   "log_dir",  "log_ranks", "standalone",  "no_python",
+                                           "hosts",          "hostfile", "print",     "image",       "volume"};
 
 struct Words {
   std::map<std::string, std::string> options;
   std::vector<std::string> program;
+
+  // The words again, as one machine of several gets them.
+  std::vector<std::string> command(const std::map<std::string, std::string>& replaced) const {
+    std::map<std::string, std::string> kept = options;
+    for (const char* name : {"hosts", "hostfile", "print", "image", "volume"}) kept.erase(name);
+    for (const auto& [name, value] : replaced) kept[name] = value;
+    std::vector<std::string> words = {"launch"};
+    for (const auto& [name, value] : kept) {
+      words.push_back("--" + name);
+      if (name != "standalone" && name != "no_python") words.push_back(value);
+    }
+    words.emplace_back("--");
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
 };
 
 Words read_words(Arguments arguments) {
@@ -87,6 +110,19 @@ int ranks_of(const Words& words) {
   return static_cast<int>(number(words, "nproc_per_node", 1, "a number of ranks; auto is one for each core"));
 }
 
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+std::string kind_of_file(const std::string& kind) {
+  if (kind != "sbatch" && kind != "k8s" && kind != "hostfile")
+    throw UsageError(fmt::format("error: --print {}: there is sbatch, k8s and hostfile", kind));
+  return kind;
+}
+
 // The same rules as num_nodes of a training command.
 config::Settings settings_of(const Words& words) {
   config::Settings s;
@@ -102,6 +138,13 @@ config::Settings settings_of(const Words& words) {
     throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", s.num_nodes));
   if (words.options.contains("node_rank")) s.launch.node_rank = number(words, "node_rank", 0, "a machine's number");
   if (words.options.contains("master_addr")) s.launch.master_addr = words.options.at("master_addr");
+  if (words.options.contains("hosts")) s.launch.hosts = parts_of(words.options.at("hosts"));
+  if (words.options.contains("hostfile")) s.launch.hostfile = words.options.at("hostfile");
+  if (words.options.contains("print")) s.launch.print = kind_of_file(words.options.at("print"));
+  if (words.options.contains("image")) s.launch.image = words.options.at("image");
+  if (words.options.contains("volume")) s.launch.volume = words.options.at("volume");
+  s.out_dir = words.options.contains("log_dir") ? words.options.at("log_dir") : ".";
+  s.devices = ranks_of(words);
   s.launch.master_port = number(words, "master_port", s.launch.master_port, "a port");
   return s;
 }
@@ -132,6 +175,34 @@ std::string find_on_path(const std::string& name) {
   throw UsageError(fmt::format("error: {} is neither a subcommand of trireme nor a program on PATH", name));
 }
 
+// One task of srun on each machine: its launcher.
+bool takes_over_srun(const config::Settings& settings, launch::RankEnvironment& environment) {
+  if (settings.launch.node_rank || std::getenv("SLURM_STEP_ID") == nullptr) return false;
+  const launch::RankEnvironment found = launch::rank_environment();
+  if (found.launcher != "srun" || found.world_size != found.num_nodes || found.num_nodes == 1) return false;
+  environment = found;
+  return true;
+}
+
+bool says_resume(const Words& words) {
+  return std::any_of(words.program.begin(), words.program.end(), [](const std::string& w) {
+    return w == "--resume" || w.starts_with("--resume=") || w.starts_with("resume=");
+  });
+}
+
+int launch_on_hosts(const Words& words, const config::Settings& settings) {
+  const auto on_host = [&](const HostPlace& place) {
+    std::map<std::string, std::string> more{{"nproc_per_node", std::to_string(*settings.devices)}};
+    if (place.count > 1) {
+      more["nnodes"] = std::to_string(place.count);
+      more["node_rank"] = std::to_string(place.rank);
+      more["master_addr"] = place.first_address;
+    }
+    return words.command(more);
+  };
+  return start_on_hosts(settings, on_host, [] {});
+}
+
 }  // namespace
 
 int run_launch(Arguments arguments) {
@@ -139,11 +210,22 @@ int run_launch(Arguments arguments) {
     fmt::print("{}", kUsage);
     return 0;
   }
-  const Words words = read_words(arguments);
+  Words words = read_words(arguments);
   if (words.program.empty()) throw UsageError(fmt::format("error: trireme launch needs a program\n{}", kUsage));
-  const config::Settings settings = settings_of(words);
+  config::ParsedSettings parsed{.settings = settings_of(words)};
+  if (words.options.contains("nproc_per_node")) parsed.provenance["devices"].kind = config::Source::Kind::command_line;
+  if (words.options.contains("nnodes")) parsed.provenance["num_nodes"].kind = config::Source::Kind::command_line;
+  take_over_hosts(parsed);
+  config::Settings& settings = parsed.settings;
+  launch::RankEnvironment environment;
+  if (takes_over_srun(settings, environment)) settings.num_nodes = environment.num_nodes;
+  if (settings.launch.print && words.program[0] == "pretrain" && !says_resume(words))
+    words.program.insert(words.program.end(), {"--resume", "auto"});
+  if (settings.launch.print)
+    return print_job_file(settings, words.command({{"nproc_per_node", std::to_string(*settings.devices)}}));
+  if (settings.launch.hosts || settings.launch.hostfile) return launch_on_hosts(words, settings);
   launch::LaunchOptions options;
-  options.num_ranks = ranks_of(words);
+  options.num_ranks = static_cast<int>(*settings.devices);
   options.max_restarts = static_cast<int>(number(words, "max_restarts", 0, "a number of restarts"));
   options.log_ranks = log_ranks_of(words);
   if (words.options.contains("log_dir")) options.out_dir = words.options.at("log_dir");
@@ -152,10 +234,9 @@ int run_launch(Arguments arguments) {
     options.executable = find_on_path(words.program[0]);
     options.arguments.erase(options.arguments.begin());
   }
-  launch::RankEnvironment nobody;
   std::optional<launch::MeetingFile> meeting;
-  check_nodes(settings, nobody);
-  options.nodes = choose_nodes(settings, nobody, meeting);
+  check_nodes(settings, environment);
+  options.nodes = choose_nodes(settings, environment, meeting);
   return launch::launch_ranks(options);
 }
 

@@ -59,16 +59,20 @@ std::vector<std::string> command_of_the_job(Arguments arguments) {
 }
 
 int print_job(const std::string& subcommand, const config::ParsedSettings& parsed, Arguments arguments) {
-  namespace fs = std::filesystem;
-  const config::Settings& s = parsed.settings;
-  const std::string& kind = *s.launch.print;
+  const std::string& kind = *parsed.settings.launch.print;
   if (parsed.provenance.at("launch.print").kind != config::Source::Kind::command_line)
     throw UsageError(
         fmt::format("error: launch.print {} stands in {}, so the job itself would print and not run; say --print {} "
                     "on the command line",
                     kind, parsed.provenance.at("launch.print").place, kind));
+  return print_job_file(parsed.settings, words_of(subcommand, parsed, arguments));
+}
+
+int print_job_file(const config::Settings& s, std::vector<std::string> words) {
+  namespace fs = std::filesystem;
+  const std::string& kind = *s.launch.print;
   launch::JobFile job{.program = fs::read_symlink("/proc/self/exe").string(),
-                      .arguments = words_of(subcommand, parsed, arguments),
+                      .arguments = std::move(words),
                       .folder = fs::current_path().string(),
                       .out_dir = s.out_dir,
                       .num_nodes = static_cast<int>(s.num_nodes),

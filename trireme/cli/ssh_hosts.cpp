@@ -74,35 +74,42 @@ void take_over_hosts(config::ParsedSettings& parsed) {
   s.devices = hosts.front().ranks != 0 ? hosts.front().ranks : s.devices.value_or(1);
 }
 
-int start_on_hosts(const std::string& subcommand, const config::Settings& settings, Arguments arguments,
-                   const std::function<void(const config::Settings&)>& check) {
-  const std::vector<launch::HostRanks> hosts = ssh_hosts(settings);
+std::vector<std::string> words_on_host(const std::string& subcommand, const config::Settings& settings,
+                                       Arguments arguments, const HostPlace& place) {
   std::istringstream in(subcommand);
   std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
-  const std::string& first = hosts.front().name;  // user@host
-  const std::string address = settings.launch.master_addr.value_or(first.substr(first.find('@') + 1));
-  if (hosts.size() > 1 && launch::is_loopback(address))
-    throw UsageError(
-        fmt::format("error: {} is a loopback address, which every machine takes for itself; name the first machine as "
-                    "the others reach it{}",
-                    address, settings.launch.master_addr ? "" : ", or say --launch.master_addr"));
   // A list in a YAML file would have every machine start all of them again.
   words.insert(words.end(), {"--launch.hosts", "null", "--launch.hostfile", "null"});
   words.insert(words.end(), {"--devices", std::to_string(settings.devices.value_or(1))});
+  if (place.count > 1)
+    words.insert(words.end(), {"--num_nodes", std::to_string(place.count), "--launch.node_rank",
+                               std::to_string(place.rank), "--launch.master_addr", place.first_address});
+  return words;
+}
+
+int start_on_hosts(const config::Settings& settings,
+                   const std::function<std::vector<std::string>(const HostPlace&)>& words,
+                   const std::function<void()>& check) {
+  const std::vector<launch::HostRanks> hosts = ssh_hosts(settings);
+  const std::string& first = hosts.front().name;  // user@host
+  const std::string address = settings.launch.master_addr.value_or(first.substr(first.find('@') + 1));
+  if (hosts.size() > 1 && launch::is_loopback(address))
+    throw UsageError(fmt::format(
+        "error: {} is a loopback address, which every machine takes for itself; name the first machine as the others "
+        "reach it{}",
+        address, settings.launch.master_addr ? "" : ", or say --launch.master_addr"));
   launch::SshJob job{.ssh = launch::find_ssh(),
                      .program = std::filesystem::read_symlink("/proc/self/exe").string(),
                      .grace = settings.launch.grace};
-  for (const launch::HostRanks& host : hosts) {
-    launch::HostOrder order{
-        .folder = std::filesystem::current_path().string(), .arguments = words, .environment = variables()};
-    if (hosts.size() > 1)
-      order.arguments.insert(order.arguments.end(),
-                             {"--num_nodes", std::to_string(hosts.size()), "--launch.node_rank",
-                              std::to_string(job.hosts.size()), "--launch.master_addr", address});
-    job.hosts.push_back({host.name, std::move(order)});
-  }
-  check(settings);
+  for (const launch::HostRanks& host : hosts)
+    job.hosts.push_back({host.name,
+                         {.folder = std::filesystem::current_path().string(),
+                          .arguments = words({.count = static_cast<int>(hosts.size()),
+                                              .rank = static_cast<int>(job.hosts.size()),
+                                              .first_address = address}),
+                          .environment = variables()}});
+  check();
   return launch::start_by_ssh(job);
 }
 

@@ -142,12 +142,12 @@ int start(const Job& job, Arguments arguments) {
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && config::world_size(settings) > 1;
-  if (settings.launch.print && !is_rank) {
-    job.check(settings);
-    return print_job(job.subcommand, parsed, arguments);
-  }
+  // Of settings alone: where a pod runs lie other files than here, and whoever prints wants none made.
+  if (settings.launch.print && !is_rank) return print_job(job.subcommand, parsed, arguments);
   if (!is_rank && (settings.launch.hosts || settings.launch.hostfile))
-    return start_on_hosts(job.subcommand, settings, arguments, job.check);
+    return start_on_hosts(
+        settings, [&](const HostPlace& place) { return words_on_host(job.subcommand, settings, arguments, place); },
+        [&] { job.check(settings); });
   if (launches) refuse_mpi_without_mpirun(job, settings);
   if (launches) check_nodes(settings, environment);
   if (!is_rank || environment.global_rank == 0) job.check(settings);

@@ -121,11 +121,8 @@ std::string sbatch_file(const JobFile& job) {
 std::string k8s_file(const JobFile& job) {
   check_k8s(job);
   const std::string name = name_of(job);
-  std::vector<std::string> words = job.arguments;
-  if (job.num_nodes > 1)  // which machine a pod is, JOB_COMPLETION_INDEX tells
-    words.insert(words.end(), {"--launch.master_addr", fmt::format("{0}-0.{0}", name)});
   std::string arguments;
-  for (const std::string& word : words) arguments += fmt::format("            - {}\n", yaml_quoted(word));
+  for (const std::string& word : job.arguments) arguments += fmt::format("            - {}\n", yaml_quoted(word));
   return fmt::format(
       "# {nodes} pods of {ranks} ranks. Start it with: kubectl apply -f FILE\n"
       "apiVersion: v1\n"

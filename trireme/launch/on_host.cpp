@@ -81,8 +81,7 @@ int run_on_host() {
   if (!order.token.empty()) {
     token = file_of(order.token);
     request.kept_fds = {token.get()};
-    request.arguments.insert(request.arguments.end(),
-                             {"--launch.token_file", fmt::format("/proc/self/fd/{}", token.get())});
+    request.environment.push_back(fmt::format("TRIREME_LAUNCH_TOKEN_FILE=/proc/self/fd/{}", token.get()));
   }
   sigprocmask(SIG_SETMASK, nullptr, &request.signal_mask);
   const pid_t child = spawn_rank(request);

@@ -50,7 +50,7 @@ std::string find_ssh();
 int start_by_ssh(const SshJob& job);
 
 /// `trireme on_host`: reads its order from standard input, runs it as a child with the token in a file of memory
-/// (--launch.token_file), and asks it to stop when the input says so or ends.
+/// (launch.token_file), and asks it to stop when the input says so or ends.
 ///
 /// Returns   the child's exit code, 128 + signal where a signal killed it
 /// Errors    Error for an order that is none; UsageError for a folder that does not exist on this machine
