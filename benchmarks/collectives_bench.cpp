@@ -80,6 +80,7 @@ void collect(int pipe_end, pid_t pid, std::vector<Row>& rows) {
 std::vector<Row> run_ranks(const Options& o) {
   const auto store = trireme::comm::open_store({.is_server = true});
   setenv("OMP_NUM_THREADS", "1", 1);
+  setenv("TRIREME_BENCH_TOKEN", store.token.c_str(), 1);
   std::vector<pid_t> pids(o.ranks);
   std::vector<int> pipes(o.ranks);
   for (int rank = 0; rank < o.ranks; ++rank)

@@ -77,6 +77,8 @@ void measure(const Rank& r, int64_t bytes) {
   print("all_reduce", ours_all, median_us(r, repeats, [&] { r.raw->allreduce(tensors)->wait(); }));
 }
 
+constexpr const char* kTokenVariable = "TRIREME_BENCH_TOKEN";  // of a store that lives for seconds, on this host
+
 void play(int rank, int size, uint16_t port, bool pin) {
   if (pin) {
     cpu_set_t cores;
@@ -85,7 +87,7 @@ void play(int rank, int size, uint16_t port, bool pin) {
     sched_setaffinity(0, sizeof cores, &cores);
   }
   at::set_num_threads(1);
-  const auto store = open_store({.port = port}).store;
+  const auto store = open_store({.port = port, .token = std::getenv(kTokenVariable)}).store;
   Rank r{.rank = rank, .size = size};
   r.ours = make_communicator({.name = "ours", .backend = "gloo", .rank = rank, .size = size, .store = store});
   r.ours_bf16 = make_communicator(
@@ -107,6 +109,7 @@ int main(int argc, char** argv) {
   }
   const std::string size = argc > 1 ? argv[1] : "2";
   const auto server = open_store({.is_server = true});
+  setenv(kTokenVariable, server.token.c_str(), 1);
   std::vector<pid_t> children(std::stoul(size));
   for (size_t k = 0; k < children.size(); ++k) {
     std::string words[] = {argv[0], size, pin, std::to_string(k), std::to_string(server.port)};

@@ -13,12 +13,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "trireme/config/parse.h"
 #include "trireme/launch/environment.h"
+#include "trireme/launch/meeting_file.h"
 #include "trireme/train/ranks.h"
 
 namespace comm = trireme::comm;
@@ -182,7 +184,11 @@ void on_threads() {
 void as_process(const std::string& backend) {
   const std::vector<std::string> words{"--comm.backend", backend};
   const trireme::config::Settings settings = trireme::config::parse(words).settings;
-  const trireme::launch::RankEnvironment environment = trireme::launch::rank_environment();
+  trireme::launch::RankEnvironment environment = trireme::launch::rank_environment();
+  // torchrun and mpirun hand out no token: the ranks find it in a file, here in the folder where they were started.
+  std::optional<trireme::launch::MeetingFile> meeting_file;
+  if (environment.has_no_token() && backend != "mpi")
+    meeting_file.emplace(environment, trireme::launch::MeetingOptions{.out_dir = "."});
   const trireme::train::RankMeeting meeting = trireme::train::meet(settings, environment);
   comm::GroupOptions options = meeting.options;
   options.rank = environment.global_rank;

@@ -15,6 +15,7 @@
 #include "comm_checks.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
+#include "trireme/comm/gloo_tls.h"
 
 namespace trireme::comm::testing {
 namespace {
@@ -118,10 +119,15 @@ void play() {
   std::istringstream part(variable("TRIREME_COMM_PART"));
   std::string what;
   part >> what;
-  const auto store = open_store({.port = static_cast<uint16_t>(std::stoi(variable("TRIREME_COMM_PORT")))});
+  const auto store = open_store(
+      {.port = static_cast<uint16_t>(std::stoi(variable("TRIREME_COMM_PORT"))), .token = variable("TRIREME_COMM_TOKEN")});
+  std::string backend = variable("TRIREME_COMM_BACKEND");
+  const bool tls = backend == "gloo_tls" || (backend == "gloo_half_tls" && rank == 0);
+  if (tls) use_gloo_tls(*store.store, rank, std::chrono::seconds(60));
+  if (backend.starts_with("gloo")) backend = "gloo";
   const auto timeout = what == "silent" ? kSilence : std::chrono::milliseconds(60'000);
   const auto c = make_communicator({.name = "shard",
-                                    .backend = variable("TRIREME_COMM_BACKEND"),
+                                    .backend = backend,
                                     .rank = rank,
                                     .size = size,
                                     .store = store.store,

@@ -167,14 +167,14 @@ TEST(Store, ServerTakesOverAListeningSocket) {
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
   const auto server = open_store({.port = ntohs(address.sin_port), .is_server = true, .listen_fd = listener});
   EXPECT_EQ(server.port, ntohs(address.sin_port));
-  const auto client = open_store({.port = server.port});
+  const auto client = open_store({.port = server.port, .token = server.token});
   set_text(*client.store, "key", "value");
   EXPECT_EQ(wait_for_text(*server.store, {}, "key", 0), "value");
 }
 
 TEST(Store, UnreachableServerIsAnErrorWithTheAddress) {
   try {
-    open_store({.port = 1, .timeout = std::chrono::milliseconds(300)});
+    open_store({.port = 1, .token = std::string(32, 't'), .timeout = std::chrono::milliseconds(300)});
     FAIL();
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:1"));

@@ -57,6 +57,7 @@ struct Ranks {
 Job run_ranks(const Ranks& o) {
   const auto server = open_store({.is_server = true});
   setenv("TRIREME_COMM_PORT", std::to_string(server.port).c_str(), 1);
+  setenv("TRIREME_COMM_TOKEN", server.token.c_str(), 1);
   setenv("TRIREME_COMM_PART", o.part.c_str(), 1);
   setenv("TRIREME_COMM_BACKEND", "mpi", 1);
   setenv("OMP_NUM_THREADS", "1", 1);

@@ -20,13 +20,14 @@ struct Child {
   int output;  // read end of its stdout and stderr
 };
 
-Child start(const ProcessRanks& options, int rank, uint16_t port) {
+Child start(const ProcessRanks& options, int rank, const StoreHandle& server) {
   std::vector<std::string> variables;
   for (char** v = environ; *v; ++v) variables.push_back(*v);
   const auto set = [&](std::string name, const std::string& value) { variables.push_back(name.append(value)); };
   set("TRIREME_COMM_RANK=", std::to_string(rank));
   set("TRIREME_COMM_SIZE=", std::to_string(options.size));
-  set("TRIREME_COMM_PORT=", std::to_string(port));
+  set("TRIREME_COMM_PORT=", std::to_string(server.port));
+  set("TRIREME_COMM_TOKEN=", server.token);
   set("TRIREME_COMM_BACKEND=", options.backend);
   set("TRIREME_COMM_PART=", options.part);
   set("OMP_NUM_THREADS=", "1");
@@ -55,7 +56,7 @@ Child start(const ProcessRanks& options, int rank, uint16_t port) {
 std::vector<ProcessRank> run_process_ranks(const ProcessRanks& options) {
   const auto server = open_store({.is_server = true});
   std::vector<Child> children;
-  for (int rank = 0; rank < options.size; ++rank) children.push_back(start(options, rank, server.port));
+  for (int rank = 0; rank < options.size; ++rank) children.push_back(start(options, rank, server));
   std::vector<ProcessRank> ranks(options.size);
   for (int rank = 0; rank < options.size; ++rank) {
     char buffer[4096];

@@ -93,21 +93,20 @@ TEST(Environment, HalfAnEnvironmentIsRefused) {
   EXPECT_THAT(refusal(good({{"MASTER_ADDR", ""}})), HasSubstr("MASTER_ADDR is empty"));
 }
 
-TEST(Environment, UnderTorchrunEveryRankIsAClientOfTheAgentsStore) {
+TEST(Environment, UnderTorchrunTheAgentsStoreHasThePort) {
   const Variables torchrun = {{"RANK", "0"},
                               {"LOCAL_RANK", "0"},
                               {"TORCHELASTIC_RUN_ID", "none"},
                               {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                               {"TORCHELASTIC_RESTART_COUNT", "2"}};
   const auto rank = parse(good(torchrun));
-  EXPECT_TRUE(rank.store_is_hosted);
-  EXPECT_FALSE(rank.hosts_store());
+  EXPECT_TRUE(rank.port_is_taken);
   EXPECT_EQ(rank.restart_count, 2);
   EXPECT_EQ(rank.job_id, "none");
 
   auto static_rendezvous = torchrun;
   static_rendezvous["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  EXPECT_TRUE(parse(good(static_rendezvous)).hosts_store());
+  EXPECT_FALSE(parse(good(static_rendezvous)).port_is_taken);
 
   auto both = torchrun;
   both["TRIREME_STORE_FD"] = "5";
@@ -184,7 +183,7 @@ TEST(Environment, SrunsTasksAreRecognised) {
   EXPECT_EQ(rank.num_nodes, 2);
   EXPECT_THAT(rank.hosts, ::testing::ElementsAre("n07", "n08"));
   EXPECT_EQ(rank.job_id, "slurm-12.3.0");
-  EXPECT_TRUE(rank.has_no_meeting_place());
+  EXPECT_TRUE(rank.has_no_token());
   EXPECT_FALSE(rank.by_mpirun);
   EXPECT_TRUE(parse(under_srun({{"PMIX_RANK", "5"}})).by_mpirun);
   EXPECT_EQ(parse(under_srun({{"SLURM_RESTART_COUNT", "2"}})).job_id, "slurm-12.3.2");

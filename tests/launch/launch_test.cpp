@@ -91,13 +91,15 @@ TEST(Launch, AnotherLaunchersWordsDoNotReachTheRanks) {
 TEST(Launch, NoDescriptorLeaksIntoARank) {
   const int leaked = open("/dev/null", O_RDONLY);
   Job job({.arguments = {"--launch", "2", "--out", "OUT", "--", "*:fds", "*:env:TRIREME_REPORT_FD",
-                         "*:env:TRIREME_STORE_FD"},
+                         "*:env:TRIREME_STORE_FD", "*:env:TRIREME_TOKEN_FD"},
            .extra_fd = leaked});
   close(leaked);
   ASSERT_EQ(job.wait(), 0) << job.err();
   std::set<int> expected_0 = {0, 1, 2, std::stoi(value_of(job.log(0), "TRIREME_REPORT_FD")),
-                              std::stoi(value_of(job.log(0), "TRIREME_STORE_FD"))};
-  std::set<int> expected_1 = {0, 1, 2, std::stoi(value_of(job.log(1), "TRIREME_REPORT_FD"))};
+                              std::stoi(value_of(job.log(0), "TRIREME_STORE_FD")),
+                              std::stoi(value_of(job.log(0), "TRIREME_TOKEN_FD"))};
+  std::set<int> expected_1 = {0, 1, 2, std::stoi(value_of(job.log(1), "TRIREME_REPORT_FD")),
+                              std::stoi(value_of(job.log(1), "TRIREME_TOKEN_FD"))};
   const auto line = [](const std::set<int>& fds) {
     std::string text = "descriptors";
     for (const int fd : fds) text.append(" ").append(std::to_string(fd));

@@ -41,9 +41,9 @@ class Meeting : public ::testing::Test {
 TEST_F(Meeting, OthersFindTheSocketOfRankZero) {
   for (const int hosts : {1, 2}) {
     RankEnvironment first = rank(0, hosts), second = rank(1, hosts);
-    std::jthread waits([&] { MeetingFile file(second, folder_, 10s); });
+    std::jthread waits([&] { MeetingFile file(second, {.out_dir = folder_, .timeout = 10s}); });
     std::this_thread::sleep_for(50ms);
-    std::optional<MeetingFile> file(std::in_place, first, folder_, 10s);
+    std::optional<MeetingFile> file(std::in_place, first, MeetingOptions{.out_dir = folder_, .timeout = 10s});
     waits.join();
     EXPECT_GT(first.master_port, 0);
     EXPECT_GE(first.store_fd, 0);
@@ -51,6 +51,10 @@ TEST_F(Meeting, OthersFindTheSocketOfRankZero) {
     EXPECT_EQ(second.master_address, first.master_address);
     EXPECT_EQ(first.master_address == "127.0.0.1", hosts == 1) << first.master_address;
     EXPECT_EQ(second.store_fd, -1);
+    EXPECT_EQ(first.token.size(), 64U);
+    EXPECT_EQ(second.token, first.token);
+    EXPECT_EQ(second.meeting_file, folder_ / ".meeting-slurm-1.0_x_y");
+    EXPECT_EQ(fs::status(second.meeting_file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
     file.reset();
     EXPECT_TRUE(fs::is_empty(folder_));
     close(first.store_fd);
@@ -60,7 +64,7 @@ TEST_F(Meeting, OthersFindTheSocketOfRankZero) {
 TEST_F(Meeting, ARankZeroThatDoesNotComeIsNamed) {
   RankEnvironment second = rank(1);
   try {
-    MeetingFile file(second, folder_, 60ms);
+    MeetingFile file(second, {.out_dir = folder_, .timeout = 60ms});
     FAIL() << "no file, no meeting";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0 has not come"), HasSubstr(".meeting-slurm-1.0_x_y"),
@@ -72,13 +76,13 @@ TEST_F(Meeting, AFileOfSomethingElseIsRefused) {
   fs::create_directories(folder_);
   std::ofstream(folder_ / ".meeting-slurm-1.0_x_y") << "somewhere\n";
   RankEnvironment second = rank(1);
-  EXPECT_THROW(MeetingFile(second, folder_, 60ms), Error);
+  EXPECT_THROW(MeetingFile(second, {.out_dir = folder_, .timeout = 60ms}), Error);
 }
 
 TEST_F(Meeting, AJobWithoutANameIsRefused) {
   RankEnvironment first = rank(0);
   first.job_id = "";
-  EXPECT_THROW(MeetingFile(first, folder_, 60ms), UsageError);
+  EXPECT_THROW(MeetingFile(first, {.out_dir = folder_, .timeout = 60ms}), UsageError);
   EXPECT_FALSE(fs::exists(folder_));
 }
 

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 # design.md section 7 and docs/architecture.md: a folder includes only itself and folders above it.
-LAYERS = ("base config comm ops model data optim shard schedule plan engine checkpoint launch observe train bench doctor cli").split()
+LAYERS = ("base config door comm ops model data optim shard schedule plan engine checkpoint launch observe train bench doctor cli").split()
 
 
 def files(root, *patterns):

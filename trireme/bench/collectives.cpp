@@ -14,6 +14,7 @@
 #include "trireme/comm/factory.h"
 #include "trireme/comm/mpi_loader.h"
 #include "trireme/config/choices.h"
+#include "trireme/train/ranks.h"
 
 namespace trireme::bench {
 namespace {
@@ -32,13 +33,8 @@ class Bench {
   Bench(const config::Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings), environment_(environment), budget_(Budget::of(settings.bench.quick)) {
     budget_.seconds = std::min(budget_.seconds, 0.15);
-    if (environment.master_address.empty()) return;  // mpi: ranks meet through MPI
-    comm::StoreOptions options{.host = environment.master_address,
-                               .port = static_cast<uint16_t>(environment.master_port),
-                               .is_server = environment.hosts_store(),
-                               .timeout = settings.comm.timeout};
-    if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
-    store_ = comm::open_store(options);
+    if (settings.comm.backend == config::Backend::mpi) return;  // ranks meet through MPI
+    store_ = train::open_job_store(settings, environment);
   }
 
   comm::CommunicatorPtr connect(const std::string& backend) {

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/door/token.h"
 #include "trireme/launch/kubernetes.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
@@ -64,6 +65,7 @@ bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const con
 }
 
 void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (settings.launch.token_file) door::read_token_file(*settings.launch.token_file);
   if (settings.num_nodes == 1 || environment.launched) return;
   node_rank(settings);
   master_address(settings);
@@ -71,15 +73,19 @@ void check_nodes(const config::Settings& settings, const launch::RankEnvironment
 
 launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnvironment& environment,
                            std::optional<launch::MeetingFile>& meeting) {
-  if (settings.num_nodes == 1) return {};
   launch::Nodes nodes{.count = static_cast<int>(settings.num_nodes)};
+  if (settings.launch.token_file) nodes.token = door::read_token_file(*settings.launch.token_file);
+  if (settings.num_nodes == 1) return nodes;
   if (environment.launched) {  // srun's task
     nodes.rank = environment.global_rank;
-    meeting.emplace(environment, settings.out_dir, settings.comm.timeout);
+    meeting.emplace(environment, launch::MeetingOptions{.out_dir = settings.out_dir,
+                                                        .token_file = settings.launch.token_file,
+                                                        .timeout = settings.comm.timeout});
     nodes.master_address = environment.master_address;
     nodes.master_port = environment.master_port;
     nodes.store_fd = std::exchange(environment.store_fd, -1);
     nodes.job_id = environment.job_id;
+    nodes.token = environment.token;
     return nodes;
   }
   nodes.rank = node_rank(settings);

@@ -160,8 +160,10 @@ int start(const Job& job, Arguments arguments) {
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;
-  if (environment.has_no_meeting_place() && settings.comm.backend != config::Backend::mpi)
-    meeting.emplace(environment, settings.out_dir, settings.comm.timeout);
+  if (environment.has_no_token() && settings.comm.backend != config::Backend::mpi)
+    meeting.emplace(environment, launch::MeetingOptions{.out_dir = settings.out_dir,
+                                                        .token_file = settings.launch.token_file,
+                                                        .timeout = settings.comm.timeout});
   return job.run(settings, environment);
 }
 

@@ -3,10 +3,10 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
 #include "trireme/base/error.h"
 #include "trireme/comm/checked_communicator.h"
+#include "trireme/door/client.h"
+#include "trireme/door/server.h"
 
 namespace trireme::comm {
 
@@ -17,26 +17,103 @@ using std::chrono::milliseconds;
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+// c10d's callers know c10d's exceptions.
+template <typename F>
+auto as_c10d(F&& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    C10_THROW_ERROR(DistNetworkError, error.what());
+  }
+}
+
+// c10d's zero is no limit.
+milliseconds limit_of(milliseconds timeout) {
+  return timeout == c10d::Store::kNoTimeout ? std::chrono::hours(24 * 365) : timeout;
+}
+
+[[noreturn]] void throw_timeout(const std::string& key, milliseconds timeout) {
+  C10_THROW_ERROR(DistStoreError, fmt::format("nobody wrote '{}' within {} ms", key, timeout.count()));
+}
+
+class DoorStore final : public c10d::Store {
+ public:
+  DoorStore(std::shared_ptr<door::Server> server, std::shared_ptr<door::Client> client, milliseconds timeout)
+      : Store(timeout), server_(std::move(server)), client_(std::move(client)) {}
+
+  c10::intrusive_ptr<Store> clone() override { return c10::make_intrusive<DoorStore>(server_, client_, timeout_); }
+
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    as_c10d([&] { client_->set(key, text_of(value)); });
+  }
+
+  std::vector<uint8_t> get(const std::string& key) override {
+    const auto value = as_c10d([&] { return client_->get(key, limit_of(timeout_)); });
+    if (!value) throw_timeout(key, timeout_);
+    return bytes_of(*value);
+  }
+
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& current,
+                                  const std::vector<uint8_t>& desired) override {
+    return bytes_of(as_c10d([&] { return client_->compare_set(key, text_of(current), text_of(desired)); }));
+  }
+
+  int64_t add(const std::string& key, int64_t value) override {
+    return as_c10d([&] { return client_->add(key, value); });
+  }
+  bool deleteKey(const std::string& key) override {
+    return as_c10d([&] { return client_->remove(key); });
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    return as_c10d([&] { return client_->check(keys); });
+  }
+  int64_t getNumKeys() override {
+    return as_c10d([&] { return client_->count(); });
+  }
+
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
+    if (keys.empty()) return;
+    if (!as_c10d([&] { return client_->wait(keys, limit_of(timeout)); })) throw_timeout(keys.front(), timeout);
+  }
+
+ private:
+  // The client first: its last connection goes before the door closes.
+  std::shared_ptr<door::Server> server_;
+  std::shared_ptr<door::Client> client_;
+};
+
+std::shared_ptr<door::Server> serve(const StoreOptions& options, const std::string& token) {
+  base::FileDescriptor listener =
+      options.listen_fd ? base::FileDescriptor(*options.listen_fd) : door::listen_at("127.0.0.1", options.port);
+  return std::make_shared<door::Server>(std::move(listener), door::ServerOptions{.token = token, .job = options.job});
+}
+
 }  // namespace
 
 StoreHandle open_store(const StoreOptions& options) {
-  c10d::TCPStoreOptions o;
-  o.port = options.port;
-  o.isServer = options.is_server;
-  o.waitWorkers = false;  // groups wait for their own ranks, and can name the missing one
-  o.timeout = options.timeout;
-  o.masterListenFd = options.listen_fd;
-  o.useLibUV = true;
   const auto start = Clock::now();
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(options.host, o);
-    const uint16_t port = store->getPort();
-    return {store, port};
-  } catch (const c10::Error& error) {
-    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there and "
-                                "that no firewall stands between",
+    const std::string token = options.token.empty() && options.is_server ? door::draw_token() : options.token;
+    const auto server = options.is_server ? serve(options, token) : nullptr;
+    const int port = server ? server->port() : options.port;
+    // The server's own process needs no name service to find itself.
+    auto client = std::make_shared<door::Client>(
+        door::ClientOptions{.place = {server ? server->reachable_at() : options.host, port, token},
+                            .place_file = options.place_file,
+                            .listens_already = options.listens_already,
+                            .self = {options.job, options.name},
+                            .timeout = options.timeout});
+    auto store = c10::make_intrusive<DoorStore>(server, std::move(client), options.timeout);
+    return {std::move(store), static_cast<uint16_t>(port), token};
+  } catch (const Error& error) {
+    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
+                                "all ranks are of one job, and that no firewall stands between",
                                 options.is_server ? "serving" : "reaching", options.host, options.port,
-                                since(start).count(), error.what_without_backtrace()),
+                                since(start).count(), error.what()),
                     {.operation = "connect", .elapsed = since(start), .timeout = options.timeout});
   }
 }

@@ -290,6 +290,8 @@ std::vector<Setting> declare(Settings& s) {
       {"comm.compression", &s.comm.compression,
        "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs backend gloo, and "
        "changes nothing where gradients are bf16 already (bf16-mixed)"},
+      {"comm.tls", &s.comm.tls,
+       "gloo encrypts what it sends and lets only ranks of the job connect (TLS, with a certificate made for the job)"},
 
       {"schedule.prefetch",
        &s.schedule.prefetch,
@@ -389,6 +391,10 @@ std::vector<Setting> declare(Settings& s) {
        "shared storage for launch.print k8s: CLAIM:/PATH, a PersistentVolumeClaim and where pods see it; out_dir lies "
        "in it",
        {.absent = "null", .when_absent = "it must be given for k8s"}},
+      {"launch.token_file",
+       &s.launch.token_file,
+       "file with the job's secret, at least 32 characters, which nobody else may read; ranks without it are refused",
+       {.absent = "null", .when_absent = "drawn for each job; other machines find it in out_dir"}},
 
       {"generate.checkpoint", &s.generate.checkpoint,
        "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/door/token.h"
 #include "trireme/launch/environment_number.h"
 #include "trireme/launch/other_launchers.h"
 #include "trireme/launch/slurm.h"
@@ -160,13 +161,14 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
   if (port != nullptr) result.master_port = parse_number("MASTER_PORT", port, 1, 65535);
 
   const char* torchrun_id = lookup("TORCHELASTIC_RUN_ID");
-  result.store_is_hosted = torchrun_id != nullptr && says_true(lookup("TORCHELASTIC_USE_AGENT_STORE"));
+  result.port_is_taken = torchrun_id != nullptr && says_true(lookup("TORCHELASTIC_USE_AGENT_STORE"));
   if (const char* id = lookup("TRIREME_JOB_ID")) {
     result.job_id = id;
   } else if (torchrun_id != nullptr) {
     result.job_id = torchrun_id;
   }
 
+  result.token_fd = optional_number(lookup, "TRIREME_TOKEN_FD", -1, 3, 1 << 30);
   if (lookup("TRIREME_STORE_FD") != nullptr) {
     result.store_fd = optional_number(lookup, "TRIREME_STORE_FD", -1, 3, 1 << 30);
     if (result.global_rank != 0) {
@@ -175,7 +177,7 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
                       "but RANK={}",
                       result.store_fd, result.global_rank));
     }
-    if (result.store_is_hosted) {
+    if (result.port_is_taken) {
       throw UsageError(
           fmt::format("environment variables contradict each other: TRIREME_STORE_FD={} asks rank 0 to "
                       "host the store, TORCHELASTIC_USE_AGENT_STORE says that torchrun does",
@@ -193,6 +195,10 @@ bool was_launched() {
 
 RankEnvironment rank_environment() {
   RankEnvironment result = parse_rank_environment([](const char* name) { return std::getenv(name); });
+  if (result.token_fd >= 0) {
+    result.token = door::token_from_descriptor(result.token_fd);
+    fcntl(result.token_fd, F_SETFD, FD_CLOEXEC);
+  }
   if (result.store_fd >= 0) {
     int listening = 0;
     socklen_t size = sizeof listening;

@@ -26,7 +26,10 @@ struct RankEnvironment {
   std::string master_address;  ///< empty when no launcher started this process
   int master_port = 0;         ///< 0 when no launcher started this process
   int store_fd = -1;           ///< rank 0 of our launcher: a listening socket at master_port, to be taken over
-  bool store_is_hosted = false;  ///< torchrun's agent hosts the store: every rank, 0 too, is a client
+  bool port_is_taken = false;    ///< torchrun's agent has a store of its own at master_port, which asks no token
+  int token_fd = -1;             ///< a rank of our launcher: inherited, holds the job's token
+  std::string token = {};        ///< what was read from it; empty: the ranks find it in a file (meeting_file.h)
+  std::string meeting_file = {}; ///< where place and token stand anew when those here lead nowhere; empty: nowhere
   int restart_count = 0;         ///< attempts before this one; keys in a shared store are prefixed by it
   std::string job_id;            ///< the same on all ranks, new for each job; empty when unknown
   bool launched = false;         ///< this process is one of a launcher's ranks
@@ -36,10 +39,10 @@ struct RankEnvironment {
   bool unstarted_by_accelerate = false;  ///< asked for several processes, it started this one as if it were alone
   int unstarted_tasks = 0;  ///< tasks that Slurm's job asks for though srun did not start this process; 0: none
 
-  /// Whether this rank creates the store at master_address:master_port; the others connect to it.
-  bool hosts_store() const { return launched && global_rank == 0 && !store_is_hosted; }
-  /// Whether nobody has said where the ranks meet.
-  bool has_no_meeting_place() const { return launched && world_size > 1 && master_address.empty(); }
+  /// Whether this rank serves the store at master_address:master_port; the others connect to it.
+  bool hosts_store() const { return launched && global_rank == 0; }
+  /// Whether nobody has told the ranks the token by which they know each other.
+  bool has_no_token() const { return launched && world_size > 1 && token.empty(); }
 };
 
 /// Looks a variable up: null when it is not set.

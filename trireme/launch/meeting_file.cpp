@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
 #include "trireme/base/log.h"
+#include "trireme/door/place.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
 
@@ -26,16 +25,46 @@ std::string as_file_name(std::string text) {
 
 bool is_one_host(const RankEnvironment& e) { return e.local_world_size == e.world_size; }
 
-}  // namespace
-
-MeetingFile::MeetingFile(RankEnvironment& environment, const fs::path& out_dir, std::chrono::milliseconds timeout)
-    : path_(out_dir / fmt::format(".meeting-{}", as_file_name(environment.job_id))) {
-  if (environment.job_id.empty())
+// The same on all ranks, another for each attempt.
+std::string name_of(const RankEnvironment& e) {
+  if (e.job_id.empty() && e.master_address.empty())
     throw UsageError(fmt::format(
         "the {} ranks that {} started have no place to meet, and their job no name: set MASTER_ADDR and MASTER_PORT "
         "for all of them, or use --comm.backend mpi",
-        environment.world_size, environment.launcher));
-  environment.global_rank == 0 ? publish(environment) : wait_for(environment, timeout);
+        e.world_size, e.launcher));
+  return as_file_name(e.job_id.empty() ? fmt::format("{}-{}", e.master_address, e.master_port) : e.job_id) +
+         (e.restart_count > 0 ? fmt::format("-{}", e.restart_count) : "");
+}
+
+bool knows_the_place(const RankEnvironment& e) { return !e.master_address.empty() && !e.port_is_taken; }
+
+// Rank 0 listens from now on.
+void open_door(RankEnvironment& e) {
+  if (is_one_host(e)) e.master_address = "127.0.0.1";
+  if (e.master_address.empty()) e.master_address = own_address();
+  if (e.store_fd >= 0) return;  // our launcher's socket
+  MeetingPoint point(is_one_host(e) ? MeetingPoint::Reach::this_host : MeetingPoint::Reach::all_hosts,
+                     e.port_is_taken ? 0 : e.master_port);
+  e.master_port = point.port;
+  e.store_fd = point.release();
+}
+
+}  // namespace
+
+MeetingFile::MeetingFile(RankEnvironment& environment, const MeetingOptions& options)
+    : path_(options.out_dir / fmt::format(".meeting-{}", name_of(environment))) {
+  const bool needs_file = !options.token_file || !knows_the_place(environment);
+  if (environment.global_rank > 0 && needs_file) {
+    wait_for(environment, options.timeout);
+    return;
+  }
+  environment.token = options.token_file ? door::read_token_file(*options.token_file) : door::draw_token();
+  if (environment.global_rank == 0) {
+    open_door(environment);
+    if (needs_file) publish(environment);
+  } else if (is_one_host(environment)) {
+    environment.master_address = "127.0.0.1";
+  }
 }
 
 MeetingFile::~MeetingFile() {
@@ -43,14 +72,9 @@ MeetingFile::~MeetingFile() {
   if (is_ours_) fs::remove(path_, ignored);
 }
 
-void MeetingFile::publish(RankEnvironment& environment) {
-  const bool alone = is_one_host(environment);
-  environment.master_address = alone ? "127.0.0.1" : own_address();
-  MeetingPoint point(alone ? MeetingPoint::Reach::this_host : MeetingPoint::Reach::all_hosts);
-  environment.master_port = point.port;
-  environment.store_fd = point.release();
+void MeetingFile::publish(const RankEnvironment& environment) {
   fs::create_directories(path_.parent_path());
-  base::write_file_atomic(path_, fmt::format("{} {}\n", environment.master_address, environment.master_port));
+  door::write_place(path_, {environment.master_address, environment.master_port, environment.token});
   is_ours_ = true;
 }
 
@@ -58,10 +82,12 @@ void MeetingFile::wait_for(RankEnvironment& environment, std::chrono::millisecon
   const auto start = Clock::now();
   bool said = false;
   while (true) {
-    if (fs::exists(path_)) {
-      std::istringstream in(base::read_file(path_));
-      if (in >> environment.master_address >> environment.master_port) return;
-      throw Error(fmt::format("{} does not say where the ranks meet; remove it and start again", path_.string()));
+    if (const auto place = door::read_place(path_)) {
+      environment.master_address = place->host;
+      environment.master_port = place->port;
+      environment.token = place->token;
+      environment.meeting_file = path_;
+      return;
     }
     const auto waited = Clock::now() - start;
     if (waited > timeout)

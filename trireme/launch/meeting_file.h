@@ -1,31 +1,41 @@
-// Where the ranks of a job meet when their launcher names no place (srun, mpirun): rank 0 listens at a port that the
-// kernel chose and writes host and port to a file in out_dir, which all ranks see; the others wait for it. The file
-// carries the job's name, which is new for every start, so nobody takes an older job's for his own.
+// Where the ranks of a job meet, and the token by which they know each other, when their launcher does not say: rank 0
+// draws a token, listens, and writes host, port and token to a file in out_dir that only its owner can read; the others
+// wait for it. So it is with srun, mpirun and torchrun, and between machines with launchers of their own.
+//
+// The file carries the job's name. One that a dead job of that name left behind leads nowhere: its token is refused by
+// this job's rank 0, and whoever took it looks again (door/client.h).
 #pragma once
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 
 #include "trireme/launch/environment.h"
 
 namespace trireme::launch {
 
-/// Fills in master_address, master_port and, on rank 0, store_fd of `environment`, which has no meeting place. Ranks
-/// of one host meet at 127.0.0.1, those of several at rank 0's address.
+struct MeetingOptions {
+  std::filesystem::path out_dir;
+  std::optional<std::string> token_file = {};  ///< holds the token; no file is written where the place is known too
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
+};
+
+/// Fills in master_address, master_port, token and, on rank 0, store_fd of `environment`. Ranks of one host meet at
+/// 127.0.0.1, those of several at the master's address, else rank 0's own; at the master's port where it is free.
 ///
 /// Lifetime  rank 0's file goes with the object
 /// Cost      others look every 20 ms; after two seconds one line says what is waited for
-/// Errors    UsageError where the launcher gave no name for the job, or out_dir cannot be written; Error where
-///           rank 0's file does not appear within `timeout`
+/// Errors    UsageError where the launcher gave no name for the job, out_dir cannot be written, or the token file is
+///           bad; Error where rank 0's file does not appear within the timeout
 class MeetingFile {
  public:
-  MeetingFile(RankEnvironment& environment, const std::filesystem::path& out_dir, std::chrono::milliseconds timeout);
+  MeetingFile(RankEnvironment& environment, const MeetingOptions& options);
   ~MeetingFile();
   MeetingFile(const MeetingFile&) = delete;
   MeetingFile& operator=(const MeetingFile&) = delete;
 
  private:
-  void publish(RankEnvironment& environment);
+  void publish(const RankEnvironment& environment);
   void wait_for(RankEnvironment& environment, std::chrono::milliseconds timeout) const;
 
   std::filesystem::path path_;

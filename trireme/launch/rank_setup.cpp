@@ -78,7 +78,7 @@ std::string new_job_id() {
 
 std::vector<std::string> rank_variables(const LaunchOptions& options, int local_rank, int restart_count,
                                         const std::string& launcher_id, const MeetingPoint& meeting_point,
-                                        int report_fd, int threads_per_rank) {
+                                        int report_fd, int token_fd, int threads_per_rank) {
   std::map<std::string, std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -91,6 +91,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   // Another launcher's words about another job must not be taken for ours.
   std::erase_if(variables, [](const auto& variable) { return variable.first.starts_with("TORCHELASTIC_"); });
   variables.erase("TRIREME_STORE_FD");
+  variables.erase("TRIREME_TOKEN_FD");
   variables.erase("TRIREME_RESTART_COUNT");
 
   const auto text_of = [](int number) { return std::to_string(number); };
@@ -109,6 +110,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
       start_variable(restart_count > 0 ? std::chrono::steady_clock::now() : process_start());
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
+  if (token_fd >= 0) variables["TRIREME_TOKEN_FD"] = text_of(token_fd);
   if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd);
   if (options.threads_per_rank > 0 || !variables.contains("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = text_of(threads_per_rank);

@@ -36,12 +36,13 @@ std::string new_job_id();
 
 /// The environment of one rank: this process' own, then options.environment, then what tells the rank who it is.
 ///
-/// `local_rank` counts on this machine; `report_fd` and, for the job's rank 0, `store_fd` are inherited descriptors.
+/// `local_rank` counts on this machine; `report_fd`, `token_fd` (-1: none) and, for the job's rank 0, `store_fd` are
+/// inherited descriptors.
 /// OMP_NUM_THREADS, MKL_NUM_THREADS (unless options.threads_per_rank is set) and GLIBC_TUNABLES are left alone where
 /// the user set them.
 std::vector<std::string> rank_variables(const LaunchOptions& options, int local_rank, int restart_count,
                                         const std::string& launcher_id, const MeetingPoint& meeting_point,
-                                        int report_fd, int threads_per_rank);
+                                        int report_fd, int token_fd, int threads_per_rank);
 
 /// The file to exec for `options`, and the name to show as argv[0].
 ///

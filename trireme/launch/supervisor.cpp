@@ -15,6 +15,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/door/token.h"
 #include "trireme/launch/processes.h"
 #include "trireme/launch/report_channel.h"
 #include "trireme/launch/spawn.h"
@@ -33,6 +34,11 @@ constexpr int kPollWithoutPidfdMs = 20;
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
 
+base::FileDescriptor token_of(const Nodes& nodes) {
+  if (!nodes.token.empty()) return door::token_descriptor(nodes.token);
+  return nodes.count == 1 ? door::token_descriptor(door::draw_token()) : base::FileDescriptor();
+}
+
 std::string human(std::chrono::steady_clock::duration time) {
   return base::human_duration(std::chrono::duration<double>(time).count());
 }
@@ -44,6 +50,7 @@ Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
       restart_count_(restart_count),
       guardian_("TRIREME_LAUNCHER_ID=" + launcher_id_),
       meeting_point_(options.nodes),
+      token_(token_of(options.nodes)),
       share_(share_cores(options.num_ranks)),
       program_(find_program(options)) {
   ranks_.resize(static_cast<std::size_t>(options.num_ranks));

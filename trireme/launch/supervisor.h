@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/files.h"
 #include "trireme/launch/cgroup.h"
 #include "trireme/launch/guardian.h"
 #include "trireme/launch/headline.h"
@@ -97,6 +98,7 @@ class Supervisor {
   ProcessState process_;
   Guardian guardian_;
   MeetingPoint meeting_point_;
+  base::FileDescriptor token_;  // none: the ranks find the job's token by themselves
   CoreShare share_;
   Program program_;
   Cgroup cgroup_ = Cgroup::of_this_process();

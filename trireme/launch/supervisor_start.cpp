@@ -44,13 +44,14 @@ void Supervisor::start_rank(int number) {
   request.arguments = options_.arguments;
   request.arguments.insert(request.arguments.begin(), program_.name);
   request.environment =
-      rank_variables(options_, number, restart_count_, launcher_id_, meeting_point_, report_ends[1],
+      rank_variables(options_, number, restart_count_, launcher_id_, meeting_point_, report_ends[1], token_.get(),
                      options_.threads_per_rank > 0 ? options_.threads_per_rank : share_.threads_per_rank);
   // Until a rank of ours can take a request to stop, it waits (stop_signal.h).
   if (options_.executable.empty())
     for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&request.signal_mask, number);
   request.kept_fds = {report_ends[1]};
   request.error_fd = report_ends[1];
+  if (token_.get() >= 0) request.kept_fds.push_back(token_.get());
   if (global_rank == 0) request.kept_fds.push_back(meeting_point_.fd);
   if (options_.pin && !share_.cpus_of_rank.empty()) {
     request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];

@@ -5,6 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
+#include "trireme/comm/gloo_tls.h"
 #include "trireme/config/choices.h"
 #include "trireme/launch/network.h"
 
@@ -16,7 +17,31 @@ bool needs_store(const config::Settings& settings, const launch::RankEnvironment
   return environment.world_size > 1 && settings.comm.backend != config::Backend::mpi;
 }
 
+// Our launcher has bound the socket before it started the ranks of one host.
+bool launcher_listens(const launch::RankEnvironment& environment) {
+  return environment.launcher == "trireme" && environment.local_world_size == environment.world_size;
+}
+
 }  // namespace
+
+comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (environment.token.empty())
+    throw UsageError(fmt::format(
+        "rank {} was not told the token of its job: start the ranks with trireme launch, or make a launch::MeetingFile "
+        "before they meet",
+        environment.global_rank));
+  comm::StoreOptions options{.host = environment.master_address,
+                             .port = static_cast<uint16_t>(environment.master_port),
+                             .token = environment.token,
+                             .job = environment.job_id,
+                             .name = fmt::format("rank {}", environment.global_rank),
+                             .is_server = environment.hosts_store(),
+                             .place_file = environment.meeting_file,
+                             .listens_already = launcher_listens(environment),
+                             .timeout = settings.comm.timeout};
+  if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
+  return comm::open_store(options);
+}
 
 RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment) {
   RankMeeting m;
@@ -30,13 +55,9 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
                           ? "lo"
                           : launch::interface_towards(environment.master_address);
   if (needs_store(settings, environment)) {
-    comm::StoreOptions store{.host = environment.master_address,
-                             .port = static_cast<uint16_t>(environment.master_port),
-                             .is_server = environment.hosts_store(),
-                             .timeout = settings.comm.timeout};
-    if (environment.store_fd >= 0) store.listen_fd = environment.store_fd;
-    m.store = comm::open_store(store);
+    m.store = open_job_store(settings, environment);
     options.store = m.store.store;
+    if (settings.comm.tls) comm::use_gloo_tls(*options.store, environment.global_rank, options.timeout);
   }
   // A restarted attempt must not read the keys of the one before it.
   options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";

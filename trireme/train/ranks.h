@@ -17,6 +17,11 @@ struct RankMeeting {
   std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
 };
 
+/// The store where this job's ranks meet; rank 0 serves it.
+///
+/// Errors    CommError when rank 0 cannot be reached
+comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment);
+
 /// Errors    CommError when rank 0 cannot be reached
 RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment);
 

@@ -1,0 +1,144 @@
+"""Whoever has not the job's token is refused and named, and the job goes on as if nobody had come.
+
+strangers.py TRIREME
+"""
+
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import ring
+
+STEPS = 60
+RAW_CLIENT = """
+import datetime, sys
+from torch.distributed import TCPStore
+try:
+    store = TCPStore("127.0.0.1", int(sys.argv[1]), is_master=False, wait_for_workers=False, timeout=datetime.timedelta(seconds=3))
+    for what in (lambda: store.set("world", b"x"), lambda: store.get("world"), lambda: store.delete_key("world")):
+        what()
+except Exception as error:
+    print("refused", type(error).__name__)
+else:
+    print("let in")
+"""
+
+
+def variables(pid):
+    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return {k.decode(): v.decode() for k, _, v in (word.partition(b"=") for word in words)}
+
+
+def knock(port, data):
+    """What a stranger hears who sends `data`: until the other side hangs up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as s:
+        heard = b""
+        try:
+            s.sendall(data)
+            while (part := s.recv(4096)):
+                heard += part
+        except ConnectionError:
+            pass
+        return heard
+
+
+def nothing_disturbs_a_job(r):
+    undisturbed = ring.metrics(r.train("alone", devices=2, train__max_steps=STEPS, train__lr_decay="constant"))
+    job = r.start(r.command("busy", devices=2, train__max_steps=1_000_000, train__lr_decay="constant", train__log_interval=1))
+    pids = r.ranks(2)
+    port = int(variables(pids[0])["MASTER_PORT"])
+    for pid in pids:
+        said = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        token = os.readlink(f"/proc/{pid}/fd/{variables(pid)['TRIREME_TOKEN_FD']}") if "TRIREME_TOKEN_FD" in variables(pid) else ""
+        ring.require("trireme-token" in token, "a rank has the token by a descriptor", token)
+        secret = pathlib.Path(f"/proc/{pid}/fd/{variables(pid)['TRIREME_TOKEN_FD']}").read_bytes()
+        ring.require(len(secret) == 64 and secret not in said, "and neither in its variables nor in its words")
+    listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, encoding="utf-8", check=False).stdout
+    ring.check(not listening or f"127.0.0.1:{port}" in listening, "on one host the store listens at 127.0.0.1 alone", listening)
+
+    # A connection a stranger holds open, in silence, is there all the while.
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+    ring.check(knock(port, b"GET / HTTP/1.1\r\n\r\n") == b"", "strangers get no answer")
+    raw = subprocess.run([sys.executable, "-c", RAW_CLIENT, str(port)], capture_output=True, encoding="utf-8", timeout=60, check=False)
+    if "No module named" not in raw.stderr:
+        ring.check(raw.stdout.startswith("refused"), "a TCPStore client can neither set, get nor delete", raw.stdout + raw.stderr)
+
+    other = r.folder / "other-token"
+    other.write_text("of another job, and long enough to be one")
+    other.chmod(0o600)
+    as_rank_one = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                   "MASTER_PORT": str(port)}
+    result = r.run(r.command("intruder", devices=2, launch__token_file=other, comm__timeout="10s"), env=ring.environment(**as_rank_one))
+    ring.check(result.code != 0 and "belongs to another job" in result.err and result.seconds < 15, "a rank of another job is told so", str(result))
+    named = variables(pids[0])["TRIREME_JOB_ID"]
+    result = r.run(r.command("intruder", devices=2, launch__token_file=other, comm__timeout="10s"),
+                   env=ring.environment(**as_rank_one, TRIREME_JOB_ID=named))
+    ring.check(result.code != 0 and "belongs to another job" in result.err, "so is one that knows the job's name", str(result))
+    source = random.Random(5)
+    for _ in range(200 if ring.SLOW else 20):
+        knock(port, source.randbytes(source.randrange(1, 3000)))
+    ring.wait_for(lambda: STEPS in ring.metrics(r.folder / "busy"), f"{STEPS} steps")
+    running = job.poll() is None
+    for s in silent:
+        s.close()
+    ring.check(running, "all of this happened while the job ran")
+    job.send_signal(signal.SIGTERM)
+    done = r.finish(job)
+    ring.check(done.code == 75, "it ends well when it is asked to", str(done))
+    for sentence in ["sent something else than a handshake", "refused where ranks meet: 127.0.0.1:", "of another job", "of this job and has another token",
+                     *(["speaks the language of c10d's TCPStore"] if raw.stdout else [])]:
+        ring.check(sentence in done.err, f"told: {sentence}", done.err)
+    losses = ring.metrics(r.folder / "busy")
+    ring.check(all(losses[s]["loss"] == undisturbed[s]["loss"] for s in range(1, STEPS + 1)), "with every loss as without strangers")
+
+
+def a_token_file_is_a_secret(r):
+    token = r.folder / "token"
+    token.write_text("a secret of at least thirty-two characters")
+    token.chmod(0o600)
+    result = r.run(r.command("with-file", devices=2, train__max_steps=2, launch__token_file=token))
+    ring.check(result.code == 0, "launch.token_file gives the token", str(result))
+    token.chmod(0o644)
+    result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))
+    ring.check(result.code == 2 and "others may read or change it (mode 0644): chmod 600" in result.err, "but not where others can read it", str(result))
+    token.chmod(0o600)
+    token.write_text("short")
+    result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))
+    ring.check(result.code == 2 and "32 to 256 characters" in result.err, "nor where it is easily guessed", str(result))
+    ring.require(not (r.folder / "refused").exists(), "nothing is written")
+
+
+def ranks_without_a_launcher_meet_by_a_file(r):
+    """As torchrun's and mpirun's do: nobody hands them a token."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    out = r.folder / "bare"
+    out.mkdir()
+    stale = out / f".meeting-127.0.0.1-{port}"
+    stale.write_text(f"127.0.0.1 {port} {'0' * 64}\n")  # of a job that was killed
+    stale.chmod(0o600)
+    jobs = []
+    for rank in (1, 0):
+        env = ring.environment(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                               MASTER_PORT=str(port))
+        with open(r.folder / f"bare{rank}.txt", "w") as log:
+            jobs.append(subprocess.Popen(r.command("bare", devices=2, train__max_steps=2), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                         cwd=r.folder, env=env))
+        time.sleep(1 if rank == 1 else 0)
+    codes = [job.wait(90) for job in jobs]
+    said = "".join((r.folder / f"bare{rank}.txt").read_text() for rank in (0, 1))
+    ring.check(codes == [0, 0], "ranks without a launcher meet by a file, a stale one notwithstanding", said)
+    ring.check(not stale.exists(), "which goes with the job")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    a_token_file_is_a_secret(r)
+    ranks_without_a_launcher_meet_by_a_file(r)
+    nothing_disturbs_a_job(r)
+    r.require_nothing_is_left("busy", "strangers")

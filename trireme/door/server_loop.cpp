@@ -1,0 +1,206 @@
+#include "trireme/door/server_loop.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "trireme/base/log.h"
+
+namespace trireme::door {
+namespace {
+
+constexpr int kPauseWithoutDescriptorsMs = 50;
+
+std::string address_of(const sockaddr_in& address) {
+  char text[INET_ADDRSTRLEN] = "?";
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return fmt::format("{}:{}", text, ntohs(address.sin_port));
+}
+
+Refusals::Say warn_unless(const Refusals::Say& given) {
+  return given ? given : [](const std::string& line) { base::warn("{}", line); };
+}
+
+}  // namespace
+
+Server::Loop::Loop(base::FileDescriptor listener, int wake_fd, ServerOptions options)
+    : listener_(std::move(listener)),
+      wake_fd_(wake_fd),
+      options_(std::move(options)),
+      credentials_(std::make_shared<Credentials>(options_.token, Identity{options_.job, "the store"})),
+      refusals_(warn_unless(options_.refused)) {}
+
+void Server::Loop::run() {
+  while (true) {
+    std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}, {no_descriptor_left_ ? -1 : listener_.get(), POLLIN, 0}};
+    std::vector<Id> ids;
+    watch(fds, ids);
+    if (poll(fds.data(), fds.size(), poll_timeout_ms()) < 0 && errno != EINTR) continue;
+    no_descriptor_left_ = false;
+    if (fds[0].revents != 0) return;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (fds[i + 2].revents != 0) attend(ids[i]);
+    if (fds[1].revents != 0) let_in();
+    const auto now = Clock::now();
+    while (!strangers_.empty() && guests_.at(*strangers_.begin()).until <= now)
+      turn_away(*strangers_.begin(), "has not proven itself in time");
+    end_waits();
+  }
+}
+
+void Server::Loop::watch(std::vector<pollfd>& fds, std::vector<Id>& ids) const {
+  for (const auto& [id, guest] : guests_) {
+    // Who does not read its answers is not asked for more questions.
+    const short events = guest.channel->wants_write() ? POLLOUT : POLLIN;
+    fds.push_back({guest.channel->fd(), events, 0});
+    ids.push_back(id);
+  }
+}
+
+int Server::Loop::poll_timeout_ms() const {
+  auto until = Clock::time_point::max();
+  if (!strangers_.empty()) until = guests_.at(*strangers_.begin()).until;  // the oldest is the first to go
+  for (const Id id : waiting_) until = std::min(until, guests_.at(id).waits_until);
+  const int longest = no_descriptor_left_ ? kPauseWithoutDescriptorsMs : -1;
+  if (until == Clock::time_point::max()) return longest;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  const int timeout = static_cast<int>(std::clamp<long>(left, 0, 1'000'000));
+  return longest < 0 ? timeout : std::min(timeout, longest);
+}
+
+void Server::Loop::let_in() {
+  while (true) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    base::FileDescriptor socket(
+        accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      if (strangers_.empty()) {
+        no_descriptor_left_ = true;  // members hold them all: look again in a moment
+        return;
+      }
+      turn_away(*strangers_.begin(), "was the oldest stranger when descriptors ran out");
+      continue;
+    }
+    if (strangers_.size() >= options_.most_strangers)
+      turn_away(*strangers_.begin(), fmt::format("was the oldest of {} strangers at once", strangers_.size()));
+    const int yes = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    const Id id = next_++;
+    guests_[id] = {.channel = std::make_unique<Channel>(credentials_, std::move(socket), Channel::Side::server),
+                   .address = address_of(address),
+                   .until = Clock::now() + options_.patience};
+    strangers_.insert(id);
+    attend(id);
+  }
+}
+
+void Server::Loop::attend(Id id) {
+  const auto found = guests_.find(id);
+  if (found == guests_.end()) return;
+  Guest& guest = found->second;
+  try {
+    guest.channel->flush();
+    if (!guest.member && guest.channel->handshake()) {
+      guest.member = true;
+      strangers_.erase(id);
+    }
+    if (guest.member && !guest.channel->wants_write()) listen_to_member(id, guest);
+    if (guest.channel->ended()) {
+      // Who says nothing and goes was looking whether somebody listens here.
+      guest.member || !guest.channel->has_spoken() ? forget(id) : turn_away(id, "left before it had proven itself");
+    }
+  } catch (const Refused& why) {
+    turn_away(id, why.what());
+  } catch (const Malformed& why) {
+    turn_away(id, fmt::format("({}) sent a message that is none: {}", guest.channel->peer().name, why.what()));
+  } catch (const std::exception& failure) {
+    turn_away(id, fmt::format("cannot be served: {}", failure.what()));
+  }
+}
+
+void Server::Loop::listen_to_member(Id id, Guest& guest) {
+  guest.channel->receive(guest.received);
+  while (auto frame = take_frame(guest.received)) {
+    if (guest.waits_for) throw Malformed("a question before the last one was answered");
+    handle(id, guest, request_of(*frame));
+  }
+}
+
+void Server::Loop::handle(Id id, Guest& guest, Request request) {
+  const bool waits = request.operation == Operation::get || request.operation == Operation::wait;
+  if (!waits || table_.has_all(request.keys)) {
+    answer(guest, request);
+    const bool writes = request.operation == Operation::set || request.operation == Operation::add ||
+                        request.operation == Operation::compare_set;
+    if (writes) tell_waiting(request.keys[0]);
+    return;
+  }
+  constexpr auto kLongest = std::chrono::hours(24 * 365);
+  guest.waits_until =
+      Clock::now() + std::clamp<std::chrono::milliseconds>(request.timeout, std::chrono::milliseconds(0), kLongest);
+  waiting_.insert(id);
+  for (const auto& key : request.keys) waiting_for_[key].insert(id);
+  guest.waits_for = std::move(request);
+}
+
+void Server::Loop::answer(Guest& guest, const Request& request) {
+  Reply reply = table_.answer(request);
+  guest.channel->send(frame_of(reply));
+}
+
+void Server::Loop::tell_waiting(const std::string& key) {
+  const auto found = waiting_for_.find(key);
+  if (found == waiting_for_.end()) return;
+  for (const Id id : std::set<Id>(found->second)) {
+    Guest& guest = guests_.at(id);
+    if (!table_.has_all(guest.waits_for->keys)) continue;
+    const Request request = *guest.waits_for;
+    stop_waiting(id, guest);
+    answer(guest, request);
+  }
+}
+
+void Server::Loop::end_waits() {
+  const auto now = Clock::now();
+  for (const Id id : std::set<Id>(waiting_)) {
+    Guest& guest = guests_.at(id);
+    if (guest.waits_until > now) continue;
+    stop_waiting(id, guest);
+    guest.channel->send(frame_of(Reply{.status = Reply::Status::timed_out}));
+  }
+}
+
+void Server::Loop::stop_waiting(Id id, Guest& guest) {
+  for (const auto& key : guest.waits_for->keys) {
+    const auto found = waiting_for_.find(key);
+    if (found == waiting_for_.end()) continue;  // a key that was named twice
+    found->second.erase(id);
+    if (found->second.empty()) waiting_for_.erase(found);
+  }
+  waiting_.erase(id);
+  guest.waits_for.reset();
+}
+
+void Server::Loop::turn_away(Id id, const std::string& why) {
+  refusals_.tell(fmt::format("refused where ranks meet: {} {}", guests_.at(id).address, why));
+  forget(id);
+}
+
+void Server::Loop::forget(Id id) {
+  Guest& guest = guests_.at(id);
+  if (guest.waits_for) stop_waiting(id, guest);
+  strangers_.erase(id);
+  guests_.erase(id);
+}
+
+}  // namespace trireme::door
