@@ -4,7 +4,10 @@ hosts.py TRIREME
 TRIREME_HOST_ID keeps the ranks of two such machines from sharing memory.
 """
 
+import contextlib
 import os
+import pathlib
+import re
 import signal
 import socket
 import stat
@@ -81,6 +84,23 @@ def train_together(r, machines):
     ring.check(result.code == 0 and machines.log.read_text().count(" on_host\n") == 4, "a hostfile named in YAML, and nobody starts twice", str(result))
 
 
+def the_token_is_seen_nowhere(r, machines):
+    """Ranks of both machines have it (the door lets nobody in without), and no command line or environment shows it."""
+    job = machines.start(machines.command("token", train__max_steps=100000, train__save_interval=20))
+    ring.wait_for(lambda: ring.step_folders(r.folder / "token"), "a first checkpoint")
+    shown = ""
+    for pid in r.processes():
+        with contextlib.suppress(OSError):
+            for name in ("cmdline", "environ"):
+                shown += pathlib.Path(f"/proc/{pid}/{name}").read_bytes().replace(b"\0", b"\n").decode(errors="replace")
+    files = [p.name for p in (r.folder / "token").glob(".*")]
+    job.send_signal(signal.SIGTERM)
+    result = r.finish(job)
+    secrets = re.findall(r"\b[0-9a-f]{64}\b", shown)
+    ring.check(result.code == 75 and "TRIREME_LAUNCH_TOKEN_FILE=/proc/self/fd/" in shown and not secrets and not files,
+               "the token comes through ssh: no command line, variable or file shows it", f"{secrets} {files} {result}")
+
+
 def any_program(r, machines):
     script = r.folder / "rank.sh"
     script.write_text('#!/bin/sh\necho "rank $RANK of $WORLD_SIZE at $MASTER_ADDR, $1"\n')
@@ -151,6 +171,7 @@ with ring.Ring(sys.argv[1]) as r:
         print("skipped: this machine has no address but the loopback's")
         sys.exit(ring.SKIPPED)
     train_together(r, machines)
+    the_token_is_seen_nowhere(r, machines)
     any_program(r, machines)
     it_ends_as_asked(r, machines)
     nothing_outlives_it(r, machines)

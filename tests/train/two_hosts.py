@@ -70,7 +70,7 @@ def mistakes_are_refused(r):
             ("a loopback address", {"launch__node_rank": 0, "launch__master_addr": "127.0.0.1"}, "127.0.0.1 is a loopback address"),
             ("a machine too many", {"launch__node_rank": 2, "launch__master_addr": ADDRESSES[0]}, "launch.node_rank 2 is not one of the")]:
         result = r.run(r.command("none", num_nodes=2, **settings))
-        ring.check(result.code == 2 and sentence in result.err and result.seconds < 2, f"refused at once: {what}", str(result))
+        ring.check(result.code == 2 and sentence in result.err and result.seconds < 10, f"refused at once: {what}", str(result))
         ring.require(not (r.folder / "none").exists(), f"{what}: nothing is written")
 
 

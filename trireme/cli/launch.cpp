@@ -39,15 +39,16 @@ constexpr const char* kUsage =
     "  --log_dir FOLDER     every rank's output in FOLDER/logs; without it all of it is shown\n"
     "  --log_ranks LIST     ranks besides 0 whose output is shown too: 1,3\n"
     "  --standalone         one machine, nothing else is asked\n"
+    "  --token_file FILE    the job's secret, where several machines are to share one of yours\n"
     "  --hosts a:4,b:4      starts on those machines by ssh; or --hostfile FILE, a line each: a slots=4\n"
     "  --print KIND         prints a job file and starts nothing: sbatch, k8s (with --image IMAGE and --volume "
     "CLAIM:/PATH), hostfile\n"
     "\n"
     "Under srun with one task on each machine, the tasks find each other by a file in --log_dir.\n";
 
-const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",   "node_rank", "master_addr", "master_port",
-                                           "max_restarts",   "log_dir",  "log_ranks", "standalone",  "no_python",
-                                           "hosts",          "hostfile", "print",     "image",       "volume"};
+const std::vector<std::string> kOptions = {
+    "nproc_per_node", "nnodes",    "node_rank", "master_addr", "master_port", "max_restarts", "log_dir", "log_ranks",
+    "standalone",     "no_python", "hosts",     "hostfile",    "print",       "image",        "volume",  "token_file"};
 
 struct Words {
   std::map<std::string, std::string> options;
@@ -143,6 +144,8 @@ config::Settings settings_of(const Words& words) {
   if (words.options.contains("print")) s.launch.print = kind_of_file(words.options.at("print"));
   if (words.options.contains("image")) s.launch.image = words.options.at("image");
   if (words.options.contains("volume")) s.launch.volume = words.options.at("volume");
+  if (const char* file = std::getenv("TRIREME_LAUNCH_TOKEN_FILE")) s.launch.token_file = file;  // as on_host sets it
+  if (words.options.contains("token_file")) s.launch.token_file = words.options.at("token_file");
   s.out_dir = words.options.contains("log_dir") ? words.options.at("log_dir") : ".";
   s.devices = ranks_of(words);
   s.launch.master_port = number(words, "master_port", s.launch.master_port, "a port");

@@ -13,8 +13,8 @@
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
 #include "trireme/launch/environment.h"
-#include "trireme/launch/stop_signal.h"
 #include "trireme/launch/ssh_start.h"
+#include "trireme/launch/stop_signal.h"
 #include "trireme/launch/worker.h"
 
 namespace {

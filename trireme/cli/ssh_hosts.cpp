@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/cli/print_job.h"
+#include "trireme/door/token.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/ssh_start.h"
 
@@ -102,9 +103,12 @@ int start_on_hosts(const config::Settings& settings,
   launch::SshJob job{.ssh = launch::find_ssh(),
                      .program = std::filesystem::read_symlink("/proc/self/exe").string(),
                      .grace = settings.launch.grace};
+  // A token of the user's own is on every machine already.
+  const std::string token = settings.launch.token_file ? "" : door::draw_token();
   for (const launch::HostRanks& host : hosts)
     job.hosts.push_back({host.name,
-                         {.folder = std::filesystem::current_path().string(),
+                         {.token = token,
+                          .folder = std::filesystem::current_path().string(),
                           .arguments = words({.count = static_cast<int>(hosts.size()),
                                               .rank = static_cast<int>(job.hosts.size()),
                                               .first_address = address}),

@@ -1,7 +1,6 @@
 // The part of ssh_start.h that runs on each machine.
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,21 +12,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/door/token.h"
 #include "trireme/launch/rank_setup.h"
 #include "trireme/launch/spawn.h"
 #include "trireme/launch/ssh_start.h"
 
 namespace trireme::launch {
 namespace {
-
-// Memory that looks like a file which nobody else may read.
-base::FileDescriptor file_of(const std::string& token) {
-  base::FileDescriptor file(memfd_create("trireme-token", MFD_CLOEXEC));
-  if (file.get() < 0 || fchmod(file.get(), 0600) != 0 ||
-      pwrite(file.get(), token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
-    throw Error(fmt::format("on_host: no memory for the job's token: {}", std::strerror(errno)));
-  return file;
-}
 
 void enter(const std::string& folder) {
   std::error_code problem;
@@ -79,7 +70,8 @@ int run_on_host() {
   request.arguments.insert(request.arguments.end(), order.arguments.begin(), order.arguments.end());
   base::FileDescriptor token;
   if (!order.token.empty()) {
-    token = file_of(order.token);
+    token = door::token_descriptor(order.token);
+    fchmod(token.get(), 0600);  // launch.token_file takes no file that others may read
     request.kept_fds = {token.get()};
     request.environment.push_back(fmt::format("TRIREME_LAUNCH_TOKEN_FILE=/proc/self/fd/{}", token.get()));
   }
