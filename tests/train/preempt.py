@@ -57,6 +57,13 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pids[rank], number)
 
+    def said(self):
+        """What rank 0 has said so far."""
+        return (self.r.folder / ("start.out" if self.launched else "rank0.txt")).read_text(errors="replace")
+
+    def ended(self):
+        return any(p.poll() is not None for p in self.processes)
+
     def finish(self):
         """Exit codes, and what each rank said."""
         codes = {p.wait(timeout=90) for p in self.processes}
@@ -77,7 +84,17 @@ def weights(folder):
     return {p.name: p.read_bytes() for p in sorted((folder / f"step-{STEPS:08d}").glob("*.safetensors"))}
 
 
-def one_stop(r, number, source, straight, times):
+def await_a_save(job, skipped):
+    """Returns while a checkpoint is being written, or just after, once `skipped` others have been."""
+    for later in range(skipped, -1, -1):
+        known = set(ring.step_folders(job.out))
+        ring.wait_for(lambda: list(job.out.glob(".tmp-*")) or set(ring.step_folders(job.out)) > known or job.ended(), "a save",
+                      interval=0.0005)
+        if later:
+            ring.wait_for(lambda: not list(job.out.glob(".tmp-*")), "the end of a save", interval=0.0005)
+
+
+def one_stop(r, number, source, straight, latest):
     kind, backend, launched = KINDS[number % 5], ["shm", "gloo"][number // 5 % 2], number // 10 % 2 == 0
     out = f"run-{number}"
     settings = {"comm__backend": backend}
@@ -88,26 +105,23 @@ def one_stop(r, number, source, straight, times):
     if kind == "loading":
         settings |= {"resume": "true"}
         shutil.copytree(straight / "step-00000006", r.folder / out / "step-00000006")
-    begin, end = times["start"] if kind in ("start-up", "loading") else times["train"]
     rank, which = source.randrange(2), source.choice(SIGNALS)
     for attempt in range(5):
         job = Job(r, out, launched, settings | ({"resume": "auto"} if attempt and kind != "loading" else {}))
         if kind == "saving":
-            skipped = source.randrange(3)
-            for seen in range(skipped + 1):
-                known = set(ring.step_folders(r.folder / out))
-                ring.wait_for(lambda: list((r.folder / out).glob(".tmp-*")) or set(ring.step_folders(r.folder / out)) > known
-                              or any(p.poll() is not None for p in job.processes), "a save", interval=0.0005)
-                if seen < skipped:
-                    ring.wait_for(lambda: not list((r.folder / out).glob(".tmp-*")), "the end of a save", interval=0.0005)
+            await_a_save(job, source.randrange(3))
+        elif kind in ("training", "evaluation"):
+            step = f" {source.randrange(1, STEPS - 2)}/{STEPS} "
+            ring.wait_for(lambda: step in job.said() or job.ended(), f"step{step}", interval=0.002)
+            time.sleep(source.uniform(0, 0.2))
         else:
-            time.sleep(source.uniform(begin, end))
+            time.sleep(source.uniform(0, latest))
         job.signal(rank, which)
         codes, said = job.finish()
         if codes != {0}:
             break
         shutil.rmtree(r.folder / out)  # it had ended already: once more, earlier
-        end = begin + (end - begin) * 0.7
+        latest /= 2
         if kind == "loading":
             shutil.copytree(straight / "step-00000006", r.folder / out / "step-00000006")
     what = f"stop {number}: {signal.Signals(which).name} to rank {rank} while {kind}, {backend}, {'our' if launched else 'another'} launcher"
@@ -137,19 +151,18 @@ def one_stop(r, number, source, straight, times):
 
 def stops_cost_nothing(r):
     straight = r.train("straight", **RUN)
-    # When ranks of this machine, as busy as it is, are starting and when they are training: from the ranks' appearing.
+    # How long ranks of this machine, as busy as it is, take to start.
     job = Job(r, "timed", True, {})
     begin = time.monotonic()
-    ring.wait_for(lambda: " 1/24" in (r.folder / "start.out").read_text(), "the first step")
-    started = time.monotonic() - begin
+    ring.wait_for(lambda: f" 1/{STEPS} " in job.said(), "the first step")
+    latest = time.monotonic() - begin
     job.finish()
-    times = {"start": (0, started), "train": (started, time.monotonic() - begin)}
     seed = int(os.environ.get("TRIREME_SEED", time.time_ns() % 1_000_000))
     source, count = random.Random(seed), 100 if ring.SLOW else 5
     places = {}
     order = range(count) if ring.SLOW else [10 * source.randrange(2) + 5 * source.randrange(2) + k for k in range(5)]
     for number in order:
-        kind, place = one_stop(r, number, source, straight, times)
+        kind, place = one_stop(r, number, source, straight, latest)
         places.setdefault(kind, []).append(place.split()[-1] if "at" in place else "-")
     ring.check(True, f"{count} stops (seed {seed}) at " + "; ".join(f"{k}: {' '.join(v)}" for k, v in places.items()))
 
