@@ -174,7 +174,7 @@ def a_long_step_is_given_up(r):
                 "train__max_seq_length": 256, "launch__grace": f"{grace}s"}
     job = r.start(r.command("long", model={}, **settings))
     pids = r.ranks(2)
-    ring.wait_for(lambda: " 1/3" in (r.folder / "start.out").read_text(), "the first step", timeout=200)
+    ring.wait_for(lambda: (r.folder / "long" / "metrics.jsonl").exists() and ring.metrics(r.folder / "long"), "the first step", timeout=200)
     seconds = ring.metrics(r.folder / "long")[1]["seconds"]
     begin = time.monotonic()
     os.kill(pids[1], signal.SIGTERM)
