@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
 
 #include "thread_ranks.h"
 #include "trireme/base/error.h"
@@ -29,29 +32,75 @@ TEST(FlightRecorder, HoldsTheLastOnes) {
   EXPECT_EQ(entries[2].state, FlightRecorder::State::started);
 }
 
-TEST(FlightRecorder, DumpsJsonLines) {
-  FlightRecorder recorder(8);
-  recorder.finish(recorder.start("tp \"inner\"", 7, Operation::reduce_scatter, at::kBFloat16, 4096),
-                  FlightRecorder::State::finished);
-  recorder.start("world", 8, Operation::barrier, at::ScalarType::Undefined, 0);
-  const std::string path = ::testing::TempDir() + "recorder.jsonl";
-  recorder.dump(path);
-  std::ifstream file(path);
-  std::string first, second, rest;
-  std::getline(file, first);
-  std::getline(file, second);
-  EXPECT_FALSE(std::getline(file, rest));
-  const auto a = nlohmann::json::parse(first), b = nlohmann::json::parse(second);
-  EXPECT_EQ(a["group"], "tp \"inner\"");
-  EXPECT_EQ(a["sequence"], 7);
-  EXPECT_EQ(a["operation"], "reduce_scatter");
-  EXPECT_EQ(a["dtype"], "bfloat16");
-  EXPECT_EQ(a["elements"], 4096);
-  EXPECT_EQ(a["state"], "finished");
-  EXPECT_GE(a["finished_us"].get<int64_t>(), a["started_us"].get<int64_t>());
-  EXPECT_EQ(b["state"], "started");
-  EXPECT_TRUE(b["finished_us"].is_null());
-  EXPECT_THROW(recorder.dump("/nonexistent/folder/file"), UsageError);
+TEST(FlightRecorder, AFileTellsOthersWhatTheRankDoesAndWaitsFor) {
+  const std::filesystem::path folder = ::testing::TempDir() + "flight-test";
+  std::filesystem::remove_all(folder);
+  const ActionLabel label("ReduceGradient(block 3)");
+  const auto read = [&] { return base::read_flights(folder).at(0); };
+  FlightRecorder recorder(folder,
+                          {.global_rank = 5, .world_size = 8, .job = "a 0", .timeout = std::chrono::seconds(30)});
+  recorder.join({.name = "tp \"inner\"", .rank = 1, .size = 2, .global_ranks = {4, 5}});
+  recorder.set_step(12);
+  {
+    const FlightRecorder::Actions actions(&recorder);
+    recorder.set_action(label);
+    const uint64_t id = recorder.start("tp \"inner\"", 7, Operation::reduce_scatter, at::kBFloat16, 4096);
+    EXPECT_EQ(recorder.where(id), " in ReduceGradient(block 3) of step 12");
+    {
+      const FlightRecorder::Waiting waiting(&recorder, id);
+      EXPECT_EQ(read().header.waiting_id, id);
+    }
+    EXPECT_EQ(read().header.waiting_id, 0u);
+    recorder.finish(id, FlightRecorder::State::finished);
+    EXPECT_EQ(read().header.action.view(), "ReduceGradient(block 3)");
+  }
+  const uint64_t second = recorder.start("world", 8, Operation::receive, at::ScalarType::Undefined, 0, 3);
+  try {
+    const FlightRecorder::Waiting waiting(&recorder, second);
+    throw std::runtime_error("it took too long");
+  } catch (const std::runtime_error&) {
+  }
+  const base::FlightLog log = read();
+  EXPECT_EQ(log.header.global_rank, 5);
+  EXPECT_EQ(log.header.world_size, 8);
+  EXPECT_EQ(log.header.pid, getpid());
+  EXPECT_EQ(log.header.timeout_ms, 30'000);
+  EXPECT_EQ(log.header.action.view(), "");
+  EXPECT_EQ(log.header.waiting_id, second);
+  EXPECT_GT(log.header.gave_up_us, 0);
+  ASSERT_EQ(log.header.num_groups, 1);
+  EXPECT_EQ(log.header.groups[0].num_calls, 8u);
+  EXPECT_EQ(log.header.groups[0].members[1], 5);
+  ASSERT_EQ(log.records.size(), 2u);
+  EXPECT_EQ(log.records[0].group.view(), "tp \"inner\"");
+  EXPECT_EQ(log.records[0].operation.view(), "reduce_scatter");
+  EXPECT_EQ(log.records[0].dtype.view(), "bfloat16");
+  EXPECT_EQ(log.records[0].bytes, 8192);
+  EXPECT_EQ(log.records[0].step, 12);
+  EXPECT_EQ(log.records[0].state, FlightRecorder::State::finished);
+  EXPECT_GE(log.records[0].finished_us, log.records[0].started_us);
+  EXPECT_EQ(log.records[1].peer, 3);
+  EXPECT_EQ(log.records[1].state, FlightRecorder::State::started);
+  EXPECT_EQ(log.records[1].finished_us, 0);
+}
+
+TEST(FlightRecorder, FilesOfAnotherJobAndFilesThatAreNoneAreLeftOut) {
+  const std::filesystem::path folder = ::testing::TempDir() + "flight-others";
+  std::filesystem::remove_all(folder);
+  const FlightRecorder old(folder, {.global_rank = 3, .world_size = 4, .job = "old"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const FlightRecorder mine(folder, {.global_rank = 1, .world_size = 2, .job = "new"});
+  std::ofstream(folder / "rank2.flight") << "TRFLIGH1 and nothing more";
+  std::ofstream(folder / "rank4.flight") << std::string(1 << 20, 'x');
+  const auto logs = base::read_flights(folder);
+  ASSERT_EQ(logs.size(), 1u);
+  EXPECT_EQ(logs[0].header.global_rank, 1);
+}
+
+TEST(FlightRecorder, WithoutAFileItRecordsInMemory) {
+  FlightRecorder recorder("/proc/no/such/folder", {.global_rank = 0, .world_size = 2});
+  recorder.start("world", 0, Operation::barrier, at::ScalarType::Undefined, 0);
+  EXPECT_EQ(recorder.entries().size(), 1u);
 }
 
 TEST(FlightRecorder, EveryBackendRecordsIntoIt) {

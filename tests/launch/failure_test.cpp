@@ -24,6 +24,7 @@ TEST(Failure, AKilledRankIsTheHeadlineWithStepLastLineAndLog) {
                                        "signal 9 \\(SIGKILL\\)\n"));
   EXPECT_THAT(job.err(),
               HasSubstr("  last line: \"step 812 loss 2.113\"; log " + job.out_dir().string() + "/logs/rank2.log\n"));
+  EXPECT_THAT(job.err(), ContainsRegex("\n  it had at most [0-9.]+ [KM]iB of memory\n"));
   EXPECT_THAT(job.err(), HasSubstr("  ranks 0, 1, 3 then stopped because rank 2 was gone\n"));
   EXPECT_THAT(job.err(), HasSubstr("  continue with --resume\n"));
   EXPECT_EQ(job.processes(), std::vector<pid_t>{});
@@ -64,6 +65,15 @@ TEST(Failure, ARankThatWasOnlyToldToStopIsNeverTheHeadline) {
   EXPECT_THAT(job.err(),
               ContainsRegex("^job failed after .*: rank 1 \\(pid [0-9]+\\) was killed by signal 6 \\(SIGABRT"));
   EXPECT_THAT(job.err(), HasSubstr("  rank 0 then stopped because rank 1 was gone\n"));
+}
+
+TEST(Failure, WhoIsWaitedForWithoutARecorderIsLookedAtAllTheSame) {
+  Job job({"--launch", "3", "--out", "OUT", "--quiet", "--grace", "200", "--", "1:ignore_term", "1:mark:armed",
+           "0:await:armed", "0:timeout:connect: rank 1 has not joined", "0:sleep:1000", "0:exit:1", "*:hang"});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), ContainsRegex("^job failed after .*: rank 0 .*: connect: rank 1 has not joined\n"));
+  EXPECT_THAT(job.err(), ContainsRegex("\n  rank 1 \\(pid [0-9]+\\) sleeps"));
+  EXPECT_THAT(job.err(), Not(ContainsRegex("\n  rank 0 \\(pid [0-9]+\\) sleeps")));
 }
 
 TEST(Failure, OnlyConsequencesAreStillAFailure) {

@@ -102,7 +102,8 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"warn", [](const std::string& text) { put(2, text); }},
     {"status", [](const std::string& text) { launch::report_status(text); }},
     {"fail", [](const std::string& text) { launch::report_failure(text); }},
-    {"consequence", [](const std::string& text) { launch::report_failure(text, true); }},
+    {"timeout", [](const std::string& text) { launch::report_failure(text, launch::Fault::timeout); }},
+    {"consequence", [](const std::string& text) { launch::report_failure(text, launch::Fault::lost_peer); }},
     {"sleep", [](const std::string& text) { usleep(1000 * static_cast<unsigned>(std::stoi(text))); }},
     {"exit", [](const std::string& text) { std::exit(std::stoi(text)); }},
     {"exit_before",  // the attempt of this number

@@ -61,6 +61,8 @@ def a_cut_cable_is_reported(r, hosts):
     ring.check(all(codes) and seconds < TIMEOUT + 5, f"a cut cable ends both hosts' ranks within {seconds:.1f} s", f"{codes} {texts}")
     for node, text in enumerate(texts):
         ring.check(f"rank {1 - node}" in text.split("error:")[-1], f"host {node} names the rank it lost", text)
+    cut = [line for text in texts for line in text.splitlines() if "hang: ranks 0, 1 have all joined" in line and "the connection between them is cut" in line]
+    ring.check(cut, "one line says what was cut where", str(texts))
 
 
 def mistakes_are_refused(r):

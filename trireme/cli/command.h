@@ -19,6 +19,7 @@ int run_bench(Arguments arguments);
 int run_doctor(Arguments arguments);
 int run_data(Arguments arguments);
 int run_checkpoint(Arguments arguments);
+int run_report(Arguments arguments);
 
 /// Whether `trireme WORD ...` is one of the above.
 bool is_subcommand(const std::string& word);

@@ -42,6 +42,7 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_explain},
     {"data", "text to tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
     {"checkpoint", "look after checkpoints: list, verify, diff, reshard, consolidate", trireme::cli::run_checkpoint},
+    {"report", "what is left of a job says about its end: trireme report hang out/austen", trireme::cli::run_report},
     {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},
 };
 
@@ -92,7 +93,7 @@ int main(int argc, char** argv) try {
   trireme::base::report_error(e);
   return 2;
 } catch (const trireme::CommError& e) {
-  trireme::launch::report_failure(e.what(), /*consequence=*/true);
+  trireme::launch::report_failure(e.what(), trireme::launch::fault_of(e));
   trireme::base::report_error(e);
   return 1;
 } catch (const std::exception& e) {

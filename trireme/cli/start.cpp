@@ -44,6 +44,7 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   options.pin = settings.launch.pin;
   options.answer_code = job.answer_code;
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
+  if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
   options.failure_hint = [&]() -> std::string {
     const auto newest = checkpoint::find_latest(settings.out_dir);
     return newest ? fmt::format("newest good checkpoint: {}; continue with: trireme {} ... --resume true",

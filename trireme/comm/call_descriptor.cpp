@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+
+#include "trireme/comm/checked_communicator.h"
+#include "trireme/comm/flight_recorder.h"
 
 namespace trireme::comm {
 
@@ -29,7 +33,8 @@ bool clash(int8_t a, int8_t b) { return a != b && !undefined(a) && !undefined(b)
 bool clash(int64_t a, int64_t b) { return a != b && a >= 0 && b >= 0; }
 
 // Every number goes through a multiplication and a shift, so that none can make up for another.
-uint64_t fingerprint(const Collective& call) {
+uint64_t fingerprint(const Call& checked) {
+  const Collective& call = checked.collective;
   uint64_t h = 0x9e3779b97f4a7c15;
   const auto add = [&](int64_t number) {
     h = (h ^ static_cast<uint64_t>(number)) * 0xff51afd7ed558ccd;
@@ -38,6 +43,7 @@ uint64_t fingerprint(const Collective& call) {
   add(call.extent);
   for (const int64_t n : call.counts) add(n);
   for (const int64_t n : call.input_counts) add(n);
+  if (checked.action) add(static_cast<int64_t>(checked.action->hash));
   return h;
 }
 
@@ -52,11 +58,12 @@ bool folds(Operation operation) {
 
 }  // namespace
 
-void write_descriptor(void* to, const Collective& call, uint64_t sequence, SharedPlace input, SharedPlace output,
+void write_descriptor(void* to, const Call& checked, uint64_t sequence, SharedPlace input, SharedPlace output,
                       int size) {
+  const Collective& call = checked.collective;
   CallDescriptor d{};
   d.number = sequence + 1;
-  d.fingerprint = fingerprint(call);
+  d.fingerprint = fingerprint(checked);
   d.input_elements = call.input.defined() ? call.input.numel() : -1;
   d.output_elements = call.output.defined() ? call.output.numel() : -1;
   d.extent = call.extent;
@@ -72,6 +79,7 @@ void write_descriptor(void* to, const Collective& call, uint64_t sequence, Share
   d.accumulate = call.options.accumulate;
   d.has_counts = !call.counts.empty();
   d.has_input_counts = !call.input_counts.empty();
+  if (checked.action) checked.action->text.copy(d.action, sizeof d.action - 1);
   std::memcpy(to, &d, sizeof d);
   if (d.has_counts) std::copy(call.counts.begin(), call.counts.end(), counts_of(to));
   if (d.has_input_counts) std::copy(call.input_counts.begin(), call.input_counts.end(), counts_of(to) + size);
@@ -102,7 +110,9 @@ std::string describe(const CallView& call) {
     if (folds(d.operation)) parts.push_back(d.op == ReduceOp::sum ? "sum" : "max");
     if (d.accumulate) parts.push_back("accumulate");
   }
-  return fmt::format("{}({})", to_string(d.operation), fmt::join(parts, ", "));
+  const std::string_view action(d.action, strnlen(d.action, sizeof d.action));
+  return fmt::format("{}({}){}{}", to_string(d.operation), fmt::join(parts, ", "), action.empty() ? "" : " for ",
+                     action);
 }
 
 std::string difference(const CallView& mine, int my_rank, const CallView& theirs, int their_rank) {
@@ -114,12 +124,43 @@ std::string difference(const CallView& mine, int my_rank, const CallView& theirs
   if (a.root != b.root) return "different roots";
   if (a.op != b.op || a.accumulate != b.accumulate) return "different reductions";
   if (same_elements(a.operation) && clash(a.input_elements, b.input_elements)) return "different sizes";
+  if (may_differ && std::strncmp(a.action, b.action, sizeof a.action) != 0) return "different actions";
   if (a.operation == Operation::all_to_all) {
     const bool fits = mine.input_counts[their_rank] == theirs.counts[my_rank] &&
                       mine.counts[their_rank] == theirs.input_counts[my_rank];
     return fits ? "" : "the slices exchanged differ in size";
   }
   return !may_differ || std::ranges::equal(mine.counts, theirs.counts) ? "" : "different counts";
+}
+
+std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallView> calls) {
+  const CallView& mine = calls[group.rank];
+  int other = -1;
+  std::string what;
+  for (int k = 0; k < group.size && other < 0; ++k)
+    if (calls[k].fixed && !(what = difference(mine, group.rank, calls[k], k)).empty()) other = k;
+  if (other < 0) return std::nullopt;
+  constexpr const char* kRule = "all ranks must make the same calls in the same order";
+  // Those who call alike, the largest camp first.
+  std::vector<std::vector<int>> camps;
+  for (int k = 0; k < group.size; ++k) {
+    if (!calls[k].fixed) continue;
+    const auto alike = std::ranges::find_if(
+        camps, [&](const std::vector<int>& camp) { return difference(calls[camp[0]], camp[0], calls[k], k).empty(); });
+    alike == camps.end() ? camps.push_back({k}) : alike->push_back(k);
+  }
+  std::ranges::stable_sort(camps, std::greater(), &std::vector<int>::size);
+  if (camps.size() < 2 || camps[0].size() == camps[1].size())
+    return Mismatch{other, fmt::format("{}: {} calls {} but {} calls {}; {}", what, name_rank(group, group.rank),
+                                       describe(mine), name_rank(group, other), describe(calls[other]), kRule)};
+  const int usual = camps[0][0], odd = camps[1][0];
+  std::vector<int> others;
+  for (const int k : camps[0]) others.push_back(group.global_rank(k));
+  const std::string where = others.size() > 8 ? fmt::format("{} ranks", others.size())
+                                              : fmt::format("global ranks {}", fmt::join(others, ", "));
+  return Mismatch{
+      odd, fmt::format("{}: expected {} as on {}, found {} on {}; {}", difference(calls[usual], usual, calls[odd], odd),
+                       describe(calls[usual]), where, describe(calls[odd]), name_rank(group, odd), kRule)};
 }
 
 }  // namespace trireme::comm

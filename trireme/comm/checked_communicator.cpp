@@ -69,11 +69,13 @@ CheckedCommunicator::CheckedCommunicator(Group group)
   if (!group_.global_ranks.empty() && std::ssize(group_.global_ranks) != group_.size)
     throw UsageError(fmt::format("[comm] group '{}' has {} ranks but {} global ranks; name one for each", group_.name,
                                  group_.size, group_.global_ranks.size()));
+  if (group_.recorder) group_.recorder->join(group_);
 }
 
 Call CheckedCommunicator::make_call(Collective collective) {
   check_call(collective, *this, device());
   Call call;
+  if (group_.recorder) call.action = group_.recorder->action();
   call.sequence = is_message(collective.operation) ? num_messages_++ : num_collectives_++;
   call.collective = std::move(collective);
   TrafficCount& count = traffic_[static_cast<size_t>(call.collective.operation)];
@@ -81,9 +83,10 @@ Call CheckedCommunicator::make_call(Collective collective) {
   count.bytes += logical_bytes(call.collective, rank(), size(), term_bytes(call.collective));
   if (group_.recorder) {
     const at::Tensor& t = payload(call.collective);
-    call.record_id =
-        group_.recorder->start(group_.name, call.sequence, call.collective.operation,
-                               t.defined() ? t.scalar_type() : at::ScalarType::Undefined, t.defined() ? t.numel() : 0);
+    const Operation operation = call.collective.operation;
+    call.record_id = group_.recorder->start(
+        group_.name, call.sequence, operation, t.defined() ? t.scalar_type() : at::ScalarType::Undefined,
+        t.defined() ? t.numel() : 0, is_message(operation) ? call.collective.root : -1);
   }
   return call;
 }
@@ -196,12 +199,14 @@ WorkPtr completed_work() {
   return work;
 }
 
-void throw_comm_error(const Group& group, const std::string& operation, int peer, std::chrono::milliseconds elapsed,
-                      const std::string& reason) {
-  // The operation may carry the number of the call ("reduce_scatter #17"); the field names the operation alone.
-  throw CommError(fmt::format("[comm] {} of group '{}' on {} failed after {} ms: {}", operation, group.name,
-                              name_rank(group, group.rank), elapsed.count(), reason),
-                  {.operation = operation.substr(0, operation.find(' ')),
+namespace {
+
+[[noreturn]] void throw_error(const Group& group, std::string_view operation, const std::string& number,
+                              const std::string& where, int peer, std::chrono::milliseconds elapsed,
+                              const std::string& reason) {
+  throw CommError(fmt::format("[comm] {}{} of group '{}'{} on {} failed after {} ms: {}", operation, number, group.name,
+                              where, name_rank(group, group.rank), elapsed.count(), reason),
+                  {.operation = std::string(operation),
                    .group = group.name,
                    .global_rank = group.global_rank(group.rank),
                    .peer_rank = peer < 0 ? -1 : group.global_rank(peer),
@@ -209,9 +214,17 @@ void throw_comm_error(const Group& group, const std::string& operation, int peer
                    .timeout = group.timeout});
 }
 
-void throw_comm_error(const Group& group, Operation operation, uint64_t sequence, int peer,
-                      std::chrono::milliseconds elapsed, const std::string& reason) {
-  throw_comm_error(group, fmt::format("{} #{}", to_string(operation), sequence), peer, elapsed, reason);
+}  // namespace
+
+void throw_comm_error(const Group& group, const std::string& operation, int peer, std::chrono::milliseconds elapsed,
+                      const std::string& reason) {
+  throw_error(group, operation, "", "", peer, elapsed, reason);
+}
+
+void throw_comm_error(const Group& group, const Call& call, int peer, std::chrono::milliseconds elapsed,
+                      const std::string& reason) {
+  throw_error(group, to_string(call.collective.operation), fmt::format(" #{}", call.sequence),
+              group.recorder ? group.recorder->where(call.record_id) : "", peer, elapsed, reason);
 }
 
 }  // namespace trireme::comm

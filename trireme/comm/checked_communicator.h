@@ -9,11 +9,14 @@
 
 namespace trireme::comm {
 
+struct ActionLabel;  // flight_recorder.h
+
 /// A checked call on its way.
 struct Call {
   Collective collective;
   uint64_t sequence = 0;   ///< calls of this communicator before it (send and receive are counted apart)
   uint64_t record_id = 0;  ///< in the flight recorder
+  const ActionLabel* action = nullptr;  ///< what it is made for; null: nobody said
 };
 
 class CheckedCommunicator : public Communicator {
@@ -67,10 +70,10 @@ class CheckedCommunicator : public Communicator {
 /// A Work that was complete when the call returned.
 WorkPtr completed_work();
 
-/// "[comm] reduce_scatter #17 of group 'shard' on rank 0 (global rank 0) failed after 12 ms: <reason>"
-/// `peer` is the group rank at fault, -1 when unknown.
-[[noreturn]] void throw_comm_error(const Group& group, Operation operation, uint64_t sequence, int peer,
-                                   std::chrono::milliseconds elapsed, const std::string& reason);
+/// "[comm] reduce_scatter #17 of group 'shard' in ReduceGradient(block 3) of step 12 on rank 0 (global rank 0) failed
+/// after 12 ms: <reason>"; `peer` is the group rank at fault, -1 when unknown.
+[[noreturn]] void throw_comm_error(const Group& group, const Call& call, int peer, std::chrono::milliseconds elapsed,
+                                   const std::string& reason);
 
 /// The same for what happens before there are calls; `operation` is "connect".
 [[noreturn]] void throw_comm_error(const Group& group, const std::string& operation, int peer,

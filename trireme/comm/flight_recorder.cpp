@@ -1,93 +1,239 @@
 #include "trireme/comm/flight_recorder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
 
-#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
+#include "trireme/base/process.h"
+#include "trireme/comm/group.h"
 
 namespace trireme::comm {
 
+using base::FlightGroup;
+using base::FlightHeader;
+using base::FlightRecord;
+
 namespace {
 
-const char* name(FlightRecorder::State state) {
-  switch (state) {
-    case FlightRecorder::State::started:
-      return "started";
-    case FlightRecorder::State::finished:
-      return "finished";
-    case FlightRecorder::State::failed:
-      return "failed";
-  }
-  return "";
+std::chrono::system_clock::time_point time_of(int64_t us) {
+  return std::chrono::system_clock::time_point(std::chrono::microseconds(us));
 }
 
-int64_t microseconds(std::chrono::system_clock::time_point t) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(t.time_since_epoch()).count();
+// FNV-1a over name and members: the same on every rank and in every build.
+uint64_t key_of(const Group& group) {
+  uint64_t hash = 14695981039346656037u;
+  const auto add = [&](uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
+  for (const char c : group.name) add(static_cast<unsigned char>(c));
+  for (int k = 0; k < group.size; ++k) add(static_cast<uint64_t>(group.global_rank(k)) + 256);
+  return hash;
+}
+
+void fill_header(FlightHeader& h, int capacity, const FlightRecorder::Owner& owner) {
+  std::memcpy(h.magic, base::kFlightMagic, sizeof h.magic);
+  h.header_bytes = sizeof(FlightHeader);
+  h.record_bytes = sizeof(FlightRecord);
+  h.capacity = capacity;
+  h.global_rank = owner.global_rank;
+  h.world_size = owner.world_size;
+  h.pid = getpid();
+  h.process_start = base::process_start_ticks(getpid());
+  h.opened_us = h.since_us = base::now_us();
+  h.timeout_ms = owner.timeout.count();
+  h.host = base::this_host();
+  h.job = owner.job;
+}
+
+// Of what moves: the larger of input and output.
+int64_t bytes_of(at::ScalarType dtype, int64_t elements) {
+  return dtype == at::ScalarType::Undefined ? 0 : elements * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
 }  // namespace
 
-FlightRecorder::FlightRecorder(int capacity) : ring_(std::max(capacity, 1)) {}
+FlightRecorder::FlightRecorder(int capacity) {
+  capacity = std::max(capacity, 1);
+  own_ = std::make_unique<std::byte[]>(static_cast<size_t>(base::flight_file_bytes(capacity)));
+  memory_ = own_.get();
+  fill_header(header(), capacity, {});
+}
+
+FlightRecorder::FlightRecorder(const std::filesystem::path& folder, const Owner& owner) {
+  try {
+    std::filesystem::create_directories(folder);
+    open(base::flight_file(folder, owner.global_rank));
+  } catch (const std::exception& error) {
+    base::warn("the flight recorder is kept in memory only, so a hang is told without it: {}", error.what());
+    own_ = std::make_unique<std::byte[]>(static_cast<size_t>(base::flight_file_bytes(base::kFlightRecords)));
+    memory_ = own_.get();
+  }
+  fill_header(header(), base::kFlightRecords, owner);
+}
+
+std::shared_ptr<FlightRecorder> FlightRecorder::of_environment(Owner owner, const std::filesystem::path& otherwise) {
+  const char *named = std::getenv("TRIREME_FLIGHT_FOLDER"), *job = std::getenv("TRIREME_JOB_ID");
+  const std::filesystem::path folder = named == nullptr ? otherwise : std::filesystem::path(named);
+  if (folder.empty() || owner.world_size == 1) return std::make_shared<FlightRecorder>();
+  if (owner.job.empty() && job != nullptr) owner.job = job;
+  return std::make_shared<FlightRecorder>(folder, owner);
+}
+
+FlightRecorder::~FlightRecorder() {
+  if (mapped_bytes_ > 0) munmap(memory_, static_cast<size_t>(mapped_bytes_));
+}
+
+// A new file in the place of an old one: another attempt's rank may still have that mapped. All of its blocks are
+// there before it is written to, because a full disk would be a signal then, not an error.
+void FlightRecorder::open(const std::filesystem::path& path) {
+  std::filesystem::remove(path);
+  const base::FileDescriptor file = base::open_file(path, O_RDWR | O_CREAT | O_EXCL);
+  const int64_t bytes = base::flight_file_bytes(base::kFlightRecords);
+  if (const int error = posix_fallocate(file.get(), 0, bytes); error != 0)
+    base::throw_file_error("make room in", path, error);
+  void* memory =
+      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  if (memory == MAP_FAILED) base::throw_file_error("map", path, errno);
+  memory_ = memory;
+  mapped_bytes_ = bytes;
+}
+
+FlightRecord& FlightRecorder::record(uint64_t id) const {
+  auto* first = reinterpret_cast<FlightRecord*>(static_cast<std::byte*>(memory_) + sizeof(FlightHeader));
+  return first[id % static_cast<uint64_t>(header().capacity)];
+}
+
+void FlightRecorder::join(const Group& group) {
+  std::lock_guard lock(mutex_);
+  FlightHeader& h = header();
+  if (h.num_groups == base::kFlightGroups) return;
+  FlightGroup& g = h.groups[h.num_groups];
+  g.name = group.name;
+  g.key = key_of(group);
+  g.size = group.size;
+  g.rank = group.rank;
+  g.num_calls = 0;
+  for (int k = 0; k < std::min(group.size, base::kFlightMembers); ++k) g.members[k] = group.global_rank(k);
+  ++h.num_groups;
+}
+
+void FlightRecorder::set_phase(std::string_view phase) {
+  header().phase = phase;
+  header().since_us = base::now_us();
+}
+
+void FlightRecorder::set_step(int64_t step) { header().step = step; }
+
+void FlightRecorder::set_action(const ActionLabel& label) {
+  action_ = &label;
+  header().action = label.text;
+  header().since_us = base::now_us();
+}
+
+FlightRecorder::Actions::Actions(FlightRecorder* recorder)
+    : recorder_(recorder), before_(recorder ? recorder->action_ : nullptr), exceptions_(std::uncaught_exceptions()) {
+  if (recorder_) recorder_->action_ = nullptr;
+}
+
+FlightRecorder::Actions::~Actions() {
+  if (!recorder_) return;
+  recorder_->action_ = before_;
+  if (std::uncaught_exceptions() > exceptions_) return;
+  recorder_->header().action = before_ ? std::string_view(before_->text) : std::string_view();
+  recorder_->header().since_us = base::now_us();
+}
 
 uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Operation operation, at::ScalarType dtype,
-                               int64_t elements) {
-  const auto now = std::chrono::system_clock::now();
+                               int64_t elements, int peer) {
+  const int64_t now = base::now_us();
   std::lock_guard lock(mutex_);
-  Entry& entry = ring_[++last_id_ % ring_.size()];
-  entry.id = last_id_;
-  entry.sequence = sequence;
-  entry.group = group;  // reuses the entry's storage: no allocation once the ring is full
-  entry.operation = operation;
-  entry.dtype = dtype;
-  entry.elements = elements;
-  entry.started = now;
-  entry.finished = {};
-  entry.state = State::started;
-  return last_id_;
+  FlightHeader& h = header();
+  const uint64_t id = h.last_id + 1;
+  FlightRecord& r = record(id);
+  r.id = 0;  // while it is half new
+  r.sequence = sequence;
+  r.group = group;
+  r.operation_code = static_cast<uint8_t>(operation);
+  r.operation = to_string(operation);
+  r.dtype_code = static_cast<uint8_t>(dtype);
+  r.dtype = dtype == at::ScalarType::Undefined ? std::string_view() : dtype_name(dtype);
+  r.elements = elements;
+  r.bytes = bytes_of(dtype, elements);
+  r.step = h.step;
+  r.peer = peer;
+  r.action = action_ ? std::string_view(action_->text) : std::string_view();
+  r.started_us = now;
+  r.finished_us = 0;
+  r.state = State::started;
+  r.id = id;
+  h.last_id = id;
+  if (peer < 0)
+    for (FlightGroup& g : std::span(h.groups, static_cast<size_t>(h.num_groups)))
+      if (g.name.view() == group) g.num_calls = sequence + 1;
+  return id;
 }
 
 void FlightRecorder::finish(uint64_t id, State state) {
-  const auto now = std::chrono::system_clock::now();
+  const int64_t now = base::now_us();
   std::lock_guard lock(mutex_);
-  Entry& entry = ring_[id % ring_.size()];
-  if (entry.id != id) return;
-  entry.finished = now;
-  entry.state = state;
+  FlightRecord& r = record(id);
+  if (r.id != id) return;
+  r.finished_us = now;
+  r.state = state;
+}
+
+FlightRecorder::Waiting::Waiting(FlightRecorder* recorder, uint64_t id)
+    : recorder_(recorder), exceptions_(std::uncaught_exceptions()) {
+  if (!recorder_ || recorder_->header().gave_up_us != 0) return;
+  recorder_->header().waiting_since_us = base::now_us();
+  recorder_->header().waiting_id = id;
+}
+
+void FlightRecorder::Waiting::still() const {
+  if (recorder_) recorder_->header().seen_us = base::now_us();
+}
+
+// What it gave up on stays: that is what a reader wants to know.
+FlightRecorder::Waiting::~Waiting() {
+  if (!recorder_ || recorder_->header().gave_up_us != 0) return;
+  if (std::uncaught_exceptions() > exceptions_)
+    recorder_->header().gave_up_us = base::now_us();
+  else
+    recorder_->header().waiting_id = 0;
+}
+
+std::string FlightRecorder::where(uint64_t id) const {
+  std::lock_guard lock(mutex_);
+  const FlightRecord& r = record(id);
+  if (id == 0 || r.id != id || r.action.view().empty()) return "";
+  return fmt::format(" in {} of step {}", r.action.view(), r.step);
 }
 
 std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
   std::lock_guard lock(mutex_);
   std::vector<Entry> held;
-  for (const Entry& entry : ring_)
-    if (entry.id != 0) held.push_back(entry);
+  for (int i = 0; i < header().capacity; ++i) {
+    const FlightRecord& r = record(static_cast<uint64_t>(i));
+    if (r.id == 0) continue;
+    held.push_back({.id = r.id,
+                    .sequence = r.sequence,
+                    .group = std::string(r.group.view()),
+                    .action = std::string(r.action.view()),
+                    .operation = static_cast<Operation>(r.operation_code),
+                    .dtype = static_cast<at::ScalarType>(r.dtype_code),
+                    .elements = r.elements,
+                    .started = time_of(r.started_us),
+                    .finished = time_of(r.finished_us),
+                    .state = r.state});
+  }
   std::ranges::sort(held, {}, &Entry::id);
   return held;
-}
-
-void FlightRecorder::dump(const std::string& path) const {
-  std::ofstream file(path, std::ios::trunc);
-  for (const Entry& e : entries()) {
-    nlohmann::ordered_json line = {{"id", e.id},
-                                   {"sequence", e.sequence},
-                                   {"group", e.group},
-                                   {"operation", to_string(e.operation)},
-                                   {"dtype", dtype_name(e.dtype)},
-                                   {"elements", e.elements},
-                                   {"started_us", microseconds(e.started)},
-                                   {"finished_us", nullptr},
-                                   {"state", name(e.state)}};
-    if (e.state != State::started) line["finished_us"] = microseconds(e.finished);
-    file << line.dump() << '\n';
-  }
-  file.close();
-  if (!file)
-    throw UsageError(
-        fmt::format("[comm] the flight recorder cannot write {}; check that its folder exists and has "
-                    "room",
-                    path));
 }
 
 }  // namespace trireme::comm

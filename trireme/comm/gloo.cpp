@@ -36,7 +36,7 @@ class GlooCommunicator final : public LaneCommunicator {
   std::string backend() const override { return "gloo"; }
 
  protected:
-  void run_collective(const Call& call) override { exchange_.run(call.collective, call.sequence); }
+  void run_collective(const Call& call) override { exchange_.run(call); }
   void run_message(const Call& call) override { comm::run_message(channel_, call.collective); }
 
   int64_t term_bytes(const Collective& call) const override {

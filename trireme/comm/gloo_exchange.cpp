@@ -26,16 +26,16 @@ GlooExchange::GlooExchange(GlooChannel& channel, bool bf16)
                     GlooPhase::kInlineBytes),
       headers_(2 * channel.group().size * header_bytes_) {}
 
-void GlooExchange::run(const Collective& call, uint64_t sequence) {
+void GlooExchange::run(const Call& call) {
   const Group& group = channel_.group();
-  run_phases(plan_exchanges(call, group.rank, group.size, {}, kWholeReduceBytes), call, sequence);
+  run_phases(plan_exchanges(call.collective, group.rank, group.size, {}, kWholeReduceBytes), call);
 }
 
-void GlooExchange::run_phases(const std::vector<Exchange>& phases, const Collective& call, uint64_t sequence) {
+void GlooExchange::run_phases(const std::vector<Exchange>& phases, const Call& call) {
   std::optional<GlooPhase> first;
   if (!phases.empty()) first.emplace(channel_, phases[0], pool_, GlooPhase::Options{.inlines = true, .bf16 = bf16_});
   try {
-    post_headers(call, sequence, first ? &*first : nullptr);
+    post_headers(call, first ? &*first : nullptr);
     if (first) first->start();
     channel_.wait(incoming_);
   } catch (const TransportFailure&) {
@@ -53,12 +53,12 @@ void GlooExchange::run_phases(const std::vector<Exchange>& phases, const Collect
   }
 }
 
-void GlooExchange::post_headers(const Collective& call, uint64_t sequence, GlooPhase* first) {
+void GlooExchange::post_headers(const Call& call, GlooPhase* first) {
   const Group& group = channel_.group();
   const int64_t description = descriptor_bytes(group.size), data = description + sizeof kArrived;
   std::byte* mine = header_from(group.rank);
   std::memset(mine, 0, description);
-  write_descriptor(mine, call, sequence, {}, {}, group.size);
+  write_descriptor(mine, call, call.sequence, {}, {}, group.size);
   std::memcpy(mine + description, &kArrived, sizeof kArrived);
   for (int k = 0; k < group.size; ++k)
     std::memset(header_from(k) + description, 0, k == group.rank ? 0 : sizeof kArrived);
@@ -77,18 +77,14 @@ void GlooExchange::post_headers(const Collective& call, uint64_t sequence, GlooP
 
 void GlooExchange::compare_headers() {
   const Group& group = channel_.group();
-  const CallView mine = read_descriptor(header_from(group.rank), group.size);
+  std::vector<CallView> calls(group.size);
+  calls[group.rank] = read_descriptor(header_from(group.rank), group.size);
   for (int k = 0; k < group.size; ++k) {
     uint64_t word;
     std::memcpy(&word, header_from(k) + descriptor_bytes(group.size), sizeof word);
-    if (word != kArrived) continue;
-    const CallView theirs = read_descriptor(header_from(k), group.size);
-    const std::string what = difference(mine, group.rank, theirs, k);
-    if (!what.empty())
-      throw TransportFailure(
-          k, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order", what,
-                         name_rank(group, group.rank), describe(mine), name_rank(group, k), describe(theirs)));
+    if (word == kArrived) calls[k] = read_descriptor(header_from(k), group.size);
   }
+  if (const auto mismatch = find_mismatch(group, calls)) throw TransportFailure(mismatch->rank, mismatch->text);
 }
 
 }  // namespace trireme::comm

@@ -3,6 +3,7 @@
 // reported as done before all headers have been compared, so calls that differ end in an error with both names.
 #pragma once
 
+#include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/gloo_phase.h"
 
 namespace trireme::comm {
@@ -14,14 +15,14 @@ class GlooExchange {
 
   /// Runs the collective to its end; one at a time.
   /// Errors    TransportFailure; the channel must not be used for collectives afterwards
-  void run(const Collective& call, uint64_t sequence);
+  void run(const Call& call);
 
  private:
   std::byte* header_from(int peer) { return headers_.data() + 2 * peer * header_bytes_; }
   std::byte* header_to(int peer) { return header_from(peer) + header_bytes_; }
-  void post_headers(const Collective& call, uint64_t sequence, GlooPhase* first);
+  void post_headers(const Call& call, GlooPhase* first);
   void compare_headers();
-  void run_phases(const std::vector<Exchange>& phases, const Collective& call, uint64_t sequence);
+  void run_phases(const std::vector<Exchange>& phases, const Call& call);
 
   GlooChannel& channel_;
   bool bf16_;

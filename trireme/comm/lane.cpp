@@ -7,7 +7,7 @@
 
 namespace trireme::comm {
 
-class Lane::Job final : public Work {
+class Lane::Job final : public LaneWork {
  public:
   explicit Job(std::function<void()> job) : job_(std::move(job)) {}
 
@@ -22,6 +22,14 @@ class Lane::Job final : public Work {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return done_; });
     if (error_) std::rethrow_exception(error_);
+  }
+
+  bool wait_for(std::chrono::milliseconds limit) override {
+    const base::Metered metered(base::Activity::communication);
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, limit, [this] { return done_; })) return false;
+    if (error_) std::rethrow_exception(error_);
+    return true;
   }
 
   void run() {
@@ -68,7 +76,7 @@ Lane::~Lane() {
   thread_.join();
 }
 
-WorkPtr Lane::run(std::function<void()> job) {
+std::shared_ptr<LaneWork> Lane::run(std::function<void()> job) {
   auto work = std::make_shared<Job>(std::move(job));
   std::lock_guard lock(mutex_);
   jobs_.push_back(work);

@@ -12,6 +12,12 @@
 
 namespace trireme::comm {
 
+class LaneWork : public Work {
+ public:
+  /// Waits no longer than `limit`; true when it is done. Throws what the job threw.
+  virtual bool wait_for(std::chrono::milliseconds limit) = 0;
+};
+
 class Lane {
  public:
   Lane();
@@ -19,7 +25,7 @@ class Lane {
   /// whoever owns the lane first makes it return.
   ~Lane();
 
-  WorkPtr run(std::function<void()> job);
+  std::shared_ptr<LaneWork> run(std::function<void()> job);
   /// Time in jobs so far.
   double busy_seconds() const;
 

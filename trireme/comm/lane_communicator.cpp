@@ -4,10 +4,33 @@
 
 #include <chrono>
 
+#include "trireme/comm/flight_recorder.h"
+
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Tells the recorder what its thread waits for.
+class RecordedWork final : public Work {
+ public:
+  RecordedWork(std::shared_ptr<LaneWork> work, std::shared_ptr<FlightRecorder> recorder, uint64_t record_id)
+      : work_(std::move(work)), recorder_(std::move(recorder)), record_id_(record_id) {}
+
+  bool poll() override { return work_->poll(); }
+  void wait() override {
+    if (poll()) return;
+    const FlightRecorder::Waiting waiting(recorder_.get(), record_id_);
+    while (!work_->wait_for(kBetweenWords)) waiting.still();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kBetweenWords{100};
+
+  std::shared_ptr<LaneWork> work_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  uint64_t record_id_;
+};
 
 bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
 
@@ -32,7 +55,8 @@ double LaneCommunicator::background_seconds() const {
 
 WorkPtr LaneCommunicator::start(Call call) {
   Lane& lane = lane_of(call);
-  return lane.run([this, call = std::move(call)] {
+  const uint64_t record_id = call.record_id;
+  std::shared_ptr<LaneWork> work = lane.run([this, call = std::move(call)] {
     const auto begin = Clock::now();
     try {
       check_usable(call);
@@ -46,6 +70,8 @@ WorkPtr LaneCommunicator::start(Call call) {
       throw;
     }
   });
+  if (!group().recorder) return work;
+  return std::make_shared<RecordedWork>(std::move(work), group().recorder, record_id);
 }
 
 Lane& LaneCommunicator::lane_of(const Call& call) {
@@ -71,7 +97,7 @@ void LaneCommunicator::check_usable(const Call& call) const {
     std::lock_guard lock(mutex_);
     broken = broken_;
   }
-  if (!broken.empty()) throw_comm_error(group(), call.collective.operation, call.sequence, -1, {}, broken);
+  if (!broken.empty()) throw_comm_error(group(), call, -1, {}, broken);
 }
 
 void LaneCommunicator::break_group(const Call& call, const TransportFailure& failure,
@@ -83,7 +109,7 @@ void LaneCommunicator::break_group(const Call& call, const TransportFailure& fai
       broken_ = fmt::format("the group is unusable since {} #{}: {}", to_string(call.collective.operation),
                             call.sequence, failure.what());
   }
-  throw_comm_error(group(), call.collective.operation, call.sequence, failure.peer, elapsed, failure.what());
+  throw_comm_error(group(), call, failure.peer, elapsed, failure.what());
 }
 
 }  // namespace trireme::comm

@@ -70,22 +70,16 @@ class MpiCommunicator final : public LaneCommunicator {
     const int64_t bytes = descriptor_bytes(size());
     const at::Tensor all = at::zeros({size(), bytes}, at::kByte);
     auto* base = static_cast<std::byte*>(all.mutable_data_ptr());
-    write_descriptor(base + rank() * bytes, call.collective, call.sequence, {}, {}, size());
+    write_descriptor(base + rank() * bytes, call, call.sequence, {}, {}, size());
     exchange([&](MpiMessages& messages) {
       for (int k = 0; k < size(); ++k)
         if (k != rank()) messages.receive(all[k], k, kCollectiveTag);
       for (int k = 0; k < size(); ++k)
         if (k != rank()) messages.send(all[rank()], k, kCollectiveTag);
     });
-    const CallView mine = read_descriptor(base + rank() * bytes, size());
-    for (int k = 0; k < size(); ++k) {
-      const CallView theirs = read_descriptor(base + k * bytes, size());
-      const std::string what = difference(mine, rank(), theirs, k);
-      if (!what.empty())
-        throw TransportFailure(
-            k, fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same order",
-                           what, name_rank(group(), rank()), describe(mine), name_rank(group(), k), describe(theirs)));
-    }
+    std::vector<CallView> calls;
+    for (int k = 0; k < size(); ++k) calls.push_back(read_descriptor(base + k * bytes, size()));
+    if (const auto mismatch = find_mismatch(group(), calls)) throw TransportFailure(mismatch->rank, mismatch->text);
   }
 
   void run_collective(const Call& call) override {

@@ -58,7 +58,7 @@ class EventWork final : public Work {
       try {
         std::rethrow_exception(error);
       } catch (const std::exception& e) {
-        throw_comm_error(group_, call_.collective.operation, call_.sequence, -1, since(start_), e.what());
+        throw_comm_error(group_, call_, -1, since(start_), e.what());
       }
     }
   }
@@ -115,7 +115,7 @@ class NcclCommunicator final : public CheckedCommunicator {
       throw;
     } catch (const std::exception& error) {
       failed(call);
-      throw_comm_error(group(), call.collective.operation, call.sequence, -1, since(begin), error.what());
+      throw_comm_error(group(), call, -1, since(begin), error.what());
     }
   }
 
@@ -125,22 +125,19 @@ class NcclCommunicator final : public CheckedCommunicator {
     const Operation operation = call.collective.operation;
     if (size() == 1 || operation == Operation::send || operation == Operation::receive) return;
     std::vector<uint8_t> mine(descriptor_bytes(size()));
-    write_descriptor(mine.data(), call.collective, 0, {}, {}, size());
+    write_descriptor(mine.data(), call, 0, {}, {}, size());
     if (std::ranges::find(agreed_, mine) != agreed_.end()) return;
     const auto key = [&](int k) { return fmt::format("call/{}/{}", num_compared_, k); };
     store_->set(key(rank()), mine);
+    std::vector<std::vector<uint8_t>> all(size());
+    std::vector<CallView> calls;
     for (int k = 0; k < size(); ++k) {
       store_->wait({key(k)}, group().timeout);
-      const std::vector<uint8_t> theirs = store_->get(key(k));
-      const CallView a = read_descriptor(mine.data(), size()), b = read_descriptor(theirs.data(), size());
-      const std::string what = difference(a, rank(), b, k);
-      if (!what.empty())
-        throw_comm_error(
-            group(), operation, call.sequence, k, {},
-            fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in the same "
-                        "order",
-                        what, name_rank(group(), rank()), describe(a), name_rank(group(), k), describe(b)));
+      all[k] = store_->get(key(k));
+      calls.push_back(read_descriptor(all[k].data(), size()));
     }
+    if (const auto mismatch = find_mismatch(group(), calls))
+      throw_comm_error(group(), call, mismatch->rank, {}, mismatch->text);
     ++num_compared_;
     agreed_.push_back(std::move(mine));
   }

@@ -1,6 +1,5 @@
 #include "trireme/comm/segment.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -8,11 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 
+#include "trireme/base/process.h"
 #include "trireme/comm/checked_communicator.h"
 
 namespace trireme::comm {
@@ -85,7 +83,7 @@ std::optional<std::string> SharedSegment::abort_text() const {
 
 void SharedSegment::join(int k) {
   rank(k).pid = getpid();
-  rank(k).process_start = process_start_ticks(getpid());
+  rank(k).process_start = base::process_start_ticks(getpid());
   cpu_set_t cores;
   static_assert(sizeof cores == sizeof(RankState::cores));
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) std::memset(&cores, 0xff, sizeof cores);
@@ -146,25 +144,6 @@ bool SharedSegment::has_core_for_each_rank() const {
 
 std::string SharedSegment::gone(int k) const {
   return rank(k).left.load(std::memory_order_acquire) ? "it has closed its communicator" : "";
-}
-
-// Waits look here every now and then; so it allocates nothing.
-uint64_t process_start_ticks(int64_t pid) {
-  std::array<char, 64> name{};
-  fmt::format_to_n(name.data(), name.size() - 1, "/proc/{}/stat", pid);
-  const int fd = open(name.data(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  std::array<char, 1024> line{};
-  const ssize_t n = read(fd, line.data(), line.size() - 1);
-  close(fd);
-  // The program's name, in parentheses, may hold anything; the state follows the last ')'.
-  const char* at = n > 0 ? std::strrchr(line.data(), ')') : nullptr;
-  char state = 'X';
-  unsigned long long start = 0;
-  if (!at || std::sscanf(at, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                         &state, &start) != 2)
-    return 0;
-  return state == 'Z' || state == 'X' ? 0 : start;  // killed and not yet reaped by its parent
 }
 
 }  // namespace trireme::comm

@@ -161,7 +161,4 @@ class Sleeper {
   uint32_t seen_;
 };
 
-/// Ticks since boot at which a process started; 0 when it is gone or a zombie.
-uint64_t process_start_ticks(int64_t pid);
-
 }  // namespace trireme::comm

@@ -46,11 +46,10 @@ bool CollectiveTask::publish(bool is_first) {
   const uint64_t sequence = call_.sequence;
   if (sequence >= SharedSegment::kCallRing && !context_.all_taken(sequence - SharedSegment::kCallRing + 1))
     return false;
-  const Collective& c = call_.collective;
   __builtin_prefetch(s.call(rank(), sequence), 1);  // peers have it; the input's way is about as long
   std::vector<std::byte>& written = context_.descriptor;
   written.resize(descriptor_bytes(size()));
-  write_descriptor(written.data(), c, sequence, place_input(), context_.locate(c.output), size());
+  write_descriptor(written.data(), call_, sequence, place_input(), context_.locate(call_.collective.output), size());
   constexpr int64_t number_bytes = sizeof(CallDescriptor::number);
   std::memcpy(s.call(rank(), sequence) + number_bytes, written.data() + number_bytes,
               descriptor_bytes(size()) - number_bytes);
@@ -63,13 +62,11 @@ bool CollectiveTask::publish(bool is_first) {
   return true;
 }
 
-// Reads all ranks' calls; what differs from ours and whose it is.
-std::pair<std::string, int> CollectiveTask::compare_calls() {
+// Reads all ranks' calls.
+std::optional<Mismatch> CollectiveTask::compare_calls() {
   calls_.clear();
   for (int k = 0; k < size(); ++k) calls_.push_back(read_descriptor(context_.segment->call(k, call_.sequence), size()));
-  for (int k = 0; k < size(); ++k)
-    if (std::string what = difference(calls_[rank()], rank(), calls_[k], k); !what.empty()) return {what, k};
-  return {};
+  return find_mismatch(context_.group, calls_);
 }
 
 }  // namespace trireme::comm

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
+#include "trireme/comm/flight_recorder.h"
 
 namespace trireme::comm {
 
@@ -188,6 +189,7 @@ bool SegmentCommunicator::poll(SegmentTask& task) {
 void SegmentCommunicator::wait(SegmentTask& task) {
   SharedSegment& s = *context_.segment;
   std::optional<Clock::time_point> stalled, last_check;  // looked at only in long waits
+  std::optional<FlightRecorder::Waiting> waiting;        // likewise
   bool siblings_work = false;
   const auto look = [&] {
     const bool moved = drive() | drive_siblings(siblings_work);
@@ -205,8 +207,10 @@ void SegmentCommunicator::wait(SegmentTask& task) {
     if (spinner_.pause()) continue;
     const auto now = Clock::now();
     if (!stalled) stalled = last_check = now;
+    if (!waiting) waiting.emplace(group().recorder.get(), task.call().record_id);
     if (now - *last_check > kPeerCheckInterval) {
       last_check = now;
+      waiting->still();
       check_peers(task, since(*stalled));
       if (task.done()) return;
     }
@@ -263,7 +267,7 @@ SegmentTask& SegmentCommunicator::front_before(SegmentTask& task) {
 
 void SegmentCommunicator::throw_aborted(const Call& call, const std::string& text, milliseconds elapsed) {
   failed(call);
-  throw_comm_error(group(), call.collective.operation, call.sequence, -1, elapsed, text);
+  throw_comm_error(group(), call, -1, elapsed, text);
 }
 
 }  // namespace trireme::comm

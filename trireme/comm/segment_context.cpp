@@ -23,7 +23,7 @@ void SegmentContext::fail(const Call& call, int peer, std::chrono::milliseconds 
   const Operation operation = call.collective.operation;
   segment->abort(fmt::format("{} gave up in {} #{}: {}", name_rank(group, group.rank), to_string(operation),
                              call.sequence, reason));
-  throw_comm_error(group, operation, call.sequence, peer, elapsed, reason);
+  throw_comm_error(group, call, peer, elapsed, reason);
 }
 
 bool SegmentContext::all_taken(uint64_t calls) {

@@ -46,7 +46,7 @@ void CollectiveTask::arrive_at_meeting(bool is_first) {
   const uint64_t everyone = size() * (call_.sequence / SharedSegment::kCallRing + 1);
   if (meeting.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1 < everyone) return;
   // Calls that differ are found by each rank alone, in their turn.
-  const bool together = meets_ && compare_calls().first.empty() && all_eager();
+  const bool together = meets_ && !compare_calls() && all_eager();
   const Meeting::Verdict verdict = together ? do_for_all(is_first) : Meeting::each;
   meeting.verdict.store(Meeting::sign(call_.sequence, rank(), verdict), std::memory_order_seq_cst);
   if (meets_) context_.segment->ring_if_sleepers();

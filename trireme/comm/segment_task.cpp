@@ -52,12 +52,7 @@ void CollectiveTask::arrive(std::atomic<uint64_t> RankState::* word, uint64_t va
 
 // Plans the phases of calls that match.
 void CollectiveTask::match() {
-  if (const auto [what, k] = compare_calls(); !what.empty())
-    context_.fail(call_, k, {},
-                  fmt::format("{}: {} calls {} but {} calls {}; all ranks must make the same calls in "
-                              "the same order",
-                              what, name_rank(context_.group, rank()), describe(calls_[rank()]),
-                              name_rank(context_.group, k), describe(calls_[k])));
+  if (const auto mismatch = compare_calls()) context_.fail(call_, mismatch->rank, {}, mismatch->text);
   static const std::vector<PlannedPhase> nothing;
   phases_ = call_.collective.operation == Operation::barrier
                 ? &nothing

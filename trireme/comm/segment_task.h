@@ -118,7 +118,7 @@ class CollectiveTask final : public SegmentTask {
   bool all_eager() const;
   Meeting::Verdict do_for_all(bool is_first);
   void take_result(int from);
-  std::pair<std::string, int> compare_calls();
+  std::optional<Mismatch> compare_calls();
   void match();
   OutputMemory output_memory() const;
   void begin_phase();

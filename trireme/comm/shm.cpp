@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/store.h"
 
@@ -26,7 +27,7 @@ class ProcessSegment final : public SharedSegment {
   std::string gone(int k) const override {
     if (std::string left = SharedSegment::gone(k); !left.empty()) return left;
     const RankState& state = rank(k);
-    if (process_start_ticks(state.pid) == state.process_start) return "";
+    if (base::process_start_ticks(state.pid) == state.process_start) return "";
     return fmt::format("its process {} is gone", state.pid);
   }
 

@@ -395,6 +395,10 @@ std::vector<Setting> declare(Settings& s) {
        &s.launch.token_file,
        "file with the job's secret, at least 32 characters, which nobody else may read; ranks without it are refused",
        {.absent = "null", .when_absent = "drawn for each job; other machines find it in out_dir"}},
+      {"launch.log_ranks",
+       &s.launch.log_ranks,
+       "ranks whose output is on the screen too, each line after its rank: 1,3; all of it is in out_dir/logs anyway",
+       {.at_least = 0, .absent = "none", .when_absent = "rank 0 alone"}},
 
       {"generate.checkpoint", &s.generate.checkpoint,
        "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name"},

@@ -269,6 +269,7 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
   std::set<std::pair<int, int>> written;
   for (const Action& a : s.actions) {
     Bound b;
+    b.label = comm::ActionLabel(schedule::describe(s, a));
     const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
     if (schedule::is_computation(a.kind)) {
       bind_unit(b, s, a, written);

@@ -1,11 +1,13 @@
 // An action with its views of the arena.
 #pragma once
 
+#include "trireme/comm/flight_recorder.h"
 #include "trireme/engine/engine.h"
 
 namespace trireme::engine {
 
 struct Engine::Bound {
+  comm::ActionLabel label;
   model::UnitTensors unit;                     // computation
   const std::vector<model::TrafficRow>* rows = nullptr;
   std::vector<int> recomputed;                 // recompute

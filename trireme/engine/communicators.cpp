@@ -21,6 +21,7 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   std::iota(everyone.begin(), everyone.end(), 0);
   const plan::RankGroups& g = plan.groups;
   Communicators c;
+  c.recorder = base.recorder;
   c.world = make("world", everyone);
   c.gather = make("gather", g.gather);
   c.reduce = make("reduce", g.reduce, true);

@@ -20,6 +20,7 @@ struct Communicators {
   comm::CommunicatorPtr tp, cp;           ///< inside units
   std::map<int, comm::CommunicatorPtr> tied;  ///< by group: its replicas on several pipeline stages
   comm::CommunicatorPtr debug;            ///< the ranks of `gather`; only with poison
+  std::shared_ptr<comm::FlightRecorder> recorder;  ///< of all of them; null: nothing is recorded
 };
 
 /// Collective over all ranks of the mesh; `options` gives backend, store and timeouts (name, rank, size and

@@ -55,6 +55,11 @@ std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout,
   return segments;
 }
 
+void keep_for_ever(MappedMemory memory) {
+  static auto& kept = *new std::vector<MappedMemory>;  // outlives every static destructor
+  kept.push_back(std::move(memory));
+}
+
 // On all of the rank's threads.
 void copy_past_caches(char* to, const void* from, int64_t bytes) {
   constexpr int64_t kPiece = 1 << 20;
@@ -168,13 +173,17 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   load_batch_ = &inputs.load_batch;
   given_up_ = false;
   committed_.reset();
+  if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
   run(plan_.schedules[plan::StepPlan::kTrain], train_);
   return {sum_losses(plan_.request.num_micro_batches) / double(inputs.supervised_tokens), gradient_norm_, commits()};
 }
 
 // Ranks without a part of the state have no optimizer action; they are asked behind the list.
 bool Engine::commits() {
-  if (!committed_) committed_ = !inputs_->commit || inputs_->commit(given_up_);
+  if (!committed_) {
+    const comm::FlightRecorder::Actions none(comm_.recorder.get());  // ranks ask in different actions
+    committed_ = !inputs_->commit || inputs_->commit(given_up_);
+  }
   return *committed_;
 }
 
@@ -208,7 +217,9 @@ void Engine::wait_until(int index) {
   pending_.resize(kept);
 }
 
-void Engine::run(const Schedule& s, std::vector<Bound>& bound) {
+void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
+  comm::FlightRecorder* recorder = comm_.recorder.get();
+  const comm::FlightRecorder::Actions actions(recorder);
   const auto start = std::chrono::steady_clock::now();
   timeline_.clear();
   const int count = static_cast<int>(s.actions.size());
@@ -220,11 +231,16 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) {
     }
     progress();
     const double begin = seconds_since(start);
+    if (recorder) recorder->set_action(bound[i].label);
     execute(s, s.actions[i], bound[i]);
     timeline_.push_back({i, begin, seconds_since(start)});
   }
   wait_until(count);
   if (options_.poison) poison_ended(s, count - 1);
+} catch (const CommError&) {
+  // Gloo's threads may still send from this memory, and would end the process were it unmapped.
+  keep_for_ever(std::move(private_));
+  throw;
 }
 
 void Engine::progress() {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/flight_recorder.h"
 #include "trireme/model/wrapped_unit.h"
 
 namespace trireme::engine {
@@ -38,6 +39,9 @@ Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(
   plan::StepPlan plan = plan::make_step_plan(model_, request);
   comm::GroupOptions ranks = options_.ranks;
   ranks.name = "";
+  if (!ranks.recorder)
+    ranks.recorder = comm::FlightRecorder::of_environment(
+        {.global_rank = ranks.rank, .world_size = ranks.size, .timeout = ranks.timeout});
   const Communicators communicators = connect(plan, ranks, options_.poison);
   engine_ = std::make_unique<Engine>(model_, std::move(plan), communicators, EngineOptions{.poison = options_.poison});
   load_parameters(*engine_);

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "trireme/base/text.h"
+#include "trireme/launch/hang.h"
 #include "trireme/launch/stop_signal.h"
 
 namespace trireme::launch {
@@ -37,6 +39,13 @@ std::string describe_end(const RankOutcome& outcome) {
 }
 
 bool caused(const RankOutcome& outcome) { return failed(outcome) && !outcome.consequence && !ended_as_told(outcome); }
+
+// A rank prints what it reports, after "error: " and cut to what fits.
+bool says_the_same(std::string_view line, const std::string& reported) {
+  if (line.starts_with("error: ")) line.remove_prefix(7);
+  if (line.ends_with("...")) line.remove_suffix(3);
+  return reported.find(line) != std::string::npos;
+}
 
 std::string indent(std::string text, std::string_view by) {
   for (auto at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) text.insert(at + 1, by);
@@ -83,6 +92,18 @@ const RankOutcome* first_failure(std::span<const RankOutcome> outcomes) {
   return first;
 }
 
+std::string describe_hang(const HangVerdict& verdict, std::span<const RankOutcome> outcomes,
+                          std::chrono::milliseconds elapsed, std::string_view status) {
+  std::string text = fmt::format("job failed after {}{}{}: hang: {}\n{}", base::human_duration(seconds_in(elapsed)),
+                                 status.empty() ? "" : " at ", status, verdict.sentence, verdict.details);
+  for (const auto& outcome : outcomes)
+    if (std::ranges::find(verdict.stuck, outcome.global_rank) != verdict.stuck.end() && !outcome.log_path.empty())
+      text += outcome.last_line.empty()
+                  ? fmt::format("  log {}\n", outcome.log_path)
+                  : fmt::format("  last line: \"{}\"; log {}\n", outcome.last_line, outcome.log_path);
+  return text;
+}
+
 std::string describe_failure(const RankOutcome& first, std::span<const RankOutcome> outcomes,
                              std::chrono::milliseconds elapsed, std::chrono::milliseconds grace) {
   std::string text = fmt::format("job failed after {}", base::human_duration(seconds_in(elapsed)));
@@ -93,9 +114,12 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   } else {
     text += fmt::format(" {}\n", describe_end(first));
   }
-  if (!first.memory_note.empty()) text += fmt::format("  {}\n", first.memory_note);
+  if (!first.memory_note.empty())
+    text += fmt::format("  {}\n", first.memory_note);
+  else if (killed_by_signal(first) && first.peak_bytes > 0)
+    text += fmt::format("  it had at most {} of memory\n", base::human_bytes(first.peak_bytes));
   std::string where = first.log_path.empty() ? "" : fmt::format("log {}", first.log_path);
-  if (!first.last_line.empty() && (!first.reported || first.reported->find(first.last_line) == std::string::npos)) {
+  if (!first.last_line.empty() && !(first.reported && says_the_same(first.last_line, *first.reported))) {
     where = fmt::format("last line: \"{}\"{}{}", first.last_line, where.empty() ? "" : "; ", where);
   }
   if (!where.empty()) text += fmt::format("  {}\n", where);
@@ -124,7 +148,9 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   text += others;
   if (!ended_before.empty()) text += fmt::format("  {} had ended before, normally\n", name_ranks(ended_before));
   if (!stopped.empty()) {
-    text += fmt::format("  {} then stopped because rank {} was gone\n", name_ranks(stopped), first.global_rank);
+    text += first.consequence
+                ? fmt::format("  {} stopped too\n", name_ranks(stopped))
+                : fmt::format("  {} then stopped because rank {} was gone\n", name_ranks(stopped), first.global_rank);
   }
   if (!killed.empty()) {
     text += fmt::format("  {} did not stop within {} and {} killed\n", name_ranks(killed),

@@ -7,12 +7,15 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace trireme::launch {
+
+struct HangVerdict;  // hang.h
 
 struct RankOutcome {
   int global_rank = 0;
@@ -22,12 +25,14 @@ struct RankOutcome {
   std::optional<std::string> reported;  ///< report_failure's message
   bool consequence = false;             ///< report_failure said so
   bool answered = false;                ///< its exit code is LaunchOptions::answer_code
+  bool timed_out = false;               ///< likewise: another rank did not come
   bool told_to_stop = false;            ///< ended after the launcher sent it SIGTERM
   bool killed_by_launcher = false;      ///< SIGKILL after the grace period or a second Ctrl-C
   std::string status;                   ///< report_status' latest text, "step 812"
   std::string last_line;                ///< of its output
   std::string log_path;                 ///< empty when there is no log
   std::string memory_note;              ///< "the kernel's out-of-memory killer ended it ...", else empty
+  std::int64_t peak_bytes = 0;          ///< most memory that it had resident; 0: unknown
 };
 
 /// Whether the rank ended, or said that it will end, in any way but success or an early stop.
@@ -42,6 +47,10 @@ const RankOutcome* first_failure(std::span<const RankOutcome> outcomes);
 /// The whole report, several lines with a final newline, of a job whose first failure is `first`.
 std::string describe_failure(const RankOutcome& first, std::span<const RankOutcome> outcomes,
                              std::chrono::milliseconds elapsed, std::chrono::milliseconds grace);
+
+/// The same for a job whose ranks waited for one that did not come.
+std::string describe_hang(const HangVerdict& verdict, std::span<const RankOutcome> outcomes,
+                          std::chrono::milliseconds elapsed, std::string_view status);
 
 /// "rank 3", "ranks 0, 1, 3", "ranks 0-6, 9".
 std::string name_ranks(const std::vector<int>& ranks);

@@ -37,9 +37,9 @@ void check(const LaunchOptions& options) {
     throw UsageError(
         "restarts are for the ranks of one machine; over several machines let the scheduler start the job again");
   for (const int rank : options.log_ranks) {
-    const int first = options.nodes.rank * options.num_ranks, last = first + options.num_ranks - 1;
-    if (rank < first || rank > last)
-      throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are {} to {}", rank, first, last));
+    const int last = options.nodes.count * options.num_ranks - 1;
+    if (rank < 0 || rank > last)
+      throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are 0 to {}", rank, last));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/flight_file.h"
 #include "trireme/launch/start_time.h"
 
 namespace trireme::launch {
@@ -111,6 +112,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
   if (token_fd >= 0) variables["TRIREME_TOKEN_FD"] = text_of(token_fd);
+  if (!options.out_dir.empty()) variables["TRIREME_FLIGHT_FOLDER"] = base::flight_folder(options.out_dir).string();
   if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd);
   if (options.threads_per_rank > 0 || !variables.contains("OMP_NUM_THREADS")) {
     variables["OMP_NUM_THREADS"] = text_of(threads_per_rank);

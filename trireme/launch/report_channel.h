@@ -11,6 +11,7 @@ enum class ReportKind : char {
   status = 's',       ///< text: what the rank is doing, "step 812"
   failure = 'f',      ///< text: why the rank is about to end
   consequence = 'c',  ///< the same, but another rank failed first
+  timeout = 't',      ///< the same, but another rank did not come
   exec_failed = 'x',  ///< text: the errno in decimal; sent between fork and exec
 };
 

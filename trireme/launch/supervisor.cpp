@@ -28,8 +28,9 @@ using namespace std::chrono_literals;
 
 constexpr auto kSettle = 100ms;          // after a failure, before the others are told to stop: let causes arrive
 constexpr auto kSettleConsequence = 2s;  // the same when only a consequence is known
-constexpr auto kPatience = 2s;           // before the user is told what the launcher waits for
-constexpr auto kSameRequest = 1s;        // timeout, systemd and Slurm may send one signal twice
+constexpr std::chrono::milliseconds kGraceOfTheStuck = 1s;  // who is waited for in vain does not hear a signal either
+constexpr auto kPatience = 2s;  // before the user is told what the launcher waits for
+constexpr auto kSameRequest = 1s;  // timeout, systemd and Slurm may send one signal twice
 constexpr int kPollWithoutPidfdMs = 20;
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
@@ -105,7 +106,7 @@ int Supervisor::poll_timeout_ms() const {
   auto until = Clock::time_point::max();
   if (some_failure_ && stop_at_ && !term_sent_) until = std::min(until, *stop_at_);
   if (kill_at_ && !kill_sent_) until = std::min(until, *kill_at_);
-  if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - options_.grace + kPatience);
+  if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - grace_ + kPatience);
   const bool without_pidfd =
       std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive() && rank.pidfd < 0; });
   const int longest = without_pidfd ? kPollWithoutPidfdMs : -1;
@@ -234,9 +235,11 @@ void Supervisor::read_reports(Rank& rank) {
         break;
       case ReportKind::failure:
       case ReportKind::consequence:
+      case ReportKind::timeout:
         if (outcome.reported) break;  // the first reason is the reason
         outcome.reported = text;
-        outcome.consequence = header.kind == ReportKind::consequence;
+        outcome.consequence = header.kind != ReportKind::failure;
+        outcome.timed_out = header.kind == ReportKind::timeout;
         outcome.failed_at = Clock::time_point(std::chrono::nanoseconds(header.monotonic_ns));
         some_failure_ = true;
         break;
@@ -272,6 +275,7 @@ void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
   outcome.wait_status = wait_status;
   outcome.answered =
       options_.answer_code != 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == options_.answer_code;
+  outcome.peak_bytes = peak_bytes;
   outcome.told_to_stop = term_sent_ || kill_sent_ || stop_signal_ != 0;
   if (!outcome.reported) outcome.failed_at = Clock::now();
   if (rank.pidfd >= 0) close(rank.pidfd);
@@ -297,18 +301,21 @@ void Supervisor::act_on_failure() {
   const bool own_failure = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return failed(rank.outcome) && !rank.outcome.consequence && !ended_as_told(rank.outcome);
   });
-  const auto settled = now + (own_failure ? kSettle : std::chrono::milliseconds(kSettleConsequence));
+  if (!own_failure) look_for_hang();
+  const bool known = own_failure || hang_;
+  const auto settled = now + (known ? kSettle : std::chrono::milliseconds(kSettleConsequence));
   stop_at_ = stop_at_ ? std::min(*stop_at_, settled) : settled;
   if (!term_sent_ && now >= *stop_at_) {
     term_sent_ = true;
-    kill_at_ = now + options_.grace;
+    grace_ = hang_ ? std::min(options_.grace, kGraceOfTheStuck) : options_.grace;
+    kill_at_ = now + grace_;
     for (const auto& rank : ranks_) {
       // A rank that said why it ends is on its way out; a signal would only change its exit code.
       if (rank.alive() && !rank.outcome.reported) kill(rank.outcome.pid, SIGTERM);
     }
   }
   if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();
-  if (kill_at_ && !wait_told_ && now >= *kill_at_ - options_.grace + kPatience) {
+  if (kill_at_ && !wait_told_ && now >= *kill_at_ - grace_ + kPatience) {
     wait_told_ = true;
     std::vector<int> waited_for;
     for (const auto& rank : ranks_) {
@@ -316,8 +323,7 @@ void Supervisor::act_on_failure() {
     }
     if (!options_.quiet && !kill_sent_) {
       say(fmt::format("the job failed; {} {} told to stop and {} killed after {}", name_ranks(waited_for),
-                      waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are",
-                      human(options_.grace)));
+                      waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are", human(grace_)));
     }
   }
 }

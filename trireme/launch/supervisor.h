@@ -14,6 +14,7 @@
 #include "trireme/base/files.h"
 #include "trireme/launch/cgroup.h"
 #include "trireme/launch/guardian.h"
+#include "trireme/launch/hang.h"
 #include "trireme/launch/headline.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/output.h"
@@ -81,11 +82,14 @@ class Supervisor {
   void reap();
   void on_end(Rank& rank, int wait_status, std::int64_t peak_bytes);
   void act_on_failure();
+  void look_for_hang();
+  std::string describe_silent_ranks() const;
 
   void suspend_with_ranks();
   void kill_ranks();
   void kill_orphans();
   void drain();
+  std::string describe_recorders() const;
   int report(std::optional<std::string>& failure);
 
   void say(const std::string& text);
@@ -110,8 +114,12 @@ class Supervisor {
   Clock::time_point stop_asked_at_;
   bool kill_requested_ = false;   // the user's second
   bool some_failure_ = false;
+  bool looked_for_hang_ = false;
+  std::optional<HangVerdict> hang_;
+  std::string silent_;  // lines on ranks that others waited for, where there is no verdict
   std::optional<Clock::time_point> stop_at_;  // after a failure: when to send SIGTERM
   std::optional<Clock::time_point> kill_at_;  // and SIGKILL
+  std::chrono::milliseconds grace_{0};        // between the two
   bool term_sent_ = false, kill_sent_ = false, wait_told_ = false;
   int guardian_restarts_ = 0;
 };

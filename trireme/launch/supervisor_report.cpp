@@ -45,6 +45,11 @@ void Supervisor::drain() {
   }
 }
 
+std::string Supervisor::describe_recorders() const {
+  return fmt::format("  the ranks' recorders are in {}: trireme report hang {}\n",
+                     base::flight_folder(options_.out_dir).string(), options_.out_dir.string());
+}
+
 int Supervisor::report(std::optional<std::string>& failure) {
   std::vector<RankOutcome> outcomes;
   for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
@@ -72,14 +77,16 @@ int Supervisor::report(std::optional<std::string>& failure) {
       if (!seen) say(first->reported && rank.tail.empty() ? *first->reported : rank.tail);
       return kUsageError;
     }
-    std::string text = describe_failure(
-        *first, outcomes, std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_),
-        options_.grace);
+    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(first->failed_at - started_);
+    const bool is_hang = hang_ && first->consequence;
+    std::string text = is_hang ? describe_hang(*hang_, outcomes, elapsed, first->status)
+                               : describe_failure(*first, outcomes, elapsed, grace_);
+    text += is_hang ? describe_recorders() : first->consequence ? silent_ : std::string();
     if (options_.failure_hint) {
       if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
     }
     say(text);
-    if (stop_signal_ == 0) failure = in_few_words(*first);
+    if (stop_signal_ == 0) failure = is_hang ? hang_->key : in_few_words(*first);
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
   std::vector<int> unsaved;

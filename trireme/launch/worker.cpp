@@ -56,8 +56,16 @@ void send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept
 
 void report_status(std::string_view text) noexcept { send_report(ReportKind::status, text, false); }
 
-void report_failure(std::string_view message, bool consequence) noexcept {
-  send_report(consequence ? ReportKind::consequence : ReportKind::failure, message, true);
+Fault fault_of(const CommError& error) {
+  const auto& [operation, group, rank, peer, elapsed, timeout] = error.details;
+  return timeout.count() > 0 && elapsed >= timeout ? Fault::timeout : Fault::lost_peer;
+}
+
+void report_failure(std::string_view message, Fault fault) noexcept {
+  const ReportKind kind = fault == Fault::own       ? ReportKind::failure
+                          : fault == Fault::timeout ? ReportKind::timeout
+                                                    : ReportKind::consequence;
+  send_report(kind, message, true);
 }
 
 }  // namespace trireme::launch

@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "trireme/base/error.h"
+
 namespace trireme::launch {
 
 /// Says where this rank is, "step 812"; the latest text appears in the headline if this rank fails.
@@ -14,10 +16,18 @@ namespace trireme::launch {
 /// Cost      one non-blocking send, about a microsecond; dropped when the launcher is behind
 void report_status(std::string_view text) noexcept;
 
+/// Whose fault a rank's end is.
+enum class Fault {
+  own,
+  lost_peer,  ///< another rank is gone (a CommError): the headline only if no rank has failed by itself
+  timeout,    ///< another rank has not come in time: the launcher looks what that one does (hang.h)
+};
+
+/// Whose fault the loss of a communication is: a rank that did not come in time, or one that is gone or did something
+/// else.
+Fault fault_of(const CommError& error);
+
 /// Says why this rank is about to exit with an error, in the words that the user shall read.
-///
-/// `consequence` marks an error that only exists because another rank is gone (a CommError with a lost peer): it
-/// becomes the headline only if no rank has failed by itself.
-void report_failure(std::string_view message, bool consequence = false) noexcept;
+void report_failure(std::string_view message, Fault fault = Fault::own) noexcept;
 
 }  // namespace trireme::launch

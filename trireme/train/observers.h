@@ -17,7 +17,8 @@ namespace trireme::train {
 
 class Observers {
  public:
-  Observers(const Session& s, int64_t resumed_step) : on_error_(s.settings.save.on_error) {
+  Observers(const Session& s, int64_t resumed_step)
+      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder) {
     if (!s.is_first_rank()) return;
     std::filesystem::create_directories(s.settings.out_dir);
     observe::ProgressLineOptions options = observe::progress_options_for(stdout);
@@ -43,7 +44,9 @@ class Observers {
   auto phase(const std::string& name, Work work) {
     const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     if (line_) line_->phase({.kind = base::PhaseEvent::Kind::begin, .name = name});
+    recorder_->set_phase(name);
     auto result = work();
+    recorder_->set_phase("");
     if (line_)
       line_->phase({.kind = base::PhaseEvent::Kind::end,
                     .name = name,
@@ -61,6 +64,7 @@ class Observers {
   }
 
   config::OnSaveError on_error_;
+  std::shared_ptr<comm::FlightRecorder> recorder_;
   std::unique_ptr<observe::ProgressLine> line_;
   std::unique_ptr<observe::MetricsSink> metrics_;
 };

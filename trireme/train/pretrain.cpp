@@ -87,13 +87,8 @@ class Run {
     stop_.close();
     say_stopped("before the first step, with nothing saved");
     return launch::kStoppedEarly;
-  } catch (const CommError&) {
-    // What each rank was doing last: <out_dir>/flight/rank<N>.jsonl, to be laid side by side.
-    const fs::path folder = fs::path(s_->settings.out_dir) / "flight";
-    std::error_code ignored;
-    fs::create_directories(folder, ignored);
-    if (!ignored)
-      s_->ranks.meeting.recorder->dump((folder / fmt::format("rank{}.jsonl", s_->environment.global_rank)).string());
+  } catch (const CommError& error) {
+    if (launch::fault_of(error) == launch::Fault::timeout) tell_hang(s_->settings, s_->environment);
     throw;
   }
 

@@ -1,16 +1,25 @@
 #include "trireme/train/ranks.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
 #include "trireme/comm/gloo_tls.h"
 #include "trireme/config/choices.h"
+#include "trireme/launch/hang.h"
 #include "trireme/launch/network.h"
 
 namespace trireme::train {
 namespace {
+
+constexpr const char* kVerdictName = "hang.txt";
+constexpr std::chrono::seconds kTimeToTell{2};
 
 // Ranks on the mpi backend meet through MPI, the others through a store.
 bool needs_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
@@ -20,6 +29,19 @@ bool needs_store(const config::Settings& settings, const launch::RankEnvironment
 // Our launcher has bound the socket before it started the ranks of one host.
 bool launcher_listens(const launch::RankEnvironment& environment) {
   return environment.launcher == "trireme" && environment.local_world_size == environment.world_size;
+}
+
+std::shared_ptr<comm::FlightRecorder> make_recorder(const config::Settings& settings,
+                                                    const launch::RankEnvironment& environment) {
+  const std::filesystem::path folder = base::flight_folder(settings.out_dir);
+  std::error_code ignored;
+  std::filesystem::remove(folder / kVerdictName, ignored);  // an earlier job's
+  return comm::FlightRecorder::of_environment(
+      {.global_rank = environment.global_rank,
+       .world_size = environment.world_size,
+       .job = fmt::format("{} {}", environment.job_id, environment.restart_count),
+       .timeout = settings.comm.timeout},
+      folder);
 }
 
 }  // namespace
@@ -49,7 +71,7 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
-  options.recorder = m.recorder = std::make_shared<comm::FlightRecorder>();
+  options.recorder = m.recorder = make_recorder(settings, environment);
   // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
   options.interface = environment.local_world_size == environment.world_size
                           ? "lo"
@@ -62,6 +84,19 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   // A restarted attempt must not read the keys of the one before it.
   options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
   return m;
+}
+
+void tell_hang(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (environment.world_size == 1 || environment.launcher == "trireme") return;
+  const std::filesystem::path folder = base::flight_folder(settings.out_dir);
+  const int first = ::open((folder / kVerdictName).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (first < 0) return std::this_thread::sleep_for(kTimeToTell);
+  ::close(first);
+  if (const auto verdict = launch::look_for_hang(folder)) {
+    const std::string text = fmt::format("hang: {}\n{}", verdict->sentence, verdict->details);
+    base::write_file_atomic(folder / kVerdictName, text);
+    base::info("{}  the ranks' recorders are in {}: trireme report hang {}", text, folder.string(), settings.out_dir);
+  }
 }
 
 Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,

@@ -25,6 +25,10 @@ comm::StoreHandle open_job_store(const config::Settings& settings, const launch:
 /// Errors    CommError when rank 0 cannot be reached
 RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment);
 
+/// What a rank says that has waited in vain for another, where no launcher of ours is there to say it: the verdict of
+/// launch/hang.h, from the first of those ranks. The others wait for it, because a launcher ends all when one ends.
+void tell_hang(const config::Settings& settings, const launch::RankEnvironment& environment);
+
 struct Ranks {
   engine::Communicators communicators;
   RankMeeting meeting;

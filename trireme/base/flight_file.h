@@ -1,0 +1,106 @@
+// The flight recorder's file: what one rank is doing now and the last calls that it made, in a layout of fixed size
+// that the rank writes through a mapping (comm/flight_recorder.h) and anybody else reads: the launcher while the rank
+// hangs or is stopped, `trireme report hang` when the whole job is long gone. It needs no help of the rank and survives
+// its end; only a machine that dies takes the last seconds with it. Plain bytes without LibTorch, because the launcher
+// has none.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::base {
+
+constexpr char kFlightMagic[8] = {'T', 'R', 'F', 'L', 'I', 'G', 'H', '1'};
+constexpr int kFlightRecords = 256, kFlightGroups = 24, kFlightMembers = 64;
+
+/// Text of fixed room, cut where it is too long, always with an end.
+template <int N>
+struct FixedText {
+  char text[N];
+  void operator=(std::string_view from) {
+    const size_t n = from.copy(text, N - 1);
+    text[n] = '\0';
+  }
+  std::string_view view() const { return {text, strnlen(text, N)}; }
+};
+
+enum class CallState : int32_t { started, finished, failed };
+
+struct FlightRecord {
+  uint64_t id;  ///< number of the record in its process, from 1; 0: none
+  uint64_t sequence;  ///< of the call in its group
+  int64_t elements, bytes;
+  int64_t started_us, finished_us;  ///< since 1970; finished 0 while under way
+  int64_t step;
+  int32_t peer;  ///< of a message: the other's rank in the group; else -1
+  CallState state;
+  uint8_t operation_code, dtype_code;  ///< comm::Operation, at::ScalarType
+  FixedText<30> operation;
+  FixedText<16> dtype;
+  FixedText<32> group;
+  FixedText<64> action;
+};
+
+/// A group of ranks that the rank belongs to.
+struct FlightGroup {
+  FixedText<32> name;
+  uint64_t key;  ///< of name and members: equal on all members, and on them alone
+  int32_t size, rank;  ///< the rank's own place
+  uint64_t num_calls;  ///< collectives made so far
+  int32_t members[kFlightMembers];  ///< global ranks, as many as fit
+};
+
+struct FlightHeader {
+  char magic[8];
+  int64_t header_bytes, record_bytes;
+  int32_t capacity, num_groups;
+  int32_t global_rank, world_size;
+  int64_t pid;
+  uint64_t process_start;  ///< clock ticks since boot: tells a reused pid apart
+  int64_t opened_us;
+  int64_t timeout_ms;
+  FixedText<64> host;
+  FixedText<64> job;
+  // What it does now.
+  uint64_t last_id;
+  int64_t step;
+  int64_t since_us;  ///< when it began the phase or action that stands here
+  FixedText<64> phase;  ///< "evaluate", "save"; empty in a training step
+  FixedText<64> action;  ///< of the schedule; empty between steps
+  uint64_t waiting_id;  ///< record that its thread waits for; 0: for none
+  int64_t waiting_since_us;
+  int64_t seen_us;  ///< when it last looked whether to wait on
+  int64_t gave_up_us;  ///< when it stopped to wait, with an error; 0: it has not
+  FlightGroup groups[kFlightGroups];
+};
+
+/// One rank's file as read.
+struct FlightLog {
+  FlightHeader header;
+  std::vector<FlightRecord> records;  ///< oldest first
+};
+
+constexpr int64_t flight_file_bytes(int capacity) {
+  return static_cast<int64_t>(sizeof(FlightHeader)) + capacity * static_cast<int64_t>(sizeof(FlightRecord));
+}
+
+/// "<out_dir>/flight".
+std::filesystem::path flight_folder(const std::filesystem::path& out_dir);
+/// "<folder>/rank3.flight".
+std::filesystem::path flight_file(const std::filesystem::path& folder, int global_rank);
+
+/// What lies in memory as a flight file; a record that is being written may be half new.
+/// Errors    UsageError naming `what` when it is none, or of another version
+FlightLog read_flight(const void* bytes, int64_t size, const std::string& what);
+
+/// The ranks' files of the newest job in `folder`, by rank; files that are none, or of an earlier job, are left out.
+std::vector<FlightLog> read_flights(const std::filesystem::path& folder);
+
+/// Microseconds since 1970.
+int64_t now_us();
+
+}  // namespace trireme::base
