@@ -12,6 +12,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/elastic.h"
 #include "trireme/cli/nodes.h"
 #include "trireme/cli/print_job.h"
 #include "trireme/cli/ssh_hosts.h"
@@ -31,7 +32,8 @@ constexpr const char* kUsage =
     "--devices 4.\n"
     "\n"
     "  --nproc_per_node N   ranks on this machine; auto or cpu: one for each core  [1]\n"
-    "  --nnodes M           machines that take part, each with the same command  [1]\n"
+    "  --nnodes M           machines that take part, each with the same command; MIN:MAX with --rdzv_endpoint  [1]\n"
+    "  --rdzv_endpoint H:P  where the machines' launchers meet, get their numbers, and meet again after a failure\n"
     "  --node_rank K        which of them this is, 0 to M - 1\n"
     "  --master_addr HOST   address of machine 0, as the others reach it\n"
     "  --master_port PORT   port there  [29500; on one machine the kernel chooses]\n"
@@ -46,9 +48,10 @@ constexpr const char* kUsage =
     "\n"
     "Under srun with one task on each machine, the tasks find each other by a file in --log_dir.\n";
 
-const std::vector<std::string> kOptions = {
-    "nproc_per_node", "nnodes",    "node_rank", "master_addr", "master_port", "max_restarts", "log_dir", "log_ranks",
-    "standalone",     "no_python", "hosts",     "hostfile",    "print",       "image",        "volume",  "token_file"};
+const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",       "node_rank", "master_addr", "master_port",
+                                           "max_restarts",   "log_dir",      "log_ranks", "standalone",  "no_python",
+                                           "hosts",          "hostfile",     "print",     "image",       "volume",
+                                           "rdzv_endpoint",  "rdzv_backend", "token_file"};
 
 struct Words {
   std::map<std::string, std::string> options;
@@ -127,16 +130,24 @@ std::string kind_of_file(const std::string& kind) {
 // The same rules as num_nodes of a training command.
 config::Settings settings_of(const Words& words) {
   config::Settings s;
-  if (const auto found = words.options.find("nnodes");
-      found != words.options.end() && found->second.find(':') != std::string::npos)
+  const auto text_of = [&](const char* name) -> std::optional<std::string> {
+    const auto found = words.options.find(name);
+    return found == words.options.end() ? std::nullopt : std::optional(found->second);
+  };
+  s.launch.rdzv_endpoint = text_of("rdzv_endpoint");
+  s.launch.max_restarts = number(words, "max_restarts", 0, "a number of restarts");
+  const std::string backend = text_of("rdzv_backend").value_or("c10d");
+  if (backend != "c10d" && backend != "static")
     throw UsageError(
-        fmt::format("error: --nnodes {}: the number of machines is fixed here; say one number, and let the scheduler "
-                    "start the job again "
-                    "with another",
-                    found->second));
-  s.num_nodes = number(words, "nnodes", 1, "a number of machines");
-  if (s.num_nodes > 1 && words.options.contains("standalone"))
-    throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", s.num_nodes));
+        fmt::format("error: --rdzv_backend {}: launchers meet in a store of their own; leave it out", backend));
+  const auto nnodes = text_of("nnodes");
+  if (nnodes && (s.launch.rdzv_endpoint || nnodes->find(':') != std::string::npos)) {
+    s.launch.nnodes = nnodes;
+  } else {
+    s.num_nodes = number(words, "nnodes", 1, "a number of machines");
+  }
+  if ((s.num_nodes > 1 || s.launch.nnodes) && words.options.contains("standalone"))
+    throw UsageError(fmt::format("error: --standalone is for one machine, --nnodes says {}", *nnodes));
   if (words.options.contains("node_rank")) s.launch.node_rank = number(words, "node_rank", 0, "a machine's number");
   if (words.options.contains("master_addr")) s.launch.master_addr = words.options.at("master_addr");
   if (words.options.contains("hosts")) s.launch.hosts = parts_of(words.options.at("hosts"));
@@ -229,7 +240,7 @@ int run_launch(Arguments arguments) {
   if (settings.launch.hosts || settings.launch.hostfile) return launch_on_hosts(words, settings);
   launch::LaunchOptions options;
   options.num_ranks = static_cast<int>(*settings.devices);
-  options.max_restarts = static_cast<int>(number(words, "max_restarts", 0, "a number of restarts"));
+  options.max_restarts = static_cast<int>(settings.launch.max_restarts);
   options.log_ranks = log_ranks_of(words);
   if (words.options.contains("log_dir")) options.out_dir = words.options.at("log_dir");
   options.arguments = words.program;
@@ -238,8 +249,12 @@ int run_launch(Arguments arguments) {
     options.arguments.erase(options.arguments.begin());
   }
   std::optional<launch::MeetingFile> meeting;
-  check_nodes(settings, environment);
-  options.nodes = choose_nodes(settings, environment, meeting);
+  if (!settings.launch.rdzv_endpoint) check_nodes(settings, environment);
+  if (const auto elastic = elastic_of(settings)) {
+    options.rendezvous = make_rendezvous(*elastic, settings, true, meeting);
+  } else {
+    options.nodes = choose_nodes(settings, environment, meeting);
+  }
   return launch::launch_ranks(options);
 }
 

@@ -12,6 +12,7 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/cli/elastic.h"
 #include "trireme/cli/nodes.h"
 #include "trireme/cli/print_job.h"
 #include "trireme/cli/ssh_hosts.h"
@@ -31,12 +32,16 @@ std::vector<std::string> words(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment,
-           Arguments arguments) {
+int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
+           const std::optional<Elastic>& elastic) {
   launch::LaunchOptions options;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));
-  options.nodes = choose_nodes(settings, environment, meeting);
+  if (elastic) {
+    options.rendezvous = make_rendezvous(*elastic, settings, false, meeting);
+  } else {
+    options.nodes = choose_nodes(settings, environment, meeting);
+  }
   options.arguments = words(job.subcommand);
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.out_dir = settings.out_dir;
@@ -136,13 +141,16 @@ int start(const Job& job, Arguments arguments) {
   refuse_a_world_of_one(environment, settings, job);
   const bool is_rank = environment.launched && !is_launcher_of_a_node(environment, settings);
   if (environment.launched && !is_rank && settings.num_nodes == 1) parsed.settings.num_nodes = environment.num_nodes;
+  refuse_elastic(settings, environment);
   is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
+  const auto elastic = is_rank ? std::nullopt : elastic_of(settings);
+  if (elastic) fit_num_nodes(parsed.settings, *elastic);
   // A restart goes on from what the attempts before it have saved, wherever the first one began.
   if (environment.restart_count > 0 && checkpoint::find_latest(settings.out_dir))
     parsed.settings.resume = {.from = config::Resume::From::newest_if_any};
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
-  const bool launches = !is_rank && config::world_size(settings) > 1;
+  const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);
   // Of settings alone: where a pod runs lie other files than here, and whoever prints wants none made.
   if (settings.launch.print && !is_rank) return print_job(job.subcommand, parsed, arguments);
   if (!is_rank && (settings.launch.hosts || settings.launch.hostfile))
@@ -150,14 +158,14 @@ int start(const Job& job, Arguments arguments) {
         settings, [&](const HostPlace& place) { return words_on_host(job.subcommand, settings, arguments, place); },
         [&] { job.check(settings); });
   if (launches) refuse_mpi_without_mpirun(job, settings);
-  if (launches) check_nodes(settings, environment);
+  if (launches && !settings.launch.rdzv_endpoint) check_nodes(settings, environment);
   if (!is_rank || environment.global_rank == 0) job.check(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
     base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
     return launch::kStoppedEarly;
   }
-  if (launches) return launch(job, settings, environment, arguments);
+  if (launches) return launch(job, settings, environment, arguments, elastic);
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;

@@ -352,8 +352,8 @@ std::vector<Setting> declare(Settings& s) {
        {.at_least = 1, .at_most = 65535}},
       {"launch.max_restarts",
        &s.launch.max_restarts,
-       "how often all ranks of this machine start again after a failure, from the newest checkpoint; a failure that "
-       "comes again at the same step ends the job",
+       "how often all ranks start again after a failure, from the newest checkpoint; a failure that comes again at the "
+       "same step ends the job",
        {.unit = "restarts", .at_least = 0}},
       {"launch.grace",
        &s.launch.grace,
@@ -391,6 +391,24 @@ std::vector<Setting> declare(Settings& s) {
        "shared storage for launch.print k8s: CLAIM:/PATH, a PersistentVolumeClaim and where pods see it; out_dir lies "
        "in it",
        {.absent = "null", .when_absent = "it must be given for k8s"}},
+      {"launch.nnodes",
+       &s.launch.nnodes,
+       "machines that take part, MIN:MAX: the job starts, and starts again after a failure, on as many as come to "
+       "launch.rdzv_endpoint; one number stands for both",
+       {.absent = "null", .when_absent = "num_nodes"}},
+      {"launch.rdzv_endpoint",
+       &s.launch.rdzv_endpoint,
+       "HOST:PORT where the machines' launchers meet and give out numbers; HOST is one of the machines, and every "
+       "machine starts the same command",
+       {.absent = "null", .when_absent = "launch.node_rank says which machine this is"}},
+      {"launch.join_timeout",
+       &s.launch.join_timeout,
+       "how long launchers wait at launch.rdzv_endpoint for enough machines",
+       {.above = 0}},
+      {"launch.last_call",
+       &s.launch.last_call,
+       "how long they wait for more machines, up to the most, once there are enough",
+       {.at_least = 0}},
       {"launch.token_file",
        &s.launch.token_file,
        "file with the job's secret, at least 32 characters, which nobody else may read; ranks without it are refused",
@@ -559,6 +577,10 @@ const Setting* find(const std::vector<Setting>& table, std::string_view key) {
 }
 
 std::string canonical_key(std::string_view key) {
+  // torchrun's words, on training commands too.
+  for (const std::string_view word :
+       {"nnodes", "rdzv_endpoint", "max_restarts", "node_rank", "master_addr", "master_port"})
+    if (key == word) return "launch." + std::string(word);
   constexpr std::string_view kArguments = ".init_args";
   const std::string_view head = key.substr(0, key.find('.'));
   const std::string_view leaf = own_leaf(head);

@@ -81,7 +81,6 @@ constexpr std::array kSynonyms = {
     Word{"ranks", "ranks on this machine are devices"},
     Word{"world_size", "ranks on this machine are devices, machines are num_nodes"},
     Word{"nproc_per_node", "ranks on this machine are devices"},
-    Word{"nnodes", "machines are num_nodes"},
     Word{"zero_stage", "sharding is strategy: no_shard, zero1, zero2 or zero3"},
     Word{"sharding_strategy", "sharding is strategy: no_shard, zero1, shard_grad_op, full_shard or hybrid_shard"},
     Word{"data_parallel_replicate_degree", "copies of the weights are mesh.replicate"},

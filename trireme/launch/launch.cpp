@@ -2,26 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/launch/rendezvous.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/supervisor.h"
+#include "trireme/launch/verdict.h"
 
 namespace trireme::launch {
 namespace {
 
 constexpr int kMostRanksOnOneHost = 1024;
-constexpr auto kFirstPause = std::chrono::seconds(1), kLongestPause = std::chrono::seconds(60);
-
-int note(const std::string& text, int code = 0) {
-  base::info("{}", text);
-  return code;
-}
 
 void check(const LaunchOptions& options) {
   if (options.num_ranks < 1 || options.num_ranks > kMostRanksOnOneHost) {
@@ -33,13 +28,64 @@ void check(const LaunchOptions& options) {
                                  options.threads_per_rank));
   }
   if (options.max_restarts < 0) throw UsageError(fmt::format("{} restarts make no sense", options.max_restarts));
-  if (options.max_restarts > 0 && options.nodes.count > 1)
+  if (options.max_restarts > 0 && options.nodes.count > 1 && !options.rendezvous)
     throw UsageError(
-        "restarts are for the ranks of one machine; over several machines let the scheduler start the job again");
+        "restarts over several machines need a place where their launchers meet, launch.rdzv_endpoint HOST:PORT; under "
+        "a "
+        "scheduler let that start the job again");
+  if (options.rendezvous) return;  // which ranks are this machine's is yet to be seen
   for (const int rank : options.log_ranks) {
     const int last = options.nodes.count * options.num_ranks - 1;
     if (rank < 0 || rank > last)
       throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are 0 to {}", rank, last));
+  }
+}
+
+// Tells the user of a verdict, and waits until it is time for what it says; false when that is the end.
+bool goes_on(const Verdict& verdict) {
+  if (!verdict.why.empty()) base::info("{}", verdict.why);
+  for (const auto until = std::chrono::steady_clock::now() + verdict.pause;
+       verdict.again && std::chrono::steady_clock::now() < until && !stop_requested();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return verdict.again;
+}
+
+int stopped_in_between() {
+  base::info("stopped while waiting for the restart");
+  return kStoppedEarly;
+}
+
+int launch_alone(const LaunchOptions& options) {
+  History history;
+  while (true) {
+    std::optional<Supervisor::Failure> failure;
+    const int code = Supervisor(options, history.restarts).run(failure);
+    if (!failure || options.max_restarts == 0) return code;
+    const RoundResult result{.kind = RoundResult::Kind::failed, .words = failure->words};
+    if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return code;
+    if (stop_requested()) return stopped_in_between();
+  }
+}
+
+RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failure) {
+  using Kind = RoundResult::Kind;
+  if (failure) return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed, .words = failure->words};
+  return {.kind = code == 0 ? Kind::done : Kind::over};
+}
+
+// With the launchers of other machines: each start may be on other machines than the one before.
+int launch_together(LaunchOptions options) {
+  Rendezvous& others = *options.rendezvous;
+  while (true) {
+    const auto nodes = others.meet();
+    if (!nodes) return stopped_in_between();
+    options.nodes = *nodes;
+    options.end_fd = others.end_fd();
+    std::optional<Supervisor::Failure> failure;
+    const int code = Supervisor(options, others.round()).run(failure);
+    const Verdict verdict = others.conclude(result_of(code, failure));
+    // This machine's ranks may have succeeded where others failed.
+    if (!goes_on(verdict)) return code == 0 && !verdict.why.empty() ? 1 : code;
   }
 }
 
@@ -56,25 +102,7 @@ int launch_ranks(const LaunchOptions& options) {
                                    logs.string(), error.message()));
     }
   }
-  std::string failed_before;
-  for (int restarts = 0;; ++restarts) {
-    std::optional<std::string> failure;
-    const int code = Supervisor(options, restarts).run(failure);
-    if (!failure || options.max_restarts == 0) return code;
-    if (*failure == failed_before)
-      return note(fmt::format("not started again: {}, for the second time", *failure), code);
-    if (restarts == options.max_restarts)
-      return note(fmt::format("not started again: {} used up",
-                              restarts == 1 ? "the one restart is" : fmt::format("all {} restarts are", restarts)),
-                  code);
-    failed_before = *failure;
-    const std::chrono::seconds pause = std::min(kLongestPause, kFirstPause * (1 << std::min(restarts, 10)));
-    note(fmt::format("restart {} of {} in {} s", restarts + 1, options.max_restarts, pause.count()));
-    for (const auto until = std::chrono::steady_clock::now() + pause; std::chrono::steady_clock::now() < until;) {
-      if (stop_requested()) return note("stopped while waiting for the restart", kStoppedEarly);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
+  return options.rendezvous ? launch_together(options) : launch_alone(options);
 }
 
 }  // namespace trireme::launch

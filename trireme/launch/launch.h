@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ struct Nodes {
   std::string token = {};   ///< likewise; empty on several: the ranks find it in a file (meeting_file.h)
 };
 
+class Rendezvous;
+
 struct LaunchOptions {
   int num_ranks = 1;  ///< on this machine
   std::string executable = {};               ///< path; empty: this program
@@ -40,8 +43,11 @@ struct LaunchOptions {
   bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on
   int answer_code = 0;  ///< exit code of a rank that is its answer and no failure: the job's, too; 0: there is none
-  int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; on one machine
+  int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; with a rendezvous its
+                         ///< decider counts
   Nodes nodes = {};
+  int end_fd = -1;  ///< readable when ranks elsewhere have ended: those here are then stopped; -1: there are no others
+  std::shared_ptr<Rendezvous> rendezvous = {};  ///< machines come and go: gives `nodes` and end_fd at each start
 };
 
 /// Runs the job and returns its exit code once no process of it is left.

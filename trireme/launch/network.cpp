@@ -68,6 +68,17 @@ bool is_loopback(const std::string& host) {
   return address && (ntohl(address->sin_addr.s_addr) >> 24) == 127;
 }
 
+std::string own_address_for(const std::string& host) {
+  const auto address = resolve(host);
+  if (!address) return "";
+  char text[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+  if ((ntohl(address->sin_addr.s_addr) >> 24) == 127) return host == text || host == "localhost" ? text : "0.0.0.0";
+  bool is_ours = false;
+  for_each_interface([&](const ifaddrs&, in_addr of) { return is_ours = of.s_addr == address->sin_addr.s_addr; });
+  return is_ours ? text : "";
+}
+
 std::string interface_towards(const std::string& host) {
   auto address = resolve(host);
   if (!address) return "";

@@ -29,6 +29,7 @@ using namespace std::chrono_literals;
 constexpr auto kSettle = 100ms;          // after a failure, before the others are told to stop: let causes arrive
 constexpr auto kSettleConsequence = 2s;  // the same when only a consequence is known
 constexpr std::chrono::milliseconds kGraceOfTheStuck = 1s;  // who is waited for in vain does not hear a signal either
+constexpr std::chrono::milliseconds kGraceWithoutOthers = 3s;  // for ranks that ranks elsewhere have left
 constexpr auto kPatience = 2s;  // before the user is told what the launcher waits for
 constexpr auto kSameRequest = 1s;  // timeout, systemd and Slurm may send one signal twice
 constexpr int kPollWithoutPidfdMs = 20;
@@ -79,7 +80,7 @@ Supervisor::~Supervisor() {
   }
 }
 
-int Supervisor::run(std::optional<std::string>& failure) {
+int Supervisor::run(std::optional<Failure>& failure) {
   if (share_.cpus_of_rank.empty() && options_.pin && !options_.quiet) {
     say(fmt::format("{} ranks share {} core{}: ranks are not pinned", options_.num_ranks, share_.num_cores,
                     share_.num_cores == 1 ? "" : "s"));
@@ -123,6 +124,7 @@ void Supervisor::wait_for_event() {
   };
   watch(process_.signal_fd(), POLLIN);
   watch(guardian_.pidfd(), POLLIN);
+  if (!ended_elsewhere_) watch(options_.end_fd, POLLIN);
   for (Screen* screen : {&out_, &err_}) {
     if (screen->waiting()) watch(screen->fd(), POLLOUT);
   }
@@ -143,6 +145,7 @@ void Supervisor::wait_for_event() {
   err_.flush();
   if (is_ready(process_.signal_fd())) read_signals();
   if (is_ready(guardian_.pidfd()) && guardian_restarts_++ < kMaxGuardianRestarts) guardian_.restart();
+  if (is_ready(options_.end_fd)) ended_elsewhere_ = some_failure_ = true;
   for (auto& rank : ranks_) {
     if (is_ready(rank.report_fd)) read_reports(rank);
     for (auto& stream : rank.streams) {
@@ -301,13 +304,15 @@ void Supervisor::act_on_failure() {
   const bool own_failure = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return failed(rank.outcome) && !rank.outcome.consequence && !ended_as_told(rank.outcome);
   });
-  if (!own_failure) look_for_hang();
-  const bool known = own_failure || hang_;
+  if (!own_failure && !ended_elsewhere_) look_for_hang();
+  const bool known = own_failure || hang_ || ended_elsewhere_;
   const auto settled = now + (known ? kSettle : std::chrono::milliseconds(kSettleConsequence));
   stop_at_ = stop_at_ ? std::min(*stop_at_, settled) : settled;
   if (!term_sent_ && now >= *stop_at_) {
     term_sent_ = true;
     grace_ = hang_ ? std::min(options_.grace, kGraceOfTheStuck) : options_.grace;
+    // What ranks would save they could only save together with those that are gone.
+    if (ended_elsewhere_) grace_ = std::min(grace_, kGraceWithoutOthers);
     kill_at_ = now + grace_;
     for (const auto& rank : ranks_) {
       // A rank that said why it ends is on its way out; a signal would only change its exit code.

@@ -53,9 +53,15 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Starts the ranks, waits for all of them, reports, and returns an attempt's code. `failure` says in a few words
-  /// what failed, where another attempt may help: the same words mean the same failure at the same step.
-  int run(std::optional<std::string>& failure);
+  /// What failed, in a few words: the same words mean the same failure at the same step.
+  struct Failure {
+    std::string words;
+    bool is_consequence = false;  ///< of something that ranks elsewhere did
+  };
+
+  /// Starts the ranks, waits for all of them, reports, and returns an attempt's code. `failure` is set where another
+  /// attempt may help.
+  int run(std::optional<Failure>& failure);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -90,7 +96,7 @@ class Supervisor {
   void kill_orphans();
   void drain();
   std::string describe_recorders() const;
-  int report(std::optional<std::string>& failure);
+  int report(std::optional<Failure>& failure);
 
   void say(const std::string& text);
   int first_rank() const { return options_.nodes.rank * options_.num_ranks; }  ///< of this machine
@@ -117,6 +123,7 @@ class Supervisor {
   bool looked_for_hang_ = false;
   std::optional<HangVerdict> hang_;
   std::string silent_;  // lines on ranks that others waited for, where there is no verdict
+  bool ended_elsewhere_ = false;
   std::optional<Clock::time_point> stop_at_;  // after a failure: when to send SIGTERM
   std::optional<Clock::time_point> kill_at_;  // and SIGKILL
   std::chrono::milliseconds grace_{0};        // between the two

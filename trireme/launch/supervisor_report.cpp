@@ -50,7 +50,7 @@ std::string Supervisor::describe_recorders() const {
                      base::flight_folder(options_.out_dir).string(), options_.out_dir.string());
 }
 
-int Supervisor::report(std::optional<std::string>& failure) {
+int Supervisor::report(std::optional<Failure>& failure) {
   std::vector<RankOutcome> outcomes;
   for (const auto& rank : ranks_) outcomes.push_back(rank.outcome);
   const auto code_of = [](const RankOutcome& outcome) {
@@ -86,8 +86,13 @@ int Supervisor::report(std::optional<std::string>& failure) {
       if (const auto hint = options_.failure_hint(); !hint.empty()) text += "  " + hint + "\n";
     }
     say(text);
-    if (stop_signal_ == 0) failure = is_hang ? hang_->key : in_few_words(*first);
+    if (stop_signal_ == 0)
+      failure = Failure{is_hang ? hang_->key : in_few_words(*first), !is_hang && first->consequence};
     return code == 0 || code == kStoppedEarly ? 1 : code;
+  }
+  if (ended_elsewhere_ && stop_signal_ == 0) {
+    failure = Failure{"its ranks were stopped", true};
+    return 1;
   }
   std::vector<int> unsaved;
   bool saved = false;

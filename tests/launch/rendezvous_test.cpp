@@ -1,0 +1,223 @@
+// Launchers of several machines, each a thread here, meet and meet again; no rank is started.
+#include "trireme/launch/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <map>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/stop_signal.h"
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = RoundResult::Kind;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const door::Token kToken(64, 'a');
+
+class Machines : public ::testing::Test {
+ protected:
+  Machines() : listener_(door::listen_at("127.0.0.1", 0)) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+
+  RendezvousOptions options(int least, int most) const {
+    RendezvousOptions o;
+    o.port = port_;
+    o.token = kToken;
+    o.job = "job";
+    o.least = least;
+    o.most = most;
+    o.num_ranks = 2;
+    o.max_restarts = 3;
+    o.join_timeout = 30s;
+    o.last_call = 300ms;
+    o.silence = 3s;
+    return o;
+  }
+
+  std::unique_ptr<Rendezvous> decider(RendezvousOptions o) {
+    o.listener = std::move(listener_);
+    return std::make_unique<Rendezvous>(std::move(o));
+  }
+  static std::unique_ptr<Rendezvous> other(RendezvousOptions o) { return std::make_unique<Rendezvous>(std::move(o)); }
+
+  static std::future<Nodes> meets(Rendezvous& r) {
+    return std::async(std::launch::async, [&r] {
+      Nodes nodes = r.meet().value();
+      if (nodes.store_fd >= 0) close(nodes.store_fd);
+      return nodes;
+    });
+  }
+  static std::future<Verdict> concludes(Rendezvous& r, RoundResult result) {
+    return std::async(std::launch::async, [&r, result] { return r.conclude(result); });
+  }
+  static bool has_ended(const Rendezvous& r, int ms = 20000) {
+    pollfd ready{r.end_fd(), POLLIN, 0};
+    return poll(&ready, 1, ms) == 1;
+  }
+
+  base::FileDescriptor listener_;
+  int port_ = 0;
+};
+
+TEST_F(Machines, AllMachinesOfAFullRoundGetTheirPlacesAtOnce) {
+  RendezvousOptions o = options(3, 3);
+  o.last_call = 1h;  // nobody waits for it
+  auto a = decider(std::move(o)), b = other(options(3, 3)), c = other(options(3, 3));
+  auto first = meets(*a), second = meets(*b), third = meets(*c);
+  const Nodes x = first.get(), y = second.get(), z = third.get();
+  EXPECT_EQ(x.rank, 0);
+  EXPECT_EQ(y.rank + z.rank, 3);
+  for (const Nodes& nodes : {x, y, z}) {
+    EXPECT_EQ(nodes.count, 3);
+    EXPECT_EQ(nodes.master_address, "127.0.0.1");
+    EXPECT_EQ(nodes.master_port, x.master_port);
+    EXPECT_EQ(nodes.token, x.token);
+    EXPECT_EQ(nodes.token.size(), 64U);
+    EXPECT_NE(nodes.token, kToken);
+    EXPECT_EQ(nodes.job_id, "job-0");
+  }
+  auto v = concludes(*a, {}), w = concludes(*b, {}), u = concludes(*c, {});
+  EXPECT_FALSE(v.get().again || w.get().again || u.get().again);
+}
+
+TEST_F(Machines, NumberedMachinesGetTheirNumbers) {
+  std::map<int, std::unique_ptr<Rendezvous>> machines;
+  std::map<int, std::future<Nodes>> places;
+  for (const int number : {0, 2, 1}) {
+    RendezvousOptions o = options(3, 3);
+    o.node_rank = number;
+    machines[number] = number == 0 ? decider(std::move(o)) : other(std::move(o));
+    places[number] = meets(*machines[number]);
+  }
+  for (auto& [number, place] : places) EXPECT_EQ(place.get().rank, number);
+}
+
+TEST_F(Machines, EnoughMachinesStartAfterTheLastCallAndALateOneJoinsTheNextRound) {
+  auto a = decider(options(2, 3)), b = other(options(2, 3));
+  auto first = meets(*a), second = meets(*b);
+  EXPECT_EQ(first.get().count, 2);
+  EXPECT_EQ(second.get().count, 2);
+  auto c = other(options(2, 3));
+  auto third = meets(*c);
+  EXPECT_EQ(third.wait_for(200ms), std::future_status::timeout);
+  auto v = concludes(*b, {.kind = Kind::failed, .words = "rank 2 failed at step 4 (x)"});
+  EXPECT_TRUE(has_ended(*a)) << "a machine is told of a failure elsewhere";
+  auto w = concludes(*a, {.kind = Kind::consequence, .words = "its ranks were stopped"});
+  for (const Verdict& verdict : {v.get(), w.get()}) {
+    EXPECT_TRUE(verdict.again);
+    EXPECT_THAT(verdict.why, HasSubstr("restart 1 of 3 in 1 s: rank 2 failed at step 4 (x) on machine "));
+  }
+  auto x = meets(*a), y = meets(*b);
+  EXPECT_EQ(x.get().count, 3);
+  EXPECT_EQ(y.get().count, 3);
+  EXPECT_EQ(third.get().count, 3);
+  EXPECT_EQ(a->round(), 1);
+  EXPECT_EQ(c->round(), 1);
+  EXPECT_FALSE(has_ended(*a, 0));
+}
+
+TEST_F(Machines, AMachineThatFallsSilentEndsTheRoundAndTheRestGoesOn) {
+  RendezvousOptions o = options(1, 2);
+  o.silence = 1500ms;
+  o.last_call = 2s;
+  auto a = decider(std::move(o));
+  auto b = other(options(1, 2));
+  auto first = meets(*a), second = meets(*b);
+  EXPECT_EQ(first.get().count, 2);
+  second.get();
+  b.reset();
+  EXPECT_TRUE(has_ended(*a));
+  const Verdict verdict = a->conclude({.kind = Kind::consequence, .words = "its ranks were stopped"});
+  EXPECT_TRUE(verdict.again);
+  EXPECT_THAT(verdict.why, AllOf(HasSubstr("machine "), HasSubstr(" is gone")));
+  EXPECT_EQ(meets(*a).get().count, 1);
+}
+
+TEST_F(Machines, TooFewMachinesAreAnErrorWithTheNumbers) {
+  RendezvousOptions o = options(2, 2);
+  o.join_timeout = 200ms;
+  auto a = decider(std::move(o));
+  try {
+    a->meet();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("1 machine came to 127.0.0.1:"), HasSubstr("the job needs 2")));
+  }
+}
+
+TEST_F(Machines, MachinesThatContradictEachOtherAreRefusedOnAll) {
+  RendezvousOptions four = options(2, 2);
+  four.num_ranks = 4;
+  auto a = decider(options(2, 2)), b = other(std::move(four));
+  auto first = meets(*a), second = meets(*b);
+  for (auto* place : {&first, &second}) {
+    try {
+      place->get();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("starts 4 ranks"), HasSubstr("say the same --devices on all")));
+    }
+  }
+}
+
+TEST_F(Machines, AMachineTooManyForTheSettingsIsLeftOut) {
+  RendezvousOptions o = options(1, 3);
+  o.can_run_on = [](int machines) { return machines != 3; };
+  o.last_call = 3s;
+  auto a = decider(std::move(o));
+  auto b = other(options(1, 3)), c = other(options(1, 3));
+  auto first = meets(*a), second = meets(*b), third = meets(*c);
+  EXPECT_EQ(first.get().count, 2);
+  auto* in = second.wait_for(5s) == std::future_status::ready ? &second : &third;
+  EXPECT_EQ(in->get().count, 2);
+  auto v = concludes(*a, {}), w = concludes(in == &second ? *b : *c, {});
+  EXPECT_FALSE(v.get().again || w.get().again);
+  EXPECT_ANY_THROW((in == &second ? third : second).get());
+}
+
+TEST_F(Machines, WithoutTheDeciderTheOthersEnd) {
+  auto a = decider(options(2, 2)), b = other(options(2, 2));
+  auto first = meets(*a), second = meets(*b);
+  first.get();
+  second.get();
+  a.reset();
+  EXPECT_TRUE(has_ended(*b));
+  try {
+    b->conclude({.kind = Kind::consequence, .words = "its ranks were stopped"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("where the launchers meet, has gone"), HasSubstr("start the job again")));
+  }
+}
+
+TEST_F(Machines, ALauncherWithoutTheTokenIsRefused) {
+  auto a = decider(options(1, 2));
+  RendezvousOptions o = options(1, 2);
+  o.token = door::Token(64, 'b');
+  EXPECT_THROW(other(std::move(o)), door::Refused);
+}
+
+TEST_F(Machines, AStopThatIsRequestedEndsTheWaiting) {
+  auto a = decider(options(2, 2));
+  request_stop(SIGTERM);
+  EXPECT_FALSE(a->meet());
+  clear_stop_request();
+}
+
+}  // namespace
+}  // namespace trireme::launch

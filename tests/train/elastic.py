@@ -1,0 +1,167 @@
+"""Machines come and go: launchers that meet at an endpoint train together, and those that are left go on from the newest
+checkpoint. The machines are launchers on this host, kept apart by TRIREME_HOST_ID.
+
+elastic.py TRIREME
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import ring
+
+STEPS = 60
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Machines:
+    def __init__(self, r, out, nnodes, **settings):
+        self.ring, self.out, self.endpoint, self.started = r, out, f"127.0.0.1:{free_port()}", {}
+        self.command = r.command(out, comm__timeout="20s", launch__last_call="2s", train__max_steps=STEPS, train__save_interval=5,
+                                 save__keep_last=0, nnodes=nnodes, rdzv_endpoint=self.endpoint, **settings)
+
+    def start(self, name):
+        with open(self.ring.folder / f"{self.out}-{name}.txt", "w") as log:
+            self.started[name] = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.ring.folder,
+                                                  env=ring.environment(TRIREME_HOST_ID=name))
+        return self.started[name]
+
+    def text(self, name):
+        return (self.ring.folder / f"{self.out}-{name}.txt").read_text(errors="replace")
+
+    def await_text(self, name, sentence, timeout=90):
+        ring.wait_for(lambda: sentence in self.text(name) or self.started[name].poll() is not None, f"{name} says {sentence}", timeout)
+        ring.require(sentence in self.text(name), f"{name} says: {sentence}", self.everything())
+
+    def everything(self):
+        return "\n".join(f"--- {name}\n{self.text(name)[-3000:]}" for name in self.started)
+
+    def finish(self, name, timeout=150):
+        try:
+            return self.started[name].wait(timeout)
+        except subprocess.TimeoutExpired:
+            ring.require(False, f"{name} ends within {timeout} s", self.everything())
+
+    def ranks_of(self, name):
+        found = []
+        for pid in self.ring.processes():
+            try:
+                variables = open(f"/proc/{pid}/environ", "rb").read().split(b"\0")
+            except OSError:
+                continue
+            if f"TRIREME_HOST_ID={name}".encode() in variables and any(v.startswith(b"LOCAL_RANK=") for v in variables):
+                found.append(pid)
+        return found
+
+    def await_checkpoint(self, more_than=0):
+        folder = self.ring.folder / self.out
+        ring.wait_for(lambda: folder.exists() and len(ring.step_folders(folder)) > more_than, "a checkpoint", 120)
+        return len(ring.step_folders(folder))
+
+
+def same_losses(r, out, straight, what):
+    rows = ring.metrics(r.folder / out)
+    unequal = [s for s in range(1, STEPS + 1) if s not in rows or rows[s]["loss"] != straight[s]["loss"]]
+    ring.check(not unequal, f"{what}: all {STEPS} losses are those of one rank, bit for bit", str(unequal))
+
+
+def a_lost_machine_costs_a_restart(r, straight):
+    machines = Machines(r, "lost", "1:2", launch__max_restarts=3)
+    a = machines.start("a")
+    machines.await_text("a", "waiting at")
+    b = machines.start("b")
+    machines.await_text("a", "machine 0 of 2: ranks 0 to 0 of 2")
+    machines.await_text("b", "machine 1 of 2: ranks 1 to 1 of 2")
+    machines.await_checkpoint()
+    start = time.monotonic()
+    os.kill(b.pid, signal.SIGKILL)
+    machines.await_text("a", "machine 0 of 1: ranks 0 to 0 of 1, start number 2")
+    seconds = time.monotonic() - start
+    code = machines.finish("a")
+    ring.check(code == 0, f"the machine that is left goes on alone, {seconds:.1f} s after the other was killed", machines.everything())
+    said = machines.text("a")
+    ring.check("restart 1 of 3 in 1 s: machine " in said and " is gone" in said and "resumed  " in said, "and says why, and from where", said)
+    same_losses(r, "lost", straight, "a machine less")
+    r.require_nothing_is_left("lost", "a lost machine")
+    del a
+
+
+def a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight):
+    machines = Machines(r, "again", "2:3", launch__max_restarts=3)
+    for name in "ab":
+        machines.start(name)
+    machines.await_text("b", " of 2: ranks ")
+    saved = machines.await_checkpoint()
+    machines.start("c")
+    machines.await_text("c", "this one joins at its next start")
+    [rank] = machines.ranks_of("b")
+    os.kill(rank, signal.SIGKILL)
+    for name in "abc":
+        machines.await_text(name, " of 3: ranks ")
+    machines.await_checkpoint(saved)
+    codes = [machines.finish(name) for name in "abc"]
+    ring.check(codes == [0, 0, 0], "after a rank's end all start again, with the machine that came late", machines.everything())
+    ring.check("was killed by signal 9" in machines.text("b"), "its launcher tells of the failure", machines.everything())
+    ring.check(all("signal 9" in machines.text(name) for name in "ab"), "and the other of its reason", machines.everything())
+    same_losses(r, "again", straight, "a machine more")
+    r.require_nothing_is_left("again", "a failed rank")
+
+
+def stopping_one_machine_stops_all(r):
+    """With TLS between the two, for once."""
+    machines = Machines(r, "stopped", "2:2", launch__max_restarts=3, comm__tls="true")
+    for name in "ab":
+        machines.start(name)
+    machines.await_checkpoint()
+    machines.started["b"].send_signal(signal.SIGTERM)
+    codes = [machines.finish(name) for name in "ab"]
+    ring.check(codes == [75, 75], "a signal to one launcher stops and saves on all, and nothing starts again", f"{codes} {machines.everything()}")
+    r.require_nothing_is_left("stopped", "a stop")
+
+
+def the_same_failure_twice_ends_the_job(r):
+    token = r.folder / "token"
+    token.write_text("a secret that all of the machines can read")
+    token.chmod(0o600)
+    command = [r.program, "launch", "--nnodes", "2", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_backend", "c10d", "--max_restarts", "3",
+               "--token_file", str(token), "--", "/bin/false"]
+    jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", env=ring.environment(), cwd=r.folder)
+            for _ in range(2)]
+    said = [job.communicate(timeout=120)[0] for job in jobs]
+    ring.check([job.returncode for job in jobs] == [1, 1] and all("restart 1 of 3" in text and "for the second time" in text for text in said),
+               "a program that always fails is started twice, on both machines", "\n".join(said))
+
+
+def mistakes_are_refused(r):
+    here = f"127.0.0.1:{free_port()}"
+    for what, settings, sentence in [
+            ("no endpoint", {"nnodes": "2:4"}, "launch.nnodes 2:4 needs launch.rdzv_endpoint HOST:PORT"),
+            ("no range", {"nnodes": "4:2", "rdzv_endpoint": here}, "launch.nnodes 4:2 is no number of machines"),
+            ("no port", {"nnodes": "1:2", "rdzv_endpoint": "host:seven"}, "launch.rdzv_endpoint host:seven is not HOST:PORT"),
+            ("two numbers", {"nnodes": "1:3", "num_nodes": "2", "rdzv_endpoint": here}, "launch.nnodes 1:3 and num_nodes 2 contradict each other"),
+            ("mpi", {"nnodes": "1:2", "rdzv_endpoint": here, "comm__backend": "mpi"},
+             "launch.nnodes lets machines come and go, and MPI's ranks are as many as mpirun started"),
+            ("a mesh that fits no number of machines", {"nnodes": "3:3", "rdzv_endpoint": here, "mesh__tp": 2}, "but 3 ranks start")]:
+        result = r.run(r.command("none", **settings))
+        ring.check(result.code == 2 and sentence in result.err and result.seconds < 5, f"refused at once: {what}", str(result))
+        ring.require(not (r.folder / "none").exists(), f"{what}: nothing is written")
+    result = r.run(r.command("few", nnodes="2:2", rdzv_endpoint=here, launch__join_timeout="2s"))
+    ring.check(result.code == 1 and "1 machine came to" in result.err and "the job needs 2" in result.err, "too few machines are told so", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    mistakes_are_refused(r)
+    the_same_failure_twice_ends_the_job(r)
+    straight = ring.metrics(r.train("straight", train__max_steps=STEPS))
+    a_lost_machine_costs_a_restart(r, straight)
+    if ring.SLOW:
+        a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight)
+    stopping_one_machine_stops_all(r)

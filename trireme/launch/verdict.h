@@ -1,0 +1,54 @@
+// What becomes of a job of several machines when a round of its ranks has ended: pure functions over what each
+// machine's launcher says of its own.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::launch {
+
+/// What came of one machine's ranks.
+struct RoundResult {
+  enum class Kind {
+    done,         ///< all ranks succeeded
+    over,         ///< stopped as asked, or their settings were refused: nothing to try again
+    failed,       ///< by itself
+    consequence,  ///< because ranks elsewhere were gone
+    lost,         ///< nothing is known of the machine any more
+  };
+  Kind kind = Kind::done;
+  std::string words = {};    ///< of a failure: the same for the same failure at the same step
+  std::string machine = {};  ///< its name
+};
+
+/// As text between launchers. Errors    Error where it is none
+std::string text_of(const RoundResult& result);
+RoundResult result_of(std::string_view text);
+
+/// What happened before, for failures that come again.
+struct History {
+  int restarts = 0;
+  std::string failed_before = {};
+};
+
+struct Verdict {
+  bool again = false;
+  std::chrono::seconds pause{0};  ///< before the next round
+  std::string why = {};           ///< a sentence for the user; empty: nothing to say
+};
+
+std::string text_of(const Verdict& verdict);
+Verdict verdict_of(std::string_view text);
+
+/// How long to wait before restart number `restarts` + 1: a second, two, four, at most sixty.
+std::chrono::seconds pause_before_restart(int restarts);
+
+/// The job goes on unless all are done, one is over, the same machine's failure comes again in the same words, or
+/// `max_restarts` are used up; `history` is brought up to date.
+Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history);
+
+}  // namespace trireme::launch
