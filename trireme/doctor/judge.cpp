@@ -133,7 +133,7 @@ class Judge {
     const Facts& f = of(host);
     std::vector<std::string> texts;
     for (const Interface& i : f.interfaces) {
-      const std::string speed = i.megabits > 0 ? " " + speed_text(i.megabits) : "";
+      const std::string speed = i.megabits > 0 ? fmt::format(" {}", speed_text(i.megabits)) : "";
       texts.push_back(hosts_.size() == 1
                           ? fmt::format("{} {}{}", i.name, i.address, speed)
                           : fmt::format("{}{}{}", i.name, speed, i.name == f.route ? " (ranks talk here)" : ""));
@@ -165,7 +165,7 @@ class Judge {
   // The generation sinks while a card is idle, so only the width of a link counts.
   static std::string gpu_text(const Gpu& gpu) {
     std::string text = gpu.name.empty() ? "unknown card" : gpu.name;
-    if (gpu.memory_bytes > 0) text += " " + base::human_bytes(gpu.memory_bytes);
+    if (gpu.memory_bytes > 0) text += fmt::format(" {}", base::human_bytes(gpu.memory_bytes));
     if (gpu.nvlinks > 0) text += fmt::format(", {}", base::plural(gpu.nvlinks, "NVLink"));
     const auto width = [](const std::string& pcie) { return pcie.substr(std::min(pcie.find('x'), pcie.size())); };
     if (!gpu.pcie_at_most.empty()) text += ", PCIe " + gpu.pcie_at_most;

@@ -13,8 +13,7 @@ namespace {
 
 constexpr double kSlower = 3;            // times: neighbours on a busy machine stay below it
 constexpr double kFarAway = 2e-3;        // seconds one way: further than one building
-constexpr double kShareOfSpeed =
-    0.1;    // of what the interface negotiated; one stream of TCP reaches more on any of them
+constexpr double kShareOfSpeed = 0.05;   // of what the interface negotiated: one stream of TCP reaches more
 constexpr double kSlowNetwork = 50e6;    // bytes a second: half of what 1 Gb/s carries
 constexpr double kClock = 0.5;           // seconds: lines of two logs stand in the wrong order
 
