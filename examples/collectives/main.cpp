@@ -29,8 +29,6 @@ namespace {
 
 using Group = comm::CommunicatorPtr;
 
-at::Tensor floats(const std::vector<float>& values) { return at::tensor(values, at::kFloat); }
-
 std::string text(const at::Tensor& t) {
   if (!t.defined()) return "-";
   std::string line = "[";

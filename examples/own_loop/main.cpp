@@ -40,7 +40,7 @@ void rank(int rank, c10::intrusive_ptr<c10d::Store> store) {
       const auto [points, arm] = spirals((step * trainer.micro_batches() + i) * kRanks + rank);
       trainer.backward(points, arm);
     }
-    const auto [mean, norm] = trainer.step(1e-2 * (1 - double(step) / kSteps));
+    const double mean = trainer.step(1e-2 * (1 - double(step) / kSteps)).loss;
     if (rank == 0 && step % 100 == 0) std::printf("step %3d: loss %.3f\n", step, mean);
   }
   trainer.store();  // the modules have their weights again: plain LibTorch
