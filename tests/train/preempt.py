@@ -32,7 +32,7 @@ class Job:
         command = r.command(out, **(RUN | settings))
         if launched:
             self.processes = [r.start(command)]
-            self.pids = r.ranks(2)
+            self.pids = r.ranks(2, timeout=200)
             return
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ class Job:
 
     def finish(self):
         """Exit codes, and what each rank said."""
-        codes = {p.wait(timeout=90) for p in self.processes}
+        codes = {p.wait(timeout=200) for p in self.processes}
         if not self.launched:
             return codes, [(self.r.folder / f"rank{rank}.txt").read_text() for rank in range(2)]
         said = "".join((self.r.folder / name).read_text(errors="replace") for name in ("start.out", "start.err"))
@@ -173,7 +173,7 @@ def a_long_step_is_given_up(r):
     settings = {"devices": 2, "train__max_steps": 3, "train__global_batch_size": batch, "train__micro_batch_size": 4,
                 "train__max_seq_length": 256, "launch__grace": f"{grace}s"}
     job = r.start(r.command("long", model={}, **settings))
-    pids = r.ranks(2)
+    pids = r.ranks(2, timeout=200)
     ring.wait_for(lambda: (r.folder / "long" / "metrics.jsonl").exists() and ring.metrics(r.folder / "long"), "the first step", timeout=200)
     seconds = ring.metrics(r.folder / "long")[1]["seconds"]
     begin = time.monotonic()
