@@ -145,7 +145,9 @@ TEST_F(Machines, AMachineThatFallsSilentEndsTheRoundAndTheRestGoesOn) {
   const Verdict verdict = a->conclude({.kind = Kind::consequence, .words = "its ranks were stopped"});
   EXPECT_TRUE(verdict.again);
   EXPECT_THAT(verdict.why, AllOf(HasSubstr("machine "), HasSubstr(" is gone")));
-  EXPECT_EQ(meets(*a).get().count, 1);
+  const Nodes alone = meets(*a).get();
+  EXPECT_EQ(alone.count, 1);
+  EXPECT_EQ(alone.store_fd, -1) << "a machine alone makes a socket of its own, which others cannot reach";
 }
 
 TEST_F(Machines, TooFewMachinesAreAnErrorWithTheNumbers) {

@@ -228,7 +228,9 @@ std::optional<Nodes> Rendezvous::place_in(const std::string& plan) {
     if (slot == slot_) nodes.rank = nodes.count;
   if (nodes.rank < 0) return std::nullopt;
   nodes.job_id = fmt::format("{}-{}", options_.job, round_);
-  nodes.store_fd = ranks_listener_.release();
+  if (nodes.count == 1) nodes.master_address = "127.0.0.1";  // where a machine alone listens, at a port of its own
+  if (nodes.count > 1) nodes.store_fd = ranks_listener_.release();
+  ranks_listener_ = {};
   base::info("machine {} of {}: ranks {} to {} of {}{}", nodes.rank, nodes.count, nodes.rank * options_.num_ranks,
              (nodes.rank + 1) * options_.num_ranks - 1, nodes.count * options_.num_ranks,
              round_ > 0 ? fmt::format(", start number {}", round_ + 1) : "");
