@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "trireme/base/error.h"
+#include "trireme/launch/worker.h"
+
 namespace trireme::launch {
 namespace {
 
@@ -68,6 +71,27 @@ TEST(Headline, RanksWithTheSameReasonAreNotRepeated) {
   const auto text = describe_failure(*first_failure(outcomes), outcomes, 1s, 30s);
   EXPECT_THAT(text, HasSubstr("rank 0 (pid 4709): cannot read corpus.txt\n"));
   EXPECT_THAT(text, HasSubstr("  ranks 1-5 failed alike\n"));
+}
+
+TEST(Headline, CallsThatDoNotMatchAreTheCauseAndNotRepeated) {
+  const auto mismatch = [](int rank) {
+    return CommError(
+        "[comm] all_reduce #5 of group 'shard' on rank " + std::to_string(rank) +
+            " failed after 3 ms: different sizes: expected a as on global ranks 0, 1, found b on rank 2; all "
+            "ranks must make the same calls in the same order",
+        {.elapsed = 3ms, .timeout = 30s});
+  };
+  EXPECT_EQ(fault_of(mismatch(0)), Fault::own);
+  EXPECT_EQ(fault_of(CommError("[comm] rank 1 is gone", {.elapsed = 3ms, .timeout = 30s})), Fault::lost_peer);
+  EXPECT_EQ(fault_of(CommError("[comm] rank 1 has not called", {.elapsed = 30s, .timeout = 30s})), Fault::timeout);
+  std::vector<RankOutcome> outcomes;
+  for (int rank = 0; rank < 3; ++rank) {
+    outcomes.push_back(exited(rank, 1, std::chrono::milliseconds(10 + rank)));
+    outcomes.back().reported = mismatch(rank).what();
+  }
+  const auto text = describe_failure(*first_failure(outcomes), outcomes, 1s, 30s);
+  EXPECT_THAT(text, HasSubstr("rank 0 (pid 4709): [comm] all_reduce #5"));
+  EXPECT_THAT(text, HasSubstr("  ranks 1, 2 failed alike\n"));
 }
 
 TEST(Headline, RanksAreNamedShortly) {

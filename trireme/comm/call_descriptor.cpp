@@ -150,9 +150,13 @@ std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallVi
     alike == camps.end() ? camps.push_back({k}) : alike->push_back(k);
   }
   std::ranges::stable_sort(camps, std::greater(), &std::vector<int>::size);
-  if (camps.size() < 2 || camps[0].size() == camps[1].size())
-    return Mismatch{other, fmt::format("{}: {} calls {} but {} calls {}; {}", what, name_rank(group, group.rank),
-                                       describe(mine), name_rank(group, other), describe(calls[other]), kRule)};
+  if (camps.size() < 2 || camps[0].size() == camps[1].size()) {
+    // The same words on every rank, where that can be.
+    const int one = camps.size() < 2 ? group.rank : camps[0][0], two = camps.size() < 2 ? other : camps[1][0];
+    return Mismatch{two == group.rank ? one : two,
+                    fmt::format("{}: {} calls {} but {} calls {}; {}", what, name_rank(group, one),
+                                describe(calls[one]), name_rank(group, two), describe(calls[two]), kRule)};
+  }
   const int usual = camps[0][0], odd = camps[1][0];
   std::vector<int> others;
   for (const int k : camps[0]) others.push_back(group.global_rank(k));

@@ -40,6 +40,12 @@ std::string describe_end(const RankOutcome& outcome) {
 
 bool caused(const RankOutcome& outcome) { return failed(outcome) && !outcome.consequence && !ended_as_told(outcome); }
 
+// What a failed communication says after who failed when: the same for all ranks whose calls do not match.
+std::string_view reason_of(std::string_view reported) {
+  const auto reason = reported.rfind(": different ");
+  return reason == std::string_view::npos || !reported.starts_with("[comm] ") ? reported : reported.substr(reason);
+}
+
 // A rank prints what it reports, after "error: " and cut to what fits.
 bool says_the_same(std::string_view line, const std::string& reported) {
   if (line.starts_with("error: ")) line.remove_prefix(7);
@@ -129,7 +135,7 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   for (const auto& outcome : outcomes) {
     if (&outcome == &first) continue;
     if (caused(outcome)) {
-      if (first.reported && outcome.reported == first.reported) {
+      if (first.reported && outcome.reported && reason_of(*first.reported) == reason_of(*outcome.reported)) {
         alike.push_back(outcome.global_rank);
       } else {
         others += fmt::format("  rank {} (pid {}) failed too: it {}{}\n", outcome.global_rank, outcome.pid,

@@ -38,7 +38,7 @@ struct LaunchOptions {
   std::filesystem::path out_dir = {};  ///< logs go to <out_dir>/logs/rank<N>.log; empty: no logs, all ranks are shown
   int threads_per_rank = 0;  ///< OMP_NUM_THREADS and MKL_NUM_THREADS; 0: the user's, else cores / ranks
   bool pin = true;  ///< whole cores for each rank; not done when ranks exceed cores
-  std::chrono::milliseconds grace = std::chrono::seconds(4);  ///< after a failure: from SIGTERM to SIGKILL
+  std::chrono::milliseconds grace = std::chrono::seconds(3);  ///< after a failure: from SIGTERM to SIGKILL
   std::vector<int> log_ranks = {};  ///< ranks besides the machine's first whose output is shown too, after "[rank N] "
   bool quiet = false;  ///< no remarks of the launcher's own; failures are always told
   std::function<std::string()> failure_hint = {};  ///< last line of a failure's report: how to go on

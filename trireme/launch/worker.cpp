@@ -58,6 +58,11 @@ void report_status(std::string_view text) noexcept { send_report(ReportKind::sta
 
 Fault fault_of(const CommError& error) {
   const auto& [operation, group, rank, peer, elapsed, timeout] = error.details;
+  const std::string_view text = error.what();
+  // As comm/call_descriptor.cpp and the message tasks end what they say of calls that differ.
+  for (const char* rule :
+       {"all ranks must make the same calls in the same order", "both must name the same size and dtype"})
+    if (text.find(rule) != std::string_view::npos) return Fault::own;
   return timeout.count() > 0 && elapsed >= timeout ? Fault::timeout : Fault::lost_peer;
 }
 

@@ -23,8 +23,8 @@ enum class Fault {
   timeout,    ///< another rank has not come in time: the launcher looks what that one does (hang.h)
 };
 
-/// Whose fault the loss of a communication is: a rank that did not come in time, or one that is gone or did something
-/// else.
+/// Whose fault a failed communication is: a rank's that did not come in time, or that is gone. Calls that do not match
+/// are what went wrong itself (own): peers in other groups lose the connection before this rank has ended.
 Fault fault_of(const CommError& error);
 
 /// Says why this rank is about to exit with an error, in the words that the user shall read.
