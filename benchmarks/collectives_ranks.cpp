@@ -106,7 +106,8 @@ void time_copy(const Buffers& b, int64_t bytes, const RankOptions& o, const Meas
 
 void run_rank(const RankOptions& o) {
   at::set_num_threads(1);
-  const auto store = trireme::comm::open_store({.port = o.store_port, .token = std::getenv("TRIREME_BENCH_TOKEN")}).store;
+  const auto store =
+      trireme::comm::open_store({.port = o.store_port, .token = std::getenv("TRIREME_BENCH_TOKEN")}).store;
   const auto make = [&](const char* backend) {
     return trireme::comm::make_communicator(
         {.name = std::string("bench_") + backend, .backend = backend, .rank = o.rank, .size = o.size, .store = store});

@@ -15,7 +15,6 @@
 #include "comm_checks.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/gloo_tls.h"
 
 namespace trireme::comm::testing {
 namespace {
@@ -119,19 +118,12 @@ void play() {
   std::istringstream part(variable("TRIREME_COMM_PART"));
   std::string what;
   part >> what;
-  const auto store = open_store(
-      {.port = static_cast<uint16_t>(std::stoi(variable("TRIREME_COMM_PORT"))), .token = variable("TRIREME_COMM_TOKEN")});
-  std::string backend = variable("TRIREME_COMM_BACKEND");
-  const bool tls = backend == "gloo_tls" || (backend == "gloo_half_tls" && rank == 0);
-  if (tls) use_gloo_tls(*store.store, rank, std::chrono::seconds(60));
-  if (backend.starts_with("gloo")) backend = "gloo";
+  const auto store = open_store({.port = static_cast<uint16_t>(std::stoi(variable("TRIREME_COMM_PORT"))),
+                                 .token = variable("TRIREME_COMM_TOKEN")});
+  const std::string backend = variable("TRIREME_COMM_BACKEND");
   const auto timeout = what == "silent" ? kSilence : std::chrono::milliseconds(60'000);
-  const auto c = make_communicator({.name = "shard",
-                                    .backend = backend,
-                                    .rank = rank,
-                                    .size = size,
-                                    .store = store.store,
-                                    .timeout = timeout});
+  const auto c = make_communicator(
+      {.name = "shard", .backend = backend, .rank = rank, .size = size, .store = store.store, .timeout = timeout});
   if (what == "checks") return run_checks(*c, std::move(part));
   if (what == "backend") return fmt::print("backend={}\n", c->backend());
   if (what == "time") return time_operations(*c);

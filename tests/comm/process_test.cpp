@@ -60,16 +60,8 @@ TEST_P(ProcessRing, SilentRankIsATimeout) {
 
 INSTANTIATE_TEST_SUITE_P(Communicator, ProcessRing,
                          ::testing::Values(Case{"shm", 2}, Case{"shm", 4}, Case{"shm", 8}, Case{"gloo", 2},
-                                           Case{"gloo", 4}, Case{"gloo_tls", 2}, Case{"gloo_tls", 4}),
+                                           Case{"gloo", 4}),
                          [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
-
-// One side asks for TLS and has the job's certificate, the other has not.
-TEST(Processes, WhoHasNotTheJobsCertificateIsNotTalkedTo) {
-  for (const ProcessRank& rank : run_process_ranks({.backend = "gloo_half_tls", .part = "silent"})) {
-    EXPECT_EQ(rank.exit_code, 1);
-    EXPECT_THAT(rank.output, HasSubstr("did not connect all 2 ranks"));
-  }
-}
 
 TEST(Processes, AutoTakesSharedMemoryOnOneHost) {
   for (const ProcessRank& rank : run_process_ranks({.backend = "auto", .part = "backend"}))

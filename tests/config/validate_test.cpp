@@ -71,6 +71,12 @@ TEST(Validate, ARunMustKnowWhenToStop) {
   validate_run_length(settings);
 }
 
+TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
+  Settings settings;
+  settings.comm.tls = true;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("sends in the clear all the same"));
+}
+
 TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {
   Settings settings;
   settings.optimizer.lr = 1e-4;

@@ -95,7 +95,10 @@ TEST(Launch, NoDescriptorLeaksIntoARank) {
            .extra_fd = leaked});
   close(leaked);
   ASSERT_EQ(job.wait(), 0) << job.err();
-  std::set<int> expected_0 = {0, 1, 2, std::stoi(value_of(job.log(0), "TRIREME_REPORT_FD")),
+  std::set<int> expected_0 = {0,
+                              1,
+                              2,
+                              std::stoi(value_of(job.log(0), "TRIREME_REPORT_FD")),
                               std::stoi(value_of(job.log(0), "TRIREME_STORE_FD")),
                               std::stoi(value_of(job.log(0), "TRIREME_TOKEN_FD"))};
   std::set<int> expected_1 = {0, 1, 2, std::stoi(value_of(job.log(1), "TRIREME_REPORT_FD")),

@@ -118,8 +118,7 @@ def a_failed_rank_starts_all_again_and_a_late_machine_joins(r, straight):
 
 
 def stopping_one_machine_stops_all(r):
-    """With TLS between the two, for once."""
-    machines = Machines(r, "stopped", "2:2", launch__max_restarts=3, comm__tls="true")
+    machines = Machines(r, "stopped", "2:2", launch__max_restarts=3)
     for name in "ab":
         machines.start(name)
     machines.await_checkpoint()

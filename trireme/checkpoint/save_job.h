@@ -76,14 +76,14 @@ class SaveJob {
   Options options_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   SavePlan plan_;
-  std::filesystem::path folder_;                // the unfinished folder, on every rank
+  std::filesystem::path folder_;  // the unfinished folder, on every rank
   std::unique_ptr<TemporaryFolder> temporary_;  // rank 0's hold on it
   Phase phase_ = Phase::planning;
-  std::vector<BlockHash> hashes_;               // of this rank
+  std::vector<BlockHash> hashes_;  // of this rank
   SaveResult result_;
 
   // The phase under way.
-  std::function<void(std::stop_token)> work_;   // in the foreground: not yet done
+  std::function<void(std::stop_token)> work_;  // in the foreground: not yet done
   std::exception_ptr failure_;
   std::atomic<bool> idle_{true};
   std::jthread thread_;

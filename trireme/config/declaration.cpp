@@ -291,7 +291,9 @@ std::vector<Setting> declare(Settings& s) {
        "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs backend gloo, and "
        "changes nothing where gradients are bf16 already (bf16-mixed)"},
       {"comm.tls", &s.comm.tls,
-       "gloo encrypts what it sends and lets only ranks of the job connect (TLS, with a certificate made for the job)"},
+       "TLS for what gloo sends between machines; true is refused, since gloo of LibTorch 2.11.0 sends in the clear "
+       "all the "
+       "same"},
 
       {"schedule.prefetch",
        &s.schedule.prefetch,

@@ -31,6 +31,14 @@ void check_compression(const Settings& settings, Problems& problems) {
                "comm.compression bf16 needs comm.backend gloo (or auto, where it holds between machines)");
 }
 
+// A setting that asks for protection must not be taken without giving it.
+void check_tls(const Settings& settings, Problems& problems) {
+  if (!settings.comm.tls) return;
+  problems.add("gloo of LibTorch 2.11.0 takes a certificate and sends in the clear all the same", {},
+               "leave comm.tls false, and keep what ranks send inside a network you trust, or a tunnel (WireGuard, "
+               "IPsec)");
+}
+
 void check_training(const Settings& settings, Problems& problems) {
   const TrainSettings& train = settings.train;
   const double lr = scaled_lr(settings);
@@ -66,6 +74,7 @@ void validate(const Settings& settings, int64_t world_size) {
   if (problems.empty()) check_parallel(settings, mesh, problems);
   check_batch(settings, problems);
   check_compression(settings, problems);
+  check_tls(settings, problems);
   check_training(settings, problems);
   problems.throw_if_any();
 }

@@ -10,7 +10,6 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/gloo_tls.h"
 #include "trireme/config/choices.h"
 #include "trireme/launch/hang.h"
 #include "trireme/launch/network.h"
@@ -79,7 +78,6 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   if (needs_store(settings, environment)) {
     m.store = open_job_store(settings, environment);
     options.store = m.store.store;
-    if (settings.comm.tls) comm::use_gloo_tls(*options.store, environment.global_rank, options.timeout);
   }
   // A restarted attempt must not read the keys of the one before it.
   options.name = environment.restart_count > 0 ? fmt::format("#{}", environment.restart_count) : "";
