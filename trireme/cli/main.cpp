@@ -94,10 +94,12 @@ int main(int argc, char** argv) try {
   return 2;
 } catch (const trireme::CommError& e) {
   trireme::launch::report_failure(e.what(), trireme::launch::fault_of(e));
+  trireme::launch::name_rank_in_log();
   trireme::base::report_error(e);
   return 1;
 } catch (const std::exception& e) {
   trireme::launch::report_failure(e.what());
+  trireme::launch::name_rank_in_log();
   trireme::base::report_error(e);
   return 1;
 }

@@ -1,6 +1,7 @@
 #include "trireme/launch/worker.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -12,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "trireme/base/log.h"
+#include "trireme/launch/environment.h"
 #include "trireme/launch/report_channel.h"
 
 namespace trireme::launch {
@@ -64,6 +67,14 @@ Fault fault_of(const CommError& error) {
        {"all ranks must make the same calls in the same order", "both must name the same size and dtype"})
     if (text.find(rule) != std::string_view::npos) return Fault::own;
   return timeout.count() > 0 && elapsed >= timeout ? Fault::timeout : Fault::lost_peer;
+}
+
+void name_rank_in_log() noexcept try {
+  const RankEnvironment environment = rank_environment();
+  if (environment.world_size > 1 && environment.launcher != "trireme")
+    base::set_log_prefix(fmt::format("rank {}", environment.global_rank));
+} catch (const std::exception&) {
+  // What is wrong with the environment has been said, or will be.
 }
 
 void report_failure(std::string_view message, Fault fault) noexcept {

@@ -27,6 +27,10 @@ enum class Fault {
 /// are what went wrong itself (own): peers in other groups lose the connection before this rank has ended.
 Fault fault_of(const CommError& error);
 
+/// Lets the lines of this process begin with "rank 2: " where a launcher that is not ours shows all ranks on one
+/// screen.
+void name_rank_in_log() noexcept;
+
 /// Says why this rank is about to exit with an error, in the words that the user shall read.
 void report_failure(std::string_view message, Fault fault = Fault::own) noexcept;
 
