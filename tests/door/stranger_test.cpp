@@ -151,6 +151,17 @@ TEST(SlowStrangers, WhoNeverProvesItselfIsSentAway) {
   EXPECT_THAT(store.await_refusals(1), HasSubstr("has not proven itself in time"));
 }
 
+TEST(SlowStrangers, ARankThatIsRefusedIsToldBesideAFloodOfOthers) {
+  const Store store;
+  for (int i = 0; i < 50; ++i) {
+    const Stranger stranger(store.port());
+    stranger.say("nonsense");
+    EXPECT_TRUE(stranger.is_out());
+  }
+  EXPECT_THROW(store.client(kOtherToken), Refused);
+  EXPECT_THAT(store.await_refusals(9), HasSubstr("calls itself rank 7 of this job and has another token"));
+}
+
 TEST(SlowStrangers, WhoLooksAndGoesIsNotWorthALine) {
   const Store store;
   for (int i = 0; i < 20; ++i) const Stranger passes(store.port());

@@ -34,7 +34,8 @@ Server::Loop::Loop(base::FileDescriptor listener, int wake_fd, ServerOptions opt
       wake_fd_(wake_fd),
       options_(std::move(options)),
       credentials_(std::make_shared<Credentials>(options_.token, Identity{options_.job, "the store"})),
-      refusals_(warn_unless(options_.refused)) {}
+      nameless_(warn_unless(options_.refused)),
+      named_(warn_unless(options_.refused)) {}
 
 void Server::Loop::run() {
   while (true) {
@@ -192,7 +193,9 @@ void Server::Loop::stop_waiting(Id id, Guest& guest) {
 }
 
 void Server::Loop::turn_away(Id id, const std::string& why) {
-  refusals_.tell(fmt::format("refused where ranks meet: {} {}", guests_.at(id).address, why));
+  const Guest& guest = guests_.at(id);
+  (guest.channel->peer().name.empty() ? nameless_ : named_)
+      .tell(fmt::format("refused where ranks meet: {} {}", guest.address, why));
   forget(id);
 }
 
