@@ -11,9 +11,9 @@ using Kind = RoundResult::Kind;
 using ::testing::HasSubstr;
 
 const RoundResult kDone{.kind = Kind::done, .machine = "a"}, kOver{.kind = Kind::over, .machine = "a"},
-    kFailed{.kind = Kind::failed, .words = "rank 1 failed at step 7 (x)", .machine = "b"},
-    kFailedLater{.kind = Kind::failed, .words = "rank 1 failed at step 9 (x)", .machine = "b"},
-    kConsequence{.kind = Kind::consequence, .words = "rank 0 lost rank 1", .machine = "a"},
+    kFailed{.kind = Kind::failed, .who = "rank 1", .words = "failed at step 7 (x)", .machine = "b"},
+    kFailedLater{.kind = Kind::failed, .who = "rank 1", .words = "failed at step 9 (x)", .machine = "b"},
+    kConsequence{.kind = Kind::consequence, .who = "rank 0", .words = "lost rank 1", .machine = "a"},
     kLost{.kind = Kind::lost, .machine = "c"};
 
 Verdict judged(std::vector<RoundResult> results, int max_restarts, History& history) {
@@ -44,6 +44,15 @@ TEST(Verdict, TheSameWordsTwiceEndTheJob) {
   EXPECT_EQ(last.why, "not started again: rank 1 failed at step 9 (x) on machine b, for the second time");
 }
 
+TEST(Verdict, WhichRankHadAFailureFirstIsChance) {
+  History history;
+  RoundResult elsewhere = kFailed;
+  elsewhere.who = "rank 2";
+  EXPECT_TRUE(judged({kFailed, kConsequence}, 5, history).again);
+  const Verdict last = judged({elsewhere, kConsequence}, 5, history);
+  EXPECT_EQ(last.why, "not started again: rank 2 failed at step 7 (x) on machine b, for the second time");
+}
+
 TEST(Verdict, AMachineMayBeLostAsOftenAsThereAreRestarts) {
   History history;
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(judged({kLost, kConsequence}, 3, history).again);
@@ -62,6 +71,7 @@ TEST(Verdict, PausesGrowToAMinute) {
 TEST(Verdict, TravelsAsText) {
   const RoundResult result = result_of(text_of(kFailed));
   EXPECT_EQ(result.kind, kFailed.kind);
+  EXPECT_EQ(result.who, kFailed.who);
   EXPECT_EQ(result.words, kFailed.words);
   EXPECT_EQ(result.machine, kFailed.machine);
   const Verdict verdict = verdict_of(text_of(Verdict{true, 4s, "why\nso"}));

@@ -61,7 +61,7 @@ int launch_alone(const LaunchOptions& options) {
     std::optional<Supervisor::Failure> failure;
     const int code = Supervisor(options, history.restarts).run(failure);
     if (!failure || options.max_restarts == 0) return code;
-    const RoundResult result{.kind = RoundResult::Kind::failed, .words = failure->words};
+    const RoundResult result{.kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words};
     if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return code;
     if (stop_requested()) return stopped_in_between();
   }
@@ -69,7 +69,10 @@ int launch_alone(const LaunchOptions& options) {
 
 RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failure) {
   using Kind = RoundResult::Kind;
-  if (failure) return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed, .words = failure->words};
+  if (failure)
+    return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed,
+            .who = failure->who,
+            .words = failure->words};
   return {.kind = code == 0 ? Kind::done : Kind::over};
 }
 

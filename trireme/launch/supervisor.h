@@ -55,6 +55,7 @@ class Supervisor {
 
   /// What failed, in a few words: the same words mean the same failure at the same step.
   struct Failure {
+    std::string who;  ///< "rank 3", or nobody in particular
     std::string words;
     bool is_consequence = false;  ///< of something that ranks elsewhere did
   };

@@ -24,8 +24,8 @@ std::string in_few_words(const RankOutcome& outcome) {
   const std::string how = outcome.reported      ? *outcome.reported
                           : WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                                 : fmt::format("exit code {}", WEXITSTATUS(status));
-  return fmt::format("rank {} failed{}{} ({})", outcome.global_rank, outcome.status.empty() ? "" : " at ",
-                     outcome.status, how.substr(0, how.find('\n')));
+  return fmt::format("failed{}{} ({})", outcome.status.empty() ? "" : " at ", outcome.status,
+                     how.substr(0, how.find('\n')));
 }
 
 }  // namespace
@@ -87,11 +87,14 @@ int Supervisor::report(std::optional<Failure>& failure) {
     }
     say(text);
     if (stop_signal_ == 0)
-      failure = Failure{is_hang ? hang_->key : in_few_words(*first), !is_hang && first->consequence};
+      failure = is_hang ? Failure{.words = hang_->key}
+                        : Failure{.who = fmt::format("rank {}", first->global_rank),
+                                  .words = in_few_words(*first),
+                                  .is_consequence = first->consequence};
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
   if (ended_elsewhere_ && stop_signal_ == 0) {
-    failure = Failure{"its ranks were stopped", true};
+    failure = Failure{.words = "its ranks were stopped", .is_consequence = true};
     return 1;
   }
   std::vector<int> unsaved;

@@ -38,13 +38,21 @@ const RoundResult* find(std::span<const RoundResult> results, Kind kind) {
 
 }  // namespace
 
+std::string sentence_of(const RoundResult& result) {
+  return result.who.empty() ? result.words : result.who + " " + result.words;
+}
+
 std::string text_of(const RoundResult& result) {
-  return fmt::format("{}{}{}{}{}", static_cast<int>(result.kind), kBetween, result.machine, kBetween, result.words);
+  return fmt::format("{1}{0}{2}{0}{3}{0}{4}", kBetween, static_cast<int>(result.kind), result.machine, result.who,
+                     result.words);
 }
 
 RoundResult result_of(std::string_view text) {
-  const auto parts = parts_of(text, 3);
-  return {static_cast<Kind>(std::clamp(number_of(parts[0]), 0, static_cast<int>(Kind::lost))), parts[2], parts[1]};
+  const auto parts = parts_of(text, 4);
+  return {.kind = static_cast<Kind>(std::clamp(number_of(parts[0]), 0, static_cast<int>(Kind::lost))),
+          .who = parts[2],
+          .words = parts[3],
+          .machine = parts[1]};
 }
 
 std::string text_of(const Verdict& verdict) {
@@ -69,8 +77,9 @@ Verdict judge(std::span<const RoundResult> results, int max_restarts, History& h
   if (cause == nullptr) return {};
   const std::string what = cause->kind == Kind::lost
                                ? fmt::format("machine {} is gone", cause->machine)
-                               : cause->words + (cause->machine.empty() ? "" : " on machine " + cause->machine);
-  // A machine may go twice for reasons of its own; a rank's failure in the same words is the same failure.
+                               : sentence_of(*cause) + (cause->machine.empty() ? "" : " on machine " + cause->machine);
+  // A machine may go twice for reasons of its own; a failure in the same words is the same failure, for all ranks run
+  // one program and which of them is first is chance.
   const bool comes_again = cause->kind == Kind::failed && cause->words == history.failed_before;
   history.failed_before = cause->kind == Kind::failed ? cause->words : "";
   if (max_restarts == 0) return {.why = what};

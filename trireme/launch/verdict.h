@@ -21,9 +21,13 @@ struct RoundResult {
     lost,         ///< nothing is known of the machine any more
   };
   Kind kind = Kind::done;
-  std::string words = {};    ///< of a failure: the same for the same failure at the same step
+  std::string who = {};      ///< of a failure: "rank 3", or nobody in particular
+  std::string words = {};    ///< of a failure: the same for the same failure at the same step, whoever had it first
   std::string machine = {};  ///< its name
 };
+
+/// "rank 3 failed at step 7 (out of memory)".
+std::string sentence_of(const RoundResult& result);
 
 /// As text between launchers. Errors    Error where it is none
 std::string text_of(const RoundResult& result);
@@ -47,8 +51,8 @@ Verdict verdict_of(std::string_view text);
 /// How long to wait before restart number `restarts` + 1: a second, two, four, at most sixty.
 std::chrono::seconds pause_before_restart(int restarts);
 
-/// The job goes on unless all are done, one is over, the same machine's failure comes again in the same words, or
-/// `max_restarts` are used up; `history` is brought up to date.
+/// The job goes on unless all are done, one is over, a failure comes again in the same words, whichever rank had it
+/// first, or `max_restarts` are used up; `history` is brought up to date.
 Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history);
 
 }  // namespace trireme::launch
