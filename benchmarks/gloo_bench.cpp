@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Rank {
   int rank, size;
-  CommunicatorPtr ours, ours_bf16;
+  CommunicatorPtr ours, ours_bf16, ours_sealed;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> raw;
 };
 
@@ -68,6 +68,7 @@ void measure(const Rank& r, int64_t bytes) {
   expect(part, sum, "raw reduce_scatter");
   print("reduce_scatter", ours_reduce(r.ours), raw_reduce);
   print("  terms as bf16", ours_reduce(r.ours_bf16), raw_reduce);
+  print("  sealed", ours_reduce(r.ours_sealed), raw_reduce);
   const double ours_gather = median_us(r, repeats, [&] { r.ours->all_gather(out, part, counts)->wait(); });
   expect(out, sum, "all_gather");
   print("all_gather", ours_gather, median_us(r, repeats, [&] { r.raw->_allgather_base(out, part)->wait(); }));
@@ -92,6 +93,8 @@ void play(int rank, int size, uint16_t port, bool pin) {
   r.ours = make_communicator({.name = "ours", .backend = "gloo", .rank = rank, .size = size, .store = store});
   r.ours_bf16 = make_communicator(
       {.name = "bf16", .backend = "gloo", .rank = rank, .size = size, .store = store, .bf16_sums = true});
+  r.ours_sealed = make_communicator(
+      {.name = "sealed", .backend = "gloo", .rank = rank, .size = size, .store = store, .sealed = true});
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface("lo"));
   r.raw = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("raw", store), rank, size,

@@ -28,7 +28,7 @@ TEST_P(EveryBackend, Passes) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* backend : {"threads", "shm", "gloo"}) {
+  for (const char* backend : {"threads", "shm", "gloo", kSealedGloo}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       for (const Check& check : all_checks()) {
         const std::string name = check.name;

@@ -9,8 +9,11 @@ namespace trireme::comm::testing {
 
 using RankBody = std::function<void(Communicator&)>;
 
+/// The backend gloo with GroupOptions::sealed.
+constexpr char kSealedGloo[] = "sealed_gloo";
+
 struct ThreadRanks {
-  std::string backend;
+  std::string backend;  ///< of GroupOptions, or kSealedGloo
   int size = 2;
   std::chrono::milliseconds timeout{60'000};
   c10::intrusive_ptr<c10d::Store> store;  ///< null: a HashStore for each run

@@ -74,7 +74,14 @@ TEST(Validate, ARunMustKnowWhenToStop) {
 TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
   Settings settings;
   settings.comm.tls = true;
-  EXPECT_THAT(verdict(settings, 2), HasSubstr("sends in the clear all the same"));
+  for (const Backend backend : {Backend::automatic, Backend::gloo, Backend::shm}) {
+    settings.comm.backend = backend;
+    EXPECT_EQ(verdict(settings, 2), "");
+  }
+  settings.comm.backend = Backend::mpi;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("backend mpi sends in the clear"));
+  settings.comm.backend = Backend::nccl;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.tls needs comm.backend gloo"));
 }
 
 TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {

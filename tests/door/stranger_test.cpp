@@ -151,6 +151,15 @@ TEST(SlowStrangers, WhoNeverProvesItselfIsSentAway) {
   EXPECT_THAT(store.await_refusals(1), HasSubstr("has not proven itself in time"));
 }
 
+TEST(SlowStrangers, WhoSaysTheWrongThingIsToldBesideAFloodOfThoseWhoSayNothing) {
+  const Store store({.patience = 100ms});
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(Stranger(store.port()).is_out());
+  const Stranger stranger(store.port());
+  stranger.say("GET / HTTP/1.1");
+  EXPECT_TRUE(stranger.is_out());
+  EXPECT_THAT(store.await_refusals(9), HasSubstr("something else than a handshake: 'GET / HTTP/1.1'"));
+}
+
 TEST(SlowStrangers, ARankThatIsRefusedIsToldBesideAFloodOfOthers) {
   const Store store;
   for (int i = 0; i < 50; ++i) {

@@ -75,8 +75,11 @@ def victim_of(target, launcher, pids, source):
         return launcher
     if target == "guardian":
         return next((p for p in pids if name_of(p) == "trireme-guard"), None)
-    ranks = [p for p in pids if variable(p, "RANK") is not None and name_of(p) != "trireme-guard"]
-    return source.choice(ranks) if ranks else None
+    ranks = {}  # each rank's first process: the others are its children, whose end need not be its own
+    for pid in sorted(pids, reverse=True):
+        if name_of(pid) != "trireme-guard" and (rank := variable(pid, "RANK")) is not None:
+            ranks[rank] = pid
+    return ranks[source.choice(sorted(ranks))] if ranks else None
 
 
 def repetition(r, number, source, segments):

@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import ring
 
 STEPS = 60
+HEADER = b"!emerirt"  # ends the description of each collective that gloo's ranks send (comm/gloo_exchange.cpp)
 RAW_CLIENT = """
 import datetime, sys
 from torch.distributed import TCPStore
@@ -110,8 +112,8 @@ def a_token_file_is_a_secret(r):
     token.write_text("short")
     result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))
     ring.check(result.code == 2 and "32 to 256 characters" in result.err, "nor where it is easily guessed", str(result))
-    result = r.run(r.command("refused", comm__tls="true"))
-    ring.check(result.code == 2 and "sends in the clear all the same" in result.err, "nor a protection that is none", str(result))
+    result = r.run(r.command("refused", comm__tls="true", comm__backend="mpi"))
+    ring.check(result.code == 2 and "backend mpi sends in the clear" in result.err, "nor a protection that is none", str(result))
     ring.require(not (r.folder / "refused").exists(), "nothing is written")
 
 
@@ -139,7 +141,54 @@ def ranks_without_a_launcher_meet_by_a_file(r):
     ring.check(not stale.exists(), "which goes with the job")
 
 
+class Listener:
+    """Somebody on the network: counts the packets on the loopback interface that have `words` in them."""
+
+    def __init__(self, words):
+        self.words, self.heard, self.all, self.stop = words, 0, 0, False
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+        self.socket.bind(("lo", 0))
+        self.socket.settimeout(0.2)
+        self.thread = threading.Thread(target=self.listen)
+
+    def listen(self):
+        while not self.stop:
+            try:
+                packet = self.socket.recv(1 << 16)
+            except TimeoutError:
+                continue
+            self.all += 1
+            self.heard += self.words in packet
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop = True
+        self.thread.join()
+        self.socket.close()
+
+
+def nobody_can_listen_to_sealed_ranks(r):
+    heard = {}
+    try:
+        for tls in ("false", "true"):
+            with Listener(HEADER) as listener:
+                r.train(f"tls-{tls}", devices=2, train__max_steps=6, comm__backend="gloo", comm__tls=tls)
+            heard[tls] = listener.heard
+            ring.require(listener.all > 50, "packets were seen", str(listener.all))
+    except PermissionError:
+        print("without a listener: raw sockets want root")
+        return
+    ring.check(heard["false"] > 0, f"what gloo sends is plain to a listener: {heard['false']} packets")
+    ring.check(heard["true"] == 0, "comm.tls leaves nothing to hear", str(heard))
+    plain, sealed = (ring.metrics(r.folder / f"tls-{tls}") for tls in ("false", "true"))
+    ring.check(all(plain[s]["loss"] == sealed[s]["loss"] for s in range(1, 7)), "and the losses are the same bits")
+
+
 with ring.Ring(sys.argv[1]) as r:
+    nobody_can_listen_to_sealed_ranks(r)
     a_token_file_is_a_secret(r)
     ranks_without_a_launcher_meet_by_a_file(r)
     nothing_disturbs_a_job(r)

@@ -28,7 +28,9 @@ Group group_of(const GroupOptions& o) {
           .recorder = o.recorder};
 }
 
-GlooOptions gloo_options(const GroupOptions& o) { return {.interface = o.interface, .bf16_sums = o.bf16_sums}; }
+GlooOptions gloo_options(const GroupOptions& o) {
+  return {.interface = o.interface, .sealed = o.sealed, .bf16_sums = o.bf16_sums};
+}
 
 // Keys of this group alone: the ranks tell groups of one name apart, a counter tells a group made again.
 StorePtr own_store(const GroupOptions& o) {
@@ -81,6 +83,11 @@ CommunicatorPtr make_auto(const GroupOptions& o) {
 CommunicatorPtr make_communicator(const GroupOptions& o) {
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
+  if (o.sealed && o.size > 1 && (o.backend == "nccl" || o.backend == "mpi"))
+    throw UsageError(
+        fmt::format("[comm] group '{}': backend {} cannot seal what it sends; use gloo, or a network you "
+                    "trust and no comm.tls",
+                    o.name, o.backend));
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
   if (o.backend == "nccl") return make_nccl(group_of(o), o.size == 1 && !o.store ? o.store : own_store(o));
   if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "mpi" && o.backend != "threads")

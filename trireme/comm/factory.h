@@ -20,7 +20,8 @@ struct GroupOptions {
   std::shared_ptr<SharedSegment> thread_segment;  ///< threads: see make_thread_segment; null: found by the store
   std::shared_ptr<FlightRecorder> recorder;       ///< null: nothing is recorded
   std::string interface = "lo";         ///< network interface of gloo; empty: the host's default
-  bool bf16_sums = false;               ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
+  bool sealed = false;  ///< gloo: messages are sealed (GlooOptions); refused where the backend cannot
+  bool bf16_sums = false;  ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
 };
 
 /// Collective over the ranks of the group (each calls with its own rank); returns when all have joined.
@@ -28,7 +29,7 @@ struct GroupOptions {
 ///
 /// Every TCPStore client blocks its other users while one waits, so thread ranks need a client each.
 /// Errors    UsageError for options that do not fit, nccl without a GPU, mpi without mpirun, shm across hosts;
-///           CommError naming the ranks that have not joined within the timeout
+///           a sealed group over mpi or nccl; CommError naming the ranks that have not joined within the timeout
 CommunicatorPtr make_communicator(const GroupOptions& options);
 
 }  // namespace trireme::comm

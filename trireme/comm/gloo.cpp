@@ -22,9 +22,10 @@ milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<mill
 
 class GlooCommunicator final : public LaneCommunicator {
  public:
-  GlooCommunicator(Group group, c10::intrusive_ptr<c10d::ProcessGroupGloo> transport, bool bf16)
+  GlooCommunicator(Group group, c10::intrusive_ptr<c10d::ProcessGroupGloo> transport, bool bf16,
+                   const std::optional<std::string>& key)
       : LaneCommunicator(group),
-        channel_(std::move(group), std::move(transport)),
+        channel_(std::move(group), std::move(transport), key),
         bf16_(bf16),
         exchange_(channel_, bf16) {}
 
@@ -73,6 +74,18 @@ class PatientThreads {
   int before_;
 };
 
+// New for each group: no two messages of a job are sealed with the same key and stamp.
+std::string agree_on_key(const Group& group, c10d::Store& store) {
+  constexpr auto kKey = "key";
+  if (group.rank == 0) {
+    const std::string key = door::Seal::draw_key();
+    store.set(kKey, std::vector<uint8_t>(key.begin(), key.end()));
+    return key;
+  }
+  const std::vector<uint8_t> key = store.get(kKey);
+  return {key.begin(), key.end()};
+}
+
 }  // namespace
 
 CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& o) {
@@ -87,9 +100,10 @@ CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, co
     options->threads = 1;
     store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
     store->setTimeout(group.timeout);
+    const auto key = o.sealed ? std::optional(agree_on_key(group, *store)) : std::nullopt;
     auto transport =
         c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), group.rank, group.size, std::move(options));
-    return std::make_shared<GlooCommunicator>(std::move(group), std::move(transport), o.bf16_sums);
+    return std::make_shared<GlooCommunicator>(std::move(group), std::move(transport), o.bf16_sums, key);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -13,6 +13,7 @@ namespace trireme::comm {
 
 struct GlooOptions {
   std::string interface;   ///< of the network ("lo", "eth0"); empty: the address of the host's name
+  bool sealed = false;  ///< nobody on the network can read or change messages (AES-256-GCM); the store brings the key
   bool bf16_sums = false;  ///< fp32 sums send, and fold, their terms rounded to bf16; the sums are in fp32
 };
 

@@ -22,8 +22,11 @@ std::vector<at::Tensor> as_tensors(void* memory, int64_t bytes) {
 
 }  // namespace
 
-GlooChannel::GlooChannel(Group group, c10::intrusive_ptr<c10d::Backend> transport)
-    : group_(std::move(group)), transport_(std::move(transport)) {}
+GlooChannel::GlooChannel(Group group, c10::intrusive_ptr<c10d::Backend> transport,
+                         const std::optional<std::string>& key)
+    : group_(std::move(group)),
+      parcels_(key ? std::make_unique<GlooParcels>(group_, *key) : nullptr),
+      transport_(std::move(transport)) {}
 
 template <typename F>
 auto GlooChannel::translated(int peer, F&& f) {
@@ -38,32 +41,55 @@ auto GlooChannel::translated(int peer, F&& f) {
 
 GlooChannel::Transfer GlooChannel::send(const void* from, int64_t bytes, int peer, int tag) {
   return translated(peer, [&] {
-    auto tensors = as_tensors(const_cast<void*>(from), bytes);
-    return Transfer{transport_->send(tensors, peer, tag), peer};
+    auto* parcel = parcels_ ? parcels_->close(from, bytes, peer, tag) : nullptr;
+    auto tensors =
+        parcel ? as_tensors(parcel->memory.data(), parcel->bytes) : as_tensors(const_cast<void*>(from), bytes);
+    return Transfer{transport_->send(tensors, peer, tag), peer, parcel};
   });
 }
 
 GlooChannel::Transfer GlooChannel::receive(void* to, int64_t bytes, int peer, int tag) {
   return translated(peer, [&] {
-    auto tensors = as_tensors(to, bytes);
-    return Transfer{transport_->recv(tensors, peer, tag), peer};
+    auto* parcel = parcels_ ? parcels_->await(to, bytes, peer, tag) : nullptr;
+    auto tensors = parcel ? as_tensors(parcel->memory.data(), parcel->bytes) : as_tensors(to, bytes);
+    return Transfer{transport_->recv(tensors, peer, tag), peer, parcel};
   });
 }
 
 void GlooChannel::wait(std::vector<Transfer>& transfers) {
-  for (const Transfer& t : transfers) {
-    // A stop() may come before the wait begins: then abort() has been called on the work, and the wait returns.
-    begin_wait(t);
+  for (auto t = transfers.begin(); t != transfers.end(); ++t) {
     try {
-      translated(t.peer, [&] { t.work->wait(group_.timeout); });
+      wait(*t);
     } catch (...) {
-      end_wait(t);
+      // What did arrive may say what went wrong (gloo_exchange.cpp); what did not does not open.
+      for (auto other = t; other != transfers.end(); ++other)
+        if (other->parcel && other->parcel->to) (void)parcels_->open(*other->parcel);
       throw;
     }
-    end_wait(t);
-    if (stopping()) throw TransportFailure(-1, kDestroyed);
   }
   transfers.clear();
+}
+
+void GlooChannel::wait(const Transfer& t) {
+  // A stop() may come before the wait begins: then abort() has been called on the work, and the wait returns.
+  begin_wait(t);
+  try {
+    translated(t.peer, [&] { t.work->wait(group_.timeout); });
+  } catch (...) {
+    end_wait(t);
+    throw;
+  }
+  end_wait(t);
+  if (stopping()) throw TransportFailure(-1, kDestroyed);
+  if (t.parcel) open(t);
+}
+
+void GlooChannel::open(const Transfer& t) {
+  if (t.parcel->to && !parcels_->open(*t.parcel))
+    throw TransportFailure(t.peer, fmt::format("what came from {} was not sealed by it: somebody on the network, or "
+                                               "comm.tls is not the same on all ranks",
+                                               name_rank(group_, t.peer)));
+  parcels_->give_back(t.parcel);
 }
 
 void GlooChannel::begin_wait(const Transfer& t) {

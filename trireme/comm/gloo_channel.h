@@ -4,10 +4,13 @@
 
 #include "trireme/comm/group.h"
 
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "trireme/comm/gloo_parcels.h"
 #include "trireme/comm/transport_failure.h"
 
 namespace trireme::comm {
@@ -28,9 +31,11 @@ class GlooChannel {
   struct Transfer {
     c10::intrusive_ptr<c10d::Work> work;
     int peer;
+    GlooParcels::Parcel* parcel = nullptr;  ///< where messages are sealed
   };
 
-  GlooChannel(Group group, c10::intrusive_ptr<c10d::Backend> transport);
+  /// `key`: of door::Seal, the same on all ranks; with one all messages are sealed.
+  GlooChannel(Group group, c10::intrusive_ptr<c10d::Backend> transport, const std::optional<std::string>& key = {});
 
   /// Messages of one pair of ranks and tag arrive in the order they were posted. A receive may have
   /// room for more bytes than are sent. The memory must stay until the transfer has been waited for or the channel is
@@ -39,7 +44,8 @@ class GlooChannel {
   Transfer receive(void* to, int64_t bytes, int peer, int tag);
 
   /// Waits for each, then forgets them.
-  /// Errors    TransportFailure on timeout (of each transfer), loss of the peer, or stop()
+  /// Errors    TransportFailure on timeout (of each transfer), loss of the peer, stop(), or where what came is not
+  ///           what the peer has sealed
   void wait(std::vector<Transfer>& transfers);
 
   /// Ends waits of other threads, now and later.
@@ -51,10 +57,13 @@ class GlooChannel {
  private:
   template <typename F>
   auto translated(int peer, F&& f);
+  void wait(const Transfer& t);
+  void open(const Transfer& t);
   void begin_wait(const Transfer& t);
   void end_wait(const Transfer& t);
 
   Group group_;
+  std::unique_ptr<GlooParcels> parcels_;  // outlives the transport, which writes to their memory
   c10::intrusive_ptr<c10d::Backend> transport_;
   std::mutex mutex_;  // guards what lanes and stop() share
   bool stopping_ = false;

@@ -291,9 +291,8 @@ std::vector<Setting> declare(Settings& s) {
        "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs backend gloo, and "
        "changes nothing where gradients are bf16 already (bf16-mixed)"},
       {"comm.tls", &s.comm.tls,
-       "TLS for what gloo sends between machines; true is refused, since gloo of LibTorch 2.11.0 sends in the clear "
-       "all the "
-       "same"},
+       "nobody on the network can read or change what gloo sends between machines: AES-256-GCM by Trireme itself, with "
+       "a key that comes through the store's TLS"},
 
       {"schedule.prefetch",
        &s.schedule.prefetch,

@@ -33,10 +33,11 @@ void check_compression(const Settings& settings, Problems& problems) {
 
 // A setting that asks for protection must not be taken without giving it.
 void check_tls(const Settings& settings, Problems& problems) {
-  if (!settings.comm.tls) return;
-  problems.add("gloo of LibTorch 2.11.0 takes a certificate and sends in the clear all the same", {},
-               "leave comm.tls false, and keep what ranks send inside a network you trust, or a tunnel (WireGuard, "
-               "IPsec)");
+  const Backend backend = settings.comm.backend;
+  if (!settings.comm.tls || (backend != Backend::mpi && backend != Backend::nccl)) return;
+  problems.add(fmt::format("backend {} sends in the clear", name_of(backend)), {},
+               "comm.tls needs comm.backend gloo (or auto, where it holds between machines); otherwise keep what ranks "
+               "send inside a network you trust, or a tunnel (WireGuard, IPsec)");
 }
 
 void check_training(const Settings& settings, Problems& problems) {

@@ -34,6 +34,7 @@ Server::Loop::Loop(base::FileDescriptor listener, int wake_fd, ServerOptions opt
       wake_fd_(wake_fd),
       options_(std::move(options)),
       credentials_(std::make_shared<Credentials>(options_.token, Identity{options_.job, "the store"})),
+      silent_(warn_unless(options_.refused)),
       nameless_(warn_unless(options_.refused)),
       named_(warn_unless(options_.refused)) {}
 
@@ -194,8 +195,10 @@ void Server::Loop::stop_waiting(Id id, Guest& guest) {
 
 void Server::Loop::turn_away(Id id, const std::string& why) {
   const Guest& guest = guests_.at(id);
-  (guest.channel->peer().name.empty() ? nameless_ : named_)
-      .tell(fmt::format("refused where ranks meet: {} {}", guest.address, why));
+  Refusals& of_its_kind = !guest.channel->peer().name.empty() ? named_
+                          : guest.channel->has_spoken()       ? nameless_
+                                                              : silent_;
+  of_its_kind.tell(fmt::format("refused where ranks meet: {} {}", guest.address, why));
   forget(id);
 }
 

@@ -57,7 +57,7 @@ class Server::Loop {
   const int wake_fd_;
   const ServerOptions options_;
   const std::shared_ptr<const Credentials> credentials_;
-  Refusals nameless_, named_;  // a rank that was refused must not drown in a flood of who knows whom
+  Refusals silent_, nameless_, named_;  // who said the more must not drown in a flood of who said less
   Table table_;
   std::map<Id, Guest> guests_;
   std::set<Id> strangers_;                                     // of them, those not proven yet

@@ -93,7 +93,10 @@ int Supervisor::report(std::optional<Failure>& failure) {
                                   .is_consequence = first->consequence};
     return code == 0 || code == kStoppedEarly ? 1 : code;
   }
-  if (ended_elsewhere_ && stop_signal_ == 0) {
+  // Ranks that have stopped and saved agreed on it with those elsewhere, whose launchers were only quicker to say so.
+  const bool agreed = std::all_of(outcomes.begin(), outcomes.end(),
+                                  [&](const RankOutcome& outcome) { return code_of(outcome) == kStoppedEarly; });
+  if (ended_elsewhere_ && stop_signal_ == 0 && !agreed) {
     failure = Failure{.words = "its ranks were stopped", .is_consequence = true};
     return 1;
   }

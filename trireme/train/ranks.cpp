@@ -69,6 +69,7 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   comm::GroupOptions& options = m.options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
+  options.sealed = settings.comm.tls;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
   options.recorder = m.recorder = make_recorder(settings, environment);
   // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
