@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::launch {
 namespace {
@@ -70,6 +72,13 @@ TEST_F(Meeting, ARankZeroThatDoesNotComeIsNamed) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0 has not come"), HasSubstr(".meeting-slurm-1.0_x_y"),
                                     HasSubstr("the same --out_dir")));
   }
+}
+
+TEST_F(Meeting, AStopThatIsRequestedEndsTheWaiting) {
+  RankEnvironment second = rank(1);
+  request_stop(SIGTERM);
+  EXPECT_THROW(MeetingFile(second, {.out_dir = folder_, .timeout = 30s}), Stopped);
+  clear_stop_request();
 }
 
 TEST_F(Meeting, AFileOfSomethingElseIsRefused) {

@@ -11,6 +11,7 @@
 
 #include <future>
 #include <map>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/launch/stop_signal.h"
@@ -218,6 +219,18 @@ TEST_F(Machines, AStopThatIsRequestedEndsTheWaiting) {
   auto a = decider(options(2, 2));
   request_stop(SIGTERM);
   EXPECT_FALSE(a->meet());
+  clear_stop_request();
+}
+
+TEST_F(Machines, AndTheLookingForTheLauncherThatDecides) {
+  std::thread stopper([] {
+    std::this_thread::sleep_for(100ms);
+    request_stop(SIGTERM);
+  });
+  RendezvousOptions o = options(2, 2);
+  o.port = 1;  // nobody is there
+  EXPECT_THROW(other(std::move(o)), Stopped);
+  stopper.join();
   clear_stop_request();
 }
 

@@ -5,6 +5,8 @@ two_hosts.py TRIREME
 Skipped where this is not root's or there is no `ip` (iproute2).
 """
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +52,20 @@ def train_together(r, hosts):
     ring.check(codes == [0, 0], "with mesh.tp 2 inside the hosts too", said + hosts.text("inside", 1))
 
 
+def a_lost_rank_restarts_both(r, hosts):
+    steps = 40
+    one = ring.metrics(r.train("one-long", train__max_steps=steps))
+    jobs = hosts.start("again", devices=1, train__max_steps=steps, train__save_interval=10, launch__max_restarts=2)
+    ring.wait_for(lambda: ring.step_folders(r.folder / "again"), "a first checkpoint")
+    os.kill(r.ranks(2)[1], signal.SIGKILL)
+    codes = [p.wait(120) for p in jobs]
+    texts = [hosts.text("again", node) for node in (0, 1)]
+    ring.check(codes == [0, 0] and all("restart 1 of 2" in text and "signal 9" in text for text in texts),
+               "a lost rank starts both machines' ranks again", f"{codes} {texts}")
+    losses = [(one[s]["loss"], ring.metrics(r.folder / "again")[s]["loss"]) for s in range(1, steps + 1)]
+    ring.check("resumed" in texts[0] and all(a == b for a, b in losses), "from the newest checkpoint, to the losses of one rank", str(losses))
+
+
 def a_cut_cable_is_reported(r, hosts):
     jobs = hosts.start("cut", devices=1, train__max_steps=100000, train__save_interval=20, comm__timeout=f"{TIMEOUT}s")
     ring.wait_for(lambda: ring.step_folders(r.folder / "cut"), "a first checkpoint")
@@ -85,5 +101,6 @@ with ring.Ring(sys.argv[1]) as r:
     with namespaces.namespaces(2) as names, namespaces.cable(names, ADDRESSES) as ends:
         hosts = Hosts(r, names, ends)
         train_together(r, hosts)
+        a_lost_rank_restarts_both(r, hosts)
         a_cut_cable_is_reported(r, hosts)
     r.require_nothing_is_left("nowhere", "two hosts")

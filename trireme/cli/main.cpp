@@ -92,6 +92,9 @@ int main(int argc, char** argv) try {
   trireme::launch::report_failure(e.what());
   trireme::base::report_error(e);
   return 2;
+} catch (const trireme::launch::Stopped& e) {
+  trireme::base::info("{}", e.what());
+  return trireme::launch::kStoppedEarly;
 } catch (const trireme::CommError& e) {
   trireme::launch::report_failure(e.what(), trireme::launch::fault_of(e));
   trireme::launch::name_rank_in_log();

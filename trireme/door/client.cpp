@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatienceWithAFile = 2s;  // with one address, before the file is read again
+constexpr auto kOneTry = 2s;  // with one address, where there is something to look at in between
 
 // False when the time is over.
 bool wait_for(int fd, short events, Clock::time_point until) {
@@ -53,20 +53,24 @@ std::unique_ptr<Channel> Client::connect(Clock::time_point until) {
   while (true) {
     std::string why;
     try {
-      return try_to_connect(options_.place_file.empty() ? until : std::min(until, Clock::now() + kPatienceWithAFile));
+      return try_to_connect(
+          options_.place_file.empty() && !options_.gives_up ? until : std::min(until, Clock::now() + kOneTry));
     } catch (const Refused&) {
       // An older job's file, perhaps, which this job's server replaces.
-      if (options_.place_file.empty() || Clock::now() + pause >= until) throw;
+      if (options_.place_file.empty() || has_given_up() || Clock::now() + pause >= until) throw;
     } catch (const Unreachable& failure) {
       why = failure.what();
     }
-    if (Clock::now() + pause >= until || ((options_.listens_already || reached_) && why == std::strerror(ECONNREFUSED)))
+    if (has_given_up() || Clock::now() + pause >= until ||
+        ((options_.listens_already || reached_) && why == std::strerror(ECONNREFUSED)))
       throw Unreachable(fmt::format("nobody serves the store at {}: {}", name_of(place_), why));
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::milliseconds>(2 * pause, 200ms);
     if (!options_.place_file.empty()) look_again();
   }
 }
+
+bool Client::has_given_up() const { return !reached_ && options_.gives_up && options_.gives_up(); }
 
 void Client::look_again() {
   const auto place = read_place(options_.place_file);

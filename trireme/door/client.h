@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@ struct ClientOptions {
   bool listens_already = false;  ///< so that a refused connection means that the server has ended
   Identity self = {};  ///< the job must be the server's
   std::chrono::milliseconds timeout{300'000};  ///< to reach the store for the first time
+  std::function<bool()> gives_up = {};          ///< asked every two seconds at least until it is reached
   std::optional<std::chrono::milliseconds> answer_timeout = {};  ///< for an answer that needs no waiting; timeout
 };
 
@@ -34,7 +36,7 @@ class Client {
   /// Connects, again and again until somebody listens there.
   ///
   /// Errors    Refused when the server knows another token (with a place_file: still does after the timeout);
-  ///           Unreachable when nobody answers within the timeout
+  ///           Unreachable when nobody answers within the timeout, or before gives_up()
   explicit Client(ClientOptions options);
   ~Client();
   Client(const Client&) = delete;
@@ -59,6 +61,7 @@ class Client {
   std::unique_ptr<Channel> connect(Clock::time_point until);
   std::unique_ptr<Channel> try_to_connect(Clock::time_point until);
 
+  bool has_given_up() const;
   void look_again();
 
   const ClientOptions options_;

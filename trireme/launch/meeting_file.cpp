@@ -9,6 +9,7 @@
 #include "trireme/door/place.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::launch {
 namespace {
@@ -89,6 +90,9 @@ void MeetingFile::wait_for(RankEnvironment& environment, std::chrono::millisecon
       environment.meeting_file = path_;
       return;
     }
+    if (stop_requested())
+      throw Stopped(
+          fmt::format("stopped by {} while waiting for rank 0's {}", name_of_stop(stop_signal()), path_.string()));
     const auto waited = Clock::now() - start;
     if (waited > timeout)
       throw Error(fmt::format(

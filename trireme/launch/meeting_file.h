@@ -26,7 +26,8 @@ struct MeetingOptions {
 /// Lifetime  rank 0's file goes with the object
 /// Cost      others look every 20 ms; after two seconds one line says what is waited for
 /// Errors    UsageError where the launcher gave no name for the job, out_dir cannot be written, or the token file is
-///           bad; Error where rank 0's file does not appear within the timeout
+///           bad; Error where rank 0's file does not appear within the timeout; Stopped where a stop is
+///           requested meanwhile
 class MeetingFile {
  public:
   MeetingFile(RankEnvironment& environment, const MeetingOptions& options);

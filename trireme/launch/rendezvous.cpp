@@ -50,11 +50,18 @@ Rendezvous::Rendezvous(RendezvousOptions options)
                                              door::ServerOptions{.token = options_.token, .job = options_.job});
     host = server_->reachable_at();
   }
-  client_ = std::make_unique<door::Client>(door::ClientOptions{.place = {host, options_.port, options_.token},
-                                                               .place_file = options_.place_file,
-                                                               .self = {options_.job, "launcher of " + name_},
-                                                               .timeout = options_.join_timeout,
-                                                               .answer_timeout = kAnswer});
+  try {
+    client_ = std::make_unique<door::Client>(door::ClientOptions{.place = {host, options_.port, options_.token},
+                                                                 .place_file = options_.place_file,
+                                                                 .self = {options_.job, "launcher of " + name_},
+                                                                 .timeout = options_.join_timeout,
+                                                                 .gives_up = stop_requested,
+                                                                 .answer_timeout = kAnswer});
+  } catch (const Error&) {  // nobody there, or an older job's launcher
+    if (!stop_requested()) throw;
+    throw Stopped(
+        fmt::format("stopped by {} while looking for the launcher at {}", name_of_stop(stop_signal()), place_));
+  }
   if (decides) client_->set("round", "0");
 }
 

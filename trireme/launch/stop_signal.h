@@ -9,6 +9,8 @@
 
 #include <chrono>
 
+#include "trireme/base/error.h"
+
 namespace trireme::launch {
 
 constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state saved, resume to go on (EX_TEMPFAIL)
@@ -16,6 +18,12 @@ constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state sav
 // What asked to stop, where no signal did.
 constexpr int kNoticeFile = 1001;
 constexpr int kNoticeUrl = 1002;
+
+/// A wait for other machines or ranks has ended because a stop was requested; nothing was begun. The program ends with
+/// kStoppedEarly.
+struct Stopped : Error {
+  using Error::Error;
+};
 
 /// Installs the handlers for SIGTERM, SIGINT and SIGUSR1, and lets those signals through if this process was started
 /// with them blocked (spawn.h): none is lost while the program loads. A signal that was ignored stays ignored.

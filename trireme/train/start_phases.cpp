@@ -39,7 +39,7 @@ double StartPhases::total() const {
 std::string StartPhases::text() const {
   std::string list;
   for (const Phase& phase : phases_)
-    list += fmt::format("{}{} {:.2f}{}", list.empty() ? "" : ", ", phase.name, phase.seconds, list.empty() ? " s" : "");
+    list += fmt::format("{}{} {:.3f}{}", list.empty() ? "" : ", ", phase.name, phase.seconds, list.empty() ? " s" : "");
   return fmt::format("starting {}; {:.2f} s in all", list, total());
 }
 
