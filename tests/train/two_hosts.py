@@ -19,16 +19,22 @@ PORT = 29731
 TIMEOUT = 6  # comm.timeout
 
 
+def flags(**settings):
+    return [word for key, value in settings.items() for word in (f"--{key.replace('__', '.')}", str(value))]
+
+
 class Hosts:
     def __init__(self, r, names, ends):
         self.ring, self.names, self.ends = r, names, ends
 
     def start(self, out, **settings):
-        """The same command on both hosts, but for launch.node_rank."""
+        """The same training on both hosts, but for launch.node_rank."""
+        return self.start_command(out, lambda **nodes: self.ring.command(out, **nodes, **settings))
+
+    def start_command(self, out, command_of):
         started = []
         for node, name in enumerate(self.names):
-            command = self.ring.command(out, num_nodes=2, launch__node_rank=node, launch__master_addr=ADDRESSES[0],
-                                        launch__master_port=PORT, **settings)
+            command = command_of(num_nodes=2, launch__node_rank=node, launch__master_addr=ADDRESSES[0], launch__master_port=PORT)
             log = open(self.ring.folder / f"{out}-{node}.txt", "w")
             started.append(subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=log, stderr=subprocess.STDOUT,
                                             stdin=subprocess.DEVNULL, cwd=self.ring.folder, env=ring.environment(TRIREME_HOST_ID=name)))
@@ -50,6 +56,15 @@ def train_together(r, hosts):
     codes = [p.wait(90) for p in hosts.start("inside", devices=2, mesh__tp=2, train__max_steps=4)]
     said = hosts.text("inside", 0)
     ring.check(codes == [0, 0], "with mesh.tp 2 inside the hosts too", said + hosts.text("inside", 1))
+
+
+def collectives_are_measured(r, hosts):
+    bench = [r.program, "bench", "collectives", *flags(devices=1, comm__backend="gloo", comm__tls="true", bench__quick="true",
+                                                       out_dir=r.folder / "measured")]
+    jobs = hosts.start_command("measured", lambda **nodes: bench + flags(**nodes))
+    codes = [p.wait(120) for p in jobs]
+    said = hosts.text("measured", 0)
+    ring.check(codes == [0, 0] and "1.00 MiB, gloo, 2 ranks" in said, "bench collectives measures between them, sealed too", said + hosts.text("measured", 1))
 
 
 def a_lost_rank_restarts_both(r, hosts):
@@ -101,6 +116,7 @@ with ring.Ring(sys.argv[1]) as r:
     with namespaces.namespaces(2) as names, namespaces.cable(names, ADDRESSES) as ends:
         hosts = Hosts(r, names, ends)
         train_together(r, hosts)
+        collectives_are_measured(r, hosts)
         a_lost_rank_restarts_both(r, hosts)
         a_cut_cable_is_reported(r, hosts)
     r.require_nothing_is_left("nowhere", "two hosts")

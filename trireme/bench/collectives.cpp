@@ -14,6 +14,7 @@
 #include "trireme/comm/factory.h"
 #include "trireme/comm/mpi_loader.h"
 #include "trireme/config/choices.h"
+#include "trireme/config/validate.h"
 #include "trireme/train/ranks.h"
 
 namespace trireme::bench {
@@ -38,12 +39,15 @@ class Bench {
   }
 
   comm::CommunicatorPtr connect(const std::string& backend) {
-    return comm::make_communicator({.name = fmt::format("bench-{}", connected_++),
-                                    .backend = backend,
-                                    .rank = environment_.global_rank,
-                                    .size = environment_.world_size,
-                                    .store = store_.store,
-                                    .timeout = settings_.comm.timeout});
+    comm::GroupOptions options = train::group_options(settings_, environment_);
+    options.name = fmt::format("bench-{}", connected_++);
+    options.backend = backend;
+    options.rank = environment_.global_rank;
+    options.size = environment_.world_size;
+    options.store = store_.store;
+    options.sealed = settings_.comm.tls && backend == "gloo";
+    options.bf16_sums = false;
+    return comm::make_communicator(options);
   }
 
   const Budget& budget() const { return budget_; }
@@ -83,7 +87,7 @@ void add_bandwidths(Row& row, const CollectiveCase& c, int64_t bytes, int ranks)
 }  // namespace
 
 void check_collectives(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  const int64_t ranks = environment.launched ? environment.world_size : settings.devices.value_or(1);
+  const int64_t ranks = environment.launched ? environment.world_size : config::world_size(settings);
   if (ranks < 2) throw UsageError("error: bench collectives needs ranks that talk to each other: --devices 2 or more");
   const config::Backend b = settings.comm.backend;
   if (b == config::Backend::threads || b == config::Backend::dry_run || b == config::Backend::nccl)

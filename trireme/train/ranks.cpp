@@ -64,18 +64,23 @@ comm::StoreHandle open_job_store(const config::Settings& settings, const launch:
   return comm::open_store(options);
 }
 
-RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  RankMeeting m;
-  comm::GroupOptions& options = m.options;
+comm::GroupOptions group_options(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  comm::GroupOptions options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
   options.sealed = settings.comm.tls;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
-  options.recorder = m.recorder = make_recorder(settings, environment);
   // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
   options.interface = environment.local_world_size == environment.world_size
                           ? "lo"
                           : launch::interface_towards(environment.master_address);
+  return options;
+}
+
+RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  RankMeeting m;
+  comm::GroupOptions& options = m.options = group_options(settings, environment);
+  options.recorder = m.recorder = make_recorder(settings, environment);
   if (needs_store(settings, environment)) {
     m.store = open_job_store(settings, environment);
     options.store = m.store.store;

@@ -22,6 +22,9 @@ struct RankMeeting {
 /// Errors    CommError when rank 0 cannot be reached
 comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment);
 
+/// How a group of the job's ranks is made, but for its members, name, store and recorder.
+comm::GroupOptions group_options(const config::Settings& settings, const launch::RankEnvironment& environment);
+
 /// Errors    CommError when rank 0 cannot be reached
 RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment);
 
