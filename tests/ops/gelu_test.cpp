@@ -1,0 +1,72 @@
+// GELU for each value by itself: the norms that elementwise_test.cpp compares would hide small results.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/ops/support.h"
+#include "trireme/ops/ops.h"
+#include "trireme/ops/reference.h"
+
+namespace trireme::ops::test {
+namespace {
+
+// Every bfloat16 there is but NaNs and infinities, or 70,000 others between -12 and 12.
+at::Tensor every_value(at::ScalarType dtype) {
+  if (dtype != at::kBFloat16) return at::linspace(-12, 12, 70000, at::kDouble).to(dtype).unsqueeze(1);
+  const auto all = at::arange(-32768, 32768, at::kShort).view(at::kBFloat16);
+  return all.masked_select(all.isfinite()).unsqueeze(1);
+}
+
+// bfloat16: rounding is 2e-3, and what lies beyond the table is lost. float32: an angle of up to 20 is rounded before
+// its exponential is taken. float64: the reference subtracts numbers near 1.
+struct Bounds {
+  double relative, absolute;
+};
+Bounds bounds(at::ScalarType dtype) {
+  return dtype == at::kDouble ? Bounds{1e-13, 1e-14} : dtype == at::kFloat ? Bounds{1e-5, 1e-9} : Bounds{5e-3, 8e-7};
+}
+
+void expect_each_close(const at::Tensor& actual, const at::Tensor& exact, Bounds bounds, const char* what) {
+  const auto allowed = exact.abs() * bounds.relative + bounds.absolute;
+  const auto excess = ((actual.to(at::kDouble) - exact).abs() / allowed).flatten();
+  const auto worst = excess.argmax().item<int64_t>();
+  EXPECT_LE(excess[worst].item<double>(), 1) << what << " is " << actual.flatten()[worst].item<double>()
+                                             << " and should be " << exact.flatten()[worst].item<double>();
+}
+
+TEST(Gelu, IsAccurateForEveryValue) {
+  for_each_case([](at::ScalarType dtype) {
+    const auto x = every_value(dtype), y = unwritten(x.sizes(), dtype);
+    ops::gelu_forward(y, x);
+    expect_each_close(y, reference::gelu(x.to(at::kDouble)), bounds(dtype), "y");
+  });
+}
+
+TEST(Gelu, ItsSlopeIsAccurateForEveryValue) {
+  for_each_case([](at::ScalarType dtype) {
+    auto x = every_value(dtype);
+    x = x.masked_select(x.abs() < 1e6).unsqueeze(1);  // autograd of the reference overflows
+    const auto dy = at::ones_like(x), dx = x.clone();
+    const auto exact = autograd([](const std::vector<at::Tensor>& in) { return reference::gelu(in[0]); }, {x}, dy)[0];
+    ops::gelu_backward(dx, dy);
+    Bounds allowed = bounds(dtype);
+    allowed.absolute *= 100;  // the slope crosses 0, where its parts cancel
+    expect_each_close(dx, exact, allowed, "dx");
+  });
+}
+
+TEST(Gelu, AnInfinityOrANaNShows) {
+  for_each_case([](at::ScalarType dtype) {
+    const auto x = at::tensor({INFINITY, NAN, -NAN}, at::kDouble).to(dtype).unsqueeze(1), y = unwritten({3, 1}, dtype);
+    ops::gelu_forward(y, x);
+    EXPECT_EQ(y[0].item<double>(), INFINITY);
+    EXPECT_TRUE(y.narrow(0, 1, 2).isnan().all().item<bool>());
+    const auto dx = x.clone(), dy = at::ones_like(x);
+    ops::gelu_backward(dx, dy);
+    EXPECT_TRUE(dx.narrow(0, 1, 2).isnan().all().item<bool>());
+  });
+}
+
+}  // namespace
+}  // namespace trireme::ops::test
