@@ -23,7 +23,8 @@ template <class T>
 HWY_INLINE Wide<T> sum_of_exponentials(const T* x, int64_t n, Wide<T> maximum) {
   const WideTag<T> d;
   const Exponential<T> exponential(maximum);
-  return sum_of(d, {n, kLogitsAhead}, [=](auto v) HWY_ATTR { return values(exponential.of(d, v)); }, x)[0];
+  const auto add = [=](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], exponential.of(d, v))); };
+  return sum_of<1>(d, {n, kLogitsAhead}, add, x)[0];
 }
 
 struct GradientOfRow {

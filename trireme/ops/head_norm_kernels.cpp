@@ -30,8 +30,8 @@ struct ForwardKernel {
 
   static HWY_INLINE void head(const HeadNorm& a, T* x, T* raw, const T* w, W* rstd) {
     const WideTag<T> d;
-    const auto square = [](auto v) HWY_ATTR { return values(hn::Mul(v, v)); };
-    *rstd = W(1) / std::sqrt(sum_of(d, a.head_dim, square, x)[0] / W(a.head_dim) + W(a.eps));
+    const auto square = [](auto sum, auto v) HWY_ATTR { return values(hn::MulAdd(v, v, sum.v[0])); };
+    *rstd = W(1) / std::sqrt(sum_of<1>(d, a.head_dim, square, x)[0] / W(a.head_dim) + W(a.eps));
     const auto scale = hn::Set(d, *rstd), offset = hn::Set(d, static_cast<W>(a.weight_offset));
     const auto normal = [=](auto v, auto weight)
                             HWY_ATTR { return hn::Mul(hn::Mul(v, scale), hn::Add(weight, offset)); };
@@ -67,10 +67,9 @@ struct BackwardKernel {
   static HWY_INLINE void head(const HeadNorm& a, T* gradient, const T* raw, const T* w, W rstd, W* dw) {
     const WideTag<T> d;
     const auto scale = hn::Set(d, rstd), offset = hn::Set(d, static_cast<W>(a.weight_offset));
-    const auto product = [=](auto v, auto dy, auto weight) HWY_ATTR {
-      return values(hn::Mul(hn::Mul(dy, hn::Add(weight, offset)), hn::Mul(v, scale)));
-    };
-    const auto projection = hn::Set(d, sum_of(d, a.head_dim, product, raw, gradient, w)[0] / W(a.head_dim));
+    const auto product = [=](auto sum, auto v, auto dy, auto weight)
+                             HWY_ATTR { return values(hn::MulAdd(hn::Mul(dy, hn::Add(weight, offset)), v, sum.v[0])); };
+    const auto projection = hn::Set(d, rstd * sum_of<1>(d, a.head_dim, product, raw, gradient, w)[0] / W(a.head_dim));
     map(
         d, a.head_dim, outputs(gradient, dw),
         [=](auto v, auto dy, auto weight, auto sum) HWY_ATTR {

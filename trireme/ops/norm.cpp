@@ -92,7 +92,11 @@ void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw,
                          .b = pointer(b),
                          .mean = pointer(mean),
                          .rstd = pointer(rstd),
-                         .d_residual = pointer(d_residual)};
+                         .d_residual = pointer(d_residual),
+                         .past_caches = past_caches(dx, shape.width, pointer(x), pointer(dy)) &&
+                                        past_caches(y, shape.width, pointer(x), pointer(dy)) &&
+                                        past_caches(dx, shape.width, pointer(d_residual)) &&
+                                        past_caches(y, shape.width, pointer(d_residual))};
   parallel_rows(blocks.num_blocks, 1, [&](int64_t first_block, int64_t last_block) {
     for (int64_t block = first_block; block < last_block; ++block) {
       NormBackward arguments = all;

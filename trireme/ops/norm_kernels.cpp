@@ -99,17 +99,21 @@ struct ForwardKernel {
 
   static HWY_INLINE Moments moments_of(const T* x, int64_t width) {
     const D d;
-    const auto square = [](auto v) HWY_ATTR { return values(hn::Mul(v, v)); };
-    if constexpr (!kCentered) return {0, sum_of(d, width, square, x)[0] / W(width)};
+    const auto square = [](auto sum, auto v) HWY_ATTR { return values(hn::MulAdd(v, v, sum.v[0])); };
+    if constexpr (!kCentered) return {0, sum_of<1>(d, width, square, x)[0] / W(width)};
     if constexpr (kIsBfloat16<T>) {
       // In one pass. Where the mean is so large that this loses bits, rounding x to bfloat16 has lost more.
-      const auto sums = sum_of(d, width, [](auto v) HWY_ATTR { return values(v, hn::Mul(v, v)); }, x);
+      const auto both = [](auto sum, auto v)
+                            HWY_ATTR { return values(hn::Add(sum.v[0], v), hn::MulAdd(v, v, sum.v[1])); };
+      const auto sums = sum_of<2>(d, width, both, x);
       const W mean = sums[0] / W(width);
       return {mean, std::max(W(0), sums[1] / W(width) - mean * mean)};
     }
-    const W mean = sum_of(d, width, [](auto v) HWY_ATTR { return values(v); }, x)[0] / W(width);
+    const auto add = [](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], v)); };
+    const W mean = sum_of<1>(d, width, add, x)[0] / W(width);
     const auto v_mean = hn::Set(d, mean);
-    const auto squares = sum_of(d, width, [=](auto v) HWY_ATTR { return square(hn::Sub(v, v_mean)); }, x);
+    const auto squares =
+        sum_of<1>(d, width, [=](auto sum, auto v) HWY_ATTR { return square(sum, hn::Sub(v, v_mean)); }, x);
     return {mean, squares[0] / W(width)};
   }
 };
@@ -127,12 +131,21 @@ struct BackwardKernel {
     auto *dw = static_cast<W*>(a.dw_sum), *db = static_cast<W*>(a.db_sum);
     to_pair_order<T>(d, dw, a.width);
     if constexpr (kCentered) to_pair_order<T>(d, db, a.width);
-    for (int64_t t = first; t < last; ++t) {  // one by one: rows in turn cost a fifth more beyond the caches
-      const Means means = means_of(a, t);
-      a.d_residual == nullptr ? row<false>(a, t, means, dw, db) : row<true>(a, t, means, dw, db);
-    }
+    if (a.past_caches)
+      a.d_residual == nullptr ? rows<Way::kPastCaches, false>(a, first, last, dw, db)
+                              : rows<Way::kPastCaches, true>(a, first, last, dw, db);
+    else
+      a.d_residual == nullptr ? rows<Way::kCached, false>(a, first, last, dw, db)
+                              : rows<Way::kCached, true>(a, first, last, dw, db);
     to_natural_order<T>(d, dw, a.width);
     if constexpr (kCentered) to_natural_order<T>(d, db, a.width);
+  }
+
+  template <Way kWay, bool kResidual>
+  static void rows(const NormBackward& a, int64_t first, int64_t last, W* dw, W* db) {
+    // One by one: two or four in turn cost a fifth more beyond the caches.
+    for (int64_t t = first; t < last; ++t) row<kWay, kResidual>(a, t, dw, db);
+    after<kWay>();
   }
 
   /// n from x, in row t.
@@ -156,62 +169,73 @@ struct BackwardKernel {
     const auto* w = static_cast<const T*>(a.w);
     const T* x = static_cast<const T*>(a.x) + t * a.width;
     const T* dy = static_cast<const T*>(a.dy) + t * a.width;
-    if constexpr (kCentered) {
-      const auto sums = sum_of(
-          d, a.width,
-          [=](auto v, auto grad, auto weight) HWY_ATTR {
-            const auto g = hn::Mul(grad, weight);
-            return values(hn::Mul(g, normal.of(v)), g);
-          },
-          x, dy, w);
-      return {sums[0] / W(a.width), sums[1] / W(a.width)};
+    const W rstd = static_cast<const W*>(a.rstd)[t];
+    const V weight_offset = hn::Set(d, W(a.weight_offset));
+    if constexpr (!kCentered) {
+      const auto add = [=](auto sum, auto v, auto grad, auto weight) HWY_ATTR {
+        return values(hn::MulAdd(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), v, sum.v[0]));
+      };
+      return {rstd * sum_of<1>(d, a.width, add, x, dy, w)[0] / W(a.width), 0};
     } else {
-      const V weight_offset = hn::Set(d, W(a.weight_offset));
-      const auto sums = sum_of(
-          d, a.width,
-          [=](auto v, auto grad, auto weight) HWY_ATTR {
-            return values(hn::Mul(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), normal.of(v)));
-          },
-          x, dy, w);
-      return {sums[0] / W(a.width), 0};
+      // Of bfloat16 sum(g n) = rstd (sum(g x) - mean sum(g)): what this loses is less than rounding x has lost.
+      const auto add = [=](auto sum, auto v, auto grad, auto weight) HWY_ATTR {
+        const auto g = hn::Mul(grad, weight);
+        return values(hn::MulAdd(g, kIsBfloat16<T> ? v : normal.of(v), sum.v[0]), hn::Add(sum.v[1], g));
+      };
+      const auto sums = sum_of<2>(d, a.width, add, x, dy, w);
+      const W mean = static_cast<const W*>(a.mean)[t],
+              projection = kIsBfloat16<T> ? rstd * (sums[0] - mean * sums[1]) : sums[0];
+      return {projection / W(a.width), sums[1] / W(a.width)};
     }
   }
 
-  template <bool kResidual>
-  static HWY_INLINE void row(const NormBackward& a, int64_t t, Means means, W* dw, W* db) {
+  /// What the elements of a row share: dx = rstd g + slope n + constant + residual.
+  struct Row {
+    Row(const NormBackward& a, int64_t t, Means means)
+        : normal(a, t),
+          slope(hn::Mul(normal.rstd, hn::Set(D(), -means.projection))),
+          constant(hn::Mul(normal.rstd, hn::Set(D(), -means.offset))) {}
+    Normal normal;
+    V slope, constant;
+
+    template <bool kResidual>
+    HWY_INLINE V gradient(V n, V grad, V weight, V residual) const {
+      const V projected = kCentered   ? hn::MulAdd(n, slope, constant)
+                          : kResidual ? hn::MulAdd(n, slope, residual)
+                                      : hn::Mul(n, slope);
+      const V dx = hn::MulAdd(hn::Mul(grad, weight), normal.rstd, projected);
+      return kCentered && kResidual ? hn::Add(dx, residual) : dx;
+    }
+  };
+
+  template <Way kWay, bool kResidual>
+  static HWY_INLINE void row(const NormBackward& a, int64_t t, W* dw, W* db) {
     const D d;
+    const Row row(a, t, means_of(a, t));
     const int64_t width = a.width;
     const auto* w = static_cast<const T*>(a.w);
-    const T* x = static_cast<const T*>(a.x) + t * width;
-    const T* dy = static_cast<const T*>(a.dy) + t * width;
+    const T *x = static_cast<const T*>(a.x) + t * width, *dy = static_cast<const T*>(a.dy) + t * width;
     // Without a residual, something to read that is not used.
     const T* d_residual = kResidual ? static_cast<const T*>(a.d_residual) + t * width : x;
-    const Normal normal_at(a, t);
-    const V projection = hn::Set(d, means.projection), offset = hn::Set(d, means.offset), rstd = normal_at.rstd,
-            weight_offset = hn::Set(d, W(a.weight_offset));
-    const auto gradient = [=](V normal, V grad, V weight, V residual) HWY_ATTR {
-      V inner = hn::NegMulAdd(normal, projection, hn::Mul(grad, weight));
-      if constexpr (kCentered) inner = hn::Sub(inner, offset);
-      return kResidual ? hn::Add(hn::Mul(rstd, inner), residual) : hn::Mul(rstd, inner);
-    };
     T *dx = static_cast<T*>(a.dx) + t * width, *y = static_cast<T*>(a.y) + t * width;
     if constexpr (kCentered) {
       map(
-          d, width, outputs(dx, y, dw, db),
+          d, width, outputs<kWay, 2>(dx, y, dw, db),
           [=](auto v, auto grad, auto weight, auto bias, auto residual, auto w_sum, auto b_sum) HWY_ATTR {
-            const auto normal = normal_at.of(v);
-            return values(gradient(normal, grad, weight, residual), hn::MulAdd(normal, weight, bias),
-                          hn::MulAdd(grad, normal, w_sum), hn::Add(b_sum, grad));
+            const auto n = row.normal.of(v);
+            return values(row.template gradient<kResidual>(n, grad, weight, residual), hn::MulAdd(n, weight, bias),
+                          hn::MulAdd(grad, n, w_sum), hn::Add(b_sum, grad));
           },
           x, dy, w, static_cast<const T*>(a.b), d_residual, dw, db);
     } else {
       map(
-          d, width, outputs(dx, y, dw),
-          [=](auto v, auto grad, auto stored, auto residual, auto w_sum) HWY_ATTR {
-            const auto normal = normal_at.of(v), weight = full_weight<kNorm>(stored, weight_offset);
-            return values(gradient(normal, grad, weight, residual), hn::Mul(normal, weight),
-                          hn::MulAdd(grad, normal, w_sum));
-          },
+          d, width, outputs<kWay, 2>(dx, y, dw),
+          [=, offset = hn::Set(d, W(a.weight_offset))](auto v, auto grad, auto stored, auto residual, auto w_sum)
+              HWY_ATTR {
+                const auto n = row.normal.of(v), weight = full_weight<kNorm>(stored, offset);
+                return values(row.template gradient<kResidual>(n, grad, weight, residual), hn::Mul(n, weight),
+                              hn::MulAdd(grad, n, w_sum));
+              },
           x, dy, w, d_residual, dw);
     }
   }

@@ -42,6 +42,7 @@ struct NormBackward {
   const void* d_residual;  ///< null: nothing is added
   void* dw_sum = nullptr;  ///< [width] of the wide type: these rows' gradients are added
   void* db_sum = nullptr;
+  bool past_caches = false;  ///< dx and y
 };
 void rms_norm_backward_rows(const NormBackward& arguments, int64_t first, int64_t last);
 void layer_norm_backward_rows(const NormBackward& arguments, int64_t first, int64_t last);

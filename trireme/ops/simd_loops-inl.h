@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <tuple>
 #include <utility>
 
@@ -30,31 +31,27 @@ HWY_INLINE Values<V, 1 + sizeof...(Rest)> values(V first, Rest... rest) {
   return {{first, rest...}};
 }
 
-/// Where map() puts them.
-template <Way kWay, class... T>
+/// Where map() puts them: the first kAside of them the way that kWay says, the others, sums to which the next row adds,
+/// in the caches.
+template <Way kWay, size_t kAside, class... T>
 struct Outputs {
+  static constexpr std::index_sequence_for<T...> kIndices{};
   std::tuple<T*...> to;
 
   template <class D, class Result, size_t... k>
-  HWY_INLINE void put_pair([[maybe_unused]] D d, Result first, Result second, int64_t i,
-                           std::index_sequence<k...>) const {
-    (store_pair<kWay>(d, Pair<hn::Vec<D>>{first.v[k], second.v[k]}, std::get<k>(to) + i), ...);
+  HWY_INLINE void put_pair(D d, Result first, Result second, int64_t i, std::index_sequence<k...>) const {
+    (store_pair<(k < kAside ? kWay : Way::kCached)>(d, Pair<hn::Vec<D>>{first.v[k], second.v[k]}, std::get<k>(to) + i),
+     ...);
   }
   template <class D, class Result, class Count, size_t... k>
   HWY_INLINE void put(D d, Result result, int64_t i, Count count, std::index_sequence<k...>) const {
     (store(d, result.v[k], std::get<k>(to) + i, count), ...);
   }
 };
-template <Way kWay = Way::kCached, class... T>
-HWY_INLINE Outputs<kWay, T...> outputs(T*... to) {
+template <Way kWay = Way::kCached, size_t kAside = SIZE_MAX, class... T>
+HWY_INLINE Outputs<kWay, kAside, T...> outputs(T*... to) {
   return {{to...}};
 }
-template <>
-struct Outputs<Way::kCached> {
-  void put_pair(...) const {}
-  void put(...) const {}
-};
-
 /// Lines of each of `inputs` inputs that are asked for at once. A core waits for few lines at a time; asked for in
 /// bursts, a row is recognised as such and fetched ahead (Zen 4: 27 instead of 16 GB/s).
 constexpr size_t burst_lines(size_t inputs) { return inputs <= 2 ? 4 : inputs == 3 ? 2 : 1; }
@@ -118,60 +115,45 @@ HWY_INLINE int64_t each_pair(D d, Extent extent, const Body& body, std::index_se
 
 /// to[i]... = f(from[i]...) for n elements. All inputs are read before an output is written: they may be one place.
 /// Values of the wide type beside bfloat16 ones must lie in the order of pairs.
-template <class D, class F, Way kWay, class... To, class... From>
-HWY_INLINE void map(D d, Extent extent, Outputs<kWay, To...> to, const F& f, const From*... from) {
-  constexpr std::index_sequence_for<To...> kOutputs;
+template <class D, class F, class To, class... From>
+HWY_INLINE void map(D d, Extent extent, To to, const F& f, const From*... from) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t n = extent.n;
   const auto both = [&](int64_t i, auto, auto... pair)
-                        HWY_ATTR { to.put_pair(d, f(pair.first...), f(pair.second...), i, kOutputs); };
+                        HWY_ATTR { to.put_pair(d, f(pair.first...), f(pair.second...), i, To::kIndices); };
   int64_t i = each_pair(d, extent, both, std::make_index_sequence<burst_lines(sizeof...(From))>{}, from...);
   for (; i < n; i += lanes) {
     const Part part{static_cast<size_t>(std::min(lanes, n - i))};
-    to.put(d, f(load(d, from + i, part)...), i, part, kOutputs);
+    to.put(d, f(load(d, from + i, part)...), i, part, To::kIndices);
   }
 }
 
-/// Sums over n elements of the values of f(from[i]...), in an order that depends on n alone. The values themselves go
-/// where `to` says, in the order of pairs where that is the wide type.
-template <class D, class F, Way kWay, class... To, class... From>
-HWY_INLINE auto sum_of(D d, Extent extent, Outputs<kWay, To...> to, const F& f, const From*... from) {
-  constexpr std::index_sequence_for<To...> kOutputs;
+/// kSums sums over n elements, in an order that depends on n alone: f(sums, from[i]...) returns them with an element
+/// added, by a multiply-add where it is a product.
+template <size_t kSums, class D, class F, class... From>
+HWY_INLINE auto sum_of(D d, Extent extent, const F& f, const From*... from) {
   using V = hn::Vec<D>;
-  using Result = decltype(f(load_pair(d, from).first...));
-  constexpr size_t kSums = sizeof(Result) / sizeof(V);
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t n = extent.n;
-  V sums[4][kSums];
+  const int64_t n = extent.n, lanes = static_cast<int64_t>(hn::Lanes(d));
+  Values<V, kSums> sums[4];
   for (auto& chain : sums)
-    for (auto& sum : chain) sum = hn::Zero(d);
-  const auto both = [&](int64_t i, auto line, auto... pair) HWY_ATTR {
-    const Result a = f(pair.first...), b = f(pair.second...);
-    to.put_pair(d, a, b, i, kOutputs);
+    for (auto& sum : chain.v) sum = hn::Zero(d);
+  const auto both = [&](int64_t, auto line, auto... pair) HWY_ATTR {
     constexpr size_t kChain = 2 * (line() % 2);
-    for (size_t k = 0; k < kSums; ++k) {
-      sums[kChain][k] = hn::Add(sums[kChain][k], a.v[k]);
-      sums[kChain + 1][k] = hn::Add(sums[kChain + 1][k], b.v[k]);
-    }
+    sums[kChain] = f(sums[kChain], pair.first...);
+    sums[kChain + 1] = f(sums[kChain + 1], pair.second...);
   };
   int64_t i = each_pair(d, extent, both, std::make_index_sequence<burst_lines(sizeof...(From))>{}, from...);
   for (; i < n; i += lanes) {
     const Part part{static_cast<size_t>(std::min(lanes, n - i))};
-    const Result rest = f(load(d, from + i, part)...);
-    to.put(d, rest, i, part, kOutputs);
+    const auto added = f(sums[1], load(d, from + i, part)...);
     for (size_t k = 0; k < kSums; ++k)
-      sums[1][k] = hn::Add(sums[1][k], hn::IfThenElseZero(hn::FirstN(d, part.count), rest.v[k]));
+      sums[1].v[k] = hn::IfThenElse(hn::FirstN(d, part.count), added.v[k], sums[1].v[k]);
   }
   std::array<hn::TFromD<D>, kSums> totals;
   for (size_t k = 0; k < kSums; ++k)
-    totals[k] =
-        hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0][k], sums[1][k]), hn::Add(sums[2][k], sums[3][k]))));
+    totals[k] = hn::GetLane(
+        hn::SumOfLanes(d, hn::Add(hn::Add(sums[0].v[k], sums[1].v[k]), hn::Add(sums[2].v[k], sums[3].v[k]))));
   return totals;
-}
-
-template <class D, class F, class... From>
-HWY_INLINE auto sum_of(D d, Extent extent, const F& f, const From*... from) {
-  return sum_of(d, extent, Outputs<Way::kCached>{}, f, from...);
 }
 
 /// The largest of n >= 1 elements. A NaN need not show.
