@@ -123,6 +123,45 @@ TEST(JudgeHosts, EachThingThatIsWrongIsNamedWithItsWayOut) {
   }
 }
 
+TEST(JudgeHosts, TheWayOutOfFewOpenFilesIsOneThatTheHostAllows) {
+  std::vector<Facts> facts = cluster(1, 2);
+  for (Facts& f : facts) f.open_files = 100;
+  EXPECT_THAT(judge_hosts(facts), Contains(Field(&Finding::fix, "ulimit -n 288")));
+  for (Facts& f : facts) f.open_files_at_most = 287;
+  EXPECT_THAT(judge_hosts(facts), Contains(Field(&Finding::fix, HasSubstr("limits.conf"))));
+}
+
+TEST(JudgeHosts, LittleSharedMemoryMattersToCardsAlone) {
+  std::vector<Facts> facts = cluster(1, 2);
+  for (Facts& f : facts) f.shm_bytes = f.shm_free_bytes = 0;
+  EXPECT_THAT(judge_hosts(facts), Each(kIsFine));
+  EXPECT_THAT(judge_hosts(facts), Contains(is(Grade::ok, "/dev/shm not needed (there is none)")));
+  facts = cluster(1, 2);
+  for (Facts& f : facts) f.gpus = {{.name = "H100"}};
+  EXPECT_THAT(judge_hosts(facts), Each(kIsFine));
+}
+
+TEST(JudgeHosts, DriversThatDifferAreNamed) {
+  std::vector<Facts> facts = cluster(2);
+  for (Facts& f : facts) f.gpus = {{.name = "H100"}};
+  facts[0].driver = "570";
+  facts[1].driver = "535";
+  EXPECT_THAT(judge_hosts(facts), Contains(is(Grade::warn, "GPU drivers differ: 535 on b; 570 on a")));
+}
+
+TEST(JudgeHosts, WhatAHostHasIsTold) {
+  std::vector<Facts> facts = cluster(2);
+  for (Facts& f : facts) {
+    f.interfaces.push_back({"docker0", "172.17.0.1", 0, 1500});
+    f.memory_limit_bytes = int64_t{8} << 30;
+  }
+  const std::vector<Finding> findings = judge_hosts(facts);
+  EXPECT_THAT(findings, Contains(is(Grade::ok, "eth0 10 Gb/s (ranks talk here), docker0")));
+  EXPECT_THAT(findings, Contains(is(Grade::ok, "64.0 GiB memory, 8.00 GiB allowed here")));
+  EXPECT_THAT(judge_hosts(cluster(1)), Contains(is(Grade::ok, "eth0 10.0.0.1 10 Gb/s")));
+  EXPECT_THAT(judge_hosts(cluster(1)), Each(Not(Field(&Finding::text, HasSubstr("allowed here")))));
+}
+
 TEST(JudgeHosts, OneHostNeedsNeitherNamesNorInterfaces) {
   std::vector<Facts> facts = cluster(1, 2);
   for (Facts& f : facts) {

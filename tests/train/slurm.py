@@ -33,6 +33,17 @@ def trains(r):
     ring.check(not left, "the file they met by is gone", str(left))
 
 
+def a_task_a_machine_is_its_launcher(r):
+    one = ring.metrics(r.train("one-task", train__max_steps=4))
+    result = run(r, srun(1, r.command("node", devices=2, train__max_steps=4), "--ntasks-per-node", "1"))
+    ring.check(result.code == 0 and "2 ranks  shm  " in result.out, "one task a machine with --devices 2 is that machine's launcher", str(result))
+    losses = [(one[s]["loss"], ring.metrics(r.folder / "node")[s]["loss"]) for s in range(1, 5)]
+    ring.check(all(a == b for a, b in losses), "its ranks have the losses of one rank too", str(losses))
+    words = [r.program, "launch", "--nproc_per_node", "2", "--", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+    result = run(r, srun(1, words, "--ntasks-per-node", "1"))
+    ring.check(result.code == 0 and all(f"rank {k} of 2" in result.text for k in (0, 1)), "and trireme launch is, of any program", str(result))
+
+
 def mistakes_are_refused(r):
     result = run(r, srun(2, r.command("none", devices=3)))
     ring.check(result.code != 0 and "devices 3 on num_nodes 1 are not the 2 ranks that srun started" in result.err,
@@ -56,5 +67,6 @@ with ring.Ring(sys.argv[1]) as r:
         sys.exit(ring.SKIPPED)
     with slurm_cluster.cluster(r.folder / "slurm"):
         trains(r)
+        a_task_a_machine_is_its_launcher(r)
         mistakes_are_refused(r)
     r.require_nothing_is_left("four", "srun")
