@@ -199,6 +199,26 @@ TEST(JudgePairs, AHostAllOfWhosePairsAreSlowIsNamed) {
   EXPECT_THAT(findings, Not(Contains(is(Grade::fail, "rank 0 (a) <-> rank 1 (b)"))));
 }
 
+TEST(JudgePairs, AHostThatTalksWellToOneIsNotToBlame) {
+  const std::vector<Facts> facts = cluster(4);
+  std::vector<PairResult> pairs = pairs_of(facts);
+  for (PairResult& p : pairs)
+    if (p.second == 3 && p.first != 2) p.forth_rate = 9 * kMegabyte;
+  pairs[0].latency_seconds = 5e-3;
+  const std::vector<Finding> findings = judge_pairs(facts, pairs);
+  EXPECT_THAT(findings, Contains(is(Grade::warn, "rank 0 (a) <-> rank 1 (b): 5.00 ms one way, others 60.0 us")));
+  EXPECT_THAT(findings, Contains(is(Grade::fail, "rank 1 (b) <-> rank 3 (d): 9.00 MB/s")));
+  EXPECT_THAT(findings, Not(Contains(Field(&Finding::text, HasSubstr("every pair")))));
+}
+
+TEST(JudgePairs, ASlowPairOfOneHostIsNoFaultOfItsNetwork) {
+  const std::vector<Facts> facts = cluster(1, 3);
+  std::vector<PairResult> pairs = pairs_of(facts);
+  pairs[0].forth_rate = 100 * kMegabyte;
+  EXPECT_THAT(judge_pairs(facts, pairs), Contains(AllOf(is(Grade::warn, ": 100 MB/s, others 4.00 GB/s"),
+                                                        Field(&Finding::fix, HasSubstr("other work on these cores")))));
+}
+
 TEST(JudgePairs, TwoHostsAloneAreMeasuredByWhatTheirInterfacesNegotiated) {
   const std::vector<Facts> facts = cluster(2);
   std::vector<PairResult> pairs = pairs_of(facts);
