@@ -177,7 +177,7 @@ class Judge {
   }
 
   static std::string rate_text(double rate) {
-    return rate < 999.5e6 ? fmt::format("{} GB/s", bench::rate_text(rate * 1e-9))
+    return rate >= 999.5e6 ? fmt::format("{} GB/s", bench::rate_text(rate * 1e-9))
                            : fmt::format("{} MB/s", bench::rate_text(rate * 1e-6));
   }
 
