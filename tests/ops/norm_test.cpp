@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/ops/support.h"
+#include "trireme/ops/limits.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/reference.h"
 
@@ -199,6 +200,38 @@ TEST(Norms, HaveTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
   rms_norm_forward(y, rstd, x, w, kEps);
   rms_norm_forward(row, row_rstd, x.narrow(0, 77, 1), w, kEps);
   expect_same_bits(row, y.narrow(0, 77, 1), "row 77 alone");
+}
+
+// Results past the caches are written by other instructions; those that take an input's place are not.
+TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
+  const auto dtype = at::kBFloat16;
+  const int64_t width = 512, rows = last_level_cache_bytes() / 2 / width + 3, few = 5;
+  const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2), b = random({width}, dtype, 3);
+  const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - few, few).clone(); };
+  const auto all_rows = unwritten({rows, width}, dtype), few_rows = unwritten({few, width}, dtype);
+  const auto mean = unwritten({rows}, at::kFloat), rstd = unwritten({rows}, at::kFloat);
+  const auto dw = unwritten({width}, dtype), db = unwritten({width}, dtype);
+
+  layer_norm_forward(all_rows, mean, rstd, x, w, b, kEps);
+  layer_norm_forward(few_rows, part(mean), part(rstd), part(x), w, b, kEps);
+  expect_same_bits(part(all_rows), few_rows, "forward");
+  const auto y = unwritten({rows, width}, dtype), few_y = unwritten({few, width}, dtype);
+  layer_norm_backward(all_rows, dw, db, y, x, x, w, b, mean, rstd, {});
+  layer_norm_backward(few_rows, dw, db, few_y, part(x), part(x), w, b, part(mean), part(rstd), {});
+  expect_same_bits(part(all_rows), few_rows, "dx");
+  expect_same_bits(part(y), few_y, "y again");
+  const auto in_place = x.clone();
+  layer_norm_backward(in_place, dw, db, y, x, x, w, b, mean, rstd, in_place);
+  layer_norm_backward(few_rows, dw, db, few_y, part(x), part(x), w, b, part(mean), part(rstd), part(x));
+  expect_same_bits(part(in_place), few_rows, "dx in the residual's place");
+  expect_same_bits(part(y), few_y, "y beside dx in place");
+
+  const auto raw = unwritten({rows, width}, dtype), qkv = at::cat({x, x.narrow(1, 0, 64)}, 1).contiguous(),
+             before = part(qkv), w_head = w.narrow(0, 0, 64);
+  head_norm_forward(qkv, raw, unwritten({rows, 8}, at::kFloat), w_head, w_head, 7, 1, kEps);
+  head_norm_forward(before, few_rows, unwritten({few, 8}, at::kFloat), w_head, w_head, 7, 1, kEps);
+  expect_same_bits(part(qkv), before, "heads");
+  expect_same_bits(part(raw), few_rows, "what was in the heads");
 }
 
 }  // namespace

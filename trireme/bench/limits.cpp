@@ -40,6 +40,12 @@ std::string Limits::update(int64_t bytes) {
   });
 }
 
+std::string Limits::read(int64_t bytes) {
+  const std::string where = bytes == 0 ? "beyond the caches" : base::human_bytes(bytes);
+  return add(fmt::format("read, {}, {}", where, base::plural(threads_, "thread")), "GB/s",
+             [this, bytes] { return ops::read_bandwidth(threads_, bytes / threads_) * 1e-9; });
+}
+
 void Limits::again() {
   for (Meter& m : meters_) m.limit.rate = std::max(m.limit.rate, m.measure());
 }

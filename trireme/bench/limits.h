@@ -25,6 +25,9 @@ class Limits {
   /// The same for what is updated in place: the better of a copy and a pass in place over `bytes` / 2.
   std::string update(int64_t bytes = 0);
 
+  /// The same when nothing is written.
+  std::string read(int64_t bytes = 0);
+
   void again();  ///< measures all of them once more
   std::vector<Limit> all() const;
 

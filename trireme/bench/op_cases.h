@@ -47,6 +47,10 @@ struct Calls {
   std::function<void()> prepare = {};  ///< restores what `call` overwrites, where its next call reads it
 };
 
+/// What a case is measured by: a copy of as many bytes; a pass in place, where most of it overwrites what it reads and
+/// no line is fetched only to be overwritten; or a pass that only reads, which one core does more slowly than a copy.
+enum class Access { kCopy, kInPlace, kRead };
+
 /// Moves row_bytes(w) * rows + fixed_bytes(w): each input read once, each output written once; what is updated in
 /// place counts as both.
 struct MemoryCase {
@@ -54,7 +58,7 @@ struct MemoryCase {
   double (*row_bytes)(const Widths& w);
   double (*fixed_bytes)(const Widths& w);
   Calls (*make)(Pool& pool, const Widths& w, int64_t rows);
-  bool in_place = false;  ///< most of it overwrites what it reads: no line is fetched only to be overwritten
+  Access access = Access::kCopy;
 };
 std::vector<MemoryCase> memory_cases();
 

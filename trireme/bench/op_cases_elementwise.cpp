@@ -55,12 +55,13 @@ constexpr MemoryCase kCases[] = {
        const auto y = p.values({T, w.F}, w.dtype), bias = p.values({w.F}, w.dtype);
        return Calls{[=] { ops::bias_forward(y, bias); }};
      },
-     true},
+     Access::kInPlace},
     {"bias_backward", mlp, mlp,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto dy = p.values({T, w.F}, w.dtype), dbias = p.values({w.F}, w.dtype);
        return Calls{[=] { ops::bias_backward(dbias, dy); }};
-     }},
+     },
+     Access::kRead},
     {"add_forward", [](const Widths& w) { return 3 * static_cast<double>(w.D) * w.E(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto a = p.values({T, w.D}, w.dtype), b = p.values({T, w.D}, w.dtype), y = p.values({T, w.D}, w.dtype);
@@ -71,12 +72,13 @@ constexpr MemoryCase kCases[] = {
        const auto sum = p.values({T, w.D}, w.wide()), x = p.values({T, w.D}, w.dtype);
        return Calls{[=] { ops::accumulate(sum, x); }};
      },
-     true},
+     Access::kInPlace},
     {"swiglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing, gated_forward<ops::swiglu_forward>},
     {"swiglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing, gated_backward<ops::swiglu_backward>,
-     true},
+     Access::kInPlace},
     {"geglu_forward", [](const Widths& w) { return 3 * mlp(w); }, nothing, gated_forward<ops::geglu_forward>},
-    {"geglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing, gated_backward<ops::geglu_backward>, true},
+    {"geglu_backward", [](const Widths& w) { return 6 * mlp(w); }, nothing, gated_backward<ops::geglu_backward>,
+     Access::kInPlace},
     {"gelu_forward", [](const Widths& w) { return 2 * mlp(w); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.F}, w.dtype), y = p.values({T, w.F}, w.dtype);
@@ -87,14 +89,14 @@ constexpr MemoryCase kCases[] = {
        const auto x = p.values({T, w.F}, w.dtype), dy = p.values({T, w.F}, w.dtype);
        return Calls{[=] { ops::gelu_backward(x, dy); }, restore(x, dy)};
      },
-     true},
+     Access::kInPlace},
     {"rotary_table", [](const Widths& w) { return static_cast<double>(w.d) * w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto c = p.values({T, w.d / 2}, w.wide()), s = p.values({T, w.d / 2}, w.wide());
        return Calls{[=, f = frequencies(w.d)] { ops::rotary_table(c, s, f, 1.0, 0); }};
      }},
-    {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, true},
-    {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, true},
+    {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, Access::kInPlace},
+    {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, Access::kInPlace},
     {"adamw_update", [](const Widths& w) { return static_cast<double>(w.D) * (7 * w.W() + w.E()); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const int64_t n = T * w.D;
@@ -105,14 +107,15 @@ constexpr MemoryCase kCases[] = {
          optim::adamw_update(master, m, v, gradient, compute, segments, {.lr = 1e-4, .step = 10});
        }};
      },
-     true},
+     Access::kInPlace},
     {"squared_norm_partials", [](const Widths& w) { return static_cast<double>(w.D) * w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const int64_t n = T * w.D;
        const auto gradient = p.values({n}, w.wide());
        const auto partials = p.values({(n + optim::kNormBlock - 1) / optim::kNormBlock}, at::kDouble);
        return Calls{[=] { optim::squared_norm_partials(partials, gradient); }};
-     }},
+     },
+     Access::kRead},
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ constexpr MemoryCase kCases[] = {
        return Calls{[=, H = w.H, K = w.K] { ops::head_norm_backward(dqkv, dw_q, dw_k, raw, rstd, w_q, w_k, H, K); },
                     [=] { dqkv.copy_(before); }};
      },
-     true},
+     Access::kInPlace},
     {"layer_norm_forward", [](const Widths& w) { return 2 * row(w) + 2 * w.W(); },
      [](const Widths& w) { return 2 * row(w); },
      [](Pool& p, const Widths& w, int64_t T) {

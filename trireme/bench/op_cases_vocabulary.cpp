@@ -33,18 +33,20 @@ constexpr MemoryCase kCases[] = {
        const auto x = p.values({T, w.V}, w.dtype);
        return Calls{[=] { ops::softcap_forward(x, 30); }};
      },
-     true},
+     Access::kInPlace},
     {"cross_entropy_shard_max", [](const Widths& w) { return logits(w) + w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.V}, w.dtype), highest = p.values({T}, w.wide());
        return Calls{[=, V = w.V] { ops::cross_entropy_shard_max(highest, x, 0, V); }};
-     }},
+     },
+     Access::kRead},
     {"cross_entropy_shard_sum", [](const Widths& w) { return logits(w) + 3 * w.W() + kId; }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.V}, w.dtype), highest = p.positive({T}, w.wide()), sum = p.values({T}, w.wide()),
                   logit = p.values({T}, w.wide()), targets = p.ids(T, w.V);
        return Calls{[=, V = w.V] { ops::cross_entropy_shard_sum(sum, logit, x, highest, targets, 0, V); }};
-     }},
+     },
+     Access::kRead},
     {"cross_entropy_shard_loss", [](const Widths& w) { return 3 * w.W() + kId; }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto highest = p.positive({T}, w.wide()), sum = p.positive({T}, w.wide()), logit = p.values({T}, w.wide()),
@@ -58,7 +60,7 @@ constexpr MemoryCase kCases[] = {
        return Calls{[=, V = w.V] { ops::cross_entropy_shard_backward(x, highest, sum, targets, 1, 0, V); },
                     [=] { x.copy_(before); }};
      },
-     true},
+     Access::kInPlace},
 };
 
 }  // namespace

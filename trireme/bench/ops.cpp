@@ -17,7 +17,11 @@ namespace {
 struct Size {
   const char* where;
   int64_t moved_bytes;  // about so many by one call
-  std::string copy, update;  // limits
+  std::string copy, update, read;  // limits
+
+  const std::string& limit(Access access) const {
+    return access == Access::kCopy ? copy : access == Access::kInPlace ? update : read;
+  }
 };
 
 // Rows that move about `bytes`: whole sequences where there are some, for operations that count positions.
@@ -51,8 +55,8 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
   // Beyond: eight times the last cache, read and written together; inside: half a core's own.
   const int64_t beyond = std::clamp<int64_t>(8 * ops::last_level_cache_bytes(), int64_t{64} << 20, int64_t{1} << 30),
                 inside = ops::core_cache_bytes() / 2 * threads;
-  const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update()},
-                        {"cache", inside, limits.copy(inside), limits.update(inside)}};
+  const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update(), limits.read()},
+                        {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};
   const std::string arithmetic = limits.arithmetic(dtype);
   const std::string suffix = fmt::format(", {}, {}", dtype_name(dtype), base::plural(threads, "thread"));
 
@@ -75,7 +79,7 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
               .shape = fmt::format("{} rows, {} in {}{}", rows, base::human_bytes(static_cast<int64_t>(moved)),
                                    size.where, suffix),
               .unit = "GB/s",
-              .limit = c.in_place ? size.update : size.copy};
+              .limit = size.limit(c.access)};
       set_times(row, time_calls(calls.call, budget, calls.prepare), moved * 1e-9);
       report.rows.push_back(row);
     }

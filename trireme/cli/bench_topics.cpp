@@ -17,7 +17,7 @@ constexpr BenchTopic kTopics[] = {
      "move (each input read once, each output written once, what is updated in place both) over their time. Limit: a\n"
      "copy of as many bytes, read plus written; the best of memcpy, plain vector stores and non-temporal stores; for "
      "what\n"
-     "is updated in place also a pass in place.\n"
+     "is updated in place also a pass in place; for what only reads, a pass that does.\n"
      "Products, attention and cross-entropy: operations (a multiply-add counts 2; of causal attention only the half\n"
      "that is not masked) beside multiply-adds on registers.\n",
      run_bench_ops},

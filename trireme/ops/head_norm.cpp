@@ -6,6 +6,7 @@
 #include "trireme/ops/checks.h"
 #include "trireme/ops/head_norm_kernels.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/past_caches.h"
 #include "trireme/ops/row_sums.h"
 
 namespace trireme::ops {
@@ -48,6 +49,8 @@ void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
                        double weight_offset) {
   HeadNorm arguments = checked("head_norm_forward", "qkv", qkv, raw, rstd, w_q, w_k, num_heads, num_kv_heads);
   arguments.eps = eps, arguments.weight_offset = weight_offset;
+  arguments.past_caches = raw.defined() && past_caches(raw, raw.size(1), qkv.const_data_ptr()) &&
+                          past_caches(raw, arguments.head_dim, qkv.const_data_ptr());
   parallel_rows(qkv.size(0), row_grain(qkv.size(1)),
                 [&](int64_t first, int64_t last) { head_norm_forward_rows(arguments, first, last); });
 }

@@ -18,6 +18,7 @@ struct HeadNorm {
   void* rstd;  ///< [T, H+K]; backward: only read
   const void *w_q, *w_k;
   void *dw_q = nullptr, *dw_k = nullptr;  ///< backward: [d] of the wide type, to which these rows' gradients are added
+  bool past_caches = false;  ///< raw, forward
 };
 void head_norm_forward_rows(const HeadNorm& arguments, int64_t first, int64_t last);
 void head_norm_backward_rows(const HeadNorm& arguments, int64_t first, int64_t last);

@@ -40,12 +40,15 @@ struct RowBlocks {
 };
 
 /// Scratch of the calling thread: at least `count` values, uninitialised, valid until this thread's next call
-/// with the same Tag. It only ever grows, so that a training step in its steady state allocates nothing.
+/// with the same Tag. It only ever grows, so that a training step in its steady state allocates nothing. It begins with
+/// a cache line: vectors that lie across two cost the norms' backward a third of its speed.
 template <class Tag, class T>
 T* thread_scratch(int64_t count) {
-  thread_local std::vector<T> buffer;
-  if (static_cast<int64_t>(buffer.size()) < count) buffer.resize(count);
-  return buffer.data();
+  constexpr uintptr_t kLine = 64;
+  thread_local std::vector<char> buffer;
+  const size_t bytes = static_cast<size_t>(count) * sizeof(T) + kLine;
+  if (buffer.size() < bytes) buffer.resize(bytes);
+  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(buffer.data()) + kLine - 1) / kLine * kLine);
 }
 
 }  // namespace trireme::ops

@@ -94,6 +94,14 @@ HWY_INLINE void fetch_line(int64_t ahead, const T* from) {
   if (ahead != 0) fetch(from + ahead);
 }
 
+/// Reads what a kernel has no use for between the parts of a row that it has: with gaps between rows the processor
+/// fetches none of them ahead, which costs half of the speed in memory (Zen 4: 20 instead of 48 GB/s).
+template <class T>
+HWY_INLINE void touch(const T* from, const T* end) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (; from < end; from += kLine) static_cast<void>(*reinterpret_cast<const volatile char*>(from));
+}
+
 /// body(i, k, pairs...) for each pair of vectors of the inputs, k counting the lines of a burst. Returns where it ends.
 template <class D, class Body, size_t... k, class... From>
 HWY_INLINE int64_t each_pair(D d, Extent extent, const Body& body, std::index_sequence<k...> burst,
