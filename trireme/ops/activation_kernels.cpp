@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "trireme/ops/gelu_tail.h"
+#include "trireme/ops/parabolas.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trireme/ops/activation_kernels.cpp"
@@ -65,21 +65,49 @@ struct Gelu {
 };
 
 #if TRIREME_OPS_AVX512
-/// By gelu_tail.h. The derivative for x <= 0 is t - a t (1 - t) z'(a), and 1 less that of -x for others.
+/// A function by parabolas.h.
+template <class T>
+struct LookedUp {
+  using D = WideTag<T>;
+  using V = hn::Vec<D>;
+
+  explicit HWY_INLINE LookedUp(const Parabolas& table) {
+    const float* from[] = {table.constant, table.linear, table.square};
+    for (int k = 0; k < 3; ++k) low[k] = hn::Load(D(), from[k]), high[k] = hn::Load(D(), from[k] + hn::MaxLanes(D()));
+  }
+
+  /// a in [0, Parabolas::kEnd], or NaN.
+  HWY_INLINE V of(D d, V a) const {
+    const V piece = piece_of(d, a);
+    return hn::MulAdd(hn::MulAdd(coefficient(2, piece), a, coefficient(1, piece)), a, coefficient(0, piece));
+  }
+  /// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  static HWY_INLINE V piece_of(D d, V a) {
+    return hn::MulAdd(a, hn::Set(d, Parabolas::kPiecesPerUnit), hn::Set(d, 12582912.0f));
+  }
+  HWY_INLINE V coefficient(int k, V piece) const {
+    return V{_mm512_permutex2var_ps(low[k].raw, _mm512_castps_si512(piece.raw), high[k].raw)};
+  }
+  V low[3], high[3];
+};
+
+/// |x| up to where the parabolas end; a NaN stays one.
+template <class D, class V>
+HWY_INLINE V bounded(D d, V x) {
+  return V{_mm512_maskz_min_ps(kAll, hn::Set(d, Parabolas::kEnd).raw, hn::Abs(x).raw)};  // the second where one is NaN
+}
+
+/// By parabolas.h. The derivative for x <= 0 is t - a t (1 - t) z'(a), and 1 less that of -x for others.
 template <class T>
 struct Gelu<T, std::enable_if_t<kIsBfloat16<T>>> {
   using D = WideTag<T>;
   using V = hn::Vec<D>;
 
-  HWY_INLINE Gelu() {
-    const GeluTail& table = gelu_tail();
-    const float* from[] = {table.constant, table.linear, table.square};
-    for (int k = 0; k < 3; ++k) low[k] = hn::Load(D(), from[k]), high[k] = hn::Load(D(), from[k] + hn::MaxLanes(D()));
-  }
+  HWY_INLINE Gelu() : tail(gelu_tail()) {}
 
   HWY_INLINE V value(D d, V x) const {
     const V a = magnitude(d, x);
-    return hn::NegMulAdd(a, tail(d, a), at_least_zero(d, x));
+    return hn::NegMulAdd(a, tail.of(d, a), at_least_zero(d, x));
   }
   /// value() of each, step by step for all of them: the processor finds more to do at once (Zen 4: a tenth faster).
   template <size_t kCount>
@@ -87,16 +115,15 @@ struct Gelu<T, std::enable_if_t<kIsBfloat16<T>>> {
     V a[kCount], piece[kCount], t[kCount];
     for (size_t i = 0; i < kCount; ++i) a[i] = magnitude(d, x[i]);
     for (size_t i = 0; i < kCount; ++i) x[i] = at_least_zero(d, x[i]);
-    for (size_t i = 0; i < kCount; ++i) piece[i] = piece_of(d, a[i]);
-    for (size_t i = 0; i < kCount; ++i) t[i] = coefficient(2, piece[i]);
-    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], coefficient(1, piece[i]));
-    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], coefficient(0, piece[i]));
+    for (size_t i = 0; i < kCount; ++i) piece[i] = tail.piece_of(d, a[i]);
+    for (size_t i = 0; i < kCount; ++i) t[i] = tail.coefficient(2, piece[i]);
+    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], tail.coefficient(1, piece[i]));
+    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], tail.coefficient(0, piece[i]));
     for (size_t i = 0; i < kCount; ++i) x[i] = hn::NegMulAdd(a[i], t[i], x[i]);
   }
   HWY_INLINE Slope<V> slope(D d, V x) const {
-    const V a{_mm512_maskz_min_ps(kAll, hn::Set(d, GeluTail::kEnd).raw,
-                                  hn::Abs(x).raw)};  // the second of them where one is NaN
-    const V t = tail(d, a), product = hn::Mul(a, t);
+    const V a = bounded(d, x);
+    const V t = tail.of(d, a), product = hn::Mul(a, t);
     const V angle_slope = hn::MulAdd(hn::Mul(a, a), hn::Set(d, 3 * kGeluCubic), hn::Set(d, kGeluLinear));
     const V falling = hn::NegMulAdd(hn::NegMulAdd(product, t, product), angle_slope, t);
     const __mmask16 negative = _mm512_movepi32_mask(_mm512_castps_si512(x.raw));
@@ -107,22 +134,11 @@ struct Gelu<T, std::enable_if_t<kIsBfloat16<T>>> {
  private:
   /// |x| up to where the table ends; a NaN is not kept.
   static HWY_INLINE V magnitude(D d, V x) {
-    return V{_mm512_maskz_range_ps(kAll, x.raw, hn::Set(d, GeluTail::kEnd).raw, 0b1010)};
+    return V{_mm512_maskz_range_ps(kAll, x.raw, hn::Set(d, Parabolas::kEnd).raw, 0b1010)};
   }
   static HWY_INLINE V at_least_zero(D, V x) { return V{_mm512_maskz_max_ps(kAll, _mm512_setzero_ps(), x.raw)}; }
 
-  /// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  static HWY_INLINE V piece_of(D d, V a) {
-    return hn::MulAdd(a, hn::Set(d, GeluTail::kPiecesPerUnit), hn::Set(d, 12582912.0f));
-  }
-  HWY_INLINE V tail(D d, V a) const {
-    const V piece = piece_of(d, a);
-    return hn::MulAdd(hn::MulAdd(coefficient(2, piece), a, coefficient(1, piece)), a, coefficient(0, piece));
-  }
-  HWY_INLINE V coefficient(int k, V piece) const {
-    return V{_mm512_permutex2var_ps(low[k].raw, _mm512_castps_si512(piece.raw), high[k].raw)};
-  }
-  V low[3], high[3];
+  LookedUp<T> tail;
 };
 #endif
 
@@ -216,17 +232,39 @@ struct GeluBackward {
   }
 };
 
+/// tanh(x) for what is rounded to T.
+template <class T, class = void>
+struct Tangent {
+  template <class D, class V>
+  HWY_INLINE V of(D d, V x) const {
+    return tangent<T>(d, x);
+  }
+};
+#if TRIREME_OPS_AVX512
+template <class T>
+struct Tangent<T, std::enable_if_t<kIsBfloat16<T>>> {
+  HWY_INLINE Tangent() : ratio(tanh_ratio()) {}
+  template <class D, class V>
+  HWY_INLINE V of(D d, V x) const {
+    const V a = bounded(d, x);
+    return hn::CopySignToAbs(hn::Mul(a, ratio.of(d, a)), x);
+  }
+  LookedUp<T> ratio;
+};
+#endif
+
 template <class T>
 struct Softcap {
   static void rows(const SoftcapArguments& args, int64_t first, int64_t last) {
     using W = Wide<T>;
     const WideTag<T> d;
+    const Tangent<T> tangent;
     const auto cap = hn::Set(d, W(args.cap)), inverse = hn::Set(d, W(1 / args.cap));
     for (int64_t t = first; t < last; ++t) {
       T* x = static_cast<T*>(args.x) + t * args.width;
       map(
           d, args.width, outputs(x),
-          [=](auto v) HWY_ATTR { return values(hn::Mul(cap, tangent<T>(d, hn::Mul(v, inverse)))); }, x);
+          [=](auto v) HWY_ATTR { return values(hn::Mul(cap, tangent.of(d, hn::Mul(v, inverse)))); }, x);
     }
   }
 };
