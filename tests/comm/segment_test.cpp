@@ -256,6 +256,9 @@ TEST(Cores, JoiningTellsWhereTheRankMayRun) {
 }
 
 TEST(Mappings, TouchedMemoryIsThereAndZero) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's shadow of the memory faults in as it is read";
+#endif
   const int64_t bytes = (5 << 20) + 4096, huge = 2 << 20;
   for (const bool shared : {false, true}) {
     const auto mapping = shared ? Mapping::create_shared(bytes, bytes, "a test", Mapping::Pages::later)
