@@ -46,7 +46,8 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
         total += torch.nn.functional.cross_entropy(logits, torch.tensor(ids[begin + 1:begin + WINDOW + 1]), reduction="sum").item()
     theirs = total / (WINDOWS * WINDOW)
     report = r.folder / "report.json"
-    result = r.run([r.program, "evaluate", folder, "--text", austen, "--max_seq_length", str(WINDOW), "--limit", str(WINDOWS), "--evaluate.json", report])
+    result = r.run([r.program, "evaluate", folder, "--text", austen, "--max_seq_length", str(WINDOW), "--limit", str(WINDOWS), "--evaluate.json", report],
+                   timeout=1200)
     ring.require(result.code == 0, "evaluate", str(result))
     ours = json.loads(report.read_text())["perplexity"]
     ring.require(ours["tokens"] == WINDOWS * WINDOW, "as many tokens", str(ours))
