@@ -186,6 +186,10 @@ def killed_from_outside(judge):
     ring.check(alive.code == 1 and said.match(alive.out) and "it sleeps" in alive.out, "report hang looks at a job that stands", str(alive))
     ring.check(dead.code == 1 and said.match(dead.out) and "it has ended, in Unshard(" in dead.out and "rank 3, its last calls:" in dead.out,
                "and at one that was killed from outside", str(dead))
+    words = "hang: rank 2 has not joined, as was said while it lived\n"
+    (out / "flight" / "hang.txt").write_text(words)
+    said_before = r.run([r.program, "report", "hang", str(out)])
+    ring.check(said_before.code == 1 and said_before.out.startswith(words), "what ranks said in time goes before what is left of them", str(said_before))
     nothing = r.run([r.program, "report", "hang", str(r.folder)])
     ring.check(nothing.code == 2 and "holds no flight recorder's files" in nothing.err, "and refuses a folder without recorders", str(nothing))
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/command.h"
 #include "trireme/launch/hang.h"
@@ -51,6 +53,16 @@ Words read_words(Arguments arguments) {
   return words;
 }
 
+// What was said while the ranks lived, where none is left of them: a rank that was stopped goes on when its job is
+// ended, and its recorder with it. Empty where a rank lives or nothing was said.
+std::string said_in_time(const fs::path& folder, std::span<const launch::RankView> ranks) {
+  const auto ended = [](const launch::RankView& rank) {
+    return rank.process && (rank.process->state == 0 || rank.process->state == 'Z');
+  };
+  const fs::path file = folder / launch::kVerdictName;
+  return std::ranges::all_of(ranks, ended) && fs::exists(file) ? base::read_file(file) : "";
+}
+
 int report_hang(Arguments arguments) {
   const Words words = read_words(arguments);
   const fs::path inside = base::flight_folder(words.folder);
@@ -67,7 +79,10 @@ int report_hang(Arguments arguments) {
   auto verdict = launch::find_hang(ranks, now);
   const bool gave_up = std::ranges::any_of(ranks, [](const auto& rank) { return rank.log.header.gave_up_us != 0; });
   if (verdict && verdict->waited_us < kShortUs && !gave_up) verdict.reset();
-  if (verdict)
+  const std::string said = said_in_time(folder, ranks);
+  if (!said.empty())
+    fmt::print("{}", said);
+  else if (verdict)
     fmt::print("hang: {}\n{}", verdict->sentence, verdict->details);
   else
     fmt::print("no rank waits for another for long\n");
@@ -76,7 +91,7 @@ int report_hang(Arguments arguments) {
     for (const launch::RankView& rank : ranks)
       fmt::print("rank {}, its last calls:\n{}", rank.log.header.global_rank,
                  launch::describe_calls(rank.log, words.calls));
-  return verdict ? 1 : 0;
+  return verdict || !said.empty() ? 1 : 0;
 }
 
 }  // namespace

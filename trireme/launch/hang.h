@@ -16,6 +16,9 @@
 
 namespace trireme::launch {
 
+/// In the folder of the recorders: what the ranks of another launcher said of a hang while they lived.
+constexpr const char* kVerdictName = "hang.txt";
+
 struct RankView {
   base::FlightLog log;
   std::optional<ProcessLook> process = {};  ///< empty: on another machine

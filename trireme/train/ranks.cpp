@@ -17,7 +17,6 @@
 namespace trireme::train {
 namespace {
 
-constexpr const char* kVerdictName = "hang.txt";
 constexpr std::chrono::seconds kTimeToTell{2};
 
 // Ranks on the mpi backend meet through MPI, the others through a store.
@@ -34,7 +33,7 @@ std::shared_ptr<comm::FlightRecorder> make_recorder(const config::Settings& sett
                                                     const launch::RankEnvironment& environment) {
   const std::filesystem::path folder = base::flight_folder(settings.out_dir);
   std::error_code ignored;
-  std::filesystem::remove(folder / kVerdictName, ignored);  // an earlier job's
+  std::filesystem::remove(folder / launch::kVerdictName, ignored);  // an earlier job's
   return comm::FlightRecorder::of_environment(
       {.global_rank = environment.global_rank,
        .world_size = environment.world_size,
@@ -93,12 +92,12 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
 void tell_hang(const config::Settings& settings, const launch::RankEnvironment& environment) {
   if (environment.world_size == 1 || environment.launcher == "trireme") return;
   const std::filesystem::path folder = base::flight_folder(settings.out_dir);
-  const int first = ::open((folder / kVerdictName).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int first = ::open((folder / launch::kVerdictName).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (first < 0) return std::this_thread::sleep_for(kTimeToTell);
   ::close(first);
   if (const auto verdict = launch::look_for_hang(folder)) {
     const std::string text = fmt::format("hang: {}\n{}", verdict->sentence, verdict->details);
-    base::write_file_atomic(folder / kVerdictName, text);
+    base::write_file_atomic(folder / launch::kVerdictName, text);
     base::info("{}  the ranks' recorders are in {}: trireme report hang {}", text, folder.string(), settings.out_dir);
   }
 }
