@@ -15,9 +15,8 @@ bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const con
 
 /// Refuses what choose_nodes would refuse later, and touches nothing.
 ///
-/// Errors    UsageError: no master_addr, one that other machines cannot reach, a node_rank that is missing or too
-/// large,
-///           a token file that is none
+/// Errors    UsageError: no master_addr, one that other machines cannot reach, a node_rank that is missing or
+///           too large, a token file that is none
 void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment);
 
 /// Machine 0 listens when this returns. `meeting` keeps the file by which srun's machines find it.

@@ -28,7 +28,7 @@ struct GroupOptions {
 /// "auto": a group of one is free; ranks that provably share a host get shm; others gloo.
 ///
 /// Every TCPStore client blocks its other users while one waits, so thread ranks need a client each.
-/// Errors    UsageError for options that do not fit, nccl without a GPU, mpi without mpirun, shm across hosts;
+/// Errors    UsageError for options that do not fit, nccl without a GPU, mpi without mpirun, shm across hosts,
 ///           a sealed group over mpi or nccl; CommError naming the ranks that have not joined within the timeout
 CommunicatorPtr make_communicator(const GroupOptions& options);
 
