@@ -329,6 +329,18 @@ void shared_buffers(Communicator& c) {
                   "all_reduce between symmetric memories");
     require_equal(from, data(m, c.rank(), at::kFloat, 7), "the input of an all_reduce");
   }
+  // On top of what one copy for all holds: each rank adds its slice, and nobody adds twice.
+  for (const int64_t m : {int64_t{500}, int64_t{20'001}}) {
+    const at::Tensor from = slot.narrow(0, 3, m), to = copy.narrow(0, 64, m);
+    at::Tensor sums = zeros(m, at::kFloat);
+    for (int step = 0; step < 4; ++step) {
+      const auto inputs = terms(c.size(), m, at::kFloat, 20 + step);
+      at::Tensor(from).copy_(inputs[c.rank()]);
+      c.all_reduce(to, from, {.accumulate = step > 0})->wait();
+      sums = reference_fold(inputs, at::kFloat, ReduceOp::sum, step > 0 ? sums : at::Tensor());
+      require_equal(to, sums, fmt::format("all_reduce into host_shared memory, step {}", step));
+    }
+  }
   // bf16 gradients in symmetric memory, summed in fp32; each rank at an offset of its own.
   at::Tensor half = over(static_cast<std::byte*>(symmetric.mine) + 256 * c.rank(), 20'000, at::kBFloat16);
   half.copy_(data(20'000, c.rank(), at::kBFloat16));
@@ -342,18 +354,6 @@ void shared_buffers(Communicator& c) {
   c.all_reduce(total, mixed, {})->wait();
   require_equal(total, reference_fold(terms(c.size(), 20'000, at::kBFloat16, 1), at::kFloat, ReduceOp::sum),
                 "all_reduce with one private input");
-  // Sums into the one copy, plain and on top.
-  at::Tensor small = copy.narrow(0, 0, 100);
-  const auto inputs = terms(c.size(), 100, at::kFloat);
-  const at::Tensor fold = reference_fold(inputs, at::kFloat, ReduceOp::sum);
-  c.all_reduce(small, inputs[c.rank()], {})->wait();
-  c.barrier()->wait();
-  require_equal(small, fold, "all_reduce into host_shared memory");
-  if (host.host_shared) {
-    c.barrier()->wait();
-    c.all_reduce(small, inputs[c.rank()], {.accumulate = true})->wait();
-    require_equal(small, reference_fold(inputs, at::kFloat, ReduceOp::sum, fold), "accumulating in host_shared memory");
-  }
   c.barrier()->wait();
   at::Tensor weights = copy.narrow(0, 0, 1000);
   if (c.rank() == c.size() - 1) weights.copy_(data(1000, 42, at::kFloat));

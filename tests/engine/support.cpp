@@ -197,7 +197,7 @@ class Runner {
     if (!to.inputs.defined()) return;
     const at::Tensor &tokens = to.inputs, &targets = to.targets;
     at::Tensor all = at::empty({job_.shape.tokens()}, at::kLong), all_targets = at::empty_like(all);
-    fill_micro_batch(step, number, job_.model.vocab_size, all, all_targets, job_.ragged);
+    fill_micro_batch(step, job_.first_micro_batch + number, job_.model.vocab_size, all, all_targets, job_.ragged);
     if (number >= job_.global_micro_batches) all_targets.fill_(-100);
     const std::vector<int64_t> positions = model::context_positions(r.parallel(), job_.shape.sequence);
     const auto local = static_cast<int64_t>(positions.size());
@@ -213,7 +213,7 @@ class Runner {
     int64_t count = 0;
     at::Tensor tokens = at::empty({job_.shape.tokens()}, at::kLong), targets = at::empty_like(tokens);
     for (int64_t i = 0; i < job_.global_micro_batches; ++i) {
-      fill_micro_batch(step, i, job_.model.vocab_size, tokens, targets, job_.ragged);
+      fill_micro_batch(step, job_.first_micro_batch + i, job_.model.vocab_size, tokens, targets, job_.ragged);
       count += targets.ne(-100).sum().item<int64_t>();
     }
     return count;

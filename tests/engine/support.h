@@ -31,6 +31,7 @@ struct Job {
   model::Grouping grouping;
   int steps = 3;
   int global_micro_batches = 4;      ///< ranks without one in the last round get one without supervised tokens
+  int first_micro_batch = 0;         ///< number of the first one in the text
   model::BatchShape shape{2, 16};
   plan::RecomputeRequest recompute;
   schedule::Prefetch prefetch;

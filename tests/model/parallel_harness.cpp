@@ -64,8 +64,10 @@ class Rank {
       t.tp = tp_.get();
       t.cp = cp_.get();
       t.parameters = flat_tensors(*unit, run.precision.compute);
-      t.gradients = flat_tensors(*unit, run.precision.compute);
-      t.accumulate.assign(t.gradients.size(), false);
+      t.gradients = flat_tensors(*unit, run.precision.gradient());
+      t.accumulate.assign(t.gradients.size(), run.adds);
+      for (const at::Tensor& g : t.gradients)
+        if (run.adds) g.fill_(run.found);
       for (size_t i = 0; i < t.parameters.size(); ++i) {
         const ParameterSpec& p = unit->parameters()[i];
         std::vector<double> values(static_cast<size_t>(p.numel()));
@@ -152,13 +154,9 @@ class Rank {
       t.d_boundary = at::full_like(t.input, std::numeric_limits<double>::quiet_NaN());
     else
       t.d_boundary = tensors_[u + 1].d_boundary.clone();
-    if (u == 0 && run_.config.tie_word_embeddings && !run_.head_adds) {
+    if (u == 0 && run_.config.tie_word_embeddings) {
       t.gradients[0] = tensors_.back().gradients.back();
       t.accumulate[0] = true;
-    }
-    if (last && run_.head_adds) {
-      t.gradients.back().fill_(run_.found);
-      t.accumulate.back() = true;
     }
     if (run_.split && unit.splits_backward()) {
       backward_in_halves(unit, t, v);
@@ -173,8 +171,6 @@ class Rank {
       result.specs[unit.parameters()[i].name] = unit.parameters()[i];
       result.gradients[unit.parameters()[i].name] = t.gradients[i];
     }
-    if (u == 0 && run_.head_adds)
-      result.gradients[unit.parameters()[0].name] = t.gradients[0] + tensors_.back().gradients.back();
   }
 
   void backward_in_halves(const Unit& unit, UnitTensors& t, const UnitValues& v) {

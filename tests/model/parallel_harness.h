@@ -22,8 +22,7 @@ struct UnitRun {
   bool split = false;                      ///< backward in two halves where a unit has them
   bool recompute = false;                  ///< forget and compute again between forward and backward
   std::vector<std::string> recompute_names = {};  ///< empty: all of what is saved
-  /// Tied: the head adds its gradient of the table to `found`, and the embedding writes; else the other way round.
-  bool head_adds = false;
+  bool adds = false;                       ///< every gradient is added to `found`, as to earlier micro-batches
   double found = 3;
 };
 

@@ -237,20 +237,54 @@ TEST(Recompute, NamesBringTheirStatisticsAndUnknownOnesAreRefused) {
   }
 }
 
-TEST(TiedTable, EitherUnitMayFindTheGradientOfTheOther) {
-  for (ModelConfig config : {llama(2, true), gpt2(true), gemma3(2)})
-    for (const int tp : {1, 2}) {
-      config.vocab_size = 60;  // no padding, which would not stay 0 below
-      const UnitRun embedding_adds{.config = config, .tp = tp};
-      UnitRun head_adds = embedding_adds;
-      head_adds.head_adds = true;
-      const auto a = whole_gradients(run_units(embedding_adds)), b = whole_gradients(run_units(head_adds));
-      const std::string table =
-          config.architecture == Architecture::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
-      for (const auto& [name, expected] : a)
-        EXPECT_LT(relative_distance(b.at(name), name == table ? expected + head_adds.found : expected), kTolerance)
-            << name;
+// What is summed over tensor-parallel ranks is made beside what lies there: twice the same micro-batch would show.
+TEST(AddedGradients, LieOnTopOfWhatWasThere) {
+  for (ModelConfig config : {llama(2, true), gpt2(true), qwen2(2), qwen3(2), gemma3(1), with_all_biases()}) {
+    config.vocab_size = 60;  // divided by 2 and 4 no padding, which would not stay 0 below
+    const auto truth = whole_gradients(run_units({.config = config}));
+    std::vector<UnitRun> runs = divisions(config);
+    runs.insert(runs.begin(), {.config = config});
+    for (UnitRun run : runs)
+      for (const bool split : {false, true}) {
+        if (run.cp == 4) continue;
+        run.adds = true;
+        run.split = split;
+        SCOPED_TRACE(describe(run));
+        const std::vector<RankResult> ranks = run_units(run);
+        for (const RankResult& rank : ranks)
+          for (const std::string& error : rank.traffic_errors) ADD_FAILURE() << error;
+        const auto found = whole_gradients(ranks);
+        for (const auto& [name, expected] : truth)  // context-parallel ranks have each their own
+          EXPECT_LT(relative_distance(found.at(name), expected + run.cp * run.found), kTolerance) << name;
+      }
+  }
+}
+
+// In bfloat16 with float32 sums a gradient is what would have been rounded, and ranks say what they declare.
+TEST(AddedGradients, AreNotRoundedToTheComputeDtype) {
+  for (const ModelConfig& config : {llama(2, false), gpt2(false), qwen3(4), with_all_biases()}) {
+    const Precision rounds{at::kBFloat16, at::kFloat}, sums{at::kBFloat16, at::kFloat, true};
+    const auto rounded = whole_gradients(run_units({.config = config, .precision = rounds}));
+    const auto exact = whole_gradients(run_units({.config = config, .precision = sums}));
+    for (const auto& [name, expected] : rounded)
+      EXPECT_TRUE(at::equal(exact.at(name).to(at::kBFloat16), expected.to(at::kBFloat16))) << name;
+    for (const bool sequence : {false, true}) {
+      const UnitRun divided{.config = config, .precision = sums, .tp = 4, .sequence_parallel = sequence};
+      SCOPED_TRACE(describe(divided));
+      UnitRun added = divided;
+      added.adds = true;
+      added.found = 0;
+      const std::vector<RankResult> ranks = run_units(divided);
+      for (const RankResult& rank : ranks)
+        for (const std::string& error : rank.traffic_errors) ADD_FAILURE() << error;
+      const auto written = whole_gradients(ranks), onto_zero = whole_gradients(run_units(added));
+      for (const auto& [name, expected] : written) {
+        EXPECT_TRUE(at::equal(onto_zero.at(name), expected)) << name;
+        // Partial sums are rounded elsewhere; what is counted twice or left out is off by half and more.
+        EXPECT_LT(relative_distance(expected, exact.at(name)), 0.1) << name;
+      }
     }
+  }
 }
 
 TEST(DividedUnits, RanksThatHoldNothingButPaddingTakePart) {

@@ -133,6 +133,15 @@ TEST(CrossEntropy, NoTokensGiveZeros) {
   EXPECT_TRUE(result.dw.eq(0).all().item<bool>());
 }
 
+TEST(CrossEntropy, NothingIsAddedToABfloat16Gradient) {
+  const auto zeros = [](at::IntArrayRef shape, at::ScalarType dtype) { return at::zeros(shape, at::dtype(dtype)); };
+  const at::Tensor dw = zeros({32, 16}, at::kBFloat16), dw_sum = zeros({32, 16}, at::kFloat),
+                   dlogits = zeros({4, 32}, at::kBFloat16), x = zeros({4, 16}, at::kBFloat16);
+  for (const bool last : {false, true})
+    EXPECT_THROW(cross_entropy_weight_gradient({dw, true}, dw_sum, dlogits, x, true, last), ShapeError);
+  EXPECT_NO_THROW(cross_entropy_weight_gradient({dw_sum, true}, {}, dlogits, x, true, false));
+}
+
 TEST(CrossEntropy, SurvivesLargeLogitsAndShowsNaN) {
   const auto w = at::eye(5) * 1e4;  // logits 1e4 and 0: exp of neither the value nor the difference may overflow
   const auto result = run(at::eye(5), w, at::tensor({0, 1, 2, 3, 0}, at::kLong), 1, 5);

@@ -162,15 +162,21 @@ TEST(Softcap, IsAccurateForEveryValue) {
   for_each_case([](at::ScalarType dtype) {
     const auto size = at::logspace(-12, 9, 4001, 2, at::kDouble);
     const auto x = at::cat({-size, size, at::tensor({0.0, 1e4, -1e30}, at::kDouble)}).unsqueeze(0).to(dtype);
-    const auto y = x.clone(), exact = reference::softcap(x.to(at::kDouble), 30);
-    softcap_forward(y, 30);
-    const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
-    // tanh within 4 ulp and two products; of bfloat16 half of a unit in the last place, and what tanh adds.
-    EXPECT_LE(error.max().item<double>(), dtype == at::kDouble ? 1e-15 : dtype == at::kFloat ? 5e-7 : 4e-3);
-    expect_close(y, exact, "y");
+    const auto y = x.clone();
+    at::Tensor exact;
+    for (const double cap : {0.01, 1e6, 30.0}) {
+      y.copy_(x);
+      exact = reference::softcap(x.to(at::kDouble), cap);
+      softcap_forward(y, cap);
+      const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
+      // tanh within 4 ulp and two products; of bfloat16 half of a unit in the last place, and what tanh adds.
+      EXPECT_LE(error.max().item<double>(), dtype == at::kDouble ? 1e-15 : dtype == at::kFloat ? 5e-7 : 4e-3) << cap;
+      expect_close(y, exact, "y");
+    }
     softcap_forward(y, 0);
     expect_close(y, exact, "not capped again");
     EXPECT_THROW(softcap_forward(y, -1), ShapeError);
+    EXPECT_THROW(softcap_forward(y, 1e-20), ShapeError);
     EXPECT_THROW(softcap_forward(y, INFINITY), ShapeError);
   });
 }

@@ -215,6 +215,11 @@ TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
   layer_norm_forward(all_rows, mean, rstd, x, w, b, kEps);
   layer_norm_forward(few_rows, part(mean), part(rstd), part(x), w, b, kEps);
   expect_same_bits(part(all_rows), few_rows, "forward");
+  const auto sum = unwritten({rows, width}, dtype), few_sums = unwritten({few, width}, dtype), other = x.flip(1);
+  add_layer_norm_forward(sum, all_rows, mean, rstd, x, other, w, b, kEps);
+  add_layer_norm_forward(few_sums, few_rows, part(mean), part(rstd), part(x), part(other), w, b, kEps);
+  expect_same_bits(part(sum), few_sums, "sum");
+  expect_same_bits(part(all_rows), few_rows, "forward of the sum");
   const auto y = unwritten({rows, width}, dtype), few_y = unwritten({few, width}, dtype);
   layer_norm_backward(all_rows, dw, db, y, x, x, w, b, mean, rstd, {});
   layer_norm_backward(few_rows, dw, db, few_y, part(x), part(x), w, b, part(mean), part(rstd), {});

@@ -48,6 +48,45 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
       }
 }
 
+// A host needs whole gradients once, unless a rank first sums its own there or adds what other stages hold.
+TEST(StepPlan, WholeGradientsLieOnceOnAHost) {
+  using schedule::Memory;
+  const auto arena_of = [](const char* model, StepRequest request) {
+    request.shape = {2, 64};
+    const Planned p = plan_of(model, request);
+    int64_t gradients = 0;
+    for (int g : p.plan.local_groups) gradients += 4 * p.plan.layouts[g].numel();
+    return std::pair(p.plan.arena, gradients);
+  };
+  for (Strategy strategy : {Strategy::no_shard, Strategy::zero1}) {
+    const auto [shared, bytes] = arena_of("llama-32m", {.mesh = sharded(2), .strategy = strategy});
+    EXPECT_EQ(shared.of(Memory::host_reduced), bytes);
+    const auto [local, same] =
+        arena_of("llama-32m", {.mesh = sharded(2), .strategy = strategy, .ordered = false, .local_accumulation = true});
+    EXPECT_EQ(local.of(Memory::host_reduced), 0);
+  }
+  EXPECT_EQ(arena_of("llama-32m", {.mesh = sharded(1)}).first.of(Memory::host_reduced), 0);
+  EXPECT_EQ(
+      arena_of("llama-32m", {.mesh = sharded(2), .strategy = Strategy::full_shard}).first.of(Memory::host_reduced), 0);
+  const auto [tied, bytes] = arena_of("gpt2", {.mesh = {{.pp = 2, .shard = 2}, 4}});
+  EXPECT_LT(tied.of(Memory::host_reduced), bytes);
+  EXPECT_GT(tied.of(Memory::host_reduced), 0);
+}
+
+// The bytes of a host are those of its ranks, but for what groups share that lie on it.
+TEST(StepPlan, BytesOfAHostCountASharedCopyForEachGroupOnIt) {
+  using schedule::Memory;
+  const Planned p =
+      plan_of("llama-32m", {.shape = {2, 64}, .mesh = {{.shard = 2, .tp = 2}, 4}, .strategy = Strategy::zero1});
+  const int64_t own = p.plan.arena.private_bytes(), gathered = p.plan.arena.of(Memory::host_shared),
+                reduced = p.plan.arena.of(Memory::host_reduced);
+  ASSERT_GT(gathered, 0);
+  ASSERT_GT(reduced, 0);
+  EXPECT_EQ(host_bytes(p.plan, 4, true), 4 * own + 2 * gathered + 2 * reduced);  // a group for each tp rank
+  EXPECT_EQ(host_bytes(p.plan, 4, false), 4 * p.plan.arena.total());
+  EXPECT_EQ(host_bytes(p.plan, 2, true), 2 * p.plan.arena.total());  // both groups reach to another host
+}
+
 TEST(StepPlan, AModelOfEightBillionParametersIsPlannedWithoutItsMemory) {
   const Planned p = plan_of("llama-3-8b", {.shape = {1, 8192},
                                            .mesh = sharded(64),

@@ -105,7 +105,7 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
         std::any_of(holders.begin(), holders.end(), [&](int h) { return h != holders.front(); });
   }
   d.norm_blocks = 8;
-  d.norm_ranks = int64_t{1} * e.shards * e.stage_ranks;
+  d.norm_ranks = e.world_size();
   d.all_losses = static_cast<int64_t>(e.data_ranks()) * e.micro_batches;
   return d;
 }
@@ -156,7 +156,7 @@ RankProgram program_of(const Job& job, const StepDeclaration& d, int rank) {
   const Example& e = job.example;
   const int data = e.data_ranks(), stage = rank / data, replica = rank % data / e.shards, shard = rank % e.shards;
   const auto rank_at = [&](int p, int r, int s) { return p * data + r * e.shards + s; };
-  std::vector<int> shards, replicas, everyone_here, norm, all, stages;
+  std::vector<int> shards, replicas, everyone_here, all, stages;
   for (int s = 0; s < e.shards; ++s) shards.push_back(rank_at(stage, replica, s));
   for (int r = 0; r < e.replicas; ++r) replicas.push_back(rank_at(stage, r, shard));
   for (int s = 0; s < e.shards; ++s)
@@ -164,15 +164,12 @@ RankProgram program_of(const Job& job, const StepDeclaration& d, int rank) {
   for (int r = 0; r < e.world_size(); ++r) all.push_back(r);
   for (int p = 0; p < e.stage_ranks; ++p) stages.push_back(rank_at(p, replica, shard));
   const bool ddp = e.strategy == Example::Strategy::ddp;
-  for (int p = 0; p < e.stage_ranks; ++p)
-    for (int s = 0; s < e.shards; ++s)
-      if (!ddp || s == shard) norm.push_back(rank_at(p, replica, s));
   RankProgram program{.schedule = &job.lists[stage], .members = {}, .stages = stages};
   if (!ddp) program.members[QueueKind::gather] = shards;
   if (!ddp) program.members[QueueKind::replicas] = replicas;
   program.members[QueueKind::reduce] = e.ordered || d.sharding.whole_gradients ? everyone_here : shards;
   program.members[QueueKind::loss] = all;
-  program.members[QueueKind::norm] = norm;
+  program.members[QueueKind::norm] = all;
   for (const UnitDeclaration* u : {&d.units.front(), &d.units.back()})
     for (int g : u->groups)
       if (d.groups[g].tied_over_stages)

@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "trireme/schedule/placement.h"
+
 namespace trireme::schedule {
 namespace {
 
@@ -72,7 +74,7 @@ struct Running {
 
 class Rank {
  public:
-  SymbolicBytes memory[3];
+  SymbolicBytes memory[kNumMemories];
   int next = 0;
   uint64_t scale = 0;               // Clip's factor
   std::vector<Running> pending;
@@ -306,8 +308,9 @@ class Interpreter {
     if (v.kind == ValueKind::loss) return before + made;  // each micro-batch has a place of its own
     if (a.queue.kind != QueueKind::compute) return a.accumulate ? mix(before, made) : made;
     const uint64_t own = mix(made, hash_of({static_cast<int>(v.kind), v.owner, v.micro_batch, v.instance}));
-    const bool onto =
-        u.access == Access::accumulate && is_sum(v.kind) && (a.kind != ActionKind::accumulate_gradient || a.accumulate);
+    const bool onto = u.access == Access::accumulate && is_sum(v.kind);
+    // A rank's own sum of all micro-batches has no order that another rank would have to keep.
+    if (onto && v.persistent) return before + own;
     return onto ? mix(before, own) : own;
   }
 

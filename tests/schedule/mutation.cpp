@@ -130,9 +130,10 @@ class Mutator {
       case Damage::accumulate: {
         const int i = pick([](const Action& a) {
           return a.kind == ActionKind::reduce_gradient || a.kind == ActionKind::all_reduce_gradient ||
-                 a.kind == ActionKind::accumulate_gradient;
+                 writes_gradient(a.kind);
         });
         if (i < 0) return false;
+        if (writes_gradient(action(i).kind)) return begin_or_add(i);
         say(action(i), "accumulates or not");
         action(i).accumulate = !action(i).accumulate;
         return true;
@@ -147,6 +148,22 @@ class Mutator {
       default:
         return retarget(damage);
     }
+  }
+
+  // A gradient that backward adds to is begun, or the other way round; or it is left out.
+  bool begin_or_add(int i) {
+    std::vector<Use>& uses = action(i).uses;
+    const auto use = std::find_if(uses.begin(), uses.end(), [&](const Use& u) {
+      const ValueKind kind = list_.values[u.value].kind;
+      return kind == ValueKind::gradient_slot || kind == ValueKind::local_gradient || kind == ValueKind::gradient;
+    });
+    if (use == uses.end()) return false;
+    say(action(i), "begins a gradient or adds to it");
+    if (below(3) == 0)
+      uses.erase(use);
+    else
+      use->access = use->access == Access::write ? Access::accumulate : Access::write;
+    return true;
   }
 
   bool recomplete(bool late) {

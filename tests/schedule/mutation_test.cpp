@@ -31,7 +31,18 @@ std::vector<Example> examples() {
       all.push_back({.blocks = 2, .strategy = strategy, .replicas = 2, .ordered = ordered});  // hybrid
       all.push_back({.blocks = 2, .strategy = strategy, .ordered = false, .local = true});
     }
-  all.push_back({.blocks = 2, .strategy = Strategy::ddp, .ordered = false, .local = true});
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero3})
+    for (const char* pipeline : {"", "1f1b", "zb_h1", "zb_v"})
+      for (bool tied : {false, true})
+        all.push_back({.blocks = 3,
+                       .strategy = strategy,
+                       .micro_batches = 3,
+                       .ordered = false,
+                       .local = true,
+                       .recompute = tied,
+                       .pipeline = pipeline,
+                       .stage_ranks = *pipeline ? 2 : 1,
+                       .tied_to_head = tied ? 0 : -1});
   all.push_back({.blocks = 2, .strategy = Strategy::zero3, .micro_batches = 1, .tied_to_head = 0});
   all.push_back({.blocks = 4, .strategy = Strategy::zero3, .prefetch = {.depth = 2}, .reduce_lag = 3});
   for (const PipelineSchedule& s : pipeline_schedules())

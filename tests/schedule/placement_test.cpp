@@ -4,6 +4,7 @@
 #include <rapidcheck.h>
 
 #include <map>
+#include <numeric>
 
 #include "example.h"
 
@@ -22,7 +23,7 @@ int64_t brute_force_bound(const Schedule& s) {
     }
     for (int m = 0; m < kNumMemories; ++m) bound[m] = std::max(bound[m], now[m]);
   }
-  return bound[0] + bound[1] + bound[2];
+  return std::accumulate(bound.begin(), bound.end(), int64_t{0});
 }
 
 TEST(Placement, ValuesAliveTogetherNeverShareBytes) {
@@ -69,7 +70,7 @@ TEST(Placement, LiveBytesAgreeWithTheBruteForceSum) {
   std::array<int64_t, kNumMemories> bound{};
   for (const auto& live : live_bytes(lists[0]))
     for (int m = 0; m < kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
-  EXPECT_EQ(bound[0] + bound[1] + bound[2], brute_force_bound(lists[0]));
+  EXPECT_EQ(std::accumulate(bound.begin(), bound.end(), int64_t{0}), brute_force_bound(lists[0]));
 }
 
 TEST(Placement, RecomputationAndShardingLowerThePeak) {

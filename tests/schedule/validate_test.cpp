@@ -148,6 +148,51 @@ TEST(Validate, NamesASumThatStartsAfreshInTheMiddle) {
   EXPECT_THAT(validate_list(s, p.arena), Contains(HasSubstr("overwrites the step's gradient")));
 }
 
+// Where backward adds to the rank's own sum: each micro-batch once, begun once, reduced once behind the last.
+TEST(Validate, NamesAMicroBatchThatIsNotInTheRanksOwnSumOnce) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    const Example example{.blocks = 2, .strategy = strategy, .micro_batches = 3, .ordered = false, .local = true};
+    const auto gradient_of = [](Schedule& s, Action& a) -> Use& {
+      return *std::find_if(a.uses.begin(), a.uses.end(), [&](const Use& u) {
+        return s.values[u.value].kind == ValueKind::local_gradient || s.values[u.value].kind == ValueKind::gradient;
+      });
+    };
+    const Damaged right(example);
+    const int first = find_action(right.list, ActionKind::backward, 1),
+              later = find_action(right.list, ActionKind::backward, 5);
+    ASSERT_EQ(right.list.actions[first].owner, right.list.actions[later].owner);
+    Damaged d = right;
+    EXPECT_THAT(d.verdict(), IsEmpty());
+    Action& a = d.list.actions[later];
+    const Use sum = gradient_of(d.list, a);
+    std::erase_if(a.uses, [&](const Use& u) { return u.value == sum.value; });
+    EXPECT_THAT(d.verdict(),
+                Contains(AllOf(HasSubstr("Backward(block 1, mb 1)"), HasSubstr("leaves out the gradient"))));
+    d = right;
+    d.list.actions[later].uses.push_back(sum);
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("Backward(block 1, mb 1)"), HasSubstr("twice"))));
+    d = right;
+    gradient_of(d.list, d.list.actions[later]).access = Access::write;
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("Backward(block 1, mb 1) overwrites"), HasSubstr("(block 1)"))));
+    d = right;
+    gradient_of(d.list, d.list.actions[first]).access = Access::accumulate;
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("Backward(block 1, mb 0)"), HasSubstr("nothing has begun"))));
+    d = right;
+    gradient_of(d.list, d.list.actions[later]).value =
+        gradient_of(d.list, d.list.actions[find_action(d.list, ActionKind::backward, 4)]).value;
+    EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("Backward(block 1, mb 1)"), HasSubstr("does not belong"))));
+    d = right;
+    const ActionKind kind = strategy == Strategy::ddp ? ActionKind::all_reduce_gradient : ActionKind::reduce_gradient;
+    const int reduction = find_action(d.list, kind);
+    Action early = d.list.actions[reduction];
+    erase_action(d.list, reduction);
+    d.list.actions.insert(d.list.actions.begin() + later, early);
+    for (Action& other : d.list.actions)
+      if (other.completes_at > later) ++other.completes_at;
+    EXPECT_THAT(d.verdict(), Contains(HasSubstr("adds to a gradient that was reduced by")));
+  }
+}
+
 TEST(Validate, NamesAStepBeforeClip) {
   Placed p = placed();
   Schedule& s = p.lists[0];

@@ -63,6 +63,18 @@ TEST_P(WrapParity, APipelineOfShardedStages) {
   expect_plain("");
 }
 
+TEST_P(WrapParity, GradientsThatAreAddedUpOnTheirRank) {
+  job.local_accumulation = true;
+  for (const comm::MeshSizes& mesh :
+       {comm::MeshSizes{.shard = 1}, comm::MeshSizes{.shard = 2}, comm::MeshSizes{.replicate = 2, .shard = 2},
+        comm::MeshSizes{.pp = 2, .shard = 1}})
+    for (const plan::Strategy strategy : {plan::Strategy::no_shard, plan::Strategy::full_shard}) {
+      job.mesh = mesh;
+      job.strategy = strategy;
+      expect_plain(strategy == plan::Strategy::full_shard ? "full_shard" : "no_shard");
+    }
+}
+
 TEST_P(WrapParity, FullRecomputation) {
   job.recompute = {.mode = plan::RecomputeRequest::Mode::full};
   for (const comm::MeshSizes& mesh : {comm::MeshSizes{.shard = 2}, comm::MeshSizes{.pp = 2, .shard = 1}})

@@ -43,6 +43,7 @@ WrapOutcome train(const WrapJob& job) {
                      .recompute = job.recompute,
                      .precision = job.precision,
                      .accumulate = job.micro_batches / data_ranks,
+                     .local_accumulation = job.local_accumulation,
                      .optimizer = {.lr = 0, .weight_decay = kWeightDecay, .step = 0},
                      .max_norm = kMaxNorm,
                      .poison = job.poison});

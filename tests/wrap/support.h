@@ -20,6 +20,7 @@ struct WrapJob {
   plan::RecomputeRequest recompute;
   int steps = 3;
   int micro_batches = 4;   ///< of the global batch
+  bool local_accumulation = false;
   bool poison = true;
   int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 };

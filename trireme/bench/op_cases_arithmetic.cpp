@@ -8,11 +8,10 @@
 namespace trireme::bench {
 namespace {
 
-using Linear = void (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&);
 enum class Role { y, dx, dw };
 
 // x [T,D], dy [T,2F] and the weight between them, stored [out,in] or [in,out].
-template <Linear Run, Role Result, bool InOut>
+template <auto Run, Role Result, bool InOut>
 ArithmeticCase linear(Pool& p, const Widths& w, int64_t batch) {
   const int64_t T = batch * w.S, out = 2 * w.F;
   const auto x = p.values({T, w.D}, w.dtype), y = p.values({T, out}, w.dtype),

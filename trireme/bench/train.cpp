@@ -83,7 +83,6 @@ struct Steps {
   std::vector<double> seconds, losses;  ///< losses of the warm-up too
   std::vector<Parts> parts;
   std::map<std::string, std::vector<double>> actions;  ///< seconds a step in each kind of action
-  double first_step = 0;  ///< from entering the program to its end
   double minor_faults = 0;  ///< a step
 };
 
@@ -123,7 +122,13 @@ engine::StepInputs fixed_inputs(Session& s) {
   return inputs;
 }
 
-Steps run_steps(Session& s, engine::StepInputs& inputs, Clock::time_point started) {
+void say(const Session& s, const std::string& text) {
+  if (!s.is_first_rank()) return;
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+Steps run_steps(Session& s, engine::StepInputs& inputs) {
   Steps steps;
   const int64_t warmup = s.settings.bench.warmup, count = s.settings.bench.steps;
   int64_t faults_before = 0;
@@ -135,7 +140,10 @@ Steps run_steps(Session& s, engine::StepInputs& inputs, Clock::time_point starte
     const Clock::time_point begin = Clock::now();
     steps.losses.push_back(s.engine->train_step(inputs).loss);
     const Clock::time_point end = Clock::now();
-    if (i == 0) steps.first_step = std::chrono::duration<double>(end - started).count();
+    if (i == 0) {
+      s.phases.end("first step");
+      say(s, s.phases.text());
+    }
     if (i < warmup) continue;
     steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
     Parts parts = parts_between(before, base::activity_seconds());
@@ -168,7 +176,6 @@ std::string rate(const Session& s, const Figures& f, size_t row) {
 
 void print(Session& s, const Steps& steps, const Figures& f) {
   const auto [fastest, slowest] = std::minmax_element(steps.seconds.begin(), steps.seconds.end());
-  fmt::print("{}\n", train::describe_start(s));
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
@@ -202,7 +209,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                                     {"losses", steps.losses},
                                     {"peak_rss_bytes", peak_rss_bytes()},
                                     {"planned_bytes", s.engine->allocated_bytes()},
-                                    {"first_step_seconds", steps.first_step},
+                                    {"first_step_seconds", s.phases.total()},
                                     {"parts", parts},
                                     {"action_seconds", action_seconds},
                                     {"minor_faults_per_step", steps.minor_faults}};
@@ -212,11 +219,12 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
 }  // namespace
 
 int bench_train(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  const Clock::time_point started = Clock::now();
   const auto s = train::make_session(settings, environment);
+  say(*s, train::describe_start(*s));
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
+  s->phases.end("weights");
   engine::StepInputs inputs = fixed_inputs(*s);
-  const Steps steps = run_steps(*s, inputs, started);
+  const Steps steps = run_steps(*s, inputs);
   if (settings.profile.schedule) {
     s->world().barrier()->wait();
     inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);

@@ -73,8 +73,8 @@ std::vector<Setting> declare(Settings& s) {
        "exchange directly); fast sums a hybrid's shards first and its copies once a step, and allows accumulation "
        "local"},
       {"accumulation", &s.accumulation,
-       "sharded reduces the gradients of each micro-batch; local sums a rank's micro-batches in whole gradients on "
-       "the rank and reduces once a step, which needs reduce fast"},
+       "sharded reduces the gradients of each micro-batch; local adds a rank's micro-batches up in whole gradients on "
+       "the rank, in fp32, and reduces once a step, which needs reduce fast"},
 
       {"model", &s.model.name,
        "name of the model's shape, for instance llama-32m, or a Hugging Face folder, whose weights training starts "

@@ -53,8 +53,8 @@ static std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayo
   return views;
 }
 
-// Bytes of a gradient slot that no unit of this rank writes: padding, and parameters of other pipeline stages. They
-// are folded and squared with the rest, and the slot's bytes held something else before, so they have to be zero.
+// Bytes of a gradient slot, or of a rank's own sum, that no unit of this rank writes: padding, and parameters of other
+// pipeline stages. They are folded and squared with the rest, and held something else before, so they have to be zero.
 std::vector<std::pair<char*, size_t>> Engine::gaps_of(char* base, int group) const {
   std::set<int> mine;
   for (int u = 0; u < static_cast<int>(model_.units.size()); ++u) {
@@ -65,7 +65,7 @@ std::vector<std::pair<char*, size_t>> Engine::gaps_of(char* base, int group) con
       if (place.group == group) mine.insert(place.index);
   }
   const shard::FlatLayout& layout = plan_.layouts[group];
-  const auto size = static_cast<int64_t>(c10::elementSize(plan_.request.precision.compute));
+  const auto size = static_cast<int64_t>(c10::elementSize(plan_.request.precision.gradient()));
   std::vector<std::pair<char*, size_t>> gaps;
   int64_t at = 0;
   const auto close = [&](int64_t begin) {
@@ -148,7 +148,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   const auto& work_specs = work_of(declared, a.kind);
   t.work.resize(work_specs.size());
   std::map<int, std::vector<at::Tensor>> parameters, gradients;
-  std::map<int, int> slots;
+  std::map<int, int> places;  // group -> the value that its gradients are in
   for (const schedule::Use& u : a.uses) {
     const Value& v = s.values[u.value];
     char* base = base_[static_cast<int>(v.memory)] + v.offset;
@@ -159,8 +159,10 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
         parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner], compute);
         break;
       case ValueKind::gradient_slot:
-        gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner], compute);
-        slots[v.owner] = u.value;
+      case ValueKind::local_gradient:
+      case ValueKind::gradient:
+        gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner], request.precision.gradient());
+        places[v.owner] = u.value;
         if (u.access == schedule::Access::write)
           for (const auto& gap : gaps_of(base, v.owner)) bound.gaps.push_back(gap);
         break;
@@ -214,8 +216,8 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
     if (auto it = parameters.find(place.group); it != parameters.end()) t.parameters.push_back(it->second[place.index]);
     if (auto it = gradients.find(place.group); it != gradients.end()) {
       t.gradients.push_back(it->second[place.index]);
-      // Slots are single-assignment, so the slot and the parameter tell whether another unit was here before.
-      t.accumulate.push_back(!written.insert({slots[place.group], place.index}).second);
+      // Each place begins once in a list, so the place and the parameter tell whether somebody was here before.
+      t.accumulate.push_back(!written.insert({places[place.group], place.index}).second);
     }
   }
   bound.traffic = unit.traffic(request.shape, request.precision);
@@ -233,10 +235,6 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
       b.counts = plan_.gather_counts(g);
       b.input = v.compute_copy.defined() ? v.compute_copy : v.master;
       b.output = a.uses.size() > 1 ? view(used(1), {plan_.layouts[g].numel()}, compute) : v.weights;
-      break;
-    case ActionKind::accumulate_gradient:
-      b.input = view(used(0), {plan_.layouts[g].numel()}, compute);
-      b.output = v.local_gradient.defined() ? v.local_gradient : v.gradient;
       break;
     case ActionKind::reduce_gradient:
     case ActionKind::all_reduce_gradient: {

@@ -11,7 +11,7 @@ struct Engine::Bound {
   model::UnitTensors unit;                     // computation
   const std::vector<model::TrafficRow>* rows = nullptr;
   std::vector<int> recomputed;                 // recompute
-  std::vector<std::pair<char*, size_t>> gaps;  // bytes of new gradient slots that no parameter writes
+  std::vector<std::pair<char*, size_t>> gaps;  // bytes of gradients begun here that no unit writes
   at::Tensor input, output;                    // communication
   BatchTensors batch;                          // load_batch
   std::vector<int64_t> counts;

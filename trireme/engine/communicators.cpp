@@ -27,8 +27,8 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   c.reduce = make("reduce", g.reduce, true);
   c.replicas = make("replicas", g.replicas, true);
   // These two only ever run while nothing else of the world does.
+  c.norm = c.world;
   c.loss = g.loss == everyone ? c.world : make("loss", g.loss);
-  c.norm = g.norm == everyone ? c.world : make("norm", g.norm);
   c.stages[schedule::kActivations] = make("activations", g.stages);
   c.stages[schedule::kGradients] = make("gradients", g.stages);
   c.tp = make("tp", g.tp);

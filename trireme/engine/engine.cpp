@@ -13,7 +13,6 @@
 #include "trireme/comm/fold.h"
 #include "trireme/engine/bound.h"
 #include "trireme/model/initialize.h"
-#include "trireme/ops/ops.h"
 
 namespace trireme::engine {
 
@@ -28,7 +27,7 @@ namespace {
 
 // What an action's time counts as; products, attention and waits inside it count as themselves.
 base::Activity activity_of(ActionKind kind) {
-  if (schedule::is_computation(kind) || kind == ActionKind::accumulate_gradient) return base::Activity::elementwise;
+  if (schedule::is_computation(kind)) return base::Activity::elementwise;
   if (kind == ActionKind::load_batch) return base::Activity::data;
   const bool optimizer = kind == ActionKind::gather_norm || kind == ActionKind::clip || kind == ActionKind::step;
   return optimizer ? base::Activity::optimizer : base::Activity::communication;
@@ -73,13 +72,17 @@ void copy_past_caches(char* to, const void* from, int64_t bytes) {
 
 Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options)
     : model_(model), plan_(std::move(plan)), comm_(std::move(communicators)), options_(options) {
-  const schedule::Arena& arena = plan_.arena;
-  private_ = MappedMemory(arena.bytes[static_cast<int>(Memory::device)]);
+  private_ = MappedMemory(plan_.arena.of(Memory::device));
   base_[static_cast<int>(Memory::device)] = static_cast<char*>(private_.data());
-  if (const int64_t bytes = arena.bytes[static_cast<int>(Memory::symmetric)]; bytes > 0)
-    base_[static_cast<int>(Memory::symmetric)] = static_cast<char*>(comm_.reduce->allocate_shared(bytes, false).mine);
-  if (const int64_t bytes = arena.bytes[static_cast<int>(Memory::host_shared)]; bytes > 0)
-    base_[static_cast<int>(Memory::host_shared)] = static_cast<char*>(comm_.gather->allocate_shared(bytes, true).mine);
+  const auto share = [&](Memory memory, comm::Communicator& ranks) {
+    const int64_t bytes = plan_.arena.of(memory);
+    if (bytes > 0)
+      base_[static_cast<int>(memory)] =
+          static_cast<char*>(ranks.allocate_shared(bytes, memory != Memory::symmetric).mine);
+  };
+  share(Memory::symmetric, *comm_.reduce);
+  share(Memory::host_shared, *comm_.gather);
+  share(Memory::host_reduced, *comm_.reduce);
   if (comm_.tp->size() > 1) tp_ = std::make_unique<WatchedCommunicator>(comm_.tp, model::TrafficRow::Axis::tp);
   if (comm_.cp->size() > 1) cp_ = std::make_unique<WatchedCommunicator>(comm_.cp, model::TrafficRow::Axis::cp);
   for (int g : plan_.local_groups) {
@@ -91,7 +94,6 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   timeline_.reserve(std::max(train_.size(), evaluate_.size()));
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
     if (c->size() > 1) asynchronous_.push_back(c.get());
-  counted_groups_ = plan_.counted_groups(plan_.request.coordinate(comm::Axis::pp));
   // Micro-batch i of the global batch is the (i / n)-th of data rank i % n; its context-parallel parts follow.
   std::vector<std::pair<int, int>> keys;  // (data index, context rank), by rank of the loss group that has losses
   for (int member : plan_.groups.loss) {
@@ -106,8 +108,7 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
 Engine::~Engine() = default;
 
 int64_t Engine::allocated_bytes() const {
-  return private_.bytes() + plan_.arena.bytes[static_cast<int>(Memory::symmetric)] +
-         plan_.arena.bytes[static_cast<int>(Memory::host_shared)];
+  return private_.bytes() + plan_.arena.total() - plan_.arena.of(Memory::device);
 }
 
 void Engine::initialize(uint64_t seed) {
@@ -256,9 +257,6 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   switch (a.kind) {
     case ActionKind::load_batch:
       return (*load_batch_)(a.micro_batch, b.batch);
-    case ActionKind::accumulate_gradient:
-      if (!a.accumulate) b.output.zero_();
-      return ops::accumulate(b.output, b.input);
     case ActionKind::gather_norm:
       return gather_norm();
     case ActionKind::clip:

@@ -153,7 +153,6 @@ class Engine {
   std::map<int, GroupViews> views_;  ///< by group
   std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, of the held range
   std::vector<Bound> train_, evaluate_;
-  std::vector<int> counted_groups_;  ///< whose norm this rank counts
   std::vector<int> loss_order_;  ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;

@@ -1,5 +1,5 @@
-// The gradient's norm: sums of squares of every 4096 elements, added without rounding over all ranks that hold one
-// copy of the model together: the same bits on any number of ranks, and half a kilobyte a rank to send.
+// The gradient's norm: sums of squares of every 4096 elements, each counted by one rank, and added without rounding
+// over all: the same bits on any number of ranks, and half a kilobyte a rank to send.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 
 // Elements that another tensor-parallel rank counts are left out of their blocks.
 template <typename T>
-void leave_out(double* partials, const T* gradient, shard::Range held, const shard::FlatLayout& layout,
+void leave_out(double* partials, const T* gradient, shard::Range counted_here, const shard::FlatLayout& layout,
                const std::vector<model::ParameterSpec>& parameters) {
   const auto counted = [&](size_t i) { return parameters[i].counted; };
-  for (int64_t block = held.begin; block < held.end; block += shard::kBlockElements) {
+  for (int64_t block = counted_here.begin; block < counted_here.end; block += shard::kBlockElements) {
     const int64_t end = block + shard::kBlockElements;
     bool mixed = false;
     for (size_t i = 0; i < parameters.size() && !mixed; ++i) {
@@ -29,11 +29,11 @@ void leave_out(double* partials, const T* gradient, shard::Range held, const sha
       const shard::FlatTensor& t = layout.tensors()[i];
       if (!counted(i)) continue;
       for (int64_t e = std::max(block, t.offset); e < std::min(end, t.offset + t.numel); ++e) {
-        const double x = gradient[e - held.begin];
+        const double x = gradient[e - counted_here.begin];
         sum += x * x;
       }
     }
-    partials[(block - held.begin) / shard::kBlockElements] = sum;
+    partials[(block - counted_here.begin) / shard::kBlockElements] = sum;
   }
 }
 
@@ -48,23 +48,24 @@ void Engine::gather_norm() {
   };
   const at::Tensor scratch = tensor(schedule::ValueKind::norm_partials, at::kDouble);
   optim::ExactSum sum;
-  // A step that was given up counts nothing: its gradients may be anything.
-  for (int g : given_up_ ? std::vector<int>{} : counted_groups_) {
-    const shard::Range held = plan_.held(g);
-    const int64_t blocks = held.size() / shard::kBlockElements;
+  for (const auto& [g, views] : views_) {
+    if (given_up_) break;  // its gradients may be anything
+    const shard::Range held = plan_.held(g), mine = plan_.saved(g);
+    const int64_t blocks = mine.size() / shard::kBlockElements;
     if (blocks == 0) continue;
-    const at::Tensor partials = scratch.narrow(0, 0, blocks), &gradient = views_.at(g).step_gradient;
+    const at::Tensor partials = scratch.narrow(0, 0, blocks);
+    const at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
     optim::squared_norm_partials(partials, gradient);
     if (plan_.request.size(comm::Axis::tp) > 1) {
       const auto& parameters = model_.groups[g].parameters;
       if (gradient.scalar_type() == at::kDouble)
-        leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), held, plan_.layouts[g], parameters);
+        leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
       else
-        leave_out(partials.data_ptr<double>(), gradient.data_ptr<float>(), held, plan_.layouts[g], parameters);
+        leave_out(partials.data_ptr<double>(), gradient.data_ptr<float>(), mine, plan_.layouts[g], parameters);
     }
     sum.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
   }
-  if (const int ranks = comm_.norm->size(); plan_.groups.norm.size() > 1) {
+  if (const int ranks = comm_.norm->size(); ranks > 1) {
     const at::Tensor sums = tensor(schedule::ValueKind::norm_all, at::kLong);
     constexpr int64_t kLimbs = optim::ExactSum::kLimbs;
     const at::Tensor all = sums.narrow(0, 0, kLimbs * ranks), own = sums.narrow(0, kLimbs * ranks, kLimbs);

@@ -17,6 +17,8 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.pipeline = o.pipeline;
   r.recompute = o.recompute;
   r.num_micro_batches = o.accumulate;
+  r.local_accumulation = o.local_accumulation;
+  r.ordered = !o.local_accumulation;
   r.guard_bytes = o.poison ? 256 : 0;
   return r;
 }

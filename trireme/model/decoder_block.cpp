@@ -77,7 +77,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
       d_activated{"d_activated", {tokens, widths_.mlp}, c}, d_qkv{"d_qkv", {tokens, widths_.qkv_width()}, c};
   v.backward_work = {d_normed, d_activated, d_qkv, d_attended};
   append(v.backward_work, input_half_work(shape, p));
-  if (sequence_parallel()) v.backward_work.push_back({"norm gradients", {num_norm_vectors(), width}, c});
+  if (sequence_parallel()) v.backward_work.push_back({"norm gradients", {num_norm_vectors(), width}, s});
+  if (has_head_norms() && parallel_.tp_size > 1) v.backward_work.push_back(head_norm_gradients(p));
   append(v.backward_work, weight_half_work(p));
 
   v.deferred = {{"dy", {tokens, width}, c},
@@ -86,8 +87,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
                 {"d_mid", {tokens, width}, c},
                 {"normed1", {rows, width}, c},
                 d_qkv,
-                {"norm gradients", {num_norm_vectors(), width}, c}};
-  if (has_head_norms()) v.deferred.push_back({"head norm gradients", {2, widths_.head_dim}, c});
+                {"norm gradients", {num_norm_vectors(), width}, s}};
+  if (has_head_norms()) v.deferred.push_back(head_norm_gradients(p));
   v.saved_for_weight = {kAttended, kHidden};
   v.input_work = {d_normed, d_attended};
   append(v.input_work, input_half_work(shape, p));
@@ -106,9 +107,13 @@ std::vector<TensorSpec> DecoderBlock::input_half_work(const BatchShape& shape, c
 std::vector<TensorSpec> DecoderBlock::weight_half_work(const Precision& p) const {
   if (!shares_heads()) return {};
   const int64_t rows = 2 * config_.num_key_value_heads * widths_.head_dim;
-  std::vector<TensorSpec> work = {{"all heads", {rows, widths_.width}, p.compute}};
-  if (config_.attention_bias) work.push_back({"all heads' biases", {rows}, p.compute});
-  return work;
+  const TensorSpec all_heads{"all heads", {rows, widths_.width}, p.gradient()};
+  if (!config_.attention_bias) return {all_heads};
+  return {all_heads, {"all heads' biases", {rows}, p.state}, {"biases", {widths_.qkv_width()}, p.state}};
+}
+
+TensorSpec DecoderBlock::head_norm_gradients(const Precision& p) const {
+  return {"head norm gradients", {2, widths_.head_dim}, p.state};
 }
 
 ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t, size_t first) const {

@@ -76,11 +76,13 @@ class DecoderBlock : public Unit {
   void backward_steps(UnitTensors& t, const BackwardBuffers& buffers, const OnProduct& on_product) const;
   void write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x,
                     ContextAttention::Scratch all_heads) const;
-  void sum_shared_heads(UnitTensors& t, ContextAttention::Scratch all_heads) const;
+  void write_shared_heads(UnitTensors& t, const at::Tensor& dy, const at::Tensor& x,
+                          ContextAttention::Scratch all_heads) const;
   void write_norms(UnitTensors& t, const at::Tensor& gradients) const;
   void write_head_norms(UnitTensors& t, const at::Tensor& gradients) const;
   std::vector<TensorSpec> input_half_work(const BatchShape& shape, const Precision& precision) const;
   std::vector<TensorSpec> weight_half_work(const Precision& precision) const;
+  TensorSpec head_norm_gradients(const Precision& precision) const;
   /// Those with a weight as wide as the boundary, in their order.
   std::vector<Norm> norms() const;
   int64_t num_norm_vectors() const;

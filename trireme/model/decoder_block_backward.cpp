@@ -5,7 +5,7 @@
 
 #include "trireme/model/block_values.h"
 #include "trireme/model/decoder_block.h"
-#include "trireme/ops/ops.h"
+#include "trireme/ops/products.h"
 
 namespace trireme::model {
 using namespace block;
@@ -17,7 +17,7 @@ struct DecoderBlock::BackwardBuffers {
   at::Tensor dy, d_mid;     ///< [T,D] gathered, or a copy that outlives the walk; undefined: none is needed
   at::Tensor activated, normed1, normed2, d_qkv, d_attended;
   NormGradients norm1, post1, norm2, post2;
-  at::Tensor query_norm, key_norm;  ///< [d] gradients of the head norms' weights
+  ops::Gradient query_norm, key_norm;  ///< [d] of the head norms' weights
   ContextAttention::Scratch attention;
   void take(const std::vector<NormGradients>& norms);
 };
@@ -29,7 +29,7 @@ std::vector<NormGradients> norm_rows(const at::Tensor& gradients, const std::vec
   std::vector<NormGradients> rows;
   int64_t next = 0;
   for (const Norm& norm : norms) {
-    rows.push_back({gradients[next++], at::Tensor()});
+    rows.push_back({gradients[next++], {}});
     if (norm.centered()) rows.back().bias = gradients[next++];
   }
   return rows;
@@ -109,7 +109,6 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
 
 void DecoderBlock::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
-  const auto& g = t.gradients;
   const at::Tensor& d_normed = t.work[kDNormed];
   size_t next = kBackwardAttention + attention_->backward_work(t.shape, {}).size();
   BackwardBuffers b{.d_normed = d_normed,
@@ -118,8 +117,7 @@ void DecoderBlock::backward(UnitTensors& t) const {
                     .d_attended = t.work[kDAttended],
                     .attention = attention_work(t, kBackwardAttention)};
   b.normed1 = b.normed2 = tp.own_rows(d_normed);  // its gradient has been read by then
-  if (has_head_norms()) b.query_norm = g[layout_.query_norm], b.key_norm = g[layout_.key_norm];
-  at::Tensor norm_gradients;
+  at::Tensor norm_gradients, head_norm_gradients;
   if (tp.sequence()) {
     b.dy = b.d_mid = d_normed;  // free while these are operands
     b.reduced_rows = t.work[next++];
@@ -127,8 +125,15 @@ void DecoderBlock::backward(UnitTensors& t) const {
     b.take(norm_rows(norm_gradients, norms()));
   } else {
     std::vector<NormGradients> direct;
-    for (const Norm& norm : norms()) direct.push_back({g[norm.weight], norm.centered() ? g[norm.bias] : at::Tensor()});
+    for (const Norm& norm : norms())
+      direct.push_back({t.gradient(norm.weight), norm.centered() ? t.gradient(norm.bias) : ops::Gradient()});
     b.take(direct);
+  }
+  if (has_head_norms() && !tp.alone()) {
+    head_norm_gradients = t.work[next++];
+    b.query_norm = head_norm_gradients[0], b.key_norm = head_norm_gradients[1];
+  } else if (has_head_norms()) {
+    b.query_norm = t.gradient(layout_.query_norm), b.key_norm = t.gradient(layout_.key_norm);
   }
   const auto all_heads = ContextAttention::Scratch(t.work).subspan(next);
   backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
@@ -136,7 +141,7 @@ void DecoderBlock::backward(UnitTensors& t) const {
     write_weight(t, product, dy, normed ? d_normed : x, all_heads);
   });
   if (tp.sequence()) write_norms(t, norm_gradients);
-  write_head_norms(t, at::Tensor());
+  if (head_norm_gradients.defined()) write_head_norms(t, head_norm_gradients);
 }
 
 void DecoderBlock::backward_input(UnitTensors& t) const {
@@ -172,28 +177,38 @@ void DecoderBlock::backward_weight(UnitTensors& t) const {
 
 void DecoderBlock::write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x,
                                 ContextAttention::Scratch all_heads) const {
-  product_backward_weight(product, t.gradients, dy, x);
-  if (&product == &layout_.qkv && shares_heads()) sum_shared_heads(t, all_heads);
+  if (&product == &layout_.qkv && shares_heads()) return write_shared_heads(t, dy, x, all_heads);
+  product_backward_weight(product, t.gradients, t.gradient(product.weight).accumulate, dy, x);
 }
 
 // Ranks that hold the same key/value head have each a part of its gradient, that of their own queries: every rank
 // puts its part in the rows of its head, and the sum over all ranks is right for every head.
-void DecoderBlock::sum_shared_heads(UnitTensors& t, ContextAttention::Scratch all_heads) const {
+void DecoderBlock::write_shared_heads(UnitTensors& t, const at::Tensor& dy, const at::Tensor& x,
+                                      ContextAttention::Scratch all_heads) const {
   const TensorParallel tp(parallel_, t.tp);
-  const int64_t rows = widths_.kv_width(), head = parallel_.tp_rank / kv_head_sharers(config_, parallel_);
-  const auto sum = [&](const at::Tensor& all, int first_gradient) {
-    const int64_t v_first = all.size(0) / 2;
-    const at::Tensor k = t.gradients[first_gradient + 1], v = t.gradients[first_gradient + 2];
-    at::Tensor k_rows = all.narrow(0, head * rows, rows), v_rows = all.narrow(0, v_first + head * rows, rows);
+  const int64_t q = widths_.q_width(), kv = widths_.kv_width(),
+                head = parallel_.tp_rank / kv_head_sharers(config_, parallel_);
+  // put(rows, part): part 0, 1, 2 of q|k|v is made and lies in, or is added to, `rows`.
+  const auto write = [&](const at::Tensor& all, int first_gradient, const auto& put) {
+    const at::Tensor k = all.narrow(0, head * kv, kv), v = all.narrow(0, all.size(0) / 2 + head * kv, kv);
+    put(t.gradient(first_gradient), 0);
     at::Tensor(all).zero_();
-    k_rows.copy_(k);
-    v_rows.copy_(v);
+    put(k, 1);
+    put(v, 2);
     tp.sum(all);
-    k.copy_(k_rows);
-    v.copy_(v_rows);
+    ops::write_gradient(t.gradient(first_gradient + 1), k);
+    ops::write_gradient(t.gradient(first_gradient + 2), v);
   };
-  sum(all_heads[0], layout_.qkv.weight);
-  if (layout_.qkv.bias >= 0) sum(all_heads[1], layout_.qkv.bias);
+  const int64_t begin[] = {0, q, q + kv}, size[] = {q, kv, kv};
+  write(all_heads[0], layout_.qkv.weight, [&](const ops::Gradient& rows, int part) {
+    ops::multiply(rows.to, dy.narrow(1, begin[part], size[part]).t(), x, rows.accumulate);
+  });
+  if (layout_.qkv.bias < 0) return;
+  const at::Tensor& biases = all_heads[2];
+  ops::bias_backward(biases, dy);
+  write(all_heads[1], layout_.qkv.bias, [&](const ops::Gradient& rows, int part) {
+    ops::write_gradient(rows, biases.narrow(0, begin[part], size[part]));
+  });
 }
 
 // Under sequence parallelism each rank has the part of its rows.
@@ -202,20 +217,17 @@ void DecoderBlock::write_norms(UnitTensors& t, const at::Tensor& gradients) cons
   if (tp.sequence()) tp.sum(gradients);
   int64_t row = 0;
   for (const Norm& norm : norms()) {
-    t.gradients[norm.weight].copy_(gradients[row++]);
-    if (norm.centered()) t.gradients[norm.bias].copy_(gradients[row++]);
+    ops::write_gradient(t.gradient(norm.weight), gradients[row++]);
+    if (norm.centered()) ops::write_gradient(t.gradient(norm.bias), gradients[row++]);
   }
 }
 
-// Every rank has the part of its heads: in `gradients` [2,d], or where undefined already in their place.
+// Every rank has the part of its heads.
 void DecoderBlock::write_head_norms(UnitTensors& t, const at::Tensor& gradients) const {
-  if (!has_head_norms()) return;
   const TensorParallel tp(parallel_, t.tp);
-  int64_t row = 0;
-  for (const int weight : {layout_.query_norm, layout_.key_norm}) {
-    if (gradients.defined()) t.gradients[weight].copy_(gradients[row++]);
-    tp.sum(t.gradients[weight]);
-  }
+  tp.sum(gradients);
+  ops::write_gradient(t.gradient(layout_.query_norm), gradients[0]);
+  ops::write_gradient(t.gradient(layout_.key_norm), gradients[1]);
 }
 
 }  // namespace trireme::model

@@ -35,12 +35,12 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
 
   const auto shared_heads = [&](std::vector<TrafficRow>& rows) {
     const int64_t all_heads = 2 * config_.num_key_value_heads * widths_.head_dim;
-    if (shares_heads()) tp.sum(rows, p.compute, all_heads * widths_.width);
-    if (shares_heads() && config_.attention_bias) tp.sum(rows, p.compute, all_heads);
+    if (shares_heads()) tp.sum(rows, p.gradient(), all_heads * widths_.width);
+    if (shares_heads() && config_.attention_bias) tp.sum(rows, p.state, all_heads);
   };
   const auto norms = [&](std::vector<TrafficRow>& rows) {
-    if (sequence_parallel()) tp.sum(rows, p.compute, num_norm_vectors() * widths_.width);
-    for (int i = 0; has_head_norms() && i < 2; ++i) tp.sum(rows, p.compute, widths_.head_dim);
+    if (sequence_parallel()) tp.sum(rows, p.state, num_norm_vectors() * widths_.width);
+    if (has_head_norms()) tp.sum(rows, p.state, 2 * widths_.head_dim);
   };
   for (const bool whole : {true, false}) {
     std::vector<TrafficRow>& rows = whole ? u.backward : u.backward_input;

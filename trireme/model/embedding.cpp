@@ -45,8 +45,6 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
   v.output = {"output", {local.rows, config_.hidden_size}, p.compute};
   v.forward_work = v.backward_work = row_work(local.tokens);
   v.backward_work.push_back({"order", {local.tokens}, at::kLong});
-  // A tied table may already hold the head's gradient: ours is made beside it and added.
-  if (config_.tie_word_embeddings) v.backward_work.push_back({"table gradient", parameters_[kTable].shape, p.compute});
   if (sequence_parallel()) {
     v.forward_work.push_back(whole);
     v.backward_work.push_back(whole);
@@ -105,14 +103,11 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
   size_t next = 0;
   const Rows r = rows(t, next);
   const at::Tensor order = t.work[next++];
-  const at::Tensor beside = config_.tie_word_embeddings ? t.work[next++] : at::Tensor();
   const at::Tensor dy = tp.gather(tp.sequence() ? t.work[next] : at::Tensor(), t.d_boundary);
-  const bool adds = accumulates(t, kTable);
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
-  ops::embedding_backward(adds ? beside : t.gradients[kTable],
-                          t.gradients.size() > kPositions ? t.gradients[kPositions] : at::Tensor(), dy, r.ids, order,
+  ops::embedding_backward(t.gradient(kTable),
+                          t.gradients.size() > kPositions ? t.gradient(kPositions) : ops::Gradient(), dy, r.ids, order,
                           t.shape.sequence / parallel_.cp_size, r.positions, scale(dy.scalar_type()));
-  if (adds) ops::add_forward(t.gradients[kTable], t.gradients[kTable], beside);
 }
 
 void EmbeddingUnit::look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position,

@@ -8,24 +8,14 @@
 #include "trireme/model/local_rows.h"
 #include "trireme/model/vocabulary.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/products.h"
 
 namespace trireme::model {
 namespace {
 
 // The vocabulary product's weight is the last parameter: norm weight (, norm bias), head.
-// Behind these, each only where it is needed: sums (tensor parallel); and for backward table gradient (tied), weight
-// sum (several chunks), reduced rows and norm gradients (sequence parallel).
+// Behind these, each only where it is needed: sums (tensor parallel); and for backward weight sum (several chunks of a
+// bfloat16 gradient), reduced rows and norm gradients (sequence parallel).
 enum Work { kNormed, kRstd, kMean, kLogits, kMore };
-
-// Adds the product of one chunk; bfloat16 ones in float32, in dw_sum.
-void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& d_logits,
-                         const at::Tensor& x, bool first, bool last) {
-  const bool in_dw = (first && last) || dw.scalar_type() != at::kBFloat16;
-  ops::multiply(in_dw ? dw : dw_sum, d_logits.t(), x, !first);
-  if (!in_dw && last) at::Tensor(dw).copy_(dw_sum);
-}
-
 }  // namespace
 
 HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
@@ -57,12 +47,10 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
                     {"logits", {rows, matrix[0]}, p.compute}};
   if (parallel_.tp_size > 1) v.forward_work.push_back({"sums", {3 * rows}, p.state});
   v.backward_work = v.forward_work;
-  // A tied table may already hold the embedding's gradient.
-  if (config_.tie_word_embeddings) v.backward_work.push_back({"table gradient", matrix, p.compute});
-  if (rows < tokens) v.backward_work.push_back({"weight sum", matrix, p.state});
+  if (rows < tokens && p.gradient() == at::kBFloat16) v.backward_work.push_back({"weight sum", matrix, p.state});
   if (sequence_parallel()) {
     v.backward_work.push_back({"reduced rows", {local.rows, width}, p.compute});
-    v.backward_work.push_back({"norm gradients", {norm_.centered() ? 2 : 1, width}, p.compute});
+    v.backward_work.push_back({"norm gradients", {norm_.centered() ? 2 : 1, width}, p.state});
   }
   return v;
 }
@@ -106,7 +94,7 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
     ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary,
                                       config_.logit_softcap);
     // The weight first: the gradient of x takes the place of x.
-    add_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
+    ops::cross_entropy_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
     ops::linear_backward_input(g->dx.narrow(0, first, rows), logits, w);
   }
 }
@@ -115,29 +103,27 @@ void HeadUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
   const at::Tensor& normed = t.work[kNormed];
   size_t next = kMore + (parallel_.tp_size > 1 ? 1 : 0);
-  const at::Tensor beside = config_.tie_word_embeddings ? t.work[next++] : at::Tensor();
-  const bool adds = accumulates(t, t.gradients.size() - 1);
-  Gradients g{.dx = normed, .dw = adds ? beside : t.gradients.back()};
-  if (t.work[kLogits].size(0) < normed.size(0)) g.dw_sum = t.work[next++];
+  Gradients g{.dx = normed, .dw = t.gradient(t.gradients.size() - 1)};
+  if (t.work[kLogits].size(0) < normed.size(0) && g.dw.to.scalar_type() == at::kBFloat16) g.dw_sum = t.work[next++];
   normalize(t);
   if (parallel_.tp_size > 1)
     shard_loss(t, &g);
   else
     ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters.back(), t.targets, t.loss_scale,
                                         t.work[kLogits], g.dw_sum, config_.logit_softcap);
-  if (adds) ops::add_forward(t.gradients.back(), t.gradients.back(), beside);
 
   // normed now holds its own gradient; the norm's input gradient is the boundary's.
   const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[next++] : at::Tensor());
-  NormGradients n{t.gradients[norm_.weight], norm_.centered() ? t.gradients[norm_.bias] : at::Tensor()};
+  const NormGradients direct{t.gradient(norm_.weight), norm_.centered() ? t.gradient(norm_.bias) : ops::Gradient()};
+  NormGradients n = direct;
   const at::Tensor parts = tp.sequence() ? t.work[next] : at::Tensor();
   if (tp.sequence()) n = {parts[0], norm_.centered() ? parts[1] : at::Tensor()};
   norm_backward(norm_, t.d_boundary, n, d_normed, d_normed, t.input, t.parameters, {t.work[kMean], t.work[kRstd]},
                 at::Tensor());
   if (!tp.sequence()) return;
   tp.sum(parts);
-  t.gradients[norm_.weight].copy_(parts[0]);
-  if (norm_.centered()) t.gradients[norm_.bias].copy_(parts[1]);
+  ops::write_gradient(direct.weight, parts[0]);
+  if (norm_.centered()) ops::write_gradient(direct.bias, parts[1]);
 }
 
 UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const {
@@ -153,7 +139,7 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
   }
   u.backward = u.forward;
   tp.reduce(u.backward, p.compute, boundary);
-  if (sequence_parallel()) tp.sum(u.backward, p.compute, (norm_.centered() ? 2 : 1) * config_.hidden_size);
+  if (sequence_parallel()) tp.sum(u.backward, p.state, (norm_.centered() ? 2 : 1) * config_.hidden_size);
   return u;
 }
 

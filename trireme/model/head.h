@@ -32,7 +32,9 @@ class HeadUnit : public Unit {
  private:
   /// Where the gradients of the vocabulary product go; dx is the product's input, overwritten.
   struct Gradients {
-    at::Tensor dx, dw, dw_sum;
+    at::Tensor dx;
+    ops::Gradient dw;
+    at::Tensor dw_sum;
   };
   void normalize(const UnitTensors& t) const;
   void shard_loss(UnitTensors& t, const Gradients* gradients) const;

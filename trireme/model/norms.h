@@ -1,9 +1,9 @@
 // The norm of an architecture, as data: LayerNorm where there is a bias, RMSNorm where there is none.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
+
+#include "trireme/ops/ops.h"
 
 namespace trireme::model {
 
@@ -22,7 +22,7 @@ struct NormStatistics {
 
 /// Where a norm's gradients go; bias is undefined for RMSNorm.
 struct NormGradients {
-  at::Tensor weight, bias;
+  ops::Gradient weight, bias;
 };
 
 using Tensors = std::vector<at::Tensor>;

@@ -37,11 +37,11 @@ void product_backward_input(const Product& product, const at::Tensor& dx, const 
   product.in_out ? ops::linear_in_out_backward_input(dx, dy, w) : ops::linear_backward_input(dx, dy, w);
 }
 
-void product_backward_weight(const Product& product, const Tensors& gradients, const at::Tensor& dy,
+void product_backward_weight(const Product& product, const Tensors& gradients, bool accumulate, const at::Tensor& dy,
                              const at::Tensor& x) {
-  const at::Tensor dw = product_matrix(product, gradients);
+  const ops::Gradient dw{product_matrix(product, gradients), accumulate};
   product.in_out ? ops::linear_in_out_backward_weight(dw, dy, x) : ops::linear_backward_weight(dw, dy, x);
-  if (product.bias >= 0) ops::bias_backward(joined(gradients, product.bias, product.parts), dy);
+  if (product.bias >= 0) ops::bias_backward({joined(gradients, product.bias, product.parts), accumulate}, dy);
 }
 
 }  // namespace trireme::model

@@ -20,8 +20,8 @@ void product_forward(const Product& product, const at::Tensor& y, const at::Tens
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters);
 void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
                             const Tensors& parameters);
-/// Writes the gradients of the matrix and of the bias.
-void product_backward_weight(const Product& product, const Tensors& gradients, const at::Tensor& dy,
+/// Writes the gradients of the matrix and of the bias, or adds to them.
+void product_backward_weight(const Product& product, const Tensors& gradients, bool accumulate, const at::Tensor& dy,
                              const at::Tensor& x);
 
 }  // namespace trireme::model

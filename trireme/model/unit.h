@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trireme/comm/collective.h"
+#include "trireme/ops/ops.h"
 
 namespace trireme::model {
 
@@ -21,6 +22,10 @@ namespace trireme::model {
 struct Precision {
   at::ScalarType compute = at::kFloat;
   at::ScalarType state = at::kFloat;
+  /// Units add the gradients of a step's micro-batches up where they lie, in the state dtype; otherwise they write
+  /// each into a place of its own, in the compute dtype. The step's plan sets it.
+  bool units_sum_gradients = false;
+  at::ScalarType gradient() const { return units_sum_gradients ? state : compute; }
   bool operator==(const Precision&) const = default;
 };
 
@@ -136,7 +141,7 @@ struct UnitTraffic {
 struct UnitTensors {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;
-  std::vector<bool> accumulate;  ///< per gradient: add to what it holds (another unit wrote it), do not overwrite
+  std::vector<bool> accumulate;  ///< per gradient: add to what it holds, do not overwrite; empty: none
   at::Tensor input;        ///< the boundary before; undefined for the first unit
   at::Tensor output;
   at::Tensor d_boundary;   ///< holds d_output when backward starts and d_input when it ends, same bytes
@@ -154,6 +159,12 @@ struct UnitTensors {
   int micro_batch = 0;     ///< of the step
   comm::Communicator* tp = nullptr;  ///< of the tensor-parallel ranks; null when alone
   comm::Communicator* cp = nullptr;  ///< of the context-parallel ranks; null when alone
+
+  /// Where the gradient of parameter `index` goes. With `accumulate` it holds what other units or earlier micro-batches
+  /// put there, so what has to be summed over ranks first is made beside it.
+  ops::Gradient gradient(size_t index) const {
+    return {gradients[index], index < accumulate.size() && accumulate[index]};
+  }
 };
 
 class Unit {
@@ -170,7 +181,7 @@ class Unit {
   virtual void recompute(UnitTensors& t, const std::vector<int>& which) const = 0;
   /// Names in `saved` that selective recomputation may leave out of memory; empty: only all or none.
   virtual std::vector<std::string> recomputable() const { return {}; }
-  /// Writes `gradients` and turns d_boundary from d_output into d_input.
+  /// Writes `gradients`, which are of Precision::gradient(), and turns d_boundary from d_output into d_input.
   virtual void backward(UnitTensors& t) const = 0;
   /// True when the two halves below exist; otherwise backward runs whole where its input half would stand.
   virtual bool splits_backward() const { return false; }

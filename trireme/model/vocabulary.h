@@ -18,9 +18,4 @@ VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parall
 ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const Parallel& parallel);
 std::string embedding_table_name(Architecture architecture);
 
-/// Whether gradient `index` is added to what its tensor holds.
-inline bool accumulates(const UnitTensors& t, size_t index) {
-  return index < t.accumulate.size() && t.accumulate[index];
-}
-
 }  // namespace trireme::model

@@ -12,7 +12,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/allocation_watch.h"
-#include "trireme/model/vocabulary.h"
 
 namespace trireme::model {
 namespace {
@@ -223,14 +222,13 @@ void WrappedUnit::write_gradients(UnitTensors& t, const Graph& g, const at::Tens
   const std::vector<at::Tensor> found = gradients(g, incoming);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < t.gradients.size(); ++i) {
-    const at::Tensor& to = t.gradients[i];
-    if (!found[i].defined()) {
-      if (!accumulates(t, i)) to.zero_();
-    } else if (accumulates(t, i)) {
-      to.add_(found[i]);
-    } else {
-      to.copy_(found[i]);
-    }
+    const ops::Gradient to = t.gradient(i);
+    if (found[i].defined() && to.accumulate)
+      to.to.add_(found[i]);
+    else if (found[i].defined())
+      to.to.copy_(found[i]);
+    else if (!to.accumulate)
+      to.to.zero_();
   }
   if (!g.input.requires_grad()) return;
   // Last, because it takes the place of `incoming`, which gradients may be views of.

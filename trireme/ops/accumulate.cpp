@@ -51,4 +51,9 @@ void accumulate(const at::Tensor& sum, const at::Tensor& x) {
                    from + done * static_cast<int64_t>(x.element_size()), 1, rest);
 }
 
+void write_gradient(const Gradient& gradient, const at::Tensor& x) {
+  if (gradient.accumulate) return accumulate(gradient.to, x);
+  at::Tensor(gradient.to).copy_(x);
+}
+
 }  // namespace trireme::ops

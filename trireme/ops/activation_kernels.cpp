@@ -16,6 +16,17 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
+/// Not a lambda, which the compiler may decide to call.
+template <class Activation>
+struct Product {
+  const Activation& activation;
+  template <class V, size_t kCount>
+  HWY_INLINE void operator()(V (&g)[kCount], const V (&u)[kCount]) const {
+    activation.values(hn::DFromV<V>(), g);
+    for (size_t k = 0; k < kCount; ++k) g[k] = hn::Mul(g[k], u[k]);
+  }
+};
+
 template <class T, class Activation>
 struct GatedForwardKernel {
   static void rows(const GatedArguments& args, int64_t first, int64_t last) {
@@ -28,9 +39,8 @@ struct GatedForwardKernel {
     const Activation activation;
     for (int64_t t = first; t < last; ++t) {
       const T* gate = static_cast<const T*>(args.gate_up) + t * 2 * args.width;
-      map(
-          d, {args.width, 2 * args.width}, outputs<kWay>(static_cast<T*>(args.y) + t * args.width),
-          [=](auto g, auto u) HWY_ATTR { return values(hn::Mul(activation.value(d, g), u)); }, gate, gate + args.width);
+      map_batches<kWay>(d, {args.width, 2 * args.width}, static_cast<T*>(args.y) + t * args.width,
+                        Product<Activation>{activation}, gate, gate + args.width);
     }
     after<kWay>();
   }
@@ -112,19 +122,7 @@ struct GeluForward {
     for (int64_t t = first; t < last; ++t) {
       const T* x = static_cast<const T*>(args.x) + t * args.width;
       T* y = static_cast<T*>(args.y) + t * args.width;
-      const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
-      int64_t i = 0;
-      for (; i + 4 * step <= args.width; i += 4 * step) {
-        const auto lines = load_lines(d, x + i, std::make_index_sequence<4>{});
-        for (int64_t k = 0; k < 4; k += 2) {
-          const auto a = split(d, lines.line[k]), b = split(d, lines.line[k + 1]);
-          hn::Vec<decltype(d)> v[] = {a.first, a.second, b.first, b.second};
-          gelu.values(d, v);
-          store_pair<kWay>(d, Pair<hn::Vec<decltype(d)>>{v[0], v[1]}, y + i + k * step);
-          store_pair<kWay>(d, Pair<hn::Vec<decltype(d)>>{v[2], v[3]}, y + i + (k + 1) * step);
-        }
-      }
-      map(d, args.width - i, outputs<kWay>(y + i), [=](auto v) HWY_ATTR { return values(gelu.value(d, v)); }, x + i);
+      map_batches<kWay>(d, args.width, y, [&](auto& v) HWY_ATTR { gelu.values(d, v); }, x);
     }
     after<kWay>();
   }
@@ -152,15 +150,11 @@ struct GeluBackward {
 template <class T>
 struct Softcap {
   static void rows(const SoftcapArguments& args, int64_t first, int64_t last) {
-    using W = Wide<T>;
     const WideTag<T> d;
-    const Tangent<T> tangent;
-    const auto cap = hn::Set(d, W(args.cap)), inverse = hn::Set(d, W(1 / args.cap));
+    const Capped<T> capped(args.cap);
     for (int64_t t = first; t < last; ++t) {
       T* x = static_cast<T*>(args.x) + t * args.width;
-      map(
-          d, args.width, outputs(x),
-          [=](auto v) HWY_ATTR { return values(hn::Mul(cap, tangent.of(d, hn::Mul(v, inverse)))); }, x);
+      map_batches(d, args.width, x, [&](auto& v) HWY_ATTR { capped.values(v); }, x);
     }
   }
 };

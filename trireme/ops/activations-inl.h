@@ -31,6 +31,19 @@ struct Silu {
   HWY_INLINE V value(D d, V x) const {
     return hn::Mul(x, sigmoid<T>(d, x).value);
   }
+  template <class D, class V, size_t kCount>
+  HWY_INLINE void values(D d, V (&x)[kCount]) const {
+    if constexpr (kIsBfloat16<T> && TRIREME_OPS_AVX512) {
+#if TRIREME_OPS_AVX512
+      V s[kCount];
+      for (size_t k = 0; k < kCount; ++k) s[k] = hn::Mul(x[k], hn::Set(d, kSigmoidScale<T>));
+      sigmoids_of(d, s);
+      for (size_t k = 0; k < kCount; ++k) x[k] = hn::Mul(x[k], s[k]);
+#endif
+    } else {
+      for (V& v : x) v = value(d, v);
+    }
+  }
   template <class D, class V>
   HWY_INLINE Slope<V> slope(D d, V x) const {
     const auto s = sigmoid<T>(d, x);
@@ -67,37 +80,47 @@ struct Gelu {
 };
 
 #if TRIREME_OPS_AVX512
-/// A function by parabolas.h.
+/// A function of a / unit by parabolas.h.
 template <class T>
 struct LookedUp {
   using D = WideTag<T>;
   using V = hn::Vec<D>;
 
-  explicit HWY_INLINE LookedUp(const Parabolas& table) {
+  explicit HWY_INLINE LookedUp(const Parabolas& table, float unit = 1)
+      : end(hn::Set(D(), Parabolas::kEnd * unit)), pieces(hn::Set(D(), Parabolas::kPiecesPerUnit / unit)) {
     const float* from[] = {table.constant, table.linear, table.square};
-    for (int k = 0; k < 3; ++k) low[k] = hn::Load(D(), from[k]), high[k] = hn::Load(D(), from[k] + hn::MaxLanes(D()));
+    V factor = hn::Set(D(), 1);
+    for (int k = 0; k < 3; ++k, factor = hn::Mul(factor, hn::Set(D(), 1 / unit))) {
+      low[k] = hn::Mul(factor, hn::Load(D(), from[k]));
+      high[k] = hn::Mul(factor, hn::Load(D(), from[k] + hn::MaxLanes(D())));
+    }
   }
 
-  /// a in [0, Parabolas::kEnd], or NaN.
+  /// |x| up to where the parabolas end; a NaN stays one.
+  HWY_INLINE V bounded(D, V x) const {
+    return V{_mm512_maskz_min_ps(kAll, end.raw, hn::Abs(x).raw)};  // the second where one is NaN
+  }
+  /// a is bounded.
   HWY_INLINE V of(D d, V a) const {
     const V piece = piece_of(d, a);
     return hn::MulAdd(hn::MulAdd(coefficient(2, piece), a, coefficient(1, piece)), a, coefficient(0, piece));
   }
-  /// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  static HWY_INLINE V piece_of(D d, V a) {
-    return hn::MulAdd(a, hn::Set(d, Parabolas::kPiecesPerUnit), hn::Set(d, 12582912.0f));
+  /// of() each, step by step for all of them: the processor finds more to do at once (Zen 4: a tenth faster).
+  template <size_t kCount>
+  HWY_INLINE void all_of(D d, const V (&a)[kCount], V (&result)[kCount]) const {
+    V piece[kCount];
+    for (size_t i = 0; i < kCount; ++i) piece[i] = piece_of(d, a[i]);
+    for (size_t i = 0; i < kCount; ++i) result[i] = coefficient(2, piece[i]);
+    for (size_t i = 0; i < kCount; ++i) result[i] = hn::MulAdd(result[i], a[i], coefficient(1, piece[i]));
+    for (size_t i = 0; i < kCount; ++i) result[i] = hn::MulAdd(result[i], a[i], coefficient(0, piece[i]));
   }
+  /// Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  HWY_INLINE V piece_of(D d, V a) const { return hn::MulAdd(a, pieces, hn::Set(d, 12582912.0f)); }
   HWY_INLINE V coefficient(int k, V piece) const {
     return V{_mm512_permutex2var_ps(low[k].raw, _mm512_castps_si512(piece.raw), high[k].raw)};
   }
-  V low[3], high[3];
+  V end, pieces, low[3], high[3];
 };
-
-/// |x| up to where the parabolas end; a NaN stays one.
-template <class D, class V>
-HWY_INLINE V bounded(D d, V x) {
-  return V{_mm512_maskz_min_ps(kAll, hn::Set(d, Parabolas::kEnd).raw, hn::Abs(x).raw)};  // the second where one is NaN
-}
 
 /// By parabolas.h. The derivative for x <= 0 is t - a t (1 - t) z'(a), and 1 less that of -x for others.
 template <class T>
@@ -111,20 +134,17 @@ struct Gelu<T, std::enable_if_t<kIsBfloat16<T>>> {
     const V a = magnitude(d, x);
     return hn::NegMulAdd(a, tail.of(d, a), at_least_zero(d, x));
   }
-  /// value() of each, step by step for all of them: the processor finds more to do at once (Zen 4: a tenth faster).
+  /// value() of each.
   template <size_t kCount>
   HWY_INLINE void values(D d, V (&x)[kCount]) const {
-    V a[kCount], piece[kCount], t[kCount];
+    V a[kCount], t[kCount];
     for (size_t i = 0; i < kCount; ++i) a[i] = magnitude(d, x[i]);
     for (size_t i = 0; i < kCount; ++i) x[i] = at_least_zero(d, x[i]);
-    for (size_t i = 0; i < kCount; ++i) piece[i] = tail.piece_of(d, a[i]);
-    for (size_t i = 0; i < kCount; ++i) t[i] = tail.coefficient(2, piece[i]);
-    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], tail.coefficient(1, piece[i]));
-    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(t[i], a[i], tail.coefficient(0, piece[i]));
+    tail.all_of(d, a, t);
     for (size_t i = 0; i < kCount; ++i) x[i] = hn::NegMulAdd(a[i], t[i], x[i]);
   }
   HWY_INLINE Slope<V> slope(D d, V x) const {
-    const V a = bounded(d, x);
+    const V a = tail.bounded(d, x);
     const V t = tail.of(d, a), product = hn::Mul(a, t);
     const V angle_slope = hn::MulAdd(hn::Mul(a, a), hn::Set(d, 3 * kGeluCubic), hn::Set(d, kGeluLinear));
     const V falling = hn::NegMulAdd(hn::NegMulAdd(product, t, product), angle_slope, t);
@@ -144,22 +164,33 @@ struct Gelu<T, std::enable_if_t<kIsBfloat16<T>>> {
 };
 #endif
 
-/// tanh(x) for what is rounded to T.
+/// cap tanh(x / cap) for what is rounded to T.
 template <class T, class = void>
-struct Tangent {
-  template <class D, class V>
-  HWY_INLINE V of(D d, V x) const {
-    return tangent<T>(d, x);
+struct Capped {
+  explicit HWY_INLINE Capped(double cap_) : cap(hn::Set(D(), W(cap_))), inverse(hn::Set(D(), W(1 / cap_))) {}
+  template <class V, size_t kCount>
+  HWY_INLINE void values(V (&x)[kCount]) const {
+    for (V& v : x) v = hn::Mul(cap, tangent<T>(D(), hn::Mul(v, inverse)));
   }
+
+ private:
+  using W = Wide<T>;
+  using D = WideTag<T>;
+  hn::Vec<D> cap, inverse;
 };
 #if TRIREME_OPS_AVX512
+/// By parabolas of |x| rather than |x| / cap, which is not to be less than 1e-18.
 template <class T>
-struct Tangent<T, std::enable_if_t<kIsBfloat16<T>>> {
-  HWY_INLINE Tangent() : ratio(tanh_ratio()) {}
-  template <class D, class V>
-  HWY_INLINE V of(D d, V x) const {
-    const V a = bounded(d, x);
-    return hn::CopySignToAbs(hn::Mul(a, ratio.of(d, a)), x);
+struct Capped<T, std::enable_if_t<kIsBfloat16<T>>> {
+  using D = WideTag<T>;
+  using V = hn::Vec<D>;
+  explicit HWY_INLINE Capped(double cap) : ratio(tanh_ratio(), static_cast<float>(cap)) {}
+  template <size_t kCount>
+  HWY_INLINE void values(V (&x)[kCount]) const {
+    V a[kCount], h[kCount];
+    for (size_t i = 0; i < kCount; ++i) a[i] = ratio.bounded(D(), x[i]);
+    ratio.all_of(D(), a, h);
+    for (size_t i = 0; i < kCount; ++i) x[i] = hn::CopySignToAbs(hn::Mul(a[i], h[i]), x[i]);
   }
   LookedUp<T> ratio;
 };

@@ -19,11 +19,11 @@ void bias_forward(const at::Tensor& y, const at::Tensor& bias) {
                 [&](int64_t first, int64_t last) { add_rows(arguments, first, last); });
 }
 
-void bias_backward(const at::Tensor& dbias, const at::Tensor& dy) {
+void bias_backward(const Gradient& dbias, const at::Tensor& dy) {
   const auto dtype = compute_dtype("bias_backward", "dy", dy);
   check_dims("bias_backward", "dy", dy, 2);
   check_tensor("bias_backward", "dy", dy, dy.sizes(), dtype);
-  check_tensor("bias_backward", "dbias", dbias, {dy.size(1)}, dtype);
+  check_gradient("bias_backward", "dbias", dbias, {dy.size(1)}, dtype);
   const RowBlocks blocks(dy.size(0));
   const int64_t partial_bytes = dy.size(1) * static_cast<int64_t>(c10::elementSize(statistics_dtype(dtype)));
   struct Partials;

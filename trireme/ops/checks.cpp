@@ -53,6 +53,12 @@ void check_tensor(std::string_view operation, std::string_view name, const at::T
                    " " + shape_text(shape));
 }
 
+void check_gradient(std::string_view operation, std::string_view name, const Gradient& gradient, at::IntArrayRef shape,
+                    at::ScalarType dtype) {
+  const bool wide = gradient.defined() && gradient.to.scalar_type() == statistics_dtype(dtype);
+  check_tensor(operation, name, gradient.to, shape, wide ? statistics_dtype(dtype) : dtype);
+}
+
 void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                      at::ScalarType dtype) {
   if (tensor.defined() && tensor.sizes() == shape && tensor.scalar_type() == dtype && tensor.is_cpu() &&
@@ -75,10 +81,13 @@ void check_dims(std::string_view operation, std::string_view name, const at::Ten
   throw ShapeError(subject(operation, name, tensor) + "it must have " + std::to_string(num_dims) + " dimensions");
 }
 
+// Coefficients of tanh's parabolas are divided by its square.
+constexpr double kLeastSoftcap = 1e-18;
+
 void check_softcap(std::string_view operation, double softcap) {
-  if (softcap >= 0 && std::isfinite(softcap)) return;
+  if (softcap == 0 || (softcap >= kLeastSoftcap && std::isfinite(softcap))) return;
   throw ShapeError(std::string(operation) + ": softcap = " + std::to_string(softcap) +
-                   "; it must be finite and above 0, or 0 for none");
+                   "; it must be finite and at least 1e-18, or 0 for none");
 }
 
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary) {

@@ -6,11 +6,18 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "trireme/ops/gradient.h"
+
 namespace trireme::ops {
 
 /// Throws ShapeError unless `tensor` is a contiguous CPU tensor of this shape and dtype.
 void check_tensor(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
+
+/// Throws ShapeError unless `gradient` is a contiguous CPU tensor of this shape, and of the compute dtype `dtype` or
+/// its statistics dtype.
+void check_gradient(std::string_view operation, std::string_view name, const Gradient& gradient, at::IntArrayRef shape,
+                    at::ScalarType dtype);
 
 /// Throws ShapeError unless `tensor` is a CPU tensor of this shape and dtype whose last dimension is contiguous; its
 /// other strides are free.
@@ -23,7 +30,7 @@ at::ScalarType compute_dtype(std::string_view operation, std::string_view name, 
 /// Throws ShapeError unless `tensor` has `num_dims` dimensions.
 void check_dims(std::string_view operation, std::string_view name, const at::Tensor& tensor, int64_t num_dims);
 
-/// Throws ShapeError unless `softcap` is 0 (none), or finite and above 0.
+/// Throws ShapeError unless `softcap` is 0 (none), or finite and at least 1e-18.
 void check_softcap(std::string_view operation, double softcap);
 
 /// Throws ShapeError naming the first of targets [T] int64 that is neither -100 nor in [0, vocabulary).

@@ -35,16 +35,8 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
   return shape;
 }
 
-/// What one chunk adds to dw. float32 and float64 products add in place, bfloat16 ones in float32, in dw_sum.
-void add_weight_gradient(const at::Tensor& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits, const at::Tensor& x,
-                         bool first, bool last) {
-  const bool in_dw = (first && last) || dw.scalar_type() != at::kBFloat16;
-  multiply(in_dw ? dw : dw_sum, dlogits.t(), x, !first);
-  if (!in_dw && last) at::Tensor(dw).copy_(dw_sum);
-}
-
 /// Both public functions; dx and dw undefined: the loss alone.
-void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                 const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   const bool gradient = dx.defined();
@@ -70,7 +62,7 @@ void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor
     for (int64_t t = 0; t < rows; ++t) total += losses[t];
     if (!gradient) continue;
     // dw first: dx may take the place of x.
-    add_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
+    cross_entropy_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
     multiply(dx.narrow(0, first, rows), logits, w);
   }
   *loss_sum.mutable_data_ptr<double>() = total;
@@ -96,17 +88,26 @@ void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, cons
   run_chunks(shape, loss_sum, {}, {}, x, w, targets, 0, logits_chunk, {}, softcap);
 }
 
-void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+void cross_entropy_weight_gradient(const Gradient& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
+                                   const at::Tensor& x, bool first, bool last) {
+  if (dw.accumulate && dw.to.scalar_type() == at::kBFloat16)
+    throw ShapeError("cross_entropy: adding to a bfloat16 dw would lose bits; it must be float32");
+  const bool in_dw = (first && last) || dw.to.scalar_type() != at::kBFloat16;
+  multiply(in_dw ? dw.to : dw_sum, dlogits.t(), x, !first || dw.accumulate);
+  if (!in_dw && last) at::Tensor(dw.to).copy_(dw_sum);
+}
+
+void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   constexpr auto kOperation = "cross_entropy_forward_backward";
   const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
   check_softcap(kOperation, softcap);
   check_tensor(kOperation, "dx", dx, x.sizes(), shape.dtype);
-  check_tensor(kOperation, "dw", dw, w.sizes(), shape.dtype);
-  if (shape.dtype == at::kBFloat16 && shape.chunk_rows < shape.tokens)
+  check_gradient(kOperation, "dw", dw, w.sizes(), shape.dtype);
+  if (dw.to.scalar_type() == at::kBFloat16 && shape.chunk_rows < shape.tokens)
     check_tensor(kOperation, "dw_sum", dw_sum, w.sizes(), statistics_dtype(shape.dtype));
-  if (shape.tokens == 0) at::Tensor(dw).zero_();
+  if (shape.tokens == 0 && !dw.accumulate) at::Tensor(dw.to).zero_();
   run_chunks(shape, loss_sum, dx, dw, x, w, targets, scale, logits_chunk, dw_sum, softcap);
 }
 

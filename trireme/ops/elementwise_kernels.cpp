@@ -1,6 +1,7 @@
 #include "trireme/ops/elementwise_kernels.h"
 
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "trireme/ops/elementwise_kernels.cpp"
@@ -64,10 +65,15 @@ struct SumGathered {
   static constexpr int64_t kPairs = kLanes == 16 ? 8 : 4;  // half of the registers
 
   static void rows(const GatherSum& args, int64_t first, int64_t last) {
+    args.wide ? rows_to<Wide<T>>(args, first, last) : rows_to<T>(args, first, last);
+  }
+
+  template <class Out>
+  static void rows_to(const GatherSum& args, int64_t first, int64_t last) {
     for (int64_t v = first; v < last; ++v) {
-      T* out = static_cast<T*>(args.out) + v * args.width;
+      Out* out = static_cast<Out*>(args.out) + v * args.width;
       if (args.first[v] == args.first[v + 1]) {
-        std::memset(out, 0, args.width * sizeof(T));
+        if (!args.accumulate) std::memset(out, 0, args.width * sizeof(Out));
         continue;
       }
       int64_t i = 0;
@@ -77,7 +83,8 @@ struct SumGathered {
     }
   }
 
-  static HWY_INLINE void wide_piece(const GatherSum& args, int64_t v, int64_t column, T* out) {
+  template <class Out>
+  static HWY_INLINE void wide_piece(const GatherSum& args, int64_t v, int64_t column, Out* out) {
     const D d;
     const T* from = static_cast<const T*>(args.rows) + column;
     Pair<hn::Vec<D>> sums[kPairs];
@@ -91,17 +98,31 @@ struct SumGathered {
       }
     }
     const auto scale = hn::Set(d, Wide<T>(args.scale));
-    for (int64_t p = 0; p < kPairs; ++p)
-      store_pair(d, Pair<hn::Vec<D>>{hn::Mul(sums[p].first, scale), hn::Mul(sums[p].second, scale)},
-                 out + 2 * p * kLanes);
+    for (int64_t p = 0; p < kPairs; ++p) {
+      Out* to = out + 2 * p * kLanes;
+      Pair<hn::Vec<D>> sum{hn::Mul(sums[p].first, scale), hn::Mul(sums[p].second, scale)};
+      if constexpr (std::is_same_v<Out, T>) {
+        if (args.accumulate) sum = added(sum, load_pair(d, to));
+        store_pair(d, sum, to);
+      } else {
+        if (args.accumulate) sum = added(sum, load_natural<T>(d, to));
+        hn::StoreInterleaved2(sum.first, sum.second, d, to);
+      }
+    }
   }
 
-  static HWY_INLINE void piece(const GatherSum& args, int64_t v, int64_t column, Part part, T* out) {
+  static HWY_INLINE Pair<hn::Vec<D>> added(Pair<hn::Vec<D>> a, Pair<hn::Vec<D>> b) {
+    return {hn::Add(a.first, b.first), hn::Add(a.second, b.second)};
+  }
+
+  template <class Out>
+  static HWY_INLINE void piece(const GatherSum& args, int64_t v, int64_t column, Part part, Out* out) {
     const D d;
     auto sum = hn::Zero(d);
     for (int64_t k = args.first[v]; k < args.first[v + 1]; ++k)
       sum = hn::Add(sum, load(d, static_cast<const T*>(args.rows) + args.order[k] * args.width + column, part));
-    store(d, hn::Mul(sum, hn::Set(d, Wide<T>(args.scale))), out, part);
+    sum = hn::Mul(sum, hn::Set(d, Wide<T>(args.scale)));
+    store(d, args.accumulate ? hn::Add(sum, load(d, out, part)) : sum, out, part);
   }
 };
 

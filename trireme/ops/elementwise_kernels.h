@@ -46,6 +46,8 @@ struct GatherSum {
   Storage dtype;
   int64_t width;
   void* out;  ///< row v = scale times the sum over k = first[v] .. first[v + 1] - 1 of rows[order[k]], in order of k
+  bool wide;        ///< out is of the wide type
+  bool accumulate;  ///< added to out
   const void* rows;
   const int64_t* order;
   const int64_t* first;

@@ -98,19 +98,22 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
                 [&](int64_t first, int64_t last) { gather_rows(arguments, first, last); });
 }
 
-void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
+void embedding_backward(const Gradient& dtable, const Gradient& d_positions, const at::Tensor& dy,
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
                         const at::Tensor& position_ids, double scale) {
   constexpr auto kOperation = "embedding_backward";
   const auto dtype = compute_dtype(kOperation, "dy", dy);
   check_dims(kOperation, "dy", dy, 2);
-  check_dims(kOperation, "dtable", dtable, 2);
-  const int64_t num_tokens = dy.size(0), width = dy.size(1), vocabulary = dtable.size(0);
+  check_dims(kOperation, "dtable", dtable.to, 2);
+  const int64_t num_tokens = dy.size(0), width = dy.size(1), vocabulary = dtable.to.size(0);
   check_tensor(kOperation, "dy", dy, dy.sizes(), dtype);
-  check_tensor(kOperation, "dtable", dtable, {vocabulary, width}, dtype);
+  check_gradient(kOperation, "dtable", dtable, {vocabulary, width}, dtype);
   check_tensor(kOperation, "order", order, {num_tokens}, at::kLong);
-  if (d_positions.defined())
-    check_positions(kOperation, "d_positions", d_positions, width, dtype, sequence, position_ids, num_tokens);
+  if (d_positions.defined()) {
+    const bool wide = d_positions.to.scalar_type() == statistics_dtype(dtype);
+    check_positions(kOperation, "d_positions", d_positions.to, width, wide ? statistics_dtype(dtype) : dtype, sequence,
+                    position_ids, num_tokens);
+  }
   check_ids(kOperation, ids, num_tokens, vocabulary);
 
   int64_t* sorted = order.mutable_data_ptr<int64_t>();
@@ -119,7 +122,9 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
   sort_by_id(ids.const_data_ptr<int64_t>(), num_tokens, vocabulary, sorted, first);
   GatherSum arguments{.dtype = storage_of(dtype),
                       .width = width,
-                      .out = dtable.mutable_data_ptr(),
+                      .out = dtable.to.mutable_data_ptr(),
+                      .wide = dtable.to.scalar_type() != dtype,
+                      .accumulate = dtable.accumulate,
                       .rows = dy.const_data_ptr(),
                       .order = sorted,
                       .first = first,
@@ -130,13 +135,15 @@ void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions,
 
   if (!d_positions.defined()) return;
   // The same sum over another sorted order.
-  const int64_t num_positions = d_positions.size(0);
+  const int64_t num_positions = d_positions.to.size(0);
   first = thread_scratch<Firsts, int64_t>(num_positions + 1);
   if (position_ids.defined())
     sort_by_id(position_ids.const_data_ptr<int64_t>(), num_tokens, num_positions, sorted, first);
   else
     sort_by_place(num_tokens, sequence, num_positions, sorted, first);
-  arguments.out = d_positions.mutable_data_ptr();
+  arguments.out = d_positions.to.mutable_data_ptr();
+  arguments.wide = d_positions.to.scalar_type() != dtype;
+  arguments.accumulate = d_positions.accumulate;
   arguments.first = first;
   arguments.count = first[num_positions];
   arguments.scale = 1;

@@ -22,6 +22,7 @@ constexpr int64_t kLanes = 16, kVectors = kGemmPanel / kLanes;
 struct Tile {
   const float* from;  ///< null: zero
   int64_t from_ld;
+  bool adds;  ///< to what `to_sums` holds. At the end: its lines come while k runs, and a small sum loses fewer bits
   float* to_sums;  ///< partial sums, or a float32 C; null: `to_narrow`
   uint16_t* to_narrow;
   int64_t to_ld;
@@ -60,6 +61,10 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
       for (int v = 0; v < Vectors; ++v) sum[r][v] = M::multiply_add(sum[r][v], x, b[v]);
     }
   }
+  if (tile.adds)
+    each([&](int r, int v, int64_t n) {
+      sum[r][v] = M::add(sum[r][v], M::load_first(tile.to_sums + r * tile.to_ld + v * kLanes, n));
+    });
   if (tile.to_sums != nullptr)
     each([&](int r, int v, int64_t n) { M::store_first(tile.to_sums + r * tile.to_ld + v * kLanes, sum[r][v], n); });
   else
@@ -240,10 +245,8 @@ struct Gemm {
     const bool in_c = call.c_is_float || M::kPair == 1;
     float* c = static_cast<float*>(call.c) + row * call.c_ld + column;
     Tile tile{};
-    if (!first)
-      tile.from = in_c ? c : sums, tile.from_ld = in_c ? call.c_ld : columns;
-    else if (call.accumulate)
-      tile.from = c, tile.from_ld = call.c_ld;
+    if (!first) tile.from = in_c ? c : sums, tile.from_ld = in_c ? call.c_ld : columns;
+    tile.adds = first && call.accumulate;
     if (in_c)
       tile.to_sums = c, tile.to_ld = call.c_ld;
     else if (!last)

@@ -15,6 +15,7 @@ struct Gemm512 {
     return static_cast<__mmask16>(lanes >= 16 ? 0xffffu : lanes <= 0 ? 0u : (1u << lanes) - 1u);
   }
   static Vec zero() { return _mm512_setzero_ps(); }
+  static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
   static Vec load_first(const float* from, int64_t lanes) { return _mm512_maskz_loadu_ps(first(lanes), from); }
   static void store_first(float* to, Vec v, int64_t lanes) { _mm512_mask_storeu_ps(to, first(lanes), v); }
 

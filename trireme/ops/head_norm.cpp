@@ -55,7 +55,7 @@ void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
                 [&](int64_t first, int64_t last) { head_norm_forward_rows(arguments, first, last); });
 }
 
-void head_norm_backward(const at::Tensor& dqkv, const at::Tensor& dw_q, const at::Tensor& dw_k, const at::Tensor& raw,
+void head_norm_backward(const at::Tensor& dqkv, const Gradient& dw_q, const Gradient& dw_k, const at::Tensor& raw,
                         const at::Tensor& rstd, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
                         int64_t num_kv_heads, double weight_offset) {
   constexpr auto kOperation = "head_norm_backward";
@@ -63,8 +63,8 @@ void head_norm_backward(const at::Tensor& dqkv, const at::Tensor& dw_q, const at
   all.weight_offset = weight_offset;
   const auto dtype = dqkv.scalar_type();
   check_tensor(kOperation, "raw", raw, {dqkv.size(0), (num_heads + num_kv_heads) * all.head_dim}, dtype);
-  check_tensor(kOperation, "dw_q", dw_q, w_q.sizes(), dtype);
-  check_tensor(kOperation, "dw_k", dw_k, w_k.sizes(), dtype);
+  check_gradient(kOperation, "dw_q", dw_q, w_q.sizes(), dtype);
+  check_gradient(kOperation, "dw_k", dw_k, w_k.sizes(), dtype);
   const RowBlocks blocks(dqkv.size(0));
   const int64_t partial_bytes = all.head_dim * static_cast<int64_t>(c10::elementSize(statistics_dtype(dtype)));
   struct Partials;

@@ -1,5 +1,5 @@
 // A linear layer's three products. The result is written straight into the tensor given, which for weight gradients
-// is a view of the flat gradient buffer.
+// is a view of the flat gradient buffer, or added to it.
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/products.h"
@@ -21,6 +21,16 @@ void check_linear(const Names& names, const at::Tensor& y, const at::Tensor& x, 
   check_tensor(names.operation, names.y, y, {tokens, outputs}, dtype);
 }
 
+void check_weight(const char* operation, const Gradient& dw, const at::Tensor& dy, const at::Tensor& x, bool in_out) {
+  const auto dtype = compute_dtype(operation, "x", x);
+  check_dims(operation, "x", x, 2);
+  check_dims(operation, "dy", dy, 2);
+  const int64_t inputs = x.size(1), outputs = dy.size(1);
+  check_tensor(operation, "x", x, x.sizes(), dtype);
+  check_tensor(operation, "dy", dy, {x.size(0), outputs}, dtype);
+  check_gradient(operation, "dw", dw, {in_out ? inputs : outputs, in_out ? outputs : inputs}, dtype);
+}
+
 }  // namespace
 
 void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
@@ -33,9 +43,9 @@ void linear_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at:
   multiply(dx, dy, w);
 }
 
-void linear_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
-  check_linear({"linear_backward_weight", "dy", "x", "dw"}, dy, x, dw, false);
-  multiply(dw, dy.t(), x);
+void linear_backward_weight(const Gradient& dw, const at::Tensor& dy, const at::Tensor& x) {
+  check_weight("linear_backward_weight", dw, dy, x, false);
+  multiply(dw.to, dy.t(), x, dw.accumulate);
 }
 
 void linear_in_out_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
@@ -48,9 +58,9 @@ void linear_in_out_backward_input(const at::Tensor& dx, const at::Tensor& dy, co
   multiply(dx, dy, w.t());
 }
 
-void linear_in_out_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
-  check_linear({"linear_in_out_backward_weight", "dy", "x", "dw"}, dy, x, dw, true);
-  multiply(dw, x.t(), dy);
+void linear_in_out_backward_weight(const Gradient& dw, const at::Tensor& dy, const at::Tensor& x) {
+  check_weight("linear_in_out_backward_weight", dw, dy, x, true);
+  multiply(dw.to, x.t(), dy, dw.accumulate);
 }
 
 }  // namespace trireme::ops

@@ -40,27 +40,33 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
   }
-  const NormForward arguments{.dtype = storage_of(shape.dtype),
-                              .width = shape.width,
-                              .eps = eps,
-                              .weight_offset = weight_offset,
-                              .sum = mutable_pointer(sum),
-                              .y = mutable_pointer(y),
-                              .mean = mutable_pointer(mean),
-                              .rstd = mutable_pointer(rstd),
-                              .x = pointer(x),
-                              .residual = pointer(residual),
-                              .w = pointer(w),
-                              .b = pointer(b),
-                              .past_caches = past_caches(y, shape.width, pointer(x), pointer(residual))};
+  const NormForward all{
+      .dtype = storage_of(shape.dtype),
+      .width = shape.width,
+      .eps = eps,
+      .weight_offset = weight_offset,
+      .sum = mutable_pointer(sum),
+      .y = mutable_pointer(y),
+      .mean = mutable_pointer(mean),
+      .rstd = mutable_pointer(rstd),
+      .x = pointer(x),
+      .residual = pointer(residual),
+      .w = pointer(w),
+      .b = pointer(b),
+      .past_caches = past_caches(y, shape.width, pointer(x), pointer(residual)) &&
+                     (!sum.defined() || past_caches(sum, shape.width, pointer(x), pointer(residual)))};
+  const int64_t kept_bytes = all.past_caches && sum.defined() ? 2 * shape.width * y.element_size() : 0;
   parallel_rows(shape.rows, row_grain(shape.width), [&](int64_t first, int64_t last) {
+    struct Kept;
+    NormForward arguments = all;
+    if (kept_bytes > 0) arguments.kept = thread_scratch<Kept, char>(kept_bytes);
     centered ? layer_norm_forward_rows(arguments, first, last) : rms_norm_forward_rows(arguments, first, last);
   });
 }
 
 /// Both backwards; undefined for RMSNorm: db, b and mean.
-void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db,
-              const at::Tensor& y, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
+void backward(const char* operation, const at::Tensor& dx, const Gradient& dw, const Gradient& db, const at::Tensor& y,
+              const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
               const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual, double weight_offset,
               bool centered) {
   const Shape shape = check_rows(operation, x, w);
@@ -68,10 +74,10 @@ void backward(const char* operation, const at::Tensor& dx, const at::Tensor& dw,
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
   check_tensor(operation, "dy", dy, x.sizes(), shape.dtype);
   if (d_residual.defined()) check_tensor(operation, "d_residual", d_residual, x.sizes(), shape.dtype);
-  check_tensor(operation, "dw", dw, {shape.width}, shape.dtype);
+  check_gradient(operation, "dw", dw, {shape.width}, shape.dtype);
   check_tensor(operation, "rstd", rstd, {shape.rows}, shape.statistics);
   if (centered) {
-    check_tensor(operation, "db", db, {shape.width}, shape.dtype);
+    check_gradient(operation, "db", db, {shape.width}, shape.dtype);
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
   }
@@ -129,7 +135,7 @@ void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::
   forward("add_rms_norm_forward", sum, y, {}, rstd, x, residual, w, {}, eps, weight_offset, false);
 }
 
-void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
+void rms_norm_backward(const at::Tensor& dx, const Gradient& dw, const at::Tensor& y, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual,
                        double weight_offset) {
   backward("rms_norm_backward", dx, dw, {}, y, dy, x, w, {}, {}, rstd, d_residual, weight_offset, false);
@@ -147,7 +153,7 @@ void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at
   forward("add_layer_norm_forward", sum, y, mean, rstd, x, residual, w, b, eps, 0, true);
 }
 
-void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db, const at::Tensor& y,
+void layer_norm_backward(const at::Tensor& dx, const Gradient& dw, const Gradient& db, const at::Tensor& y,
                          const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual) {
   backward("layer_norm_backward", dx, dw, db, y, dy, x, w, b, mean, rstd, d_residual, 0, true);

@@ -22,7 +22,8 @@ struct NormForward {
   const void* residual;
   const void* w;
   const void* b;
-  bool past_caches = false;  ///< y, as ops/past_caches.h says
+  bool past_caches = false;  ///< y and sum, as ops/past_caches.h says
+  void* kept = nullptr;  ///< then, with a sum: two rows of it stay here until they are normalised
 };
 void rms_norm_forward_rows(const NormForward& arguments, int64_t first, int64_t last);
 void layer_norm_forward_rows(const NormForward& arguments, int64_t first, int64_t last);

@@ -7,7 +7,7 @@
 //           lse) and losses are float32 (float64 when the compute dtype is float64). Arithmetic inside is in
 //           that wider dtype; results are rounded once. Weights have the compute dtype.
 // Layout    every tensor is contiguous, where nothing else is said.
-// Gradients of weights are *written* (not added) into the tensor given.
+// Gradients of weights are written into the tensor given, or added to what it holds: Gradient.
 // Each function has a reference in ops/reference.h, in terms of ATen, used only by tests.
 // Threads   results do not depend on LibTorch's number of threads; matrix products where LibTorch makes them may.
 // Name      call them as ops::...: LibTorch has functions of the same names, which argument lookup would find too.
@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <span>
 
+#include "trireme/ops/gradient.h"
+
 namespace trireme::ops {
 
 // ---- linear (ops/linear.cpp, ops/bias.cpp; products in ops/products.h) ----
@@ -26,15 +28,15 @@ void linear_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& 
 /// dx [T,M] = dy [T,N] w [N,M]
 void linear_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w);
 /// dw [N,M] = dy [T,N]^T x [T,M]
-void linear_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x);
+void linear_backward_weight(const Gradient& dw, const at::Tensor& dy, const at::Tensor& x);
 /// The same for a weight stored [in, out] (GPT-2's Conv1D): y [T,N] = x [T,M] w [M,N]
 void linear_in_out_forward(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
 void linear_in_out_backward_input(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w);
-void linear_in_out_backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x);
+void linear_in_out_backward_weight(const Gradient& dw, const at::Tensor& dy, const at::Tensor& x);
 /// y [T,N] += bias [N], in place.
 void bias_forward(const at::Tensor& y, const at::Tensor& bias);
 /// dbias [N] = sum over T of dy [T,N], summed in the wider dtype.
-void bias_backward(const at::Tensor& dbias, const at::Tensor& dy);
+void bias_backward(const Gradient& dbias, const at::Tensor& dy);
 
 // ---- normalisation (ops/norm.cpp) ----
 /// y [T,D] = x * rstd * (weight_offset + w), rstd [T] = 1/sqrt(mean(x^2) + eps). Gemma stores its weights as distances
@@ -46,7 +48,7 @@ void add_rms_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::
                           const at::Tensor& residual, const at::Tensor& w, double eps, double weight_offset = 0);
 /// dx [T,D] = gradient through the norm + d_residual (undefined: 0; may be dx); dw [D]; and y [T,D] is
 /// emitted again (it may be the tensor dy: then dy is overwritten), so that no forward output is saved.
-void rms_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& y, const at::Tensor& dy,
+void rms_norm_backward(const at::Tensor& dx, const Gradient& dw, const at::Tensor& y, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& d_residual,
                        double weight_offset = 0);
 /// LayerNorm with weight and bias; mean, rstd [T]. Same conventions as the three above.
@@ -55,7 +57,7 @@ void layer_norm_forward(const at::Tensor& y, const at::Tensor& mean, const at::T
 void add_layer_norm_forward(const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean, const at::Tensor& rstd,
                             const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w, const at::Tensor& b,
                             double eps);
-void layer_norm_backward(const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& db, const at::Tensor& y,
+void layer_norm_backward(const at::Tensor& dx, const Gradient& dw, const Gradient& db, const at::Tensor& y,
                          const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                          const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual);
 
@@ -69,14 +71,14 @@ void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
                        double weight_offset = 0);
 /// The q and k parts of dqkv [T, R] become gradients of what was normalised, in place; dw_q, dw_k [d] are sums over
 /// rows and heads.
-void head_norm_backward(const at::Tensor& dqkv, const at::Tensor& dw_q, const at::Tensor& dw_k, const at::Tensor& raw,
+void head_norm_backward(const at::Tensor& dqkv, const Gradient& dw_q, const Gradient& dw_k, const at::Tensor& raw,
                         const at::Tensor& rstd, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
                         int64_t num_kv_heads, double weight_offset = 0);
 
 // ---- element-wise (ops/elementwise.cpp, ops/accumulate.cpp) ----
 /// y = a + b; y may be a or b.
 void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
-/// sum += x over all elements, of any one shape: folds a gradient slot into a longer-lived buffer.
+/// sum += x over all elements, of any one shape: adds a gradient to a longer-lived buffer.
 ///
 /// Numerics  adds in the wider dtype, one rounding to sum's; bits do not depend on threads
 /// Errors    ShapeError unless both are contiguous, of one shape, and sum's dtype is x's, the statistics dtype of x, or
@@ -190,10 +192,10 @@ void attention_block_backward(const at::Tensor& dq, const at::Tensor& dkv, const
 /// Errors    ShapeError naming the first id outside the table, or the first position outside `positions`
 void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, const at::Tensor& positions,
                        int64_t sequence, const at::Tensor& position_ids = at::Tensor(), double scale = 1);
-/// dtable [V,D] (every row is written), and d_positions where defined. Repeated ids are summed in the wider
-/// dtype in the order of t, and the sum multiplied by scale; ids of -1 are left out of dtable. order [T] int64 is
-/// scratch.
-void embedding_backward(const at::Tensor& dtable, const at::Tensor& d_positions, const at::Tensor& dy,
+/// dtable [V,D] (every row is written, or those of no id left as they are), and d_positions where defined. Repeated
+/// ids are summed in the wider dtype in the order of t, the sum multiplied by scale and rounded once, onto what it is
+/// added to; ids of -1 are left out of dtable. order [T] int64 is scratch.
+void embedding_backward(const Gradient& dtable, const Gradient& d_positions, const at::Tensor& dy,
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
                         const at::Tensor& position_ids = at::Tensor(), double scale = 1);
 
@@ -207,10 +209,10 @@ int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 /// Numerics  the softmax runs in the statistics dtype on the rounded logits; the sum is over t in order
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& targets, const at::Tensor& logits_chunk, double softcap = 0);
-/// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D], written. x may be dx.
-/// In bfloat16 dw is summed over chunks in `dw_sum` [V,D] float32 (undefined when one chunk covers T); float32 and
+/// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D]. x may be dx.
+/// A bfloat16 dw is summed over chunks in `dw_sum` [V,D] float32 (undefined when one chunk covers T); float32 and
 /// float64 sum in dw itself and leave dw_sum alone.
-void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const at::Tensor& dw,
+void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap = 0);
 

@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::plan {
@@ -9,8 +12,8 @@ MemoryReport memory_report(const StepPlan& plan) {
   const int peak = schedule::peak_action(s);
   MemoryReport report;
   report.total_bytes = plan.arena.total();
-  report.private_bytes = plan.arena.bytes[0] + plan.arena.bytes[1];
-  report.host_shared_bytes = plan.arena.bytes[2];
+  report.private_bytes = plan.arena.private_bytes();
+  report.host_shared_bytes = plan.arena.host_shared_bytes();
   report.peak_action = schedule::describe(s, s.actions[peak]);
   std::vector<int64_t> by_cause(schedule::kNumCauses, 0);
   for (const schedule::Value& v : s.values)
@@ -25,13 +28,23 @@ MemoryReport memory_report(const StepPlan& plan) {
     report.rows.push_back({schedule::name_of(static_cast<schedule::Cause>(c)), by_cause[c]});
     sum += by_cause[c];
   }
-  report.rows.push_back({"placement and other lists", report.total_bytes - sum});
+  report.rows.emplace_back("placement and other lists", report.total_bytes - sum);
   std::array<int64_t, schedule::kNumMemories> bound{};
   for (const schedule::Schedule& list : plan.schedules)
     for (const auto& live : schedule::live_bytes(list))
       for (int m = 0; m < schedule::kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
-  report.lower_bound_bytes = bound[0] + bound[1] + bound[2];
+  report.lower_bound_bytes = std::accumulate(bound.begin(), bound.end(), int64_t{0});
   return report;
+}
+
+int64_t host_bytes(const StepPlan& plan, int64_t ranks, bool shared_memory) {
+  const auto copies = [&](const std::vector<int>& group) {
+    const bool here = std::ranges::all_of(group, [&](int rank) { return rank < ranks; });
+    return shared_memory && here ? ranks / static_cast<int64_t>(group.size()) : ranks;
+  };
+  return ranks * plan.arena.private_bytes() +
+         copies(plan.groups.gather) * plan.arena.of(schedule::Memory::host_shared) +
+         copies(plan.groups.reduce) * plan.arena.of(schedule::Memory::host_reduced);
 }
 
 std::string render_memory(const MemoryReport& report) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/schedule/validate.h"
@@ -170,9 +171,9 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   int64_t with_loss = 0;
   for (int member : plan.groups.loss) with_loss += plan.holds_last_unit(r.mesh.coordinate(member, Axis::pp));
   d.all_losses = with_loss * d.num_micro_batches;
-  for (int g : plan.counted_groups(d.pipeline_rank))
-    d.norm_blocks = std::max(d.norm_blocks, plan.held(g).size() / shard::kBlockElements);
-  d.norm_ranks = static_cast<int64_t>(plan.groups.norm.size());
+  for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g)
+    d.norm_blocks = std::max(d.norm_blocks, plan.saved(g).size() / shard::kBlockElements);
+  d.norm_ranks = r.mesh.world_size();
   if (r.save_copy) d.save_copy_bytes = plan.save_copy_bytes(schedule::local_groups(d));
   return d;
 }
@@ -239,13 +240,6 @@ std::vector<int64_t> StepPlan::replica_counts(int g) const {
   return counts;
 }
 
-std::vector<int> StepPlan::counted_groups(int stage_rank) const {
-  std::vector<int> out;
-  for (int g = 0; g < static_cast<int>(layouts.size()); ++g)
-    if (holders(g).front() == stage_rank) out.push_back(g);
-  return out;
-}
-
 bool StepPlan::holds_last_unit(int stage_rank) const { return stages.rank_of(stages.num_stages() - 1) == stage_rank; }
 
 std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, bool train) {
@@ -261,6 +255,8 @@ std::vector<schedule::Schedule> stage_lists(const model::Model& model, const Ste
 
 std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists) {
   std::vector<schedule::RankProgram> programs;
+  std::vector<int> everyone(static_cast<size_t>(plan.request.mesh.world_size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
   for (int rank = 0; rank < plan.request.mesh.world_size(); ++rank) {
     const RankGroups g = rank_groups(plan.request.of_rank(rank));
     const int stage = plan.request.mesh.coordinate(rank, Axis::pp);
@@ -269,7 +265,7 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
                                         {schedule::QueueKind::reduce, g.reduce},
                                         {schedule::QueueKind::replicas, g.replicas},
                                         {schedule::QueueKind::loss, g.loss},
-                                        {schedule::QueueKind::norm, g.norm}},
+                                        {schedule::QueueKind::norm, everyone}},
                             .stages = g.stages,
                             .tp = g.tp,
                             .cp = g.cp};
@@ -298,6 +294,7 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   StepPlan plan;
   plan.model = &model;
   plan.request = request;
+  plan.request.precision.units_sum_gradients = request.local_accumulation;
   plan.groups = rank_groups(request);
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;

@@ -29,7 +29,7 @@ struct StepPlan {
 
   const schedule::Schedule& train() const { return schedules[kTrain]; }
   /// The elements of group `g` whose optimizer state this rank holds; of them those that it reduces first (hybrid);
-  /// of them those that it writes to a checkpoint.
+  /// of them those that it alone answers for: it counts them in the gradient's norm and writes them to a checkpoint.
   shard::Range held(int g) const;
   shard::Range reduced(int g) const;
   shard::Range saved(int g) const;
@@ -41,8 +41,6 @@ struct StepPlan {
   std::vector<int64_t> gather_counts(int g) const;
   std::vector<int64_t> reduce_counts(int g) const;
   std::vector<int64_t> replica_counts(int g) const;
-  /// The groups whose norm the pipeline rank `stage_rank` counts, ascending.
-  std::vector<int> counted_groups(int stage_rank) const;
   /// Pipeline ranks whose stages read group `g`, ascending.
   const std::vector<int>& holders(int g) const { return holder_table[g]; }
   std::vector<std::vector<int>> holder_table;
@@ -71,13 +69,16 @@ struct MemoryReport {
   std::vector<MemoryRow> rows;  ///< sum to total_bytes
   int64_t total_bytes = 0;  ///< the arena: what the engine allocates
   int64_t private_bytes = 0;  ///< of it this rank's own and symmetric
-  int64_t host_shared_bytes = 0;  ///< of it once per host
+  int64_t host_shared_bytes = 0;  ///< of it once for the ranks of a host that meet, where they share memory
   int64_t lower_bound_bytes = 0;  ///< no placement can be smaller: largest sum of live values, per region
   std::string peak_action;
 };
 
 MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
+/// What the arenas of the first `ranks` ranks take together on their host. Without `shared_memory`, or where a group
+/// reaches beyond the host, each of its ranks has a copy of its own of what would be shared.
+int64_t host_bytes(const StepPlan& plan, int64_t ranks, bool shared_memory);
 /// Weights, gradients and optimizer state of every strategy on the plan's shards, beside the textbook's.
 std::string render_states(const StepPlan& plan);
 

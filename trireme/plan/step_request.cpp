@@ -83,10 +83,8 @@ RankGroups rank_groups(const StepRequest& r) {
   if (sharded) {
     g.gather = mesh.group(r.rank, {Axis::shard, Axis::cp});
     g.replicas = mesh.group(r.rank, {Axis::replicate});
-    g.norm = mesh.group(r.rank, {Axis::pp, Axis::shard, Axis::cp, Axis::tp});
   } else {
     g.gather = g.replicas = {r.rank};
-    g.norm = mesh.group(r.rank, {Axis::pp, Axis::tp});
   }
   if (r.ordered || r.whole_gradients()) {
     // Every data rank, shards outside and replicas inside: slices nest in the shards, and the fold is in the order

@@ -78,7 +78,6 @@ struct RankGroups {
   std::vector<int> reduce;    ///< gradients are folded over, in this order
   std::vector<int> replicas;  ///< the same shard in other copies
   std::vector<int> loss;      ///< have loss sums, or want them: this rank's tensor-parallel coordinate
-  std::vector<int> norm;      ///< hold one copy of the model together
   std::vector<int> stages;    ///< of the pipeline
   std::vector<int> tp, cp;
 };

@@ -1,6 +1,6 @@
 // Gradients: after the last backward that adds to a group's gradient of a micro-batch it is folded where it belongs,
-// while the next computations run. With `local` accumulation each rank first sums its own micro-batches, and the
-// sum is reduced once.
+// while the next computations run. With `local` accumulation backward adds each micro-batch to the rank's own sum,
+// which is reduced once, after the last.
 #include <map>
 #include <utility>
 
@@ -46,12 +46,7 @@ class Reductions {
 
   void reduce(int group, const Draft& writer, std::vector<Draft>& out) {
     const Sharding& s = step_.sharding;
-    if (s.local) {
-      Draft sum = list_.make(ActionKind::accumulate_gradient, group, writer.micro_batch);
-      sum.accumulate = std::exchange(begun_[group], true);
-      out.push_back(std::move(sum));
-      if (last_of_step_.at(group) != writer.id) return;
-    }
+    if (s.local && last_of_step_.at(group) != writer.id) return;
     Draft r = list_.make(s.whole_gradients ? ActionKind::all_reduce_gradient : ActionKind::reduce_gradient, group,
                          s.local ? -1 : writer.micro_batch);
     r.queue = {QueueKind::reduce};

@@ -261,7 +261,7 @@ int peak_action(const Schedule& s) {
   int peak = 0;
   int64_t most = -1;
   for (size_t i = 0; i < live.size(); ++i) {
-    const int64_t total = live[i][0] + live[i][1] + live[i][2];
+    const int64_t total = std::accumulate(live[i].begin(), live[i].end(), int64_t{0});
     if (total > most) most = total, peak = static_cast<int>(i);
   }
   return peak;

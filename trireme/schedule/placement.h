@@ -17,13 +17,16 @@
 namespace trireme::schedule {
 
 constexpr int64_t kValueAlignment = 64;  ///< bytes
-constexpr int kNumMemories = 3;
+constexpr int kNumMemories = 4;
 
-/// Sizes of the three memory regions and what they are for.
+/// Sizes of the memory regions and what they are for.
 struct Arena {
   std::array<int64_t, kNumMemories> bytes{};        ///< per Memory; persistent and transient parts together
   std::array<int64_t, kNumMemories> persistent{};   ///< the first so many bytes of each
-  int64_t total() const { return bytes[0] + bytes[1] + bytes[2]; }
+  int64_t total() const { return private_bytes() + host_shared_bytes(); }
+  int64_t private_bytes() const { return of(Memory::device) + of(Memory::symmetric); }
+  int64_t host_shared_bytes() const { return of(Memory::host_shared) + of(Memory::host_reduced); }
+  int64_t of(Memory memory) const { return bytes[static_cast<int>(memory)]; }
 };
 
 /// Sets first, last and offset of every value of every list, the persistent ones at the same offsets in all,

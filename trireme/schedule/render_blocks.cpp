@@ -44,10 +44,9 @@ Paint lane_of(QueueKind kind) {
   }
 }
 
-// What belongs to one block: a cell, or all of the optimizer's work. Sums over micro-batches go with their cell.
-int cell_key(const TimelineSpan& s, int before) {
+// What belongs to one block: a cell, or all of the optimizer's work.
+int cell_key(const TimelineSpan& s) {
   if (is_computation(s.kind)) return s.cell;
-  if (s.kind == ActionKind::accumulate_gradient) return before;
   return s.kind == ActionKind::load_batch ? -3 : -2;
 }
 
@@ -62,7 +61,7 @@ void close(std::vector<const TimelineSpan*>& open, std::vector<Block>& out) {
     Block& block = recompute ? again : rest;
     // A unit without halves runs backward whole in an input cell: the cell stays an input half.
     const bool halves = rest.paint == Paint::input && s->kind == ActionKind::backward;
-    if (!recompute && !halves && s->kind != ActionKind::accumulate_gradient) rest.paint = paint_of(*s);
+    if (!recompute && !halves) rest.paint = paint_of(*s);
     block.micro_batch = s->micro_batch;
     block.chunk = s->chunk;
     block.spans.push_back(s);
@@ -100,7 +99,7 @@ std::vector<Block> compute_blocks(const Row& row, double gap) {
   int key = -1;
   for (const TimelineSpan& s : row.spans) {
     if (s.queue.kind != QueueKind::compute || s.seconds() <= 0) continue;
-    const int next = cell_key(s, key);
+    const int next = cell_key(s);
     if (!open.empty() && (next != key || s.begin - open.back()->end > gap)) close(open, blocks);
     open.push_back(&s);
     key = next;

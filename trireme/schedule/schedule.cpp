@@ -23,7 +23,6 @@ const char* name_of(ActionKind kind) {
                                            "BackwardWeight",
                                            "Send",
                                            "Receive",
-                                           "AccumulateGradient",
                                            "ReduceGradient",
                                            "AllReduceGradient",
                                            "GatherReplicas",
@@ -80,6 +79,8 @@ const char* name_of(Memory memory) {
       return "symmetric";
     case Memory::host_shared:
       return "host-shared";
+    case Memory::host_reduced:
+      return "host-reduced";
   }
   return "?";
 }

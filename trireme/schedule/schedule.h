@@ -23,7 +23,6 @@ enum class ActionKind {
   backward_weight,     ///< the half that only the optimizer waits for
   send,                ///< a boundary (or its gradient) to the next (previous) pipeline stage
   receive,
-  accumulate_gradient, ///< add a micro-batch's gradient to the rank's own sum (`local` accumulation)
   reduce_gradient,     ///< fold the gradients of a group into the shards of their owners
   all_reduce_gradient, ///< fold the gradients of a group into every rank's copy
   gather_replicas,     ///< every replica has reduced a part of the shard: all parts to all
@@ -43,7 +42,7 @@ enum class ValueKind {
   exp_avg_sq,
   gradient,            ///< what the optimizer reads: whole or of the shard
   compute_shard,       ///< the shard in the compute dtype, for the next gather
-  local_gradient,      ///< whole sum of this rank's micro-batches (`local` accumulation)
+  local_gradient,      ///< whole sum of this rank's micro-batches, which backward adds to (`local` accumulation)
   norm_partials,
   norm_all,
   loss,
@@ -66,7 +65,8 @@ enum class ValueKind {
 enum class Memory {
   device,       ///< this rank's own
   symmetric,    ///< this rank's own, readable by the ranks of its host
-  host_shared,  ///< one copy for the ranks of a host
+  host_shared,  ///< one copy for the ranks of a host that gather together
+  host_reduced, ///< one copy for the ranks of a host that reduce together
 };
 
 enum class Access { read, write, accumulate, consume };

@@ -1,5 +1,5 @@
-// From a micro-batch's gradient to the optimizer: slots leave once, after their last writer; sums start afresh once
-// and go by micro-batch; norm, clip and step come after all of them.
+// From a micro-batch's gradient to the optimizer: slots leave once, after their last writer; norm, clip and step come
+// after all sums.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,6 @@ int rank_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::reduce_gradient:
     case ActionKind::all_reduce_gradient:
-    case ActionKind::accumulate_gradient:
       return kReduced;
     case ActionKind::gather_replicas:
     case ActionKind::reduce_replicas:
@@ -36,85 +35,6 @@ int rank_of(ActionKind kind) {
       return -1;
   }
 }
-
-std::set<int> groups_of(const Schedule& s) {
-  std::set<int> groups;
-  for (const Value& v : s.values)
-    if (v.kind == ValueKind::gradient) groups.insert(v.owner);
-  return groups;
-}
-
-class Sums {
- public:
-  Sums(const Schedule& s, Findings& f) : s_(s), f_(f) {
-    for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
-      const Action& a = s.actions[i];
-      if (a.kind == ActionKind::accumulate_gradient) kept_[a.owner].push_back(i);
-      if (is_reduction(a.kind)) reduced_[a.owner].push_back(i), reduction_ = a.kind;
-    }
-  }
-
-  void check() {
-    const bool local = !kept_.empty();
-    for (int g : groups_of(s_)) {
-      sums(g, local ? ActionKind::accumulate_gradient : reduction_, local ? kept_[g] : reduced_[g]);
-      if (!local) continue;
-      if (reduced_[g].empty())
-        f_.say(fmt::format("{} is missing: the sum of the step's micro-batches is never reduced",
-                           f_.name(Action{.kind = reduction_, .owner = g})));
-      for (size_t k = 0; k < reduced_[g].size(); ++k) {
-        const int i = reduced_[g][k];
-        if (k > 0) f_.at(i, fmt::format("reduces a gradient again, after {}", f_.name(reduced_[g][k - 1])));
-        if (s_.actions[i].accumulate) f_.at(i, "adds the sum of the step's micro-batches to what lies there");
-        if (s_.actions[i].micro_batch != -1) f_.at(i, "is of one micro-batch; local accumulation reduces their sum");
-        for (int sum : kept_[g])
-          if (sum > i) f_.at(sum, fmt::format("adds to a gradient that was reduced by {}", f_.name(i)));
-      }
-    }
-  }
-
- private:
-  // One sum for each micro-batch, in their order: that of one rank, and of all ranks alike.
-  void sums(int group, ActionKind kind, const std::vector<int>& found) {
-    std::map<int, int> by_micro_batch;
-    int before = -1;
-    for (int i : found) {
-      const Action& a = s_.actions[i];
-      const auto [first, fresh] = by_micro_batch.try_emplace(a.micro_batch, i);
-      if (!fresh) f_.at(i, fmt::format("folds a gradient again, after {}; the rule is once", f_.name(first->second)));
-      if (before >= 0 && s_.actions[before].micro_batch > a.micro_batch)
-        f_.at(i, fmt::format("stands after {}: sums go by micro-batch", f_.name(before)));
-      const bool starts = before < 0;
-      if (starts == a.accumulate || starts == writes_onto(a)) f_.at(i, starts ? adds(found) : overwrites(found));
-      before = i;
-    }
-    for (int mb = 0; mb < num_micro_batches(s_); ++mb)
-      if (by_micro_batch.count(mb) == 0)
-        f_.say(fmt::format("{} is missing: the gradient of micro-batch {} is never reduced",
-                           f_.name(Action{.kind = kind, .owner = group, .micro_batch = mb}), mb));
-  }
-
-  std::string adds(const std::vector<int>& found) const {
-    const auto starter = std::find_if(found.begin(), found.end(), [&](int i) { return !s_.actions[i].accumulate; });
-    return starter == found.end() ? "adds to the step's gradient, which nothing starts"
-                                  : fmt::format("adds to the step's gradient before {} starts it", f_.name(*starter));
-  }
-  std::string overwrites(const std::vector<int>& found) const {
-    return fmt::format("overwrites the step's gradient, which {} began", f_.name(found.front()));
-  }
-
-  // True when what it makes is added to.
-  bool writes_onto(const Action& a) const {
-    for (const Use& u : a.uses)
-      if (u.access == Access::accumulate) return true;
-    return false;
-  }
-
-  const Schedule& s_;
-  Findings& f_;
-  ActionKind reduction_ = ActionKind::reduce_gradient;
-  std::map<int, std::vector<int>> kept_, reduced_;
-};
 
 class Tail {
  public:
@@ -182,6 +102,13 @@ class Tail {
 
 }  // namespace
 
+std::set<int> groups_of(const Schedule& s) {
+  std::set<int> groups;
+  for (const Value& v : s.values)
+    if (v.kind == ValueKind::gradient) groups.insert(v.owner);
+  return groups;
+}
+
 void check_slots(const Schedule& s, Findings& f) {
   std::map<int, int> last_writer, taken;  // value -> action
   for (int i = 0; i < static_cast<int>(s.actions.size()); ++i)
@@ -202,10 +129,6 @@ void check_slots(const Schedule& s, Findings& f) {
   for (const auto& [value, writer] : last_writer)
     if (taken.count(value) == 0)
       f.at(writer, fmt::format("is the last to add to {}, which is never reduced", s.values[value].label));
-}
-
-void check_sums(const Schedule& s, Findings& f) {
-  if (trains(s)) Sums(s, f).check();
 }
 
 void check_tail(const Schedule& s, Findings& f) { Tail(s, f).check(); }

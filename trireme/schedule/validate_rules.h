@@ -1,6 +1,7 @@
 // The validator's rules by subject, each in a file of its own: functions from a list to sentences.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ int end_of(const Schedule& s, int index);
 bool is_reduction(ActionKind kind);
 /// True for a list with backward passes and an optimizer.
 bool trains(const Schedule& s);
+/// Groups whose gradients the list makes.
+std::set<int> groups_of(const Schedule& s);
 /// Micro-batches of the step, as the list shows them.
 int num_micro_batches(const Schedule& s);
 
@@ -46,7 +49,8 @@ void check_takeovers(const Schedule& s, Findings& f);
 void check_bytes(const Schedule& s, const Arena& arena, Findings& f);
 // validate_gradients.cpp
 void check_slots(const Schedule& s, Findings& f);
-void check_sums(const Schedule& s, Findings& f);
 void check_tail(const Schedule& s, Findings& f);
+// validate_sums.cpp
+void check_sums(const Schedule& s, Findings& f);
 
 }  // namespace trireme::schedule::rules

@@ -57,7 +57,7 @@ QueueKind queue_of(ActionKind kind) {
 
 bool has_micro_batch(ActionKind kind) {
   return is_computation(kind) || kind == ActionKind::load_batch || kind == ActionKind::send ||
-         kind == ActionKind::receive || kind == ActionKind::accumulate_gradient;
+         kind == ActionKind::receive;
 }
 // Reductions have one unless the step's sum is reduced; an unshard says which reader it is for.
 bool may_have_micro_batch(ActionKind kind) {
@@ -132,7 +132,9 @@ std::span<const Row> rows_of(const Action& a) {
                                       {VK::work, P::own, kWrite},
                                       {VK::boundary_gradient, P::own, kTake},
                                       {VK::boundary_gradient, P::input, kWrite},
-                                      {VK::gradient_slot, P::slot, kMake}};
+                                      {VK::gradient_slot, P::slot, kMake},
+                                      {VK::local_gradient, P::any, kMake},
+                                      {VK::gradient, P::any, kMake}};
   static constexpr Row kInput[] = {{VK::parameters, P::any, kRead},
                                    {VK::weights, P::any, kRead},
                                    {VK::boundary, P::input, kRead},
@@ -145,15 +147,12 @@ std::span<const Row> rows_of(const Action& a) {
                                    {VK::deferred, P::own, kWrite},
                                    {VK::boundary_gradient, P::own, kTake},
                                    {VK::boundary_gradient, P::input, kWrite}};
-  static constexpr Row kWeight[] = {{VK::saved, P::own, kConsume},
-                                    {VK::work, P::own, kWrite},
-                                    {VK::deferred, P::own, kConsume},
-                                    {VK::gradient_slot, P::slot, kMake}};
+  static constexpr Row kWeight[] = {{VK::saved, P::own, kConsume},       {VK::work, P::own, kWrite},
+                                    {VK::deferred, P::own, kConsume},    {VK::gradient_slot, P::slot, kMake},
+                                    {VK::local_gradient, P::any, kMake}, {VK::gradient, P::any, kMake}};
   static constexpr Row kSend[] = {{VK::boundary, P::own, kRead}}, kReceive[] = {{VK::boundary, P::own, kWrite}},
                        kSendBack[] = {{VK::boundary_gradient, P::own, kRead}},
                        kReceiveBack[] = {{VK::boundary_gradient, P::own, kWrite}};
-  static constexpr Row kKeepSum[] = {
-      {VK::gradient_slot, P::own, kRead}, {VK::local_gradient, P::group, kMake}, {VK::gradient, P::group, kMake}};
   static constexpr Row kReduce[] = {
       {VK::gradient_slot, P::own, kRead}, {VK::local_gradient, P::group, kRead}, {VK::gradient, P::group, kMake}};
   static constexpr Row kExchange[] = {{VK::gradient, P::group, kAdd}};
@@ -184,8 +183,6 @@ std::span<const Row> rows_of(const Action& a) {
       return back ? kSendBack : kSend;
     case ActionKind::receive:
       return back ? kReceiveBack : kReceive;
-    case ActionKind::accumulate_gradient:
-      return kKeepSum;
     case ActionKind::reduce_gradient:
     case ActionKind::all_reduce_gradient:
       return kReduce;

@@ -76,12 +76,19 @@ class Values {
     const GroupDeclaration& g = step_.groups[group];
     return transient(ValueKind::gradient_slot, group, mb, 0, fmt::format("gradient slot({}, mb {})", g.name, mb),
                      g.numel * step_.compute_bytes, Cause::slots,
-                     step_.sharding.several_ranks && !step_.sharding.local ? Memory::symmetric : Memory::device);
+                     step_.sharding.several_ranks ? Memory::symmetric : Memory::device);
   }
 
  private:
   std::string in(const char* what, int unit, int mb) const {
     return fmt::format("{}({}, mb {})", what, step_.units[unit].name, mb);
+  }
+  // All ranks read the same sums, so a host needs one copy; unless it is each rank's own sum before that, or every rank
+  // adds to its own what other stages hold.
+  Memory whole_gradient_memory(const GroupDeclaration& group) const {
+    if (!step_.sharding.several_ranks) return Memory::device;
+    if (step_.sharding.local) return Memory::symmetric;
+    return group.tied_over_stages ? Memory::device : Memory::host_reduced;
   }
   int remember(Value v) {
     const auto value = static_cast<int>(s_.values.size());
@@ -112,7 +119,7 @@ void Values::declare_persistent() {
     if (s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients, reduced);
     persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
-               s.whole_gradients ? reduced : Memory::device);
+               s.whole_gradients ? whole_gradient_memory(group) : Memory::device);
     if (mixed && s.gather == Gather::each_use)
       persistent(ValueKind::compute_shard, g, label("weights"), group.owned * step_.compute_bytes, Cause::weights);
   }
@@ -156,10 +163,6 @@ class Attacher {
                                          : values_.boundary_gradient(d.owner, d.micro_batch),
             d.kind == ActionKind::send ? Access::read : Access::write);
         a.bytes = step_.units[d.owner].output_bytes;
-        break;
-      case ActionKind::accumulate_gradient:
-        use(a, values_.slot(d.owner, d.micro_batch), Access::read);
-        use(a, own_sum(d.owner), d.accumulate ? Access::accumulate : Access::write);
         break;
       case ActionKind::reduce_gradient:
       case ActionKind::all_reduce_gradient:
@@ -225,7 +228,7 @@ class Attacher {
         use_saved(a, d);
         use_tensors(a, ValueKind::work, d, unit.backward_work, Pass::backward, Access::write);
         use_gradients(a, d);
-        use_slots(a, d);
+        use_weight_gradients(a, d);
         break;
       case ActionKind::backward_input:
         a.cost = unit.input_cost;
@@ -239,7 +242,7 @@ class Attacher {
         use_saved(a, d);
         use_tensors(a, ValueKind::work, d, unit.weight_work, Pass::backward_weight, Access::write);
         use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input, Access::consume);
-        use_slots(a, d);
+        use_weight_gradients(a, d);
     }
   }
 
@@ -301,10 +304,11 @@ class Attacher {
     use(a, outgoing, Access::write);
   }
 
-  void use_slots(Action& a, const Draft& d) {
+  // Slots begin afresh with each micro-batch, the rank's own sum with the step.
+  void use_weight_gradients(Action& a, const Draft& d) {
     for (int g : step_.units[d.owner].groups) {
-      const bool first = slots_.insert({g, d.micro_batch}).second;
-      use(a, values_.slot(g, d.micro_batch), first ? Access::write : Access::accumulate);
+      const int place = step_.sharding.local ? own_sum(g) : values_.slot(g, d.micro_batch);
+      use(a, place, begun_.insert(place).second ? Access::write : Access::accumulate);
     }
   }
 
@@ -342,7 +346,7 @@ class Attacher {
 
   const StepDeclaration& step_;
   Values values_;
-  std::set<std::pair<int, int>> slots_;
+  std::set<int> begun_;  // values that hold gradients
 };
 
 }  // namespace

@@ -44,9 +44,10 @@ void check_save_memory(const config::Settings& settings) {
   const plan::StepRequest request = step_request(settings, config, 0, ranks);
   const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
   const plan::StepPlan plan = plan::make_step_plan(model, request);
-  const plan::MemoryReport memory = plan::memory_report(plan);
   const int64_t copy = plan.save_copy_bytes(plan.local_groups), available = comm::available_memory_bytes();
-  const int64_t with = here * memory.private_bytes + memory.host_shared_bytes;
+  const config::Backend backend = settings.comm.backend;
+  const bool shared_memory = backend == config::Backend::automatic || backend == config::Backend::shm;
+  const int64_t with = plan::host_bytes(plan, here, shared_memory);
   if (with <= available) return;
   throw UsageError(fmt::format(
       "save.mode async keeps a copy of the state of {} a rank: with it the {} on this host need {}, without it {}, and "

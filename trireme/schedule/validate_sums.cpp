@@ -1,0 +1,183 @@
+// Sums of gradients: every unit writes the gradients of its groups once a micro-batch. Slots are folded by micro-batch,
+// onto what was begun once; where backward itself adds to the rank's own sum, it is begun once, has every micro-batch
+// in it before it leaves, and leaves once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "trireme/schedule/validate_rules.h"
+
+namespace trireme::schedule::rules {
+namespace {
+
+bool holds_gradients(ValueKind kind) {
+  return kind == ValueKind::gradient_slot || kind == ValueKind::local_gradient || kind == ValueKind::gradient;
+}
+
+// Where backward adds all micro-batches of a group up, a value; -1 where each has a slot.
+int own_sum_of(const Schedule& s, int group) {
+  const bool slots =
+      std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.kind == ValueKind::gradient_slot; });
+  if (slots) return -1;
+  const int partial = s.find(ValueKind::local_gradient, group, -1);
+  return partial >= 0 ? partial : s.find(ValueKind::gradient, group, -1);
+}
+
+// The gradients that leave backward, of either way: whose they are, and where they go.
+class Writers {
+ public:
+  Writers(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)) {
+    for (int g : groups_of(s)) sums_[g] = own_sum_of(s, g);
+    for (const Action& a : s.actions) {
+      if (!is_computation(a.kind)) continue;
+      for (const Use& u : a.uses)
+        if (const Value& v = s.values[u.value]; v.kind == ValueKind::parameters || v.kind == ValueKind::weights)
+          groups_[a.owner].insert(v.owner);
+    }
+  }
+
+  // Every unit writes the gradient of each of its groups once a micro-batch, and no other's.
+  void check() {
+    std::set<std::pair<int, int>> wrote;  // unit, micro-batch
+    for (int i = 0; i < static_cast<int>(s_.actions.size()); ++i) {
+      const Action& a = s_.actions[i];
+      if (!writes_gradient(a.kind)) continue;
+      wrote.insert({a.owner, a.micro_batch});
+      std::set<int> written;
+      for (const Use& u : a.uses) {
+        const Value& v = s_.values[u.value];
+        if (!holds_gradients(v.kind)) continue;
+        const auto sum = sums_.find(v.owner);
+        const bool right = sum != sums_.end() && (sum->second < 0 ? !v.persistent : sum->second == u.value);
+        if (!right || !groups_[a.owner].contains(v.owner))
+          f_.at(i, fmt::format("adds to {}, where its gradient does not belong", v.label));
+        if (!written.insert(v.owner).second) f_.at(i, fmt::format("adds to {} twice", v.label));
+      }
+      for (int g : groups_[a.owner])
+        if (!written.contains(g)) f_.at(i, fmt::format("leaves out the gradient of {}", s_.group_names[g]));
+    }
+    for (const auto& [unit, groups] : groups_)
+      for (int mb = 0; mb < count_; ++mb)
+        if (!wrote.contains({unit, mb}))
+          f_.say(fmt::format("{} is missing: no gradient of micro-batch {}",
+                             f_.name(Action{.kind = ActionKind::backward, .owner = unit, .micro_batch = mb}), mb));
+  }
+
+ private:
+  const Schedule& s_;
+  Findings& f_;
+  int count_;
+  std::map<int, std::set<int>> groups_;  // unit -> those that it reads
+  std::map<int, int> sums_;  // group -> own_sum_of
+};
+
+class Sums {
+ public:
+  Sums(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)) {
+    for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
+      const Action& a = s.actions[i];
+      if (is_reduction(a.kind)) reduced_[a.owner].push_back(i), reduction_ = a.kind;
+      if (!writes_gradient(a.kind)) continue;
+      for (const Use& u : a.uses)
+        if (holds_gradients(s.values[u.value].kind)) writers_[u.value].emplace_back(i, u.access);
+    }
+  }
+
+  void check() {
+    for (int g : groups_of(s_))
+      if (const int sum = own_sum_of(s_, g); sum >= 0)
+        own_sum(g, sum);
+      else
+        sums(g, reduction_, reduced_[g]);
+  }
+
+ private:
+  // Where backward adds to the rank's own sum: it begins with the step, and leaves once, after the last.
+  void own_sum(int group, int sum) {
+    const bool in_place = s_.values[sum].kind == ValueKind::gradient;
+    const std::string& label = s_.values[sum].label;
+    const auto& adds = writers_[sum];
+    if (adds.empty()) f_.say(fmt::format("nothing adds to {}", label));
+    for (const auto& [i, access] : adds) {
+      const bool starts = i == adds.front().first;
+      if (starts == (access == Access::accumulate))
+        f_.at(i, starts ? fmt::format("adds to {}, which nothing has begun", label)
+                        : fmt::format("overwrites {}, which {} began", label, f_.name(adds.front().first)));
+    }
+    const std::vector<int>& reduced = reduced_[group];
+    if (reduced.empty())
+      f_.say(fmt::format("{} is missing: the sum of the step's micro-batches is never reduced",
+                         f_.name(Action{.kind = reduction_, .owner = group})));
+    for (size_t k = 0; k < reduced.size(); ++k) {
+      const int i = reduced[k];
+      const Action& a = s_.actions[i];
+      if (k > 0) f_.at(i, fmt::format("reduces a gradient again, after {}", f_.name(reduced[k - 1])));
+      if (!uses(a, sum)) f_.at(i, fmt::format("does not reduce {}", label));
+      if (a.accumulate || (!in_place && writes_onto(a)))
+        f_.at(i, "adds the sum of the step's micro-batches to what lies there");
+      if (a.micro_batch != -1) f_.at(i, "is of one micro-batch; local accumulation reduces their sum");
+      for (const auto& [add, access] : adds)
+        if (add > i) f_.at(add, fmt::format("adds to a gradient that was reduced by {}", f_.name(i)));
+    }
+  }
+
+  static bool uses(const Action& a, int value) {
+    return std::any_of(a.uses.begin(), a.uses.end(), [&](const Use& u) { return u.value == value; });
+  }
+
+  // One sum for each micro-batch, in their order: that of one rank, and of all ranks alike.
+  void sums(int group, ActionKind kind, const std::vector<int>& found) {
+    std::map<int, int> by_micro_batch;
+    int before = -1;
+    for (int i : found) {
+      const Action& a = s_.actions[i];
+      const auto [first, fresh] = by_micro_batch.try_emplace(a.micro_batch, i);
+      if (!fresh) f_.at(i, fmt::format("folds a gradient again, after {}; the rule is once", f_.name(first->second)));
+      if (before >= 0 && s_.actions[before].micro_batch > a.micro_batch)
+        f_.at(i, fmt::format("stands after {}: sums go by micro-batch", f_.name(before)));
+      const bool starts = before < 0;
+      if (starts == a.accumulate || starts == writes_onto(a)) f_.at(i, starts ? adds(found) : overwrites(found));
+      before = i;
+    }
+    for (int mb = 0; mb < count_; ++mb)
+      if (by_micro_batch.count(mb) == 0)
+        f_.say(fmt::format("{} is missing: the gradient of micro-batch {} is never reduced",
+                           f_.name(Action{.kind = kind, .owner = group, .micro_batch = mb}), mb));
+  }
+
+  std::string adds(const std::vector<int>& found) const {
+    const auto starter = std::find_if(found.begin(), found.end(), [&](int i) { return !s_.actions[i].accumulate; });
+    return starter == found.end() ? "adds to the step's gradient, which nothing starts"
+                                  : fmt::format("adds to the step's gradient before {} starts it", f_.name(*starter));
+  }
+  std::string overwrites(const std::vector<int>& found) const {
+    return fmt::format("overwrites the step's gradient, which {} began", f_.name(found.front()));
+  }
+
+  // True when what it makes is added to.
+  bool writes_onto(const Action& a) const {
+    for (const Use& u : a.uses)
+      if (u.access == Access::accumulate) return true;
+    return false;
+  }
+
+  const Schedule& s_;
+  Findings& f_;
+  int count_;
+  ActionKind reduction_ = ActionKind::reduce_gradient;
+  std::map<int, std::vector<int>> reduced_;  // group -> reductions
+  std::map<int, std::vector<std::pair<int, Access>>> writers_;  // value -> passes, in the order of the list
+};
+
+}  // namespace
+
+void check_sums(const Schedule& s, Findings& f) {
+  if (!trains(s)) return;
+  Writers(s, f).check();
+  Sums(s, f).check();
+}
+
+}  // namespace trireme::schedule::rules
