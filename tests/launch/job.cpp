@@ -39,6 +39,7 @@ Job::Job(Options options) {
   if (pid_ == 0) {
     ::signal(SIGINT, SIG_DFL);  // ctest in the background of a shell would hand down "ignored"
     ::signal(SIGTERM, SIG_DFL);
+    ::signal(SIGUSR1, SIG_DFL);
     const auto open_for = [&](const char* name) {
       return open((folder_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     };

@@ -193,6 +193,30 @@ TEST_F(Machines, AMachineTooManyForTheSettingsIsLeftOut) {
   EXPECT_ANY_THROW((in == &second ? third : second).get());
 }
 
+// Rank 0 is on it, and nobody else could give the verdict that those who are left out wait for.
+TEST_F(Machines, TheOneThatDecidesTakesPartHoweverLateItJoins) {
+  RendezvousOptions o = options(1, 2);
+  auto a = decider(std::move(o));
+  auto b = other(options(1, 2)), c = other(options(1, 2));
+  auto second = meets(*b), third = meets(*c);
+  std::this_thread::sleep_for(500ms);  // both have joined
+  auto first = meets(*a);
+  if (first.wait_for(10s) != std::future_status::ready) {
+    request_stop(SIGTERM);  // ends the waiting, so that the test does
+    ADD_FAILURE() << "the machine that decides left itself out";
+  } else {
+    EXPECT_EQ(first.get().rank, 0);
+    auto* in = second.wait_for(5s) == std::future_status::ready ? &second : &third;
+    EXPECT_EQ(in->get().rank, 1);
+    auto v = concludes(*a, {}), w = concludes(in == &second ? *b : *c, {});
+    EXPECT_FALSE(v.get().again || w.get().again);
+    EXPECT_ANY_THROW((in == &second ? third : second).get());
+  }
+  for (auto* meeting : {&first, &second, &third})
+    if (meeting->valid()) meeting->wait();
+  clear_stop_request();
+}
+
 TEST_F(Machines, WithoutTheDeciderTheOthersEnd) {
   auto a = decider(options(2, 2)), b = other(options(2, 2));
   auto first = meets(*a), second = meets(*b);

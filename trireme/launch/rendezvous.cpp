@@ -143,7 +143,7 @@ std::optional<Nodes> Rendezvous::meet() {
   return std::nullopt;
 }
 
-// Those of the round that are alive.
+// Those of the round that are alive, this one first: it must not be the one that is left out. The rest by arrival.
 std::vector<Rendezvous::Member> Rendezvous::present() {
   std::vector<Member> members;
   const int joined = static_cast<int>(client_->add(key("joined"), 0));
@@ -154,7 +154,7 @@ std::vector<Rendezvous::Member> Rendezvous::present() {
     int node_rank = -1;
     std::istringstream(*text) >> member.num_ranks >> node_rank >> member.name;
     if (node_rank >= 0) member.node_rank = node_rank;
-    members.push_back(member);
+    members.insert(slot == slot_ ? members.begin() : members.end(), member);
   }
   return members;
 }
