@@ -56,7 +56,7 @@ MeetingFile::MeetingFile(RankEnvironment& environment, const MeetingOptions& opt
     : path_(options.out_dir / fmt::format(".meeting-{}", name_of(environment))) {
   const bool needs_file = !options.token_file || !knows_the_place(environment);
   if (environment.global_rank > 0 && needs_file) {
-    wait_for(environment, options.timeout);
+    wait_for(environment, options);
     return;
   }
   environment.token = options.token_file ? door::read_token_file(*options.token_file) : door::draw_token();
@@ -79,7 +79,7 @@ void MeetingFile::publish(const RankEnvironment& environment) {
   is_ours_ = true;
 }
 
-void MeetingFile::wait_for(RankEnvironment& environment, std::chrono::milliseconds timeout) const {
+void MeetingFile::wait_for(RankEnvironment& environment, const MeetingOptions& options) const {
   const auto start = Clock::now();
   bool said = false;
   while (true) {
@@ -90,15 +90,15 @@ void MeetingFile::wait_for(RankEnvironment& environment, std::chrono::millisecon
       environment.meeting_file = path_;
       return;
     }
-    if (stop_requested())
+    if (stop_requested() && time_since_stop_request() >= options.patience_when_stopped)
       throw Stopped(
           fmt::format("stopped by {} while waiting for rank 0's {}", name_of_stop(stop_signal()), path_.string()));
     const auto waited = Clock::now() - start;
-    if (waited > timeout)
+    if (waited > options.timeout)
       throw Error(fmt::format(
           "rank 0 has not come: it writes {} where it waits for the others, and after {} s there is no such file; all "
           "ranks need the same --out_dir on a file system that all hosts share",
-          path_.string(), std::chrono::duration_cast<std::chrono::seconds>(timeout).count()));
+          path_.string(), std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count()));
     if (!said && waited > std::chrono::seconds(2)) {
       base::info("waiting for rank 0's {}", path_.string());
       said = true;

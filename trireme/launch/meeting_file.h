@@ -18,6 +18,9 @@ struct MeetingOptions {
   std::filesystem::path out_dir;
   std::optional<std::string> token_file = {};  ///< holds the token; no file is written where the place is known too
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  /// A rank that is asked to stop still waits so long for rank 0, which would otherwise wait for it: together they end
+  /// in a moment.
+  std::chrono::milliseconds patience_when_stopped = std::chrono::seconds(5);
 };
 
 /// Fills in master_address, master_port, token and, on rank 0, store_fd of `environment`. Ranks of one host meet at
@@ -27,7 +30,7 @@ struct MeetingOptions {
 /// Cost      others look every 20 ms; after two seconds one line says what is waited for
 /// Errors    UsageError where the launcher gave no name for the job, out_dir cannot be written, or the token file is
 ///           bad; Error where rank 0's file does not appear within the timeout; Stopped where a stop is
-///           requested meanwhile
+///           requested meanwhile and rank 0 does not come soon
 class MeetingFile {
  public:
   MeetingFile(RankEnvironment& environment, const MeetingOptions& options);
@@ -37,7 +40,7 @@ class MeetingFile {
 
  private:
   void publish(const RankEnvironment& environment);
-  void wait_for(RankEnvironment& environment, std::chrono::milliseconds timeout) const;
+  void wait_for(RankEnvironment& environment, const MeetingOptions& options) const;
 
   std::filesystem::path path_;
   bool is_ours_ = false;
