@@ -44,7 +44,7 @@ float sample_value(const std::string& tensor, int64_t element, int64_t step) {
 
 std::vector<TensorSpec> sample_tensors(int64_t scale) {
   std::vector<TensorSpec> tensors = sample_model(scale);
-  const std::vector<TensorSpec> state = adamw_state_tensors(sample_model(scale));
+  const std::vector<TensorSpec> state = state_tensors(sample_model(scale), kAdamW);
   tensors.insert(tensors.end(), state.begin(), state.end());
   return tensors;
 }
@@ -72,7 +72,7 @@ SaveRequest sample_request(const fs::path& out_dir, int64_t step, const SamplePi
   return {.out_dir = out_dir,
           .step = step,
           .model = sample_model(scale),
-          .optimizer = adamw_state_tensors(sample_model(scale)),
+          .optimizer = state_tensors(sample_model(scale), kAdamW),
           .pieces = pieces.pieces,
           .config_json = R"({"model_type": "llama"})",
           .generation_config_json = R"({"bos_token_id": 1})",

@@ -40,6 +40,9 @@ struct SamplePieces {
   std::vector<std::vector<float>> memory;
 };
 
+/// What AdamW keeps.
+inline const std::vector<std::string> kAdamW = {"exp_avg", "exp_avg_sq"};
+
 /// The request of one rank for the sample model with AdamW state; `pieces` must outlive it.
 SaveRequest sample_request(const std::filesystem::path& out_dir, int64_t step, const SamplePieces& pieces,
                            int64_t scale = 1);

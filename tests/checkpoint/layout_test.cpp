@@ -56,7 +56,7 @@ TEST(Layout, SeveralFilesHaveAnIndexOfAllTensors) {
 }
 
 TEST(Layout, OptimizerStateIsNumberedAndKeyedByParameterName) {
-  const std::vector<TensorSpec> state = adamw_state_tensors(sample_model(), Dtype::f64);
+  const std::vector<TensorSpec> state = state_tensors(sample_model(), kAdamW, Dtype::f64);
   const Layout layout = plan_optimizer_files(state);
   EXPECT_EQ(layout.files.at(0).name, "optimizer-00001-of-00001.safetensors");
   EXPECT_EQ(layout.tensors.size(), 3 * sample_model().size());

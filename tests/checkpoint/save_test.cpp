@@ -74,7 +74,7 @@ TEST(Save, Float64StateIsStoredAsFloat64) {
     const std::vector<TensorSpec> model = {{.name = "w", .shape = {2}, .dtype = Dtype::bf16}};
     const double values[] = {1.0 / 3, -1e-300};
     SaveRequest request{
-        .out_dir = out.path(), .step = 1, .model = model, .optimizer = adamw_state_tensors(model, Dtype::f64)};
+        .out_dir = out.path(), .step = 1, .model = model, .optimizer = state_tensors(model, kAdamW, Dtype::f64)};
     for (const char* name : {"w", "w.master", "w.exp_avg", "w.exp_avg_sq"}) {
       request.pieces.push_back({.tensor = name, .begin = 0, .end = 2, .data = values, .dtype = Dtype::f64});
     }

@@ -32,7 +32,7 @@ TEST(RepositoryFiles, TheMainJobIsWhatTheReadmeSays) {
   EXPECT_EQ(s.data.name, "Austen");
   EXPECT_EQ(s.devices, 2);
   EXPECT_EQ(s.strategy, Strategy::full_shard);
-  EXPECT_EQ(s.optimizer.betas[1], 0.95);
+  EXPECT_EQ(s.optimizer.betas.value()[1], 0.95);
   validate_run_length(s);
 }
 

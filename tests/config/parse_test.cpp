@@ -174,7 +174,7 @@ TEST(Parse, AWrongTypeNamesTheTypeAndShowsWhatWasGiven) {
             "error: train.max_steps wants a whole number or null, not 'many'\n  command line: --train.max_steps many");
   EXPECT_THAT(refusal({"--train.log_interval", "1.5"}), HasSubstr("wants a whole number, not '1.5'"));
   EXPECT_THAT(refusal({"--launch.pin=maybe"}), HasSubstr("wants true or false, not 'maybe'"));
-  EXPECT_THAT(refusal({"--optimizer.betas=0.9"}), HasSubstr("wants two numbers, not '0.9'"));
+  EXPECT_THAT(refusal({"--optimizer.betas=0.9"}), HasSubstr("wants two numbers or auto, not '0.9'"));
   EXPECT_THAT(refusal({"--comm.timeout=soon"}), HasSubstr("wants a time such as 30s"));
   EXPECT_THAT(refusal({"--save.max_shard_bytes=big"}), HasSubstr("wants a size such as 512MiB"));
   EXPECT_THAT(refusal({"--optimizer.lr="}), HasSubstr("wants a number, not an empty text"));

@@ -9,6 +9,7 @@ namespace trireme::config {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Validate, DefaultsWorkOnOneRankAndOnPowersOfTwo) {
   for (const int64_t ranks : {1, 2, 4, 8, 16}) EXPECT_EQ(verdict(Settings{}, ranks), "") << ranks;
@@ -82,6 +83,22 @@ TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
   EXPECT_THAT(verdict(settings, 2), HasSubstr("backend mpi sends in the clear"));
   settings.comm.backend = Backend::nccl;
   EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.tls needs comm.backend gloo"));
+}
+
+TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
+  Settings settings;
+  settings.optimizer = {.name = "SGD", .momentum = 0.9, .nesterov = true};
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer.betas = {0.9, 0.99};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("SGD has no betas"));
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion; leave it out"));
+  settings.optimizer.name = "Lion";
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("Lion has no momentum"));
+  EXPECT_THAT(verdict(settings, 1), Not(HasSubstr("Lion has no betas")));
+  settings.optimizer = {.name = "SGD", .nesterov = true};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("optimizer.nesterov needs optimizer.momentum above 0"));
+  settings.optimizer = {.name = "Adam", .betas = {{0.9, 0.95}}, .eps = 1e-6, .weight_decay = 0.1};
+  EXPECT_EQ(verdict(settings, 1), "");
 }
 
 TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {

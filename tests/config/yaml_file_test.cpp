@@ -43,7 +43,7 @@ TEST(YamlFile, LitGptsClassPathAndInitArgsAreUnderstood) {
   EXPECT_EQ(s.data.train_data_path, "corpus");
   EXPECT_EQ(s.optimizer.name, "AdamW");
   EXPECT_EQ(s.optimizer.lr, 4e-4);
-  EXPECT_EQ(s.optimizer.betas[1], 0.95);
+  EXPECT_EQ(s.optimizer.betas.value()[1], 0.95);
 }
 
 TEST(YamlFile, AModelIsANameOrAGroup) {
@@ -111,7 +111,8 @@ TEST(YamlFile, ShapesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_of_file("seed: {a: 1}\n"), HasSubstr("seed wants a whole number, not a group of settings"));
   EXPECT_THAT(refusal_of_file("seed: [1, 2]\n"), HasSubstr("seed wants a whole number, not the list [1, 2]"));
   EXPECT_THAT(refusal_of_file("trian: {max_steps: 1}\n"), HasSubstr("unknown setting trian"));
-  EXPECT_THAT(refusal_of_file("optimizer: {betas: [0.9, 0.95, 0.99]}\n"), HasSubstr("wants two numbers, not the list"));
+  EXPECT_THAT(refusal_of_file("optimizer: {betas: [0.9, 0.95, 0.99]}\n"),
+              HasSubstr("wants two numbers or auto, not the list"));
 }
 
 TEST(YamlFile, AnAliasThatHoldsItselfIsRefused) {

@@ -111,6 +111,7 @@ plan::StepRequest request_of(const Job& job, int rank) {
   r.recompute = job.recompute;
   r.prefetch = job.prefetch;
   r.reduce_lag = job.reduce_lag;
+  r.optimizer_state = optim::state_names(job.optimizer);
   r.pipeline = job.pipeline;
   r.guard_bytes = job.poison ? 192 : 0;
   return r;
@@ -258,7 +259,8 @@ class Runner {
     inputs.max_norm = 0.5;
     for (int step = 1; step <= job_.steps; ++step) {
       inputs.supervised_tokens = supervised(step);
-      inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
+      inputs.optimizer = job_.optimizer;
+      inputs.optimizer.step = step;
       inputs.load_batch = [&](int mb, const BatchTensors& to) {
         load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), to);
       };

@@ -36,6 +36,7 @@ struct Job {
   plan::RecomputeRequest recompute;
   schedule::Prefetch prefetch;
   int reduce_lag = 1;
+  optim::OptimizerOptions optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = 0};
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives

@@ -171,8 +171,8 @@ TEST(StepPlan, ModelStatesFollowTheFormulaOfEachStrategy) {
     for (int rank = 0; rank < n; ++rank) {
       const Planned p =
           plan_of("llama-32m", {.shape = {1, 64}, .mesh = sharded(n), .rank = rank, .strategy = strategy}, precision);
-      bytes += double(bytes_of(p.plan, {Kind::weights, Kind::master, Kind::exp_avg, Kind::exp_avg_sq, Kind::gradient,
-                                        Kind::compute_shard, Kind::local_gradient})) /
+      bytes += double(bytes_of(p.plan, {Kind::weights, Kind::master, Kind::optimizer_first, Kind::optimizer_second,
+                                        Kind::gradient, Kind::compute_shard, Kind::local_gradient})) /
                n;
       parameters = 0;
       for (const shard::FlatLayout& layout : p.plan.layouts) parameters += layout.numel();

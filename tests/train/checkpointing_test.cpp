@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -47,16 +48,24 @@ model::ModelConfig small(model::Architecture architecture, bool tied) {
   return c;
 }
 
+optim::OptimizerOptions chosen(const std::string& optimizer) {
+  optim::OptimizerOptions options = optim::options_of(optimizer);
+  options.weight_decay = 0.1;
+  options.momentum = options.rule == optim::Rule::sgd ? 0.9 : 0;
+  return options;
+}
+
 struct Layout {
   const char* name;
   comm::MeshSizes mesh;
   plan::Strategy strategy;
+  const char* optimizer = "AdamW";
   int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
 };
 
 constexpr plan::Strategy kFull = plan::Strategy::full_shard, kNone = plan::Strategy::no_shard;
 
-// Master weights and both moments of all parameters, whole, by name: where several ranks hold an element, all must
+// Master weights and optimizer state of all parameters, whole, by name: where several ranks hold an element, all must
 // hold the same bits.
 struct State {
   std::map<std::string, at::Tensor> tensors;
@@ -69,14 +78,13 @@ struct State {
     for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
       const shard::FlatTensor& t = g.layout->tensors()[i];
       add(g, t, (*g.parameters)[i], "master", g.master);
-      add(g, t, (*g.parameters)[i], "exp_avg", g.exp_avg);
-      add(g, t, (*g.parameters)[i], "exp_avg_sq", g.exp_avg_sq);
+      for (const engine::OptimizerTensor& state : g.optimizer) add(g, t, (*g.parameters)[i], state.name, state.tensor);
     }
   }
 
  private:
-  void add(const engine::GroupState& g, const shard::FlatTensor& t, const model::ParameterSpec& spec, const char* what,
-           const at::Tensor& held) {
+  void add(const engine::GroupState& g, const shard::FlatTensor& t, const model::ParameterSpec& spec,
+           const std::string& what, const at::Tensor& held) {
     at::Tensor& whole = tensors[spec.name + "." + what];
     int64_t numel = 1;
     for (int64_t s : spec.whole_shape()) numel *= s;
@@ -109,6 +117,7 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
     plan::StepRequest request{
         .precision = precision, .shape = {1, 16}, .mesh = {layout.mesh, layout.ranks()}, .rank = rank};
     request.strategy = layout.strategy;
+    request.optimizer_state = optim::state_names(chosen(layout.optimizer));
     const model::Model model = model::build_model(config, precision, request.parallel());
     const plan::StepPlan plan = plan::make_step_plan(model, request);
     engine::Engine engine(
@@ -137,11 +146,13 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
   return state;
 }
 
-void train(engine::Engine& engine, int rank, int steps) {
+void train(engine::Engine& engine, int rank, int steps, const std::string& optimizer = "AdamW") {
   engine::StepInputs inputs;
   inputs.supervised_tokens = 32;
   for (int step = 1; step <= steps; ++step) {
-    inputs.optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = step};
+    inputs.optimizer = chosen(optimizer);
+    inputs.optimizer.lr = 3e-3;
+    inputs.optimizer.step = step;
     inputs.load_batch = [&](int, const engine::BatchTensors& to) {
       const at::Tensor &tokens = to.inputs, &targets = to.targets;
       for (int64_t i = 0; i < tokens.numel(); ++i) {
@@ -229,6 +240,43 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
                                   load_run(engine, model, folder.path() / "step-00000002", world);
                                 });
   EXPECT_TRUE(loaded == original);
+}
+
+TEST(Checkpointing, WhatAnOptimizerKeepsComesBackOnAnyMeshAndNoOtherOneTakesIt) {
+  const model::ModelConfig config = small(model::Architecture::llama, false);
+  const model::Precision precision{at::kFloat, at::kFloat};
+  for (const char* optimizer : {"SGD", "Lion"}) {
+    const Folder folder;
+    config::Settings settings;
+    settings.out_dir = folder.path();
+    const fs::path saved = folder.path() / "step-00000002";
+    const auto load = [&](const char* name, comm::MeshSizes mesh, LoadWhat what = LoadWhat::run) {
+      return on_ranks(config, precision, {name, mesh, kFull, name},
+                      [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+                        engine.initialize(2);
+                        load_run(engine, model, saved, world, what);
+                      });
+    };
+    const State original =
+        on_ranks(config, precision, {optimizer, {.shard = 2}, kFull, optimizer},
+                 [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+                   engine.initialize(1);
+                   train(engine, rank, 2, optimizer);
+                   save_run(engine, model, settings, {.step = 2}, world);
+                 });
+    const std::string kept = std::string(optimizer) == "SGD" ? "momentum_buffer" : "exp_avg";
+    EXPECT_GT(original.tensors.at("model.norm.weight." + kept).abs().max().item<double>(), 0);
+    EXPECT_TRUE(load(optimizer, {.pp = 2, .shard = 1, .tp = 2}) == original);
+    try {
+      load("AdamW", {.shard = 2});
+      ADD_FAILURE() << "AdamW took the state of " << optimizer;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("is of another optimizer: it keeps " + kept +
+                                                     " of each parameter, this run's keeps exp_avg and exp_avg_sq"));
+    }
+    const State weights = load("AdamW", {.shard = 2}, LoadWhat::weights);
+    EXPECT_TRUE(weights.tensors.at("model.norm.weight.master").equal(original.tensors.at("model.norm.weight.master")));
+  }
 }
 
 }  // namespace

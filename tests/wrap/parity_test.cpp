@@ -57,6 +57,20 @@ TEST_P(WrapParity, EveryPipelineOnTwoRanks) {
   }
 }
 
+TEST_P(WrapParity, TenStepsOfTheOtherOptimizersOfTorchOptim) {
+  for (const char* optimizer : {"Adam", "SGD"}) {
+    SCOPED_TRACE(optimizer);
+    job.optimizer = optimizer;
+    job.steps = 10;
+    plain = train_plainly(job);
+    job.mesh = {.shard = 2};
+    job.strategy = plan::Strategy::full_shard;
+    expect_plain("full_shard");
+    job.strategy = plan::Strategy::zero1;
+    expect_plain("zero1");
+  }
+}
+
 TEST_P(WrapParity, APipelineOfShardedStages) {
   job.mesh = {.pp = 2, .shard = 2};
   job.strategy = plan::Strategy::full_shard;

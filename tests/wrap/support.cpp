@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -31,22 +33,29 @@ void on_threads(int ranks, const std::function<void(int, comm::GroupOptions)>& o
     if (error) std::rethrow_exception(error);
 }
 
+static optim::OptimizerOptions optimizer_of(const WrapJob& job) {
+  optim::OptimizerOptions options = optim::options_of(job.optimizer);
+  options.weight_decay = kWeightDecay;
+  options.nesterov = options.rule == optim::Rule::sgd;
+  options.momentum = options.nesterov ? kMomentum : 0;
+  return options;
+}
+
 WrapOutcome train(const WrapJob& job) {
   WrapOutcome outcome;
   on_threads(job.ranks(), [&](int rank, const comm::GroupOptions& ranks) {
     const int data_ranks = job.mesh.replicate * job.mesh.shard;
-    Trainer trainer(own_model::make_model(job.task, job.precision),
-                    {.ranks = ranks,
-                     .mesh = job.mesh,
-                     .strategy = job.strategy,
-                     .pipeline = job.pipeline,
-                     .recompute = job.recompute,
-                     .precision = job.precision,
-                     .accumulate = job.micro_batches / data_ranks,
-                     .local_accumulation = job.local_accumulation,
-                     .optimizer = {.lr = 0, .weight_decay = kWeightDecay, .step = 0},
-                     .max_norm = kMaxNorm,
-                     .poison = job.poison});
+    Trainer trainer(own_model::make_model(job.task, job.precision), {.ranks = ranks,
+                                                                     .mesh = job.mesh,
+                                                                     .strategy = job.strategy,
+                                                                     .pipeline = job.pipeline,
+                                                                     .recompute = job.recompute,
+                                                                     .precision = job.precision,
+                                                                     .accumulate = job.micro_batches / data_ranks,
+                                                                     .local_accumulation = job.local_accumulation,
+                                                                     .optimizer = optimizer_of(job),
+                                                                     .max_norm = kMaxNorm,
+                                                                     .poison = job.poison});
     for (int step = 0; step < job.steps; ++step) {
       for (int i = 0; i < trainer.micro_batches(); ++i) {
         const int64_t number = int64_t(step) * job.micro_batches + i * data_ranks + trainer.data_index();
@@ -78,6 +87,24 @@ at::Tensor loss_of(const std::vector<Wrapped>& parts, const model::Example& batc
 
 }  // namespace
 
+template <typename Optimizer, typename Options>
+std::unique_ptr<torch::optim::Optimizer> with_groups(const std::vector<at::Tensor>& matrices,
+                                                     const std::vector<at::Tensor>& vectors, const Options& options) {
+  const auto of = [&](double decay) { return std::make_unique<Options>(Options(options).weight_decay(decay)); };
+  return std::make_unique<Optimizer>(
+      std::vector<torch::optim::OptimizerParamGroup>{{matrices, of(kWeightDecay)}, {vectors, of(0)}}, options);
+}
+
+static std::unique_ptr<torch::optim::Optimizer> torchs_optimizer(const std::string& name,
+                                                                 const std::vector<at::Tensor>& matrices,
+                                                                 const std::vector<at::Tensor>& vectors) {
+  using namespace torch::optim;
+  if (name == "SGD")
+    return with_groups<SGD>(matrices, vectors, SGDOptions(kLearningRate).momentum(kMomentum).nesterov(true));
+  if (name == "Adam") return with_groups<Adam>(matrices, vectors, AdamOptions(kLearningRate));
+  return with_groups<AdamW>(matrices, vectors, AdamWOptions(kLearningRate));
+}
+
 WrapOutcome train_plainly(const WrapJob& job) {
   at::set_num_threads(1);
   const std::vector<Wrapped> parts = own_model::make_parts(job.task);
@@ -89,15 +116,9 @@ WrapOutcome train_plainly(const WrapJob& job) {
       all.push_back(p.tensor);
       (p.tensor.dim() > 1 ? matrices : vectors).push_back(p.tensor);
     }
-  const auto options = [](double decay) {
-    return std::make_unique<torch::optim::AdamWOptions>(
-        torch::optim::AdamWOptions(kLearningRate).weight_decay(decay).betas({0.9, 0.999}).eps(1e-8));
-  };
-  torch::optim::AdamW optimizer(
-      std::vector<torch::optim::OptimizerParamGroup>{{matrices, options(kWeightDecay)}, {vectors, options(0)}},
-      torch::optim::AdamWOptions(kLearningRate));
+  const std::unique_ptr<torch::optim::Optimizer> optimizer = torchs_optimizer(job.optimizer, matrices, vectors);
   for (int step = 0; step < job.steps; ++step) {
-    optimizer.zero_grad();
+    optimizer->zero_grad();
     double sum = 0;
     int64_t count = 0;
     for (int i = 0; i < job.micro_batches; ++i) count += job.task.batch(step * job.micro_batches + i).targets.size(0);
@@ -108,7 +129,7 @@ WrapOutcome train_plainly(const WrapJob& job) {
     }
     outcome.losses.push_back(sum / double(count));
     outcome.norms.push_back(torch::nn::utils::clip_grad_norm_(all, kMaxNorm));
-    optimizer.step();
+    optimizer->step();
   }
   const at::NoGradGuard no_grad;
   const model::Example batch = job.task.batch(0);

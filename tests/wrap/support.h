@@ -18,6 +18,7 @@ struct WrapJob {
   plan::Strategy strategy = plan::Strategy::no_shard;
   plan::PipelineRequest pipeline;
   plan::RecomputeRequest recompute;
+  std::string optimizer = "AdamW";  ///< of torch.optim; SGD with Nesterov's momentum
   int steps = 3;
   int micro_batches = 4;   ///< of the global batch
   bool local_accumulation = false;
@@ -31,7 +32,7 @@ struct WrapOutcome {
   std::map<std::string, at::Tensor> parameters;
 };
 
-constexpr double kMaxNorm = 0.5, kLearningRate = 3e-3, kWeightDecay = 0.1;
+constexpr double kMaxNorm = 0.5, kLearningRate = 3e-3, kWeightDecay = 0.1, kMomentum = 0.9;
 
 /// Errors    those of the first rank that has one
 WrapOutcome train(const WrapJob& job);
@@ -39,7 +40,7 @@ WrapOutcome train(const WrapJob& job);
 /// Runs on_rank on `ranks` threads with one store. Errors: those of the first rank that has one.
 void on_threads(int ranks, const std::function<void(int rank, comm::GroupOptions ranks)>& on_rank);
 
-/// Autograd over the whole model, torch::optim::AdamW, clip_grad_norm_.
+/// Autograd over the whole model, the optimizer of torch::optim, clip_grad_norm_.
 WrapOutcome train_plainly(const WrapJob& job);
 
 /// Largest absolute difference of losses, norms, evaluation and parameters.

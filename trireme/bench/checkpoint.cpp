@@ -80,8 +80,7 @@ class Bench {
     s_->engine->initialize(static_cast<uint64_t>(settings_.seed));
     // Moments as after some steps: a disk may be quicker with zeros than with anything else.
     for (const engine::GroupState& g : s_->engine->state()) {
-      g.exp_avg.uniform_(-1e-3, 1e-3);
-      g.exp_avg_sq.uniform_(0, 1e-6);
+      for (const engine::OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).uniform_(0, 1e-6);
     }
   }
 

@@ -5,7 +5,7 @@
 #include "trireme/bench/op_cases.h"
 #include "trireme/model/rotary_frequencies.h"
 #include "trireme/ops/ops.h"
-#include "trireme/optim/adamw.h"
+#include "trireme/optim/optimizer.h"
 
 namespace trireme::bench {
 namespace {
@@ -25,6 +25,25 @@ std::function<void()> restore(const at::Tensor& a, const at::Tensor& b = {}) {
 }
 
 std::vector<double> frequencies(int64_t head_dim) { return model::rotary_frequencies(10000.0, head_dim, {}); }
+
+// A step of the optimizer over T * D elements: kWide words of master, state and gradient, and the compute copy.
+template <int kWide>
+double updated(const Widths& w) {
+  return static_cast<double>(w.D) * (kWide * w.W() + w.E());
+}
+
+template <optim::Rule kRule>
+Calls update(Pool& p, const Widths& w, int64_t T) {
+  const int64_t n = T * w.D;
+  const optim::OptimizerOptions options{.rule = kRule, .lr = 1e-4, .momentum = 0.9, .step = 10};
+  const auto master = p.values({n}, w.wide()), gradient = p.values({n}, w.wide()), compute = p.values({n}, w.dtype);
+  std::vector<at::Tensor> state;
+  while (state.size() < optim::state_names(options).size()) state.push_back(p.positive({n}, w.wide()));
+  return Calls{[=] {
+    const std::array segments = {optim::DecaySegment{0, n, true}};
+    optim::optimizer_update(master, state, gradient, compute, segments, options);
+  }};
+}
 
 // Whole sequences, or part of one.
 int64_t sequence_of(const Widths& w, int64_t rows) { return rows % w.S == 0 ? w.S : rows; }
@@ -97,17 +116,10 @@ constexpr MemoryCase kCases[] = {
      }},
     {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, Access::kInPlace},
     {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, Access::kInPlace},
-    {"adamw_update", [](const Widths& w) { return static_cast<double>(w.D) * (7 * w.W() + w.E()); }, nothing,
-     [](Pool& p, const Widths& w, int64_t T) {
-       const int64_t n = T * w.D;
-       const auto master = p.values({n}, w.wide()), m = p.values({n}, w.wide()), v = p.positive({n}, w.wide()),
-                  gradient = p.values({n}, w.wide()), compute = p.values({n}, w.dtype);
-       return Calls{[=] {
-         const std::array segments = {optim::DecaySegment{0, n, true}};
-         optim::adamw_update(master, m, v, gradient, compute, segments, {.lr = 1e-4, .step = 10});
-       }};
-     },
-     Access::kInPlace},
+    {"optimizer_update, AdamW", updated<7>, nothing, update<optim::Rule::adamw>, Access::kInPlace},
+    {"optimizer_update, Adam", updated<7>, nothing, update<optim::Rule::adam>, Access::kInPlace},
+    {"optimizer_update, SGD", updated<5>, nothing, update<optim::Rule::sgd>, Access::kInPlace},
+    {"optimizer_update, Lion", updated<5>, nothing, update<optim::Rule::lion>, Access::kInPlace},
     {"squared_norm_partials", [](const Widths& w) { return static_cast<double>(w.D) * w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const int64_t n = T * w.D;

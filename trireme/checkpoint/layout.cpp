@@ -120,12 +120,15 @@ Layout plan_optimizer_files(std::span<const TensorSpec> tensors, int64_t max_sha
   return plan_files("optimizer", true, tensors, max_shard_bytes);
 }
 
-std::vector<TensorSpec> adamw_state_tensors(std::span<const TensorSpec> parameters, Dtype dtype) {
+std::vector<TensorSpec> state_tensors(std::span<const TensorSpec> parameters,
+                                      std::span<const std::string> optimizer_state, Dtype dtype) {
   std::vector<TensorSpec> result;
   for (const TensorSpec& parameter : parameters) {
-    for (const char* suffix : {".master", ".exp_avg", ".exp_avg_sq"}) {
-      result.push_back({.name = parameter.name + suffix, .shape = parameter.shape, .dtype = dtype});
-    }
+    const auto add = [&](const std::string& kept) {
+      result.push_back({.name = parameter.name + "." + kept, .shape = parameter.shape, .dtype = dtype});
+    };
+    add("master");
+    for (const std::string& name : optimizer_state) add(name);
   }
   return result;
 }

@@ -54,8 +54,9 @@ Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_b
 /// readers never take them for weights. No tensors: no files.
 Layout plan_optimizer_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes);
 
-/// AdamW's state of `parameters`: `<name>.master`, `<name>.exp_avg` and `<name>.exp_avg_sq`, in `dtype` (fp32;
-/// float64 for 64-true).
-std::vector<TensorSpec> adamw_state_tensors(std::span<const TensorSpec> parameters, Dtype dtype = Dtype::f32);
+/// What training keeps of `parameters` beside them: `<name>.master` and `<name>.<state>` for each name in
+/// `optimizer_state` (AdamW's exp_avg and exp_avg_sq), in `dtype` (fp32; float64 for 64-true).
+std::vector<TensorSpec> state_tensors(std::span<const TensorSpec> parameters,
+                                      std::span<const std::string> optimizer_state, Dtype dtype = Dtype::f32);
 
 }  // namespace trireme::checkpoint

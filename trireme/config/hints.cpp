@@ -137,8 +137,9 @@ constexpr std::array kRefused = {
     Word{"tokenizer_dir", "the tokenizer's folder is data.tokenizer"},
     Word{"compiler", "nothing is compiled at run time here; leave it out"},
     Word{"jit", "nothing is compiled at run time here; leave it out"},
-    Word{"fused", "AdamW is always fused here; leave it out"},
-    Word{"amsgrad", "AdamW without AMSGrad is the only optimizer built so far"},
+    Word{"fused", "optimizers are always fused here; leave it out"},
+    Word{"amsgrad", "AdamW and Adam are built without AMSGrad; leave it out"},
+    Word{"dampening", "SGD is built without dampening; leave it out"},
     Word{"evaluate_example", "no sample is written while training; use trireme generate on a checkpoint"},
 };
 

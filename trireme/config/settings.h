@@ -105,13 +105,15 @@ struct EvalSettings {
   bool operator==(const EvalSettings&) const = default;
 };
 
-/// Defaults are those of torch.optim.AdamW.
+/// Defaults are those of torch.optim; what is empty is the optimizer's own: optim::options_of().
 struct OptimizerSettings {
   std::string name = "AdamW";
   double lr = 1e-3;
-  std::array<double, 2> betas = {0.9, 0.999};
-  double eps = 1e-8;
-  double weight_decay = 0.01;
+  std::optional<std::array<double, 2>> betas;
+  std::optional<double> eps;
+  std::optional<double> weight_decay;
+  std::optional<double> momentum;
+  std::optional<bool> nesterov;
   LrScaling lr_scaling = LrScaling::none;  ///< what train.global_batch_size does to lr: scaled_lr()
   int64_t base_batch_size = 256;
   bool operator==(const OptimizerSettings&) const = default;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
@@ -40,6 +43,26 @@ void check_tls(const Settings& settings, Problems& problems) {
                "send inside a network you trust, or a tunnel (WireGuard, IPsec)");
 }
 
+// A setting that the chosen optimizer does not read must not be taken as if it did something.
+void check_optimizer(const Settings& settings, Problems& problems) {
+  const OptimizerSettings& o = settings.optimizer;
+  const struct {
+    bool given;
+    const char* key;
+    std::vector<std::string> readers;
+  } rows[] = {{o.betas.has_value(), "betas", {"AdamW", "Adam", "Lion"}},
+              {o.eps.has_value(), "eps", {"AdamW", "Adam"}},
+              {o.momentum.has_value(), "momentum", {"SGD"}},
+              {o.nesterov.has_value(), "nesterov", {"SGD"}}};
+  for (const auto& row : rows)
+    if (row.given && std::find(row.readers.begin(), row.readers.end(), o.name) == row.readers.end())
+      problems.add(fmt::format("{} has no {}", o.name, row.key), {},
+                   fmt::format("optimizer.{} belongs to {}; leave it out", row.key, base::join(row.readers, ", ")));
+  if (o.nesterov.value_or(false) && o.name == "SGD" && o.momentum.value_or(0) == 0)
+    problems.add("there is no momentum to look ahead along", {},
+                 "optimizer.nesterov needs optimizer.momentum above 0, for instance 0.9");
+}
+
 void check_training(const Settings& settings, Problems& problems) {
   const TrainSettings& train = settings.train;
   const double lr = scaled_lr(settings);
@@ -76,6 +99,7 @@ void validate(const Settings& settings, int64_t world_size) {
   check_batch(settings, problems);
   check_compression(settings, problems);
   check_tls(settings, problems);
+  check_optimizer(settings, problems);
   check_training(settings, problems);
   problems.throw_if_any();
 }

@@ -30,8 +30,8 @@ Engine::GroupViews Engine::group_views(int group) const {
   GroupViews g;
   g.weights = get(ValueKind::weights, numel, precision.compute);
   g.master = get(ValueKind::master, held.size(), precision.state);
-  g.exp_avg = get(ValueKind::exp_avg, held.size(), precision.state);
-  g.exp_avg_sq = get(ValueKind::exp_avg_sq, held.size(), precision.state);
+  for (size_t i = 0; i < plan_.request.optimizer_state.size(); ++i)
+    g.optimizer.push_back(get(schedule::kOptimizerState[i], held.size(), precision.state));
   g.local_gradient = get(ValueKind::local_gradient, numel, precision.state);
   const bool whole = plan_.request.whole_gradients();
   g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), precision.state);

@@ -115,8 +115,7 @@ void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
     views.master.zero_();
-    views.exp_avg.zero_();
-    views.exp_avg_sq.zero_();
+    for (at::Tensor& state : views.optimizer) state.zero_();
     for (size_t i = 0; i < plan_.layouts[g].tensors().size(); ++i) {
       const shard::FlatTensor& t = plan_.layouts[g].tensors()[i];
       const model::ParameterSpec& spec = model_.groups[g].parameters[i];
@@ -139,9 +138,13 @@ void Engine::refresh_weights() {
 
 std::vector<GroupState> Engine::state() {
   std::vector<GroupState> out;
-  for (auto& [g, v] : views_)
-    out.push_back({&plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), v.master, v.exp_avg,
-                   v.exp_avg_sq, v.step_gradient});
+  for (auto& [g, v] : views_) {
+    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), v.master, {},
+                     v.step_gradient};
+    for (size_t i = 0; i < v.optimizer.size(); ++i)
+      state.optimizer.push_back({plan_.request.optimizer_state[i], v.optimizer[i]});
+    out.push_back(std::move(state));
+  }
   return out;
 }
 
@@ -160,10 +163,10 @@ std::vector<GroupState> Engine::copy_state() {
       to += plan_.save_copy_bytes(g);
       return kept;
     };
-    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, saved, saved, {}, {}, {}, {}};
+    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, saved, saved, {}, {}, {}};
     state.master = take(v.master);
-    state.exp_avg = take(v.exp_avg);
-    state.exp_avg_sq = take(v.exp_avg_sq);
+    for (size_t i = 0; i < v.optimizer.size(); ++i)
+      state.optimizer.push_back({plan_.request.optimizer_state[i], take(v.optimizer[i])});
     out.push_back(std::move(state));
   }
   return out;
@@ -264,11 +267,11 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
       return;
     case ActionKind::step: {
       if (!commits()) return;
-      optim::AdamWOptions options = inputs_->optimizer;
+      optim::OptimizerOptions options = inputs_->optimizer;
       options.gradient_scale = gradient_scale_;
       const GroupViews& g = views_.at(a.owner);
-      return optim::adamw_update(g.master, g.exp_avg, g.exp_avg_sq, g.step_gradient, g.compute_copy, decay_.at(a.owner),
-                                 options);
+      return optim::optimizer_update(g.master, g.optimizer, g.step_gradient, g.compute_copy, decay_.at(a.owner),
+                                     options);
     }
     default:
       break;

@@ -20,7 +20,7 @@
 #include "trireme/engine/communicators.h"
 #include "trireme/engine/unit_traffic.h"
 #include "trireme/model/model.h"
-#include "trireme/optim/adamw.h"
+#include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::engine {
@@ -40,7 +40,7 @@ using LoadBatch = std::function<void(int micro_batch, const BatchTensors& to)>;
 struct StepInputs {
   LoadBatch load_batch;
   int64_t supervised_tokens = 1;  ///< of the global batch: the loss is normalised by it
-  optim::AdamWOptions optimizer;  ///< learning rate and step of this step; gradient_scale is set by Clip
+  optim::OptimizerOptions optimizer;  ///< learning rate and step of this step; gradient_scale is set by Clip
   std::optional<double> max_norm;  ///< no clipping when absent
 
   // For steps that may be given up half-way; absent: none is.
@@ -48,8 +48,8 @@ struct StepInputs {
   /// without computing: messages still flow, so that no rank waits for another, and what they hold means nothing.
   std::function<bool()> give_up = {};
   /// Called once, before the optimizer's first action: whether all ranks take that step. They have to agree (a
-  /// collective on `world`), and not to where `given_up` is true on any. On false masters and moments stay as they
-  /// were.
+  /// collective on `world`), and not to where `given_up` is true on any. On false masters and optimizer state stay as
+  /// they were.
   std::function<bool(bool given_up)> commit = {};
 };
 
@@ -59,13 +59,21 @@ struct StepResult {
   bool committed = true;  ///< false: StepInputs::commit said no; loss and norm mean nothing
 };
 
+/// A tensor that the optimizer keeps, under PyTorch's name for it.
+struct OptimizerTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
 /// This rank's part of a group's state, for checkpoints.
 struct GroupState {
   const shard::FlatLayout* layout;
   const std::vector<model::ParameterSpec>* parameters;  ///< as in the layout
   shard::Range held;  ///< elements of the flat layout that the tensors hold
   shard::Range saved;  ///< the part of them that this rank writes to a checkpoint
-  at::Tensor master, exp_avg, exp_avg_sq, gradient;
+  at::Tensor master;
+  std::vector<OptimizerTensor> optimizer;  ///< as StepRequest::optimizer_state says
+  at::Tensor gradient;
 };
 
 struct EngineOptions {
@@ -84,7 +92,7 @@ class Engine {
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 
-  /// Weights from (seed, name, element index), moments zero.
+  /// Weights from (seed, name, element index), optimizer state zero.
   void initialize(uint64_t seed);
 
   StepResult train_step(const StepInputs& inputs);
@@ -112,7 +120,8 @@ class Engine {
     int completes_at;
   };
   struct GroupViews {  // persistent tensors of a group that this rank holds
-    at::Tensor weights, master, exp_avg, exp_avg_sq, gradient, step_gradient, local_gradient, compute_copy;
+    at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy;
+    std::vector<at::Tensor> optimizer;
   };
 
   // bind.cpp

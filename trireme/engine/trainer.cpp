@@ -19,6 +19,7 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.num_micro_batches = o.accumulate;
   r.local_accumulation = o.local_accumulation;
   r.ordered = !o.local_accumulation;
+  r.optimizer_state = optim::state_names(o.optimizer);
   r.guard_bytes = o.poison ? 256 : 0;
   return r;
 }

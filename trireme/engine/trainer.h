@@ -33,7 +33,7 @@ struct TrainerOptions {
   int accumulate = 1;                       ///< micro-batches of a rank and step
   bool local_accumulation = false;  ///< each rank adds up its own, and the sums are reduced once a step: bits
                                     ///< depend on the number of ranks
-  optim::AdamWOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
+  optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
   std::optional<double> max_norm = {};  ///< of the gradient; no clipping when absent
   /// Number of losses that a micro-batch's loss is the sum of; by default its targets' first size.
   std::function<int64_t(const at::Tensor& targets)> count = {};

@@ -73,8 +73,7 @@ void load_parameters(Engine& engine) {
   const std::vector<GroupState> state = engine.state();
   const auto places = places_of(state);
   for (const GroupState& g : state) {
-    at::Tensor(g.exp_avg).zero_();
-    at::Tensor(g.exp_avg_sq).zero_();
+    for (const OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).zero_();
   }
   std::set<std::string> loaded;
   for (const WrappedUnit* unit : units)

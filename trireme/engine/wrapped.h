@@ -9,8 +9,8 @@
 
 namespace trireme::engine {
 
-/// Sets master weights to the values that rank 0's modules had when the model was built, and moments to zero. Then the
-/// modules' own copies are freed.
+/// Sets master weights to the values that rank 0's modules had when the model was built, and optimizer state to zero.
+/// Then the modules' own copies are freed.
 ///
 /// Cost      broadcasts every parameter, one after the other
 /// Errors    UsageError when the values have been loaded (and freed) before

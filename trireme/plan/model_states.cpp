@@ -9,6 +9,10 @@ namespace {
 // Bytes a parameter: `whole` on every rank, `divided` among the N that share the state.
 struct Formula {
   double whole, divided;
+  /// For an optimizer with other state than AdamW's 8 bytes; it is divided wherever anything is.
+  Formula with_optimizer(double state_bytes) const {
+    return divided > 0 ? Formula{whole, divided + state_bytes - 8} : Formula{whole + state_bytes - 8, 0};
+  }
   std::string text() const {
     std::string out = whole > 0 ? fmt::format("{:g}P", whole) : "";
     if (divided > 0) out += fmt::format("{}{:g}P/N", out.empty() ? "" : " + ", divided);
@@ -42,7 +46,9 @@ std::string render_states(const StepPlan& plan) {
                                 parameters / 1e6, shards);
   out += fmt::format("{:<24}{:>16}{:>12}{:>18}{:>12}\n", "", "here", "MiB", "textbook", "MiB");
   for (const Row& row : kRows) {
-    const Formula &ours = mixed ? row.mixed : row.full, &book = mixed ? row.textbook : row.textbook_full;
+    const double kept = 4 * double(plan.request.optimizer_state.size());
+    const Formula ours = (mixed ? row.mixed : row.full).with_optimizer(kept),
+                  book = (mixed ? row.textbook : row.textbook_full).with_optimizer(kept);
     out += fmt::format("{:<24}{:>16}{:>12.1f}{:>18}{:>12.1f}\n", row.strategy, ours.text(), mib(ours), book.text(),
                        mib(book));
   }

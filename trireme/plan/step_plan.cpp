@@ -163,6 +163,7 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   if (r.documents.any()) d.document_bytes = model::documents_of(r.shape).bytes();
   d.compute_bytes = static_cast<int64_t>(c10::elementSize(r.precision.compute));
   d.state_bytes = static_cast<int64_t>(c10::elementSize(r.precision.state));
+  d.optimizer_state = r.optimizer_state;
   d.prefetch = r.prefetch;
   d.reduce_lag = r.reduce_lag;
   d.stages = plan.stages;
@@ -224,7 +225,8 @@ int64_t StepPlan::save_copy_bytes(int g) const {
 
 int64_t StepPlan::save_copy_bytes(const std::vector<int>& of_groups) const {
   int64_t bytes = 0;
-  for (int g : of_groups) bytes += 3 * save_copy_bytes(g);
+  const auto tensors = static_cast<int64_t>(1 + request.optimizer_state.size());
+  for (int g : of_groups) bytes += tensors * save_copy_bytes(g);
   return bytes;
 }
 

@@ -33,8 +33,8 @@ struct StepPlan {
   shard::Range held(int g) const;
   shard::Range reduced(int g) const;
   shard::Range saved(int g) const;
-  /// Bytes of one tensor of `g` in the copy for saving, padded; and of the whole copy: master and both moments of each
-  /// group, one after the other.
+  /// Bytes of one tensor of `g` in the copy for saving, padded; and of the whole copy: master and optimizer state of
+  /// each group, one after the other.
   int64_t save_copy_bytes(int g) const;
   int64_t save_copy_bytes(const std::vector<int>& of_groups) const;
   /// Counts of the collectives of group `g`.

@@ -44,6 +44,7 @@ struct StepRequest {
   model::DocumentRequest documents = {};   ///< what blocks are told of the documents in a sequence
   int num_micro_batches = 1;               ///< of a data-parallel rank, training
   int num_evaluation_micro_batches = 1;
+  std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< optim::state_names
   RecomputeRequest recompute = {};
   schedule::Prefetch prefetch = {};
   int reduce_lag = 1;

@@ -38,8 +38,8 @@ enum class ValueKind {
   // persistent
   weights,             ///< whole, in the compute dtype; where they are not sharded
   master,
-  exp_avg,
-  exp_avg_sq,
+  optimizer_first,     ///< the optimizer's state, as many tensors as its rule keeps
+  optimizer_second,
   gradient,            ///< what the optimizer reads: whole or of the shard
   compute_shard,       ///< the shard in the compute dtype, for the next gather
   local_gradient,      ///< whole sum of this rank's micro-batches, which backward adds to (`local` accumulation)
@@ -60,6 +60,8 @@ enum class ValueKind {
   work,
   gradient_slot,
 };
+
+constexpr ValueKind kOptimizerState[] = {ValueKind::optimizer_first, ValueKind::optimizer_second};
 
 /// Where a value's bytes lie.
 enum class Memory {

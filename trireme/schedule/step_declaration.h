@@ -74,6 +74,7 @@ struct StepDeclaration {
   int64_t input_bytes = 0, target_bytes = 0;   ///< of one micro-batch
   int64_t document_bytes = 0;             ///< likewise, on every stage; 0: documents are not kept apart
   int64_t compute_bytes = 4, state_bytes = 4;  ///< of one element
+  std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< tensors an optimizer keeps of a group
   Prefetch prefetch;
   int reduce_lag = 1;                     ///< compute actions that a gradient's reduction may overlap
   int64_t norm_blocks = 0;                ///< partial sums of squares, of this rank's largest group

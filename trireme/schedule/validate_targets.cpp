@@ -160,9 +160,9 @@ std::span<const Row> rows_of(const Action& a) {
   static constexpr Row kNorm[] = {
       {VK::gradient, P::any, kRead}, {VK::norm_partials, P::step, kWrite}, {VK::norm_all, P::step, kWrite}};
   static constexpr Row kClip[] = {{VK::norm_all, P::step, kRead}};
-  static constexpr Row kStep[] = {{VK::gradient, P::group, kRead}, {VK::master, P::group, kAdd},
-                                  {VK::exp_avg, P::group, kAdd},   {VK::exp_avg_sq, P::group, kAdd},
-                                  {VK::weights, P::group, kAdd},   {VK::compute_shard, P::group, kAdd}};
+  static constexpr Row kStep[] = {{VK::gradient, P::group, kRead},      {VK::master, P::group, kAdd},
+                                  {kOptimizerState[0], P::group, kAdd}, {kOptimizerState[1], P::group, kAdd},
+                                  {VK::weights, P::group, kAdd},        {VK::compute_shard, P::group, kAdd}};
   const bool back = a.queue.lane == kGradients;
   switch (a.kind) {
     case ActionKind::load_batch:

@@ -113,8 +113,8 @@ void Values::declare_persistent() {
       persistent(ValueKind::weights, g, label("weights"), group.numel * step_.compute_bytes, Cause::weights,
                  s.gather == Gather::once ? Memory::host_shared : Memory::device);
     if (mixed || s.gather == Gather::each_use) persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
-    persistent(ValueKind::exp_avg, g, label("exp_avg"), owned, Cause::optimizer);
-    persistent(ValueKind::exp_avg_sq, g, label("exp_avg_sq"), owned, Cause::optimizer);
+    for (size_t i = 0; i < step_.optimizer_state.size(); ++i)
+      persistent(kOptimizerState[i], g, label(step_.optimizer_state[i].c_str()), owned, Cause::optimizer);
     const Memory reduced = s.several_ranks && s.local ? Memory::symmetric : Memory::device;
     if (s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients, reduced);
@@ -336,7 +336,7 @@ class Attacher {
         use(a, values_.find(ValueKind::norm_all, -1), Access::read);
         break;
       default:
-        for (ValueKind kind : {ValueKind::master, ValueKind::exp_avg, ValueKind::exp_avg_sq})
+        for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1]})
           if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
         use(a, gradient, Access::read);
         for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})

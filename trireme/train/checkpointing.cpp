@@ -8,6 +8,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
 
@@ -57,6 +58,27 @@ const char* config_dtype(checkpoint::Dtype dtype) {
     default:
       return "float32";
   }
+}
+
+// Training goes on with the optimizer that began it: another one would start from zero, or take for its own what is
+// not.
+void check_optimizer(const checkpoint::Checkpoint& c, const std::string& parameter,
+                     const std::vector<engine::OptimizerTensor>& wanted) {
+  std::vector<std::string> kept, names;
+  const std::string prefix = parameter + ".";
+  for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
+    if (const std::string name = t->first.substr(prefix.size()); name != "master") kept.push_back(name);
+  for (const engine::OptimizerTensor& state : wanted) names.push_back(state.name);
+  if (kept == names) return;
+  const auto words = [](const std::vector<std::string>& list) {
+    return list.empty() ? "nothing" : base::join(list, " and ");
+  };
+  throw CheckpointError(
+      fmt::format(
+          "the checkpoint {} is of another optimizer: it keeps {} of each parameter, this run's keeps {}; go on "
+          "with the optimizer in its settings.yaml, or start a new run from its weights: trireme pretrain {}",
+          c.path.string(), words(kept), words(names), c.path.string()),
+      c.path.string());
 }
 
 // Where every rank reads a part of its own (a little padding aside), nobody profits from what the page cache keeps of
@@ -116,19 +138,21 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
   const bool as_loaded = settings.save.dtype == config::SaveDtype::as_loaded;
   const checkpoint::Dtype file = settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : memory;
   const ModelSource& source = state.source;
+  std::vector<std::string> kept;
+  for (const engine::OptimizerTensor& state : groups[0].optimizer) kept.push_back(state.name);
   checkpoint::SaveRequest request;
   request.out_dir = settings.out_dir;
   request.step = state.step;
   request.model = model_tensors(model, source, file, as_loaded);
-  request.optimizer = checkpoint::adamw_state_tensors(model_tensors(model, source, memory), memory);
+  request.optimizer = checkpoint::state_tensors(model_tensors(model, source, memory), kept, memory);
   for (const engine::GroupState& g : groups)
     for_each_part(g, g.saved, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
       if (!t.counted) return;  // another tensor-parallel rank writes it
       const std::string name = source.name_of(t.name);
       request.pieces.push_back({name, begin, end, element(g.master, at), memory});
       request.pieces.push_back({name + ".master", begin, end, element(g.master, at), memory});
-      request.pieces.push_back({name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
-      request.pieces.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+      for (const engine::OptimizerTensor& state : g.optimizer)
+        request.pieces.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
     });
   if (as_loaded && !settings.save.max_shard_bytes) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
@@ -160,12 +184,12 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
         const std::string name = state.source.name_of(t.name);
-        const bool with_state = what == LoadWhat::run && c.has_tensor(name + ".exp_avg");
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
-        if (!with_state) return;
-        requests.push_back({name + ".exp_avg", begin, end, element(g.exp_avg, at), memory});
-        requests.push_back({name + ".exp_avg_sq", begin, end, element(g.exp_avg_sq, at), memory});
+        if (what == LoadWhat::weights || !with_master) return;
+        check_optimizer(c, name, g.optimizer);
+        for (const engine::OptimizerTensor& state : g.optimizer)
+          requests.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
       });
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));

@@ -41,10 +41,10 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
 
 enum class LoadWhat { run, weights };
 
-/// Fills the engine's masters and moments from any checkpoint of this model, saved by any number of ranks.
-/// A folder without optimizer state (a Hugging Face model) gives weights and zero moments. `weights` takes nothing else
+/// Fills the engine's masters and optimizer state from any checkpoint of this model, saved by any number of ranks.
+/// A folder without masters (a Hugging Face model) gives weights and zero optimizer state. `weights` takes nothing else
 /// from any folder: the state that is returned is that of a new run.
-/// Errors    CheckpointError, the same on every rank
+/// Errors    CheckpointError, the same on every rank: also where another optimizer saved it
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run);
 

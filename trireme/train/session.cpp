@@ -42,10 +42,11 @@ void Session::load(const engine::BatchTensors& to, const data::Batch& batch) con
       *out++ = position - batch.document_starts[static_cast<size_t>(b * shape.sequence + position)];
 }
 
-optim::AdamWOptions Session::optimizer(double lr, int64_t step) const {
-  const config::OptimizerSettings& o = settings.optimizer;
-  return {
-      .lr = lr, .beta1 = o.betas[0], .beta2 = o.betas[1], .eps = o.eps, .weight_decay = o.weight_decay, .step = step};
+optim::OptimizerOptions Session::optimizer(double lr, int64_t step) const {
+  optim::OptimizerOptions options = optimizer_options(settings);
+  options.lr = lr;
+  options.step = step;
+  return options;
 }
 
 double Session::flops_per_token() const {

@@ -36,7 +36,7 @@ struct Session {
   /// Of training on one token, forward and backward, with the half of attention that causal masks leave.
   double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
-  optim::AdamWOptions optimizer(double lr, int64_t step) const;
+  optim::OptimizerOptions optimizer(double lr, int64_t step) const;
 };
 
 /// Errors    UsageError, CommError, Error (no memory for the arena), each before anything is written

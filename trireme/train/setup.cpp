@@ -166,6 +166,7 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
   r.pipeline.chunks = static_cast<int>(settings.pipeline.chunks);
   for (int64_t n : settings.pipeline.split.value_or(std::vector<int64_t>{}))
     r.pipeline.split.push_back(static_cast<int>(n));
+  r.optimizer_state = optim::state_names(optimizer_options(settings));
   r.save_copy = settings.save.mode == config::SaveMode::async;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
@@ -299,6 +300,17 @@ optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps) {
           .decay = constant                                ? Decay::constant
                    : t.lr_decay == config::LrDecay::cosine ? Decay::cosine
                                                            : Decay::linear};
+}
+
+optim::OptimizerOptions optimizer_options(const config::Settings& settings) {
+  const config::OptimizerSettings& o = settings.optimizer;
+  optim::OptimizerOptions options = optim::options_of(o.name);
+  if (o.betas) options.beta1 = (*o.betas)[0], options.beta2 = (*o.betas)[1];
+  options.eps = o.eps.value_or(options.eps);
+  options.weight_decay = o.weight_decay.value_or(options.weight_decay);
+  options.momentum = o.momentum.value_or(options.momentum);
+  options.nesterov = o.nesterov.value_or(options.nesterov);
+  return options;
 }
 
 }  // namespace trireme::train

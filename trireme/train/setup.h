@@ -11,6 +11,7 @@
 #include "trireme/model/config.h"
 #include "trireme/model/model.h"
 #include "trireme/optim/lr_schedule.h"
+#include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::train {
@@ -60,5 +61,8 @@ int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t sa
 
 /// The learning rate of each of `steps` steps; constant behind the warm-up where there is no end (0).
 optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps);
+
+/// The run's optimizer; lr and step are set for each step.
+optim::OptimizerOptions optimizer_options(const config::Settings& settings);
 
 }  // namespace trireme::train

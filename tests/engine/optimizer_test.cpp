@@ -1,0 +1,90 @@
+// Every optimizer on ranks: the bits of one rank where ranks divide data and state, and memory for what it keeps only.
+#include <gtest/gtest.h>
+
+#include "support.h"
+
+namespace trireme::engine {
+namespace {
+
+const model::Precision kFloat32{at::kFloat, at::kFloat}, kMixed{at::kBFloat16, at::kFloat},
+    kFloat64{at::kDouble, at::kDouble};
+
+struct Choice {
+  const char* name;
+  double momentum = 0;
+  bool nesterov = false;
+};
+constexpr Choice kChoices[] = {{"Adam"}, {"SGD"}, {"SGD", 0.9}, {"SGD", 0.9, true}, {"Lion"}};
+
+Job job_with(const Choice& choice, const model::Precision& precision) {
+  Job job{.model = small_llama(), .precision = precision, .steps = 10};
+  job.optimizer = optim::options_of(choice.name);
+  job.optimizer.lr = job.optimizer.rule == optim::Rule::sgd ? 0.3 : 3e-3;
+  job.optimizer.weight_decay = 0.1;
+  job.optimizer.momentum = choice.momentum;
+  job.optimizer.nesterov = choice.nesterov;
+  return job;
+}
+
+struct Division {
+  const char* name;
+  comm::MeshSizes mesh;
+  plan::Strategy strategy;
+};
+const Division kData[] = {{"no_shard", {.shard = 2}, plan::Strategy::no_shard},
+                          {"zero1", {.shard = 2}, plan::Strategy::zero1},
+                          {"shard_grad_op", {.shard = 2}, plan::Strategy::shard_grad_op},
+                          {"full_shard on 4", {.shard = 4}, plan::Strategy::full_shard},
+                          {"hybrid", {.replicate = 2, .shard = 2}, plan::Strategy::full_shard}};
+const Division kParts[] = {{"pp 2 x full_shard 2", {.pp = 2, .shard = 2}, plan::Strategy::full_shard},
+                           {"tp 2 x cp 2", {.shard = 1, .cp = 2, .tp = 2}, plan::Strategy::full_shard}};
+
+TEST(Optimizer, TenStepsOnRanksThatDivideDataAndStateAreThoseOfOneRankBitForBit) {
+  for (const Choice& choice : kChoices)
+    for (const model::Precision& precision : {kFloat32, kMixed}) {
+      Job job = job_with(choice, precision);
+      const Outcome one = run(job);
+      EXPECT_LT(one.losses.back(), one.losses.front()) << choice.name << " does not learn";
+      for (const Division& division : kData) {
+        SCOPED_TRACE(std::string(choice.name) + " " + division.name);
+        job.mesh = division.mesh;
+        job.strategy = division.strategy;
+        const Outcome ranks = run(job);
+        EXPECT_TRUE(ranks.parameters.equal(one.parameters));
+        EXPECT_EQ(ranks.norms, one.norms);
+        EXPECT_EQ(ranks.planned, ranks.allocated);
+      }
+    }
+}
+
+// Lion's steps are signs: an element whose gradient is next to nothing may go the other way, two steps of 3e-3 apart.
+TEST(Optimizer, TenStepsOnRanksThatDivideTheModelAreThoseOfOneRank) {
+  for (const Choice& choice : kChoices) {
+    Job job = job_with(choice, kFloat64);
+    const Outcome one = run(job);
+    for (const Division& division : kParts) {
+      SCOPED_TRACE(std::string(choice.name) + " " + division.name);
+      job.mesh = division.mesh;
+      job.strategy = division.strategy;
+      EXPECT_LE(relative_distance(run(job).parameters, one.parameters), 1e-10);
+    }
+  }
+}
+
+TEST(Optimizer, TheArenaHoldsWhatItKeepsAndNoMore) {
+  const auto bytes = [](const Choice& choice) {
+    Job job = job_with(choice, kFloat32);
+    job.mesh = {.shard = 2};
+    job.strategy = plan::Strategy::full_shard;
+    job.steps = 1;
+    return run(job).planned[0];
+  };
+  const int64_t two = bytes({"AdamW"}), one = bytes({"Lion"}), none = bytes({"SGD"});
+  EXPECT_EQ(bytes({"Adam"}), two);
+  EXPECT_EQ(bytes({"SGD", 0.9}), one);
+  EXPECT_GT(two, one);
+  EXPECT_EQ(two - one, one - none);
+}
+
+}  // namespace
+}  // namespace trireme::engine

@@ -1,0 +1,188 @@
+#include "trireme/optim/optimizer_kernels.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "trireme/optim/optimizer_kernels.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h comes before every header that is compiled per target.
+#include "trireme/ops/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace trireme::optim::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = ops::HWY_NAMESPACE;
+
+/// What an update keeps in registers.
+template <class T>
+struct Constants {
+  using V = hn::Vec<hn::ScalableTag<T>>;
+  V scale, rest1, beta1, beta2, rest2, eps, keep, l2, step_size, inverse_root_bias2, momentum;
+  bool nesterov;
+  explicit HWY_INLINE Constants(const UpdateArguments& a)
+      : scale(set(a.gradient_scale)),
+        rest1(set(1 - a.beta1)),
+        beta1(set(a.beta1)),
+        beta2(set(a.beta2)),
+        rest2(set(1 - a.beta2)),
+        eps(set(a.eps)),
+        keep(set(a.keep)),
+        l2(set(a.l2)),
+        step_size(set(a.step_size)),
+        inverse_root_bias2(set(1 / a.root_bias2)),
+        momentum(set(a.momentum)),
+        nesterov(a.nesterov) {}
+
+ private:
+  static HWY_INLINE V set(double value) { return hn::Set(hn::ScalableTag<T>(), static_cast<T>(value)); }
+};
+
+/// One vector of the rule: the weights after the step. `first` and `second` are the state, read and written.
+template <Rule kRule, class V, class C>
+HWY_INLINE V stepped(const C& c, V p, V g, V& first, V& second) {
+  if constexpr (kRule == Rule::adam || kRule == Rule::sgd) g = hn::MulAdd(c.l2, p, g);
+  if constexpr (kRule == Rule::sgd) {
+    first = hn::MulAdd(c.momentum, first, g);  // without momentum: g
+    return hn::NegMulAdd(c.step_size, c.nesterov ? hn::MulAdd(c.momentum, first, g) : first, p);
+  } else if constexpr (kRule == Rule::lion) {
+    const hn::DFromV<V> d;
+    const V mixed = hn::MulAdd(c.beta1, first, hn::Mul(c.rest1, g));
+    // The sign of zero is zero; a gradient that is no number stays one.
+    const V sign = hn::IfThenElse(hn::Eq(mixed, hn::Zero(d)), hn::Zero(d),
+                                  hn::IfThenElse(hn::IsNaN(mixed), mixed, hn::CopySign(hn::Set(d, 1), mixed)));
+    first = hn::MulAdd(c.beta2, first, hn::Mul(c.rest2, g));
+    return hn::NegMulAdd(c.step_size, sign, hn::Mul(p, c.keep));
+  } else {
+    first = hn::MulAdd(c.rest1, hn::Sub(g, first), first);
+    second = hn::MulAdd(hn::Mul(c.rest2, g), g, hn::Mul(c.beta2, second));
+    const V denominator = hn::MulAdd(hn::Sqrt(second), c.inverse_root_bias2, c.eps);
+    return hn::NegMulAdd(c.step_size, hn::Div(first, denominator), kRule == Rule::adamw ? hn::Mul(p, c.keep) : p);
+  }
+}
+
+/// Compute: how the bfloat16 copy is rounded. kStates: tensors of state.
+template <Rule kRule, int kStates, class T, class Compute>
+void update(const UpdateArguments& a, int64_t from, int64_t last) {
+  const hn::ScalableTag<T> d;
+  T* master = static_cast<T*>(a.master) + from;
+  T* state[2] = {};
+  for (int k = 0; k < kStates; ++k) state[k] = static_cast<T*>(a.state[k]) + from;
+  const T* gradient = static_cast<const T*>(a.gradient) + from;
+  auto* bf16 = a.compute_bf16 == nullptr ? nullptr : static_cast<Compute*>(a.compute_bf16) + from;
+  T* same = a.compute_same == nullptr ? nullptr : static_cast<T*>(a.compute_same) + from;
+  const Constants<T> constants(a);
+  const auto step = [=](int64_t i, auto n) HWY_ATTR {
+    auto first = hn::Zero(d), second = hn::Zero(d);
+    if constexpr (kStates > 0) first = simd::load(d, state[0] + i, n);
+    if constexpr (kStates > 1) second = simd::load(d, state[1] + i, n);
+    const auto g = hn::Mul(simd::load(d, gradient + i, n), constants.scale);
+    const auto p = stepped<kRule>(constants, simd::load(d, master + i, n), g, first, second);
+    if constexpr (kStates > 0) simd::store(d, first, state[0] + i, n);
+    if constexpr (kStates > 1) simd::store(d, second, state[1] + i, n);
+    simd::store(d, p, master + i, n);
+    if (same != nullptr) simd::store(d, p, same + i, n);
+    if constexpr (std::is_same_v<T, float>) {
+      if (bf16 != nullptr) simd::store(d, p, bf16 + i, n);
+    } else {
+      if (bf16 != nullptr) {
+        for (int64_t k = i; k < std::min<int64_t>(i + hn::Lanes(d), last - from); ++k)
+          bf16[k] = ops::narrow<Compute>(static_cast<float>(master[k]));
+      }
+    }
+  };
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = last - from;
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) step(i, simd::Full{});
+  if (i < count) step(i, simd::Part{static_cast<size_t>(count - i)});
+}
+
+template <class T, class Compute>
+void update_by_rule(const UpdateArguments& a, int64_t first, int64_t last) {
+  switch (a.rule) {
+    case Rule::adamw:
+      return update<Rule::adamw, 2, T, Compute>(a, first, last);
+    case Rule::adam:
+      return update<Rule::adam, 2, T, Compute>(a, first, last);
+    case Rule::sgd:
+      return a.momentum > 0 ? update<Rule::sgd, 1, T, Compute>(a, first, last)
+                            : update<Rule::sgd, 0, T, Compute>(a, first, last);
+    case Rule::lion:
+      return update<Rule::lion, 1, T, Compute>(a, first, last);
+  }
+}
+
+void update_span(const UpdateArguments& a, int64_t first, int64_t last) {
+  if (a.dtype == ops::Storage::kFloat64) return update_by_rule<double, ops::bfloat16>(a, first, last);
+#if TRIREME_OPS_AVX512
+  if (ops::has_native_bfloat16()) return update_by_rule<float, ops::native_bfloat16>(a, first, last);
+#endif
+  update_by_rule<float, ops::bfloat16>(a, first, last);
+}
+
+/// kLanes sums run side by side whatever the vectors' length: element i belongs to lane i % kLanes.
+constexpr int64_t kLanes = 32;
+
+template <class T>
+HWY_INLINE double block_norm(const T* x, int64_t count) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<T, decltype(d)> d_in;
+  constexpr int64_t kVectorLanes = hn::MaxLanes(hn::ScalableTag<double>());
+  constexpr int64_t kVectors = kLanes / kVectorLanes;
+  hn::Vec<decltype(d)> sums[kVectors];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  const auto add = [&](const T* from) HWY_ATTR {
+    for (int64_t k = 0; k < kVectors; ++k) {
+      auto value = hn::Zero(d);
+      if constexpr (std::is_same_v<T, double>)
+        value = hn::LoadU(d, from + k * kVectorLanes);
+      else
+        value = hn::PromoteTo(d, hn::LoadU(d_in, from + k * kVectorLanes));
+      sums[k] = hn::Add(sums[k], hn::Mul(value, value));
+    }
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) add(x + i);
+  if (i < count) {
+    T padded[kLanes] = {};
+    std::copy(x + i, x + count, padded);
+    add(padded);
+  }
+  double lanes[kLanes];
+  for (int64_t k = 0; k < kVectors; ++k) hn::StoreU(sums[k], d, lanes + k * kVectorLanes);
+  for (int64_t width = kLanes / 2; width > 0; width /= 2)
+    for (int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+  return lanes[0];
+}
+
+template <class T>
+void norms(const NormArguments& a, int64_t first, int64_t last) {
+  const T* x = static_cast<const T*>(a.gradient);
+  for (int64_t block = first; block < last; ++block)
+    a.partials[block] = block_norm(x + block * a.block, std::min(a.block, a.count - block * a.block));
+}
+
+void squared_norm(const NormArguments& a, int64_t first, int64_t last) {
+  a.dtype == ops::Storage::kFloat64 ? norms<double>(a, first, last) : norms<float>(a, first, last);
+}
+
+}  // namespace
+}  // namespace trireme::optim::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace trireme::optim {
+
+HWY_EXPORT(update_span);
+HWY_EXPORT(squared_norm);
+
+void update_elements(const UpdateArguments& a, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(update_span)(a, first, last);
+}
+void squared_norm_blocks(const NormArguments& a, int64_t first, int64_t last) {
+  HWY_DYNAMIC_DISPATCH(squared_norm)(a, first, last);
+}
+
+}  // namespace trireme::optim
+#endif  // HWY_ONCE

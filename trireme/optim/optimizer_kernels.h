@@ -1,0 +1,37 @@
+// Kernels of optim/optimizer.cpp, chosen for the processor at run time.
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/ops/storage.h"
+#include "trireme/optim/optimizer.h"
+
+namespace trireme::optim {
+
+struct UpdateArguments {
+  Rule rule;
+  ops::Storage dtype;  ///< of master, state and gradient: float32 or float64
+  void* master;
+  void* state[2];      ///< null: the rule keeps less
+  const void* gradient;
+  void* compute_bf16;  ///< null: not written
+  void* compute_same;  ///< null: not written; master's dtype
+  double gradient_scale, beta1, beta2, eps, momentum;
+  bool nesterov;
+  double keep;         ///< 1 - lr weight_decay, or 1
+  double l2;           ///< weight decay as a part of the gradient, or 0
+  double step_size;    ///< lr; adam's over 1 - beta1^step
+  double root_bias2;   ///< sqrt(1 - beta2^step)
+};
+void update_elements(const UpdateArguments& arguments, int64_t first, int64_t last);
+
+struct NormArguments {
+  ops::Storage dtype;
+  const void* gradient;
+  int64_t count;
+  int64_t block;  ///< elements per partial, a multiple of 32
+  double* partials;
+};
+void squared_norm_blocks(const NormArguments& arguments, int64_t first, int64_t last);
+
+}  // namespace trireme::optim
