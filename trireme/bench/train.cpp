@@ -89,7 +89,7 @@ struct Steps {
 /// Time that communicators' own threads have worked so far; groups with the same ranks may share a communicator.
 double background_seconds(const engine::Communicators& c) {
   std::set<const comm::Communicator*> all;
-  for (const auto& one : {c.gather, c.reduce, c.replicas, c.loss, c.norm, c.stages[0], c.stages[1], c.tp, c.cp})
+  for (const auto& one : {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1], c.tp, c.cp})
     if (one) all.insert(one.get());
   for (const auto& [group, one] : c.tied) all.insert(one.get());
   double sum = 0;

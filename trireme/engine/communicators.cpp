@@ -26,8 +26,7 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   c.gather = make("gather", g.gather);
   c.reduce = make("reduce", g.reduce, true);
   c.replicas = make("replicas", g.replicas, true);
-  // These two only ever run while nothing else of the world does.
-  c.norm = c.world;
+  // Runs only while nothing else of the world does.
   c.loss = g.loss == everyone ? c.world : make("loss", g.loss);
   c.stages[schedule::kActivations] = make("activations", g.stages);
   c.stages[schedule::kGradients] = make("gradients", g.stages);
@@ -40,8 +39,8 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   }
   if (poison) c.debug = make("debug", g.gather);
   // While a rank waits in one queue, what it has started in the others goes on.
-  std::vector<comm::CommunicatorPtr> all = {c.world, c.gather,    c.reduce,    c.replicas, c.loss,
-                                            c.norm,  c.stages[0], c.stages[1], c.tp,       c.cp};
+  std::vector<comm::CommunicatorPtr> all = {c.world,     c.gather,    c.reduce, c.replicas, c.loss,
+                                            c.stages[0], c.stages[1], c.tp,     c.cp};
   for (const auto& [group, communicator] : c.tied) all.push_back(communicator);
   for (const auto& communicator : all) communicator->drive_while_waiting(all);
   return c;

@@ -11,11 +11,11 @@
 namespace trireme::engine {
 
 struct Communicators {
-  comm::CommunicatorPtr world;            ///< barriers, checkpoints
+  comm::CommunicatorPtr world;            ///< barriers, checkpoints, the gradient's norm
   comm::CommunicatorPtr gather;           ///< Unshard
   comm::CommunicatorPtr reduce;           ///< ReduceGradient
   comm::CommunicatorPtr replicas;         ///< the shard's gradient over copies of the state
-  comm::CommunicatorPtr loss, norm;
+  comm::CommunicatorPtr loss;
   comm::CommunicatorPtr stages[2];        ///< messages along the pipeline, by lane
   comm::CommunicatorPtr tp, cp;           ///< inside units
   std::map<int, comm::CommunicatorPtr> tied;  ///< by group: its replicas on several pipeline stages

@@ -65,13 +65,13 @@ void Engine::gather_norm() {
     }
     sum.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
   }
-  if (const int ranks = comm_.norm->size(); ranks > 1) {
+  if (const int ranks = comm_.world->size(); ranks > 1) {
     const at::Tensor sums = tensor(schedule::ValueKind::norm_all, at::kLong);
     constexpr int64_t kLimbs = optim::ExactSum::kLimbs;
     const at::Tensor all = sums.narrow(0, 0, kLimbs * ranks), own = sums.narrow(0, kLimbs * ranks, kLimbs);
     sum.normalize();
     std::copy(sum.limbs().begin(), sum.limbs().end(), own.data_ptr<int64_t>());
-    comm_.norm->all_gather(all, own, std::vector<int64_t>(ranks, kLimbs))->wait();
+    comm_.world->all_gather(all, own, std::vector<int64_t>(ranks, kLimbs))->wait();
     sum.clear();
     for (int r = 0; r < ranks; ++r) sum.add_limbs({all.data_ptr<int64_t>() + r * kLimbs, kLimbs});
   }

@@ -54,7 +54,7 @@ struct ForwardKernel {
     for (int64_t t = first; t < last; t += kTogether) {
       const int64_t count = std::min(kTogether, last - t);
       Moments moments[kTogether];
-      for (int64_t k = 0; k < count; ++k) moments[k] = moments_of(summed<kWay>(a, t + k), a.width);
+      for (int64_t k = 0; k < count; ++k) moments[k] = moments_of(row(a, t + k), a.width);
       for (int64_t k = 0; k < count; ++k) normalise<kWay>(a, t + k, moments[k]);
     }
   }
@@ -68,7 +68,9 @@ struct ForwardKernel {
     }
   }
 
-  /// What is normalised in row t: x, or the sum of which the backward finds the same, rounded numbers.
+  static HWY_INLINE const T* row(const NormForward& a, int64_t t) { return static_cast<const T*>(a.x) + t * a.width; }
+
+  /// Where the sum lies that is normalised in row t: the rounded numbers that backward finds.
   template <Way kWay>
   static HWY_INLINE T* place_of_sum(const NormForward& a, int64_t t) {
     return kWay == Way::kPastCaches ? static_cast<T*>(a.kept) + t % 2 * a.width : static_cast<T*>(a.sum) + t * a.width;
@@ -76,8 +78,7 @@ struct ForwardKernel {
   template <Way kWay>
   static HWY_INLINE const T* summed(const NormForward& a, int64_t t) {
     const D d;
-    const T* x = static_cast<const T*>(a.x) + t * a.width;
-    if (a.sum == nullptr) return x;
+    const T* x = row(a, t);
     const T* residual = static_cast<const T*>(a.residual) + t * a.width;
     T *sum = static_cast<T*>(a.sum) + t * a.width, *place = place_of_sum<kWay>(a, t);
     if constexpr (kWay == Way::kPastCaches)
@@ -101,7 +102,7 @@ struct ForwardKernel {
     if constexpr (kCentered) static_cast<W*>(a.mean)[t] = moments.mean;
 
     const auto v_rstd = hn::Set(d, rstd), v_mean = subtracted<T>(d, moments.mean, rstd);
-    const T* x = a.sum == nullptr ? static_cast<const T*>(a.x) + t * a.width : place_of_sum<kWay>(a, t);
+    const T* x = a.sum == nullptr ? row(a, t) : place_of_sum<kWay>(a, t);
     const auto *w = static_cast<const T*>(a.w), *b = static_cast<const T*>(a.b);
     const auto y = outputs<kWay>(static_cast<T*>(a.y) + t * a.width);
     if constexpr (kCentered) {

@@ -17,20 +17,22 @@ bool holds_gradients(ValueKind kind) {
   return kind == ValueKind::gradient_slot || kind == ValueKind::local_gradient || kind == ValueKind::gradient;
 }
 
-// Where backward adds all micro-batches of a group up, a value; -1 where each has a slot.
-int own_sum_of(const Schedule& s, int group) {
+// Where backward adds all micro-batches of a group up: group -> value, or -1 where each has a slot.
+std::map<int, int> own_sums(const Schedule& s) {
   const bool slots =
       std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.kind == ValueKind::gradient_slot; });
-  if (slots) return -1;
-  const int partial = s.find(ValueKind::local_gradient, group, -1);
-  return partial >= 0 ? partial : s.find(ValueKind::gradient, group, -1);
+  std::map<int, int> sums;
+  for (int g : groups_of(s)) {
+    const int partial = slots ? -1 : s.find(ValueKind::local_gradient, g, -1);
+    sums[g] = slots || partial >= 0 ? partial : s.find(ValueKind::gradient, g, -1);
+  }
+  return sums;
 }
 
 // The gradients that leave backward, of either way: whose they are, and where they go.
 class Writers {
  public:
-  Writers(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)) {
-    for (int g : groups_of(s)) sums_[g] = own_sum_of(s, g);
+  Writers(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)), sums_(own_sums(s)) {
     for (const Action& a : s.actions) {
       if (!is_computation(a.kind)) continue;
       for (const Use& u : a.uses)
@@ -71,7 +73,7 @@ class Writers {
   Findings& f_;
   int count_;
   std::map<int, std::set<int>> groups_;  // unit -> those that it reads
-  std::map<int, int> sums_;  // group -> own_sum_of
+  const std::map<int, int> sums_;
 };
 
 class Sums {
@@ -87,11 +89,11 @@ class Sums {
   }
 
   void check() {
-    for (int g : groups_of(s_))
-      if (const int sum = own_sum_of(s_, g); sum >= 0)
-        own_sum(g, sum);
+    for (const auto& [group, sum] : own_sums(s_))
+      if (sum >= 0)
+        own_sum(group, sum);
       else
-        sums(g, reduction_, reduced_[g]);
+        sums(group, reduction_, reduced_[group]);
   }
 
  private:

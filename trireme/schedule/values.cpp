@@ -115,9 +115,9 @@ void Values::declare_persistent() {
     if (mixed || s.gather == Gather::each_use) persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
     for (size_t i = 0; i < step_.optimizer_state.size(); ++i)
       persistent(kOptimizerState[i], g, label(step_.optimizer_state[i].c_str()), owned, Cause::optimizer);
-    const Memory reduced = s.several_ranks && s.local ? Memory::symmetric : Memory::device;
     if (s.local && !s.whole_gradients)
-      persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients, reduced);
+      persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
+                 whole_gradient_memory(group));
     persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
                s.whole_gradients ? whole_gradient_memory(group) : Memory::device);
     if (mixed && s.gather == Gather::each_use)
