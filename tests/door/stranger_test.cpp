@@ -187,7 +187,10 @@ TEST(Members, WhoSendRubbishAreRefusedByName) {
     Channel channel(std::make_shared<Credentials>(kToken, Identity{"job", "rank 5"}), line.share(),
                     Channel::Side::client);
     pollfd ready{channel.fd(), POLLIN, 0};
-    while (!channel.handshake()) poll(&ready, 1, 5000);
+    while (!channel.handshake()) {
+      ASSERT_FALSE(channel.ended());
+      ASSERT_EQ(poll(&ready, 1, 20000), 1);
+    }
     std::string frame(4 + random() % 60, '\0');
     for (char& c : frame) c = static_cast<char>(random());
     const auto length = static_cast<std::uint32_t>(round % 5 == 0 ? 1U << 31 : frame.size() - 4);
