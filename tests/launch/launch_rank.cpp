@@ -83,6 +83,13 @@ void await_stop_late(const std::string&) {
   await_stop("");
 }
 
+// Says each request to stop, and goes on.
+void tell_requests(const std::string&) {
+  signal(SIGTERM, [](int) {
+    if (write(1, "asked\n", 6) < 0) std::_Exit(99);
+  });
+}
+
 void hang(const std::string&) {
   put(1, "ready");
   for (;;) pause();
@@ -146,6 +153,7 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"await", await_other},
     {"grandchild", leave_grandchild},
     {"await_stop", await_stop},
+    {"tell_requests", tell_requests},
     {"hang", hang},
     {"await_stop_late", await_stop_late},
 };
@@ -179,6 +187,7 @@ int run_launcher(const std::vector<std::string>& arguments) {
     if (flag == "--threads") options.threads_per_rank = std::stoi(arguments[++i]);
     if (flag == "--show") options.log_ranks.push_back(std::stoi(arguments[++i]));
     if (flag == "--restarts") options.max_restarts = std::stoi(arguments[++i]);
+    if (flag == "--end-fd") options.end_fd = std::stoi(arguments[++i]);
     if (flag == "--no-pin") options.pin = false;
     if (flag == "--quiet") options.quiet = true;
     if (flag == "--hint") options.failure_hint = [hint = arguments[++i]] { return hint; };

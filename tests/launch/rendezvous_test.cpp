@@ -197,6 +197,31 @@ TEST_F(Machines, AMachineThatFallsSilentEndsTheRoundAndTheRestGoesOn) {
   EXPECT_EQ(alone.store_fd, -1) << "a machine alone makes a socket of its own, which others cannot reach";
 }
 
+// Rank 0 is always a little later: it writes what the run has come to.
+TEST_F(Machines, AnAgreedStopLeavesTheOthersTimeToSave) {
+  auto a = decider(options(2, 2)), b = other(options(2, 2));
+  auto first = meets(*a), second = meets(*b);
+  first.get();
+  second.get();
+  auto v = concludes(*b, {.kind = Kind::over, .agreed = true});
+  EXPECT_FALSE(has_ended(*a, 1500));
+  auto w = concludes(*a, {.kind = Kind::over, .agreed = true});
+  const Verdict of_b = v.get(), of_a = w.get();
+  EXPECT_FALSE(of_a.again || of_b.again);
+}
+
+TEST_F(Machines, AStopThatSavedNothingEndsTheRound) {
+  auto a = decider(options(2, 2)), b = other(options(2, 2));
+  auto first = meets(*a), second = meets(*b);
+  first.get();
+  second.get();
+  auto v = concludes(*b, {.kind = Kind::over});
+  EXPECT_TRUE(has_ended(*a));
+  auto w = concludes(*a, {.kind = Kind::over});
+  const Verdict of_b = v.get(), of_a = w.get();
+  EXPECT_FALSE(of_a.again || of_b.again);
+}
+
 TEST_F(Machines, TooFewMachinesAreAnErrorWithTheNumbers) {
   RendezvousOptions o = options(2, 2);
   o.join_timeout = 200ms;

@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "tests/launch/job.h"
+#include "trireme/base/files.h"
 
 namespace trireme::launch::testing {
 namespace {
@@ -79,6 +81,19 @@ TEST(Stop, ASecondCtrlCKillsAtOnce) {
   EXPECT_EQ(job.wait(), 128 + SIGINT);
   EXPECT_THAT(job.err(), HasSubstr("killed at once after"));
   EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+// A second request would end them at once, while they save.
+TEST(Stop, RanksThatWereAskedAreNotAskedAgainWhenThoseElsewhereEnd) {
+  const base::FileDescriptor elsewhere(eventfd(0, 0));
+  Job job({.arguments = {"--launch", "2", "--grace", "300", "--end-fd", "77", "--", "*:tell_requests", "*:hang"},
+           .extra_fd = elsewhere.get()});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for("asked", 2));
+  eventfd_write(elsewhere.get(), 1);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_EQ(count(job.out() + job.err(), "asked"), 2);
 }
 
 TEST(Stop, RanksThatDoNotKnowTheSignalEndUnsavedAndItIsSaid) {

@@ -73,7 +73,7 @@ RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failur
     return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed,
             .who = failure->who,
             .words = failure->words};
-  return {.kind = code == 0 ? Kind::done : Kind::over};
+  return {.kind = code == 0 ? Kind::done : Kind::over, .agreed = code == kStoppedEarly};
 }
 
 // With the launchers of other machines: each start may be on other machines than the one before.

@@ -249,7 +249,8 @@ Verdict Rendezvous::conclude(const RoundResult& result) {
   RoundResult own = result;
   own.machine = name_;
   try {
-    if (own.kind != RoundResult::Kind::done) end_round(own.words.empty() ? "it was stopped" : sentence_of(own));
+    if (own.kind != RoundResult::Kind::done && !own.agreed)
+      end_round(own.words.empty() ? "it was stopped" : sentence_of(own));
     client_->set(key("result", slot_), text_of(own));
     if (server_) {
       const Verdict verdict = judge();

@@ -314,9 +314,11 @@ void Supervisor::act_on_failure() {
     // What ranks would save they could only save together with those that are gone.
     if (ended_elsewhere_) grace_ = std::min(grace_, kGraceWithoutOthers);
     kill_at_ = now + grace_;
+    // Those that the user asked to stop are saving what they can; a second signal would end them.
+    const bool asked = ended_elsewhere_ && stop_signal_ != 0;
     for (const auto& rank : ranks_) {
       // A rank that said why it ends is on its way out; a signal would only change its exit code.
-      if (rank.alive() && !rank.outcome.reported) kill(rank.outcome.pid, SIGTERM);
+      if (rank.alive() && !rank.outcome.reported && !asked) kill(rank.outcome.pid, SIGTERM);
     }
   }
   if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();

@@ -24,6 +24,7 @@ struct RoundResult {
   std::string who = {};      ///< of a failure: "rank 3", or nobody in particular
   std::string words = {};    ///< of a failure: the same for the same failure at the same step, whoever had it first
   std::string machine = {};  ///< its name
+  bool agreed = false;  ///< over, and all is saved: ranks elsewhere do the same by themselves; not told to others
 };
 
 /// "rank 3 failed at step 7 (out of memory)".
@@ -42,7 +43,7 @@ struct History {
 struct Verdict {
   bool again = false;
   std::chrono::seconds pause{0};  ///< before the next round
-  std::string why = {};           ///< a sentence for the user; empty: nothing to say
+  std::string why = {};  ///< a sentence for the user; empty: nothing to say
 };
 
 std::string text_of(const Verdict& verdict);
