@@ -188,6 +188,10 @@ int run_launcher(const std::vector<std::string>& arguments) {
     if (flag == "--show") options.log_ranks.push_back(std::stoi(arguments[++i]));
     if (flag == "--restarts") options.max_restarts = std::stoi(arguments[++i]);
     if (flag == "--end-fd") options.end_fd = std::stoi(arguments[++i]);
+    if (flag == "--asked") {  // to stop, before it has begun
+      launch::install_stop_signal();
+      raise(SIGTERM);
+    }
     if (flag == "--no-pin") options.pin = false;
     if (flag == "--quiet") options.quiet = true;
     if (flag == "--hint") options.failure_hint = [hint = arguments[++i]] { return hint; };

@@ -42,6 +42,12 @@ TEST(Stop, SignalsThatComeWhileARankLoadsAreNotLost) {
   EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
 }
 
+TEST(Stop, ASignalThatComesBeforeTheRanksAreStartedIsNotLost) {
+  Job job({"--launch", "2", "--asked", "--", "*:await_stop_late"});
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
 TEST(Stop, AWarningIsPassedOn) {
   Job job({"--launch", "2", "--", "*:await_stop"});
   ASSERT_TRUE(job.wait_for("ready", 2));

@@ -86,6 +86,8 @@ int Supervisor::run(std::optional<Failure>& failure) {
                     share_.num_cores == 1 ? "" : "s"));
   }
   for (int rank = 0; rank < options_.num_ranks; ++rank) start_rank(rank);
+  // One that came before signals arrived on a descriptor has only been noted, and no rank was there to hear it.
+  if (stop_signal_ == 0 && stop_requested()) ask_to_stop(stop_signal());
   while (any_alive()) {
     wait_for_event();
     reap();
@@ -161,14 +163,7 @@ void Supervisor::read_signals() {
     if (number == SIGTSTP) {
       suspend_with_ranks();
     } else if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
-      if (number == stop_signal_) continue;
-      stop_signal_ = number;
-      stop_asked_at_ = Clock::now();
-      for (const auto& rank : ranks_) {
-        if (rank.alive()) kill(rank.outcome.pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM);
-      }
-      const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
-      if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+      if (number != stop_signal_) ask_to_stop(number);
     } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
       continue;
     } else {
@@ -176,6 +171,16 @@ void Supervisor::read_signals() {
       kill_ranks();
     }
   }
+}
+
+void Supervisor::ask_to_stop(int number) {
+  stop_signal_ = number;
+  stop_asked_at_ = Clock::now();
+  for (const auto& rank : ranks_) {
+    if (rank.alive()) kill(rank.outcome.pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM);
+  }
+  const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
+  if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
 }
 
 // Ctrl-Z reaches only the launcher, since the ranks have process groups of their own.

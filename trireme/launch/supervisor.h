@@ -83,6 +83,7 @@ class Supervisor {
   void wait_for_event();
   int poll_timeout_ms() const;
   void read_signals();
+  void ask_to_stop(int number);
   void read_stream(Rank& rank, RankStream& stream);
   void keep(Rank& rank, std::string_view text);
   void read_reports(Rank& rank);
