@@ -305,6 +305,42 @@ TEST_F(Machines, AStopThatIsRequestedEndsTheWaiting) {
   EXPECT_FALSE(a->meet());
 }
 
+TEST_F(Machines, AStopOfTheOneThatDecidesIsToldToThoseThatWaitWithIt) {
+  auto a = decider(options(3, 3));
+  const auto waiting = client();
+  waiting->add("0/joined", 1);
+  waiting->set("0/member/0", "2 -1 waiting");
+  Soon<bool> meets([&] { return a->meet().has_value(); });
+  ASSERT_TRUE(waiting->wait({"0/member/1"}, kLongEnough));
+  request_stop(SIGTERM);
+  EXPECT_FALSE(meets.get());
+  EXPECT_EQ(waiting->get("0/plan", kLongEnough), "stopped");
+  const auto start = std::chrono::steady_clock::now();
+  a.reset();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 1s) << "it leaves them time to read that";
+}
+
+TEST_F(Machines, WhoIsToldOfAStopStopsToo) {
+  const door::Server decider(std::move(listener_), {.token = kToken, .job = "job"});
+  const auto says = client();
+  says->set("round", "0");
+  says->set("0/plan", "stopped");
+  EXPECT_FALSE(other(options(2, 2))->meet());
+}
+
+TEST_F(Machines, WhoIsStoppedItselfMissesNobody) {
+  auto decider =
+      std::make_unique<door::Server>(std::move(listener_), door::ServerOptions{.token = kToken, .job = "job"});
+  auto says = client();
+  says->set("round", "0");
+  auto b = other(options(2, 2));
+  Soon<bool> meets([&] { return b->meet().has_value(); });
+  ASSERT_TRUE(says->wait({"0/alive/0"}, kLongEnough));
+  request_stop(SIGTERM);
+  decider.reset();
+  EXPECT_FALSE(meets.get());
+}
+
 TEST_F(Machines, AndTheLookingForTheLauncherThatDecides) {
   std::thread stopper([] {
     std::this_thread::sleep_for(100ms);

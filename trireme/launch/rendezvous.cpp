@@ -25,6 +25,7 @@ constexpr auto kLook = 50ms;    // the decider, whether another machine has come
 constexpr auto kSlice = 500ms;  // a wait for the decider's word, before asking whether it lives
 constexpr auto kLastWords = 2s;  // the decider's, to machines that have yet to hear its verdict
 constexpr auto kAnswer = 10s;   // from a decider that lives
+constexpr char kStopped[] = "stopped";  // a plan: there will be none
 constexpr auto kPatience = 2s;  // before the user is told what is waited for
 
 std::string host_name() {
@@ -102,10 +103,10 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const std::
         said = true;
       }
     }
-    return std::nullopt;
   } catch (const door::Unreachable& error) {
-    decider_has_gone(error.what());
+    if (!stop_requested()) decider_has_gone(error.what());
   }
+  return std::nullopt;
 }
 
 bool Rendezvous::join() {
@@ -131,6 +132,10 @@ std::optional<Nodes> Rendezvous::meet() {
     const auto plan =
         await(key("plan"), fmt::format("waiting at {} for {} to {}", place_, options_.least, machines(options_.most)));
     if (!plan) break;
+    if (*plan == kStopped) {
+      base::info("the launcher at {} was stopped, and the job with it", place_);
+      break;
+    }
     if (auto nodes = place_in(*plan)) {
       running_ = true;
       return nodes;
@@ -192,10 +197,12 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
     }
     std::this_thread::sleep_for(kLook);
   }
+  members_ = present();  // they have yet to hear of it
+  client_->set(key("plan"), kStopped);
   return std::nullopt;
 }
 
-// "start ADDRESS PORT TOKEN SLOT SLOT ...", the slots by machine; "refused WHY".
+// "start ADDRESS PORT TOKEN SLOT SLOT ...", the slots by machine; "refused WHY"; "stopped".
 std::string Rendezvous::plan_for(std::vector<Member> members) {
   std::set<int> numbers;
   for (const Member& member : members) {

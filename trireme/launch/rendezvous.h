@@ -53,7 +53,7 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// Joins a round and returns this machine's place in it once it is closed; nothing when a stop is requested first
-  /// (stop_signal.h).
+  /// (stop_signal.h), here or where it is decided.
   ///
   /// Errors    Error when too few machines have come in time, when machines contradict each other, or when the
   ///           decider has gone
