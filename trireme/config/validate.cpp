@@ -56,8 +56,9 @@ void check_optimizer(const Settings& settings, Problems& problems) {
               {o.nesterov.has_value(), "nesterov", {"SGD"}}};
   for (const auto& row : rows)
     if (row.given && std::find(row.readers.begin(), row.readers.end(), o.name) == row.readers.end())
-      problems.add(fmt::format("{} has no {}", o.name, row.key), {},
-                   fmt::format("optimizer.{} belongs to {}; leave it out", row.key, base::join(row.readers, ", ")));
+      problems.add(
+          fmt::format("{} has no {}", o.name, row.key), {},
+          fmt::format("optimizer.{} belongs to {}; leave it out, or say auto", row.key, base::join(row.readers, ", ")));
   if (o.nesterov.value_or(false) && o.name == "SGD" && o.momentum.value_or(0) == 0)
     problems.add("there is no momentum to look ahead along", {},
                  "optimizer.nesterov needs optimizer.momentum above 0, for instance 0.9");

@@ -58,9 +58,11 @@ std::string render_memory(const MemoryReport& report) {
                          std::string(static_cast<size_t>(24 * std::max<int64_t>(0, row.bytes) / largest), '#'));
   out += fmt::format("{:<28}{:>14.2f}            at {}\n", "planned peak", double(report.total_bytes) / mib,
                      report.peak_action);
-  out += fmt::format("  {} bytes: {} private, {} once per host; no placement needs less than {} ({:.2f} % below)\n",
-                     report.total_bytes, report.private_bytes, report.host_shared_bytes, report.lower_bound_bytes,
-                     100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
+  out += fmt::format(
+      "  {} bytes: {} private, {} once per host where ranks share memory; no placement needs less than {} ({:.2f} % "
+      "below)\n",
+      report.total_bytes, report.private_bytes, report.host_shared_bytes, report.lower_bound_bytes,
+      100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
   return out;
 }
 

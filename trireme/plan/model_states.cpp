@@ -60,7 +60,7 @@ std::string render_states(const StepPlan& plan) {
             "  and unsharded units are rows of their own above.\n"
           : "  one dtype throughout: the weights are their own masters. Slots and unsharded units are rows of their\n"
             "  own above.\n";
-  if (!plan.request.local_accumulation) out += "  The ranks of one host share a copy of whole gradients.\n";
+  if (!plan.request.local_accumulation) out += "  Over shm the ranks of one host share a copy of whole gradients.\n";
   return out;
 }
 
