@@ -222,6 +222,30 @@ TEST_F(Machines, AStopThatSavedNothingEndsTheRound) {
   EXPECT_FALSE(of_a.again || of_b.again);
 }
 
+// Ctrl-C on a machine that waits, and the same command again.
+TEST_F(Machines, AMachineThatHasLeftIsNotWaitedForInTheRound) {
+  RendezvousOptions o = options(1, 2);
+  o.last_call = 300ms;
+  auto a = decider(std::move(o));
+  const auto ghost = client();
+  ghost->add("0/joined", 1);
+  ghost->set("0/member/0", "2 -1 ghost");
+  ghost->add("0/alive/0", 1);
+  ghost->set("0/bye/0", "");
+  EXPECT_EQ(meets(*a).get().count, 1);
+}
+
+TEST_F(Machines, AMachineThatLeavesWhileRanksRunIsLostAtOnce) {
+  auto a = decider(options(2, 2)), b = other(options(2, 2));
+  auto first = meets(*a), second = meets(*b);
+  first.get();
+  second.get();
+  b.reset();
+  EXPECT_TRUE(has_ended(*a));
+  auto v = concludes(*a, {.kind = Kind::consequence, .words = "its ranks were stopped"});
+  EXPECT_THAT(v.get().why, HasSubstr(" is gone"));
+}
+
 TEST_F(Machines, TooFewMachinesAreAnErrorWithTheNumbers) {
   RendezvousOptions o = options(2, 2);
   o.join_timeout = 200ms;

@@ -154,7 +154,7 @@ std::vector<Rendezvous::Member> Rendezvous::present() {
   const int joined = static_cast<int>(client_->add(key("joined"), 0));
   for (int slot = 0; slot < joined; ++slot) {
     const auto text = client_->get(key("member", slot), 0ms);
-    if (!text || (slot != slot_ && is_silent(slot))) continue;
+    if (!text || (slot != slot_ && is_gone(slot))) continue;
     Member member{.slot = slot};
     int node_rank = -1;
     std::istringstream(*text) >> member.num_ranks >> node_rank >> member.name;
@@ -272,13 +272,15 @@ Verdict Rendezvous::conclude(const RoundResult& result) {
   return verdict ? verdict_of(*verdict) : Verdict{};
 }
 
-// Waits for all results; a machine that falls silent has none.
+// Waits for all results; a machine that is gone may have none.
 Verdict Rendezvous::judge() {
   std::vector<RoundResult> results;
   for (const Member& member : members_) {
     std::optional<std::string> text;
-    while (!(text = client_->get(key("result", member.slot), kLook)))
-      if (member.slot != slot_ && is_silent(member.slot)) break;
+    for (bool gone = false; !text && !gone;) {
+      gone = member.slot != slot_ && is_gone(member.slot);  // asked first: its result comes before it goes
+      text = client_->get(key("result", member.slot), kLook);
+    }
     results.push_back(text ? result_of(*text) : RoundResult{.kind = RoundResult::Kind::lost, .machine = member.name});
   }
   return launch::judge(results, options_.max_restarts, history_);

@@ -92,6 +92,7 @@ class Rendezvous {
   void stop_beating();
   void beat();
   void look_for_the_lost();
+  bool is_gone(int slot);
   bool is_silent(int slot);
   void end_round(const std::string& why);
   void wake();

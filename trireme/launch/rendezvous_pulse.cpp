@@ -65,11 +65,14 @@ void Rendezvous::beat() {
 // A machine whose cable is cut says nothing; the others must not wait for it for ever.
 void Rendezvous::look_for_the_lost() {
   for (const Member& member : members_) {
-    if (member.slot == slot_ || !is_silent(member.slot) || client_->check({key("result", member.slot)})) continue;
-    end_round(fmt::format("nothing has been heard of machine {} for {} s", member.name,
-                          std::chrono::ceil<std::chrono::seconds>(options_.silence).count()));
+    if (member.slot == slot_ || !is_gone(member.slot) || client_->check({key("result", member.slot)})) continue;
+    end_round(is_silent(member.slot) ? fmt::format("nothing has been heard of machine {} for {} s", member.name,
+                                                   std::chrono::ceil<std::chrono::seconds>(options_.silence).count())
+                                     : fmt::format("the launcher of machine {} has ended", member.name));
   }
 }
+
+bool Rendezvous::is_gone(int slot) { return is_silent(slot) || client_->check({key("bye", slot)}); }
 
 bool Rendezvous::is_silent(int slot) {
   const std::int64_t count = client_->add(key("alive", slot), 0);
