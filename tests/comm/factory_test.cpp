@@ -156,17 +156,25 @@ TEST(Store, FileStoreConnectsRanksToo) {
   }
 }
 
+struct Listener {
+  Listener() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(fd, 16), 0);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    port = ntohs(address.sin_port);
+  }
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  uint16_t port = 0;
+};
+
 TEST(Store, ServerTakesOverAListeningSocket) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 16), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const auto server = open_store({.port = ntohs(address.sin_port), .is_server = true, .listen_fd = listener});
-  EXPECT_EQ(server.port, ntohs(address.sin_port));
+  const Listener listener;
+  const auto server = open_store({.port = listener.port, .is_server = true, .listen_fd = listener.fd});
+  EXPECT_EQ(server.port, listener.port);
   const auto client = open_store({.port = server.port, .token = server.token});
   set_text(*client.store, "key", "value");
   EXPECT_EQ(wait_for_text(*server.store, {}, "key", 0), "value");
@@ -179,6 +187,29 @@ TEST(Store, UnreachableServerIsAnErrorWithTheAddress) {
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:1"));
   }
+}
+
+struct NoLonger : Error {
+  using Error::Error;
+};
+
+TEST(Store, WhatIsAskedWhileItWaitsEndsTheWait) {
+  StoreOptions options{.port = 1, .token = std::string(32, 't'), .timeout = std::chrono::minutes(5)};
+  options.while_waiting = [] { throw NoLonger("nobody wants to wait"); };
+  EXPECT_THROW(open_store(options), NoLonger);
+  // A server that listens and does not answer.
+  const Listener listener;
+  options.port = listener.port;
+  EXPECT_THROW(open_store(options), NoLonger);
+
+  options.is_server = true;
+  options.listen_fd = listener.fd;
+  const auto server = open_store(options);
+  const Group group{.size = 2, .timeout = std::chrono::minutes(5)};
+  EXPECT_THROW(wait_for_text(*server.store, group, "key", 1), NoLonger);
+  EXPECT_THROW(server.store->clone()->get("key"), NoLonger);
+  for (const char* backend : {"auto", "gloo"})
+    EXPECT_THROW(make_communicator({.backend = backend, .size = 2, .store = server.store}), NoLonger) << backend;
 }
 
 }  // namespace

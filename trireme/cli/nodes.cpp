@@ -11,6 +11,7 @@
 #include "trireme/launch/kubernetes.h"
 #include "trireme/launch/network.h"
 #include "trireme/launch/rank_setup.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::cli {
 namespace {
@@ -71,6 +72,13 @@ void check_nodes(const config::Settings& settings, const launch::RankEnvironment
   master_address(settings);
 }
 
+launch::MeetingOptions meeting_options(const config::Settings& settings) {
+  return {.out_dir = settings.out_dir,
+          .token_file = settings.launch.token_file,
+          .timeout = settings.launch.join_timeout,
+          .patience_when_stopped = launch::patience_when_stopped(settings.launch.grace)};
+}
+
 launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnvironment& environment,
                            std::optional<launch::MeetingFile>& meeting) {
   launch::Nodes nodes{.count = static_cast<int>(settings.num_nodes)};
@@ -78,9 +86,7 @@ launch::Nodes choose_nodes(const config::Settings& settings, launch::RankEnviron
   if (settings.num_nodes == 1) return nodes;
   if (environment.launched) {  // srun's task
     nodes.rank = environment.global_rank;
-    meeting.emplace(environment, launch::MeetingOptions{.out_dir = settings.out_dir,
-                                                        .token_file = settings.launch.token_file,
-                                                        .timeout = settings.comm.timeout});
+    meeting.emplace(environment, meeting_options(settings));
     nodes.master_address = environment.master_address;
     nodes.master_port = environment.master_port;
     nodes.store_fd = std::exchange(environment.store_fd, -1);

@@ -19,6 +19,9 @@ bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const con
 ///           too large, a token file that is none
 void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment);
 
+/// How ranks, or the launchers of machines, find each other by a file in out_dir.
+launch::MeetingOptions meeting_options(const config::Settings& settings);
+
 /// Machine 0 listens when this returns. `meeting` keeps the file by which srun's machines find it.
 ///
 /// Errors    as check_nodes; UsageError for a port that is taken

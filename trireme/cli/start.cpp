@@ -170,9 +170,7 @@ int start(const Job& job, Arguments arguments) {
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;
   if (environment.has_no_token() && settings.comm.backend != config::Backend::mpi)
-    meeting.emplace(environment, launch::MeetingOptions{.out_dir = settings.out_dir,
-                                                        .token_file = settings.launch.token_file,
-                                                        .timeout = settings.comm.timeout});
+    meeting.emplace(environment, meeting_options(settings));
   return job.run(settings, environment);
 }
 

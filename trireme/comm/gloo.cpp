@@ -10,6 +10,7 @@
 #include "trireme/comm/gloo_exchange.h"
 #include "trireme/comm/gloo_message.h"
 #include "trireme/comm/lane_communicator.h"
+#include "trireme/comm/store.h"
 
 namespace trireme::comm {
 
@@ -74,6 +75,15 @@ class PatientThreads {
   int before_;
 };
 
+// Gloo puts what ends a wait of its own into other words; here it goes out as it is (StoreOptions::while_waiting).
+void wait_for_all(const Group& group, c10d::Store& store) {
+  const auto key = [](int rank) { return fmt::format("here/{}", rank); };
+  set_text(store, key(group.rank), "");
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < group.size; ++rank) keys.push_back(key(rank));
+  store.wait(keys, group.timeout);
+}
+
 // New for each group: no two messages of a job are sealed with the same key and stamp.
 std::string agree_on_key(const Group& group, c10d::Store& store) {
   constexpr auto kKey = "key";
@@ -100,6 +110,7 @@ CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, co
     options->threads = 1;
     store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
     store->setTimeout(group.timeout);
+    wait_for_all(group, *store);
     const auto key = o.sealed ? std::optional(agree_on_key(group, *store)) : std::nullopt;
     auto transport =
         c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), group.rank, group.size, std::move(options));

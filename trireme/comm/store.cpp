@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/door/client.h"
 #include "trireme/door/server.h"
@@ -14,6 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr milliseconds kAsk{500};
+constexpr std::chrono::seconds kSilence{2};
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
@@ -40,18 +44,37 @@ milliseconds limit_of(milliseconds timeout) {
 }
 
 class DoorStore final : public c10d::Store {
- public:
-  DoorStore(std::shared_ptr<door::Server> server, std::shared_ptr<door::Client> client, milliseconds timeout)
-      : Store(timeout), server_(std::move(server)), client_(std::move(client)) {}
+  // What comes within the time, asked for in parts where somebody may end the wait in between.
+  template <typename F>
+  auto in_parts(milliseconds timeout, F&& ask) {
+    const auto until = Clock::now() + limit_of(timeout);
+    for (;;) {
+      const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
+      const auto part = while_waiting_ ? std::min(left, kAsk) : left;
+      auto found = as_c10d([&] { return ask(part); });
+      if (found || part == left) return found;
+      while_waiting_();
+    }
+  }
 
-  c10::intrusive_ptr<Store> clone() override { return c10::make_intrusive<DoorStore>(server_, client_, timeout_); }
+ public:
+  DoorStore(std::shared_ptr<door::Server> server, std::shared_ptr<door::Client> client, milliseconds timeout,
+            std::function<void()> while_waiting)
+      : Store(timeout),
+        server_(std::move(server)),
+        client_(std::move(client)),
+        while_waiting_(std::move(while_waiting)) {}
+
+  c10::intrusive_ptr<Store> clone() override {
+    return c10::make_intrusive<DoorStore>(server_, client_, timeout_, while_waiting_);
+  }
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
     as_c10d([&] { client_->set(key, text_of(value)); });
   }
 
   std::vector<uint8_t> get(const std::string& key) override {
-    const auto value = as_c10d([&] { return client_->get(key, limit_of(timeout_)); });
+    const auto value = in_parts(timeout_, [&](milliseconds part) { return client_->get(key, part); });
     if (!value) throw_timeout(key, timeout_);
     return bytes_of(*value);
   }
@@ -77,13 +100,15 @@ class DoorStore final : public c10d::Store {
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const milliseconds& timeout) override {
     if (keys.empty()) return;
-    if (!as_c10d([&] { return client_->wait(keys, limit_of(timeout)); })) throw_timeout(keys.front(), timeout);
+    if (!in_parts(timeout, [&](milliseconds part) { return client_->wait(keys, part); }))
+      throw_timeout(keys.front(), timeout);
   }
 
  private:
   // The client first: its last connection goes before the door closes.
   std::shared_ptr<door::Server> server_;
   std::shared_ptr<door::Client> client_;
+  const std::function<void()> while_waiting_;
 };
 
 std::shared_ptr<door::Server> serve(const StoreOptions& options, const std::string& token) {
@@ -100,21 +125,33 @@ StoreHandle open_store(const StoreOptions& options) {
     const std::string token = options.token.empty() && options.is_server ? door::draw_token() : options.token;
     const auto server = options.is_server ? serve(options, token) : nullptr;
     const int port = server ? server->port() : options.port;
+    const auto ends_the_wait = [options, start, said = false]() mutable {
+      if (options.while_waiting) options.while_waiting();
+      if (!said && since(start) > kSilence) {
+        said = true;
+        base::info("waiting for rank 0 at {}:{}", options.host, options.port);
+      }
+      return false;
+    };
     // The server's own process needs no name service to find itself.
     auto client = std::make_shared<door::Client>(
         door::ClientOptions{.place = {server ? server->reachable_at() : options.host, port, token},
                             .place_file = options.place_file,
                             .listens_already = options.listens_already,
                             .self = {options.job, options.name},
-                            .timeout = options.timeout});
-    auto store = c10::make_intrusive<DoorStore>(server, std::move(client), options.timeout);
+                            .timeout = options.reach_timeout.value_or(options.timeout),
+                            .gives_up = ends_the_wait,
+                            .answer_timeout = options.timeout});
+    auto store = c10::make_intrusive<DoorStore>(server, std::move(client), options.timeout, options.while_waiting);
     return {std::move(store), static_cast<uint16_t>(port), token};
   } catch (const Error& error) {
-    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
-                                "all ranks are of one job, and that no firewall stands between",
-                                options.is_server ? "serving" : "reaching", options.host, options.port,
-                                since(start).count(), error.what()),
-                    {.operation = "connect", .elapsed = since(start), .timeout = options.timeout});
+    if (options.while_waiting) options.while_waiting();  // it may be what has ended the wait
+    throw CommError(
+        fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
+                    "all ranks are of one job, and that no firewall stands between",
+                    options.is_server ? "serving" : "reaching", options.host, options.port, since(start).count(),
+                    error.what()),
+        {.operation = "connect", .elapsed = since(start), .timeout = options.reach_timeout.value_or(options.timeout)});
   }
 }
 

@@ -6,6 +6,7 @@
 #include "trireme/comm/group.h"
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -22,6 +23,9 @@ struct StoreOptions {
   std::filesystem::path place_file = {};  ///< clients: door::ClientOptions::place_file
   bool listens_already = false;  ///< clients: likewise
   std::chrono::milliseconds timeout{300'000};
+  std::optional<std::chrono::milliseconds> reach_timeout;  ///< clients, for the server to come; empty: timeout
+  /// Called every half second or so while the server or a key is waited for; what it throws ends the wait.
+  std::function<void()> while_waiting = {};
 };
 
 struct StoreHandle {
@@ -34,7 +38,7 @@ struct StoreHandle {
 ///
 /// Threads   may share a store: one that waits does not keep the others from working
 /// Errors    CommError when the server cannot be reached, or the port not be had, within the timeout, and at once
-///           when it knows another token
+///           when it knows another token; what while_waiting throws, here and from the store
 StoreHandle open_store(const StoreOptions& options);
 
 void set_text(c10d::Store& store, const std::string& key, const std::string& text);

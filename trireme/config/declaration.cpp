@@ -418,7 +418,9 @@ std::vector<Setting> declare(Settings& s) {
        {.absent = "null", .when_absent = "launch.node_rank says which machine this is"}},
       {"launch.join_timeout",
        &s.launch.join_timeout,
-       "how long launchers wait at launch.rdzv_endpoint for enough machines",
+       "how long launchers wait at launch.rdzv_endpoint for enough machines, and ranks for rank 0, which reads the "
+       "data "
+       "before it comes",
        {.above = 0}},
       {"launch.last_call",
        &s.launch.last_call,

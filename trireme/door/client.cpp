@@ -20,7 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kOneTry = 2s;  // with one address, where there is something to look at in between
+constexpr auto kOneTry = 2s;  // to find a host, or with one address where another may be told meanwhile
+constexpr auto kAsk = 500ms;
 
 // False when the time is over.
 bool wait_for(int fd, short events, Clock::time_point until) {
@@ -53,8 +54,7 @@ std::unique_ptr<Channel> Client::connect(Clock::time_point until) {
   while (true) {
     std::string why;
     try {
-      return try_to_connect(
-          options_.place_file.empty() && !options_.gives_up ? until : std::min(until, Clock::now() + kOneTry));
+      return try_to_connect(options_.place_file.empty() ? until : std::min(until, Clock::now() + kOneTry));
     } catch (const Refused&) {
       // An older job's file, perhaps, which this job's server replaces.
       if (options_.place_file.empty() || has_given_up() || Clock::now() + pause >= until) throw;
@@ -67,6 +67,13 @@ std::unique_ptr<Channel> Client::connect(Clock::time_point until) {
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::milliseconds>(2 * pause, 200ms);
     if (!options_.place_file.empty()) look_again();
+  }
+}
+
+bool Client::wait_for_server(int fd, short events, Clock::time_point until) const {
+  while (true) {
+    if (wait_for(fd, events, std::min(until, Clock::now() + kAsk))) return true;
+    if (Clock::now() >= until || has_given_up()) return false;
   }
 }
 
@@ -96,7 +103,8 @@ std::unique_ptr<Channel> Client::try_to_connect(Clock::time_point until) {
   if (socket.get() < 0) throw Unreachable(std::strerror(errno));
   if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0) {
     if (errno != EINPROGRESS) throw Unreachable(std::strerror(errno));
-    if (!wait_for(socket.get(), POLLOUT, until)) throw Unreachable("no answer");
+    if (!wait_for_server(socket.get(), POLLOUT, std::min(until, Clock::now() + kOneTry)))
+      throw Unreachable("no answer");
     getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) throw Unreachable(std::strerror(error));
   }
@@ -105,7 +113,7 @@ std::unique_ptr<Channel> Client::try_to_connect(Clock::time_point until) {
   auto channel = std::make_unique<Channel>(credentials, std::move(socket), Channel::Side::client);
   while (!channel->handshake()) {
     if (channel->ended()) throw Unreachable("it hung up");
-    if (!wait_for(channel->fd(), channel->wants_write() ? POLLIN | POLLOUT : POLLIN, until))
+    if (!wait_for_server(channel->fd(), channel->wants_write() ? POLLIN | POLLOUT : POLLIN, until))
       throw Unreachable("no answer");
   }
   return channel;

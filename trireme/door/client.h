@@ -22,7 +22,7 @@ struct ClientOptions {
   bool listens_already = false;  ///< so that a refused connection means that the server has ended
   Identity self = {};  ///< the job must be the server's
   std::chrono::milliseconds timeout{300'000};  ///< to reach the store for the first time
-  std::function<bool()> gives_up = {};          ///< asked every two seconds at least until it is reached
+  std::function<bool()> gives_up = {};          ///< asked every half second or so until it is reached; may throw
   std::optional<std::chrono::milliseconds> answer_timeout = {};  ///< for an answer that needs no waiting; timeout
 };
 
@@ -60,6 +60,7 @@ class Client {
   std::unique_ptr<Channel> idle_or_new();
   std::unique_ptr<Channel> connect(Clock::time_point until);
   std::unique_ptr<Channel> try_to_connect(Clock::time_point until);
+  bool wait_for_server(int fd, short events, Clock::time_point until) const;
 
   bool has_given_up() const;
   void look_again();

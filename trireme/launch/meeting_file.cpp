@@ -90,9 +90,7 @@ void MeetingFile::wait_for(RankEnvironment& environment, const MeetingOptions& o
       environment.meeting_file = path_;
       return;
     }
-    if (stop_requested() && time_since_stop_request() >= options.patience_when_stopped)
-      throw Stopped(
-          fmt::format("stopped by {} while waiting for rank 0's {}", name_of_stop(stop_signal()), path_.string()));
+    end_wait_when_stopped(options.patience_when_stopped, fmt::format("rank 0's {}", path_.string()));
     const auto waited = Clock::now() - start;
     if (waited > options.timeout)
       throw Error(fmt::format(

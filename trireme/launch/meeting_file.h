@@ -17,10 +17,8 @@ namespace trireme::launch {
 struct MeetingOptions {
   std::filesystem::path out_dir;
   std::optional<std::string> token_file = {};  ///< holds the token; no file is written where the place is known too
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);
-  /// A rank that is asked to stop still waits so long for rank 0, which would otherwise wait for it: together they end
-  /// in a moment.
-  std::chrono::milliseconds patience_when_stopped = std::chrono::seconds(5);
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< rank 0 may read all of the data before it comes
+  std::chrono::milliseconds patience_when_stopped = std::chrono::seconds(5);  ///< see stop_signal.h
 };
 
 /// Fills in master_address, master_port, token and, on rank 0, store_fd of `environment`. Ranks of one host meet at

@@ -1,8 +1,10 @@
 #include "trireme/launch/stop_signal.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -93,6 +95,16 @@ const char* name_of_stop(int reason) noexcept {
 std::chrono::duration<double> time_since_stop_request() noexcept {
   if (!stop_requested()) return {};
   return std::chrono::nanoseconds(monotonic_ns() - requested_at_ns.load());
+}
+
+std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace) {
+  using std::chrono::seconds;
+  return std::max<std::chrono::milliseconds>(grace - seconds(1), seconds(1));
+}
+
+void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for) {
+  if (stop_requested() && time_since_stop_request() >= patience)
+    throw Stopped(fmt::format("stopped by {} while waiting for {}", name_of_stop(stop_signal()), waited_for));
 }
 
 void request_stop(int reason) noexcept {

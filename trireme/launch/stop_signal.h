@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include "trireme/base/error.h"
 
@@ -43,6 +44,13 @@ const char* name_of_stop(int reason) noexcept;
 
 /// Since the request; 0 when there is none.
 std::chrono::duration<double> time_since_stop_request() noexcept;
+
+/// A rank that is asked to stop still waits so long for others, which would otherwise wait for it: together they end in
+/// a moment. Nearly all of the grace that it has.
+std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace);
+
+/// Errors    Stopped once a stop was requested `patience` ago: what the wait was for has not come
+void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for);
 
 /// Requests a stop from within, as a first signal would (a notice, a test). Keeps an earlier request.
 void request_stop(int reason) noexcept;

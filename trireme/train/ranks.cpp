@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <functional>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -13,6 +14,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/launch/hang.h"
 #include "trireme/launch/network.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::train {
 namespace {
@@ -42,6 +44,13 @@ std::shared_ptr<comm::FlightRecorder> make_recorder(const config::Settings& sett
       folder);
 }
 
+// Asked while this rank waits for others: until the run begins nobody else looks at a request to stop.
+std::function<void()> stop_check(const config::Settings& settings) {
+  return [patience = launch::patience_when_stopped(settings.launch.grace)] {
+    launch::end_wait_when_stopped(patience, "the other ranks");
+  };
+}
+
 }  // namespace
 
 comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
@@ -58,7 +67,9 @@ comm::StoreHandle open_job_store(const config::Settings& settings, const launch:
                              .is_server = environment.hosts_store(),
                              .place_file = environment.meeting_file,
                              .listens_already = launcher_listens(environment),
-                             .timeout = settings.comm.timeout};
+                             .timeout = settings.comm.timeout,
+                             .reach_timeout = settings.launch.join_timeout,
+                             .while_waiting = stop_check(settings)};
   if (environment.store_fd >= 0) options.listen_fd = environment.store_fd;
   return comm::open_store(options);
 }

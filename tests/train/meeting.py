@@ -1,0 +1,84 @@
+"""Ranks that another launcher starts: rank 0 may come late, for it reads the data first, and a rank whose partner never
+comes still ends as it is asked to.
+
+meeting.py TRIREME
+"""
+
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import ring
+
+TIMEOUT = 4  # comm.timeout of the rank that waits, s: less than rank 0 takes to come
+
+
+class Ranks:
+    def __init__(self, r, out, **settings):
+        self.r, self.out, self.settings = r, out, settings
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+
+    def start(self, rank, **settings):
+        env = ring.environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+                               MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port))
+        command = self.r.command(self.out, devices=2, **(self.settings | settings))
+        with open(self.log(rank), "w") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.r.folder,
+                                    stdin=subprocess.DEVNULL, env=env)
+
+    def log(self, rank):
+        return self.r.folder / f"{self.out}-{rank}.txt"
+
+
+def takes_signals(process):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> (signal.SIGTERM - 1) & 1
+
+
+def code_of(process, timeout):
+    try:
+        return process.wait(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return "none: it still runs"
+
+
+def rank_zero_may_come_late(r, how, **settings):
+    ranks = Ranks(r, f"late-{how}", train__max_steps=2, **settings)
+    second = ranks.start(1, comm__timeout=f"{TIMEOUT}s")
+    ring.wait_for(lambda: "waiting for rank 0" in ranks.log(1).read_text() or second.poll() is not None, "a word on what it waits for")
+    time.sleep(TIMEOUT)  # from here on its limit for collectives is over
+    ring.require(second.poll() is None, f"{how}: the other waits for longer than comm.timeout", ranks.log(1).read_text())
+    first = ranks.start(0)
+    codes = [code_of(p, 90) for p in (first, second)]
+    ring.check(codes == [0, 0], f"{how}: a rank 0 that comes after comm.timeout is met",
+               f"{codes}\n{ranks.log(0).read_text()}{ranks.log(1).read_text()}")
+
+
+def a_lone_rank_ends_as_asked(r, rank, how, **settings):
+    """Its partner never comes; comm.timeout is 60 s, launch.join_timeout 10 minutes."""
+    ranks = Ranks(r, f"lone-{rank}-{how}", launch__grace="3s", **settings)
+    process = ranks.start(rank)
+    ring.wait_for(lambda: takes_signals(process) or process.poll() is not None, "a rank that takes signals")
+    process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    code, took = code_of(process, 40), time.monotonic() - begin
+    ring.check(code == 75, f"rank {rank} alone, {how}: SIGTERM, exit code 75 {took:.1f} s later", f"{code}\n{ranks.log(rank).read_text()}")
+
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+with ring.Ring(sys.argv[1]) as r:
+    token = r.folder / "token"
+    token.write_text("of this job, and long enough to be one")
+    token.chmod(0o600)
+    known = {"launch__token_file": token}
+    a_lone_rank_ends_as_asked(r, 1, "meeting_file")
+    a_lone_rank_ends_as_asked(r, 1, "token_file", **known)
+    for backend in ("auto", "gloo"):
+        a_lone_rank_ends_as_asked(r, 0, backend, **known, comm__backend=backend)
+    rank_zero_may_come_late(r, "meeting_file")
+    rank_zero_may_come_late(r, "token_file", **known)
