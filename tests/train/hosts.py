@@ -22,6 +22,7 @@ SSH = """#!/bin/sh
 # ssh -T -o X -o Y -- HOST COMMAND
 echo "$@" >> "$FAKE_SSH_LOG"
 while [ "$1" != -- ]; do shift; done
+[ ! -f "$FAKE_SSH_SETUP" ] || . "$FAKE_SSH_SETUP"
 case $2 in unreachable*) echo "ssh: connect to host $2 port 22: No route to host" >&2; exit 255;; esac
 export TRIREME_HOST_ID=$2
 cd / && exec sh -c "$3"
@@ -45,10 +46,11 @@ class Machines:
         self.bin.mkdir()
         (self.bin / "ssh").write_text(SSH)
         (self.bin / "ssh").chmod(stat.S_IRWXU)
+        self.setup = r.folder / "setup.sh"  # what ssh does before all else, where there is such a file
         self.first = own_address()
 
     def environment(self, **more):
-        return ring.environment(PATH=f"{self.bin}:{os.environ['PATH']}", FAKE_SSH_LOG=str(self.log)) | more
+        return ring.environment(PATH=f"{self.bin}:{os.environ['PATH']}", FAKE_SSH_LOG=str(self.log), FAKE_SSH_SETUP=str(self.setup)) | more
 
     def command(self, out, hosts=None, **settings):
         command = self.ring.command(out, launch__master_port=PORT, **settings)
@@ -123,6 +125,49 @@ def it_ends_as_asked(r, machines):
     ring.check(result.code == 0, "and the run goes on from there", str(result))
 
 
+def one_request_may_come_twice(r, machines):
+    for what, signals in [("SIGTERM twice within a second", [signal.SIGTERM, signal.SIGTERM]),
+                          ("SIGUSR1, which only warns, and SIGTERM", [signal.SIGUSR1, signal.SIGTERM])]:
+        out = "-".join(s.name for s in signals)
+        job = machines.start(machines.command(out, train__max_steps=100000, train__save_interval=20))
+        ring.wait_for(lambda: ring.step_folders(r.folder / out), "a first checkpoint")
+        for number in signals:
+            job.send_signal(number)
+            time.sleep(0.2)
+        result = r.finish(job)
+        ring.check(result.code == 75, f"{what}: one request, exit code 75", str(result))
+        r.require_nothing_is_left(out, what)
+
+
+def parent_on_host(pid):
+    while b"\0on_host" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(pathlib.Path(f"/proc/{pid}/status").read_text().split("PPid:")[1].split()[0])
+    return pid
+
+
+def a_session_that_ends_stops_the_job(r, machines):
+    job = machines.start(machines.command("session", train__max_steps=100000, train__save_interval=20))
+    ring.wait_for(lambda: ring.step_folders(r.folder / "session"), "a first checkpoint")
+    os.kill(parent_on_host(r.ranks(2)[1]), signal.SIGTERM)
+    result = r.finish(job)
+    ring.check(result.code == 75, "SIGTERM to what ssh runs on one machine: both stop and save, exit code 75", str(result))
+    r.require_nothing_is_left("session", "SIGTERM to on_host")
+
+
+def a_stop_before_launchers_take_signals(r, machines):
+    """They read the data first, here forever."""
+    text = r.folder / "endless.txt"
+    text.write_bytes(r.text.read_bytes())
+    machines.setup.write_text(f"mkfifo {text}.$$ && mv {text}.$$ {text}\n")
+    job = machines.start(machines.command("early", **{"data.train_data_path": text}))
+    ring.wait_for(lambda: len(r.processes()) == 3 or job.poll() is not None, "a launcher on each machine")
+    job.send_signal(signal.SIGTERM)
+    result = r.finish(job)
+    machines.setup.unlink()
+    ring.check(result.code == 75, "SIGTERM while launchers still read the data: exit code 75", str(result))
+    r.require_nothing_is_left("early", "an early SIGTERM")
+
+
 def nothing_outlives_it(r, machines):
     job = machines.start(machines.command("kill", train__max_steps=100000, train__save_interval=20))
     ring.wait_for(lambda: ring.step_folders(r.folder / "kill"), "a first checkpoint")
@@ -174,5 +219,8 @@ with ring.Ring(sys.argv[1]) as r:
     the_token_is_seen_nowhere(r, machines)
     any_program(r, machines)
     it_ends_as_asked(r, machines)
+    one_request_may_come_twice(r, machines)
+    a_session_that_ends_stops_the_job(r, machines)
+    a_stop_before_launchers_take_signals(r, machines)
     nothing_outlives_it(r, machines)
     a_machine_that_fails_is_named(r, machines)

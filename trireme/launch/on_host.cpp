@@ -1,6 +1,8 @@
 // The part of ssh_start.h that runs on each machine.
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,7 @@
 #include "trireme/launch/rank_setup.h"
 #include "trireme/launch/spawn.h"
 #include "trireme/launch/ssh_start.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::launch {
 namespace {
@@ -42,20 +45,39 @@ std::vector<std::string> variables(const HostOrder& order) {
   return all;
 }
 
-// Waits for the child; a byte of standard input, or its end, asks the child to stop, once.
-int wait_with_input(pid_t child, int pidfd) {
-  bool listening = true;
+// The end of a session kills who does not listen, and the child dies with us.
+base::FileDescriptor take_signals() {
+  sigset_t ours;
+  sigemptyset(&ours);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ours, number);
+  sigprocmask(SIG_BLOCK, &ours, nullptr);
+  return base::FileDescriptor(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Waits for the child; a byte of standard input, or its end, or a signal asks the child to stop, once each.
+int wait_with_input(pid_t child, int pidfd, int signal_fd) {
+  bool listening = true, asked = false;
   for (;;) {
-    pollfd ready[2] = {{pidfd, POLLIN, 0}, {listening ? STDIN_FILENO : -1, POLLIN, 0}};
-    poll(ready, 2, pidfd >= 0 ? -1 : 200);
+    pollfd ready[3] = {{pidfd, POLLIN, 0}, {listening ? STDIN_FILENO : -1, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+    poll(ready, 3, pidfd >= 0 ? -1 : 200);
     int status = 0;
-    if (waitpid(child, &status, WNOHANG) == child)
-      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (waitpid(child, &status, WNOHANG) == child) {
+      if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+      // Before it took requests, so nothing had begun.
+      if (asked && WTERMSIG(status) == SIGTERM) return kStoppedEarly;
+      return 128 + WTERMSIG(status);
+    }
+    signalfd_siginfo info{};
+    if (read(signal_fd, &info, sizeof info) == static_cast<long>(sizeof info)) {
+      asked = true;
+      kill(child, SIGTERM);
+    }
     if (!listening || ready[1].revents == 0) continue;
     char byte = 0;
     const ssize_t got = read(STDIN_FILENO, &byte, 1);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     listening = got > 0;
+    asked = true;
     kill(child, SIGTERM);  // a second one, after a second byte, ends it at once
   }
 }
@@ -76,8 +98,9 @@ int run_on_host() {
     request.environment.push_back(fmt::format("TRIREME_LAUNCH_TOKEN_FILE=/proc/self/fd/{}", token.get()));
   }
   sigprocmask(SIG_SETMASK, nullptr, &request.signal_mask);
+  const base::FileDescriptor signals = take_signals();
   const pid_t child = spawn_rank(request);
-  return wait_with_input(child, open_pidfd(child));
+  return wait_with_input(child, open_pidfd(child), signals.get());
 }
 
 }  // namespace trireme::launch

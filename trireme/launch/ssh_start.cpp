@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 // After a machine failed: the others notice by themselves that its ranks are gone, and say so in their logs.
 constexpr std::chrono::seconds kNoticing{15};
+constexpr std::chrono::seconds kSameRequest{1};  // as the launcher of one machine has it (supervisor.cpp)
 constexpr int kSshFailed = 255;
 
 struct Pipe {
@@ -164,12 +165,19 @@ class SshSupervisor {
     signalfd_siginfo info{};
     while (read(process_.signal_fd(), &info, sizeof info) == static_cast<long>(sizeof info)) {
       if (info.ssi_signo == SIGTSTP) continue;  // machines elsewhere cannot be suspended from here
-      if (stop_signal_ != 0) {
-        end_connections();
-      } else {
-        stop_signal_ = static_cast<int>(info.ssi_signo);
+      const int number = static_cast<int>(info.ssi_signo);
+      if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
+        if (number == stop_signal_) continue;
+        const bool is_asked = stop_signal_ != 0;  // a second letter would end the machines' ranks at once
+        stop_signal_ = number;
+        stop_asked_at_ = Clock::now();
+        if (is_asked) continue;
         say("stopping: all machines finish the step and save; a second signal ends the connections");
         ask_to_stop();
+      } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
+        continue;
+      } else {
+        end_connections();
       }
     }
   }
@@ -227,6 +235,7 @@ class SshSupervisor {
   std::vector<Host> hosts_;
   Host* first_failed_ = nullptr;
   int stop_signal_ = 0;
+  Clock::time_point stop_asked_at_;
   std::optional<Clock::time_point> stop_at_, end_at_;
 };
 

@@ -45,14 +45,17 @@ std::string find_ssh();
 ///
 /// Returns   0 when all machines' launchers succeeded, 75 where they stopped early, else the code of the first that
 ///           failed
-/// Signals   the first SIGINT, SIGTERM or SIGHUP asks all machines to stop and save; the second ends the connections
+/// Signals   the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 asks all machines to stop and save; the second ends the
+///           connections, counted as in stop_signal.h
 /// Errors    Error if the system has no more processes
 int start_by_ssh(const SshJob& job);
 
 /// `trireme on_host`: reads its order from standard input, runs it as a child with the token in a file of memory
-/// (launch.token_file), and asks it to stop when the input says so or ends.
+/// (launch.token_file), and asks it to stop when the input says so or ends, or a SIGTERM, SIGINT or SIGHUP comes.
 ///
-/// Returns   the child's exit code, 128 + signal where a signal killed it
+/// Returns   the child's exit code; kStoppedEarly where it was asked before it took requests; 128 + signal where
+/// another
+///           signal killed it
 /// Errors    Error for an order that is none; UsageError for a folder that does not exist on this machine
 int run_on_host();
 
