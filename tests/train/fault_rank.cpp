@@ -115,7 +115,7 @@ void run_training(const config::Settings& settings, const launch::RankEnvironmen
   fault(c.reduce, "reduce");
   fault(c.replicas, "replicas");
   fault(c.loss, "loss");
-  fault(c.norm, "norm");
+  fault(c.world, "world");
   fault(c.stages[schedule::kActivations], "activations");
   fault(c.stages[schedule::kGradients], "gradients");
   fault(c.tp, "tp");

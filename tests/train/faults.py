@@ -22,7 +22,7 @@ import ring
 TIMEOUT = 3  # comm.timeout, s
 PATIENCE = 5
 RANKS = 4
-MESHES = {"full_shard": ({}, ["gather", "reduce", "loss", "norm"]),
+MESHES = {"full_shard": ({}, ["gather", "reduce", "loss", "world"]),
           "tp": ({"mesh.tp": 2}, ["gather", "reduce", "tp"]),
           "pp": ({"mesh.pp": 2, "pipeline.schedule": "1f1b"}, ["gather", "reduce", "activations", "gradients"])}
 
