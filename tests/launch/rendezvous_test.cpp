@@ -258,6 +258,21 @@ TEST_F(Machines, TooFewMachinesAreAnErrorWithTheNumbers) {
   }
 }
 
+TEST_F(Machines, ThoseWhoCameAreToldToo) {
+  RendezvousOptions o = options(3, 3);
+  o.join_timeout = 500ms;
+  auto a = decider(std::move(o));
+  const auto guest = client();
+  guest->add("0/joined", 1);
+  guest->set("0/member/0", "2 -1 guest");
+  Soon<std::string> plan([&] { return guest->get("0/plan", kLongEnough).value(); });
+  EXPECT_ANY_THROW(meets(*a).get());
+  EXPECT_THAT(plan.get(), HasSubstr("refused 2 machines came"));
+  const auto start = std::chrono::steady_clock::now();
+  a.reset();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 1s) << "it leaves them time to read that";
+}
+
 TEST_F(Machines, MachinesThatContradictEachOtherAreRefusedOnAll) {
   RendezvousOptions four = options(2, 2);
   four.num_ranks = 4;

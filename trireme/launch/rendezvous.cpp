@@ -187,6 +187,7 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
         const std::string why =
             fmt::format("{} came to {} within {} s, and the job needs {}", machines(came), place_,
                         std::chrono::ceil<std::chrono::seconds>(options_.join_timeout).count(), options_.least);
+        members_ = members;  // who are told before the door closes
         client_->set(key("plan"), "refused " + why);
         throw Error(why);
       }
