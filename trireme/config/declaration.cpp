@@ -419,8 +419,7 @@ std::vector<Setting> declare(Settings& s) {
       {"launch.join_timeout",
        &s.launch.join_timeout,
        "how long launchers wait at launch.rdzv_endpoint for enough machines, and ranks for rank 0, which reads the "
-       "data "
-       "before it comes",
+       "data before it comes",
        {.above = 0}},
       {"launch.last_call",
        &s.launch.last_call,

@@ -54,8 +54,7 @@ int start_by_ssh(const SshJob& job);
 /// (launch.token_file), and asks it to stop when the input says so or ends, or a SIGTERM, SIGINT or SIGHUP comes.
 ///
 /// Returns   the child's exit code; kStoppedEarly where it was asked before it took requests; 128 + signal where
-/// another
-///           signal killed it
+///           another signal killed it
 /// Errors    Error for an order that is none; UsageError for a folder that does not exist on this machine
 int run_on_host();
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
@@ -34,20 +35,14 @@ void check_segments(std::span<const DecaySegment> segments, int64_t count) {
 }  // namespace
 
 OptimizerOptions options_of(std::string_view name) {
-  const OptimizerOptions plain{.lr = 0, .weight_decay = 0, .step = 0};
-  if (name == "AdamW") return {.lr = 0, .step = 0};
-  OptimizerOptions options = plain;
-  if (name == "Adam") {
-    options.rule = Rule::adam;
-  } else if (name == "SGD") {
-    options.rule = Rule::sgd;
-  } else if (name == "Lion") {
-    options.rule = Rule::lion;
-    options.beta2 = 0.99;
-  } else {
-    throw UsageError("optimizer " + std::string(name) + " does not exist here; there are AdamW, Adam, SGD and Lion");
-  }
-  return options;
+  static constexpr std::pair<std::string_view, OptimizerOptions> kRows[] = {
+      {"AdamW", {.lr = 0, .step = 0}},
+      {"Adam", {.rule = Rule::adam, .lr = 0, .weight_decay = 0, .step = 0}},
+      {"SGD", {.rule = Rule::sgd, .lr = 0, .weight_decay = 0, .step = 0}},
+      {"Lion", {.rule = Rule::lion, .lr = 0, .beta2 = 0.99, .weight_decay = 0, .step = 0}}};
+  for (const auto& [known, options] : kRows)
+    if (known == name) return options;
+  throw UsageError("optimizer " + std::string(name) + " does not exist here; there are AdamW, Adam, SGD and Lion");
 }
 
 std::vector<std::string> state_names(const OptimizerOptions& options) {
