@@ -9,3 +9,9 @@ file(WRITE ${PROJECT_BINARY_DIR}/trireme_pch.cpp "#include <ATen/ATen.h>\n")
 add_library(trireme_pch STATIC ${PROJECT_BINARY_DIR}/trireme_pch.cpp)
 target_link_libraries(trireme_pch PUBLIC libtorch::cpu)
 target_precompile_headers(trireme_pch PRIVATE <ATen/ATen.h>)
+
+# LibTorch's headers bring a fmt of their own, which none of its libraries holds compiled. Compiled once, here, it saves
+# 7 s in every file that formats.
+add_library(trireme_fmt STATIC ${PROJECT_SOURCE_DIR}/cmake/libtorch_fmt.cpp)
+target_link_libraries(trireme_fmt PRIVATE libtorch::cpu)
+set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES trireme_fmt)

@@ -35,6 +35,23 @@ std::string refusal(const std::string& json) {
   return "";
 }
 
+TEST(Report, ARowIsMeasuredAgainstTheLimitFoundBesideIt) {
+  Report r = example();
+  const double rate = r.rows[0].rate;  // 80
+  EXPECT_DOUBLE_EQ(r.limit_rate(r.rows[0]), 100);
+  EXPECT_DOUBLE_EQ(r.fraction(r.rows[0]), rate / 100);
+  r.rows[0].limit_beside = 160;
+  r.rows[1].limit_beside = 1;  // names no limit
+  const Report read = parse_report(to_json(r), "a.json");
+  for (const Report& each : {r, read}) {
+    EXPECT_DOUBLE_EQ(each.limit_rate(each.rows[0]), 160);
+    EXPECT_DOUBLE_EQ(each.fraction(each.rows[0]), rate / 160);
+    EXPECT_EQ(each.limit_rate(each.rows[1]), 0);
+    EXPECT_EQ(each.fraction(each.rows[1]), 0);
+  }
+  EXPECT_THAT(table_text(read), HasSubstr("160"));
+}
+
 TEST(SetTimes, TakesMedianBestAndQuartilesOfUnsortedSeconds) {
   const Row row = example().rows[0];
   EXPECT_DOUBLE_EQ(row.median_seconds, 0.3);

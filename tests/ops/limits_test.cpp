@@ -74,6 +74,14 @@ TEST(CopyBandwidth, IsThatOfMemoryBeyondTheCachesAndHigherInside) {
   EXPECT_EQ((CopyBandwidth{.library = 3, .plain = 2}.best()), 3);
 }
 
+TEST(MemoryPasses, GiveWhatTheLimitsGive) {
+  MemoryPasses passes(1, 64 << 20);
+  const auto near = [](double one, double other) { return one > 0.5 * other && one < 2 * other; };
+  EXPECT_TRUE(holds_once([&] { return near(passes.copy(), measure_copy(1, 64 << 20).best()); }));
+  EXPECT_TRUE(holds_once([&] { return near(passes.update(), update_bandwidth(1, 64 << 20)); }));
+  EXPECT_TRUE(holds_once([&] { return near(passes.read(), read_bandwidth(1, 64 << 20)); }));
+}
+
 TEST(UpdateBandwidth, IsNoLessThanAPlainCopysWhichFetchesWhatItOverwrites) {
   EXPECT_TRUE(holds_once([] {
     const double update = update_bandwidth(1);

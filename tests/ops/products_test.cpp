@@ -1,10 +1,16 @@
-// multiply() against LibTorch in float64, in every form, shape and way to write the result.
+// Products against LibTorch in float64: by every way to them that this processor has, in every form, shape and way to
+// write the result.
 #include "trireme/ops/products.h"
 
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include "support.h"
 #include "trireme/base/error.h"
+#include "trireme/ops/products_library.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -27,28 +33,58 @@ double excess(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, con
   return ((c.to(at::kDouble) - expected).abs() / scale).max().item<double>() / unit;
 }
 
+/// A way to a product; false where it leaves the product out.
+struct Way {
+  std::string name;
+  std::function<bool(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate)> multiply;
+  bool rounds_first = false;  ///< a bfloat16 product to bfloat16, even where c is float32
+};
+
+std::vector<Way> ways(at::ScalarType dtype) {
+  const auto always = [](auto function) {
+    return [function](const auto& c, const auto& a, const auto& b, bool accumulate) {
+      return function(c, a, b, accumulate), true;
+    };
+  };
+  const bool bfloat16 = dtype == at::kBFloat16;
+  std::vector<Way> all = {
+      {"multiply", always(multiply), bfloat16 && gemm_kernels(dtype).empty()},
+      {"LibTorch", always(multiply_by_library), bfloat16},
+  };
+  if (bfloat16) all.push_back({"LibTorch in float32", always(multiply_in_float32)});
+  for (const GemmKernel* kernel : gemm_kernels(dtype))
+    all.push_back({std::string(kernel->name) + " of " + std::to_string(kernel->k_multiple),
+                   [kernel](const auto& c, const auto& a, const auto& b, bool accumulate) {
+                     return multiply_by(*kernel, c, a, b, accumulate);
+                   }});
+  return all;
+}
+
+void check(const Way& way, const Shape& shape, at::ScalarType dtype, at::ScalarType out, bool accumulate,
+           bool a_transposed, bool b_transposed) {
+  const auto& [m, n, k] = shape;
+  const at::Tensor a = view(random({m, k}, dtype, 1), a_transposed), b = view(random({k, n}, dtype, 2), b_transposed);
+  // c lies in wider rows: what is beside it must stay.
+  const at::Tensor wide = random({m, n + 3}, out, 3), before = wide.clone(), c = wide.narrow(1, 1, n);
+  if (!accumulate) c.fill_(std::nan(""));
+  if (!way.multiply(c, a, b, accumulate)) return;
+  const at::Tensor start = accumulate ? before.narrow(1, 1, n).to(at::kDouble) : at::zeros({m, n}, at::kDouble);
+  // float32: sums of k terms err by at most about sqrt(k) units of 6e-8; bfloat16 results are rounded to 2^-9.
+  const bool rounded = out == at::kBFloat16 || way.rounds_first;
+  const double unit = out == at::kDouble ? 1e-15 * std::sqrt(k) : 1.2e-7 * std::sqrt(k) + (rounded ? 4e-3 : 0);
+  EXPECT_LT(excess(c, a, b, start, unit), 1)
+      << way.name << ": " << c10::toString(dtype) << " -> " << c10::toString(out) << " [" << m << ", " << k << "] x ["
+      << k << ", " << n << "]" << (a_transposed ? " a transposed" : "") << (b_transposed ? " b transposed" : "");
+  expect_same_bits(wide.narrow(1, 0, 1).contiguous(), before.narrow(1, 0, 1).contiguous(), "left of c");
+  expect_same_bits(wide.narrow(1, n + 1, 2).contiguous(), before.narrow(1, n + 1, 2).contiguous(), "right of c");
+}
+
 void check(at::ScalarType dtype, at::ScalarType out, bool accumulate) {
-  for (const auto& [m, n, k] : kShapes)
-    for (const bool a_transposed : {false, true})
-      for (const bool b_transposed : {false, true}) {
-        const at::Tensor a = view(random({m, k}, dtype, 1), a_transposed),
-                         b = view(random({k, n}, dtype, 2), b_transposed);
-        // c lies in wider rows: what is beside it must stay.
-        const at::Tensor wide = random({m, n + 3}, out, 3), before = wide.clone(), c = wide.narrow(1, 1, n);
-        if (!accumulate) c.fill_(std::nan(""));
-        multiply(c, a, b, accumulate);
-        const at::Tensor start = accumulate ? before.narrow(1, 1, n).to(at::kDouble) : at::zeros({m, n}, at::kDouble);
-        // float32: sums of k terms err by at most about sqrt(k) units of 6e-8; bfloat16 results are rounded to 2^-9.
-        // Where LibTorch multiplies, a float32 result of bfloat16 was rounded too.
-        const bool rounded =
-            out == at::kBFloat16 || (dtype == at::kBFloat16 && (gemm_kernel(dtype) == nullptr || k % 2 == 1));
-        const double unit = out == at::kDouble ? 1e-15 * std::sqrt(k) : 1.2e-7 * std::sqrt(k) + (rounded ? 4e-3 : 0);
-        EXPECT_LT(excess(c, a, b, start, unit), 1)
-            << c10::toString(dtype) << " -> " << c10::toString(out) << " [" << m << ", " << k << "] x [" << k << ", "
-            << n << "]" << (a_transposed ? " a transposed" : "") << (b_transposed ? " b transposed" : "");
-        expect_same_bits(wide.narrow(1, 0, 1).contiguous(), before.narrow(1, 0, 1).contiguous(), "left of c");
-        expect_same_bits(wide.narrow(1, n + 1, 2).contiguous(), before.narrow(1, n + 1, 2).contiguous(), "right of c");
-      }
+  for (const Way& way : ways(dtype))
+    for (const Shape& shape : kShapes)
+      for (const bool a_transposed : {false, true})
+        for (const bool b_transposed : {false, true})
+          check(way, shape, dtype, out, accumulate, a_transposed, b_transposed);
 }
 
 TEST(Products, AgreeWithLibTorchInFloat64) {
@@ -64,25 +100,55 @@ TEST(Products, AccumulateInAWiderResult) {
   check(at::kBFloat16, at::kFloat, false);
 }
 
+TEST(Products, OursLeaveOutNoShapeOfRowsAndTransposedViews) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16})
+    for (const GemmKernel* kernel : gemm_kernels(dtype))
+      for (const int64_t k : {1, 2, 7})
+        EXPECT_EQ(multiply_by(*kernel, unwritten({3, 4}, dtype), at::zeros({3, k}, dtype), at::zeros({k, 4}, dtype)),
+                  k % kernel->k_multiple == 0)
+            << kernel->name;
+  for (const auto dtype : {at::kFloat, at::kBFloat16})
+    for (const GemmKernel* last : gemm_kernels(dtype).last(gemm_kernels(dtype).empty() ? 0 : 1))
+      EXPECT_EQ(last->k_multiple, 1);
+}
+
 TEST(Products, AFloatResultKeepsWhatABfloat16ResultRounds) {
   const at::Tensor a = random({64, 512}, at::kBFloat16, 1), b = random({512, 128}, at::kBFloat16, 2);
-  const at::Tensor c = unwritten({64, 128}, at::kFloat), exact = a.to(at::kDouble).mm(b.to(at::kDouble));
-  multiply(c, a, b);
-  EXPECT_LT(relative_error(c, exact), gemm_kernel(at::kBFloat16) != nullptr ? 1e-6 : 3e-3);
+  const at::Tensor exact = a.to(at::kDouble).mm(b.to(at::kDouble));
+  for (const Way& way : ways(at::kBFloat16)) {
+    const at::Tensor c = unwritten({64, 128}, at::kFloat);
+    ASSERT_TRUE(way.multiply(c, a, b, false));
+    EXPECT_LT(relative_error(c, exact), way.rounds_first ? 3e-3 : 1e-6) << way.name;
+  }
+}
+
+TEST(Products, OursRoundToBfloat16AsLibTorchDoes) {
+  // One term a sum, so that only the rounding is left: ties, what overflows, infinities, NaN.
+  const at::Tensor a = at::tensor({1.00390625f, 1.01171875f, -1.00390625f, 3e38f, -3e38f, 0.0f, -0.0f}).view({-1, 1});
+  const float infinity = std::numeric_limits<float>::infinity();
+  const at::Tensor b = at::tensor({1.0f, 1.00390625f, 0.99609375f, 2.0f, infinity, std::nanf("")}).view({1, -1});
+  const at::Tensor narrow_a = a.to(at::kBFloat16), narrow_b = b.to(at::kBFloat16);
+  const at::Tensor expected = (narrow_a.to(at::kFloat) * narrow_b.to(at::kFloat) + 0.0f).to(at::kBFloat16);
+  for (const Way& way : ways(at::kBFloat16)) {
+    if (way.name.starts_with("LibTorch")) continue;
+    const at::Tensor c = unwritten({7, 6}, at::kBFloat16);
+    if (!way.multiply(c, narrow_a, narrow_b, false)) continue;
+    EXPECT_TRUE(at::equal(c.isnan(), expected.isnan())) << way.name;
+    EXPECT_TRUE(at::equal(c.nan_to_num(), expected.nan_to_num())) << way.name << c << expected;
+  }
 }
 
 TEST(Products, OursDoNotDependOnThreads) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    if (gemm_kernel(dtype) == nullptr) GTEST_SKIP() << "LibTorch multiplies on this processor";
-    for (const auto& [m, n] : {std::pair<int64_t, int64_t>{70, 1000}, {1000, 70}, {5, 30}})
-      expect_same_on_all_threads([&, m = m, n = n] {
-        const at::Tensor a = random({m, 2300}, dtype, 1), b = random({2300, n}, dtype, 2);
-        const at::Tensor c = unwritten({m, n}, dtype), from_columns = unwritten({m, n}, dtype);
-        multiply(c, a, b);
-        multiply(from_columns, view(a, true), view(b, true));
-        return std::vector{c, from_columns};
-      });
-  }
+  for (const auto dtype : {at::kFloat, at::kBFloat16})
+    for (const GemmKernel* kernel : gemm_kernels(dtype))
+      for (const auto& [m, n] : {std::pair<int64_t, int64_t>{70, 1000}, {1000, 70}, {5, 30}})
+        expect_same_on_all_threads([&, m = m, n = n] {
+          const at::Tensor a = random({m, 2300}, dtype, 1), b = random({2300, n}, dtype, 2);
+          const at::Tensor c = unwritten({m, n}, dtype), from_columns = unwritten({m, n}, dtype);
+          EXPECT_TRUE(multiply_by(*kernel, c, a, b));
+          EXPECT_TRUE(multiply_by(*kernel, from_columns, view(a, true), view(b, true)));
+          return std::vector{c, from_columns};
+        });
 }
 
 TEST(Products, EmptyOnesAreZeroOrNothing) {

@@ -11,7 +11,7 @@
 namespace trireme::bench {
 
 std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
-                               const std::function<void()>& prepare) {
+                               const std::function<void()>& prepare, const std::function<void()>& beside) {
   constexpr double kWorthTiming = 20e-6;
   if (prepare) prepare();
   base::Stopwatch watch;
@@ -33,6 +33,7 @@ std::vector<double> time_calls(const std::function<void()>& call, const Budget& 
     watch.lap();
     for (int64_t i = 0; i < inner; ++i) call();
     seconds.push_back(watch.lap() / static_cast<double>(inner));
+    if (beside) beside();
   }
   return seconds;
 }

@@ -20,9 +20,10 @@ struct Budget {
 };
 
 /// Seconds of single calls, after one that is not timed. Calls shorter than 20 us are timed several at a time. With
-/// `prepare`, which is not timed, before every call: for calls that overwrite what they read.
+/// `prepare`, which is not timed, before every call: for calls that overwrite what they read. `beside`, which is not
+/// timed here either, after every sample: for a limit that meets the same disturbances.
 std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
-                               const std::function<void()>& prepare = {});
+                               const std::function<void()>& prepare = {}, const std::function<void()>& beside = {});
 
 /// Says on standard error what is being measured, once two seconds have passed: one line that updates on a terminal,
 /// a line every ten seconds elsewhere.

@@ -24,6 +24,30 @@ struct Size {
   }
 };
 
+// What memory gives in turn with a row's samples, so that a busy neighbour slows both.
+class Beside {
+ public:
+  explicit Beside(int threads) : passes_(threads) {}
+  void sample(Access access) {
+    if (access == Access::kRead) return reads_.push_back(passes_.read());
+    copies_.push_back(passes_.copy());
+    if (access == Access::kInPlace) updates_.push_back(passes_.update());
+  }
+  /// The median since the last call, GB/s; of the better way where there are two.
+  double take() {
+    double best = 0;
+    for (auto* rates : {&copies_, &updates_, &reads_}) {
+      best = std::max(best, quantile(*rates, 0.5) * 1e-9);
+      rates->clear();
+    }
+    return best;
+  }
+
+ private:
+  ops::MemoryPasses passes_;
+  std::vector<double> copies_, updates_, reads_;
+};
+
 // Rows that move about `bytes`: whole sequences where there are some, for operations that count positions.
 int64_t rows_for(const MemoryCase& c, const Widths& w, int64_t bytes) {
   const double left = std::max(0.0, static_cast<double>(bytes) - c.fixed_bytes(w));
@@ -62,6 +86,7 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
 
   Report report = new_report("ops", command);
   Progress progress("bench ops");
+  Beside beside(threads);
   Pool pool(pool_bytes(w, beyond, batch));
   const std::vector<MemoryCase> memory = memory_cases();
   const std::vector<ArithmeticRecipe> products = arithmetic_cases();
@@ -80,7 +105,11 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
                                    size.where, suffix),
               .unit = "GB/s",
               .limit = size.limit(c.access)};
-      set_times(row, time_calls(calls.call, budget, calls.prepare), moved * 1e-9);
+      // A core's own cache has no neighbours, and what is measured beside would push the values out of it.
+      std::function<void()> passes;
+      if (size.moved_bytes == beyond) passes = [&] { beside.sample(c.access); };
+      set_times(row, time_calls(calls.call, budget, calls.prepare, passes), moved * 1e-9);
+      row.limit_beside = beside.take();
       report.rows.push_back(row);
     }
   }

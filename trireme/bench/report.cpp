@@ -16,9 +16,14 @@ const Limit* Report::limit_of(const Row& row) const {
   return row.limit.empty() || found == limits.end() ? nullptr : &*found;
 }
 
-double Report::fraction(const Row& row) const {
+double Report::limit_rate(const Row& row) const {
   const Limit* limit = limit_of(row);
-  return limit == nullptr || limit->rate <= 0 ? 0 : row.rate / limit->rate;
+  return limit == nullptr ? 0 : row.limit_beside > 0 ? row.limit_beside : limit->rate;
+}
+
+double Report::fraction(const Row& row) const {
+  const double limit = limit_rate(row);
+  return limit <= 0 ? 0 : row.rate / limit;
 }
 
 Report new_report(std::string kind, std::string command) {

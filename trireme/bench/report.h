@@ -27,6 +27,7 @@ struct Row {
   double rate = 0;  ///< at the median
   std::string unit = {};  ///< "GFLOP/s", "GB/s", "tokens/s"
   std::string limit = {};  ///< name of a limit of the report; empty: none applies
+  double limit_beside = 0;  ///< median rate of that limit, measured in turn with this row's samples; 0: it was not
   std::vector<std::pair<std::string, double>> values = {};  ///< further columns, unit in the name: "busbw GB/s"
 };
 
@@ -42,6 +43,8 @@ struct Report {
 
   /// The limit of a row, or null.
   const Limit* limit_of(const Row& row) const;
+  /// The rate that a row is measured against: the one found beside it, else that of its limit; 0 where it has none.
+  double limit_rate(const Row& row) const;
   /// What a row reaches of its limit; 0 where it has none.
   double fraction(const Row& row) const;
 };

@@ -31,7 +31,8 @@ Json json_of(const Report& report, const Row& row) {
             {"unit", row.unit}};
   if (const Limit* limit = report.limit_of(row)) {
     j["limit"] = limit->name;
-    j["limit_rate"] = limit->rate;
+    j["limit_rate"] = report.limit_rate(row);
+    if (row.limit_beside > 0) j["limit_beside"] = true;
     j["fraction"] = report.fraction(row);
   }
   if (!row.values.empty()) j["values"] = to_object(row.values);
@@ -49,6 +50,7 @@ Row row_of(const Json& j) {
   row.rate = j.at("rate").get<double>();
   row.unit = j.at("unit").get<std::string>();
   row.limit = j.value("limit", "");
+  if (j.value("limit_beside", false)) row.limit_beside = j.at("limit_rate").get<double>();
   if (j.contains("values"))
     for (const auto& [name, value] : j.at("values").items()) row.values.emplace_back(name, value.get<double>());
   return row;

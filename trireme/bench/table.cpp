@@ -36,7 +36,7 @@ Cells cells_of(const Report& report, const Row& row, const Cells& further) {
                  time_text(row.best_seconds),
                  percent(row.spread),
                  row.unit.empty() ? "" : fmt::format("{} {}", rate_text(row.rate), row.unit),
-                 limit == nullptr ? "" : rate_text(limit->rate),
+                 limit == nullptr ? "" : rate_text(report.limit_rate(row)),
                  limit == nullptr ? "" : percent(report.fraction(row))};
   for (const std::string& name : further) cells.push_back(value_text(row, name));
   return cells;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/processor.h"
 #include "trireme/comm/fold_kernels.h"
 
 namespace trireme::comm {
@@ -12,11 +13,10 @@ namespace {
 
 const FoldTable& best_table() {
 #ifdef TRIREME_FOLD_X86
-  static const FoldTable& table =
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
-          ? fold_avx512::table()
-      : __builtin_cpu_supports("avx2") ? fold_avx2::table()
-                                       : fold_baseline::table();
+  const base::Processor& has = base::processor();
+  static const FoldTable& table = has.avx512 ? fold_avx512::table()
+                                  : has.avx2 ? fold_avx2::table()
+                                             : fold_baseline::table();
   return table;
 #else
   return fold_baseline::table();

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
+#include "trireme/base/processor.h"
 #include "trireme/ops/attention.h"
 #include "trireme/ops/parallel.h"
 
@@ -43,13 +44,10 @@ std::span<const AttentionKernel* const> attention_kernels() {
   static const Choice choice = [] {
     Choice c;
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (avx512 && __builtin_cpu_supports("avx512bf16")) c.kernels[c.count++] = &kAttentionAvx512Bf16;
-    if (avx512) c.kernels[c.count++] = &kAttentionAvx512;
-    if (avx2) c.kernels[c.count++] = &kAttentionAvx2;
+    const base::Processor& has = base::processor();
+    if (has.avx512_bf16) c.kernels[c.count++] = &kAttentionAvx512Bf16;
+    if (has.avx512) c.kernels[c.count++] = &kAttentionAvx512;
+    if (has.avx2) c.kernels[c.count++] = &kAttentionAvx2;
 #endif
     c.kernels[c.count++] = &kAttentionPortable;
     return c;

@@ -8,7 +8,7 @@ namespace {
 struct GemmBfloat16 : Gemm512 {
   using Unit = uint32_t;  // the earlier element in the low half
   using UnitVec = __m512i;
-  static constexpr int64_t kPair = 2;
+  static constexpr int64_t kPair = 2, kElementBytes = 2;
 
   static UnitVec load_units(const Unit* from) { return _mm512_loadu_si512(from); }
   static UnitVec broadcast(const char* from) {
@@ -54,6 +54,6 @@ struct GemmBfloat16 : Gemm512 {
 
 }  // namespace
 
-const GemmKernel kGemmBfloat16Avx512{"avx512-bf16", 2, run_gemm<GemmBfloat16>};
+const GemmKernel kGemmBfloat16Avx512Bf16{"avx512-bf16", 2, run_gemm<GemmBfloat16>};
 
 }  // namespace trireme::ops

@@ -2,8 +2,8 @@
 //
 // B is packed into panels of 64 columns, one unit of k after the other (a unit is one float, or two bfloat16 that one
 // instruction multiplies and sums), and streams from the level-2 cache; the strip of A is broadcast unit by unit from
-// where it lies, or from a packed copy when A is stored transposed. The scheme is Goto's (Goto and van de Geijn,
-// Anatomy of High-Performance Matrix Multiplication, 2008) with the roles of A and B exchanged.
+// where it lies, or from a packed copy when A is stored transposed or has to be widened. The scheme is Goto's (Goto and
+// van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008) with the roles of A and B exchanged.
 //
 // Included once per instruction set, in an anonymous namespace: no symbol leaves its file.
 #pragma once
@@ -110,7 +110,8 @@ void multiply_strip(int64_t rows, int64_t depth, const char* a, int64_t a_row, c
 template <class M>
 struct Gemm {
   using Unit = typename M::Unit;
-  static constexpr int64_t kElement = 4 / M::kPair;  // bytes
+  static constexpr int64_t kElement = M::kElementBytes, kUnit = M::kPair * kElement;  // bytes in memory
+  static constexpr bool kWidens = kUnit < 4;  ///< rows of A are no units as they lie
 
   const GemmCall& call;
   Unit* packed_b;
@@ -165,8 +166,8 @@ struct Gemm {
     for (int64_t v = 0; v < kGemmPanel; v += kLanes) {
       const int64_t rows = larger(0, smaller(kLanes, width - v));
       for (int64_t u = 0; u < depth; u += kLanes)
-        M::transpose(to + u * kGemmPanel + v, kGemmPanel, from + v * row_bytes + u * 4, row_bytes, rows,
-                     smaller(kLanes, depth - u));
+        M::template transpose<M>(to + u * kGemmPanel + v, kGemmPanel, from + v * row_bytes + u * kUnit, row_bytes, rows,
+                                 smaller(kLanes, depth - u));
     }
   }
 
@@ -188,7 +189,19 @@ struct Gemm {
     }
   }
 
-  bool holds() const { return pieces > 1 && !call.c_is_float && M::kPair == 2; }
+  /// Units from one row of a widened strip to the next; not a multiple of 4 KiB, as strip_units.
+  static int64_t wide_row_units(int64_t depth) { return round_up(depth, kLanes) + kLanes; }
+
+  /// [rows][depth], of an A that is not transposed.
+  void widen_a(int64_t k0, int64_t depth, int64_t row, int64_t rows) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const char* from = a_at(row + r, k0);
+      Unit* to = packed_a + r * wide_row_units(depth);
+      for (int64_t u = 0; u < depth; u += kLanes) M::pack_vector(to + u, from + u * kUnit, 0, depth - u);
+    }
+  }
+
+  bool holds() const { return pieces > 1 && !call.c_is_float && kElement == 2; }
 
   /// Rows taken at once: a group, so that no thread waits long; as many as there are for one thread; and where B has to
   /// be packed again for them, enough to make that cheap.
@@ -225,24 +238,28 @@ struct Gemm {
     for (int64_t g0 = m0; g0 < m1; g0 += kGemmGroup) {
       const int64_t g1 = smaller(m1, g0 + kGemmGroup);
       if (call.a_transposed) pack_a(u0 * M::kPair, depth, g0, g1 - g0);
-      for (int64_t row = g0; row < g1; row += kGemmStrip)
+      for (int64_t row = g0; row < g1; row += kGemmStrip) {
+        const int64_t rows = smaller(kGemmStrip, g1 - row);
+        if (kWidens && !call.a_transposed) widen_a(u0 * M::kPair, depth, row, rows);
         for (int64_t j = 0; j < columns; j += kGemmPanel) {
           const Tile tile = tile_at(row, m0, n0 + j, j, columns, first, last);
-          const int64_t rows = smaller(kGemmStrip, g1 - row), width = smaller(kGemmPanel, columns - j);
+          const int64_t width = smaller(kGemmPanel, columns - j);
           const Unit* panel = b + j * depth;
+          const char* packed = reinterpret_cast<const char*>(packed_a);
           if (call.a_transposed)
-            multiply_strip<M, true>(
-                rows, depth, reinterpret_cast<const char*>(packed_a + (row - g0) / kGemmStrip * strip_units(depth)), 0,
-                panel, tile, width);
+            multiply_strip<M, true>(rows, depth, packed + (row - g0) / kGemmStrip * strip_units(depth) * 4, 0, panel,
+                                    tile, width);
           else
-            multiply_strip<M, false>(rows, depth, a_at(row, u0 * M::kPair), call.a_ld * kElement, panel, tile, width);
+            multiply_strip<M, false>(rows, depth, kWidens ? packed : a_at(row, u0 * M::kPair),
+                                     kWidens ? wide_row_units(depth) * 4 : call.a_ld * kElement, panel, tile, width);
         }
+      }
     }
   }
 
   Tile tile_at(int64_t row, int64_t m0, int64_t column, int64_t j, int64_t columns, bool first, bool last) const {
     float* sums = held + (row - m0) * columns + j;
-    const bool in_c = call.c_is_float || M::kPair == 1;
+    const bool in_c = call.c_is_float || kElement == 4;
     float* c = static_cast<float*>(call.c) + row * call.c_ld + column;
     Tile tile{};
     if (!first) tile.from = in_c ? c : sums, tile.from_ld = in_c ? call.c_ld : columns;
@@ -256,6 +273,8 @@ struct Gemm {
     return tile;
   }
 };
+
+static_assert(kGemmStrip * (round_up(kGemmDepth, kLanes) + kLanes) <= kGemmGroupUnits);  // a widened strip fits
 
 template <class M>
 void run_gemm(const GemmCall& call, const GemmTeam& team, int thread, void* scratch) {

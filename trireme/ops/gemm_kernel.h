@@ -40,7 +40,8 @@ struct GemmKernel {
 };
 
 extern const GemmKernel kGemmFloatAvx512;  ///< float32; AVX512 F
-extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16; AVX512 F, BW, VL and BF16
+extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is packed; AVX512 F, BW and VL
+extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
 
 // Blocking. A panel is kGemmPanel columns of B, a strip kGemmStrip rows of A: their product is held in registers.
 constexpr int64_t kGemmStrip = 6, kGemmPanel = 64;

@@ -1,4 +1,4 @@
-// What the float32 and the bfloat16 product share: float32 sums in 64-byte vectors, units of 4 bytes.
+// What products with AVX-512 share: float32 sums in 64-byte vectors, packed units of 4 bytes.
 #pragma once
 
 #include <immintrin.h>
@@ -34,13 +34,16 @@ struct Gemm512 {
     }
   }
 
-  /// to [columns, 16] with stride to_ld = the transpose of `rows` rows of `columns` units; missing rows are zero.
-  template <class Unit>
+  /// Units as they lie in memory; zeros where the mask has none, and nothing is read there.
+  static __m512i load_row(const char* from, __mmask16 mask) { return _mm512_maskz_loadu_epi32(mask, from); }
+
+  /// to [columns, 16] with stride to_ld = the transpose of `rows` rows of `columns` units that M::load_row reads;
+  /// missing rows are zero.
+  template <class M, class Unit>
   static void transpose(Unit* to, int64_t to_ld, const char* from, int64_t row_bytes, int64_t rows, int64_t columns) {
     __m512i x[16], y[16];
     const __mmask16 mask = first(columns);
-    for (int i = 0; i < 16; ++i)
-      x[i] = i < rows ? _mm512_maskz_loadu_epi32(mask, from + i * row_bytes) : _mm512_setzero_si512();
+    for (int i = 0; i < 16; ++i) x[i] = i < rows ? M::load_row(from + i * row_bytes, mask) : _mm512_setzero_si512();
     for (int i = 0; i < 16; i += 2) {
       y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
       y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/processor.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/ops/limits_kernel.h"
+#include "trireme/ops/parallel.h"
 
 namespace trireme::ops {
 namespace {
@@ -26,13 +28,11 @@ constexpr int kLoopRepeats = 40, kCopyRepeats = 5;
 const LimitsKernel& kernel() {
 #if defined(__x86_64__)
   static const LimitsKernel chosen = [] {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) {
-      LimitsKernel wide = kLimitsAvx512;
-      if (!__builtin_cpu_supports("avx512bf16")) wide.multiply_add[static_cast<int>(LimitsDtype::bfloat16)] = {};
-      return wide;
-    }
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? kLimitsAvx2 : kLimitsPortable;
+    const base::Processor& has = base::processor();
+    if (!has.avx512) return has.avx2 ? kLimitsAvx2 : kLimitsPortable;
+    LimitsKernel wide = kLimitsAvx512;
+    if (!has.avx512_bf16) wide.multiply_add[static_cast<int>(LimitsDtype::bfloat16)] = {};
+    return wide;
   }();
   return chosen;
 #else
@@ -179,6 +179,53 @@ double read_bandwidth(int threads, int64_t bytes) {
   const std::vector<Buffer> from = buffers(threads, bytes);
   const auto call = [&](int thread) { keep(kernel().read(from[static_cast<size_t>(thread)].data(), bytes)); };
   return static_cast<double>(threads * bytes) * calls_per_second(threads, call);
+}
+
+struct MemoryPasses::State {
+  int threads;
+  int64_t bytes;
+  std::vector<Buffer> from, to;
+  void (*copy)(void* to, const void* from, int64_t bytes) = nullptr;
+
+  /// Seconds of body(thread) on all threads.
+  template <class Body>
+  double seconds(const Body& body) const {
+    const base::Stopwatch watch;
+    parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
+      for (int64_t thread = first; thread < last; ++thread) body(static_cast<size_t>(thread));
+    });
+    return watch.seconds();
+  }
+  double moved(int64_t times) const { return static_cast<double>(times * threads * bytes); }
+  double copy_seconds(decltype(copy) way) const {
+    return seconds([&](size_t thread) { way(to[thread].data(), from[thread].data(), bytes); });
+  }
+};
+
+MemoryPasses::MemoryPasses(int threads, int64_t bytes)
+    : state_(new State{.threads = threads, .bytes = bytes_per_thread(threads, bytes), .from = {}, .to = {}}) {
+  state_->from = buffers(threads, state_->bytes);
+  state_->to = buffers(threads, state_->bytes);
+  const auto library = [](void* out, const void* in, int64_t n) { std::memcpy(out, in, static_cast<size_t>(n)); };
+  double least = std::numeric_limits<double>::max();
+  for (int round = 0; round < 2; ++round)
+    for (auto* way : {+library, kernel().copy, kernel().copy_past_caches})
+      if (const double seconds = way == nullptr ? least : state_->copy_seconds(way); seconds < least)
+        least = seconds, state_->copy = way;
+}
+
+MemoryPasses::~MemoryPasses() = default;
+
+double MemoryPasses::copy() { return state_->moved(2) / state_->copy_seconds(state_->copy); }
+
+double MemoryPasses::update() {
+  return state_->moved(2) /
+         state_->seconds([&](size_t thread) { kernel().update(state_->to[thread].data(), state_->bytes); });
+}
+
+double MemoryPasses::read() {
+  return state_->moved(1) /
+         state_->seconds([&](size_t thread) { keep(kernel().read(state_->from[thread].data(), state_->bytes)); });
 }
 
 int64_t last_level_cache_bytes() { return cache_bytes(2, 4, int64_t{32} << 20); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 namespace trireme::ops {
 
@@ -47,6 +48,25 @@ double update_bandwidth(int threads, int64_t bytes = 0);
 /// into any cache (26 to 32, within its noise); bursts of 1 or 4 lines. Small pages cost a third. Writing alone is no
 /// faster (26).
 double read_bandwidth(int threads, int64_t bytes = 0);
+
+/// The passes above one at a time, over buffers that stay, by LibTorch's threads: for a limit that is measured beside
+/// what it limits, in turn with it. Each call is one pass of all threads and gives bytes moved a second.
+///
+/// Cost      the constructor touches 2 buffers of `bytes` (as measure_copy) a thread and tries every way to copy twice
+class MemoryPasses {
+ public:
+  explicit MemoryPasses(int threads, int64_t bytes = 0);
+  ~MemoryPasses();
+  MemoryPasses(const MemoryPasses&) = delete;
+
+  double copy();  ///< in the way that was fastest at first
+  double update();
+  double read();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// Bytes of the last-level cache, and of a core's own cache; 32 MiB and 1 MiB where the system does not say.
 int64_t last_level_cache_bytes();

@@ -1,9 +1,6 @@
 #include "trireme/ops/products.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <optional>
@@ -11,7 +8,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
+#include "trireme/base/processor.h"
 #include "trireme/ops/parallel.h"
+#include "trireme/ops/products_library.h"
 
 namespace trireme::ops {
 namespace {
@@ -39,9 +38,9 @@ void check(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool a
 }
 
 /// The call for our kernel, where it can do it.
-std::optional<GemmCall> gemm_call(const GemmKernel* kernel, const at::Tensor& c, const at::Tensor& a,
+std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a,
                                   const at::Tensor& b, bool accumulate) {
-  if (kernel == nullptr || a.size(1) % kernel->k_multiple != 0 || a.size(1) == 0 || c.numel() == 0) return std::nullopt;
+  if (a.size(1) % kernel.k_multiple != 0 || a.size(1) == 0 || c.numel() == 0) return std::nullopt;
   const bool a_transposed = is_transposed(a), b_transposed = is_transposed(b);
   if ((!a_transposed && !has_rows(a)) || (!b_transposed && !has_rows(b))) return std::nullopt;
   const auto ld = [](const at::Tensor& x, bool transposed) { return transposed ? x.stride(1) : x.stride(0); };
@@ -77,44 +76,44 @@ void run_team(const GemmKernel& kernel, const GemmCall& call) {
   });
 }
 
-void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  at::AutoDispatchBelowADInplaceOrView without_autograd;
-  at::Tensor out = c;
-  if (c.scalar_type() == a.scalar_type()) {
-    accumulate ? at::addmm_out(out, c, a, b) : at::mm_out(out, a, b);
-    return;
-  }
-  const at::Tensor rounded = at::mm(a, b);
-  accumulate ? out.add_(rounded) : out.copy_(rounded);
-}
+/// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them. Its bfloat16
+/// result is rounded, so that sums in float32 stay with ours.
+bool library_is_faster(at::ScalarType result) { return result == at::kBFloat16 && base::processor().amx_bf16; }
 
 }  // namespace
 
-const GemmKernel* gemm_kernel(at::ScalarType dtype) {
+std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 #if defined(__x86_64__)
-  static const bool avx512 =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  static const bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
-  if (dtype == at::kFloat && avx512) return &kGemmFloatAvx512;
-  if (dtype == at::kBFloat16 && bf16) return &kGemmBfloat16Avx512;
+  static constexpr const GemmKernel* kFloat[] = {&kGemmFloatAvx512};
+  static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
+  const base::Processor& has = base::processor();
+  if (dtype == at::kFloat && has.avx512) return kFloat;
+  if (dtype == at::kBFloat16 && has.avx512) return std::span(kBfloat16).subspan(has.avx512_bf16 ? 0 : 1);
 #endif
   static_cast<void>(dtype);
-  return nullptr;
+  return {};
 }
 
 const char* product_kernel_name(at::ScalarType dtype) {
-  const GemmKernel* kernel = gemm_kernel(dtype);
-  return kernel == nullptr ? "LibTorch" : kernel->name;
+  const auto kernels = gemm_kernels(dtype);
+  return kernels.empty() || library_is_faster(dtype) ? "LibTorch" : kernels.front()->name;
+}
+
+bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                 bool accumulate) {
+  check(c, a, b, accumulate);
+  const auto call = gemm_call(kernel, c, a, b, accumulate);
+  if (call) run_team(kernel, *call);
+  return call.has_value();
 }
 
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   check(c, a, b, accumulate);
   const base::Metered metered(base::Activity::products);
-  const GemmKernel* kernel = gemm_kernel(a.scalar_type());
-  if (const auto call = gemm_call(kernel, c, a, b, accumulate))
-    run_team(*kernel, *call);
-  else
-    multiply_by_library(c, a, b, accumulate);
+  if (!library_is_faster(c.scalar_type()))
+    for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
+      if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
+  multiply_by_library(c, a, b, accumulate);
 }
 
 }  // namespace trireme::ops

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "trireme/base/processor.h"
+
 namespace trireme::ops {
 
 /// 16 bits of a bfloat16 in memory; kernels convert, so it has no arithmetic of its own.
@@ -56,12 +58,7 @@ enum class Storage { kFloat64, kFloat32, kBfloat16 };
 inline std::atomic<bool> native_bfloat16_allowed = true;
 
 inline bool has_native_bfloat16() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512bf16");
-  return has && native_bfloat16_allowed.load(std::memory_order_relaxed);
-#else
-  return false;
-#endif
+  return base::processor().avx512_bf16 && native_bfloat16_allowed.load(std::memory_order_relaxed);
 }
 
 /// `dtype` has passed compute_dtype().
