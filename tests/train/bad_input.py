@@ -57,6 +57,8 @@ def settings_are_refused(r):
     refuses(r, "a missing corpus", command(data__train_data_path=r.folder / "nowhere.txt"), "nowhere.txt", "no such file")
     (r.folder / "empty.txt").touch()
     refuses(r, "an empty file", command(data__train_data_path=r.folder / "empty.txt"), "empty.txt", "empty")
+    refuses(r, "tokens for less than a step", command(train__max_steps="null", train__max_tokens=5), "train.max_tokens is 5", "shorter than one step")
+    refuses(r, "epochs of less than a step", command(train__global_batch_size=100000, train__epochs=1), "train.epochs 1", "shorter than one step")
     refuses(r, "no devices", [*command(), "--devices", "0"], "devices", "at least 1")
     unknown = command()
     unknown[unknown.index("llama-5m")] = "lama-5m"

@@ -66,7 +66,18 @@ def measured(r, name, settings):
     return peak, json.loads(report.read_text())
 
 
+def plan_is_of_the_ranks(r):
+    """Attention has scratch for each thread of a rank, whatever the process that plans would use itself."""
+    long = [r.program, "explain", "memory", "llama-5m", "--devices", "2", "--train.max_seq_length", "4096", "--train.global_batch_size", "2",
+            "--train.micro_batch_size", "1", "--launch.threads_per_rank"]
+    bytes_of = {(given, other): re.search(r"(\d+) bytes:", r.run([*long, given], env=ring.environment(OMP_NUM_THREADS=other)).out)[1]
+                for given in ("1", "4") for other in ("1", "8")}
+    ring.check(bytes_of["1", "1"] == bytes_of["1", "8"] and bytes_of["4", "1"] == bytes_of["4", "8"], "a plan does not depend on who plans", str(bytes_of))
+    ring.check(int(bytes_of["4", "1"]) > int(bytes_of["1", "1"]), "it depends on the threads of a rank", str(bytes_of))
+
+
 with ring.Ring(sys.argv[1]) as r:
+    plan_is_of_the_ranks(r)
     r.skip_if_sanitized("memory")
     plans, peaks = {}, {}
     for name, settings in RUNS.items():

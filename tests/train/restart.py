@@ -34,6 +34,24 @@ def lost_ranks_cost_nothing(r):
     r.require_nothing_is_left("restarted", "restarts")
 
 
+def a_restart_goes_on_from_its_own_checkpoints(r):
+    """Not from those that an earlier run left in the same folder, even where they are further."""
+    undisturbed = r.train("undisturbed", devices=2, seed=7, train__max_steps=STEPS)
+    older = ring.step_folders(r.train("shared", devices=2, train__max_steps=STEPS))
+    ring.check(len(older) == 1, "an earlier run has saved its last step", str(older))
+    job = r.start(r.command("shared", devices=2, seed=7, train__max_steps=STEPS, train__save_interval=5, launch__max_restarts=2,
+                            save__keep_last=0))
+    ring.wait_for(lambda: len(ring.step_folders(r.folder / "shared")) > 1, "a checkpoint of its own")
+    os.kill(r.ranks(2)[1], signal.SIGKILL)
+    result = r.finish(job)
+    ring.check(result.code == 0 and "restart 1 of 2" in result.err and "nothing to do" not in result.out,
+               "a restart beside an earlier run's checkpoints trains on", str(result))
+    want, rows = ring.metrics(undisturbed), ring.metrics(r.folder / "shared")
+    unequal = [s for s in range(1, STEPS + 1) if want[s]["loss"] != rows[s]["loss"]]
+    ring.check(not unequal, "with the losses of a run of its own", str(unequal))
+    r.require_nothing_is_left("shared", "a restart beside an earlier run")
+
+
 def other_programs_are_launched(r):
     script = r.folder / "say.sh"
     script.write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE here, $1\n[ -n \"$MASTER_PORT\" ]\n")
@@ -67,3 +85,4 @@ def other_programs_are_launched(r):
 with ring.Ring(sys.argv[1]) as r:
     other_programs_are_launched(r)
     lost_ranks_cost_nothing(r)
+    a_restart_goes_on_from_its_own_checkpoints(r)

@@ -77,7 +77,8 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
   const int64_t batch = settings.train.micro_batch_size;
   Limits limits(threads);
   // Beyond: eight times the last cache, read and written together; inside: half a core's own.
-  const int64_t beyond = std::clamp<int64_t>(8 * ops::last_level_cache_bytes(), int64_t{64} << 20, int64_t{1} << 30),
+  const int64_t beyond =
+                    std::clamp<int64_t>(8 * ops::last_level_cache_bytes(threads), int64_t{64} << 20, int64_t{4} << 30),
                 inside = ops::core_cache_bytes() / 2 * threads;
   const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update(), limits.read()},
                         {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};

@@ -63,7 +63,8 @@ struct SaveRequest {
 struct SaveResult {
   std::filesystem::path path;  ///< out_dir/step-00000800
   int64_t bytes = 0;  ///< all files
-  std::chrono::duration<double> seconds{};
+  std::chrono::duration<double> seconds{};  ///< from begin to end
+  std::chrono::duration<double> work_seconds{};  ///< in which this rank worked on it; less, beside training
   std::vector<std::filesystem::path> removed;  ///< older checkpoints deleted; on rank 0
   std::vector<std::string> warnings;  ///< older checkpoints that could not be deleted; on rank 0
 };

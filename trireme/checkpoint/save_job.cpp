@@ -73,7 +73,9 @@ std::string SaveJob::folder_name() const {
 
 void SaveJob::begin(const char* name, std::function<void(const BytesDone&, std::stop_token)> work) {
   work_ = [this, name, work = std::move(work)](std::stop_token stop) {
+    const Clock::time_point begin = Clock::now();
     translate_file_errors(request_.out_dir, plan_.needed_bytes, [&] { work(Meter(request_, name), stop); });
+    worked_ += Clock::now() - begin;
   };
   failure_ = nullptr;
   if (!options_.background) return;
@@ -109,6 +111,7 @@ void SaveJob::advance() {
       default:
         phase_ = Phase::committed;
         result_.seconds = Clock::now() - started_;
+        result_.work_seconds = worked_;
     }
   } catch (...) {
     abandon();

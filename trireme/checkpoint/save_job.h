@@ -80,6 +80,7 @@ class SaveJob {
   std::unique_ptr<TemporaryFolder> temporary_;  // rank 0's hold on it
   Phase phase_ = Phase::planning;
   std::vector<BlockHash> hashes_;  // of this rank
+  std::chrono::duration<double> worked_{};
   SaveResult result_;
 
   // The phase under way.

@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,6 +66,10 @@ int run_explain(Arguments arguments) {
   }
   const Explained explained = plan_of(parsed.settings, view.rank);
   fmt::print("{}\n{}", plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan));
+  fmt::print(
+      "\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
+      "there are on another machine.\n",
+      base::plural(at::get_num_threads(), "thread"));
   return 0;
 }
 

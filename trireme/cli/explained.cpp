@@ -1,5 +1,6 @@
 #include "trireme/cli/explained.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -15,6 +16,7 @@ Explained plan_of(const config::Settings& settings, int rank) {
   if (rank >= ranks)
     throw UsageError(
         fmt::format("error: there is no rank {}: the mesh has {}, counted from 0", rank, base::plural(ranks, "rank")));
+  at::set_num_threads(train::threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = train::resolve_model(settings);
   const plan::StepRequest request = train::step_request(settings, config, rank, static_cast<int>(ranks));
   Explained e;

@@ -23,6 +23,7 @@
 #include "trireme/launch/launch.h"
 #include "trireme/launch/meeting_file.h"
 #include "trireme/launch/stop_signal.h"
+#include "trireme/train/checkpointing.h"
 
 namespace trireme::cli {
 namespace {
@@ -146,8 +147,9 @@ int start(const Job& job, Arguments arguments) {
   const auto elastic = is_rank ? std::nullopt : elastic_of(settings);
   if (elastic) fit_num_nodes(parsed.settings, *elastic);
   // A restart goes on from what the attempts before it have saved, wherever the first one began.
-  if (environment.restart_count > 0 && checkpoint::find_latest(settings.out_dir))
-    parsed.settings.resume = {.from = config::Resume::From::newest_if_any};
+  if (environment.restart_count > 0)
+    if (const auto saved = train::find_saved_by_this_run(settings.out_dir))
+      parsed.settings.resume = {.from = config::Resume::From::folder, .folder = saved->string()};
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);

@@ -254,7 +254,8 @@ void Engine::progress() {
 
 void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   const base::Metered metered(activity_of(a.kind));
-  if (!given_up_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
+  // Once the ranks have agreed to take the step, all of it is taken.
+  if (!given_up_ && !committed_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
   if (given_up_ && activity_of(a.kind) != base::Activity::communication) return pass_by(a, b);
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {

@@ -69,14 +69,16 @@ struct PlainMath {
     const Vec below = lane < splat(static_cast<Real>(end)) ? v : splat(other);
     return lane < splat(static_cast<Real>(first)) ? splat(other) : below;
   }
-  /// 2^x for x <= about 0, float64 by the library, float32 to 1 ulp or so; below 2^-126 it stays there.
+  /// 2^x for x <= about 0, float64 by the library, float32 to 1 ulp or so; below 2^-126 it stays there. NaN stays NaN:
+  /// maximum() gives its second argument where either is one.
   static Vec exp2(Vec x) {
     if constexpr (sizeof(Real) == 8) {
       for (int64_t i = 0; i < kLanes; ++i) x[i] = __builtin_exp2(x[i]);
       return x;
     } else {
       typedef int32_t Int __attribute__((vector_size(kBytes)));
-      x = maximum(x, splat(-126.0f));
+      const Vec given = x;
+      x = maximum(splat(-126.0f), x);
       const Vec shifted = x + 12582912.0f;  // 1.5 * 2^23: the low bits now hold round(x)
       const Vec f = x - (shifted - 12582912.0f);
       Vec y = f * 1.33978035e-3f + 9.67770915e-3f;  // minimax polynomial of 2^f on [-1/2, 1/2]
@@ -84,7 +86,8 @@ struct PlainMath {
       y = y * f + 2.40222212e-1f;
       y = y * f + 6.93147182e-1f;
       y = y * f + 1.0f;
-      return reinterpret_cast<Vec>(reinterpret_cast<Int>(y) + (reinterpret_cast<Int>(shifted) << 23));
+      const Vec power = reinterpret_cast<Vec>(reinterpret_cast<Int>(y) + (reinterpret_cast<Int>(shifted) << 23));
+      return given == given ? power : given;
     }
   }
   /// tanh(x) to a few ulp, also of small x: with e = 2^y - 1 and y = -2 |x| log2(e), it is -e / (2 + e).
@@ -96,7 +99,7 @@ struct PlainMath {
       typedef int32_t Int __attribute__((vector_size(kBytes)));
       const Int sign = reinterpret_cast<Int>(x) & static_cast<int32_t>(0x80000000u);
       const Vec size = reinterpret_cast<Vec>(reinterpret_cast<Int>(x) ^ sign);
-      const Vec y = maximum(size * static_cast<float>(-2 * kLog2e), splat(-64.0f));
+      const Vec y = maximum(splat(-64.0f), size * static_cast<float>(-2 * kLog2e));
       const Vec shifted = y + 12582912.0f;  // as in exp2: y = n + f
       const Vec f = y - (shifted - 12582912.0f);
       Vec q = f * 1.54035123e-04f + 1.33907355e-03f;  // minimax polynomial of (2^f - 1) / f on [-1/2, 1/2]

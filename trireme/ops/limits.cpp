@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -102,7 +103,7 @@ std::vector<Buffer> buffers(int count, int64_t bytes) {
 int64_t bytes_per_thread(int threads, int64_t bytes) {
   constexpr int64_t kPage = 4096;
   if (bytes == 0)
-    bytes = std::clamp<int64_t>(4 * last_level_cache_bytes(), int64_t{64} << 20, int64_t{1} << 30) / threads;
+    bytes = std::clamp<int64_t>(4 * last_level_cache_bytes(threads), int64_t{64} << 20, int64_t{4} << 30) / threads;
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
@@ -131,6 +132,16 @@ int64_t cache_bytes(int from, int to, int64_t unknown) {
       largest = std::max(largest, kib << 10);
   }
   return largest > 0 ? largest : unknown;
+}
+
+// Last-level caches of the machine: sets of processors that share one, each counted once.
+int num_last_level_caches() {
+  std::set<std::string> shared;
+  for (unsigned cpu = 0; cpu < std::thread::hardware_concurrency(); ++cpu) {
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/shared_cpu_list");
+    if (std::string processors; std::getline(file, processors)) shared.insert(processors);
+  }
+  return std::max(1, static_cast<int>(shared.size()));
 }
 
 }  // namespace
@@ -228,7 +239,9 @@ double MemoryPasses::read() {
          state_->seconds([&](size_t thread) { keep(kernel().read(state_->from[thread].data(), state_->bytes)); });
 }
 
-int64_t last_level_cache_bytes() { return cache_bytes(2, 4, int64_t{32} << 20); }
+int64_t last_level_cache_bytes(int threads) {
+  return cache_bytes(2, 4, int64_t{32} << 20) * std::min(threads, num_last_level_caches());
+}
 
 int64_t core_cache_bytes() { return cache_bytes(2, 2, int64_t{1} << 20); }
 

@@ -28,8 +28,9 @@ struct CopyBandwidth {
   double best() const { return std::max({library, plain, past_caches}); }
 };
 
-/// `threads` threads at once, each with its own two buffers of `bytes`; 0: together four times the last-level cache
-/// (at least 64 MiB, at most 1 GiB), so that memory is measured. Sizes are rounded up to 4 KiB. Sum over threads.
+/// `threads` threads at once, each with its own two buffers of `bytes`; 0: together four times their last-level
+/// caches (at least 64 MiB, at most 4 GiB), so that memory is measured. Sizes are rounded up to 4 KiB. Sum over
+/// threads.
 ///
 /// Cost      the best of 5 copies of at least 1 ms, three times; buffers are touched before
 /// Errors    Error when there is no memory for the buffers
@@ -68,8 +69,10 @@ class MemoryPasses {
   std::unique_ptr<State> state_;
 };
 
-/// Bytes of the last-level cache, and of a core's own cache; 32 MiB and 1 MiB where the system does not say.
-int64_t last_level_cache_bytes();
+/// Bytes of the last-level caches that `threads` threads can have together: of one, or where cores share several (an
+/// EPYC has one for every eight) of as many as there are threads. 32 MiB where the system does not say.
+int64_t last_level_cache_bytes(int threads = 1);
+/// Bytes of a core's own cache; 1 MiB where the system does not say.
 int64_t core_cache_bytes();
 
 }  // namespace trireme::ops

@@ -5,15 +5,21 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/manifest.h"
 
 namespace trireme::train {
 namespace {
+
+constexpr const char* kRunFile = "run.json";
 
 // The parts of a group's parameters in `range` that lie next to each other in the whole parameter: its elements
 // [begin, end) start at index `at` of the tensors, which hold the elements `held` of the flat layout.
@@ -110,6 +116,7 @@ std::string to_json(const RunState& s) {
   return nlohmann::ordered_json{{"step", s.step},
                                 {"samples", s.samples},
                                 {"tokens", s.tokens},
+                                {"run", s.run},
                                 {"data", std::move(data)},
                                 {"data_fingerprint", base::checksum_text(s.data.fingerprint())},
                                 {"settings", s.settings_yaml}}
@@ -123,6 +130,7 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
   s.step = j.at("step").get<int64_t>();
   s.samples = j.at("samples").get<int64_t>();
   s.tokens = j.at("tokens").get<int64_t>();
+  s.run = j.value("run", "");
   if (j.contains("data"))
     for (const auto& [name, value] : j.at("data").items()) s.data.add(name, value.get<std::string>());
   s.settings_yaml = j.at("settings").get<std::string>();
@@ -235,6 +243,50 @@ std::filesystem::path find_resume(const config::Settings& settings) {
     }
   }
   return {};
+}
+
+std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world) {
+  std::string found;
+  checkpoint::agree(world, [&] {
+    if (world.rank() == 0) found = find_resume(settings).string();
+  });
+  return checkpoint::broadcast_text(world, found, 0);
+}
+
+namespace {
+
+std::string run_in(const std::filesystem::path& out_dir) {
+  const std::filesystem::path file = out_dir / kRunFile;
+  if (!std::filesystem::exists(file)) return "";
+  const auto json = nlohmann::json::parse(base::read_file(file), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json.value("run", "") : "";
+}
+
+}  // namespace
+
+std::string begin_run(const std::filesystem::path& out_dir, bool restarted, comm::Communicator& world) {
+  std::string run;
+  checkpoint::agree(world, [&] {
+    if (world.rank() != 0) return;
+    if (restarted) run = run_in(out_dir);
+    if (!run.empty()) return;
+    std::random_device random;
+    run = fmt::format("{:08x}{:08x}", random(), random());
+    base::write_file_atomic(out_dir / kRunFile, nlohmann::json{{"run", run}}.dump() + "\n");
+  });
+  return checkpoint::broadcast_text(world, run, 0);
+}
+
+std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir) {
+  const std::string run = run_in(out_dir);
+  if (run.empty()) return std::nullopt;
+  for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) try {
+      if (checkpoint::find_manifest(folder.path) &&
+          parse_run_state(checkpoint::open_checkpoint(folder.path).state_json, folder.path).run == run)
+        return folder.path;
+    } catch (const Error&) {  // not one that could be loaded
+    }
+  return std::nullopt;
 }
 
 }  // namespace trireme::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -22,6 +23,7 @@ struct RunState {
   int64_t step = 0;
   int64_t samples = 0;              ///< consumed since the start of training
   int64_t tokens = 0;
+  std::string run;                  ///< who saved it (begin_run)
   data::DataIdentity data;          ///< that `samples` counts in
   std::string settings_yaml;
   ModelSource source;               ///< of the folder that was loaded; not in the state's file
@@ -54,5 +56,18 @@ std::filesystem::path starting_weights(const config::Settings& settings);
 /// The checkpoint that `resume` means, or an empty path: start afresh.
 /// Errors    UsageError when one is asked for and there is none
 std::filesystem::path find_resume(const config::Settings& settings);
+
+/// What find_resume finds on rank 0, on every rank: where a folder is saved to or thinned out meanwhile, or its listing
+/// is cached, ranks that look for themselves could go on from different steps. Every rank must call.
+/// Errors    CheckpointError, the same on every rank
+std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world);
+
+/// The name of this run, the same on every rank, kept in out_dir/run.json: a new one, or where ranks were restarted
+/// the one that the attempt before them took. Every rank must call.
+std::string begin_run(const std::filesystem::path& out_dir, bool restarted, comm::Communicator& world);
+
+/// What a restart goes on from: the newest checkpoint in out_dir that the run named in run.json has saved. Those of
+/// earlier runs, and of a branch that was left, are not its own.
+std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir);
 
 }  // namespace trireme::train

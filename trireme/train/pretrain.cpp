@@ -136,7 +136,7 @@ class Run {
   }
 
   void start() {
-    const fs::path resume = find_resume(s_->settings);
+    const fs::path resume = agree_on_resume(s_->settings, s_->world());
     const fs::path weights = starting_weights(s_->settings);
     if (resume.empty()) {
       if (weights.empty())
@@ -149,6 +149,7 @@ class Run {
       resumed_from_ = resume.string();
       if (state_.step > 0) meet_data();
     }
+    state_.run = begin_run(s_->settings.out_dir, s_->environment.restart_count > 0, s_->world());
     const fs::path loaded = resume.empty() ? weights : resume;
     s_->phases.end("weights");
     unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
@@ -265,7 +266,7 @@ class Run {
     }
     event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
     event.epoch = double(state_.samples) / double(data_.train->samples_per_epoch());
-    const bool final_step = step == last;
+    const bool final_step = step == last || (agreed_.time_is_up && !agreed_.stops);
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
     observers_->step(event);
@@ -364,6 +365,7 @@ void check_pretrain(const config::Settings& settings) {
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
   const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
+  run_steps(settings, sequence_length(settings, model), loaded.train->samples_per_epoch());  // refuses a run of no step
   if (!resume.empty() && state.step > 0 && settings.data.on_change == "refuse")
     data::check_same_data(loaded.identity, state.data);
 }

@@ -1,5 +1,6 @@
 #include "trireme/train/saver.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -40,6 +41,7 @@ void check_save_memory(const config::Settings& settings) {
   if (settings.save.mode != config::SaveMode::async) return;
   const int ranks = static_cast<int>(config::world_size(settings));
   const int64_t here = ranks / settings.num_nodes;
+  at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = resolve_model(settings);
   const plan::StepRequest request = step_request(settings, config, 0, ranks);
   const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
@@ -126,7 +128,7 @@ double Saver::expected_seconds() const {
 void Saver::report(const checkpoint::SaveResult& result, const std::string& how) {
   say_(fmt::format("saved    {} ({}, {:.1f} s{})", result.path.string(), base::human_bytes(result.bytes),
                    result.seconds.count(), how));
-  seconds_ = result.seconds.count();
+  seconds_ = result.work_seconds.count();
   for (const std::string& warning : result.warnings) say_("warn     " + warning);
 }
 

@@ -61,7 +61,7 @@ class Saver {
   std::unique_ptr<checkpoint::SaveJob> job_;
   std::chrono::duration<double> stood_still_{};  ///< training, for the save under way
   int64_t saved_step_ = -1;
-  std::optional<double> seconds_;  ///< of the last save
+  std::optional<double> seconds_;  ///< that the last save worked
 };
 
 }  // namespace trireme::train

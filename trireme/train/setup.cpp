@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 
@@ -16,6 +17,7 @@
 #include "trireme/config/validate.h"
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/load_tokenizer.h"
+#include "trireme/launch/core_share.h"
 #include "trireme/train/conversations.h"
 
 namespace trireme::train {
@@ -280,13 +282,33 @@ std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const fs::path& folder, co
   return fitting_tokenizer(data::has_tokenizer(folder) ? folder : fs::path(), model);
 }
 
+int threads_of_a_rank(const config::Settings& settings) {
+  if (settings.launch.threads_per_rank) return static_cast<int>(*settings.launch.threads_per_rank);
+  if (const char* given = std::getenv("OMP_NUM_THREADS"))
+    if (const int threads = std::atoi(given); threads > 0) return threads;
+  const int64_t here = std::max<int64_t>(1, config::world_size(settings) / settings.num_nodes);
+  return launch::share_cores(static_cast<int>(here)).threads_per_rank;
+}
+
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
   const config::TrainSettings& t = settings.train;
   int64_t steps = std::numeric_limits<int64_t>::max();
   if (t.max_steps) steps = std::min(steps, *t.max_steps);
   if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
   if (t.epochs) steps = std::min(steps, *t.epochs * samples_per_epoch / t.global_batch_size);
-  return steps == std::numeric_limits<int64_t>::max() ? 0 : steps;
+  if (steps == std::numeric_limits<int64_t>::max()) return 0;
+  if (steps < 1)
+    throw UsageError(fmt::format(
+        "the run is shorter than one step of train.global_batch_size {} ({} tokens): {}; lower "
+        "train.global_batch_size, "
+        "or train longer",
+        t.global_batch_size, t.global_batch_size * sequence,
+        t.epochs && *t.epochs * samples_per_epoch < t.global_batch_size
+            ? fmt::format("train.epochs {} of these data are {} samples", *t.epochs, *t.epochs * samples_per_epoch)
+        : t.max_tokens && *t.max_tokens < t.global_batch_size * sequence
+            ? fmt::format("train.max_tokens is {}", *t.max_tokens)
+            : fmt::format("train.max_steps is {}", t.max_steps.value_or(0))));
+  return steps;
 }
 
 optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps) {

@@ -56,7 +56,12 @@ std::unique_ptr<data::Tokenizer> resolve_tokenizer(const config::Settings& setti
 std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const std::filesystem::path& folder,
                                                       const model::ModelConfig& model);
 
+/// Threads that a rank of these settings computes with when it runs on this machine: launch.threads_per_rank,
+/// OMP_NUM_THREADS, or its share of the cores. What is planned without ranks is planned for as many.
+int threads_of_a_rank(const config::Settings& settings);
+
 /// Optimizer steps of the run, from max_steps, max_tokens or epochs (the fewest); 0: only max_time ends it.
+/// Errors    UsageError where that is less than one step
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);
 
 /// The learning rate of each of `steps` steps; constant behind the warm-up where there is no end (0).
