@@ -124,6 +124,33 @@ def collectives_under_mpirun(r):
         ring.check(timed == expected, f"bench collectives under mpirun times {', '.join(sorted(timed))}")
 
 
+def stall_bytes(report):
+    row, = [row for row in report["rows"] if row["name"].endswith("the stall")]
+    return row["rate"] * row["median_seconds"]
+
+
+def counts_what_windows_leave(r):
+    """Five of six blocks of gemma3_270m see 512 keys: here both."""
+    sequence, window, blocks, heads, head_dim, width, mlp, vocabulary = 2048, 512, 2, 16, 64, 64, 96, 256
+    shape = {"hidden_size": width, "num_hidden_layers": blocks, "intermediate_size": mlp, "num_attention_heads": heads, "num_key_value_heads": 1,
+             "head_dim": head_dim, "vocab_size": vocabulary, "max_position_embeddings": sequence}
+    words = [word for key, value in shape.items() for word in (f"--model.{key}", value)]
+    result = bench(r, "train", "gemma3_270m", *words, "--precision", "32-true", "--train.micro_batch_size", "1", "--steps", "1", "--warmup", "1",
+                   "--out_dir", r.folder / "windows")
+    ring.require(result.code == 0, "bench train with windows succeeds", str(result))
+    products = blocks * (2 * width * heads * head_dim + 2 * width * head_dim + 3 * width * mlp) + vocabulary * width
+    flops = 6 * products + 12 * blocks * heads * head_dim * window * (1 - window / (2 * sequence))
+    ring.check(f"= {flops / 1e6:.0f} MFLOP a token" in result.out, f"bench train counts the {window} keys of a window", result.out)
+
+
+def judges_parts_where_ranks_do_the_same(r):
+    words = ["train", "llama-5m", *TINY, "--steps", "1", "--warmup", "1", "--out_dir", r.folder / "parts", "--devices", "2"]
+    even, stages = bench(r, *words), bench(r, *words, "--mesh.pp", "2", "--train.global_batch_size", "4")
+    ring.require(even.code == 0 and stages.code == 0, "bench train with 2 ranks succeeds", f"{even}\n{stages}")
+    ring.check(re.search(r"matrix products .* at [\d.]+ % of peak", even.out), "bench train: products beside the peak", even.out)
+    ring.check(not re.search(r" at [\d.]+ % of peak", stages.out), "bench train: not where a rank has a stage of its own", stages.out)
+
+
 def compares(r):
     gemm, other = r.folder / "gemm.json", r.folder / "gemm-slow.json"
     report = json.loads(gemm.read_text())
@@ -154,6 +181,7 @@ with ring.Ring(sys.argv[1]) as r:
     refuses(r, ["gemm", "lama-32m"], "lama-32m", "llama-32m")
     refuses(r, ["ops", "--threads", "0"], "bench.threads", "at least 1")
     refuses(r, ["scaling", "llama-5m", "--ranks", "two"], "bench.ranks", "two")
+    refuses(r, ["scaling", "llama-5m", "--train.global_batch_size", "8"], "train.global_batch_size", "train.micro_batch_size")
     refuses(r, ["collectives", "--devices", "1"], "--devices 2")
     refuses(r, ["collectives", "--comm.backend", "mpi"], "mpirun")
     refuses(r, ["data", "llama-5m", "--data", "TextFiles", "--data.train_data_path", "nowhere.txt"], "nowhere.txt")
@@ -177,10 +205,14 @@ with ring.Ring(sys.argv[1]) as r:
                     "scatter": 0.5, "send_receive": 1}.items()),
                "bench collectives: busbw as nccl-tests counts it", str(factors))
     collectives_under_mpirun(r)
-    measures(r, "checkpoint", "llama-5m", *TINY)
+    copied = {name: stall_bytes(measures(r, "checkpoint", "llama-5m", *TINY, "--optimizer", name)) for name in ("AdamW", "Lion")}
+    ring.check(abs(copied["Lion"] / copied["AdamW"] - 2 / 3) < 1e-6, "bench checkpoint: the stall copies what the optimizer keeps",
+               str(copied))
     ring.check(not list((r.folder / "checkpoint").glob("checkpoint-*")), "bench checkpoint removes what it wrote")
     report = measures(r, "data", "llama-5m", *TINY, "--data", "TextFiles", "--data.train_data_path", r.text)
     ring.check({row["unit"] for row in report["rows"]} == {"tokens/s"} and len(report["rows"]) == 3, "bench data: loaders and a step")
     scaling(r)
+    counts_what_windows_leave(r)
+    judges_parts_where_ranks_do_the_same(r)
     compares(r)
     r.require_nothing_is_left("collectives", "all of it")

@@ -51,6 +51,32 @@ TEST(Catalogue, CountsAgreeWithTheUnitsParameters) {
   }
 }
 
+TEST(Catalogue, QueriesSeeHalfOfTheSequenceOrTheirWindow) {
+  const ModelConfig llama = catalogue_config("llama-5m"), gemma = catalogue_config("gemma3_270m");
+  EXPECT_EQ(llama.attended_keys(0, 4096), 2048);
+  EXPECT_EQ(llama.attended_keys(4096), 2048.0 * static_cast<double>(llama.num_hidden_layers));
+  ASSERT_EQ(gemma.window(0), 512);
+  ASSERT_EQ(gemma.window(5), 0);
+  EXPECT_EQ(gemma.attended_keys(0, 512), 256);  // nothing is cut off
+  EXPECT_EQ(gemma.attended_keys(0, 100), 50);
+  EXPECT_EQ(gemma.attended_keys(0, 4096), 480);  // 512, but for the first queries
+  EXPECT_EQ(gemma.attended_keys(5, 4096), 2048);
+  EXPECT_NEAR(gemma.attended_keys(0, 1 << 30), 512, 1e-3);
+  EXPECT_EQ(gemma.attended_keys(4096), 15 * 480 + 3 * 2048);
+}
+
+TEST(Catalogue, TheUnitsOperationsAreTwoAParameterAndFourAKey) {
+  for (const char* name : {"llama-5m", "gpt2", "gemma3_270m", "mistral-7b-v0.1"}) {
+    const ModelConfig c = catalogue_config(name);
+    const BatchShape shape{.micro_batch = 2, .sequence = std::min<int64_t>(4096, c.max_position_embeddings)};
+    double units = 0;
+    for (const auto& unit : build_model(c, {}).units) units += unit->forward_flops(shape);
+    const double token = 2 * static_cast<double>(c.num_product_parameters()) +
+                         4 * static_cast<double>(c.num_attention_heads * c.head_dim) * c.attended_keys(shape.sequence);
+    EXPECT_DOUBLE_EQ(units / (token * static_cast<double>(shape.tokens())), 1) << name;
+  }
+}
+
 TEST(Catalogue, AnUnknownNameIsRefusedWithTheNearestOne) {
   try {
     catalogue_config("llama-32n");

@@ -66,6 +66,15 @@ int64_t sent_bytes(const comm::Communicator& world) {
   return bytes;
 }
 
+int64_t bytes_of(std::span<const engine::GroupState> copy) {
+  size_t bytes = 0;
+  for (const engine::GroupState& g : copy) {
+    bytes += g.master.nbytes();
+    for (const engine::OptimizerTensor& state : g.optimizer) bytes += state.tensor.nbytes();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 class Bench {
  public:
   Bench(const config::Settings& settings, const launch::RankEnvironment& environment)
@@ -156,9 +165,7 @@ class Bench {
     }
     t.beside.push_back(watch.seconds() - agreeing);
     t.stall.push_back(stall + agreeing);
-    int64_t copied = 0;
-    for (const engine::GroupState& g : copy) copied += 3 * static_cast<int64_t>(g.master.nbytes());
-    t.copied_bytes = over_ranks(copied, comm::ReduceOp::sum);
+    t.copied_bytes = over_ranks(bytes_of(copy), comm::ReduceOp::sum);
     return job->result();
   }
 

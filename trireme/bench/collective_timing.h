@@ -14,6 +14,7 @@ namespace trireme::bench {
 std::vector<double> time_together(comm::Communicator& comm, const std::function<void()>& call, const Budget& budget);
 
 /// Bytes a second that a rank's copy moves (read plus written) in buffers of `bytes` while all ranks copy: their mean.
+/// Ranks that share a core share its copies.
 double copy_together(comm::Communicator& comm, int64_t bytes);
 
 }  // namespace trireme::bench

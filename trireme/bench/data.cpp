@@ -6,7 +6,6 @@
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/data/batch_loader.h"
-#include "trireme/observe/peak.h"
 #include "trireme/ops/limits.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
@@ -46,16 +45,6 @@ Row tokens_row(const std::string& name, const Setup& s, const std::vector<double
           .limit = limit};
   set_times(row, seconds, static_cast<double>(s.tokens));
   return row;
-}
-
-double causal_flops_per_token(const train::Session& session) {
-  const model::ModelConfig& c = session.model.config;
-  return observe::training_flops_per_token({.matmul_parameters = c.num_product_parameters(),
-                                            .layers = c.num_hidden_layers,
-                                            .heads = c.num_attention_heads,
-                                            .head_dim = c.head_dim,
-                                            .sequence = session.engine->plan().request.shape.sequence},
-                                           observe::AttentionCount::causal);
 }
 
 // A step that is fed by the loader, as in training.
@@ -109,7 +98,7 @@ int bench_data(const config::Settings& settings, const std::string& command) {
   const double copy = ops::measure_copy(1, ops::core_cache_bytes() / 4).best(),
                flops = ops::register_loop_flops(session->precision.compute, threads);
   report.limits = {{moved, copy / token_bytes, "tokens/s"},
-                   {arithmetic, flops / causal_flops_per_token(*session), "tokens/s"}};
+                   {arithmetic, flops / session->flops_per_token(), "tokens/s"}};
   deliver(report, settings);
   return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 
 namespace trireme::bench {
@@ -50,6 +52,22 @@ at::Tensor Pool::ids(int64_t count, int64_t below) {
   at::Tensor t = cut({count}, at::kLong);
   t.copy_(at::randint(below, {count}, at::kLong));
   return t;
+}
+
+double MemoryCase::moved_bytes(const Widths& w, int64_t rows) const {
+  const double positions = position_bytes == nullptr ? 0 : position_bytes(w);
+  return row_bytes(w) * static_cast<double>(rows) + positions * static_cast<double>(std::min(rows, w.S)) +
+         fixed_bytes(w);
+}
+
+int64_t MemoryCase::rows_for(const Widths& w, int64_t bytes) const {
+  // One line up to a sequence, another beyond.
+  const bool whole = moved_bytes(w, w.S) <= static_cast<double>(bytes);
+  const int64_t from = whole ? w.S : 0;
+  const double left = std::max(0.0, static_cast<double>(bytes) - moved_bytes(w, from)),
+               each = moved_bytes(w, from + 1) - moved_bytes(w, from);
+  const auto rows = std::max<int64_t>(8, from + static_cast<int64_t>(left / each));
+  return rows >= w.S ? rows / w.S * w.S : rows;
 }
 
 std::vector<MemoryCase> memory_cases() {

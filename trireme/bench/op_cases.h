@@ -51,14 +51,20 @@ struct Calls {
 /// no line is fetched only to be overwritten; or a pass that only reads, which one core does more slowly than a copy.
 enum class Access { kCopy, kInPlace, kRead };
 
-/// Moves row_bytes(w) * rows + fixed_bytes(w): each input read once, each output written once; what is updated in
-/// place counts as both.
+/// Each input is read once and each output written once; what is updated in place counts as both.
 struct MemoryCase {
   const char* name;
   double (*row_bytes)(const Widths& w);
   double (*fixed_bytes)(const Widths& w);
   Calls (*make)(Pool& pool, const Widths& w, int64_t rows);
   Access access = Access::kCopy;
+  double (*position_bytes)(const Widths& w) = nullptr;  ///< of tables with a row for each position of a sequence
+
+  /// By one call over whole sequences, or over part of one.
+  double moved_bytes(const Widths& w, int64_t rows) const;
+  /// The rows that move about `bytes`, at least 8: whole sequences where there are some, for operations that count
+  /// positions.
+  int64_t rows_for(const Widths& w, int64_t bytes) const;
 };
 std::vector<MemoryCase> memory_cases();
 

@@ -12,7 +12,7 @@ namespace {
 
 double nothing(const Widths&) { return 0; }
 double mlp(const Widths& w) { return static_cast<double>(w.F) * w.E(); }
-double tables(const Widths& w) { return static_cast<double>(w.S * w.d) * w.W(); }
+double table_row(const Widths& w) { return static_cast<double>(w.d) * w.W(); }  // cosines and sines
 double rotated(const Widths& w) { return 2 * static_cast<double>((w.H + w.K) * w.d) * w.E(); }
 
 // Results that overwrite inputs would sink to 0 or grow from call to call.
@@ -109,13 +109,13 @@ constexpr MemoryCase kCases[] = {
        return Calls{[=] { ops::gelu_backward(x, dy); }, restore(x, dy)};
      },
      Access::kInPlace},
-    {"rotary_table", [](const Widths& w) { return static_cast<double>(w.d) * w.W(); }, nothing,
+    {"rotary_table", table_row, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto c = p.values({T, w.d / 2}, w.wide()), s = p.values({T, w.d / 2}, w.wide());
        return Calls{[=, f = frequencies(w.d)] { ops::rotary_table(c, s, f, 1.0, 0); }};
      }},
-    {"rotary_forward", rotated, tables, rotary<ops::rotary_forward>, Access::kInPlace},
-    {"rotary_backward", rotated, tables, rotary<ops::rotary_backward>, Access::kInPlace},
+    {"rotary_forward", rotated, nothing, rotary<ops::rotary_forward>, Access::kInPlace, table_row},
+    {"rotary_backward", rotated, nothing, rotary<ops::rotary_backward>, Access::kInPlace, table_row},
     {"optimizer_update, AdamW", updated<7>, nothing, update<optim::Rule::adamw>, Access::kInPlace},
     {"optimizer_update, Adam", updated<7>, nothing, update<optim::Rule::adam>, Access::kInPlace},
     {"optimizer_update, SGD", updated<5>, nothing, update<optim::Rule::sgd>, Access::kInPlace},

@@ -48,13 +48,6 @@ class Beside {
   std::vector<double> copies_, updates_, reads_;
 };
 
-// Rows that move about `bytes`: whole sequences where there are some, for operations that count positions.
-int64_t rows_for(const MemoryCase& c, const Widths& w, int64_t bytes) {
-  const double left = std::max(0.0, static_cast<double>(bytes) - c.fixed_bytes(w));
-  const auto rows = std::max<int64_t>(8, static_cast<int64_t>(left / c.row_bytes(w)));
-  return rows >= w.S ? rows / w.S * w.S : rows;
-}
-
 // The largest case is one whose fixed part is; values that are restored are kept elsewhere.
 int64_t pool_bytes(const Widths& w, int64_t largest_call, int64_t batch) {
   const int64_t T = batch * w.S, word = static_cast<int64_t>(w.W());
@@ -97,8 +90,8 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
       progress.step(static_cast<int64_t>(report.rows.size()), total, c.name);
       // A table that fills the cache by itself has no small size.
       if (c.fixed_bytes(w) > static_cast<double>(size.moved_bytes) / 2) continue;
-      const int64_t rows = rows_for(c, w, size.moved_bytes);
-      const double moved = c.row_bytes(w) * static_cast<double>(rows) + c.fixed_bytes(w);
+      const int64_t rows = c.rows_for(w, size.moved_bytes);
+      const double moved = c.moved_bytes(w, rows);
       pool.clear();
       const Calls calls = c.make(pool, w, rows);
       Row row{.name = c.name,

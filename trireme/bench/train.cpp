@@ -166,9 +166,15 @@ struct Figures {
   Parts parts;
 };
 
-/// Products and attention beside the peak; empty for other rows, and where work is done twice (recomputation).
+/// Whether a rank's part of the work is its share of the model's: not where some is done again, nor where stages
+/// differ.
+bool does_even_share(const Session& s) {
+  return s.settings.recompute.mode == config::Recompute::none && s.engine->plan().request.size(comm::Axis::pp) == 1;
+}
+
+/// Products and attention beside the peak; empty for other rows.
 std::string rate(const Session& s, const Figures& f, size_t row) {
-  if (row > 1 || f.parts[row] <= 0 || s.settings.recompute.mode != config::Recompute::none) return "";
+  if (row > 1 || f.parts[row] <= 0 || !does_even_share(s)) return "";
   const double products = 6.0 * double(s.model.config.num_product_parameters());
   const double flops = (row == 0 ? products : s.flops_per_token() - products) * f.tokens_per_second * f.step;
   return fmt::format("   at {:.1f} % of peak", flops / f.parts[row] / f.peak * 100);
@@ -179,8 +185,8 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
-      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on registers reach here, counting 6 N + 6 L H d S\n     "
-      "    = {:.0f} MFLOP a token (attention: the causal half)\n",
+      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on registers reach here, counting 6 N + 12 H d K\n     "
+      "    = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",
       f.fraction * 100, f.peak / 1e9, s.flops_per_token() / 1e6);
   for (size_t i = 0; i < kRows.size(); ++i)
     if (i != kHidden || f.parts[i] > 0)

@@ -86,6 +86,10 @@ int run_bench_checkpoint(Arguments arguments) {
 
 int run_bench_scaling(Arguments arguments) {
   config::ParsedSettings parsed = config::parse(arguments, overlay("scaling", ""));
+  if (parsed.given("train.global_batch_size"))
+    throw UsageError(
+        "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "
+        "train.global_batch_size out and set train.micro_batch_size");
   check_model(parsed.settings);
   config::BenchSettings& b = parsed.settings.bench;
   if (!parsed.given("bench.steps")) b.steps = b.quick ? 2 : 5;

@@ -56,7 +56,7 @@ constexpr BenchTopic kTopics[] = {
     {"scaling", "bench train over numbers of ranks: efficiency, and the loss by cause, as a table and a picture",
      "trireme bench scaling llama-32m --ranks 1,2,4 --train.micro_batch_size 2",
      "Runs trireme bench train once for each number of ranks, with the settings given, one thread a rank unless\n"
-     "launch.threads_per_rank says otherwise, and as many tokens a rank each time. efficiency = tokens/s over ranks x\n"
+     "launch.threads_per_rank says otherwise, and one micro-batch a rank. efficiency = tokens/s over ranks x\n"
      "the first run's; share = the same, but only as far as there are cores. 'lost to X' is how much longer X takes\n"
      "than in the first run, in per cent of the step (rank 0); negative: it became shorter. 'cores lacking': 1 - cores "
      "/\n"

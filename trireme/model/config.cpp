@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "trireme/base/error.h"
@@ -195,6 +196,18 @@ int64_t ModelConfig::num_parameters() const {
 
 int64_t ModelConfig::num_product_parameters() const {
   return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size;
+}
+
+double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {
+  const auto whole = static_cast<double>(sequence);
+  const double limit = window(layer) > 0 ? std::min(whole, static_cast<double>(window(layer))) : whole;
+  return limit * (1 - limit / (2 * whole));  // the first queries see less than a window
+}
+
+double ModelConfig::attended_keys(int64_t sequence) const {
+  double sum = 0;
+  for (int64_t layer = 0; layer < num_hidden_layers; ++layer) sum += attended_keys(layer, sequence);
+  return sum;
 }
 
 }  // namespace trireme::model

@@ -55,6 +55,10 @@ struct ModelConfig {
   int64_t window(int64_t layer) const {
     return windowed.empty() || windowed[static_cast<size_t>(layer)] ? sliding_window : 0;
   }
+  /// Keys that a query of block `layer` sees, on average over a sequence: half of it, or fewer in a window.
+  double attended_keys(int64_t layer, int64_t sequence) const;
+  /// The sum over blocks.
+  double attended_keys(int64_t sequence) const;
   /// Same mathematics and same names of tensors.
   bool same_model(const ModelConfig& other) const;
 

@@ -237,11 +237,8 @@ void DecoderBlock::forward(UnitTensors& t) const {
 
 double DecoderBlock::forward_flops(const BatchShape& shape) const {
   const double tokens = double(shape.tokens()) / parallel_.cp_size, width = double(widths_.width),
-               heads = double(widths_.q_width()), mlp = double(widths_.mlp), sequence = double(shape.sequence);
-  const double mlp_products = config_.gated_mlp ? 3 : 2;
-  // Keys that a query sees, on average: half of the sequence, or fewer in a window.
-  const double window = config_.window(layer_) > 0 ? std::min(sequence, double(config_.window(layer_))) : sequence;
-  const double keys = window * (1 - window / (2 * sequence));
+               heads = double(widths_.q_width()), mlp = double(widths_.mlp);
+  const double mlp_products = config_.gated_mlp ? 3 : 2, keys = config_.attended_keys(layer_, shape.sequence);
   return 2 * tokens * (width * double(widths_.qkv_width()) + heads * width + mlp_products * width * mlp) +
          4 * tokens * keys * heads;
 }

@@ -8,20 +8,16 @@ namespace trireme::observe {
 
 struct FlopsShape {
   int64_t matmul_parameters = 0;  ///< N: weights used in products, the head counted once, no embedding table
-  int64_t layers = 0;             ///< L
-  int64_t heads = 0;              ///< a, query heads
+  int64_t heads = 0;              ///< H, query heads
   int64_t head_dim = 0;           ///< d
-  int64_t sequence = 0;           ///< s
+  /// K: keys that a query sees, on average, summed over the layers (model::ModelConfig::attended_keys). L S with all
+  /// scores, as in PaLM and Megatron reports; L S / 2 with the half that a causal mask leaves; less with windows.
+  double attended_keys = 0;
 };
 
-enum class AttentionCount {
-  full_square,  ///< all s x s scores, as in PaLM and Megatron reports: 6 N + 12 L a d s a token
-  causal        ///< only the half that a causal mask leaves: 6 N + 6 L a d s a token
-};
-
-/// Floating-point operations to train on one token, forward and backward (a multiply-add counts 2).
+/// Floating-point operations to train on one token, forward and backward (a multiply-add counts 2): 6 N + 12 H d K.
 /// Source: Chowdhery et al., PaLM (2022), appendix B.
-double training_flops_per_token(const FlopsShape& shape, AttentionCount count = AttentionCount::full_square);
+double training_flops_per_token(const FlopsShape& shape);
 
 /// In [0, 1] for an honest peak. `peak_flops_per_second` of the whole job: all ranks together.
 double peak_fraction(double tokens_per_second, double flops_per_token, double peak_flops_per_second);

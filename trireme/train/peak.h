@@ -8,8 +8,8 @@
 
 namespace trireme::train {
 
-/// FLOP/s of all ranks together in `dtype` (ops::register_loop_flops, with LibTorch's number of threads).
-/// Cost      about 0.04 s; every rank of `world` must call
+/// FLOP/s of all ranks together in `dtype` (ops::register_loop_flops, with LibTorch's number of threads), as far as
+/// there are cores for all their threads (core_time.h). Cost      about 0.04 s; every rank of `world` must call
 double measure_peak_flops(at::ScalarType dtype, comm::Communicator& world);
 
 }  // namespace trireme::train

@@ -52,11 +52,9 @@ optim::OptimizerOptions Session::optimizer(double lr, int64_t step) const {
 double Session::flops_per_token() const {
   const model::ModelConfig& c = model.config;
   return observe::training_flops_per_token({.matmul_parameters = c.num_product_parameters(),
-                                            .layers = c.num_hidden_layers,
                                             .heads = c.num_attention_heads,
                                             .head_dim = c.head_dim,
-                                            .sequence = sequence()},
-                                           observe::AttentionCount::causal);
+                                            .attended_keys = c.attended_keys(sequence())});
 }
 
 std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {

@@ -33,7 +33,7 @@ struct Session {
   /// Copies this rank's part of a micro-batch of whole sequences, and what its plan wants to know of documents.
   void load(const engine::BatchTensors& to, const data::Batch& batch) const;
   void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;
-  /// Of training on one token, forward and backward, with the half of attention that causal masks leave.
+  /// Of training on one token, forward and backward, with what causal masks and windows leave of attention.
   double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::OptimizerOptions optimizer(double lr, int64_t step) const;
