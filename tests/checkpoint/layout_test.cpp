@@ -55,6 +55,26 @@ TEST(Layout, SeveralFilesHaveAnIndexOfAllTensors) {
   EXPECT_EQ(index["weight_map"].size(), sample_model().size());
 }
 
+TEST(Layout, AnIndexFromElsewhereIsTakenOverWhereItNamesTheSameTensorsInTheSameFiles) {
+  const std::vector<TensorSpec> tensors = {{.name = "a", .shape = {4}}, {.name = "b", .shape = {4}}};
+  const std::string one = "model-00001-of-00003.safetensors", two = "model-00002-of-00003.safetensors";
+  const auto index_of = [&](const std::string& given) {
+    return plan_model_files(tensors, kDefaultShardBytes, {{"a", one}, {"b", two}}, given).index_json;
+  };
+  const std::string same =
+      R"({"weight_map": {"b": ")" + two + R"(", "a": ")" + one + R"("}, "metadata": {"made": "by hand"}})";
+  EXPECT_EQ(index_of(same), same);
+  const std::string ours = index_of("");
+  EXPECT_EQ(nlohmann::json::parse(ours)["weight_map"], nlohmann::json::parse(same)["weight_map"]);
+  // A mask that was left out had a file of its own: the folder has none of that name.
+  auto more = nlohmann::json::parse(same);
+  more["weight_map"]["mask"] = "model-00003-of-00003.safetensors";
+  auto swapped = nlohmann::json::parse(same);
+  swapped["weight_map"]["a"] = two;
+  for (const std::string& other : {more.dump(), swapped.dump(), std::string("{}"), std::string("not JSON")})
+    EXPECT_EQ(index_of(other), ours) << other;
+}
+
 TEST(Layout, OptimizerStateIsNumberedAndKeyedByParameterName) {
   const std::vector<TensorSpec> state = state_tensors(sample_model(), kAdamW, Dtype::f64);
   const Layout layout = plan_optimizer_files(state);

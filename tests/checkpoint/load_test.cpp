@@ -207,6 +207,22 @@ TEST(Load, PiecesMayOverlap) {
       ASSERT_EQ(memory[i][static_cast<size_t>(e - requests[i].begin)], sample_value(name, e, 4)) << "piece " << i;
 }
 
+TEST(Load, AFolderThatIsRenamedAndDeletedMeanwhileIsReadToItsEnd) {
+  for (const PageCache cache : {PageCache::use, PageCache::bypass}) {
+    const ScratchFolder out;
+    const Checkpoint checkpoint = open_checkpoint(save_sample(out.path(), 4, 1, 400));
+    remove_checkpoint(checkpoint.path);
+    ASSERT_TRUE(fs::is_empty(out.path()));
+    for (const TensorSpec& tensor : sample_tensors(400)) {
+      std::vector<float> values(static_cast<size_t>(num_elements(tensor.shape)));
+      const PieceRequest request{tensor.name, 0, static_cast<int64_t>(values.size()), values.data(), Dtype::f32};
+      read_pieces(checkpoint, {&request, 1}, cache);
+      for (size_t i = 0; i < values.size(); i += 101)
+        ASSERT_EQ(values[i], sample_value(tensor.name, static_cast<int64_t>(i), 4)) << tensor.name;
+    }
+  }
+}
+
 TEST(Load, ADamagedRankStopsAllRanksInAgree) {
   const ScratchFolder out;
   std::mutex mutex;

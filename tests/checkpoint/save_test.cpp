@@ -196,6 +196,23 @@ TEST(Save, ADamagedOneDoesNotCountAndTheLastGoodOneStays) {
   EXPECT_TRUE(keep_last_checkpoints(out.path(), 4, 1).empty()) << "nothing goes while the newest is damaged";
 }
 
+TEST(Save, TheOnesThatTheRunWasStartedWithStay) {
+  const ScratchFolder out;
+  for (const int64_t step : {1, 2, 3, 4, 5}) save_sample(out.path(), step, 1);
+  fs::create_directory_symlink(out / "step-00000003", out / "link");
+  save_sample(out.path(), 6, 2, 1, [&](int, SaveRequest& request) {
+    request.keep_last = 1;
+    request.protected_paths = {out / "step-00000001/",  // a model, a tokenizer, by another name, and what is nowhere
+                               out / "step-00000002/config.json",
+                               out / "link",
+                               "llama-5m",
+                               "",
+                               out / "nowhere/at/all"};
+  });
+  EXPECT_THAT(names_in(out.path()),
+              testing::ElementsAre("link", "step-00000001", "step-00000002", "step-00000003", "step-00000006"));
+}
+
 TEST(Save, StepsNewerThanTheSavedOneAreLeftAlone) {
   const ScratchFolder out;
   for (const int64_t step : {10, 20}) save_sample(out.path(), step, 1);
@@ -205,12 +222,47 @@ TEST(Save, StepsNewerThanTheSavedOneAreLeftAlone) {
 
 TEST(Save, LeftoversOfDeadJobsGoAndThoseOfLivingOnesStay) {
   const ScratchFolder out;
-  fs::create_directories(out / ".tmp-step-00000009-dead");
-  overwrite(out / ".tmp-step-00000009-dead/model.safetensors", "half");
+  for (const char* label : {"step-00000009", "deleted-step-00000003", "deleted-old", "convert"}) {
+    const fs::path dead = out / (".tmp-" + std::string(label) + "-00c0ffee0123cdef");
+    fs::create_directories(dead);
+    overwrite(dead / "model.safetensors", "half");
+  }
   const TemporaryFolder living(out.path(), "step-00000010");
   EXPECT_EQ(find_latest(out.path()), std::nullopt);
   save_sample(out.path(), 11, 1);
   EXPECT_THAT(names_in(out.path()), testing::ElementsAre(living.path().filename().string(), "step-00000011"));
+}
+
+TEST(Save, TemporaryFoldersOfOthersStay) {
+  const ScratchFolder out;
+  const std::vector<std::string> others = {".tmp-mine", ".tmp-mine-00c0ffee0123cdef", ".tmp-step-00000009-backup",
+                                           ".tmp-step-00000009", ".tmp-00c0ffee0123cdef"};
+  for (const std::string& name : others) {
+    fs::create_directories(out / name);
+    overwrite(out / name / "keep", "mine");
+  }
+  save_sample(out.path(), 11, 1);
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(out / name / "keep")) << name;
+}
+
+TEST(Save, WhatASaveUnderAnotherNameLeavesGoesWithTheNextOne) {
+  const ScratchFolder out;
+  std::string temporary;
+  const std::string error = error_of([&] {
+    save_sample(out.path(), 1, 1, 400, [&](int, SaveRequest& request) {
+      request.name = "resharded";
+      request.progress_after = std::chrono::milliseconds(0);
+      request.progress = [&](const SaveProgress&) {
+        temporary = names_in(out.path()).at(0);
+        throw std::runtime_error("enough");
+      };
+    });
+  });
+  EXPECT_THAT(error, HasSubstr("enough"));
+  ASSERT_THAT(temporary, testing::StartsWith(".tmp-"));
+  fs::create_directories(out / temporary);  // as a killed job leaves it
+  remove_leftovers(out.path());
+  EXPECT_TRUE(fs::is_empty(out.path()));
 }
 
 TEST(Save, AnOutDirThatCannotBeMadeIsOneSentence) {

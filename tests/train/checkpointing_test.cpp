@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -14,7 +15,10 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/comm/factory.h"
+#include "trireme/config/report.h"
 
 namespace trireme::train {
 namespace {
@@ -240,6 +244,104 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
                                   load_run(engine, model, folder.path() / "step-00000002", world);
                                 });
   EXPECT_TRUE(loaded == original);
+}
+
+/// A checkpoint of one rank's new model, as a run with `settings` saves it that was loaded to `before`.
+fs::path save_small(const fs::path& out_dir, int64_t step, const config::Settings& settings,
+                    const model::Precision& precision = {at::kFloat, at::kFloat}, const RunState& before = {}) {
+  config::Settings to = settings;
+  to.out_dir = out_dir;
+  RunState state = before;
+  state.step = step;
+  state.settings_yaml = config::to_yaml(to);
+  on_ranks(small(model::Architecture::llama, false), precision, kLayouts[0],
+           [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+             engine.initialize(1);
+             save_run(engine, model, to, state, world);
+           });
+  return out_dir / checkpoint::step_folder_name(step);
+}
+
+RunState load_small(const fs::path& from, const model::Precision& precision = {at::kFloat, at::kFloat},
+                    const std::string& optimizer = "AdamW", LoadWhat what = LoadWhat::run) {
+  RunState state;
+  on_ranks(small(model::Architecture::llama, false), precision, kLayouts[0],
+           [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+             state = load_run(engine, model, from, world, what, optimizer);
+           });
+  return state;
+}
+
+TEST(Checkpointing, ModelFilesAreFp32UnlessBf16OrTheSourceSaysOtherwiseInDoublePrecisionToo) {
+  using checkpoint::Dtype;
+  const model::Precision wide{at::kDouble, at::kDouble};
+  const std::string name = "model.norm.weight";
+  const auto stored_dtype = [&](const fs::path& saved, const std::string& tensor) {
+    return checkpoint::open_checkpoint(saved).tensor(tensor).dtype;
+  };
+  for (const auto& [asked, dtype] :
+       {std::pair(config::SaveDtype::fp32, Dtype::f32), std::pair(config::SaveDtype::as_loaded, Dtype::f32),
+        std::pair(config::SaveDtype::bf16, Dtype::bf16)}) {
+    const Folder folder;
+    config::Settings settings;
+    settings.save.dtype = asked;
+    const fs::path saved = save_small(folder.path(), 1, settings, wide);
+    EXPECT_EQ(stored_dtype(saved, name), dtype);
+    EXPECT_EQ(stored_dtype(saved, name + ".master"), Dtype::f64) << "what training goes on with";
+    EXPECT_THAT(base::read_file(saved / "config.json"),
+                testing::HasSubstr(dtype == Dtype::f32 ? "\"float32\"" : "\"bfloat16\""));
+  }
+  const Folder folder;
+  RunState kept;
+  kept.source.tensors[name] = {Dtype::f64, "model.safetensors"};
+  EXPECT_EQ(stored_dtype(save_small(folder.path(), 1, {}, wide, kept), name), Dtype::f64);
+}
+
+TEST(Checkpointing, HiddenFilesBesideAModelStayBehindAndSavesSucceed) {
+  const Folder folder;
+  const fs::path from = save_small(folder.path() / "from", 1, {});
+  base::write_file_atomic(from / "tokenizer_config.json", "{}");
+  base::write_file_atomic(from / "._tokenizer_config.json", "of another system");
+  const RunState state = load_small(from, {at::kFloat, at::kFloat}, "", LoadWhat::weights);
+  const fs::path saved = save_small(folder.path() / "to", 2, {}, {at::kFloat, at::kFloat}, state);
+  EXPECT_TRUE(fs::exists(saved / "tokenizer_config.json"));
+  EXPECT_FALSE(fs::exists(saved / "._tokenizer_config.json"));
+}
+
+TEST(Checkpointing, TheModelTheTokenizerAndTheResumeFolderOfTheSettingsAreNotDeleted) {
+  const Folder folder;
+  config::Settings all, settings;
+  all.save.keep_last = 0;
+  settings.save.keep_last = 1;
+  settings.model.name = save_small(folder.path(), 1, all);
+  settings.data.tokenizer = save_small(folder.path(), 2, all) / "tokenizer.json";
+  settings.resume = {.from = config::Resume::From::folder, .folder = save_small(folder.path(), 3, all)};
+  const fs::path other = save_small(folder.path(), 4, all);
+  save_small(folder.path(), 5, settings);
+  for (const int64_t step : {1, 2, 3, 5})
+    EXPECT_TRUE(fs::exists(folder.path() / checkpoint::step_folder_name(step))) << step;
+  EXPECT_FALSE(fs::exists(other));
+}
+
+TEST(Checkpointing, AdamAndAdamWDoNotTakeEachOthersStateThoughItsNamesAreTheSame) {
+  for (const auto& [saver, loader] : {std::pair("AdamW", "Adam"), std::pair("Adam", "AdamW")}) {
+    const Folder folder;
+    config::Settings settings;
+    settings.optimizer.name = saver;
+    const fs::path saved = save_small(folder.path(), 1, settings);
+    EXPECT_EQ(load_small(saved, {at::kFloat, at::kFloat}, saver).step, 1);
+    EXPECT_NO_THROW(load_small(saved, {at::kFloat, at::kFloat}, loader, LoadWhat::weights));
+    try {
+      load_small(saved, {at::kFloat, at::kFloat}, loader);
+      ADD_FAILURE() << loader << " took the state of " << saver;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr(fmt::format("is of another optimizer: {} saved it, this run's is {}; go on with "
+                                                 "--optimizer {}, or start a new run from its weights: "
+                                                 "trireme pretrain {}",
+                                                 saver, loader, saver, saved.string())));
+    }
+  }
 }
 
 TEST(Checkpointing, WhatAnOptimizerKeepsComesBackOnAnyMeshAndNoOtherOneTakesIt) {

@@ -27,6 +27,7 @@ class BlockFile {
   BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected);
 
   const std::filesystem::path& path() const { return path_; }
+  const base::FileDescriptor& descriptor() const { return file_; }
   int64_t bytes() const { return bytes_; }
 
   /// Fills `target` with the bytes from `offset`, verified; `tensor` is for messages.

@@ -142,7 +142,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   }
   remove_leftovers(parent_of(out));
   translate_file_errors(parent_of(out), plan.bytes, [&] {
-    TemporaryFolder folder(parent_of(out), "convert");
+    TemporaryFolder folder(parent_of(out), kConvertLabel);
     const std::unique_ptr<TensorSink> sink = plan.open(folder.path());
     copy(*plan.tensors, *sink, request);
     sink->finish();

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr std::string_view kDeletedPrefix = "deleted-";
 
 std::optional<int64_t> parse_step(const std::string& name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
@@ -36,6 +37,25 @@ std::optional<int64_t> parse_step(const std::string& name) {
 fs::path temporary_path(const fs::path& out_dir, const std::string& label) {
   std::random_device random;
   return out_dir / fmt::format("{}{}-{:08x}{:08x}", kTemporaryPrefix, label, random(), random());
+}
+
+/// True for the names that temporary_path makes: other programs' `.tmp-` folders are theirs.
+bool is_temporary_name(std::string_view name) {
+  constexpr size_t kNonceDigits = 16;
+  if (!name.starts_with(kTemporaryPrefix)) return false;
+  name.remove_prefix(kTemporaryPrefix.size());
+  if (name.size() <= kNonceDigits || name[name.size() - kNonceDigits - 1] != '-') return false;
+  if (name.substr(name.size() - kNonceDigits).find_first_not_of("0123456789abcdef") != name.npos) return false;
+  const std::string_view label = name.substr(0, name.size() - kNonceDigits - 1);
+  return label.starts_with(kStepPrefix) || label.starts_with(kDeletedPrefix) || label == kConvertLabel;
+}
+
+/// True when `folder` is one of the paths or their parent, under whatever name.
+bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const fs::path& path) {
+    std::error_code ignored;  // what does not exist is not to be protected
+    return fs::equivalent(folder, path, ignored) || fs::equivalent(folder, path.parent_path(), ignored);
+  });
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {
@@ -89,7 +109,7 @@ std::optional<fs::path> find_older(const fs::path& folder) {
 void remove_leftovers(const fs::path& out_dir) {
   std::vector<fs::path> candidates;
   for (const auto& entry : fs::directory_iterator(out_dir)) {
-    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) candidates.push_back(entry.path());
+    if (is_temporary_name(entry.path().filename().string())) candidates.push_back(entry.path());
   }
   for (const fs::path& candidate : candidates) {
     const int handle = ::open(candidate.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -101,7 +121,7 @@ void remove_leftovers(const fs::path& out_dir) {
 }
 
 void remove_checkpoint(const fs::path& folder) {
-  const fs::path away = temporary_path(folder.parent_path(), "deleted-" + folder.filename().string());
+  const fs::path away = temporary_path(folder.parent_path(), std::string(kDeletedPrefix) + folder.filename().string());
   rename_folder(folder, away);
   base::fsync_directory(folder.parent_path());
   std::error_code error;
@@ -109,7 +129,8 @@ void remove_checkpoint(const fs::path& folder) {
   if (error) throw CheckpointError(fmt::format("cannot delete {}: {}", away.string(), error.message()), away.string());
 }
 
-std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last) {
+std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last,
+                                            std::span<const fs::path> protected_paths) {
   std::vector<fs::path> removed;
   if (keep_last < 1 || !is_complete(out_dir / step_folder_name(step))) return removed;
   int kept = 1;
@@ -117,7 +138,7 @@ std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t ste
     if (folder.step >= step || !fs::exists(folder.path / kManifestName)) continue;
     if (kept < keep_last) {
       kept += is_complete(folder.path) ? 1 : 0;
-    } else {
+    } else if (!is_or_holds(folder.path, protected_paths)) {
       remove_checkpoint(folder.path);
       removed.push_back(folder.path);
     }

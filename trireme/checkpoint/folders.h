@@ -1,12 +1,14 @@
-// The folders of a run's output: `step-00000800` are checkpoints, `.tmp-*` are being written or deleted.
+// The folders of a run's output: `step-00000800` are checkpoints, `.tmp-<label>-<nonce>` are being written or
+// deleted.
 //
-// A checkpoint appears and disappears by one rename, so a reader never sees half of one. A `.tmp-*` folder is
+// A checkpoint appears and disappears by one rename, so a reader never sees half of one. A temporary folder is
 // locked (flock) by the process that works in it; one without a lock belongs to a dead job.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,20 +34,26 @@ std::optional<std::filesystem::path> find_latest(const std::filesystem::path& ou
 /// The newest complete checkpoint older than `folder` beside it.
 std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);
 
-/// Removes the `.tmp-*` folders that no living process has locked.
+/// Removes the folders named as TemporaryFolder and remove_checkpoint name them that no living process has locked.
+/// Other folders that begin with `.tmp-` are somebody else's.
 void remove_leftovers(const std::filesystem::path& out_dir);
 
 /// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.
 void remove_checkpoint(const std::filesystem::path& folder);
 
 /// Deletes checkpoints older than `step` until `keep_last` complete ones are left, that of `step` among them;
-/// newer ones, and folders without a manifest, are never touched. Nothing happens when keep_last < 1 or when
-/// that of `step` is not complete.
+/// newer ones, folders without a manifest, and those that are or hold one of `protected_paths`, are never touched.
+/// Nothing happens when keep_last < 1 or when that of `step` is not complete.
 /// @returns  the folders deleted
 std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
-                                                         int keep_last);
+                                                         int keep_last,
+                                                         std::span<const std::filesystem::path> protected_paths = {});
 
-/// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked as long as this object lives.
+/// The label of a conversion's temporary folder; a save's is step-<digits>.
+constexpr const char* kConvertLabel = "convert";
+
+/// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked as long as this object lives. remove_leftovers knows
+/// the labels step-... and kConvertLabel.
 class TemporaryFolder {
  public:
   TemporaryFolder(const std::filesystem::path& out_dir, const std::string& label);

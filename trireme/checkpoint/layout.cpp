@@ -96,6 +96,16 @@ Layout lay_out(std::string_view stem, Groups groups) {
   return layout;
 }
 
+/// Whether an index names just these tensors, each in the same file: one from elsewhere may also name tensors that are
+/// not saved, and files that do not exist.
+bool same_weight_map(const std::string& given, const std::string& ours) {
+  const auto map_of = [](const std::string& text) {
+    const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+    return index.is_object() && index.contains("weight_map") ? index["weight_map"] : nlohmann::json();
+  };
+  return map_of(given) == map_of(ours);
+}
+
 }  // namespace
 
 Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes,
@@ -112,7 +122,7 @@ Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_b
     groups.tensors.push_back(std::move(members));
   }
   Layout layout = lay_out("model", std::move(groups));
-  if (!layout.index_name.empty() && !index_json.empty()) layout.index_json = index_json;
+  if (!layout.index_name.empty() && same_weight_map(index_json, layout.index_json)) layout.index_json = index_json;
   return layout;
 }
 

@@ -43,8 +43,9 @@ struct Layout {
 
 /// Files `model.safetensors`, or `model-00001-of-0000N.safetensors` with an index when there are several.
 ///
-/// With `given` (name of a tensor -> name of its file) the files are these, and `index_json` is taken over where it is
-/// not empty: a model goes back into the files it came from. Ignored unless it has all tensors.
+/// With `given` (name of a tensor -> name of its file) the files are these, and `index_json` is taken over where it
+/// names the same tensors in the same files: a model goes back into the files it came from. Ignored unless it has all
+/// tensors.
 ///
 /// Errors    CheckpointError on names that cannot be stored; UsageError when max_shard_bytes < 1
 Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes,

@@ -287,7 +287,7 @@ void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> req
   const std::vector<Wanted> all = in_file_order(checkpoint, requests);
   const std::vector<FileWindow> windows = windows_of(all);
   std::vector<WindowReader::Window> to_read;
-  for (const FileWindow& w : windows) to_read.push_back({w.file->path(), w.begin, w.end});
+  for (const FileWindow& w : windows) to_read.push_back({&w.file->descriptor(), w.file->path(), w.begin, w.end});
   WindowReader reader(std::move(to_read), cache == PageCache::bypass);
   std::span<const Wanted> wanted = all;
   for (const FileWindow& window : windows) try {

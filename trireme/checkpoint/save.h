@@ -50,8 +50,11 @@ struct SaveRequest {
   std::string state_json = "{}";  ///< trireme_state.json: step, samples, seeds, fingerprint, ...; empty: no such file
   int64_t max_shard_bytes = kDefaultShardBytes;
   std::map<std::string, std::string> files;  ///< of the model's tensors: name -> file; empty: by max_shard_bytes
-  std::string index_json;  ///< of these files; empty: made anew
+  std::string index_json;  ///< of these files; made anew where it is empty or names others
   int keep_last = 0;  ///< how many complete checkpoints stay; 0 keeps all
+  /// Folders and files that the run was started with: a checkpoint that is or holds one of them stays, whatever
+  /// keep_last says. Those that do not exist are ignored.
+  std::vector<std::filesystem::path> protected_paths = {};
   /// False: an out_dir that is not there is an error. It was there when the run began, so a disk has gone.
   bool create_out_dir = true;
   /// Called about once a second during a save that lasts longer than `progress_after`; what it throws ends the

@@ -61,7 +61,7 @@ void SaveJob::prepare() {
     remove_leftovers(request_.out_dir);
     if (base::free_disk_bytes(request_.out_dir) < plan_.needed_bytes)
       throw_disk_full(request_.out_dir, plan_.needed_bytes);
-    temporary_ = std::make_unique<TemporaryFolder>(request_.out_dir, folder_name());
+    temporary_ = std::make_unique<TemporaryFolder>(request_.out_dir, step_folder_name(request_.step));
     folder_ = temporary_->path();
     for (const FilePlan& file : plan_.files) create_file(folder_ / file.name, file.bytes);
   });
@@ -200,7 +200,8 @@ void SaveJob::publish(const std::vector<uint64_t>& hashes) {
   temporary_->publish(result_.path);
   try {  // the save has succeeded already, so trouble here is a warning
     temporary_.reset();
-    result_.removed = keep_last_checkpoints(request_.out_dir, request_.step, request_.keep_last);
+    result_.removed =
+        keep_last_checkpoints(request_.out_dir, request_.step, request_.keep_last, request_.protected_paths);
   } catch (const std::exception& error) {
     result_.warnings.emplace_back(error.what());
   }

@@ -1,6 +1,7 @@
 #include "trireme/checkpoint/window_reader.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,16 @@
 #include "trireme/checkpoint/disk.h"
 
 namespace trireme::checkpoint {
+namespace {
+
+/// The same file past the page cache, whatever its path is by now; holds none where that cannot be.
+base::FileDescriptor reopen_direct(const base::FileDescriptor& file) try {
+  return open_direct(fmt::format("/proc/self/fd/{}", file.get()), O_RDONLY);
+} catch (const base::FileError&) {
+  return {};
+}
+
+}  // namespace
 
 WindowReader::WindowReader(std::vector<Window> windows, bool direct)
     : windows_(std::move(windows)), direct_(direct), thread_([this](const std::stop_token& stop) { read_all(stop); }) {}
@@ -45,10 +56,9 @@ void WindowReader::read_all(const std::stop_token& stop) {
 }
 
 void WindowReader::fill(const Window& window, std::byte* to) {
-  if (open_path_ != window.path) {
-    file_ = base::open_file(window.path, O_RDONLY);
-    direct_file_ = direct_ ? open_direct(window.path, O_RDONLY) : base::FileDescriptor();
-    open_path_ = window.path;
+  if (file_ != window.file) {
+    direct_file_ = direct_ ? reopen_direct(*window.file) : base::FileDescriptor();
+    file_ = window.file;
   }
   const auto wanted = static_cast<size_t>(window.end - window.begin);
   size_t have = 0;
@@ -59,7 +69,7 @@ void WindowReader::fill(const Window& window, std::byte* to) {
     if (got > 0) have = std::min(static_cast<size_t>(got), wanted);
   }
   // What direct access left: nothing, as a rule. Errors of the disk come up again here.
-  base::read_at(file_, {to + have, wanted - have}, window.begin + static_cast<int64_t>(have), window.path);
+  base::read_at(*file_, {to + have, wanted - have}, window.begin + static_cast<int64_t>(have), window.path);
 }
 
 }  // namespace trireme::checkpoint

@@ -22,8 +22,10 @@ class WindowReader {
  public:
   static constexpr int64_t kBytes = StageBuffer::kBytes;
 
-  /// Bytes [begin, end) of a file, at most kBytes; `begin` is a multiple of the page size.
+  /// Bytes [begin, end) of a file, at most kBytes; `begin` is a multiple of the page size. `file` stays open; `path`
+  /// is for messages: retention may have renamed the folder since.
   struct Window {
+    const base::FileDescriptor* file;
     std::filesystem::path path;
     int64_t begin = 0, end = 0;
   };
@@ -47,8 +49,8 @@ class WindowReader {
 
   const std::vector<Window> windows_;
   const bool direct_;
-  std::filesystem::path open_path_;  // whose descriptors these are
-  base::FileDescriptor file_, direct_file_;
+  const base::FileDescriptor* file_ = nullptr;  // the window's, which direct_file_ is too
+  base::FileDescriptor direct_file_;
   std::array<Slot, 2> slots_;
   size_t taken_ = 0;
   std::jthread thread_;

@@ -15,6 +15,7 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/gather.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/config/yaml_file.h"
 
 namespace trireme::train {
 namespace {
@@ -53,6 +54,14 @@ std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, con
   return specs;
 }
 
+/// What the run's command names and needs again when it is given again; some are names, not paths.
+std::vector<std::filesystem::path> started_with(const config::Settings& settings) {
+  std::vector<std::filesystem::path> paths = {settings.model.name};
+  if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
+  if (settings.resume.from == config::Resume::From::folder) paths.emplace_back(settings.resume.folder);
+  return paths;
+}
+
 const char* config_dtype(checkpoint::Dtype dtype) {
   switch (dtype) {
     case checkpoint::Dtype::bf16:
@@ -64,6 +73,26 @@ const char* config_dtype(checkpoint::Dtype dtype) {
     default:
       return "float32";
   }
+}
+
+/// The optimizer's name in a checkpoint's settings; "" where they do not say.
+std::string optimizer_of(const checkpoint::Checkpoint& c) {
+  config::Problems problems;
+  const std::string settings = parse_run_state(c.state_json, c.path).settings_yaml;
+  for (const config::Given& given : config::read_yaml(settings, "settings", problems))
+    if (given.key == "optimizer") return given.text;
+  return "";
+}
+
+// AdamW and Adam keep tensors of the same names, which mean other things.
+void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wanted) {
+  const std::string saved = optimizer_of(c);
+  if (saved.empty() || wanted.empty() || saved == wanted) return;
+  throw CheckpointError(
+      fmt::format("the checkpoint {} is of another optimizer: {} saved it, this run's is {}; go on with --optimizer "
+                  "{}, or start a new run from its weights: trireme pretrain {}",
+                  c.path.string(), saved, wanted, saved, c.path.string()),
+      c.path.string());
 }
 
 // Training goes on with the optimizer that began it: another one would start from zero, or take for its own what is
@@ -144,7 +173,9 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
                                      const config::Settings& settings, const RunState& state) {
   const checkpoint::Dtype memory = dtype_of(groups[0].master.scalar_type());
   const bool as_loaded = settings.save.dtype == config::SaveDtype::as_loaded;
-  const checkpoint::Dtype file = settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : memory;
+  // What the source says nothing about is fp32: 64-true keeps its float64 in the masters, as bf16 files do.
+  const checkpoint::Dtype file =
+      settings.save.dtype == config::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : checkpoint::Dtype::f32;
   const ModelSource& source = state.source;
   std::vector<std::string> kept;
   for (const engine::OptimizerTensor& state : groups[0].optimizer) kept.push_back(state.name);
@@ -172,6 +203,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
   request.extra_files["settings.yaml"] = state.settings_yaml;
   if (settings.save.max_shard_bytes) request.max_shard_bytes = *settings.save.max_shard_bytes;
   request.keep_last = static_cast<int>(settings.save.keep_last);
+  request.protected_paths = started_with(settings);
   return request;
 }
 
@@ -181,12 +213,15 @@ checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& mode
 }
 
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world, LoadWhat what) {
+                  comm::Communicator& world, LoadWhat what, const std::string& optimizer) {
   RunState state;
   checkpoint::agree(world, [&] {
     const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
     state.source = describe_source(c, model, world.rank() == 0);
     checkpoint::check_tensors(c, model_tensors(model, state.source, checkpoint::Dtype::f32));
+    const bool with_optimizer = std::any_of(c.tensors.begin(), c.tensors.end(),
+                                            [](const auto& tensor) { return tensor.first.ends_with(".master"); });
+    if (what == LoadWhat::run && with_optimizer) check_optimizer_name(c, optimizer);
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());

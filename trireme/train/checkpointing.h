@@ -45,10 +45,11 @@ enum class LoadWhat { run, weights };
 
 /// Fills the engine's masters and optimizer state from any checkpoint of this model, saved by any number of ranks.
 /// A folder without masters (a Hugging Face model) gives weights and zero optimizer state. `weights` takes nothing else
-/// from any folder: the state that is returned is that of a new run.
-/// Errors    CheckpointError, the same on every rank: also where another optimizer saved it
+/// from any folder: the state that is returned is that of a new run. `optimizer` is this run's by name: Adam and AdamW
+/// keep the same tensors, so the checkpoint's settings say whose they are; empty, or where they do not say: not
+/// checked. Errors    CheckpointError, the same on every rank: also where another optimizer saved it
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
-                  comm::Communicator& world, LoadWhat what = LoadWhat::run);
+                  comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");
 
 /// The folder whose weights a new run starts from: the model's, where it is a folder that has some. Empty: none.
 std::filesystem::path starting_weights(const config::Settings& settings);

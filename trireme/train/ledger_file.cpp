@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 #include "trireme/base/checksum.h"
 #include "trireme/data/ledger.h"
@@ -30,7 +31,12 @@ void LedgerFile::write(int64_t step, const data::Batch& batch, const data::Sampl
   const std::string line =
       fmt::format("{{\"step\": {}, \"micro_batch\": {}, \"checksum\": \"{:016x}{:016x}\", \"samples\": [{}]}}\n", step,
                   batch.micro_batch_index, inputs, targets, rows);
-  if (::write(file_.get(), line.data(), line.size()) != std::ssize(line)) base::throw_file_error("write", path_, errno);
+  for (std::string_view rest = line; !rest.empty();) {
+    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) base::throw_file_error("write", path_, errno);
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
 }
 
 }  // namespace trireme::train

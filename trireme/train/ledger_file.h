@@ -16,7 +16,8 @@ class LedgerFile {
   LedgerFile(const std::filesystem::path& out_dir, int global_rank);
 
   /// {"step": 3, "micro_batch": 0, "checksum": "...", "samples": [...]}; the checksum is of inputs and targets. One
-  /// write: a killed process leaves whole lines of what it loaded.
+  /// write, as a rule: a killed process leaves whole lines of what it loaded.
+  /// Errors    FileError, with the system's reason
   void write(int64_t step, const data::Batch& batch, const data::SampleStream& samples);
 
  private:

@@ -40,8 +40,10 @@ bool is_ignored(const std::string& name, bool tied) {
 bool is_side_file(const fs::path& path) {
   static const std::set<std::string> kinds = {".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"};
   const std::string name = path.filename().string();
-  return kinds.contains(path.extension().string()) && name != "config.json" && name != checkpoint::kManifestName &&
-         name != checkpoint::kStateName && !name.ends_with(".safetensors.index.json");
+  // Hidden files are nobody's: macOS leaves "._tokenizer.json" beside a tokenizer.json, and no checkpoint takes it.
+  return checkpoint::is_plain_name(name) && kinds.contains(path.extension().string()) && name != "config.json" &&
+         name != checkpoint::kManifestName && name != checkpoint::kStateName &&
+         !name.ends_with(".safetensors.index.json");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ class Run {
         state_ = load_run(*s_->engine, s_->model, weights, s_->world(), LoadWhat::weights);
       loaded_from_ = weights.string();
     } else {
-      state_ = load_run(*s_->engine, s_->model, resume, s_->world());
+      state_ = load_run(*s_->engine, s_->model, resume, s_->world(), LoadWhat::run, s_->settings.optimizer.name);
       resumed_from_ = resume.string();
       if (state_.step > 0) meet_data();
     }
