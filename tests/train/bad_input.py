@@ -58,13 +58,19 @@ def settings_are_refused(r):
     (r.folder / "empty.txt").touch()
     refuses(r, "an empty file", command(data__train_data_path=r.folder / "empty.txt"), "empty.txt", "empty")
     refuses(r, "tokens for less than a step", command(train__max_steps="null", train__max_tokens=5), "train.max_tokens is 5", "shorter than one step")
-    refuses(r, "epochs of less than a step", command(train__global_batch_size=100000, train__epochs=1), "train.epochs 1", "shorter than one step")
     refuses(r, "no devices", [*command(), "--devices", "0"], "devices", "at least 1")
     unknown = command()
     unknown[unknown.index("llama-5m")] = "lama-5m"
     refuses(r, "an unknown model", unknown, "lama-5m", "llama-5m")
     refuses(r, "a sequence longer than the model", command(train__max_seq_length=65), "65", "64", "max_position_embeddings")
     refuses(r, "nothing to resume", command(resume="true"), "holds no complete checkpoint", "--resume auto")
+
+
+def a_run_of_no_step_is_refused(r):
+    """Only the tokenized text tells how many steps an epoch has, so that it is kept."""
+    result = r.run(r.command("short", devices=2, train__max_steps=5, train__epochs=1, train__global_batch_size=100000))
+    ring.check(result.code == 2 and "train.epochs 1" in result.err and "shorter than one step" in result.err and not result.out,
+               "epochs of less than a step are refused", str(result))
 
 
 def flip(path, offset):
@@ -180,6 +186,7 @@ def launcher_dies(r):
 
 with ring.Ring(sys.argv[1]) as r:
     settings_are_refused(r)
+    a_run_of_no_step_is_refused(r)
     damage_is_refused(r)
     disk_is_full(r)
     stops_when_asked(r, signal.SIGINT, "launcher")

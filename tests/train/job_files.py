@@ -89,7 +89,7 @@ def batch(r):
         ring.check(True, f"stopped by SIGUSR1 at step {stopped} with 75, queued again")
         run("scontrol", "release", job)
         run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm lets a requeued job wait for two minutes
-        ring.wait_for(lambda: int(ring.step_folders(r.folder / "batch")[-1][5:]) > stopped, "the job goes on", timeout=180, interval=0.2)
+        ring.wait_for(lambda: int(ring.step_folders(r.folder / "batch")[-1][5:]) > stopped, "the job goes on", timeout=300, interval=0.2)
         rows = [line for line in (r.folder / "batch" / "metrics.jsonl").read_text().splitlines()]
         ring.check(f'"step":{stopped + 1},' in "".join(rows).replace(" ", ""), "and goes on with the step after the last one", log())
         ring.check(log().count("trireme 0.") >= 2, "both attempts stand in one log", log())

@@ -356,6 +356,8 @@ void check_pretrain(const config::Settings& settings) {
   const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
+  const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
+  if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
   check_save_memory(settings);
   const fs::path resume = find_resume(settings);
@@ -365,7 +367,7 @@ void check_pretrain(const config::Settings& settings) {
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
   const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
-  run_steps(settings, sequence_length(settings, model), loaded.train->samples_per_epoch());  // refuses a run of no step
+  check_length(loaded.train->samples_per_epoch());
   if (!resume.empty() && state.step > 0 && settings.data.on_change == "refuse")
     data::check_same_data(loaded.identity, state.data);
 }
