@@ -294,7 +294,7 @@ std::string run_in(const std::filesystem::path& out_dir) {
   const std::filesystem::path file = out_dir / kRunFile;
   if (!std::filesystem::exists(file)) return "";
   const auto json = nlohmann::json::parse(base::read_file(file), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json.value("run", "") : "";
+  return json.is_object() && json.contains("run") && json["run"].is_string() ? json["run"].get<std::string>() : "";
 }
 
 }  // namespace
