@@ -2,30 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
+#include "../checkpoint/thread_ranks.h"
 #include "trireme/bench/machine.h"
-#include "trireme/comm/factory.h"
 
 namespace trireme::bench {
 namespace {
 
 double copies_of(int size) {
-  const auto segment = comm::make_thread_segment(size);
   double rate = 0;
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      comm::GroupOptions options;
-      options.backend = "threads";
-      options.rank = rank;
-      options.size = size;
-      options.thread_segment = segment;
-      options.timeout = std::chrono::seconds(60);
-      const double mine = copy_together(*comm::make_communicator(options), 1 << 16);
-      if (rank == 0) rate = mine;
-    });
-  threads.clear();  // joins
+  checkpoint::run_ranks(size, [&](comm::Communicator& world) {
+    const double mine = copy_together(world, 1 << 16);
+    if (world.rank() == 0) rate = mine;
+  });
   return rate;
 }
 

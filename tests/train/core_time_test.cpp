@@ -3,35 +3,20 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <functional>
 #include <numeric>
-#include <thread>
 
-#include "trireme/comm/factory.h"
+#include "../checkpoint/thread_ranks.h"
 #include "trireme/train/peak.h"
 
 namespace trireme::train {
 namespace {
 
+using checkpoint::run_ranks;
+
 std::vector<int> cpus(int first, int count) {
   std::vector<int> all(static_cast<size_t>(count));
   std::iota(all.begin(), all.end(), first);
   return all;
-}
-
-void run_ranks(int size, const std::function<void(comm::Communicator&)>& body) {
-  const auto segment = comm::make_thread_segment(size);
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      comm::GroupOptions options;
-      options.backend = "threads";
-      options.rank = rank;
-      options.size = size;
-      options.thread_segment = segment;
-      options.timeout = std::chrono::seconds(60);
-      body(*comm::make_communicator(options));
-    });
 }
 
 int usable_cpus() {
