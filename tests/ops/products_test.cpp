@@ -52,6 +52,9 @@ std::vector<Way> ways(at::ScalarType dtype) {
       {"LibTorch", always(multiply_by_library), bfloat16},
   };
   if (bfloat16) all.push_back({"LibTorch in float32", always(multiply_in_float32)});
+  // Into float32 only, and not in every LibTorch.
+  if (const at::Tensor one = at::ones({1, 1}, dtype); multiply_bfloat16_by_mkl(at::empty({1, 1}), one, one, false))
+    all.push_back({"MKL", multiply_bfloat16_by_mkl});
   for (const GemmKernel* kernel : gemm_kernels(dtype))
     all.push_back({std::string(kernel->name) + " of " + std::to_string(kernel->k_multiple),
                    [kernel](const auto& c, const auto& a, const auto& b, bool accumulate) {

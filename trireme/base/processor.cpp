@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace trireme::base {
@@ -16,7 +18,11 @@ bool has_amx_bf16() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16) == 0 || (d & kTiles) == 0) return false;
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low & kTileState) == kTileState;
+  if ((low & kTileState) != kTileState) return false;
+  // The kernel keeps tiles, 8 KiB a thread, only for processes that ask; for all their threads, and asked twice is
+  // fine.
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
 Processor ask() {

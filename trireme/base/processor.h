@@ -3,7 +3,8 @@
 
 namespace trireme::base {
 
-/// Each is true only where the operating system saves the registers too. All false on another architecture than x86-64.
+/// Each is true only where the operating system saves the registers too, and lets this process use them. All false on
+/// another architecture than x86-64.
 struct Processor {
   bool avx2;  ///< and FMA
   bool avx512;  ///< F, BW, DQ and VL, and avx2

@@ -22,7 +22,8 @@ std::string Limits::add(std::string name, std::string unit, std::function<double
 }
 
 std::string Limits::arithmetic(at::ScalarType dtype) {
-  return add(fmt::format("{} multiply-adds on registers, {}", dtype_name(dtype), base::plural(threads_, "thread")),
+  return add(fmt::format("{} multiply-adds on {}, {}", dtype_name(dtype), ops::register_loop_place(dtype),
+                         base::plural(threads_, "thread")),
              "GFLOP/s", [this, dtype] { return ops::register_loop_flops(dtype, threads_) * 1e-9; });
 }
 

@@ -13,7 +13,7 @@ namespace trireme::bench {
 
 /// The best that the machine did when asked for nothing else.
 struct Limit {
-  std::string name;  ///< "registers bf16, 1 thread", "copy, 2 threads"
+  std::string name;  ///< "bf16 multiply-adds on registers, 1 thread", "copy, 2 threads"
   double rate = 0;
   std::string unit;  ///< that of the rows that are measured against it
 };

@@ -20,6 +20,7 @@
 #include "trireme/config/precision.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
+#include "trireme/ops/limits.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/profile.h"
 #include "trireme/train/session.h"
@@ -185,9 +186,9 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
-      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on registers reach here, counting 6 N + 12 H d K\n     "
+      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on {} reach here, counting 6 N + 12 H d K\n     "
       "    = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",
-      f.fraction * 100, f.peak / 1e9, s.flops_per_token() / 1e6);
+      f.fraction * 100, f.peak / 1e9, ops::register_loop_place(s.precision.compute), s.flops_per_token() / 1e6);
   for (size_t i = 0; i < kRows.size(); ++i)
     if (i != kHidden || f.parts[i] > 0)
       fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3, f.parts[i] / f.step * 100,

@@ -19,13 +19,14 @@ constexpr BenchTopic kTopics[] = {
      "what\n"
      "is updated in place also a pass in place; for what only reads, a pass that does.\n"
      "Products, attention and cross-entropy: operations (a multiply-add counts 2; of causal attention only the half\n"
-     "that is not masked) beside multiply-adds on registers.\n",
+     "that is not masked) beside multiply-adds on registers (AMX tiles).\n",
      run_bench_ops},
     {"gemm", "the matrix products of a model beside the arithmetic peak",
      "trireme bench gemm llama-32m --precision bf16-mixed --train.micro_batch_size 2",
      "Times each product of a block and the head in three directions: forward (NT: the weight is transposed), input\n"
      "gradient (NN), weight gradient (TN). Rows: the tokens of one micro-batch. Operations: 2 x tokens x in x out.\n"
-     "Limit: independent multiply-adds on registers, with as many threads. A few rows of every result are checked.\n",
+     "Limit: independent multiply-adds on registers (AMX tiles where there are any), with as many threads. A few rows\n"
+     "of every result are checked.\n",
      run_bench_gemm},
     {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",

@@ -30,10 +30,11 @@ const LimitsKernel& kernel() {
 #if defined(__x86_64__)
   static const LimitsKernel chosen = [] {
     const base::Processor& has = base::processor();
-    if (!has.avx512) return has.avx2 ? kLimitsAvx2 : kLimitsPortable;
-    LimitsKernel wide = kLimitsAvx512;
-    if (!has.avx512_bf16) wide.multiply_add[static_cast<int>(LimitsDtype::bfloat16)] = {};
-    return wide;
+    LimitsKernel widest = has.avx512 ? kLimitsAvx512 : has.avx2 ? kLimitsAvx2 : kLimitsPortable;
+    RegisterLoop& bfloat16 = widest.multiply_add[static_cast<int>(LimitsDtype::bfloat16)];
+    if (!has.avx512_bf16) bfloat16 = {};
+    if (has.amx_bf16) bfloat16 = kTileLoop;
+    return widest;
   }();
   return chosen;
 #else
@@ -145,6 +146,10 @@ int num_last_level_caches() {
 }
 
 }  // namespace
+
+const char* register_loop_place(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && base::processor().amx_bf16 ? "AMX tiles" : "registers";
+}
 
 double register_loop_flops(at::ScalarType dtype, int threads) {
   const RegisterLoop& loop = loop_of(dtype);

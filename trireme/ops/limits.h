@@ -11,12 +11,15 @@
 namespace trireme::ops {
 
 /// Floating-point operations a second (a multiply-add counts 2) of independent multiply-adds on registers, in the
-/// widest vectors this processor has: bfloat16 by AVX512-BF16 dot products where it has them, else by float32; float32
-/// and float64 by fused multiply-adds (AVX-512, AVX2, portable). Sum over `threads` threads that run at once.
-/// No product of matrices is faster, but where the processor has matrix units (AMX), which are not used here.
+/// widest registers this processor has: bfloat16 by products of tiles where it has matrix units (AMX), by AVX512-BF16
+/// dot products where it has those, else by float32; float32 and float64 by fused multiply-adds (AVX-512, AVX2,
+/// portable). Sum over `threads` threads that run at once. No product of matrices is faster.
 ///
 /// Cost      the best of 40 runs of about 1 ms
 double register_loop_flops(at::ScalarType dtype, int threads);
+
+/// What they work on, for the words beside the figure: "registers" or "AMX tiles".
+const char* register_loop_place(at::ScalarType dtype);
 
 /// Bytes read plus bytes written a second by a copy: 64 MiB copied are 128 MiB moved. The line that a plain store
 /// fetches before it overwrites it (write-allocate) is not counted: it is the copy's own loss. So three copies are

@@ -31,5 +31,6 @@ struct LimitsKernel {
 extern const LimitsKernel kLimitsPortable;  ///< any processor
 extern const LimitsKernel kLimitsAvx2;  ///< AVX2 + FMA
 extern const LimitsKernel kLimitsAvx512;  ///< AVX-512 F; its bfloat16 loop needs AVX512-BF16
+extern const RegisterLoop kTileLoop;  ///< bfloat16; AMX-TILE and AMX-BF16
 
 }  // namespace trireme::ops

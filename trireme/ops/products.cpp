@@ -76,9 +76,15 @@ void run_team(const GemmKernel& kernel, const GemmCall& call) {
   });
 }
 
-/// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them. Its bfloat16
-/// result is rounded, so that sums in float32 stay with ours.
-bool library_is_faster(at::ScalarType result) { return result == at::kBFloat16 && base::processor().amx_bf16; }
+/// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them.
+bool has_matrix_units(at::ScalarType dtype) { return dtype == at::kBFloat16 && base::processor().amx_bf16; }
+
+bool multiply_on_matrix_units(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (!has_matrix_units(a.scalar_type())) return false;
+  if (c.scalar_type() == at::kFloat) return multiply_bfloat16_by_mkl(c, a, b, accumulate);
+  multiply_by_library(c, a, b, accumulate);
+  return true;
+}
 
 }  // namespace
 
@@ -96,7 +102,7 @@ std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 
 const char* product_kernel_name(at::ScalarType dtype) {
   const auto kernels = gemm_kernels(dtype);
-  return kernels.empty() || library_is_faster(dtype) ? "LibTorch" : kernels.front()->name;
+  return kernels.empty() || has_matrix_units(dtype) ? "LibTorch" : kernels.front()->name;
 }
 
 bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
@@ -110,9 +116,9 @@ bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   check(c, a, b, accumulate);
   const base::Metered metered(base::Activity::products);
-  if (!library_is_faster(c.scalar_type()))
-    for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
-      if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
+  if (multiply_on_matrix_units(c, a, b, accumulate)) return;
+  for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
+    if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
   multiply_by_library(c, a, b, accumulate);
 }
 

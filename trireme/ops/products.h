@@ -1,6 +1,6 @@
 // Matrix products: the one way to them. Our own kernels where the processor has AVX-512; LibTorch's, which are oneDNN
-// and MKL, everywhere else, for float64, for bfloat16 results where the processor has matrix units, and for the few
-// layouts ours leave out.
+// and MKL, everywhere else, for float64, for bfloat16 where the processor has matrix units, and for the few layouts
+// ours leave out.
 #pragma once
 
 #include <ATen/core/Tensor.h>

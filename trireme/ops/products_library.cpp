@@ -6,9 +6,15 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "trireme/base/processor.h"
 #include "trireme/ops/parallel.h"
+
+// MKL's, which LibTorch exports where it brings one: matrices of 32-bit sizes, bfloat16 as its bits.
+extern "C" __attribute__((weak)) void cblas_gemm_bf16bf16f32(int layout, int a_is, int b_is, int m, int n, int k,
+                                                             float alpha, const void* a, int a_ld, const void* b,
+                                                             int b_ld, float beta, float* c, int c_ld);
 
 namespace trireme::ops {
 namespace {
@@ -62,6 +68,29 @@ void multiply_in_float32(const at::Tensor& c, const at::Tensor& a, const at::Ten
   });
 }
 
+bool multiply_bfloat16_by_mkl(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
+  if (cblas_gemm_bf16bf16f32 == nullptr || a.scalar_type() != at::kBFloat16 || c.scalar_type() != at::kFloat ||
+      a.numel() == 0 || b.numel() == 0)
+    return false;
+  for (const at::Tensor& x : {a, b, c})
+    for (const int64_t size : {x.size(0), x.size(1), x.stride(0), x.stride(1)})
+      if (size > std::numeric_limits<int>::max()) return false;
+  const auto is_transposed = [](const at::Tensor& x) { return x.stride(1) != 1 && x.stride(0) == 1; };
+  const auto has_rows = [](const at::Tensor& x) { return x.stride(1) == 1 || x.size(1) == 1; };
+  if ((!is_transposed(a) && !has_rows(a)) || (!is_transposed(b) && !has_rows(b)) || !has_rows(c)) return false;
+  const auto kind = [&](const at::Tensor& x) { return is_transposed(x) ? kTransposed : kPlain; };
+  // The stride of a single row means nothing, and may be less than MKL accepts.
+  const auto ld = [&](const at::Tensor& x) {
+    const int64_t row = is_transposed(x) ? 0 : 1;
+    return static_cast<int>(std::max(x.stride(1 - row), x.size(row)));
+  };
+  cblas_gemm_bf16bf16f32(kRowMajor, kind(a), kind(b), static_cast<int>(a.size(0)), static_cast<int>(b.size(1)),
+                         static_cast<int>(a.size(1)), 1, a.const_data_ptr(), ld(a), b.const_data_ptr(), ld(b),
+                         accumulate ? 1.0f : 0.0f, c.mutable_data_ptr<float>(), ld(c));
+  return true;
+}
+
 void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   if (a.scalar_type() == at::kBFloat16 && widening_pays()) return multiply_in_float32(c, a, b, accumulate);
   at::AutoDispatchBelowADInplaceOrView without_autograd;
@@ -70,6 +99,7 @@ void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Ten
     accumulate ? at::addmm_out(out, c, a, b) : at::mm_out(out, a, b);
     return;
   }
+  if (multiply_bfloat16_by_mkl(c, a, b, accumulate)) return;
   const at::Tensor rounded = at::mm(a, b);
   accumulate ? out.add_(rounded) : out.copy_(rounded);
 }

@@ -23,6 +23,7 @@
 #include "trireme/launch/worker.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
+#include "trireme/ops/limits.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/introduction.h"
@@ -201,7 +202,8 @@ class Run {
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     if (!restarted_.empty()) observers_->say(restarted_);
-    observers_->say(fmt::format("peak     {:.0f} GFLOP/s on registers", peak_flops_ / 1e9));
+    observers_->say(fmt::format("peak     {:.0f} GFLOP/s on {}", peak_flops_ / 1e9,
+                                ops::register_loop_place(s_->precision.compute)));
   }
 
   void train_one(int64_t last) {
