@@ -14,6 +14,7 @@
 
 #include "comm_checks.h"
 #include "thread_ranks.h"
+#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/nccl_loader.h"
 
@@ -74,7 +75,7 @@ TEST(Factory, RefusesWhatDoesNotFit) {
 }
 
 TEST(Factory, NcclWithoutAGpuIsOneClearRefusal) {
-  if (gpu_present()) GTEST_SKIP() << "this machine has a GPU";
+  if (base::gpu_present()) GTEST_SKIP() << "this machine has a GPU";
   const std::string text = refusal({.backend = "nccl", .size = 2, .store = fresh_store()});
   EXPECT_THAT(text, AllOf(HasSubstr("backend nccl needs an NVIDIA GPU"), HasSubstr("use backend auto, shm or gloo")));
 }

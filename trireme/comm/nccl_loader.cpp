@@ -2,20 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
+#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/backend_library.h"
 
 namespace trireme::comm {
 
-bool gpu_present() {
-  std::error_code ignored;
-  return std::filesystem::exists("/dev/nvidia0", ignored) || std::filesystem::exists("/proc/driver/nvidia", ignored);
-}
-
 CommunicatorPtr make_nccl(Group group, c10::intrusive_ptr<c10d::Store> store) {
-  if (!gpu_present())
+  if (!base::gpu_present())
     throw UsageError(
         fmt::format("[comm] group '{}': backend nccl needs an NVIDIA GPU, and this machine has none "
                     "(neither /dev/nvidia0 nor /proc/driver/nvidia exists); use backend auto, shm or gloo",

@@ -9,9 +9,6 @@
 
 namespace trireme::comm {
 
-/// True when the machine has an NVIDIA GPU with its driver; loads nothing.
-bool gpu_present();
-
 /// Opens the library and lets it make the communicator. Call it before anything asks ATen about CUDA.
 /// Errors    UsageError without a GPU or without the library; CommError as the other backends
 CommunicatorPtr make_nccl(Group group, c10::intrusive_ptr<c10d::Store> store);

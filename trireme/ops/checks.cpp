@@ -42,15 +42,18 @@ std::string subject(std::string_view operation, std::string_view name, const at:
   return std::string(operation) + ": " + std::string(name) + " is " + describe(tensor) + "; ";
 }
 
+std::string device_name(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda() ? "CUDA " : "CPU "; }
+bool has_kernels(const at::Tensor& tensor) { return tensor.is_cpu() || tensor.is_cuda(); }
+
 }  // namespace
 
 void check_tensor(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype) {
   if (tensor.defined() && tensor.sizes() == shape && tensor.scalar_type() == dtype && tensor.is_contiguous() &&
-      tensor.is_cpu())
+      has_kernels(tensor))
     return;
-  throw ShapeError(subject(operation, name, tensor) + "it must be contiguous CPU " + std::string(dtype_name(dtype)) +
-                   " " + shape_text(shape));
+  throw ShapeError(subject(operation, name, tensor) + "it must be contiguous " + device_name(tensor) +
+                   std::string(dtype_name(dtype)) + " " + shape_text(shape));
 }
 
 void check_gradient(std::string_view operation, std::string_view name, const Gradient& gradient, at::IntArrayRef shape,
@@ -61,11 +64,11 @@ void check_gradient(std::string_view operation, std::string_view name, const Gra
 
 void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                      at::ScalarType dtype) {
-  if (tensor.defined() && tensor.sizes() == shape && tensor.scalar_type() == dtype && tensor.is_cpu() &&
+  if (tensor.defined() && tensor.sizes() == shape && tensor.scalar_type() == dtype && has_kernels(tensor) &&
       (tensor.stride(-1) == 1 || tensor.size(-1) == 1))
     return;
-  throw ShapeError(subject(operation, name, tensor) + "it must be CPU " + std::string(dtype_name(dtype)) + " " +
-                   shape_text(shape) + " with a contiguous last dimension");
+  throw ShapeError(subject(operation, name, tensor) + "it must be " + device_name(tensor) +
+                   std::string(dtype_name(dtype)) + " " + shape_text(shape) + " with a contiguous last dimension");
 }
 
 at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor) {
@@ -91,6 +94,7 @@ void check_softcap(std::string_view operation, double softcap) {
 }
 
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary) {
+  if (!targets.is_cpu()) return;
   const int64_t* target = targets.const_data_ptr<int64_t>();
   for (int64_t t = 0; t < targets.numel(); ++t)
     if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= vocabulary))

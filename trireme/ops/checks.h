@@ -10,16 +10,16 @@
 
 namespace trireme::ops {
 
-/// Throws ShapeError unless `tensor` is a contiguous CPU tensor of this shape and dtype.
+/// Throws ShapeError unless `tensor` is a contiguous tensor of this shape and dtype, on the CPU or a CUDA device.
 void check_tensor(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 
-/// Throws ShapeError unless `gradient` is a contiguous CPU tensor of this shape, and of the compute dtype `dtype` or
-/// its statistics dtype.
+/// Throws ShapeError unless `gradient` is such a tensor of this shape, and of the compute dtype `dtype` or its
+/// statistics dtype.
 void check_gradient(std::string_view operation, std::string_view name, const Gradient& gradient, at::IntArrayRef shape,
                     at::ScalarType dtype);
 
-/// Throws ShapeError unless `tensor` is a CPU tensor of this shape and dtype whose last dimension is contiguous; its
+/// Throws ShapeError unless `tensor` is one of this shape and dtype whose last dimension is contiguous; its
 /// other strides are free.
 void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                      at::ScalarType dtype);
@@ -33,7 +33,8 @@ void check_dims(std::string_view operation, std::string_view name, const at::Ten
 /// Throws ShapeError unless `softcap` is 0 (none), or finite and at least 1e-18.
 void check_softcap(std::string_view operation, double softcap);
 
-/// Throws ShapeError naming the first of targets [T] int64 that is neither -100 nor in [0, vocabulary).
+/// Throws ShapeError naming the first of targets [T] int64 that is neither -100 nor in [0, vocabulary); those
+/// on a device are not read.
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary);
 
 /// The dtype of statistics and losses for a compute dtype: float32, or float64 for float64.

@@ -1,0 +1,42 @@
+#include "trireme/base/cuda_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
+
+namespace trireme::base {
+namespace {
+
+void* open_library() {
+  if (!gpu_present())
+    throw UsageError(
+        "accelerator cuda needs an NVIDIA GPU, and this machine has none (neither /dev/nvidia0 nor "
+        "/proc/driver/nvidia exists); use --accelerator cpu");
+  constexpr const char* kLibrary = "libtrireme_cuda.so";
+  // Global, so that libtorch_cuda's registrations are seen.
+  if (void* opened = dlopen(library_path(kLibrary).c_str(), RTLD_NOW | RTLD_GLOBAL)) return opened;
+  throw UsageError(
+      fmt::format("accelerator cuda needs {}, which cannot be opened: {}; build Trireme where the CUDA toolkit and "
+                  "libtorch_cuda.so are found, or use --accelerator cpu",
+                  kLibrary, dlerror()));
+}
+
+}  // namespace
+
+bool gpu_present() {
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidia0", ignored) || std::filesystem::exists("/proc/driver/nvidia", ignored);
+}
+
+void* cuda_symbol(const char* symbol) {
+  static void* const library = open_library();
+  if (void* address = dlsym(library, symbol)) return address;
+  throw UsageError(fmt::format(
+      "libtrireme_cuda.so is of another version of Trireme: it has no {}; build and install both together", symbol));
+}
+
+}  // namespace trireme::base

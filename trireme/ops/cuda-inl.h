@@ -1,0 +1,115 @@
+// What the .cu files share: elements of a storage type on the device, vectors of them, sums over a block of threads,
+// scratch, the stream, and launches that are checked. Included by files that nvcc compiles, and by no other.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "trireme/ops/storage.h"
+
+namespace trireme::ops::cuda {
+
+/// The calling thread's current CUDA stream (cuda_table.cpp).
+cudaStream_t current_stream();
+
+/// Throws Error naming `what` if the last launch of this thread was refused (cuda_table.cpp).
+void check_launch(const char* what);
+
+/// Device memory of LibTorch's caching allocator, given back at the end of the scope: what was launched on the current
+/// stream before may still use it (cuda_table.cpp).
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_;
+};
+
+/// body.template operator()<T>() for the device type T of `storage`: double, float or __nv_bfloat16.
+template <class Body>
+void with_device_type(Storage storage, const Body& body) {
+  switch (storage) {
+    case Storage::kFloat64:
+      return body.template operator()<double>();
+    case Storage::kFloat32:
+      return body.template operator()<float>();
+    case Storage::kBfloat16:
+      return body.template operator()<__nv_bfloat16>();
+  }
+}
+
+/// The arithmetic type of a device type.
+template <class T>
+struct ArithmeticOf {
+  using Type = T;
+};
+template <>
+struct ArithmeticOf<__nv_bfloat16> {
+  using Type = float;
+};
+template <class T>
+using Arithmetic = typename ArithmeticOf<T>::Type;
+
+__device__ inline double to_wide(double x) { return x; }
+__device__ inline float to_wide(float x) { return x; }
+__device__ inline float to_wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+template <class T>
+__device__ T to_storage(Arithmetic<T> x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16_rn(x);
+  else
+    return x;
+}
+
+/// 16 bytes of elements, loaded and stored by one instruction.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T of[kSize];
+};
+
+/// Whether rows of `width` elements at `pointers` can be read in packs: all begin at multiples of 16 bytes.
+template <class T, class... Pointers>
+bool packs_fit(int64_t width, Pointers... pointers) {
+  return width % Pack<T>::kSize == 0 && (... && (reinterpret_cast<uintptr_t>(pointers) % 16 == 0));
+}
+
+constexpr int kWarp = 32;
+
+/// The sum (or maximum) over a warp's lanes, on each of them; added in an order that does not change.
+template <class W>
+__device__ W warp_sum(W x) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+  return x;
+}
+template <class W>
+__device__ W warp_max(W x) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
+    const W other = __shfl_xor_sync(0xffffffffu, x, lane);
+    x = x > other ? x : other;
+  }
+  return x;
+}
+
+/// The sum over a block of kThreads threads, on each of them. All threads call it; `shared` has kThreads / 32 places
+/// and may be used again after the next __syncthreads().
+template <int kThreads, class W>
+__device__ W block_sum(W x, W* shared) {
+  x = warp_sum(x);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  W sum = 0;
+  for (int warp = 0; warp < kThreads / kWarp; ++warp) sum += shared[warp];
+  return sum;
+}
+
+}  // namespace trireme::ops::cuda

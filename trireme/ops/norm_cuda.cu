@@ -1,0 +1,1 @@
+#include "trireme/ops/cuda-inl.h"
