@@ -11,17 +11,17 @@ if(TRIREME_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno -ffp-contract=off -fpch-preprocess)
+# nvcc has flags of its own (trireme/ops/cuda.cmake).
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers;-fno-math-errno;-ffp-contract=off;-fpch-preprocess>")
 if(TRIREME_WERROR)
   # gcc 12 reports these where there is nothing, in std::string and std::vector inlined at -O3 (gcc bugs 105329, 105651).
-  add_compile_options(-Werror -Wno-error=restrict -Wno-error=array-bounds -Wno-error=stringop-overflow
-                      -Wno-error=stringop-overread -Wno-error=maybe-uninitialized)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Werror;-Wno-error=restrict;-Wno-error=array-bounds;-Wno-error=stringop-overflow;-Wno-error=stringop-overread;-Wno-error=maybe-uninitialized>")
 endif()
 if(TRIREME_ASSERTS)
   add_compile_options(-UNDEBUG)
 endif()
 if(TRIREME_SANITIZE)
-  add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TRIREME_SANITIZE};-fno-omit-frame-pointer>")
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()
 

@@ -7,32 +7,10 @@
 
 #include <cstdint>
 
+#include "trireme/ops/cuda_scratch.h"
 #include "trireme/ops/storage.h"
 
 namespace trireme::ops::cuda {
-
-/// The calling thread's current CUDA stream (cuda_table.cpp).
-cudaStream_t current_stream();
-
-/// Throws Error naming `what` if the last launch of this thread was refused (cuda_table.cpp).
-void check_launch(const char* what);
-
-/// Device memory of LibTorch's caching allocator, given back at the end of the scope: what was launched on the current
-/// stream before may still use it (cuda_table.cpp).
-class Scratch {
- public:
-  explicit Scratch(int64_t bytes);
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_;
-};
 
 /// body.template operator()<T>() for the device type T of `storage`: double, float or __nv_bfloat16.
 template <class Body>

@@ -98,6 +98,7 @@ struct CudaKernels {
 
   // cuda_table.cpp
   void (*synchronize)();  ///< waits for all that was launched on the device; throws Error for what failed there
+  int64_t (*peak_bytes)();  ///< most that LibTorch's caching allocator has held of the current device
 };
 
 /// Opened at the first call. Errors: UsageError as base::cuda_symbol

@@ -1,5 +1,6 @@
 // The table of CUDA kernels, and what they share with LibTorch: stream, memory, errors.
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 
@@ -7,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/cuda_functions.h"
+#include "trireme/ops/cuda_scratch.h"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -18,6 +20,12 @@ void check(cudaError_t status, const char* what) {
 }
 
 void synchronize() { check(cudaDeviceSynchronize(), "what was launched on the GPU failed"); }
+
+int64_t peak_bytes() {
+  using c10::CachingAllocator::StatType;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  return stats.reserved_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
+}
 
 constexpr CudaKernels kTable{
     .gated_forward = gated_forward,
@@ -45,6 +53,7 @@ constexpr CudaKernels kTable{
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .synchronize = synchronize,
+    .peak_bytes = peak_bytes,
 };
 
 }  // namespace
