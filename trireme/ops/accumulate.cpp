@@ -41,6 +41,10 @@ void accumulate(const at::Tensor& sum, const at::Tensor& x) {
   if (sum_dtype != dtype && sum_dtype != at::kDouble)
     check_tensor(kOperation, "sum", sum, x.sizes(), statistics_dtype(dtype));
   check_tensor(kOperation, "sum", sum, x.sizes(), sum_dtype);
+  if (sum.is_cuda()) {
+    at::Tensor(sum).add_(x);
+    return;
+  }
   char* to = static_cast<char*>(sum.mutable_data_ptr());
   const char* from = static_cast<const char*>(x.const_data_ptr());
   const int64_t rows = x.numel() / kWidth, rest = x.numel() % kWidth;

@@ -2,6 +2,7 @@
 // saves the inputs of its activation only.
 #include "trireme/ops/activation_kernels.h"
 #include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
@@ -31,6 +32,7 @@ GeluArguments gelu_arguments(const char* operation, const char* y_name, const at
 
 void gated_forward(const char* operation, Activation activation, const at::Tensor& y, const at::Tensor& gate_up) {
   auto arguments = gated_arguments(operation, activation, "y", gate_up, y);
+  if (y.is_cuda()) return cuda_kernels().gated_forward(arguments, y.size(0));
   arguments.past_caches = past_caches(y, arguments.width, gate_up.const_data_ptr());
   parallel_rows(y.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gated_forward_rows(arguments, first, last); });
@@ -38,6 +40,7 @@ void gated_forward(const char* operation, Activation activation, const at::Tenso
 
 void gated_backward(const char* operation, Activation activation, const at::Tensor& gate_up, const at::Tensor& dy) {
   const auto arguments = gated_arguments(operation, activation, "dy", gate_up, dy);
+  if (dy.is_cuda()) return cuda_kernels().gated_backward(arguments, dy.size(0));
   parallel_rows(dy.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gated_backward_rows(arguments, first, last); });
 }
@@ -49,6 +52,11 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
   check_tensor("add_forward", "a", a, a.sizes(), dtype);
   check_tensor("add_forward", "b", b, a.sizes(), dtype);
   check_tensor("add_forward", "y", y, a.sizes(), dtype);
+  if (y.is_cuda()) {
+    const int64_t count = a.numel();
+    return cuda_kernels().add(
+        {storage_of(dtype), count, y.mutable_data_ptr(), a.const_data_ptr(), b.const_data_ptr(), count}, 1);
+  }
   // Any shape will do: it is added in rows of 1024 elements and one shorter row at the end.
   constexpr int64_t kWidth = 1024;
   const int64_t whole_rows = a.numel() / kWidth, rest = a.numel() % kWidth;
@@ -85,6 +93,7 @@ void geglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
 
 void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
   auto arguments = gelu_arguments("gelu_forward", "y", x, y);
+  if (y.is_cuda()) return cuda_kernels().gelu_forward(arguments, y.size(0));
   arguments.past_caches = past_caches(y, arguments.width, x.const_data_ptr());
   parallel_rows(y.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gelu_forward_rows(arguments, first, last); });
@@ -92,6 +101,7 @@ void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
 
 void gelu_backward(const at::Tensor& x, const at::Tensor& dy) {
   const auto arguments = gelu_arguments("gelu_backward", "dy", x, dy);
+  if (dy.is_cuda()) return cuda_kernels().gelu_backward(arguments, dy.size(0));
   parallel_rows(dy.size(0), row_grain(arguments.width),
                 [&](int64_t first, int64_t last) { gelu_backward_rows(arguments, first, last); });
 }
@@ -104,6 +114,7 @@ void softcap_forward(const at::Tensor& x, double cap) {
   check_softcap(kOperation, cap);
   if (cap == 0) return;
   const SoftcapArguments arguments{storage_of(dtype), x.size(1), x.mutable_data_ptr(), cap};
+  if (x.is_cuda()) return cuda_kernels().softcap(arguments, x.size(0));
   parallel_rows(x.size(0), row_grain(x.size(1)),
                 [&](int64_t first, int64_t last) { softcap_rows(arguments, first, last); });
 }

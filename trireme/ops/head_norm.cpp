@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/head_norm_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/past_caches.h"
@@ -49,6 +50,7 @@ void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
                        double weight_offset) {
   HeadNorm arguments = checked("head_norm_forward", "qkv", qkv, raw, rstd, w_q, w_k, num_heads, num_kv_heads);
   arguments.eps = eps, arguments.weight_offset = weight_offset;
+  if (qkv.is_cuda()) return cuda_kernels().head_norm_forward(arguments, qkv.size(0));
   arguments.past_caches = raw.defined() && past_caches(raw, raw.size(1), qkv.const_data_ptr()) &&
                           past_caches(raw, arguments.head_dim, qkv.const_data_ptr());
   parallel_rows(qkv.size(0), row_grain(qkv.size(1)),
@@ -65,6 +67,8 @@ void head_norm_backward(const at::Tensor& dqkv, const Gradient& dw_q, const Grad
   check_tensor(kOperation, "raw", raw, {dqkv.size(0), (num_heads + num_kv_heads) * all.head_dim}, dtype);
   check_gradient(kOperation, "dw_q", dw_q, w_q.sizes(), dtype);
   check_gradient(kOperation, "dw_k", dw_k, w_k.sizes(), dtype);
+  if (dqkv.is_cuda())
+    return cuda_kernels().head_norm_backward(all, dqkv.size(0), cuda_gradient(dw_q), cuda_gradient(dw_k));
   const RowBlocks blocks(dqkv.size(0));
   const int64_t partial_bytes = all.head_dim * static_cast<int64_t>(c10::elementSize(statistics_dtype(dtype)));
   struct Partials;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/norm_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/past_caches.h"
@@ -40,21 +41,23 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
   }
-  const NormForward all{
-      .dtype = storage_of(shape.dtype),
-      .width = shape.width,
-      .eps = eps,
-      .weight_offset = weight_offset,
-      .sum = mutable_pointer(sum),
-      .y = mutable_pointer(y),
-      .mean = mutable_pointer(mean),
-      .rstd = mutable_pointer(rstd),
-      .x = pointer(x),
-      .residual = pointer(residual),
-      .w = pointer(w),
-      .b = pointer(b),
-      .past_caches = past_caches(y, shape.width, pointer(x), pointer(residual)) &&
-                     (!sum.defined() || past_caches(sum, shape.width, pointer(x), pointer(residual)))};
+  NormForward all{.dtype = storage_of(shape.dtype),
+                  .width = shape.width,
+                  .eps = eps,
+                  .weight_offset = weight_offset,
+                  .sum = mutable_pointer(sum),
+                  .y = mutable_pointer(y),
+                  .mean = mutable_pointer(mean),
+                  .rstd = mutable_pointer(rstd),
+                  .x = pointer(x),
+                  .residual = pointer(residual),
+                  .w = pointer(w),
+                  .b = pointer(b)};
+  if (y.is_cuda())
+    return centered ? cuda_kernels().layer_norm_forward(all, shape.rows)
+                    : cuda_kernels().rms_norm_forward(all, shape.rows);
+  all.past_caches = past_caches(y, shape.width, pointer(x), pointer(residual)) &&
+                    (!sum.defined() || past_caches(sum, shape.width, pointer(x), pointer(residual)));
   const int64_t kept_bytes = all.past_caches && sum.defined() ? 2 * shape.width * y.element_size() : 0;
   parallel_rows(shape.rows, row_grain(shape.width), [&](int64_t first, int64_t last) {
     struct Kept;
@@ -81,28 +84,30 @@ void backward(const char* operation, const at::Tensor& dx, const Gradient& dw, c
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
   }
+  NormBackward all{.dtype = storage_of(shape.dtype),
+                   .width = shape.width,
+                   .weight_offset = weight_offset,
+                   .dx = mutable_pointer(dx),
+                   .y = mutable_pointer(y),
+                   .dy = pointer(dy),
+                   .x = pointer(x),
+                   .w = pointer(w),
+                   .b = pointer(b),
+                   .mean = pointer(mean),
+                   .rstd = pointer(rstd),
+                   .d_residual = pointer(d_residual)};
+  if (dx.is_cuda())
+    return centered ? cuda_kernels().layer_norm_backward(all, shape.rows, cuda_gradient(dw), cuda_gradient(db))
+                    : cuda_kernels().rms_norm_backward(all, shape.rows, cuda_gradient(dw));
+  all.past_caches =
+      past_caches(dx, shape.width, pointer(x), pointer(dy)) && past_caches(y, shape.width, pointer(x), pointer(dy)) &&
+      past_caches(dx, shape.width, pointer(d_residual)) && past_caches(y, shape.width, pointer(d_residual));
   const RowBlocks blocks(shape.rows);
   const int64_t partial_bytes = shape.width * static_cast<int64_t>(c10::elementSize(shape.statistics));
   struct Partials;
   // Twice: the partials of dw, then those of db.
   char* partials = thread_scratch<Partials, char>(2 * blocks.num_blocks * partial_bytes);
   char* bias_partials = partials + blocks.num_blocks * partial_bytes;
-  const NormBackward all{.dtype = storage_of(shape.dtype),
-                         .width = shape.width,
-                         .weight_offset = weight_offset,
-                         .dx = mutable_pointer(dx),
-                         .y = mutable_pointer(y),
-                         .dy = pointer(dy),
-                         .x = pointer(x),
-                         .w = pointer(w),
-                         .b = pointer(b),
-                         .mean = pointer(mean),
-                         .rstd = pointer(rstd),
-                         .d_residual = pointer(d_residual),
-                         .past_caches = past_caches(dx, shape.width, pointer(x), pointer(dy)) &&
-                                        past_caches(y, shape.width, pointer(x), pointer(dy)) &&
-                                        past_caches(dx, shape.width, pointer(d_residual)) &&
-                                        past_caches(y, shape.width, pointer(d_residual))};
   parallel_rows(blocks.num_blocks, 1, [&](int64_t first_block, int64_t last_block) {
     for (int64_t block = first_block; block < last_block; ++block) {
       NormBackward arguments = all;

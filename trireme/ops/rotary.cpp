@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
@@ -28,10 +29,12 @@ void fill_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<cons
   }
 }
 
+/// Those on a device are not read here.
 const int64_t* checked_positions(const char* operation, const at::Tensor& ids, int64_t rows, int64_t end) {
   if (!ids.defined()) return nullptr;
   check_tensor(operation, "position_ids", ids, {rows}, at::kLong);
   const auto* id = ids.const_data_ptr<int64_t>();
+  if (!ids.is_cpu()) return id;
   for (int64_t t = 0; t < rows; ++t)
     if (id[t] < 0 || id[t] >= end)
       throw ShapeError(std::string(operation) + ": position_ids[" + std::to_string(t) + "] = " + std::to_string(id[t]) +
@@ -65,6 +68,7 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
                                   .cosine = cosine.const_data_ptr(),
                                   .sine = sine.const_data_ptr(),
                                   .inverse = inverse};
+  if (qkv.is_cuda()) return cuda_kernels().rotary(arguments, rows);
   parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) { rotary_rows(arguments, first, last); });
 }
 
