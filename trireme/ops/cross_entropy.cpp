@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cross_entropy_kernels.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products.h"
@@ -39,10 +40,11 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
 void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                 const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
-  const bool gradient = dx.defined();
+  const bool gradient = dx.defined(), on_gpu = x.is_cuda();
   double total = 0;
   struct Losses;
-  double* losses = thread_scratch<Losses, double>(std::min(shape.chunk_rows, shape.tokens));
+  double* losses = on_gpu ? nullptr : thread_scratch<Losses, double>(std::min(shape.chunk_rows, shape.tokens));
+  if (on_gpu) at::Tensor(loss_sum).zero_();
   for (int64_t first = 0; first < shape.tokens; first += shape.chunk_rows) {
     const int64_t rows = std::min(shape.chunk_rows, shape.tokens - first);
     const at::Tensor logits = logits_chunk.narrow(0, 0, rows);
@@ -57,15 +59,19 @@ void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor
                                 .scale = scale,
                                 .softcap = softcap,
                                 .gradient = gradient};
-    parallel_rows(rows, row_grain(shape.vocabulary),
-                  [&](int64_t begin, int64_t end) { softmax_loss_rows(arguments, begin, end); });
-    for (int64_t t = 0; t < rows; ++t) total += losses[t];
+    if (on_gpu) {
+      cuda_kernels().softmax_loss(arguments, rows, loss_sum.mutable_data_ptr<double>());
+    } else {
+      parallel_rows(rows, row_grain(shape.vocabulary),
+                    [&](int64_t begin, int64_t end) { softmax_loss_rows(arguments, begin, end); });
+      for (int64_t t = 0; t < rows; ++t) total += losses[t];
+    }
     if (!gradient) continue;
     // dw first: dx may take the place of x.
     cross_entropy_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
     multiply(dx.narrow(0, first, rows), logits, w);
   }
-  *loss_sum.mutable_data_ptr<double>() = total;
+  if (!on_gpu) *loss_sum.mutable_data_ptr<double>() = total;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cross_entropy_kernels.h"
 #include "trireme/ops/cross_entropy_shard_kernels.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
 
@@ -44,6 +45,7 @@ void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits
   VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
   check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, statistics_dtype(logits.scalar_type()));
   shard.row_max = row_max.data_ptr();
+  if (logits.is_cuda()) return cuda_kernels().shard_max(shard, logits.size(0));
   parallel_rows(logits.size(0), row_grain(shard.width),
                 [&](int64_t begin, int64_t end) { shard_max_rows(shard, begin, end); });
 }
@@ -59,6 +61,7 @@ void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target
   shard.targets = checked_targets(kOperation, targets, logits.size(0), vocabulary);
   shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
   shard.target_logit = target_logit.data_ptr();
+  if (logits.is_cuda()) return cuda_kernels().shard_sum(shard, logits.size(0));
   parallel_rows(logits.size(0), row_grain(shard.width),
                 [&](int64_t begin, int64_t end) { shard_sum_rows(shard, begin, end); });
 }
@@ -75,6 +78,14 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
   check_tensor(kOperation, "loss_sum", loss_sum, {1}, at::kDouble);
   // The size of the vocabulary has been checked by the phases before.
   const int64_t* target = checked_targets(kOperation, targets, rows, std::numeric_limits<int64_t>::max());
+  if (row_max.is_cuda())
+    return cuda_kernels().shard_loss({.dtype = storage_of(wide),
+                                      .row_max = row_max.const_data_ptr(),
+                                      .sum_exp = sum_exp.const_data_ptr(),
+                                      .target_logit = target_logit.const_data_ptr(),
+                                      .targets = target,
+                                      .loss_sum = loss_sum.mutable_data_ptr<double>()},
+                                     rows);
   double total = *loss_sum.const_data_ptr<double>();
   with_storage(storage_of(wide), [&]<class T>() {
     const auto* maximum = static_cast<const Wide<T>*>(row_max.const_data_ptr());
@@ -99,6 +110,7 @@ void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& ro
   check_softcap(kOperation, softcap);
   shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
   shard.scale = scale, shard.softcap = softcap;
+  if (logits.is_cuda()) return cuda_kernels().shard_gradient(shard, logits.size(0));
   parallel_rows(logits.size(0), row_grain(shard.width),
                 [&](int64_t begin, int64_t end) { shard_gradient_rows(shard, begin, end); });
 }

@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
@@ -15,12 +16,15 @@ namespace {
 
 constexpr int64_t kElsewhere = -1;  // an id whose row another rank holds
 
+// Ids on a device are not read: who copied them there has checked them.
+
 void check_positions(const char* operation, const char* name, const at::Tensor& positions, int64_t width,
                      at::ScalarType dtype, int64_t sequence, const at::Tensor& position_ids, int64_t num_tokens) {
   check_dims(operation, name, positions, 2);
   check_tensor(operation, name, positions, {positions.size(0), width}, dtype);
   if (position_ids.defined()) {
     check_tensor(operation, "position_ids", position_ids, {num_tokens}, at::kLong);
+    if (!position_ids.is_cpu()) return;
     const int64_t* id = position_ids.const_data_ptr<int64_t>();
     for (int64_t t = 0; t < num_tokens; ++t)
       if (id[t] < 0 || id[t] >= positions.size(0))
@@ -36,6 +40,7 @@ void check_positions(const char* operation, const char* name, const at::Tensor& 
 
 void check_ids(const char* operation, const at::Tensor& ids, int64_t num_tokens, int64_t vocabulary) {
   check_tensor(operation, "ids", ids, {num_tokens}, at::kLong);
+  if (!ids.is_cpu()) return;
   const int64_t* id = ids.const_data_ptr<int64_t>();
   for (int64_t t = 0; t < num_tokens; ++t)
     if (id[t] != kElsewhere && (id[t] < 0 || id[t] >= vocabulary))
@@ -93,7 +98,8 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
                          .places = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr,
                          .sequence = sequence,
                          .scale = scale,
-                         .past_caches = past_caches(y, width, nullptr)};
+                         .past_caches = !y.is_cuda() && past_caches(y, width, nullptr)};
+  if (y.is_cuda()) return cuda_kernels().gather(arguments, num_tokens);
   parallel_rows(num_tokens, row_grain(width),
                 [&](int64_t first, int64_t last) { gather_rows(arguments, first, last); });
 }
@@ -117,6 +123,24 @@ void embedding_backward(const Gradient& dtable, const Gradient& d_positions, con
   check_ids(kOperation, ids, num_tokens, vocabulary);
 
   int64_t* sorted = order.mutable_data_ptr<int64_t>();
+  if (dy.is_cuda()) {
+    const auto sum = [&](const Gradient& to, const int64_t* keys, double factor) {
+      cuda_kernels().gather_sum({.dtype = storage_of(dtype),
+                                 .width = width,
+                                 .rows = dy.const_data_ptr(),
+                                 .ids = keys,
+                                 .num_tokens = num_tokens,
+                                 .sequence = sequence,
+                                 .order = sorted,
+                                 .num_rows = to.to.size(0),
+                                 .to = cuda_gradient(to),
+                                 .scale = factor});
+    };
+    sum(dtable, ids.const_data_ptr<int64_t>(), scale);
+    if (d_positions.defined())
+      sum(d_positions, position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr, 1);
+    return;
+  }
   struct Firsts;
   int64_t* first = thread_scratch<Firsts, int64_t>(vocabulary + 1);
   sort_by_id(ids.const_data_ptr<int64_t>(), num_tokens, vocabulary, sorted, first);

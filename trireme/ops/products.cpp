@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products_library.h"
 
@@ -115,6 +116,7 @@ bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor
 
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   check(c, a, b, accumulate);
+  if (c.is_cuda()) return cuda_kernels().multiply(c, a, b, accumulate);
   const base::Metered metered(base::Activity::products);
   if (multiply_on_matrix_units(c, a, b, accumulate)) return;
   for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))

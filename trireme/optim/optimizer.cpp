@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
+#include "trireme/optim/optimizer_cuda.h"
 #include "trireme/optim/optimizer_kernels.h"
 
 namespace trireme::optim {
@@ -100,6 +101,10 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
   for (const auto& segment : segments) {
     arguments.keep = segment.decay && decoupled ? 1 - options.lr * options.weight_decay : 1;
     arguments.l2 = segment.decay && !decoupled ? options.weight_decay : 0;
+    if (master.is_cuda()) {
+      cuda_optimizer().update(arguments, segment.begin, segment.end);
+      continue;
+    }
     ops::parallel_rows(segment.end - segment.begin, 1 << 15, [&](int64_t first, int64_t last) {
       update_elements(arguments, segment.begin + first, segment.begin + last);
     });
@@ -116,6 +121,7 @@ void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradien
                                 .count = gradient.numel(),
                                 .block = kNormBlock,
                                 .partials = partials.mutable_data_ptr<double>()};
+  if (gradient.is_cuda()) return cuda_optimizer().squared_norm(arguments);
   ops::parallel_rows(num_blocks, 8, [&](int64_t first, int64_t last) { squared_norm_blocks(arguments, first, last); });
 }
 
