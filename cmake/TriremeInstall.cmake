@@ -17,7 +17,7 @@ endforeach()
 install(TARGETS ${libraries} trireme_everything EXPORT TriremeTargets)
 # The libraries that the program opens when a backend is asked for: it looks for them in ../lib (nccl_loader.h,
 # mpi_loader.h, parquet.h, notice.h), whatever this system calls its folder of libraries.
-foreach(backend IN ITEMS trireme_comm_nccl trireme_comm_mpi trireme_parquet trireme_http)
+foreach(backend IN ITEMS trireme_cuda trireme_comm_nccl trireme_comm_mpi trireme_parquet trireme_http)
   if(TARGET ${backend})
     set_target_properties(${backend} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
     install(TARGETS ${backend} LIBRARY DESTINATION lib)

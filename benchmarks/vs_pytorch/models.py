@@ -44,9 +44,10 @@ class Block(nn.Module):
         qkv = self.qkv(self.norm1(x_BSD)).view(B, S, self.heads + 2 * self.kv_heads, self.head_dim)
         q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=2)
         q, k = rotary(q, cosine_S1d, sine_S1d), rotary(k, cosine_S1d, sine_S1d)
-        repeats = self.heads // self.kv_heads
-        k, v = (t.repeat_interleave(repeats, dim=2) for t in (k, v))
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        grouped = x_BSD.is_cuda  # there the kernel reads grouped heads as they are
+        if not grouped:
+            k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=2) for t in (k, v))
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=grouped)
         x_BSD = x_BSD + self.out(y.transpose(1, 2).reshape(B, S, D))
         gate, up = self.gate_up(self.norm2(x_BSD)).chunk(2, dim=-1)
         return x_BSD + self.down(F.silu(gate) * up)

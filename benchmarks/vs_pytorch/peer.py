@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer: the same Llama as Trireme's, trained by PyTorch on CPU ranks over Gloo.
+"""The peer: the same Llama as Trireme's, trained by PyTorch on CPU ranks over Gloo, or alone on a GPU.
 
     python peer.py --peer fsdp2 --steps 10 --json out.json
 
@@ -32,6 +32,7 @@ def parse_arguments():
     parser.add_argument("--peer", choices=["fsdp2", "ddp", "single", "litgpt", "accelerate"], default="fsdp2")
     parser.add_argument("--precision", choices=["bf16-mixed", "32-true"], default="bf16-mixed")
     parser.add_argument("--compile", action="store_true", help="torch.compile each block")
+    parser.add_argument("--accelerator", choices=["cpu", "cuda"], default="cpu", help="cuda: with --peer single")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="threads, and cores, of a rank")
     parser.add_argument("--micro_batch_size", type=int, default=2)
@@ -40,7 +41,10 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--no_pin", action="store_true", help="let ranks move between cores")
     parser.add_argument("--json", help="file for the result")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.accelerator == "cuda" and arguments.peer != "single":
+        parser.error("--accelerator cuda goes with --peer single: one rank on one GPU")
+    return arguments
 
 
 def free_port():
@@ -92,7 +96,7 @@ def wrap(arguments, model, optimizer_of):
     import torch
     from torch import nn
     mixed = arguments.precision == "bf16-mixed"
-    autocast = lambda: torch.autocast("cpu", torch.bfloat16, enabled=mixed)
+    autocast = lambda: torch.autocast(arguments.accelerator, torch.bfloat16, enabled=mixed)
     clip = lambda: nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
     plain = argparse.Namespace(backward=lambda loss: loss.backward(), clip=clip, context=autocast)
     if arguments.peer == "fsdp2":
@@ -128,10 +132,13 @@ def wrap(arguments, model, optimizer_of):
 
 
 def time_steps(arguments, step, rank):
+    import torch
+    finish = torch.cuda.synchronize if arguments.accelerator == "cuda" else lambda: None
     losses, seconds = [], []
     for i in range(arguments.warmup + arguments.steps):
         start = time.perf_counter()
         losses.append(step())
+        finish()
         seconds.append(time.perf_counter() - start)
         if i == 0 and rank == 0:
             print(f"{FIRST_STEP}, {seconds[0]:.3f} s", flush=True)
@@ -155,11 +162,12 @@ def train(arguments, rank):
         for block in model.blocks:
             block.compile()
     optimizer_of = lambda m: torch.optim.AdamW(m.parameters(), lr=LEARNING_RATE, betas=(BETA1, BETA2), weight_decay=WEIGHT_DECAY, fused=True)
+    model.to(arguments.accelerator)
     trained, optimizer, how = wrap(arguments, model, optimizer_of)
 
     generator = torch.Generator().manual_seed(1 + rank)
     rows = torch.randint(shape.vocabulary, (arguments.micro_batch_size, arguments.max_seq_length + 1), generator=generator)
-    ids_BS, targets_BS = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+    ids_BS, targets_BS = (part.contiguous().to(arguments.accelerator) for part in (rows[:, :-1], rows[:, 1:]))
 
     def step():
         with how.context():
@@ -183,16 +191,21 @@ def versions(arguments):
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ["torch", *names])
 
 
+def peak_gpu_bytes(arguments):
+    import torch
+    return torch.cuda.max_memory_reserved() if arguments.accelerator == "cuda" else 0
+
+
 def report(arguments, version, num_parameters, losses, all_seconds):
     seconds = all_seconds[arguments.warmup:]
     tokens, median = arguments.devices * arguments.micro_batch_size * arguments.max_seq_length, statistics.median(seconds)
     result = dict(name=f"{arguments.peer}{' compiled' if arguments.compile else ''}", version=version, model=arguments.model,
                   parameters=num_parameters, precision=arguments.precision, ranks=arguments.devices, threads=arguments.threads,
                   tokens_per_step=tokens, step_seconds=seconds, warmup_seconds=all_seconds[:arguments.warmup], losses=losses,
-                  peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+                  peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, peak_gpu_bytes=peak_gpu_bytes(arguments))
     print(f"{version} {result['name']}  {arguments.model} {num_parameters / 1e6:.1f} M  {arguments.precision}  median {median:.3f} s a step "
           f"({min(seconds):.3f} to {max(seconds):.3f})  {tokens / median:,.0f} tokens/s  loss {losses[0]:.3f} to "
-          f"{losses[-1]:.3f}  peak {result['peak_rss_bytes'] / 2**20:,.0f} MiB a rank", flush=True)
+          f"{losses[-1]:.3f}  peak {result['peak_rss_bytes'] / 2**20:,.0f} MiB a rank, GPU {result['peak_gpu_bytes'] / 2**20:,.0f} MiB", flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(result, file, indent=1)

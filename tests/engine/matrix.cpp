@@ -144,8 +144,10 @@ const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
 
 }  // namespace
 
-Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend, bool gives_up) {
+Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend, bool gives_up,
+              bool on_gpu) {
   Job job = job_of(cell, precision);
+  job.on_gpu = on_gpu;
   job.backend = backend;
   job.gives_up = gives_up;
   Verdict v;

@@ -40,8 +40,8 @@ struct Verdict {
   double worst() const;
 };
 /// Errors    anything that is neither equal nor refused before the start
-/// `gives_up` as Job::gives_up.
+/// `gives_up` and `on_gpu` as in Job; the one rank that it is compared with computes on the CPU.
 Verdict judge(const MatrixCell& cell, const model::Precision& precision, const std::string& backend = "threads",
-              bool gives_up = false);
+              bool gives_up = false, bool on_gpu = false);
 
 }  // namespace trireme::engine

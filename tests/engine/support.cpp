@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
+#include "trireme/engine/device.h"
 
 namespace trireme::engine {
 
@@ -101,6 +102,7 @@ void load_documents(const BatchTensors& to, const plan::StepRequest& r, const at
 
 plan::StepRequest request_of(const Job& job, int rank) {
   plan::StepRequest r{.precision = job.precision, .shape = job.shape, .mesh = {job.mesh, job.ranks()}, .rank = rank};
+  r.precision.on_gpu = job.on_gpu;
   r.strategy = job.strategy;
   r.ordered = job.ordered;
   r.local_accumulation = job.local_accumulation;
@@ -242,17 +244,19 @@ class Runner {
 
   void train(int rank) {
     at::set_num_threads(1);
+    const at::Device device = job_.on_gpu ? take_gpu(0) : at::Device(at::kCPU);
     const plan::StepRequest r = request_of(job_, rank);
-    const model::Model model = model::build_model(job_.model, job_.precision, r.parallel(), job_.grouping);
+    const model::Model model = model::build_model(job_.model, r.precision, r.parallel(), job_.grouping);
     plan::StepPlan plan = plan::make_step_plan(model, r);
     const plan::MemoryReport memory = plan::memory_report(plan);
     Communicators communicators = connect(plan,
                                           {.name = "",
                                            .backend = job_.ranks() > 1 ? job_.backend : "auto",
                                            .store = store_,
-                                           .timeout = std::chrono::seconds(60)},
+                                           .timeout = std::chrono::seconds(60),
+                                           .on_device = job_.on_gpu},
                                           job_.poison);
-    Engine engine(model, std::move(plan), communicators, EngineOptions{.poison = job_.poison});
+    Engine engine(model, std::move(plan), communicators, EngineOptions{.poison = job_.poison, .device = device});
     engine.initialize(42);
     const auto before = traffic_of(communicators);
     StepInputs inputs;

@@ -40,6 +40,7 @@ struct Job {
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives
+  bool on_gpu = false;               ///< all ranks share the first one
   bool gives_up = false;             ///< each step is first begun and given up, by some rank, at some action
   int ranks() const;
 };

@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/shared_library.h"
@@ -30,6 +33,18 @@ void* open_library() {
 bool gpu_present() {
   std::error_code ignored;
   return std::filesystem::exists("/dev/nvidia0", ignored) || std::filesystem::exists("/proc/driver/nvidia", ignored);
+}
+
+int num_gpus() {
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    const std::string_view list = visible;
+    if (list.empty() || list.starts_with('-')) return 0;
+    return static_cast<int>(std::ranges::count(list, ',')) + 1;
+  }
+  std::error_code ignored;
+  int count = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), ignored)) ++count;
+  return count;
 }
 
 void* cuda_symbol(const char* symbol) {

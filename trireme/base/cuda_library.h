@@ -7,6 +7,10 @@ namespace trireme::base {
 /// True when the machine has an NVIDIA GPU with its driver; loads nothing.
 bool gpu_present();
 
+/// NVIDIA GPUs that processes started from here may use: those of CUDA_VISIBLE_DEVICES, or all that the driver has made
+/// device files for; loads nothing.
+int num_gpus();
+
 /// Address of `symbol` in libtrireme_cuda.so, which lies beside the program, in ../lib or where the loader looks.
 /// Opened at the first call, never closed: CUDA cannot be started twice. Call it before anything asks ATen about CUDA.
 ///

@@ -7,12 +7,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+thread_local void (*fence)() = nullptr;
+
 struct Meter {
   ActivitySeconds seconds{};
   Activity now = Activity::other;
   Clock::time_point since = Clock::now();
 
   Activity change(Activity activity) {
+    meter_fence();
     const Clock::time_point time = Clock::now();
     seconds[static_cast<int>(now)] += std::chrono::duration<double>(time - since).count();
     since = time;
@@ -29,6 +32,12 @@ thread_local Meter meter;
 ActivitySeconds activity_seconds() {
   meter.change(meter.now);
   return meter.seconds;
+}
+
+void set_meter_fence(void (*new_fence)()) { fence = new_fence; }
+
+void meter_fence() {
+  if (fence != nullptr) fence();
 }
 
 Metered::Metered(Activity activity) : outer_(meter.change(activity)) {}

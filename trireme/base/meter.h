@@ -27,4 +27,10 @@ class Metered {
   Activity outer_;
 };
 
+/// From now on this thread calls `fence` before it reads the clock: on a GPU one that waits until the work issued is
+/// done, so that time is counted where it is spent. Null: none, as at first.
+void set_meter_fence(void (*fence)());
+/// Calls it.
+void meter_fence();
+
 }  // namespace trireme::base

@@ -20,7 +20,7 @@
 #include "trireme/config/precision.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
-#include "trireme/ops/limits.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/profile.h"
 #include "trireme/train/session.h"
@@ -129,7 +129,7 @@ void say(const Session& s, const std::string& text) {
   std::fflush(stdout);
 }
 
-Steps run_steps(Session& s, engine::StepInputs& inputs) {
+Steps run_steps(Session& s, engine::StepInputs& inputs, bool first) {
   Steps steps;
   const int64_t warmup = s.settings.bench.warmup, count = s.settings.bench.steps;
   int64_t faults_before = 0;
@@ -141,7 +141,7 @@ Steps run_steps(Session& s, engine::StepInputs& inputs) {
     const Clock::time_point begin = Clock::now();
     steps.losses.push_back(s.engine->train_step(inputs).loss);
     const Clock::time_point end = Clock::now();
-    if (i == 0) {
+    if (first && i == 0) {
       s.phases.end("first step");
       say(s, s.phases.text());
     }
@@ -160,11 +160,20 @@ Steps run_steps(Session& s, engine::StepInputs& inputs) {
   return steps;
 }
 
+Steps run_fenced_steps(Session& s, engine::StepInputs& inputs) {
+  base::set_meter_fence(ops::cuda_kernels().synchronize);
+  Steps steps = run_steps(s, inputs, false);
+  base::set_meter_fence(nullptr);
+  return steps;
+}
+
 struct Figures {
   double step, tokens_per_second;
-  double peak;  ///< FLOP/s of all ranks on registers
+  double peak;  ///< FLOP/s of all ranks, as train::measure_peak_flops
   double fraction;
+  double divided_step;  ///< the step whose time the parts add up to
   Parts parts;
+  int64_t gpu_bytes = 0;  ///< most that LibTorch's allocator has held while steps were taken; the plan lies in it
 };
 
 /// Whether a rank's part of the work is its share of the model's: not where some is done again, nor where stages
@@ -186,15 +195,20 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   fmt::print("step     {:.1f} ms median of {} ({:.1f} to {:.1f}), {} tokens/s\n", f.step * 1e3, steps.seconds.size(),
              *fastest * 1e3, *slowest * 1e3, base::human_count(int64_t(f.tokens_per_second)));
   fmt::print(
-      "peak     {:.1f} % of {:.0f} GFLOP/s, what multiply-adds on {} reach here, counting 6 N + 12 H d K\n     "
-      "    = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",
-      f.fraction * 100, f.peak / 1e9, ops::register_loop_place(s.precision.compute), s.flops_per_token() / 1e6);
+      "peak     {:.1f} % of {:.0f} GFLOP/s, {}, counting 6 N + 12 H d K\n"
+      "         = {:.0f} MFLOP a token (K: keys that a query sees on average, summed over blocks)\n",
+      f.fraction * 100, f.peak / 1e9, train::what_peak_is(s.precision.compute, s.device), s.flops_per_token() / 1e6);
+  if (s.device.is_cuda())
+    fmt::print("parts    of a step of {:.1f} ms, in which every action waits for the GPU\n", f.divided_step * 1e3);
   for (size_t i = 0; i < kRows.size(); ++i)
     if (i != kHidden || f.parts[i] > 0)
-      fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3, f.parts[i] / f.step * 100,
-                 rate(s, f, i));
+      fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3,
+                 f.parts[i] / f.divided_step * 100, rate(s, f, i));
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",
              base::human_bytes(peak_rss_bytes()), base::human_bytes(s.engine->allocated_bytes()), steps.minor_faults);
+  if (s.device.is_cuda())
+    fmt::print("GPU      {} at most held by LibTorch's allocator, in which the plan lies\n",
+               base::human_bytes(f.gpu_bytes));
 }
 
 void write_json(const Session& s, const Steps& steps, const Figures& f) {
@@ -205,7 +219,7 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                                     {"ranks", s.environment.world_size},
                                     {"threads", at::get_num_threads()},
                                     {"strategy", config::name_of(s.settings.strategy)},
-                                    {"precision", config::name_of(config::resolve(s.settings.precision))},
+                                    {"precision", config::name_of(config::resolve(s.settings))},
                                     {"backend", s.ranks.backend},
                                     {"tokens_per_step", s.settings.train.global_batch_size * s.sequence()},
                                     {"step_seconds", steps.seconds},
@@ -216,6 +230,8 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                                     {"losses", steps.losses},
                                     {"peak_rss_bytes", peak_rss_bytes()},
                                     {"planned_bytes", s.engine->allocated_bytes()},
+                                    {"device", s.device.is_cuda() ? "cuda" : "cpu"},
+                                    {"peak_gpu_bytes", f.gpu_bytes},
                                     {"first_step_seconds", s.phases.total()},
                                     {"parts", parts},
                                     {"action_seconds", action_seconds},
@@ -231,7 +247,7 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
   s->phases.end("weights");
   engine::StepInputs inputs = fixed_inputs(*s);
-  const Steps steps = run_steps(*s, inputs);
+  const Steps steps = run_steps(*s, inputs, true);
   if (settings.profile.schedule) {
     s->world().barrier()->wait();
     inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);
@@ -239,12 +255,16 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
     train::write_profile(*s);
   }
   Figures f{};
-  f.peak = train::measure_peak_flops(s->precision.compute, s->world());
+  // A host that runs ahead of its GPU does not see where time goes: once more, waiting for each action.
+  if (s->device.is_cuda()) f.gpu_bytes = ops::cuda_kernels().peak_bytes();
+  const Steps divided = s->device.is_cuda() ? run_fenced_steps(*s, inputs) : steps;
+  f.peak = train::measure_peak_flops(s->precision.compute, s->world(), s->device);
   if (!s->is_first_rank()) return 0;
 
-  const size_t typical = median_step(steps.seconds);
-  f.step = steps.seconds[typical];
-  f.parts = steps.parts[typical];
+  f.step = median(steps.seconds);
+  const size_t typical = median_step(divided.seconds);
+  f.divided_step = divided.seconds[typical];
+  f.parts = divided.parts[typical];
   f.tokens_per_second = double(inputs.supervised_tokens) / f.step;
   f.fraction = observe::peak_fraction(f.tokens_per_second, s->flops_per_token(), f.peak);
   print(*s, steps, f);

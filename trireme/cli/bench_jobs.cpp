@@ -34,6 +34,7 @@ void one_micro_batch(config::ParsedSettings& parsed) {
 int run_here(const std::string& topic, const std::string& model, Arguments arguments,
              int (*run)(const config::Settings&, const std::string&)) {
   const config::ParsedSettings parsed = config::parse(arguments, overlay(topic, model));
+  refuse_gpus(parsed.settings, "bench " + topic);
   train::sequence_length(parsed.settings, train::resolve_model(parsed.settings));
   return run(parsed.settings, command_line(topic, arguments));
 }
@@ -47,7 +48,8 @@ int run_bench_train(Arguments arguments) {
                 .overlay = overlay("train", ""),
                 .complete = one_micro_batch,
                 .check = check_model,
-                .run = bench::bench_train},
+                .run = bench::bench_train,
+                .uses_gpus = true},
                arguments);
 }
 

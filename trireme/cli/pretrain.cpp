@@ -14,6 +14,7 @@ int run_pretrain(Arguments arguments) {
                       train::check_pretrain(settings);
                     },
                 .run = train::pretrain,
+                .uses_gpus = true,
                 .saves_when_stopped = true},
                arguments);
 }

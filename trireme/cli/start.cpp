@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
@@ -106,11 +107,14 @@ void take_over_ranks(const launch::RankEnvironment& environment, config::Setting
         std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
 }
 
-// Nobody said how many: a rank for each NUMA node, its threads a core each. A mesh that is spelled out says itself.
+// Nobody said how many: a rank for each GPU, or for each NUMA node, its threads a core each. A mesh that is spelled out
+// says itself.
 void choose_ranks(config::Settings& settings) {
   const config::MeshSettings& mesh = settings.mesh;
   const bool free = !mesh.replicate && !mesh.shard && !mesh.pp && !mesh.cp && !mesh.tp;
-  if (!settings.devices && free && settings.num_nodes == 1) settings.devices = launch::num_numa_nodes();
+  if (!settings.devices && free && settings.num_nodes == 1)
+    settings.devices =
+        settings.accelerator == config::Accelerator::cuda ? std::max(1, base::num_gpus()) : launch::num_numa_nodes();
   if (settings.devices.value_or(1) == 1 && !settings.launch.threads_per_rank && !std::getenv("OMP_NUM_THREADS"))
     settings.launch.threads_per_rank = launch::share_cores(1).threads_per_rank;
 }
@@ -126,6 +130,15 @@ void refuse_mpi_without_mpirun(const Job& job, const config::Settings& settings)
 
 }  // namespace
 
+void refuse_gpus(const config::Settings& settings, const std::string& subcommand) {
+  if (settings.accelerator == config::Accelerator::cuda)
+    throw UsageError(
+        fmt::format("error: trireme {} computes on the processor only; leave out --accelerator cuda, which pretrain "
+                    "and bench train "
+                    "take",
+                    subcommand));
+}
+
 int start(const Job& job, Arguments arguments) {
   config::ParsedSettings parsed = config::parse(arguments, job.overlay);
   if (parsed.help) {
@@ -134,6 +147,7 @@ int start(const Job& job, Arguments arguments) {
     return 0;
   }
   const config::Settings& settings = parsed.settings;
+  if (!job.uses_gpus) refuse_gpus(settings, job.subcommand);
   take_over_hosts(parsed);
   launch::RankEnvironment environment = launch::rank_environment();
   // A command's own number of ranks is for those that it starts itself.

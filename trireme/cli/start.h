@@ -19,11 +19,15 @@ struct Job {
   std::function<void(config::ParsedSettings&)> complete = {}; ///< fills what follows from other settings
   std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
+  bool uses_gpus = false;  ///< takes accelerator cuda
   bool saves_when_stopped = false;  ///< takes requests to stop (launch/stop_signal.h); others end by the signal
   int answer_code = 0;  ///< exit code of a rank that is its answer and no failure; 0: there is none
 };
 
 /// Errors    UsageError, before any process starts where it can be known then
 int start(const Job& job, Arguments arguments);
+
+/// Errors    UsageError where the settings ask for a GPU, which this command does not use
+void refuse_gpus(const config::Settings& settings, const std::string& subcommand);
 
 }  // namespace trireme::cli

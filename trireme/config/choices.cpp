@@ -16,6 +16,12 @@ std::span<const Choice<Precision>> choices_of(Precision) {
 }
 
 // Words of DeepSpeed, PyTorch FSDP, Accelerate, LitGPT and Thunder for the same things.
+std::span<const Choice<Accelerator>> choices_of(Accelerator) {
+  static const std::vector<Choice<Accelerator>> kTable = {{Accelerator::cpu, "cpu", {}},
+                                                          {Accelerator::cuda, "cuda", {"gpu"}}};
+  return kTable;
+}
+
 std::span<const Choice<Strategy>> choices_of(Strategy) {
   static const std::vector<Choice<Strategy>> kTable = {
       {Strategy::no_shard, "no_shard", {"ddp", "zero0", "multi_gpu"}},

@@ -21,6 +21,7 @@ struct Choice {
 };
 
 std::span<const Choice<Precision>> choices_of(Precision);
+std::span<const Choice<Accelerator>> choices_of(Accelerator);
 std::span<const Choice<Strategy>> choices_of(Strategy);
 std::span<const Choice<Backend>> choices_of(Backend);
 std::span<const Choice<Reduce>> choices_of(Reduce);

@@ -51,15 +51,20 @@ std::vector<Setting> declare(Settings& s) {
   return {
       {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
       {"precision", &s.precision,
-       "number format: fp32 throughout, or bf16 compute with fp32 master weights; auto is bf16-mixed where the "
-       "processor has AVX512-BF16 or AMX, else 32-true"},
+       "number format: fp32 throughout, or bf16 compute with fp32 master weights; auto is bf16-mixed on a GPU and "
+       "where the processor has AVX512-BF16 or AMX, else 32-true"},
       {"resume", &s.resume,
        "go on from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) or from a folder"},
       {"seed", &s.seed, "seed of the initial weights", {.at_least = 0}},
+      {"accelerator", &s.accelerator,
+       "what ranks compute on: the processor's cores, or an NVIDIA GPU each; commands that train take cuda"},
       {"devices",
        &s.devices,
        "ranks started on this machine",
-       {.unit = "ranks", .at_least = 1, .absent = "auto", .when_absent = "one for each NUMA node; 1 with a mesh"}},
+       {.unit = "ranks",
+        .at_least = 1,
+        .absent = "auto",
+        .when_absent = "one for each GPU (accelerator cuda) or NUMA node; 1 with a mesh"}},
       {"num_nodes",
        &s.num_nodes,
        "machines that take part, each with `devices` ranks",

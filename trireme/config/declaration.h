@@ -17,9 +17,10 @@ using ValuePointer =
     std::variant<bool*, std::optional<bool>*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
                  std::string*, std::optional<std::string>*, std::chrono::milliseconds*,
                  std::optional<std::chrono::milliseconds>*, std::optional<std::array<double, 2>>*, Resume*, Precision*,
-                 Strategy*, Backend*, Reduce*, Accumulation*, Recompute*, Context*, PrefetchBackward*, WrapBy*,
-                 LrScaling*, Compression*, LrDecay*, SaveDtype*, SaveMode*, OnSaveError*, std::vector<std::string>*,
-                 std::optional<std::vector<std::string>>*, std::optional<std::vector<int64_t>>*>;
+                 Accelerator*, Strategy*, Backend*, Reduce*, Accumulation*, Recompute*, Context*, PrefetchBackward*,
+                 WrapBy*, LrScaling*, Compression*, LrDecay*, SaveDtype*, SaveMode*, OnSaveError*,
+                 std::vector<std::string>*, std::optional<std::vector<std::string>>*,
+                 std::optional<std::vector<int64_t>>*>;
 
 /// What a value must obey and how it is shown; times are bounded in seconds.
 struct Rules {

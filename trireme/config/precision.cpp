@@ -7,4 +7,9 @@ Precision resolve(Precision precision, bool has_bf16) {
   return has_bf16 ? Precision::bf16_mixed : Precision::fp32_true;
 }
 
+Precision resolve(const Settings& settings) {
+  if (settings.accelerator == Accelerator::cuda) return resolve(settings.precision, true);
+  return resolve(settings.precision);
+}
+
 }  // namespace trireme::config

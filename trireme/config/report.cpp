@@ -142,7 +142,7 @@ std::string explain(const ParsedSettings& parsed) {
     Line line{std::string(setting.key), value_text(setting), "default"};
     if (line.value.empty()) line.value = "\"\"";
     if (setting.key == "precision" && copy.precision == Precision::automatic) {
-      line.value = fmt::format("auto ({} here)", name_of(resolve(copy.precision)));
+      line.value = fmt::format("auto ({} here)", name_of(resolve(copy)));
     }
     if (const auto source = parsed.provenance.find(line.key); source != parsed.provenance.end()) {
       const bool show_text =

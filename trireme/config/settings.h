@@ -13,6 +13,7 @@
 
 namespace trireme::config {
 
+enum class Accelerator { cpu, cuda };
 enum class Precision { automatic, fp32_true, bf16_mixed, fp64_true };
 enum class Strategy { no_shard, zero1, shard_grad_op, full_shard, hybrid_shard, hybrid_shard_zero2 };
 enum class Backend { automatic, shm, gloo, mpi, threads, nccl, dry_run };
@@ -285,6 +286,7 @@ struct Settings {
   Precision precision = Precision::automatic;
   Resume resume;
   int64_t seed = 42;
+  Accelerator accelerator = Accelerator::cpu;
   std::optional<int64_t> devices;
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::full_shard;

@@ -43,6 +43,24 @@ void check_tls(const Settings& settings, Problems& problems) {
                "send inside a network you trust, or a tunnel (WireGuard, IPsec)");
 }
 
+// Ranks with a GPU each talk over NCCL alone; what has been built for the processor only is refused.
+void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t world_size, Problems& problems) {
+  if (settings.accelerator == Accelerator::cpu) return;
+  const Backend backend = settings.comm.backend;
+  if (world_size > 1 && backend != Backend::automatic && backend != Backend::nccl && backend != Backend::dry_run)
+    problems.add(fmt::format("backend {} cannot reach what lies on a GPU", name_of(backend)), {},
+                 "accelerator cuda needs comm.backend auto or nccl");
+  if (world_size > 1 && settings.comm.tls)
+    problems.add("what ranks on GPUs send is not sealed", {},
+                 "comm.tls needs accelerator cpu; otherwise keep the ranks inside a network you trust");
+  if (world_size > 1 && settings.comm.compression != Compression::none)
+    problems.add("what ranks on GPUs send is not compressed", {}, "comm.compression bf16 needs accelerator cpu");
+  if (mesh.cp > 1)
+    problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
+  if (settings.engine.poison)
+    problems.add("memory of a GPU is not poisoned", {}, "engine.poison needs accelerator cpu");
+}
+
 // A setting that the chosen optimizer does not read must not be taken as if it did something.
 void check_optimizer(const Settings& settings, Problems& problems) {
   const OptimizerSettings& o = settings.optimizer;
@@ -97,6 +115,7 @@ void validate(const Settings& settings, int64_t world_size) {
   check_mesh(settings, mesh, world_size, problems);
   // With a mesh that does not fit the ranks there is no number of data-parallel ranks to speak of.
   if (problems.empty()) check_parallel(settings, mesh, problems);
+  check_accelerator(settings, mesh, world_size, problems);
   check_batch(settings, problems);
   check_compression(settings, problems);
   check_tls(settings, problems);

@@ -14,8 +14,15 @@ using schedule::Schedule;
 using schedule::Value;
 using schedule::ValueKind;
 
+at::Tensor Engine::at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const {
+  return at::for_blob(data, shape)
+      .options(at::TensorOptions().dtype(dtype).device(options_.device))
+      .target_device(options_.device)
+      .make_tensor();
+}
+
 at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarType dtype) const {
-  return at::from_blob(base_[static_cast<int>(value.memory)] + value.offset, shape, at::TensorOptions().dtype(dtype));
+  return at_address(base_[static_cast<int>(value.memory)] + value.offset, shape, dtype);
 }
 
 Engine::GroupViews Engine::group_views(int group) const {
@@ -45,17 +52,17 @@ Engine::GroupViews Engine::group_views(int group) const {
 }
 
 // Views of a group's parameters (or gradients, of the same layout) in the flat buffer at `base`.
-static std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) {
+std::vector<at::Tensor> Engine::parameter_views(char* base, const shard::FlatLayout& layout,
+                                                at::ScalarType dtype) const {
   std::vector<at::Tensor> views;
   for (const shard::FlatTensor& t : layout.tensors())
-    views.push_back(at::from_blob(base + t.offset * static_cast<int64_t>(c10::elementSize(dtype)), t.shape,
-                                  at::TensorOptions().dtype(dtype)));
+    views.push_back(at_address(base + t.offset * static_cast<int64_t>(c10::elementSize(dtype)), t.shape, dtype));
   return views;
 }
 
 // Bytes of a gradient slot, or of a rank's own sum, that no unit of this rank writes: padding, and parameters of other
 // pipeline stages. They are folded and squared with the rest, and held something else before, so they have to be zero.
-std::vector<std::pair<char*, size_t>> Engine::gaps_of(char* base, int group) const {
+std::vector<at::Tensor> Engine::gaps_of(char* base, int group) const {
   std::set<int> mine;
   for (int u = 0; u < static_cast<int>(model_.units.size()); ++u) {
     const auto after = std::upper_bound(plan_.first_unit.begin(), plan_.first_unit.end(), u);
@@ -66,10 +73,10 @@ std::vector<std::pair<char*, size_t>> Engine::gaps_of(char* base, int group) con
   }
   const shard::FlatLayout& layout = plan_.layouts[group];
   const auto size = static_cast<int64_t>(c10::elementSize(plan_.request.precision.gradient()));
-  std::vector<std::pair<char*, size_t>> gaps;
+  std::vector<at::Tensor> gaps;
   int64_t at = 0;
   const auto close = [&](int64_t begin) {
-    if (begin > at) gaps.emplace_back(base + at * size, static_cast<size_t>((begin - at) * size));
+    if (begin > at) gaps.push_back(at_address(base + at * size, {(begin - at) * size}, at::kByte));
   };
   for (size_t i = 0; i < layout.tensors().size(); ++i) {
     if (!mine.contains(static_cast<int>(i))) continue;
@@ -164,7 +171,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
         gradients[v.owner] = parameter_views(base, plan_.layouts[v.owner], request.precision.gradient());
         places[v.owner] = u.value;
         if (u.access == schedule::Access::write)
-          for (const auto& gap : gaps_of(base, v.owner)) bound.gaps.push_back(gap);
+          for (at::Tensor& gap : gaps_of(base, v.owner)) bound.gaps.push_back(std::move(gap));
         break;
       case ValueKind::tokens: {
         const model::TensorSpec spec = model_.inputs(request.shape);
@@ -273,6 +280,7 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
       bind_unit(b, s, a, written);
     } else if (a.kind == ActionKind::load_batch) {
       b.batch = bind_batch(s, a);
+      if (on_gpu()) b.host_batch = host_batch(b.batch);
     } else if (a.kind == ActionKind::send || a.kind == ActionKind::receive) {
       const model::TensorSpec spec = model_.units[a.owner]->values(request.shape, request.precision).output;
       b.input = view(used(0), spec.shape, spec.dtype);

@@ -11,9 +11,10 @@ struct Engine::Bound {
   model::UnitTensors unit;                     // computation
   const std::vector<model::TrafficRow>* rows = nullptr;
   std::vector<int> recomputed;                 // recompute
-  std::vector<std::pair<char*, size_t>> gaps;  // bytes of gradients begun here that no unit writes
+  std::vector<at::Tensor> gaps;                // bytes of gradients begun here that no unit writes
   at::Tensor input, output;                    // communication
   BatchTensors batch;                          // load_batch
+  BatchTensors host_batch;                     // the same on the host, where the batch lies on a GPU
   std::vector<int64_t> counts;
   model::UnitTraffic traffic;
 };

@@ -8,8 +8,11 @@ namespace trireme::engine {
 
 Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base, bool poison) {
   const int rank = plan.request.rank;
-  const auto make = [&](const std::string& name, const std::vector<int>& members, bool sums_gradients = false) {
+  const auto make = [&](const std::string& name, const std::vector<int>& members, bool sums_gradients = false,
+                        bool on_device = true) {
     comm::GroupOptions options = base;
+    options.on_device = base.on_device && on_device;
+    if (base.on_device && !on_device && base.backend == "nccl") options.backend = "auto";
     options.bf16_sums = base.bf16_sums && sums_gradients;
     options.name = name + base.name;
     options.rank = plan::index_in(members, rank);
@@ -22,12 +25,12 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   const plan::RankGroups& g = plan.groups;
   Communicators c;
   c.recorder = base.recorder;
-  c.world = make("world", everyone);
+  c.world = make("world", everyone, false, /*on_device=*/false);
   c.gather = make("gather", g.gather);
   c.reduce = make("reduce", g.reduce, true);
   c.replicas = make("replicas", g.replicas, true);
-  // Runs only while nothing else of the world does.
-  c.loss = g.loss == everyone ? c.world : make("loss", g.loss);
+  // Runs only while nothing else of the world does. On a GPU the world is the host's, and the losses are not.
+  c.loss = g.loss == everyone && !base.on_device ? c.world : make("loss", g.loss);
   c.stages[schedule::kActivations] = make("activations", g.stages);
   c.stages[schedule::kGradients] = make("gradients", g.stages);
   c.tp = make("tp", g.tp);

@@ -11,7 +11,7 @@
 namespace trireme::engine {
 
 struct Communicators {
-  comm::CommunicatorPtr world;            ///< barriers, checkpoints, the gradient's norm
+  comm::CommunicatorPtr world;            ///< barriers, checkpoints, the gradient's norm: tensors on the host
   comm::CommunicatorPtr gather;           ///< Unshard
   comm::CommunicatorPtr reduce;           ///< ReduceGradient
   comm::CommunicatorPtr replicas;         ///< the shard's gradient over copies of the state
@@ -24,7 +24,7 @@ struct Communicators {
 };
 
 /// Collective over all ranks of the mesh; `options` gives backend, store and timeouts (name, rank, size and
-/// global_ranks are set here; bf16_sums holds for the groups that sum gradients).
+/// global_ranks are set here; on_device holds for all but the world, bf16_sums for the groups that sum gradients).
 /// Errors    CommError naming the ranks that have not joined
 Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& options, bool poison = false);
 

@@ -12,6 +12,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/comm/fold.h"
 #include "trireme/engine/bound.h"
+#include "trireme/engine/device.h"
 #include "trireme/model/initialize.h"
 
 namespace trireme::engine {
@@ -72,8 +73,14 @@ void copy_past_caches(char* to, const void* from, int64_t bytes) {
 
 Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options)
     : model_(model), plan_(std::move(plan)), comm_(std::move(communicators)), options_(options) {
-  private_ = MappedMemory(plan_.arena.of(Memory::device));
-  base_[static_cast<int>(Memory::device)] = static_cast<char*>(private_.data());
+  check_device();
+  if (on_gpu()) {
+    device_memory_ = allocate_on_gpu(plan_.arena.of(Memory::device), options_.device);
+    base_[static_cast<int>(Memory::device)] = static_cast<char*>(device_memory_.mutable_data_ptr());
+  } else {
+    private_ = MappedMemory(plan_.arena.of(Memory::device));
+    base_[static_cast<int>(Memory::device)] = static_cast<char*>(private_.data());
+  }
   const auto share = [&](Memory memory, comm::Communicator& ranks) {
     const int64_t bytes = plan_.arena.of(memory);
     if (bytes > 0)
@@ -108,47 +115,58 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
 Engine::~Engine() = default;
 
 int64_t Engine::allocated_bytes() const {
-  return private_.bytes() + plan_.arena.total() - plan_.arena.of(Memory::device);
+  const int64_t own = on_gpu() ? device_memory_.numel() : private_.bytes();
+  return own + plan_.arena.total() - plan_.arena.of(Memory::device);
 }
 
 void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
-    views.master.zero_();
     for (at::Tensor& state : views.optimizer) state.zero_();
+    const at::Tensor master = on_gpu() ? at::zeros_like(views.master, at::kCPU) : views.master.zero_();
     for (size_t i = 0; i < plan_.layouts[g].tensors().size(); ++i) {
       const shard::FlatTensor& t = plan_.layouts[g].tensors()[i];
       const model::ParameterSpec& spec = model_.groups[g].parameters[i];
       const int64_t begin = std::max(held.begin, t.offset), end = std::min(held.end, t.offset + t.numel);
       if (begin >= end) continue;
       const int64_t at = begin - held.begin;
-      if (views.master.scalar_type() == at::kDouble)
-        model::initialize_held(views.master.data_ptr<double>() + at, spec, seed, begin - t.offset, end - t.offset);
+      if (master.scalar_type() == at::kDouble)
+        model::initialize_held(master.data_ptr<double>() + at, spec, seed, begin - t.offset, end - t.offset);
       else
-        model::initialize_held(views.master.data_ptr<float>() + at, spec, seed, begin - t.offset, end - t.offset);
+        model::initialize_held(master.data_ptr<float>() + at, spec, seed, begin - t.offset, end - t.offset);
     }
+    if (on_gpu()) views.master.copy_(master);
   }
   refresh_weights();
 }
 
 void Engine::refresh_weights() {
-  for (auto& [g, views] : views_)
+  for (auto& [g, views] : views_) {
+    const auto take = [&](at::Tensor& tensor) {
+      if (const auto copy = mirror_.find(tensor.const_data_ptr()); copy != mirror_.end()) tensor.copy_(copy->second);
+    };
+    take(views.master);
+    for (at::Tensor& state : views.optimizer) take(state);
     if (views.compute_copy.defined()) views.compute_copy.copy_(views.master);
+  }
+  mirror_.clear();
 }
 
 std::vector<GroupState> Engine::state() {
   std::vector<GroupState> out;
   for (auto& [g, v] : views_) {
-    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), v.master, {},
-                     v.step_gradient};
+    GroupState state{
+        &plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), on_host(v.master), {},
+        v.step_gradient};
     for (size_t i = 0; i < v.optimizer.size(); ++i)
-      state.optimizer.push_back({plan_.request.optimizer_state[i], v.optimizer[i]});
+      state.optimizer.push_back({plan_.request.optimizer_state[i], on_host(v.optimizer[i])});
     out.push_back(std::move(state));
   }
   return out;
 }
 
 std::vector<GroupState> Engine::copy_state() {
+  if (on_gpu()) return saved_part(state());
   const Schedule& s = plan_.train();
   const int copy = s.find(ValueKind::save_copy, -1, -1);
   std::vector<GroupState> out;
@@ -175,6 +193,7 @@ std::vector<GroupState> Engine::copy_state() {
 StepResult Engine::train_step(const StepInputs& inputs) {
   inputs_ = &inputs;
   load_batch_ = &inputs.load_batch;
+  mirror_.clear();
   given_up_ = false;
   committed_.reset();
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
@@ -202,7 +221,8 @@ double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens) 
 double Engine::sum_losses(int n) const {
   const Schedule& s = plan_.train();
   const Value& v = s.values[s.find(ValueKind::loss_all, -1, -1)];
-  const auto* losses = reinterpret_cast<const double*>(base_[static_cast<int>(v.memory)] + v.offset);
+  const at::Tensor all = view(v, {v.bytes / 8}, at::kDouble).to(at::kCPU);  // on a GPU: when the step has ended
+  const auto* losses = all.const_data_ptr<double>();
   double sum = 0;
   for (int i = 0; i < n; ++i)
     for (int r : loss_order_) sum += losses[r * n + i];
@@ -224,6 +244,7 @@ void Engine::wait_until(int index) {
 void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
+  base::meter_fence();
   const auto start = std::chrono::steady_clock::now();
   timeline_.clear();
   const int count = static_cast<int>(s.actions.size());
@@ -237,6 +258,7 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
     const double begin = seconds_since(start);
     if (recorder) recorder->set_action(bound[i].label);
     execute(s, s.actions[i], bound[i]);
+    base::meter_fence();
     timeline_.push_back({i, begin, seconds_since(start)});
   }
   wait_until(count);
@@ -260,7 +282,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:
-      return (*load_batch_)(a.micro_batch, b.batch);
+      return load(a, b);
     case ActionKind::gather_norm:
       return gather_norm();
     case ActionKind::clip:
@@ -289,7 +311,7 @@ void Engine::pass_by(const Action& a, const Bound& b) {
   if (a.kind == ActionKind::gather_norm) return gather_norm();
   if (a.kind == ActionKind::step) return static_cast<void>(commits());
   if (!schedule::is_computation(a.kind)) return;
-  replay(*b.rows, *comm_.tp, *comm_.cp);
+  replay(*b.rows, *comm_.tp, *comm_.cp, options_.device);
 }
 
 comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
@@ -323,7 +345,7 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   for (auto* c : {tp_.get(), cp_.get()})
     if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
   if (schedule::writes_gradient(a.kind))
-    for (const auto& [data, bytes] : b.gaps) std::memset(data, 0, bytes);
+    for (at::Tensor& gap : b.gaps) gap.zero_();
   if (inputs_) b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
   switch (a.kind) {
     case ActionKind::forward:

@@ -77,18 +77,22 @@ struct GroupState {
 };
 
 struct EngineOptions {
-  bool poison = false;  ///< fill values with NaN after their life; check guard bytes behind them
+  bool poison = false;  ///< fill values with NaN after their life; check guard bytes behind them; on the CPU only
+  /// Where the arena lies and units compute. On a GPU actions are issued to its current stream and the host runs ahead;
+  /// a step ends when its loss has come back. Communicators other than `world` are of the same device.
+  at::Device device = at::kCPU;
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
 struct ActionTime {
   int action;
-  double begin, end;
+  double begin, end;  ///< on a GPU when the host had issued it, unless base::set_meter_fence makes the host wait
 };
 
 class Engine {
  public:
-  /// Allocates the arena: exactly plan.arena. Errors: Error when the memory cannot be had, on every rank
+  /// Allocates the arena: exactly plan.arena. Errors: Error when the memory cannot be had, on every rank; UsageError
+  /// for wrapped modules or poison on a GPU
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 
@@ -100,10 +104,12 @@ class Engine {
   /// Mean loss over the evaluation list's micro-batches of all ranks.
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
 
+  /// This rank's state. From a GPU masters and optimizer state are copied to the host: what is written to it counts
+  /// from refresh_weights() on, until the next train_step the same memory is given again.
   std::vector<GroupState> state();
   /// Copies what this rank saves into the memory planned for it (StepRequest::save_copy). The same as state() with
   /// `held` = `saved` and no gradients, and stays as it is until the next call.
-  /// Cost      one pass at memory speed; allocates nothing of the state's size
+  /// Cost      one pass at memory speed; allocates nothing of the state's size (on a GPU: host memory of its size)
   std::vector<GroupState> copy_state();
   /// Call after masters were written from outside: weights in the compute dtype follow them.
   void refresh_weights();
@@ -125,7 +131,9 @@ class Engine {
   };
 
   // bind.cpp
+  at::Tensor at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
+  std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) const;
   GroupViews group_views(int group) const;
   std::vector<Bound> bind(const schedule::Schedule& schedule);
   BatchTensors bind_batch(const schedule::Schedule& schedule, const schedule::Action& action) const;
@@ -133,7 +141,7 @@ class Engine {
   void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action,
                  std::set<std::pair<int, int>>& written);
   void bind_group(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
-  std::vector<std::pair<char*, size_t>> gaps_of(char* base, int group) const;
+  std::vector<at::Tensor> gaps_of(char* base, int group) const;
 
   // engine.cpp
   void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
@@ -145,6 +153,13 @@ class Engine {
   void wait_until(int index);
   void progress();
   double sum_losses(int num_micro_batches) const;
+
+  // device.cpp
+  bool on_gpu() const { return options_.device.is_cuda(); }
+  void check_device() const;
+  BatchTensors host_batch(const BatchTensors& on_device) const;
+  void load(const schedule::Action& action, Bound& bound);
+  at::Tensor on_host(const at::Tensor& tensor);
 
   // norm.cpp
   void gather_norm();
@@ -158,6 +173,8 @@ class Engine {
   Communicators comm_;
   EngineOptions options_;
   MappedMemory private_;
+  at::Tensor device_memory_;  ///< instead of it on a GPU
+  std::map<const void*, at::Tensor> mirror_;  ///< copies of the state on the host, by address on the device
   std::array<char*, schedule::kNumMemories> base_{};
   std::map<int, GroupViews> views_;  ///< by group
   std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, of the held range

@@ -53,10 +53,12 @@ void Engine::gather_norm() {
     const shard::Range held = plan_.held(g), mine = plan_.saved(g);
     const int64_t blocks = mine.size() / shard::kBlockElements;
     if (blocks == 0) continue;
-    const at::Tensor partials = scratch.narrow(0, 0, blocks);
-    const at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
+    at::Tensor partials = scratch.narrow(0, 0, blocks);
+    at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
     optim::squared_norm_partials(partials, gradient);
+    partials = partials.to(at::kCPU);  // the tensor itself where it lies there
     if (plan_.request.size(comm::Axis::tp) > 1) {
+      gradient = gradient.to(at::kCPU);
       const auto& parameters = model_.groups[g].parameters;
       if (gradient.scalar_type() == at::kDouble)
         leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
@@ -66,8 +68,9 @@ void Engine::gather_norm() {
     sum.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
   }
   if (const int ranks = comm_.world->size(); ranks > 1) {
-    const at::Tensor sums = tensor(schedule::ValueKind::norm_all, at::kLong);
     constexpr int64_t kLimbs = optim::ExactSum::kLimbs;
+    const at::Tensor sums =
+        on_gpu() ? at::empty({kLimbs * (ranks + 1)}, at::kLong) : tensor(schedule::ValueKind::norm_all, at::kLong);
     const at::Tensor all = sums.narrow(0, 0, kLimbs * ranks), own = sums.narrow(0, kLimbs * ranks, kLimbs);
     sum.normalize();
     std::copy(sum.limbs().begin(), sum.limbs().end(), own.data_ptr<int64_t>());

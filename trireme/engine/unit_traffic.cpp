@@ -125,10 +125,11 @@ comm::WorkPtr replay(const model::TrafficRow& row, comm::Communicator& ranks, co
 
 }  // namespace
 
-void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp) {
+void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp,
+            at::Device device) {
   std::vector<std::pair<comm::WorkPtr, at::Tensor>> sent;  // a send may wait for the receive that follows it
   for (const model::TrafficRow& row : rows) {
-    at::Tensor memory = at::zeros({2 * row.elements}, row.dtype);
+    at::Tensor memory = at::zeros({2 * row.elements}, at::TensorOptions().dtype(row.dtype).device(device));
     comm::WorkPtr work = replay(row, row.axis == model::TrafficRow::Axis::tp ? tp : cp, memory);
     if (row.operation == Operation::send)
       sent.emplace_back(std::move(work), std::move(memory));

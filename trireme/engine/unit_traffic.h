@@ -48,6 +48,7 @@ class WatchedCommunicator final : public comm::Communicator {
 };
 
 /// Makes the calls of `rows` on memory that means nothing, in place of the unit that declared them: its peers go on.
-void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp);
+void replay(const std::vector<model::TrafficRow>& rows, comm::Communicator& tp, comm::Communicator& cp,
+            at::Device device = at::kCPU);
 
 }  // namespace trireme::engine

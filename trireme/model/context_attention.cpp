@@ -14,7 +14,7 @@ class LocalAttention final : public ContextAttention {
     return {s.micro_batch, widths_.heads, s.sequence};
   }
   std::vector<TensorSpec> forward_work(const BatchShape& s, const Precision& p) const override {
-    return {{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte}};
+    return {{"attention", {p.on_gpu ? 1 : ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte}};
   }
   std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
     return forward_work(s, p);

@@ -66,7 +66,8 @@ class DecoderBlock : public Unit {
   at::Tensor finish_mlp(UnitTensors& t) const;
   /// Of the local tokens' positions; their numbers are `t.position_ids`, where these are undefined the row's own.
   RotaryTables::Table rotary_of(const UnitTensors& t) const {
-    return t.position_ids.defined() ? rotary_->whole(t.shape.sequence) : rotary_->of(t.shape.sequence);
+    const at::Device device = t.saved[0].device();
+    return t.position_ids.defined() ? rotary_->whole(t.shape.sequence, device) : rotary_->of(t.shape.sequence, device);
   }
   ContextAttention::Scratch attention_work(const UnitTensors& t, size_t first) const;
   NormStatistics statistics1(const UnitTensors& t) const;

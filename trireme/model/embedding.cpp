@@ -8,6 +8,7 @@
 #include "trireme/model/local_rows.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/model/vocabulary.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -55,13 +56,15 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
 // Tensor parallel: the rows of this rank's part of the table, -1 for those of others.
 void EmbeddingUnit::to_local(const at::Tensor& ids, const at::Tensor& tokens) const {
   const VocabularyPart part = vocabulary_part(config_, parallel_);
+  if (tokens.is_cuda()) {
+    at::Tensor(ids).copy_(tokens).sub_(part.first);
+    at::Tensor(ids).masked_fill_(ids.ge(part.size).logical_or_(ids.lt(0)), -1);
+    return;
+  }
+  ops::check_tokens("embedding", tokens, config_.vocab_size);
   const int64_t* token = tokens.const_data_ptr<int64_t>();
   auto* id = at::Tensor(ids).mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens.numel(); ++i) {
-    if (token[i] < 0 || token[i] >= config_.vocab_size)
-      throw ShapeError("embedding: tokens[" + std::to_string(i) + "] = " + std::to_string(token[i]) +
-                       " is outside the vocabulary of " + std::to_string(config_.vocab_size) +
-                       "; the tokenizer and the model do not belong together");
     const int64_t local = token[i] - part.first;
     id[i] = local >= 0 && local < part.size ? local : -1;
   }

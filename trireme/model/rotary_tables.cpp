@@ -19,17 +19,26 @@ RotaryTables::RotaryTables(const ModelConfig& config, at::ScalarType state_dtype
       dtype_(state_dtype),
       parallel_(parallel) {}
 
-RotaryTables::Table RotaryTables::of(int64_t sequence) const { return table(parallel_, sequence); }
+RotaryTables::Table RotaryTables::of(int64_t sequence, at::Device device) const {
+  return table(parallel_, sequence, device);
+}
 
-RotaryTables::Table RotaryTables::whole(int64_t sequence) const { return table({}, sequence); }
+RotaryTables::Table RotaryTables::whole(int64_t sequence, at::Device device) const {
+  return table({}, sequence, device);
+}
 
-RotaryTables::Table RotaryTables::table(const Parallel& parallel, int64_t sequence) const {
+RotaryTables::Table RotaryTables::table(const Parallel& parallel, int64_t sequence, at::Device device) const {
   if (sequence > max_positions_)
     throw ShapeError("a sequence of " + std::to_string(sequence) + " tokens needs more than the model's " +
                      std::to_string(max_positions_) + " positions (max_position_embeddings)");
   const std::lock_guard lock(mutex_);
-  Table& kept = tables_[{sequence, parallel.cp_size}];
+  Table& kept = tables_[{sequence, parallel.cp_size, device.is_cpu() ? -1 : int(device.index())}];
   if (kept.cosine.defined()) return kept;
+  const Table table = filled(parallel, sequence);
+  return kept = {table.cosine.to(device), table.sine.to(device)};
+}
+
+RotaryTables::Table RotaryTables::filled(const Parallel& parallel, int64_t sequence) const {
   const std::vector<int64_t> positions = context_positions(parallel, sequence);
   const auto rows = static_cast<int64_t>(positions.size());
   const at::Tensor cosine = at::empty({rows, head_dim_ / 2}, at::TensorOptions().dtype(dtype_)),
@@ -40,7 +49,7 @@ RotaryTables::Table RotaryTables::table(const Parallel& parallel, int64_t sequen
     ops::rotary_table(cosine.narrow(0, first, last - first), sine.narrow(0, first, last - first), frequencies_,
                       attention_factor_, positions[first]);
   }
-  return kept = {cosine, sine};
+  return {cosine, sine};
 }
 
 }  // namespace trireme::model

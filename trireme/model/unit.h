@@ -25,6 +25,7 @@ struct Precision {
   /// Units add the gradients of a step's micro-batches up where they lie, in the state dtype; otherwise they write
   /// each into a place of its own, in the compute dtype. The step's plan sets it.
   bool units_sum_gradients = false;
+  bool on_gpu = false;  ///< units compute on a GPU, where attention takes no workspace of the plan
   at::ScalarType gradient() const { return units_sum_gradients ? state : compute; }
   bool operator==(const Precision&) const = default;
 };

@@ -103,4 +103,13 @@ void check_targets(std::string_view operation, const at::Tensor& targets, int64_
                        std::to_string(vocabulary - 1) + ", or -100 for a token that is not supervised");
 }
 
+void check_tokens(std::string_view operation, const at::Tensor& tokens, int64_t vocabulary) {
+  const int64_t* token = tokens.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < tokens.numel(); ++t)
+    if (token[t] < 0 || token[t] >= vocabulary)
+      throw ShapeError(std::string(operation) + ": tokens[" + std::to_string(t) + "] = " + std::to_string(token[t]) +
+                       " is outside the vocabulary of " + std::to_string(vocabulary) +
+                       "; the tokenizer and the model do not belong together");
+}
+
 }  // namespace trireme::ops

@@ -37,6 +37,9 @@ void check_softcap(std::string_view operation, double softcap);
 /// on a device are not read.
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary);
 
+/// Throws ShapeError naming the first of tokens int64, on the CPU, that is not in [0, vocabulary).
+void check_tokens(std::string_view operation, const at::Tensor& tokens, int64_t vocabulary);
+
 /// The dtype of statistics and losses for a compute dtype: float32, or float64 for float64.
 inline at::ScalarType statistics_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 

@@ -23,7 +23,6 @@
 #include "trireme/launch/worker.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
-#include "trireme/ops/limits.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/introduction.h"
@@ -161,7 +160,7 @@ class Run {
     if (s_->settings.data.ledger)
       ledger_ = std::make_unique<LedgerFile>(s_->settings.out_dir, s_->environment.global_rank);
     s_->phases.end("first batch");
-    peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world());
+    peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world(), s_->device);
     flops_per_token_ = s_->flops_per_token();
     schedule_ = lr_schedule(s_->settings, run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch()));
     s_->phases.end("measuring");
@@ -202,8 +201,7 @@ class Run {
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     if (!restarted_.empty()) observers_->say(restarted_);
-    observers_->say(fmt::format("peak     {:.0f} GFLOP/s on {}", peak_flops_ / 1e9,
-                                ops::register_loop_place(s_->precision.compute)));
+    observers_->say(fmt::format("peak     {:.0f} GFLOP/s, {}", peak_flops_ / 1e9, what_peak_is(s_->precision.compute, s_->device)));
   }
 
   void train_one(int64_t last) {

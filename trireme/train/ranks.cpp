@@ -78,6 +78,7 @@ comm::GroupOptions group_options(const config::Settings& settings, const launch:
   comm::GroupOptions options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
+  options.on_device = settings.accelerator == config::Accelerator::cuda;
   options.sealed = settings.comm.tls;
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
   // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.

@@ -10,6 +10,7 @@
 #include "trireme/base/version.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/precision.h"
+#include "trireme/engine/device.h"
 #include "trireme/observe/peak.h"
 #include "trireme/train/setup.h"
 
@@ -62,6 +63,7 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
   s->phases.end("settings");
   s->settings = settings;
   s->environment = environment;
+  if (settings.accelerator == config::Accelerator::cuda) s->device = engine::take_gpu(environment.local_rank);
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   s->precision = resolve_precision(settings);
   const model::ModelConfig config = resolve_model(settings);
@@ -71,8 +73,9 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
   s->phases.end("groups");
-  s->engine = std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
-                                               engine::EngineOptions{.poison = settings.engine.poison});
+  s->engine =
+      std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
+                                       engine::EngineOptions{.poison = settings.engine.poison, .device = s->device});
   s->phases.end("memory");
   s->positions = model::context_positions(request.parallel(), request.shape.sequence);
   return s;
@@ -95,10 +98,10 @@ std::string describe_start(Session& s) {
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned ({})",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
-      config::name_of(config::resolve(s.settings.precision)), config::name_of(s.settings.strategy),
-      at::get_num_threads(), at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name,
-      double(m.num_parameters()) / 1e6, base::plural(m.num_hidden_layers, "block"), m.hidden_size, t.global_batch_size,
-      data_ranks, data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
+      config::name_of(config::resolve(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
+      at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
+      base::plural(m.num_hidden_layers, "block"), m.hidden_size, t.global_batch_size, data_ranks,
+      data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
       t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows);
 }
 

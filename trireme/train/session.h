@@ -22,6 +22,7 @@ struct Session {
   launch::RankEnvironment environment;
   model::Model model;
   model::Precision precision;
+  at::Device device = at::kCPU;  ///< what this rank computes on
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
 

@@ -71,14 +71,12 @@ model::ModelConfig resolve_model(const config::Settings& settings) {
 }
 
 model::Precision resolve_precision(const config::Settings& settings) {
-  switch (config::resolve(settings.precision)) {
-    case config::Precision::bf16_mixed:
-      return {at::kBFloat16, at::kFloat};
-    case config::Precision::fp64_true:
-      return {at::kDouble, at::kDouble};
-    default:
-      return {at::kFloat, at::kFloat};
-  }
+  model::Precision precision{at::kFloat, at::kFloat};
+  const config::Precision chosen = config::resolve(settings);
+  if (chosen == config::Precision::bf16_mixed) precision.compute = at::kBFloat16;
+  if (chosen == config::Precision::fp64_true) precision = {at::kDouble, at::kDouble};
+  precision.on_gpu = settings.accelerator == config::Accelerator::cuda;
+  return precision;
 }
 
 int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model) {
@@ -169,7 +167,8 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
   for (int64_t n : settings.pipeline.split.value_or(std::vector<int64_t>{}))
     r.pipeline.split.push_back(static_cast<int>(n));
   r.optimizer_state = optim::state_names(optimizer_options(settings));
-  r.save_copy = settings.save.mode == config::SaveMode::async;
+  // What a GPU holds is copied to the host to be saved, outside the plan.
+  r.save_copy = settings.save.mode == config::SaveMode::async && settings.accelerator == config::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
 }

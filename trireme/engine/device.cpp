@@ -1,0 +1,91 @@
+#include "trireme/engine/device.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/engine/bound.h"
+#include "trireme/model/wrapped_unit.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/cuda_kernels.h"
+
+namespace trireme::engine {
+
+at::Device take_gpu(int local_rank) {
+  ops::cuda_kernels();
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  const int count = gpus.deviceCount();
+  if (local_rank >= count)
+    throw UsageError(
+        fmt::format("local rank {} has no GPU: CUDA sees {} on this machine (CUDA_VISIBLE_DEVICES chooses "
+                    "among them); start at most {} with --devices",
+                    local_rank, count, count));
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+  gpus.setDevice(device);
+  return device;
+}
+
+at::Tensor allocate_on_gpu(int64_t bytes, at::Device device) try {
+  return at::zeros({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+} catch (const c10::OutOfMemoryError& error) {
+  throw Error(
+      fmt::format("the GPU has no {} bytes for the arena: {}; try a smaller train.micro_batch_size, "
+                  "--recompute full or more ranks",
+                  bytes, error.what_without_backtrace()));
+}
+
+std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
+  for (GroupState& g : whole) {
+    const int64_t first = g.saved.size() > 0 ? g.saved.begin - g.held.begin : 0;
+    g.master = g.master.narrow(0, first, g.saved.size());
+    for (OptimizerTensor& state : g.optimizer) state.tensor = state.tensor.narrow(0, first, g.saved.size());
+    g.held = g.saved;
+    g.gradient = at::Tensor();
+  }
+  return whole;
+}
+
+void Engine::check_device() const {
+  if (!on_gpu()) return;
+  if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
+  for (const auto& unit : model_.units)
+    if (dynamic_cast<const model::WrappedUnit*>(unit.get()) != nullptr)
+      throw UsageError("wrapped modules compute on the CPU only; a model of built-in units can use accelerator cuda");
+}
+
+// Batches are loaded into page-locked memory, from which the GPU copies beside its work. Each action has its own: a
+// step reads its losses back when all its copies have been made.
+BatchTensors Engine::host_batch(const BatchTensors& on_device) const {
+  const auto twin = [](const at::Tensor& tensor) {
+    return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true))
+                            : at::Tensor();
+  };
+  return {twin(on_device.inputs), twin(on_device.targets), twin(on_device.document_starts),
+          twin(on_device.position_ids)};
+}
+
+void Engine::load(const schedule::Action& action, Bound& b) {
+  if (!on_gpu()) return (*load_batch_)(action.micro_batch, b.batch);
+  (*load_batch_)(action.micro_batch, b.host_batch);
+  // Kernels on the GPU read what they are given: it is checked here.
+  if (b.host_batch.inputs.defined()) ops::check_tokens("load", b.host_batch.inputs, model_.config.vocab_size);
+  if (b.host_batch.targets.defined()) ops::check_targets("load", b.host_batch.targets, model_.config.vocab_size);
+  const auto send = [](const at::Tensor& to, const at::Tensor& from) {
+    if (to.defined()) at::Tensor(to).copy_(from, /*non_blocking=*/true);
+  };
+  send(b.batch.inputs, b.host_batch.inputs);
+  send(b.batch.targets, b.host_batch.targets);
+  send(b.batch.document_starts, b.host_batch.document_starts);
+  send(b.batch.position_ids, b.host_batch.position_ids);
+}
+
+at::Tensor Engine::on_host(const at::Tensor& tensor) {
+  if (!on_gpu() || !tensor.defined()) return tensor;
+  if (tensor.numel() == 0) return tensor.to(at::kCPU);
+  at::Tensor& copy = mirror_[tensor.const_data_ptr()];
+  if (!copy.defined()) copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
+  return copy.copy_(tensor);
+}
+
+}  // namespace trireme::engine
