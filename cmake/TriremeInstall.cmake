@@ -15,7 +15,7 @@ foreach(library IN LISTS libraries)
 endforeach()
 
 install(TARGETS ${libraries} trireme_everything EXPORT TriremeTargets)
-# The libraries that the program opens when a backend is asked for: it looks for them in ../lib (nccl_loader.h,
+# The libraries that the program opens when a backend is asked for: it looks for them in ../lib (device_loader.h,
 # mpi_loader.h, parquet.h, notice.h), whatever this system calls its folder of libraries.
 foreach(backend IN ITEMS trireme_cuda trireme_comm_nccl trireme_comm_mpi trireme_parquet trireme_http)
   if(TARGET ${backend})

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "tensor_device.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/collective.h"
 
@@ -19,7 +20,8 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-void require_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
+void require_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  const at::Tensor actual = got.cpu(), expected = want.cpu();
   require(actual.scalar_type() == expected.scalar_type(), what + ": dtype");
   require(actual.sizes() == expected.sizes(), what + ": shape");
   if (at::equal(actual, expected)) return;
@@ -35,11 +37,12 @@ constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at
 
 // Small integers that differ by rank and place, exact in every dtype, as are their sums.
 at::Tensor data(int64_t n, int rank, at::ScalarType dtype, int64_t salt = 0) {
-  at::Tensor t = (at::arange(n, at::kLong) * 3 + (rank * 5 + salt) % 97).remainder(11);
+  const auto numbers = at::device(tensor_device).dtype(at::kLong);
+  at::Tensor t = (at::arange(n, numbers) * 3 + (rank * 5 + salt) % 97).remainder(11);
   return (dtype == at::kByte ? t : t - 5).to(dtype);
 }
 
-at::Tensor zeros(int64_t n, at::ScalarType dtype) { return at::zeros({n}, at::device(at::kCPU).dtype(dtype)); }
+at::Tensor zeros(int64_t n, at::ScalarType dtype) { return at::zeros({n}, at::device(tensor_device).dtype(dtype)); }
 
 int64_t sum(const Counts& c) { return std::accumulate(c.begin(), c.end(), int64_t{0}); }
 int64_t before(const Counts& c, int rank) { return std::accumulate(c.begin(), c.begin() + rank, int64_t{0}); }
@@ -57,12 +60,14 @@ std::vector<Counts> count_patterns(int size) {
   return patterns;
 }
 
-// The fold that the contract defines, by ATen, one rank after the other.
+// The fold that the contract defines, by ATen on the CPU, one rank after the other.
 at::Tensor reference_fold(const std::vector<at::Tensor>& terms, at::ScalarType dtype, ReduceOp op,
                           const at::Tensor& base = {}) {
-  at::Tensor acc = base.defined() ? base.clone() : terms[0].to(dtype);
-  for (size_t k = base.defined() ? 0 : 1; k < terms.size(); ++k)
-    acc = op == ReduceOp::sum ? (acc + terms[k].to(dtype)).to(dtype) : at::maximum(acc, terms[k].to(dtype));
+  at::Tensor acc = base.defined() ? base.cpu().clone() : terms[0].cpu().to(dtype);
+  for (size_t k = base.defined() ? 0 : 1; k < terms.size(); ++k) {
+    const at::Tensor term = terms[k].cpu().to(dtype);
+    acc = op == ReduceOp::sum ? (acc + term).to(dtype) : at::maximum(acc, term);
+  }
   return acc;
 }
 
@@ -161,7 +166,7 @@ void broadcast(Communicator& c) {
       }
     }
   }
-  at::Tensor flags = c.rank() == 0 ? at::ones({5}, at::kBool) : at::zeros({5}, at::kBool);
+  at::Tensor flags = zeros(5, at::kBool).fill_(c.rank() == 0);
   c.broadcast(flags, 0)->wait();
   require_equal(flags, at::ones({5}, at::kBool), "broadcast of bool");
 }
@@ -264,6 +269,7 @@ void many_in_flight(Communicator& c) {
     c.progress();
   }
   works.back()->wait();
+  outputs.back().cpu();  // on a GPU it is only this that waits for the end
   for (const auto& work : works) require(work->poll(), "works complete in the order of the calls");
   for (int i = 0; i < kCalls; ++i) {
     at::Tensor expected;
@@ -281,7 +287,9 @@ void many_in_flight(Communicator& c) {
   }
 }
 
-at::Tensor over(void* memory, int64_t n, at::ScalarType dtype) { return at::from_blob(memory, {n}, at::dtype(dtype)); }
+at::Tensor over(void* memory, int64_t n, at::ScalarType dtype) {
+  return at::from_blob(memory, {n}, at::device(tensor_device).dtype(dtype));
+}
 
 void shared_buffers(Communicator& c) {
   const int64_t n = 50'000 * c.size();
@@ -366,7 +374,7 @@ void fold_is_ordered(Communicator& c) {
   // Random floats: only the very fold of the contract gives these bits.
   const auto random = [](int rank, int64_t n, at::ScalarType dtype) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(1234 + rank);
-    return at::randn({n}, generator, at::dtype(at::kFloat)).mul_(100).to(dtype);
+    return at::randn({n}, generator, at::dtype(at::kFloat)).mul_(100).to(tensor_device, dtype);
   };
   const std::pair<at::ScalarType, at::ScalarType> kinds[] = {
       {at::kFloat, at::kFloat}, {at::kBFloat16, at::kFloat}, {at::kBFloat16, at::kBFloat16}, {at::kHalf, at::kHalf}};
@@ -412,7 +420,7 @@ void wrong_calls_are_refused(Communicator& c) {
       "accumulate", [&] { c.all_reduce(small, zeros(10, at::kFloat), {.op = ReduceOp::max, .accumulate = true}); });
   require_throws<ShapeError>("root", [&] { c.broadcast(small, c.size()); });
   require_throws<ShapeError>("peer", [&] { c.send(small, c.rank()); });
-  require_throws<ShapeError>("contiguous", [&] { c.broadcast(at::zeros({4, 4}).t(), 0); });
+  require_throws<ShapeError>("contiguous", [&] { c.broadcast(zeros(16, at::kFloat).view({4, 4}).t(), 0); });
   require_throws<ShapeError>("overlap", [&] {
     at::Tensor t = zeros(11, at::kFloat);
     c.all_reduce(t.narrow(0, 0, 10), t.narrow(0, 1, 10), {});
@@ -425,7 +433,7 @@ void large(Communicator& c) {
   const int64_t n = int64_t{16} << 20;  // 64 MiB of float32
   const int size = c.size();
   const Counts counts(size, n / size);
-  const at::Tensor pattern = at::arange(n, at::kInt).bitwise_and_(1023).to(at::kFloat);
+  const at::Tensor pattern = at::arange(n, at::device(tensor_device).dtype(at::kInt)).bitwise_and_(1023).to(at::kFloat);
   const at::Tensor input = pattern + c.rank(), expected = pattern * size + size * (size - 1) / 2;
   at::Tensor output = zeros(n, at::kFloat);
   c.all_reduce(output, input, {})->wait();

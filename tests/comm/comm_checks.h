@@ -1,5 +1,6 @@
 // The one suite of checks that every backend must pass, on thread ranks and on process ranks alike: plain
-// functions of a communicator, so that the helper program comm_rank can run them without GoogleTest.
+// functions of a communicator, so that the helper program comm_rank can run them without GoogleTest. Tensors lie where
+// tensor_device.h says; what is expected is always computed on the CPU.
 #pragma once
 
 #include "trireme/comm/communicator.h"

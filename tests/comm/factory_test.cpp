@@ -16,7 +16,6 @@
 #include "thread_ranks.h"
 #include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/nccl_loader.h"
 
 namespace trireme::comm::testing {
 namespace {
@@ -78,6 +77,20 @@ TEST(Factory, NcclWithoutAGpuIsOneClearRefusal) {
   if (base::gpu_present()) GTEST_SKIP() << "this machine has a GPU";
   const std::string text = refusal({.backend = "nccl", .size = 2, .store = fresh_store()});
   EXPECT_THAT(text, AllOf(HasSubstr("backend nccl needs an NVIDIA GPU"), HasSubstr("use backend auto, shm or gloo")));
+}
+
+TEST(Factory, TensorsOnADeviceAreRefusedByBackendsOfTheHost) {
+  for (const char* backend : {"gloo", "shm", "mpi"})
+    for (const int size : {1, 2})
+      EXPECT_THAT(refusal({.backend = backend, .size = size, .store = fresh_store(), .on_device = true}),
+                  AllOf(HasSubstr(backend), HasSubstr("host memory only; use auto, nccl or threads")));
+  EXPECT_THAT(refusal({.size = 2, .store = fresh_store(), .sealed = true, .on_device = true}),
+              HasSubstr("backend nccl cannot seal"));
+  EXPECT_EQ(make_communicator({.backend = "dry_run", .size = 2, .on_device = true})->backend(), "dry_run");
+  if (base::gpu_present()) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_THAT(refusal({.backend = "threads", .size = 2, .store = fresh_store(), .on_device = true}),
+              AllOf(HasSubstr("needs an NVIDIA GPU"), HasSubstr("use --accelerator cpu")));
+  EXPECT_THAT(refusal({.on_device = true}), HasSubstr("needs an NVIDIA GPU"));
 }
 
 TEST(Factory, GivenThreadSegmentNeedsNoStore) {

@@ -2,10 +2,25 @@
 
 #include <ATen/Parallel.h>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "tensor_device.h"
+
 namespace trireme::comm::testing {
+
+namespace {
+
+c10::Stream stream_of_gpu() {
+  const c10::Device gpu(at::kCUDA, 0);
+  return c10::impl::VirtualGuardImpl(gpu.type()).getStreamFromGlobalPool(gpu);
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Store> fresh_store() { return c10::make_intrusive<c10d::HashStore>(); }
 
@@ -26,7 +41,11 @@ std::vector<std::string> run_thread_ranks(const ThreadRanks& options, const Rank
                                                        .store = store,
                                                        .timeout = options.timeout,
                                                        .sealed = sealed,
-                                                       .bf16_sums = options.bf16_sums});
+                                                       .bf16_sums = options.bf16_sums,
+                                                       .on_device = options.on_device});
+          const std::optional<c10::StreamGuard> on_stream =
+              options.on_device ? std::optional<c10::StreamGuard>(stream_of_gpu()) : std::nullopt;
+          if (options.on_device) tensor_device = at::kCUDA;
           body(*communicator);
         } catch (const std::exception& error) {
           errors[rank] = error.what();

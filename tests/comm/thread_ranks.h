@@ -19,6 +19,7 @@ struct ThreadRanks {
   c10::intrusive_ptr<c10d::Store> store;  ///< null: a HashStore for each run
   std::string name = "shard";
   bool bf16_sums = false;
+  bool on_device = false;  ///< as GroupOptions; each rank has a stream of its own, and tensor_device is the GPU
 };
 
 /// An empty store of this process.

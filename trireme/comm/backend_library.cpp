@@ -8,9 +8,9 @@
 
 namespace trireme::comm {
 
-void* open_backend(const std::string& backend, const std::string& way_out) {
+void* open_backend(const std::string& backend, const std::string& what, const std::string& way_out) {
   const std::string library = fmt::format("libtrireme_comm_{}.so", backend);
-  const std::string symbol = fmt::format("trireme_make_{}", backend);
+  const std::string symbol = fmt::format("trireme_make_{}", what);
   // Global, so that libtorch_cuda's registrations and Open MPI's plug-ins find its symbols.
   void* opened = dlopen(base::library_path(library).c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!opened)

@@ -6,10 +6,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/device_loader.h"
 #include "trireme/comm/dry_run.h"
 #include "trireme/comm/gloo.h"
 #include "trireme/comm/mpi_loader.h"
-#include "trireme/comm/nccl_loader.h"
 #include "trireme/comm/segment_communicator.h"
 #include "trireme/comm/shm.h"
 
@@ -78,21 +78,33 @@ CommunicatorPtr make_auto(const GroupOptions& o) {
   return make_gloo(group_of(o), store, gloo_options(o));
 }
 
+CommunicatorPtr make_on_device(const GroupOptions& o, bool by_nccl) {
+  if (!by_nccl && o.backend != "threads")
+    throw UsageError(
+        fmt::format("[comm] group '{}': backend {} moves tensors in host memory only; use auto, nccl or threads for "
+                    "those on a GPU, or --accelerator cpu",
+                    o.name, o.backend));
+  if (o.size == 1) return make_device_local(group_of(o));
+  return by_nccl ? make_nccl(group_of(o), own_store(o)) : make_device_threads(group_of(o), own_store(o));
+}
+
 }  // namespace
 
 CommunicatorPtr make_communicator(const GroupOptions& o) {
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
-  if (o.sealed && o.size > 1 && (o.backend == "nccl" || o.backend == "mpi"))
+  const bool by_nccl = o.backend == "nccl" || (o.on_device && o.backend == "auto");
+  if (o.sealed && o.size > 1 && (by_nccl || o.backend == "mpi"))
     throw UsageError(
         fmt::format("[comm] group '{}': backend {} cannot seal what it sends; use gloo, or a network you "
                     "trust and no comm.tls",
-                    o.name, o.backend));
+                    o.name, by_nccl ? "nccl" : "mpi"));
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
-  if (o.backend == "nccl") return make_nccl(group_of(o), o.size == 1 && !o.store ? o.store : own_store(o));
-  if (o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "mpi" && o.backend != "threads")
+  if (!by_nccl && o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "mpi" &&
+      o.backend != "threads")
     throw UsageError(
         fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, mpi, threads, nccl or dry_run", o.backend));
+  if (o.on_device || by_nccl) return make_on_device(o, by_nccl);
   if (o.size == 1) return make_dry_run(group_of(o), "local");
   if (o.backend == "shm") return make_shm(o);
   if (o.backend == "threads") return make_threads(o);

@@ -23,14 +23,17 @@ struct GroupOptions {
   bool sealed = false;  ///< gloo: messages are sealed (GlooOptions); refused where the backend cannot
   bool on_device = false;  ///< tensors lie on this rank's GPU
   bool bf16_sums = false;  ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
+  bool on_device = false;  ///< tensors lie on the rank's GPU: the thread's current device; nccl takes no others
 };
 
 /// Collective over the ranks of the group (each calls with its own rank); returns when all have joined.
-/// "auto": a group of one is free; ranks that provably share a host get shm; others gloo.
+/// "auto": a group of one is free; ranks that provably share a host get shm; others gloo. With on_device: auto is nccl,
+/// threads are ranks that share one GPU, and a group of one needs neither.
 ///
 /// Every TCPStore client blocks its other users while one waits, so thread ranks need a client each.
-/// Errors    UsageError for options that do not fit, nccl without a GPU, mpi without mpirun, shm across hosts,
-///           a sealed group over mpi or nccl; CommError naming the ranks that have not joined within the timeout
+/// Errors    UsageError for options that do not fit, nccl or on_device without a GPU, on_device over gloo, shm or mpi,
+///           mpi without mpirun, shm across hosts, a sealed group over mpi or nccl; CommError naming the ranks that
+///           have not joined within the timeout
 CommunicatorPtr make_communicator(const GroupOptions& options);
 
 }  // namespace trireme::comm

@@ -13,8 +13,8 @@ namespace trireme::comm {
 namespace {
 
 MakeMpi open_mpi() {
-  static const auto make = reinterpret_cast<MakeMpi>(
-      open_backend("mpi", "build Trireme where Open MPI's libopenmpi-dev is installed, or use backend gloo or shm"));
+  static const auto make = reinterpret_cast<MakeMpi>(open_backend(
+      "mpi", "mpi", "build Trireme where Open MPI's libopenmpi-dev is installed, or use backend gloo or shm"));
   return make;
 }
 

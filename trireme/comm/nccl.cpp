@@ -1,24 +1,23 @@
-// Ranks with a GPU each: c10d's ProcessGroupNCCL behind our interface, in a library of its own (nccl_loader.h).
+// Ranks with a GPU each: c10d's ProcessGroupNCCL behind our interface, in a library of its own (device_loader.h).
 //
 // All of a communicator's work runs on a CUDA stream of its own: a call makes that stream wait for the caller's
-// current stream, issues the communication and the fold there, and records an event. wait() makes the caller's
-// current stream wait for the event, it does not block the host; poll() asks the event. Sums are NCCL's exchange
-// of slices followed by a fold on the device in rank order, in the output's dtype, so that their bits are those
-// of the other backends. Calls that do not match are found on the host, through the store, before NCCL is asked.
+// current stream, issues the communication and the fold there, and records an event. Sums are NCCL's exchange of slices
+// followed by a fold on the device in rank order, in the output's dtype, so that their bits are those of the other
+// backends. Calls that do not match are found on the host, through the store, before NCCL is asked.
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/checked_communicator.h"
-#include "trireme/comm/exchange.h"
-#include "trireme/comm/nccl_loader.h"
+#include "trireme/comm/call_descriptor.h"
+#include "trireme/comm/device_communicator.h"
+#include "trireme/comm/device_loader.h"
+#include "trireme/comm/tensor_exchange.h"
 
 namespace trireme::comm {
 
@@ -31,115 +30,100 @@ std::chrono::milliseconds since(Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - t);
 }
 
-at::Tensor slice_of(const at::Tensor& t, int64_t begin, int64_t count) { return t.view({-1}).narrow(0, begin, count); }
-
-class EventWork final : public Work {
+class NcclWork final : public DeviceWork {
  public:
-  EventWork(Group group, Call call, c10::intrusive_ptr<c10d::Work> last)
-      : group_(std::move(group)), call_(std::move(call)), last_(std::move(last)), start_(Clock::now()) {}
+  NcclWork(DeviceCallPtr call, c10::intrusive_ptr<c10d::Work> last)
+      : DeviceWork(call), call_(std::move(call)), last_(std::move(last)) {}
 
-  at::cuda::CUDAEvent& event() { return event_; }
-
-  bool poll() override {
-    check();
-    return event_.query();
-  }
-
-  void wait() override {
-    check();
-    event_.block(c10::cuda::getCurrentCUDAStream());
-  }
-
- private:
+ protected:
   // NCCL's watchdog notices lost peers and timeouts.
-  void check() {
-    if (!last_) return;
+  bool is_issued() override {
+    if (!last_) return true;
     if (const auto error = last_->exception()) {
       try {
         std::rethrow_exception(error);
       } catch (const std::exception& e) {
-        throw_comm_error(group_, call_, -1, since(start_), e.what());
+        throw_comm_error(*call_->group, call_->call, -1, call_->elapsed(), e.what());
       }
     }
+    return true;
   }
+  void wait_until_issued() override { is_issued(); }
 
-  Group group_;
-  Call call_;  // keeps the tensors until the event has passed
+ private:
+  DeviceCallPtr call_;
   c10::intrusive_ptr<c10d::Work> last_;
-  Clock::time_point start_;
-  at::cuda::CUDAEvent event_;
 };
 
-class NcclCommunicator final : public CheckedCommunicator {
+class NcclCommunicator final : public DeviceCommunicator {
  public:
-  NcclCommunicator(Group group, c10::intrusive_ptr<c10d::Store> store, Transport transport)
-      : CheckedCommunicator(std::move(group)),
+  NcclCommunicator(const Group& group, c10::intrusive_ptr<c10d::Store> store, Transport transport)
+      : DeviceCommunicator(group),
         store_(std::move(store)),
         transport_(std::move(transport)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {}
 
   std::string backend() const override { return "nccl"; }
 
-  SharedBuffer allocate_shared(int64_t bytes, bool) override {
-    const int64_t rounded = whole_pages(bytes);
-    try {
-      memory_.push_back(at::zeros({rounded}, at::device(at::kCUDA).dtype(at::kByte)));
-    } catch (const c10::Error& error) {
-      throw_comm_error(this->group(), "allocate_shared", -1, {},
-                       fmt::format("no {} bytes on the device: {}", rounded, error.what_without_backtrace()));
-    }
-    void* mine = memory_.back().mutable_data_ptr();
-    return {.mine = mine, .parts = {mine}, .host_shared = false};
-  }
-
  protected:
-  at::DeviceType device() const override { return at::kCUDA; }
-
-  WorkPtr start(Call call) override {
-    const auto begin = Clock::now();
-    try {
-      const auto caller = c10::cuda::getCurrentCUDAStream();
-      at::cuda::CUDAEvent ready;
-      ready.record(caller);
-      ready.block(stream_);
-      c10::cuda::CUDAStreamGuard on_stream(stream_);
-      compare_calls(call);
-      last_ = nullptr;
-      issue(call.collective);
-      auto work = std::make_shared<EventWork>(group(), call, last_);
-      work->event().record(stream_);
-      finished(call);
-      return work;
-    } catch (const Error&) {
-      failed(call);
-      throw;
-    } catch (const std::exception& error) {
-      failed(call);
-      throw_comm_error(group(), call, -1, since(begin), error.what());
-    }
+  WorkPtr issue(Call made) override {
+    const auto call = std::make_shared<DeviceCall>(shared_group(), std::move(made));
+    call->ready.block(stream_);
+    const c10::cuda::CUDAStreamGuard on_stream(stream_);
+    compare_calls(*call);
+    last_ = nullptr;
+    exchange(call->call.collective);
+    call->done = std::make_shared<at::cuda::CUDAEvent>();
+    call->done->record(stream_);
+    call->record_end(false);
+    in_flight_.add(call);
+    return std::make_shared<NcclWork>(call, last_);
   }
 
  private:
   // A shape that a group has agreed on once is not asked about again: the store is slow, training repeats itself.
-  void compare_calls(const Call& call) {
-    const Operation operation = call.collective.operation;
+  void compare_calls(const DeviceCall& call) {
+    const Operation operation = call.call.collective.operation;
     if (size() == 1 || operation == Operation::send || operation == Operation::receive) return;
     std::vector<uint8_t> mine(descriptor_bytes(size()));
-    write_descriptor(mine.data(), call, 0, {}, {}, size());
-    if (std::ranges::find(agreed_, mine) != agreed_.end()) return;
+    write_descriptor(mine.data(), call.call, 0, {}, {}, size());
+    std::string kind = kind_of(mine, operation);
+    if (agreed_.contains(kind)) return;
     const auto key = [&](int k) { return fmt::format("call/{}/{}", num_compared_, k); };
     store_->set(key(rank()), mine);
     std::vector<std::vector<uint8_t>> all(size());
     std::vector<CallView> calls;
     for (int k = 0; k < size(); ++k) {
-      store_->wait({key(k)}, group().timeout);
-      all[k] = store_->get(key(k));
+      all[k] = wait_for_call(call, key(k), k);
       calls.push_back(read_descriptor(all[k].data(), size()));
     }
     if (const auto mismatch = find_mismatch(group(), calls))
-      throw_comm_error(group(), call, mismatch->rank, {}, mismatch->text);
+      throw_comm_error(group(), call.call, mismatch->rank, call.elapsed(), mismatch->text);
     ++num_compared_;
-    agreed_.push_back(std::move(mine));
+    agreed_.insert(std::move(kind));
+  }
+
+  // What decides whether a call is compared must be new to all ranks at once: the slices of an all_to_all may change
+  // between some of them only.
+  static std::string kind_of(const std::vector<uint8_t>& descriptor, Operation operation) {
+    std::string kind(descriptor.begin(), descriptor.end());
+    if (operation != Operation::all_to_all) return kind;
+    auto* fixed = reinterpret_cast<CallDescriptor*>(kind.data());
+    fixed->fingerprint = 0;
+    fixed->input_elements = fixed->output_elements = 0;
+    kind.resize(sizeof(CallDescriptor));
+    return kind;
+  }
+
+  std::vector<uint8_t> wait_for_call(const DeviceCall& call, const std::string& key, int from) {
+    try {
+      store_->wait({key}, group().timeout);
+      return store_->get(key);
+    } catch (const c10::Error& error) {
+      throw_comm_error(group(), call.call, from, call.elapsed(),
+                       fmt::format("{} did not make this call within the timeout of {} ms ({})",
+                                   name_rank(group(), from), group().timeout.count(), error.what_without_backtrace()));
+    }
   }
 
   void run(c10::intrusive_ptr<c10d::Work> work) {
@@ -147,7 +131,7 @@ class NcclCommunicator final : public CheckedCommunicator {
     last_ = std::move(work);
   }
 
-  void issue(const Collective& call) {
+  void exchange(const Collective& call) {
     if (call.operation == Operation::barrier) {
       at::Tensor one = at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt));
       std::vector<at::Tensor> tensors{one};
@@ -186,37 +170,18 @@ class NcclCommunicator final : public CheckedCommunicator {
                                             : slice_of(phase.output, take.begin, take.count);
     }
     if (size() > 1) run(transport_->alltoall(incoming, outgoing));
-    const Exchange::Take& take = phase.take[rank()];
-    if (take.count == 0) return;
-    const at::Tensor own = slice_of(phase.input, phase.give[rank()].begin, take.count);
-    at::Tensor output = slice_of(phase.output, take.begin, take.count);
-    if (!phase.fold) {
-      if (output.const_data_ptr() != own.const_data_ptr()) output.copy_(own);
-      return;
-    }
-    incoming[rank()] = own;
-    fold_on_device(output, incoming, phase.options);
-  }
-
-  // The sum runs in a tensor of its own: the output may be this rank's own term.
-  static void fold_on_device(at::Tensor& output, const std::vector<at::Tensor>& terms, ReduceOptions options) {
-    at::Tensor sum = options.accumulate ? output.clone() : terms[0].to(output.scalar_type(), false, /*copy=*/true);
-    for (size_t k = options.accumulate ? 0 : 1; k < terms.size(); ++k) {
-      if (options.op == ReduceOp::sum)
-        sum.add_(terms[k]);
-      else
-        at::maximum_out(sum, sum, terms[k].to(sum.scalar_type()));
-    }
-    output.copy_(sum);
+    const Exchange::Take& own = phase.take[rank()];
+    if (own.count > 0) incoming[rank()] = slice_of(phase.input, phase.give[rank()].begin, own.count);
+    take_slices(phase, incoming);
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
   Transport transport_;
   c10::cuda::CUDAStream stream_;
   c10::intrusive_ptr<c10d::Work> last_;
-  std::vector<at::Tensor> memory_;
-  std::vector<std::vector<uint8_t>> agreed_;
+  std::set<std::string> agreed_;
   int64_t num_compared_ = 0;
+  CallsInFlight in_flight_;
 };
 
 }  // namespace

@@ -1,15 +1,9 @@
 #include "trireme/comm/threads.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <map>
 #include <mutex>
-#include <random>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trireme/base/error.h"
-#include "trireme/comm/store.h"
+#include "trireme/comm/thread_directory.h"
 
 namespace trireme::comm {
 
@@ -45,33 +39,6 @@ class ThreadSegment final : public SharedSegment {
   std::map<uint64_t, std::weak_ptr<Mapping>> offered_;
 };
 
-// Segments of this process by nonce. The store carries only the nonce: an address from a store could come from
-// another process.
-struct Directory {
-  std::mutex mutex;
-  std::map<std::string, std::weak_ptr<SharedSegment>> segments;
-};
-
-Directory& directory() {
-  static Directory d;
-  return d;
-}
-
-std::string announce(const std::shared_ptr<SharedSegment>& segment) {
-  std::random_device random;
-  const std::string nonce = fmt::format("{}:{:08x}{:08x}{:08x}", getpid(), random(), random(), random());
-  std::lock_guard lock(directory().mutex);
-  std::erase_if(directory().segments, [](const auto& entry) { return entry.second.expired(); });
-  directory().segments[nonce] = segment;
-  return nonce;
-}
-
-std::shared_ptr<SharedSegment> find(const std::string& nonce) {
-  std::lock_guard lock(directory().mutex);
-  const auto found = directory().segments.find(nonce);
-  return found == directory().segments.end() ? nullptr : found->second.lock();
-}
-
 }  // namespace
 
 std::shared_ptr<SharedSegment> make_thread_segment(int size) {
@@ -82,22 +49,8 @@ std::shared_ptr<SharedSegment> make_thread_segment(int size) {
 }
 
 std::shared_ptr<SharedSegment> connect_threads(const Group& group, c10d::Store& store) {
-  std::shared_ptr<SharedSegment> segment;
-  if (group.rank == 0) {
-    segment = make_thread_segment(group.size);
-    set_text(store, "segment", announce(segment));
-  } else {
-    segment = find(wait_for_text(store, group, "segment", 0));
-  }
-  // All hear of one that cannot take part, and rank 0 keeps the segment until all have it.
-  set_text(store, fmt::format("thread/{}", group.rank), segment ? "here" : "elsewhere");
-  for (int k = 0; k < group.size; ++k)
-    if (wait_for_text(store, group, fmt::format("thread/{}", k), k) != "here")
-      throw UsageError(
-          fmt::format("[comm] group '{}': {} is not a thread of rank 0's process; use backend shm or gloo "
-                      "for ranks that are processes",
-                      group.name, name_rank(group, k)));
-  return segment;
+  return std::static_pointer_cast<SharedSegment>(
+      share_in_process(group, store, [&] { return make_thread_segment(group.size); }));
 }
 
 }  // namespace trireme::comm
