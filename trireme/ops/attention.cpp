@@ -26,17 +26,20 @@ std::string entry(int64_t i, const AttentionShape& shape) {
   return "starts[" + std::to_string(i / shape.sequence) + "][" + std::to_string(i % shape.sequence) + "]";
 }
 
-/// The starts of documents, or null; every entry is checked, which costs nothing beside attention.
-const int64_t* checked_starts(const at::Tensor& starts, const AttentionShape& shape) {
+/// The starts of documents, or null; every entry is checked, which costs nothing beside attention. On a GPU they are
+/// not read here.
+const int64_t* checked_starts(const at::Tensor& starts, const AttentionShape& shape, at::Device device) {
   if (!starts.defined()) return nullptr;
   const int64_t tokens = shape.batch * shape.sequence;
   const bool fits =
       starts.sizes() == at::IntArrayRef({tokens}) || starts.sizes() == at::IntArrayRef({shape.batch, shape.sequence});
-  if (!fits || starts.scalar_type() != at::kLong || !starts.is_contiguous() || !starts.is_cpu())
+  if (!fits || starts.scalar_type() != at::kLong || !starts.is_contiguous() || starts.device() != device)
     throw ShapeError("attention: starts must be contiguous int64 of [" + std::to_string(tokens) + "] or [" +
-                     std::to_string(shape.batch) + ", " + std::to_string(shape.sequence) + "] on the CPU, it is " +
-                     c10::toString(starts.scalar_type()) + " of " + c10::str(starts.sizes()));
+                     std::to_string(shape.batch) + ", " + std::to_string(shape.sequence) + "] on " +
+                     (device.is_cpu() ? "the CPU" : device.str()) + ", it is " + c10::toString(starts.scalar_type()) +
+                     " of " + c10::str(starts.sizes()));
   const int64_t* first = starts.const_data_ptr<int64_t>();
+  if (!device.is_cpu()) return first;
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = i % shape.sequence, before = position == 0 ? 0 : first[i - 1];
     if (first[i] < before || first[i] > position)
@@ -69,7 +72,8 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
   call.v = static_cast<const char*>(call.q) + bytes_to(shape.num_heads + shape.num_kv_heads, shape, qkv);
   call.out = out.data_ptr(), call.lse = lse.data_ptr();
   // Wider than the sequence hides nothing.
-  call.window = shape.window < shape.sequence ? shape.window : 0, call.starts = checked_starts(starts, shape);
+  call.window = shape.window < shape.sequence ? shape.window : 0,
+  call.starts = checked_starts(starts, shape, qkv.device());
   return call;
 }
 
@@ -91,8 +95,10 @@ void attention_forward_with(const AttentionKernel& kernel, const at::Tensor& out
   check_tensor("attention", "qkv", qkv, {tokens, row_length(shape)}, dtype);
   check_tensor("attention", "out", out, {tokens, shape.num_heads * shape.head_dim}, dtype);
   check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
-  run_attention("attention", kernel, AttentionDirection::forward, make_call(shape, out, lse, qkv, starts), kind,
-                workspace);
+  const bool on_gpu = on_one_gpu("attention", {{"qkv", qkv}, {"out", out}, {"lse", lse}});
+  const AttentionCall call = make_call(shape, out, lse, qkv, starts);
+  if (on_gpu) return run_attention_cuda(AttentionDirection::forward, call, kind);
+  run_attention("attention", kernel, AttentionDirection::forward, call, kind, workspace);
 }
 
 void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dqkv, const at::Tensor& d_out,
@@ -109,10 +115,13 @@ void attention_backward_with(const AttentionKernel& kernel, const at::Tensor& dq
   check_tensor("attention", "lse", lse, {shape.batch, shape.num_heads, shape.sequence}, statistics_dtype(dtype));
   if (dqkv.const_data_ptr() == qkv.const_data_ptr())
     throw ShapeError("attention: dqkv is qkv itself; the backward reads qkv to its end, give it another tensor");
+  const bool on_gpu =
+      on_one_gpu("attention", {{"qkv", qkv}, {"dqkv", dqkv}, {"d_out", d_out}, {"out", out}, {"lse", lse}});
   AttentionCall call = make_call(shape, out, lse, qkv, starts);
   call.d_out = d_out.const_data_ptr(), call.dq = dqkv.data_ptr();
   call.dk = static_cast<char*>(call.dq) + bytes_to(shape.num_heads, shape, dqkv);
   call.dv = static_cast<char*>(call.dq) + bytes_to(shape.num_heads + shape.num_kv_heads, shape, dqkv);
+  if (on_gpu) return run_attention_cuda(AttentionDirection::backward, call, kind);
   run_attention("attention", kernel, AttentionDirection::backward, call, kind, workspace);
 }
 

@@ -61,6 +61,8 @@ void attention_block_forward_with(const AttentionKernel& kernel, const at::Tenso
                                   const at::Tensor& workspace) {
   const auto kind = check_shape(shape, compute_dtype(kOperation, "q", q));
   const AttentionCall call = make_call(shape, out, lse, q, kv);
+  if (on_one_gpu(kOperation, {{"q", q}, {"out", out}, {"lse", lse}, {"kv", kv}}))
+    return run_attention_cuda(AttentionDirection::forward, call, kind);
   run_attention(kOperation, kernel, AttentionDirection::forward, call, kind, workspace);
 }
 
@@ -77,6 +79,9 @@ void attention_block_backward_with(const AttentionKernel& kernel, const at::Tens
   call.d_out = d_out.const_data_ptr(), call.dq = dq.data_ptr(), call.dk = dkv.data_ptr();
   call.dv = static_cast<char*>(call.dk) + bytes_to_v(shape, dkv);
   call.d_out_stride = strides_of(d_out), call.dq_stride = strides_of(dq), call.dkv_stride = strides_of(dkv);
+  if (on_one_gpu(kOperation,
+                 {{"q", q}, {"dq", dq}, {"dkv", dkv}, {"d_out", d_out}, {"out", out}, {"lse", lse}, {"kv", kv}}))
+    return run_attention_cuda(AttentionDirection::backward, call, kind);
   run_attention(kOperation, kernel, AttentionDirection::backward, call, kind, workspace);
 }
 

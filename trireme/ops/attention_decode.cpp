@@ -20,6 +20,10 @@ constexpr auto kOperation = "attention_decode";
 void check(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
            const at::Tensor& lengths, const AttentionShape& shape) {
   const auto dtype = compute_dtype(kOperation, "q", q);
+  if (on_one_gpu(kOperation,
+                 {{"q", q}, {"out", out}, {"k_cache", k_cache}, {"v_cache", v_cache}, {"lengths", lengths}}))
+    throw ShapeError(std::string(kOperation) + ": the tensors are on " + q.device().str() +
+                     ", decoding has kernels for the CPU only; move them there");
   check_attention_sizes(kOperation, {{"batch", shape.batch},
                                      {"sequence", shape.sequence},
                                      {"num_heads", shape.num_heads},

@@ -12,6 +12,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
 #include "trireme/ops/attention.h"
+#include "trireme/ops/cuda_kernels.h"
 #include "trireme/ops/parallel.h"
 
 namespace trireme::ops {
@@ -96,6 +97,21 @@ double attention_scale(double scale, int64_t head_dim) {
 int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype) {
   const int64_t slots = std::min<int64_t>(at::get_num_threads(), jobs.jobs * most_parts(jobs.num_keys));
   return slots * slice_bytes(jobs.num_keys, jobs.head_dim, dtype) + kAlignment;
+}
+
+bool on_one_gpu(std::string_view operation, std::initializer_list<NamedTensor> tensors) {
+  const auto& [first_name, first] = *tensors.begin();
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.defined() && tensor.device() != first.device())
+      throw ShapeError(std::string(operation) + ": " + name + " is on " + tensor.device().str() + " and " + first_name +
+                       " on " + first.device().str() + "; all tensors of a call must be on one device");
+  return first.is_cuda();
+}
+
+void run_attention_cuda(AttentionDirection direction, const AttentionCall& call, AttentionDtype dtype) {
+  const base::Metered metered(base::Activity::attention);
+  const CudaKernels& kernels = cuda_kernels();
+  (direction == AttentionDirection::forward ? kernels.attention_forward : kernels.attention_backward)(call, dtype);
 }
 
 void run_attention(std::string_view operation, const AttentionKernel& kernel, AttentionDirection direction,

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
@@ -38,6 +39,16 @@ struct AttentionJobs {
 int64_t attention_scratch_of(const AttentionJobs& jobs, AttentionDtype dtype);
 
 enum class AttentionDirection { forward, backward };
+
+struct NamedTensor {
+  const char* name;
+  const at::Tensor& tensor;
+};
+/// Whether the tensors lie on a GPU; ShapeError naming the first that does not lie where the first of them does.
+bool on_one_gpu(std::string_view operation, std::initializer_list<NamedTensor> tensors);
+
+/// Runs `call`, whose pointers are to device memory, on the GPU; no workspace is needed there.
+void run_attention_cuda(AttentionDirection direction, const AttentionCall& call, AttentionDtype dtype);
 
 /// Runs every job of `call`, its tasks dealt to slots; a slot owns a slice of the workspace. As many slots as there are
 /// threads and slices: a workspace planned for fewer threads only makes the call slower. Where slots would idle, jobs

@@ -29,5 +29,6 @@ void shard_loss(const CudaShardLoss& arguments, int64_t rows);
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 void attention_forward(const AttentionCall& call, AttentionDtype dtype);
 void attention_backward(const AttentionCall& call, AttentionDtype dtype);
+void allow_flash_attention(bool allowed);
 
 }  // namespace trireme::ops::cuda

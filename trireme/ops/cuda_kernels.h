@@ -95,6 +95,7 @@ struct CudaKernels {
   // attention_cuda.cpp: a whole call, as the CPU's kernels do it in tasks
   void (*attention_forward)(const AttentionCall& call, AttentionDtype dtype);
   void (*attention_backward)(const AttentionCall& call, AttentionDtype dtype);
+  void (*allow_flash_attention)(bool allowed);  ///< a test switches LibTorch's kernels off to see ours run
 
   // cuda_table.cpp
   void (*synchronize)();  ///< waits for all that was launched on the device; throws Error for what failed there

@@ -52,6 +52,7 @@ constexpr CudaKernels kTable{
     .multiply = multiply,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
+    .allow_flash_attention = allow_flash_attention,
     .synchronize = synchronize,
     .peak_bytes = peak_bytes,
 };
