@@ -23,7 +23,6 @@ struct GroupOptions {
   bool sealed = false;  ///< gloo: messages are sealed (GlooOptions); refused where the backend cannot
   bool on_device = false;  ///< tensors lie on this rank's GPU
   bool bf16_sums = false;  ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
-  bool on_device = false;  ///< tensors lie on the rank's GPU: the thread's current device; nccl takes no others
 };
 
 /// Collective over the ranks of the group (each calls with its own rank); returns when all have joined.
