@@ -201,7 +201,7 @@ struct BlockResults {
 };
 
 /// Two blocks of keys merged, then both blocks' gradients added to what dq and dkv hold. Rows are views: q and kv are
-/// halves of longer rows, and kv's two blocks are halves of a sequence.
+/// ends of longer rows, and kv's two blocks are halves of a sequence.
 BlockResults run_blocks(const BlockCase& c, at::ScalarType dtype, at::ScalarType inputs, at::Device device) {
   at::manual_seed(5);
   const auto random = [&](at::IntArrayRef sizes) {
@@ -209,7 +209,8 @@ BlockResults run_blocks(const BlockCase& c, at::ScalarType dtype, at::ScalarType
   };
   const int64_t width = c.heads * c.head_dim, kv_width = 2 * c.kv_heads * c.head_dim;
   const auto wide = statistics_dtype(dtype);
-  const at::Tensor q = random({c.batch, c.queries, width + 8}).narrow(2, 8, width);
+  const int64_t before = c.queries % 8;  // rows of some cases begin at no multiple of 16 bytes
+  const at::Tensor q = random({c.batch, c.queries, width + before}).narrow(2, before, width);
   const at::Tensor kv = random({c.batch, 2 * c.keys, kv_width + 16}).narrow(2, 16, kv_width);
   const at::Tensor d_out = random({c.batch, c.queries, width});
   const AttentionBlockShape shape{.batch = c.batch,

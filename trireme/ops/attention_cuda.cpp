@@ -1,6 +1,7 @@
 // Attention on a GPU: LibTorch's flash attention for what it can do, which is most of training in bfloat16; our own
 // kernels for everything else.
-// Tensor.h comes first, the others need it whole.
+
+// What follows needs it whole.
 #include <ATen/core/Tensor.h>
 
 #include <ATen/Context.h>

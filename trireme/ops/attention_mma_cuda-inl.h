@@ -132,9 +132,9 @@ __device__ inline void emit_pair(const MmaCall& m, void* gradient, int64_t row, 
   if (column + 1 < m.call.head_dim) emit<__nv_bfloat16>(m.call, gradient, row + column + 1, y);
 }
 
-/// A block has 16 kWarps queries of one head.
+/// A block has 16 kWarps queries of one head. Up to head dim 128 a multiprocessor holds 16 warps, with 128 registers.
 template <int kDim, int kKeys, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) mma_forward(MmaCall m) {
+__global__ void __launch_bounds__(kWarps* kWarp, kDim <= 128 ? 16 / kWarps : 1) mma_forward(MmaCall m) {
   constexpr int kThreads = kWarps * kWarp, kQueries = 16 * kWarps, kRow = kMmaRow<kDim>, kTile = kKeys * kRow;
   const AttentionCall& call = m.call;
   const MmaLane lane;
@@ -188,12 +188,15 @@ __global__ void __launch_bounds__(kWarps* kWarp) mma_forward(MmaCall m) {
       }
   }
 
+  // Keys beyond those of the warp's last query hide from all of it.
+  const int warp_end = static_cast<int>(end_key(call, q0 + smaller(rows, warp * 16 + 16) - 1));
   int stage = 0;
   for (int k0 = keys_begin; k0 < keys_end; k0 += kKeys, stage ^= 1) {
     const __nv_bfloat16* const k = stages + stage * 2 * kTile;
     wait_for_copies();
     __syncthreads();  // this tile is here, and the other one has been read
     if (k0 + kKeys < keys_end) copy_keys(k0 + kKeys, stages + (stage ^ 1) * 2 * kTile);
+    if (k0 >= warp_end) continue;
     float s[kKeys / 8][4];
     mma_scores<kDim>(s, q + warp * 16 * kRow, k, lane);
     const bool whole = k0 >= whole_begin && k0 + kKeys <= whole_end;
@@ -477,7 +480,7 @@ void launch_mma_backward_kv(const MmaCall& m) {
 /// Tiles as large as registers and the 163 KiB of shared memory that every GPU since Ampere has per block allow.
 inline void mma_attention_forward(const AttentionCall& call) {
   if (call.head_dim <= 64) return launch_mma_forward<64, 64, 4>(call);
-  if (call.head_dim <= 128) return launch_mma_forward<128, 64, 4>(call);
+  if (call.head_dim <= 128) return launch_mma_forward<128, 64, 8>(call);
   launch_mma_forward<256, 32, 4>(call);
 }
 

@@ -38,7 +38,9 @@ __device__ void load_plain(A* tile, const T* from, int64_t stride, int64_t rows,
 template <int kRows, class A>
 __device__ void plain_scores(A (&scores)[kRows][kRows], const A* a, const A* b, int d) {
   const int x = threadIdx.x % 16, y = threadIdx.x / 16, ld = plain_row(d);
+#pragma unroll
   for (int r = 0; r < kRows; ++r)
+#pragma unroll
     for (int c = 0; c < kRows; ++c) scores[r][c] = 0;
   for (int j = 0; j < d; ++j) {
     A left[kRows], right[kRows];
@@ -103,6 +105,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward(AttentionCall cal
 
   A highest[kRows], sum[kRows], o[kRows][kCols];
   int64_t first[kRows], end[kRows];
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = y + 16 * r, i = q0 + row;
     const bool holds = !call.causal && row < rows;
@@ -112,6 +115,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward(AttentionCall cal
     const A lse2 = holds ? lse[lse_at(call, b, head, i)] * static_cast<A>(kLog2e) : A(kHidden);
     highest[r] = lse2 > kHidden ? lse2 : A(kHidden);
     sum[r] = holds ? 1 : 0;
+#pragma unroll
     for (int c = 0; c < kCols; ++c)
       o[r][c] = holds && x + 16 * c < d ? to_wide(out[element(call.out_stride, b, i, head, d) + x + 16 * c]) : A(0);
   }
@@ -127,8 +131,10 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward(AttentionCall cal
     plain_scores(s, q, kv, d);
     __syncthreads();
     load_plain<kTile>(kv, static_cast<const T*>(call.v) + at, stride, keys, d);
+#pragma unroll
     for (int r = 0; r < kRows; ++r) {
       A top = highest[r];
+#pragma unroll
       for (int c = 0; c < kRows; ++c) {
         const int64_t key = k0 + x + 16 * c;
         if (scale.cap != 0) s[r][c] = tanh_of(s[r][c] * scale.cap);
@@ -138,6 +144,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward(AttentionCall cal
       top = row_max(top);
       const A shrink = power_of_2(highest[r] - top);
       A part = 0;
+#pragma unroll
       for (int c = 0; c < kRows; ++c) {
         const int64_t key = k0 + x + 16 * c;
         const A weight = key >= first[r] && key < end[r] ? power_of_2(s[r][c] - top) : A(0);
@@ -146,16 +153,19 @@ __global__ void __launch_bounds__(kPlainThreads) plain_forward(AttentionCall cal
       }
       highest[r] = top;
       sum[r] = sum[r] * shrink + row_sum(part);
+#pragma unroll
       for (int c = 0; c < kCols; ++c) o[r][c] *= shrink;
     }
     __syncthreads();
     plain_weighted(o, kv, d, [&](int row, int j) { return p[row * (kTile + 1) + j]; });
   }
 
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = y + 16 * r, i = q0 + row;
     if (row >= rows) continue;
     T* const to = out + element(call.out_stride, b, i, head, d);
+#pragma unroll
     for (int c = 0; c < kCols; ++c)
       if (x + 16 * c < d) to[x + 16 * c] = to_storage<T>(o[r][c] / sum[r]);
     if (x == 0) lse[lse_at(call, b, head, i)] = (highest[r] + log_2(sum[r])) * static_cast<A>(kLn2);
@@ -215,8 +225,10 @@ __global__ void __launch_bounds__(kPlainThreads)
     A s[kRows][kRows], d_p[kRows][kRows];
     plain_scores(s, q, k, d);
     plain_scores(d_p, d_out, v, d);
+#pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const PlainQuery<A> query(call, b, head, q0 + y + 16 * r, deltas);
+#pragma unroll
       for (int c = 0; c < kRows; ++c) {
         A p;
         query.gradients(k0 + x + 16 * c, scale, s[r][c], d_p[r][c], &p, &d_s[(y + 16 * r) * (kTile + 1) + x + 16 * c]);
@@ -225,9 +237,11 @@ __global__ void __launch_bounds__(kPlainThreads)
     __syncthreads();
     plain_weighted(dq, k, d, [&](int row, int j) { return d_s[row * (kTile + 1) + j]; });
   }
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (y + 16 * r >= rows) continue;
     const int64_t to = element(call.dq_stride, b, q0 + y + 16 * r, head, d);
+#pragma unroll
     for (int c = 0; c < kCols; ++c)
       if (x + 16 * c < d) emit<T>(call, call.dq, to + x + 16 * c, dq[r][c] * static_cast<A>(call.scale));
   }
@@ -265,8 +279,10 @@ __global__ void __launch_bounds__(kPlainThreads)
       A s[kRows][kRows], d_p[kRows][kRows];
       plain_scores(s, q, k, d);
       plain_scores(d_p, d_out, v, d);
+#pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const PlainQuery<A> query(call, b, head, q0 + y + 16 * r, deltas);
+#pragma unroll
         for (int c = 0; c < kRows; ++c) {
           const int64_t key = k0 + x + 16 * c;
           const int to = (y + 16 * r) * (kTile + 1) + x + 16 * c;
@@ -277,9 +293,11 @@ __global__ void __launch_bounds__(kPlainThreads)
       plain_weighted(dv, d_out, d, [&](int row, int j) { return p[j * (kTile + 1) + row]; });
       plain_weighted(dk, q, d, [&](int row, int j) { return d_s[j * (kTile + 1) + row]; });
     }
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (y + 16 * r >= keys) continue;
     const int64_t to = element(call.dkv_stride, b, k0 + y + 16 * r, kv_head, d);
+#pragma unroll
     for (int c = 0; c < kCols; ++c) {
       if (x + 16 * c >= d) continue;
       emit<T>(call, call.dk, to + x + 16 * c, dk[r][c] * static_cast<A>(call.scale));
