@@ -41,8 +41,8 @@ std::vector<std::string> run_thread_ranks(const ThreadRanks& options, const Rank
                                                        .store = store,
                                                        .timeout = options.timeout,
                                                        .sealed = sealed,
-                                                       .bf16_sums = options.bf16_sums,
-                                                       .on_device = options.on_device});
+                                                       .on_device = options.on_device,
+                                                       .bf16_sums = options.bf16_sums});
           const std::optional<c10::StreamGuard> on_stream =
               options.on_device ? std::optional<c10::StreamGuard>(stream_of_gpu()) : std::nullopt;
           if (options.on_device) tensor_device = at::kCUDA;

@@ -21,7 +21,7 @@ struct GroupOptions {
   std::shared_ptr<FlightRecorder> recorder;       ///< null: nothing is recorded
   std::string interface = "lo";         ///< network interface of gloo; empty: the host's default
   bool sealed = false;  ///< gloo: messages are sealed (GlooOptions); refused where the backend cannot
-  bool on_device = false;  ///< tensors lie on this rank's GPU
+  bool on_device = false;  ///< tensors lie on this rank's GPU, the thread's current one; nccl takes no others
   bool bf16_sums = false;  ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
 };
 
