@@ -146,8 +146,9 @@ struct LossCase {
   int64_t tokens, width, vocabulary, chunk_rows;
 };
 
-/// A logit's last bits, which the two sum in other orders, are those of its exponential, several times over.
-double loss_bound(at::ScalarType dtype) { return dtype == at::kBFloat16 ? 1e-2 : 5 * bound_of(dtype); }
+/// A logit's last bits, which the two sum in other orders, are those of its exponential, several times over; dx sums
+/// over the vocabulary, in two orders (1.3e-5 was seen in float32 with 262144 words on an H100).
+double loss_bound(at::ScalarType dtype) { return dtype == at::kBFloat16 ? 1e-2 : 20 * bound_of(dtype); }
 
 void check_loss(const LossCase& size, at::ScalarType dtype, double softcap, bool wide_dw, bool accumulate,
                 bool in_place) {

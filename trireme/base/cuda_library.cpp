@@ -14,11 +14,14 @@
 namespace trireme::base {
 namespace {
 
+[[noreturn]] void refuse_without_gpu() {
+  throw UsageError(
+      "accelerator cuda needs an NVIDIA GPU, and this machine has none (neither /dev/nvidia0 nor /proc/driver/nvidia "
+      "exists); use --accelerator cpu");
+}
+
 void* open_library() {
-  if (!gpu_present())
-    throw UsageError(
-        "accelerator cuda needs an NVIDIA GPU, and this machine has none (neither /dev/nvidia0 nor "
-        "/proc/driver/nvidia exists); use --accelerator cpu");
+  if (!gpu_present()) refuse_without_gpu();
   constexpr const char* kLibrary = "libtrireme_cuda.so";
   // Global, so that libtorch_cuda's registrations are seen.
   if (void* opened = dlopen(library_path(kLibrary).c_str(), RTLD_NOW | RTLD_GLOBAL)) return opened;
@@ -45,6 +48,15 @@ int num_gpus() {
   int count = 0;
   while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), ignored)) ++count;
   return count;
+}
+
+void require_gpus(int count) {
+  if (!gpu_present()) refuse_without_gpu();
+  if (const int here = num_gpus(); here < count)
+    throw UsageError(
+        fmt::format("{} ranks need a GPU each, and this machine has {} (CUDA_VISIBLE_DEVICES chooses among "
+                    "those that it has); say --devices {}, or --accelerator cpu",
+                    count, here, std::max(1, here)));
 }
 
 void* cuda_symbol(const char* symbol) {

@@ -11,6 +11,9 @@ bool gpu_present();
 /// device files for; loads nothing.
 int num_gpus();
 
+/// Errors    UsageError where this machine has fewer GPUs than `count` ranks need
+void require_gpus(int count);
+
 /// Address of `symbol` in libtrireme_cuda.so, which lies beside the program, in ../lib or where the loader looks.
 /// Opened at the first call, never closed: CUDA cannot be started twice. Call it before anything asks ATen about CUDA.
 ///

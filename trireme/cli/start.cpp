@@ -175,6 +175,8 @@ int start(const Job& job, Arguments arguments) {
         [&] { job.check(settings); });
   if (launches) refuse_mpi_without_mpirun(job, settings);
   if (launches && !settings.launch.rdzv_endpoint) check_nodes(settings, environment);
+  if (settings.accelerator == config::Accelerator::cuda)
+    base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
   if (!is_rank || environment.global_rank == 0) job.check(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
