@@ -116,8 +116,8 @@ bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor
 
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   check(c, a, b, accumulate);
-  if (c.is_cuda()) return cuda_kernels().multiply(c, a, b, accumulate);
   const base::Metered metered(base::Activity::products);
+  if (c.is_cuda()) return cuda_kernels().multiply(c, a, b, accumulate);
   if (multiply_on_matrix_units(c, a, b, accumulate)) return;
   for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
     if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
