@@ -45,8 +45,8 @@ void expect_equal_bits(const Outcome& a, const Outcome& b) {
 }
 
 // Ten optimizer steps. In bfloat16 the two round in other places; a step of AdamW makes small differences of small
-// gradients large, so that weights are not compared there, and losses of the tenth step to half a percent (a quarter of one
-// was seen with Gemma on an H100).
+// gradients large, so that weights are not compared there, and losses of the tenth step to half a percent (a quarter of
+// one was seen with Gemma on an H100).
 TEST_F(CudaEngine, OneRankComputesWhatTheCpuComputes) {
   const Bound bounds[] = {{kFloat64, 1e-10, 1e-10}, {kFloat32, 1e-4, 1e-5}, {kMixed, 0.03, 5e-3}};
   for (const Bound& bound : bounds)

@@ -201,7 +201,8 @@ class Run {
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
     if (!restarted_.empty()) observers_->say(restarted_);
-    observers_->say(fmt::format("peak     {:.0f} GFLOP/s, {}", peak_flops_ / 1e9, what_peak_is(s_->precision.compute, s_->device)));
+    observers_->say(
+        fmt::format("peak     {:.0f} GFLOP/s, {}", peak_flops_ / 1e9, what_peak_is(s_->precision.compute, s_->device)));
   }
 
   void train_one(int64_t last) {
