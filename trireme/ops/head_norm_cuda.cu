@@ -8,7 +8,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256, kBlocksResident = 4;
+constexpr int kThreads = 256, kBlocksResident = 3;
 
 /// The sum over a group of kLanes lanes, on each of them; the whole warp calls it.
 template <int kLanes, class W>

@@ -2,8 +2,8 @@
 // registers between the sums over the row and the results, so that memory is read once. What a row has beyond that is
 // read again.
 //
-// Backward: a team does a range of rows, the next row on its way while one is at work, and keeps its columns' sums for
-// the weights' gradients in registers; these partial sums of all teams are combined at the end.
+// Backward: a team does a range of rows, and keeps its columns' sums for the weights' gradients in registers; these
+// partial sums of all teams are combined at the end.
 #include "trireme/ops/cuda_rows-inl.h"
 
 namespace trireme::ops::cuda {
@@ -165,11 +165,9 @@ __global__ void __launch_bounds__(Team<kThreads>::kBlock, kResident / Team<kThre
   W* db = kCentered ? db_partials + team * width : nullptr;
   Chunk<W, kSize> dw_sums[kKept] = {}, db_sums[kKept] = {};
 
-  KeptRow<T, kSize, kThreads, kCentered> next;
-  next.read(a, first, begin, width);
   for (int64_t row = first; row < last; ++row) {
-    const auto kept = next;
-    if (row + 1 < last) next.read(a, row + 1, begin, width);
+    KeptRow<T, kSize, kThreads, kCentered> kept;
+    kept.read(a, row, begin, width);
     const T *x = static_cast<const T*>(a.x) + row * width, *dy = static_cast<const T*>(a.dy) + row * width;
     const T* residual = a.d_residual == nullptr ? nullptr : static_cast<const T*>(a.d_residual) + row * width;
     T *dx = static_cast<T*>(a.dx) + row * width, *y = static_cast<T*>(a.y) + row * width;
