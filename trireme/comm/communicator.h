@@ -41,7 +41,8 @@ class Work {
   /// Errors    CommError as wait()
   virtual bool poll() = 0;
 
-  /// Returns when poll() would be true.
+  /// Returns when poll() would be true; for tensors on a GPU, when what comes next on the caller's current stream comes
+  /// after that (device_communicator.h).
   /// Errors    CommError on timeout, peer loss or mismatched calls; the group is unusable afterwards
   virtual void wait() = 0;
 };
@@ -56,19 +57,19 @@ struct ReduceOptions {
 
 /// Bytes that the ranks of one group can reach, as set up by Communicator::allocate_shared.
 struct SharedBuffer {
-  void* mine = nullptr;       ///< this rank's part
-  std::vector<void*> parts;   ///< part of every group rank, as mapped here; just {mine} where peers cannot be read
-  bool host_shared = false;   ///< true: `mine` is the same memory for all ranks of the group
+  void* mine = nullptr;  ///< this rank's part
+  std::vector<void*> parts;  ///< part of every group rank, as mapped here; just {mine} where peers cannot be read
+  bool host_shared = false;  ///< true: `mine` is the same memory for all ranks of the group
 };
 
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  int rank() const { return rank_; }          ///< this process's rank in the group
+  int rank() const { return rank_; }  ///< this process's rank in the group
   int size() const { return size_; }
-  const std::string& name() const { return name_; }        ///< the group: "shard", "world", ...
-  virtual std::string backend() const = 0;                 ///< "shm", "threads", "gloo", "mpi", "dry_run", "nccl"
+  const std::string& name() const { return name_; }  ///< the group: "shard", "world", ...
+  virtual std::string backend() const = 0;  ///< "shm", "threads", "gloo", "mpi", "dry_run", "nccl"
 
   /// Gives every rank of the group `bytes` zeroed bytes (4096-aligned), collectively, for as long as the
   /// communicator lives. symmetric: one part per rank, readable by peers. host_shared: one part for all the

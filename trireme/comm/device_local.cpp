@@ -12,12 +12,13 @@ namespace trireme::comm {
 
 namespace {
 
-// Complete in the order of its stream; an event is made only for those who ask from elsewhere.
+// Complete in the order of its stream; an event is made only for those who ask from elsewhere, or before the stream is
+// idle.
 class LocalWork final : public Work {
  public:
   LocalWork() : stream_(c10::cuda::getCurrentCUDAStream()) {}
 
-  bool poll() override { return event().query(); }
+  bool poll() override { return (!event_ && stream_.query()) || event().query(); }
 
   void wait() override {
     const auto current = c10::cuda::getCurrentCUDAStream();
