@@ -44,7 +44,10 @@ std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout,
   int64_t at = held.begin;
   const auto cut = [&](int64_t end, bool decay) {
     end = std::min(end, held.end);
-    if (end > at) segments.push_back({at - held.begin, end - held.begin, decay});
+    if (end > at && !segments.empty() && segments.back().decay == decay)
+      segments.back().end = end - held.begin;
+    else if (end > at)
+      segments.push_back({at - held.begin, end - held.begin, decay});
     at = std::max(at, end);
   };
   for (const shard::FlatTensor& t : layout.tensors()) {
