@@ -3,6 +3,7 @@
 SHAPES = {
     "llama-32m": dict(vocabulary=8192, width=512, blocks=8, heads=8, kv_heads=4, mlp=1408),
     "llama-110m": dict(vocabulary=16384, width=768, blocks=12, heads=12, kv_heads=4, mlp=2048),
+    "tiny-llama-1.1b": dict(vocabulary=32000, width=2048, blocks=22, heads=32, kv_heads=4, mlp=5632),
     "tiny": dict(vocabulary=256, width=64, blocks=2, heads=2, kv_heads=1, mlp=128),
 }
 

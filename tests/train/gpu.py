@@ -60,7 +60,7 @@ def goes_on_elsewhere(r):
 
 
 def stops_when_asked(r):
-    run = r.start(r.command("stopped", accelerator="cuda", train__max_steps=100000, eval__interval=0))
+    run = r.start(r.command("stopped", accelerator="cuda", train__max_steps=100000))
     ring.wait_for(lambda: (r.folder / "stopped" / "metrics.jsonl").exists(), "a first step")
     time.sleep(1)
     run.send_signal(signal.SIGTERM)
