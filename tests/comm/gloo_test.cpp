@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "thread_ranks.h"
@@ -74,6 +75,14 @@ TEST(Gloo, Bf16SumsInPlaceAreTheSameOnAllRanks) {
       require(at::equal(t, expected), "all_reduce in place");
     }
   });
+}
+
+// A write to a peer that has died is an error, and not the end of this process.
+TEST(Gloo, BrokenPipesDoNotEndTheProcess) {
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  expect_no_errors({.backend = "gloo", .size = 2}, [](Communicator& c) { c.barrier()->wait(); });
+  EXPECT_EQ(raise(SIGPIPE), 0);
+  std::signal(SIGPIPE, before);
 }
 
 TEST(Gloo, OnlyFp32SumsAreRounded) {

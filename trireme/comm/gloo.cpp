@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <csignal>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -20,6 +21,13 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
+
+// Gloo writes to a peer's socket as to any file: where the peer has died, SIGPIPE would end this process before it sees
+// the error. A program that has said itself what to do with the signal keeps that.
+void ignore_broken_pipes() {
+  struct sigaction now{};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
 
 class GlooCommunicator final : public LaneCommunicator {
  public:
@@ -100,6 +108,7 @@ std::string agree_on_key(const Group& group, c10d::Store& store) {
 
 CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& o) {
   const auto start = Clock::now();
+  ignore_broken_pipes();
   try {
     auto options = c10d::ProcessGroupGloo::Options::create(group.timeout);
     {
