@@ -16,6 +16,9 @@ namespace trireme::comm::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // In the header of the call; one chunk; several chunks, the last one short.
@@ -135,9 +138,13 @@ TEST(Gloo, DifferentCallsWithLargeDataLeaveTheSumAlone) {
               throw;
             }
           });
+      // The rank that sees it first leaves, and its end of the connection may be closed before the other has read what
+      // was sent on it: that one names the rank it lost.
+      const auto names_sizes =
+          AllOf(HasSubstr("different sizes"), HasSubstr(std::to_string(first)), HasSubstr(std::to_string(second)));
+      EXPECT_THAT(errors, Contains(names_sizes));
       for (const std::string& e : errors)
-        EXPECT_THAT(e, AllOf(HasSubstr("different sizes"), HasSubstr(std::to_string(first)),
-                             HasSubstr(std::to_string(second))));
+        EXPECT_THAT(e, AnyOf(names_sizes, ContainsRegex("failed after .*: rank [01] ")));
     }
   }
 }
