@@ -14,11 +14,11 @@ double width(const Widths& w) { return static_cast<double>(w.D) * w.E(); }
 double logits(const Widths& w) { return static_cast<double>(w.V) * w.E(); }
 
 constexpr MemoryCase kCases[] = {
-    // The table counts once: rows asked for again come from a cache.
-    {"embedding_forward", [](const Widths& w) { return width(w) + kId; },
-     [](const Widths& w) { return static_cast<double>(w.V) * width(w); },
+    // A table as long as y, so that it lies where y does and each of its rows is read about once: a shorter one would
+    // be counted as read once, while what comes of it from a cache and what from memory is up to the neighbours.
+    {"embedding_forward", [](const Widths& w) { return 2 * width(w) + kId; }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
-       const auto y = p.values({T, w.D}, w.dtype), table = p.values({w.V, w.D}, w.dtype), ids = p.ids(T, w.V);
+       const auto y = p.values({T, w.D}, w.dtype), table = p.values({T, w.D}, w.dtype), ids = p.ids(T, T);
        return Calls{[=] { ops::embedding_forward(y, ids, table, {}, 1); }};
      }},
     {"embedding_backward", [](const Widths& w) { return width(w) + 3 * kId; },

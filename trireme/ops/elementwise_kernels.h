@@ -38,7 +38,6 @@ struct Gather {
   const int64_t* places;  ///< null: t % sequence
   int64_t sequence;
   double scale;
-  bool past_caches;  ///< as ops/past_caches.h says
 };
 void gather_rows(const Gather& arguments, int64_t first, int64_t last);
 

@@ -9,7 +9,6 @@
 #include "trireme/ops/elementwise_kernels.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
-#include "trireme/ops/past_caches.h"
 
 namespace trireme::ops {
 namespace {
@@ -97,8 +96,7 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
                          .addends = positions.defined() ? positions.const_data_ptr() : nullptr,
                          .places = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr,
                          .sequence = sequence,
-                         .scale = scale,
-                         .past_caches = !y.is_cuda() && past_caches(y, width, nullptr)};
+                         .scale = scale};
   if (y.is_cuda()) return cuda_kernels().gather(arguments, num_tokens);
   parallel_rows(num_tokens, row_grain(width),
                 [&](int64_t first, int64_t last) { gather_rows(arguments, first, last); });
