@@ -16,6 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
+constexpr int64_t kAhead = 2048;  // elements, in rows that follow each other without gaps
+
 /// Not a lambda, which the compiler may decide to call.
 template <class Activation>
 struct Product {
@@ -137,7 +139,7 @@ struct GeluBackward {
       T* x = static_cast<T*>(args.x) + t * args.width;
       T* y = static_cast<T*>(args.y) + t * args.width;
       map(
-          d, args.width, outputs(x, y),
+          d, {args.width, kAhead}, outputs(x, y),
           [=](auto v, auto dy) HWY_ATTR {
             const auto a = gelu.slope(d, v);
             return values(hn::Mul(dy, a.slope), a.value);
@@ -154,7 +156,7 @@ struct Softcap {
     const Capped<T> capped(args.cap);
     for (int64_t t = first; t < last; ++t) {
       T* x = static_cast<T*>(args.x) + t * args.width;
-      map_batches(d, args.width, x, [&](auto& v) HWY_ATTR { capped.values(v); }, x);
+      map_batches(d, {args.width, kAhead}, x, [&](auto& v) HWY_ATTR { capped.values(v); }, x);
     }
   }
 };

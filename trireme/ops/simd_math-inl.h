@@ -197,10 +197,27 @@ HWY_INLINE void sigmoids_of(D d, V (&x)[kCount]) {
 }
 #endif
 
-/// tanh(x), as accurate for small x as for large.
+/// tanh(x), as accurate for small x as for large. In float32 as attention_math-inl.h has it, without Highway: with
+/// e = 2^y - 1 and y = -2 |x| log2(e), it is -e / (2 + e).
 template <class T, class D>
 HWY_INLINE hn::Vec<D> tangent(D d, hn::Vec<D> x) {
-  return hn::IfThenElse(hn::Eq(x, x), hn::Tanh(d, x), x);
+  if constexpr (sizeof(hn::TFromD<D>) == 8) {
+    return hn::IfThenElse(hn::Eq(x, x), hn::Tanh(d, x), x);
+  } else {
+    const hn::RebindToSigned<D> d32;
+    const auto magic = hn::Set(d, 12582912.0f), least = hn::Set(d, -64.0f), one = hn::Set(d, 1);
+    const auto unbounded = hn::Mul(hn::Abs(x), hn::Set(d, -2 * kLog2E));
+    const auto y = hn::IfThenElse(hn::Lt(unbounded, least), least, unbounded);  // a NaN stays one
+    const auto shifted = hn::Add(y, magic);  // 1.5 * 2^23: y = n + f, n in the low bits
+    const auto f = hn::Sub(y, hn::Sub(shifted, magic));
+    // Minimax polynomial of (2^f - 1) / f on [-1/2, 1/2].
+    const auto q = polynomial(d, f, 6.93147188e-1f, 2.40226498e-1f, 5.55035743e-2f, 9.61823750e-3f, 1.33907355e-3f,
+                              1.54035123e-4f);
+    const auto n = hn::ShiftLeft<23>(hn::BitCast(d32, shifted));
+    const auto power = hn::BitCast(d, hn::Add(n, hn::BitCast(d32, one)));
+    const auto e = hn::MulAdd(power, hn::Mul(f, q), hn::Sub(power, one));
+    return hn::CopySign(hn::Mul(e, reciprocal<float>(d, hn::Add(hn::Set(d, 2), e))), x);
+  }
 }
 
 /// What a capped logit's gradient is multiplied by to be that of the logit before: 1 - (y / cap)^2 for y = cap

@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd-inl.h"
+#include "trireme/ops/simd_loops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::optim::HWY_NAMESPACE {
@@ -94,7 +95,15 @@ void update(const UpdateArguments& a, int64_t from, int64_t last) {
   };
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = last - from;
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) step(i, simd::Full{});
+  for (; i + lanes <= count; i += lanes) {
+    // So many streams are not all foreseen (Cascade Lake, AdamW: 17 instead of 12 GB/s).
+    constexpr int64_t kAhead = 2048;
+    simd::fetch(master + i + kAhead), simd::fetch(gradient + i + kAhead);
+    for (int k = 0; k < kStates; ++k) simd::fetch(state[k] + i + kAhead);
+    if (same != nullptr) simd::fetch(same + i + kAhead);
+    if (bf16 != nullptr) simd::fetch(bf16 + i + kAhead);
+    step(i, simd::Full{});
+  }
   if (i < count) step(i, simd::Part{static_cast<size_t>(count - i)});
 }
 
