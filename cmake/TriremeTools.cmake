@@ -12,11 +12,26 @@ if(TRIREME_MOLD)
 endif()
 
 # nvcc has flags of its own (trireme/ops/cuda.cmake).
-add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-unused-parameter;-Wno-missing-field-initializers;-fno-math-errno;-ffp-contract=off;-fpch-preprocess>")
-if(TRIREME_WERROR)
+set(warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+set(code -fno-math-errno -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  list(APPEND code -fpch-preprocess)
+  set(not_errors restrict array-bounds stringop-overflow stringop-overread maybe-uninitialized)
   # gcc 12 reports these where there is nothing, in std::string and std::vector inlined at -O3 (gcc bugs 105329, 105651).
-  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Werror;-Wno-error=restrict;-Wno-error=array-bounds;-Wno-error=stringop-overflow;-Wno-error=stringop-overread;-Wno-error=maybe-uninitialized>")
+  list(TRANSFORM not_errors PREPEND -Wno-error=)
+  # For files of intrinsics, whose headers begin with a register that holds anything.
+  set(TRIREME_NO_UNINITIALIZED -Wno-uninitialized -Wno-maybe-uninitialized)
+else()
+  # libstdc++'s own stable_sort is what is deprecated; C linkage is for dlsym, by C++ on both sides.
+  list(APPEND warnings -Wno-deprecated-declarations -Wno-return-type-c-linkage)
+  # ccache takes a header that was compiled again for the same one only where its time is not in it.
+  list(APPEND code "SHELL:-Xclang -fno-pch-timestamp")
+  set(TRIREME_NO_UNINITIALIZED -Wno-uninitialized)
 endif()
+if(TRIREME_WERROR)
+  list(APPEND warnings -Werror ${not_errors})
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${warnings};${code}>")
 if(TRIREME_ASSERTS)
   add_compile_options(-UNDEBUG)
 endif()

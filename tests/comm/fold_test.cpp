@@ -87,7 +87,7 @@ TEST(Fold, StreamCopyCopiesJustWhatItShould) {
     for (const int64_t bytes : {0, 1, 63, 64, 65, 128, 500}) {
       at::Tensor to = at::full({700}, 7, at::kByte), expected = to.clone();
       expected.narrow(0, begin, bytes).copy_(from.narrow(0, 5, bytes));
-      stream_copy(to.mutable_data_ptr<uint8_t>() + begin, from.const_data_ptr<uint8_t>() + 5, bytes);
+      stream_copy(to.mutable_data_ptr<uint8_t>() + begin, from.data_ptr<uint8_t>() + 5, bytes);
       EXPECT_TRUE(at::equal(to, expected)) << begin << ", " << bytes;
     }
   }

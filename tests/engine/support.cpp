@@ -97,7 +97,7 @@ void load_documents(const BatchTensors& to, const plan::StepRequest& r, const at
   auto* id = to.position_ids.data_ptr<int64_t>();
   for (int64_t b = 0; b < r.shape.micro_batch; ++b)
     for (const int64_t position : model::context_positions(r.parallel(), r.shape.sequence))
-      *id++ = position - starts.const_data_ptr<int64_t>()[b * r.shape.sequence + position];
+      *id++ = position - starts.data_ptr<int64_t>()[b * r.shape.sequence + position];
 }
 
 plan::StepRequest request_of(const Job& job, int rank) {

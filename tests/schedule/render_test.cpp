@@ -294,7 +294,8 @@ TEST(NormBarrier, LastsFromTheFirstRankThereToTheLast) {
   EXPECT_EQ(barrier->last_rank, 0);
 }
 
-TEST(Timeline, SixtyFourRanksAreDrawnInASecond) {
+// Below a second, and 1.4 times what making the lists takes; in these terms a slow machine changes nothing.
+TEST(Timeline, DrawingSixtyFourRanksTakesAtMostThreeTimesTheirLists) {
   const auto start = std::clock();
   const Example e =
       example({.ranks = 64, .micro_batches = 128, .units_per_stage = 2, .costs = {.seconds_per_byte = 1e-5}});
@@ -308,7 +309,7 @@ TEST(Timeline, SixtyFourRanksAreDrawnInASecond) {
   const auto seconds = [](std::clock_t ticks) { return double(ticks) / CLOCKS_PER_SEC; };
   RecordProperty("lists_seconds", std::to_string(seconds(built - start)));
   RecordProperty("pictures_seconds", std::to_string(seconds(end - built)));
-  EXPECT_LT(seconds(end - built), 1.0);
+  EXPECT_LT(seconds(end - built), 3 * seconds(built - start));
 }
 
 TEST(RenderText, NamesEachMessagesPeer) {

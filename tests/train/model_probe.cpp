@@ -53,8 +53,7 @@ at::Tensor generated(model::Generator& generator, const at::Tensor& tokens) {
 }
 
 std::vector<int64_t> greedy(model::Generator& generator, const at::Tensor& prompt, int64_t count) {
-  std::vector<int64_t> tokens(prompt.const_data_ptr<int64_t>(), prompt.const_data_ptr<int64_t>() + prompt.numel()),
-      drawn;
+  std::vector<int64_t> tokens(prompt.data_ptr<int64_t>(), prompt.data_ptr<int64_t>() + prompt.numel()), drawn;
   generator.reset();
   generator.generate(tokens, count, {.temperature = 0}, [&](int64_t token) {
     drawn.push_back(token);

@@ -15,7 +15,7 @@ at::Tensor numbers(std::span<const int64_t> values) {
 }
 
 std::vector<int64_t> values_of(const at::Tensor& tensor) {
-  const int64_t* begin = tensor.const_data_ptr<int64_t>();
+  const int64_t* begin = tensor.data_ptr<int64_t>();
   return {begin, begin + tensor.numel()};
 }
 

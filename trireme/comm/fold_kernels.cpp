@@ -98,7 +98,7 @@ void max(void* acc, const void* x, int64_t count) {
   const auto* __restrict b = static_cast<const typename In::Stored*>(x);
   for (int64_t i = 0; i < count; ++i) {
     const typename Acc::Computed p = Acc::load(a[i]), q = In::load(b[i]);
-    a[i] = Acc::store((p > q) | (p != p) ? p : q);
+    a[i] = Acc::store(((p > q) | (p != p)) ? p : q);
   }
 }
 

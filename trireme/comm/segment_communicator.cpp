@@ -192,7 +192,7 @@ void SegmentCommunicator::wait(SegmentTask& task) {
   std::optional<FlightRecorder::Waiting> waiting;        // likewise
   bool siblings_work = false;
   const auto look = [&] {
-    const bool moved = drive() | drive_siblings(siblings_work);
+    const bool mine = drive(), theirs = drive_siblings(siblings_work), moved = mine || theirs;
     if (moved) stalled = last_check = std::nullopt;
     return moved;
   };

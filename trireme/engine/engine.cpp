@@ -225,7 +225,7 @@ double Engine::sum_losses(int n) const {
   const Schedule& s = plan_.train();
   const Value& v = s.values[s.find(ValueKind::loss_all, -1, -1)];
   const at::Tensor all = view(v, {v.bytes / 8}, at::kDouble).to(at::kCPU);  // on a GPU: when the step has ended
-  const auto* losses = all.const_data_ptr<double>();
+  const auto* losses = all.data_ptr<double>();
   double sum = 0;
   for (int i = 0; i < n; ++i)
     for (int r : loss_order_) sum += losses[r * n + i];

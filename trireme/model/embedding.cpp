@@ -62,7 +62,7 @@ void EmbeddingUnit::to_local(const at::Tensor& ids, const at::Tensor& tokens) co
     return;
   }
   ops::check_tokens("embedding", tokens, config_.vocab_size);
-  const int64_t* token = tokens.const_data_ptr<int64_t>();
+  const int64_t* token = tokens.data_ptr<int64_t>();
   auto* id = at::Tensor(ids).mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < tokens.numel(); ++i) {
     const int64_t local = token[i] - part.first;

@@ -82,7 +82,7 @@ double growth(double factor, double scale) { return factor <= 1 ? 1 : 0.1 * scal
 std::vector<double> rotary_frequencies(double theta, int64_t head_dim, const RopeScaling& scaling) {
   check(theta, head_dim, scaling);
   const at::Tensor all = frequencies(theta, head_dim, scaling);
-  const float* first = all.const_data_ptr<float>();
+  const float* first = all.data_ptr<float>();
   return {first, first + all.numel()};
 }
 

@@ -7,7 +7,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(attention_kernel_avx2.cpp PROPERTIES
     COMPILE_OPTIONS "-mavx2;-mfma;-ffp-contract=fast")
   # The two warnings: GCC's own intrinsics start from `__Y = __Y` (GCC bug 105593).
-  set(avx512 "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-ffp-contract=fast;-Wno-uninitialized;-Wno-maybe-uninitialized")
+  set(avx512 "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-ffp-contract=fast;${TRIREME_NO_UNINITIALIZED}")
   set_source_files_properties(attention_kernel_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(attention_kernel_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
 endif()

@@ -38,7 +38,7 @@ const int64_t* checked_starts(const at::Tensor& starts, const AttentionShape& sh
                      std::to_string(shape.batch) + ", " + std::to_string(shape.sequence) + "] on " +
                      (device.is_cpu() ? "the CPU" : device.str()) + ", it is " + c10::toString(starts.scalar_type()) +
                      " of " + c10::str(starts.sizes()));
-  const int64_t* first = starts.const_data_ptr<int64_t>();
+  const int64_t* first = starts.data_ptr<int64_t>();
   if (!device.is_cpu()) return first;
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = i % shape.sequence, before = position == 0 ? 0 : first[i - 1];

@@ -40,7 +40,7 @@ void check(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache
   check_tensor(kOperation, "v_cache", v_cache, k_cache.sizes(), dtype);
   check_tensor(kOperation, "lengths", lengths, {shape.batch}, at::kLong);
   for (int64_t b = 0; b < shape.batch; ++b) {
-    const int64_t length = lengths.const_data_ptr<int64_t>()[b];
+    const int64_t length = lengths.data_ptr<int64_t>()[b];
     if (length < shape.sequence || length > k_cache.size(1))
       throw ShapeError("attention_decode: lengths[" + std::to_string(b) + "] is " + std::to_string(length) + ", with " +
                        std::to_string(shape.sequence) + " new it must be " + std::to_string(shape.sequence) +
@@ -115,7 +115,7 @@ void attention_decode_with(const AttentionKernel& kernel, const at::Tensor& out,
   check(out, q, k_cache, v_cache, lengths, shape);
   const Decoding decoding{kernel, out, q, k_cache, v_cache, shape};
   const bool many = shape.sequence > 1 && shape.num_heads / shape.num_kv_heads * shape.sequence >= kDecodeRows;
-  const auto* first = lengths.const_data_ptr<int64_t>();
+  const auto* first = lengths.data_ptr<int64_t>();
   many ? decoding.many(first) : decoding.few(first);
 }
 

@@ -95,7 +95,7 @@ void check_softcap(std::string_view operation, double softcap) {
 
 void check_targets(std::string_view operation, const at::Tensor& targets, int64_t vocabulary) {
   if (!targets.is_cpu()) return;
-  const int64_t* target = targets.const_data_ptr<int64_t>();
+  const int64_t* target = targets.data_ptr<int64_t>();
   for (int64_t t = 0; t < targets.numel(); ++t)
     if (target[t] != kNotSupervised && (target[t] < 0 || target[t] >= vocabulary))
       throw ShapeError(std::string(operation) + ": targets[" + std::to_string(t) + "] = " + std::to_string(target[t]) +
@@ -104,7 +104,7 @@ void check_targets(std::string_view operation, const at::Tensor& targets, int64_
 }
 
 void check_tokens(std::string_view operation, const at::Tensor& tokens, int64_t vocabulary) {
-  const int64_t* token = tokens.const_data_ptr<int64_t>();
+  const int64_t* token = tokens.data_ptr<int64_t>();
   for (int64_t t = 0; t < tokens.numel(); ++t)
     if (token[t] < 0 || token[t] >= vocabulary)
       throw ShapeError(std::string(operation) + ": tokens[" + std::to_string(t) + "] = " + std::to_string(token[t]) +

@@ -54,7 +54,7 @@ void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor
     const SoftmaxLoss arguments{.dtype = storage_of(shape.dtype),
                                 .vocabulary = shape.vocabulary,
                                 .logits = logits.mutable_data_ptr(),
-                                .targets = targets.const_data_ptr<int64_t>() + first,
+                                .targets = targets.data_ptr<int64_t>() + first,
                                 .losses = losses,
                                 .scale = scale,
                                 .softcap = softcap,

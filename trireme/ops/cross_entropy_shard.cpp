@@ -35,7 +35,7 @@ VocabularyShard shard_of(const char* operation, const at::Tensor& logits, int64_
 const int64_t* checked_targets(const char* operation, const at::Tensor& targets, int64_t rows, int64_t vocabulary) {
   check_tensor(operation, "targets", targets, {rows}, at::kLong);
   check_targets(operation, targets, vocabulary);
-  return targets.const_data_ptr<int64_t>();
+  return targets.data_ptr<int64_t>();
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
                                       .targets = target,
                                       .loss_sum = loss_sum.mutable_data_ptr<double>()},
                                      rows);
-  double total = *loss_sum.const_data_ptr<double>();
+  double total = *loss_sum.data_ptr<double>();
   with_storage(storage_of(wide), [&]<class T>() {
     const auto* maximum = static_cast<const Wide<T>*>(row_max.const_data_ptr());
     const auto* sum = static_cast<const Wide<T>*>(sum_exp.const_data_ptr());

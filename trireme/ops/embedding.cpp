@@ -24,7 +24,7 @@ void check_positions(const char* operation, const char* name, const at::Tensor& 
   if (position_ids.defined()) {
     check_tensor(operation, "position_ids", position_ids, {num_tokens}, at::kLong);
     if (!position_ids.is_cpu()) return;
-    const int64_t* id = position_ids.const_data_ptr<int64_t>();
+    const int64_t* id = position_ids.data_ptr<int64_t>();
     for (int64_t t = 0; t < num_tokens; ++t)
       if (id[t] < 0 || id[t] >= positions.size(0))
         throw ShapeError(std::string(operation) + ": position_ids[" + std::to_string(t) + "] = " +
@@ -40,7 +40,7 @@ void check_positions(const char* operation, const char* name, const at::Tensor& 
 void check_ids(const char* operation, const at::Tensor& ids, int64_t num_tokens, int64_t vocabulary) {
   check_tensor(operation, "ids", ids, {num_tokens}, at::kLong);
   if (!ids.is_cpu()) return;
-  const int64_t* id = ids.const_data_ptr<int64_t>();
+  const int64_t* id = ids.data_ptr<int64_t>();
   for (int64_t t = 0; t < num_tokens; ++t)
     if (id[t] != kElsewhere && (id[t] < 0 || id[t] >= vocabulary))
       throw ShapeError(std::string(operation) + ": ids[" + std::to_string(t) + "] = " + std::to_string(id[t]) +
@@ -92,9 +92,9 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
                          .width = width,
                          .y = y.mutable_data_ptr(),
                          .table = table.const_data_ptr(),
-                         .ids = ids.const_data_ptr<int64_t>(),
+                         .ids = ids.data_ptr<int64_t>(),
                          .addends = positions.defined() ? positions.const_data_ptr() : nullptr,
-                         .places = position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr,
+                         .places = position_ids.defined() ? position_ids.data_ptr<int64_t>() : nullptr,
                          .sequence = sequence,
                          .scale = scale};
   if (y.is_cuda()) return cuda_kernels().gather(arguments, num_tokens);
@@ -134,14 +134,13 @@ void embedding_backward(const Gradient& dtable, const Gradient& d_positions, con
                                  .to = cuda_gradient(to),
                                  .scale = factor});
     };
-    sum(dtable, ids.const_data_ptr<int64_t>(), scale);
-    if (d_positions.defined())
-      sum(d_positions, position_ids.defined() ? position_ids.const_data_ptr<int64_t>() : nullptr, 1);
+    sum(dtable, ids.data_ptr<int64_t>(), scale);
+    if (d_positions.defined()) sum(d_positions, position_ids.defined() ? position_ids.data_ptr<int64_t>() : nullptr, 1);
     return;
   }
   struct Firsts;
   int64_t* first = thread_scratch<Firsts, int64_t>(vocabulary + 1);
-  sort_by_id(ids.const_data_ptr<int64_t>(), num_tokens, vocabulary, sorted, first);
+  sort_by_id(ids.data_ptr<int64_t>(), num_tokens, vocabulary, sorted, first);
   GatherSum arguments{.dtype = storage_of(dtype),
                       .width = width,
                       .out = dtable.to.mutable_data_ptr(),
@@ -160,7 +159,7 @@ void embedding_backward(const Gradient& dtable, const Gradient& d_positions, con
   const int64_t num_positions = d_positions.to.size(0);
   first = thread_scratch<Firsts, int64_t>(num_positions + 1);
   if (position_ids.defined())
-    sort_by_id(position_ids.const_data_ptr<int64_t>(), num_tokens, num_positions, sorted, first);
+    sort_by_id(position_ids.data_ptr<int64_t>(), num_tokens, num_positions, sorted, first);
   else
     sort_by_place(num_tokens, sequence, num_positions, sorted, first);
   arguments.out = d_positions.to.mutable_data_ptr();

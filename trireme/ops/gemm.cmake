@@ -2,7 +2,7 @@
 # ATen and no precompiled header.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(gemm_kernels gemm_avx512.cpp gemm_avx512_bf16.cpp)
-  set(gemm_flags "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-ffp-contract=fast;-Wno-uninitialized;-Wno-maybe-uninitialized")
+  set(gemm_flags "-mavx2;-mfma;-mavx512f;-mavx512bw;-mavx512vl;-ffp-contract=fast;${TRIREME_NO_UNINITIALIZED}")
   set_source_files_properties(gemm_avx512.cpp PROPERTIES COMPILE_OPTIONS "${gemm_flags}")
   set_source_files_properties(gemm_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${gemm_flags};-mavx512bf16")
   set_source_files_properties(${gemm_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)

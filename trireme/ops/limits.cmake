@@ -6,7 +6,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(limits_kernel_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
   # The two warnings: see attention.cmake.
   set_source_files_properties(limits_kernel_avx512.cpp PROPERTIES COMPILE_OPTIONS
-    "-mavx2;-mfma;-mavx512f;-mavx512bf16;-Wno-uninitialized;-Wno-maybe-uninitialized")
+    "-mavx2;-mfma;-mavx512f;-mavx512bf16;${TRIREME_NO_UNINITIALIZED}")
   set_source_files_properties(limits_kernel_amx.cpp PROPERTIES COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")
 endif()
 set_source_files_properties(${limits_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)

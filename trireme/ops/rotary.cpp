@@ -33,7 +33,7 @@ void fill_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<cons
 const int64_t* checked_positions(const char* operation, const at::Tensor& ids, int64_t rows, int64_t end) {
   if (!ids.defined()) return nullptr;
   check_tensor(operation, "position_ids", ids, {rows}, at::kLong);
-  const auto* id = ids.const_data_ptr<int64_t>();
+  const auto* id = ids.data_ptr<int64_t>();
   if (!ids.is_cpu()) return id;
   for (int64_t t = 0; t < rows; ++t)
     if (id[t] < 0 || id[t] >= end)

@@ -126,7 +126,7 @@ struct ScaledExponential {
   template <class D>
   HWY_INLINE hn::Vec<D> of(D d, hn::Vec<D> x) const {
 #if TRIREME_OPS_AVX512
-    if constexpr (unscaled.kFused) return exp2_coarse(d, unscaled.exponent(d, x), factor);
+    if constexpr (Exponential<T>::kFused) return exp2_coarse(d, unscaled.exponent(d, x), factor);
 #endif
     return hn::Mul(unscaled.of(d, x), hn::Set(d, factor));
   }

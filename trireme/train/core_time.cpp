@@ -65,8 +65,7 @@ double core_time(comm::Communicator& world, int threads) {
   const at::Tensor all = at::empty({world.size() * kWords}, at::kLong);
   world.all_gather(all, write_claim(threads), std::vector<int64_t>(size, kWords))->wait();
   std::vector<CoreClaim> claims;
-  for (size_t rank = 0; rank < size; ++rank)
-    claims.push_back(read_claim(all.const_data_ptr<int64_t>() + rank * kWords));
+  for (size_t rank = 0; rank < size; ++rank) claims.push_back(read_claim(all.data_ptr<int64_t>() + rank * kWords));
   return core_time(claims, static_cast<size_t>(world.rank()));
 }
 

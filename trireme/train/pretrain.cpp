@@ -309,7 +309,8 @@ class Run {
     double sum = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
       sum += s_->engine->evaluate([&](int, const engine::BatchTensors& to) { s_->load(to, loader.batch(round)); }, 1);
-      if (agreed_.stops |= stop_.agree().stops) return std::nullopt;
+      agreed_.stops |= stop_.agree().stops;
+      if (agreed_.stops) return std::nullopt;
     }
     return sum / double(std::max<int64_t>(1, loader.num_targets()));
   }

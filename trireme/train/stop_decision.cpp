@@ -96,7 +96,7 @@ StopDecision::Agreed StopDecision::agree(const StopWord& mine) {
   words[2] = mine.is_busy;
   words[3] = mine.gave_up;
   world.all_reduce(all, said, {.op = comm::ReduceOp::max})->wait();
-  const auto* together = all.const_data_ptr<int64_t>();
+  const auto* together = all.data_ptr<int64_t>();
   Agreed agreed{{together[1] > 0, together[2] > 0, together[3] > 0}, together[0] > 0};
   if (agreed.stops && why_.empty()) {
     why_ = launch::name_of_stop(static_cast<int>(together[0] >> 32));
