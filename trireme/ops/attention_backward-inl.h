@@ -16,7 +16,7 @@ void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, t
                     typename M::Unit* ds_rows, typename M::Unit* ds_columns, typename M::Acc c, int64_t rows,
                     const Visible& visible, Width width, const typename M::Acc* lse2, const typename M::Acc* delta) {
   using Vec = typename M::Vec;
-  constexpr int64_t kKeys = kAttentionKeyBlock, kLanes = M::kLanes;
+  constexpr int64_t kKeys = kKeyBlock<M>, kLanes = M::kLanes;
   const Vec cv = M::splat(c);
   for (int64_t r = 0; r < rows; r += 2) {
     const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
@@ -128,7 +128,8 @@ struct Backward {
 
   template <bool kCapped, class Width>
   static auto gradients_of(const Visible& visible, Width) {
-    return visible.all() ? gradient_block<M, false, kCapped, Width> : gradient_block<M, true, kCapped, Width>;
+    return visible.all(kKeyBlock<M>) ? gradient_block<M, false, kCapped, Width>
+                                     : gradient_block<M, true, kCapped, Width>;
   }
 
   /// One block of scores; adds its part of dq (or begins it), and of dk and dv, where they are wanted.
@@ -136,7 +137,7 @@ struct Backward {
   void attend(int64_t q0, int64_t k0, int64_t rows, bool begins_q, bool begins_kv) {
     const Visible visible = at.visible(q0, k0, rows, first);
     const int64_t block = k0 * dim / kPair;
-    with_width(at.columns(k0), [&](auto width) {
+    with_width<M>(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
       score_block<M>(d_p, d_out_rows, v_transposed + block, rows, dim, visible, width, ahead);
       if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);

@@ -51,7 +51,7 @@ void add_values(typename M::Acc* o, const typename M::Acc* p, const Storage* v, 
 template <class M, class Storage>
 struct Decode {
   using Acc = typename M::Acc;
-  static constexpr int64_t kKeys = kAttentionKeyBlock;
+  static constexpr int64_t kKeys = kKeyBlock<M>;
 
   Job<M, Storage> at;
   const int64_t rows = at.group * at.call.queries, dim = at.dim;

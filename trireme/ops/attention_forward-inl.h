@@ -41,7 +41,7 @@ void softmax_block(typename M::Acc* scores, typename M::Unit* p, typename M::Acc
                    const Running<typename M::Acc>& state) {
   using Vec = typename M::Vec;
   using Acc = typename M::Acc;
-  constexpr int64_t kKeys = kAttentionKeyBlock, kLanes = M::kLanes;
+  constexpr int64_t kKeys = kKeyBlock<M>, kLanes = M::kLanes;
   const Vec cv = M::splat(c);
   for (int64_t r = 0; r < rows; r += 2) {
     const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
@@ -122,11 +122,11 @@ struct Forward {
   void attend(int64_t q0, int64_t k0, int64_t rows, bool begins) {
     const Visible visible = at.visible(q0, k0, rows, first);
     const int64_t block = k0 * dim / M::kPair;
-    with_width(at.columns(k0), [&](auto width) {
+    with_width<M>(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
       if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);
       if (!at.call.causal) hide_columns<M>(scores, rows, at.keys - k0, width, c);
-      if (visible.all())
+      if (visible.all(kKeyBlock<M>))
         softmax_block<M, false>(scores, p, c, rows, visible, width, dim, begins, state);
       else
         softmax_block<M, true>(scores, p, c, rows, visible, width, dim, begins, state);

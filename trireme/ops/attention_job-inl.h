@@ -9,15 +9,16 @@ namespace trireme::ops {
 namespace {
 
 /// A whole block's width as a type, so that loops over it have a constant length; the last block's is an int64_t.
+template <class M>
 struct WholeBlock {
-  constexpr operator int64_t() const { return kAttentionKeyBlock; }
+  constexpr operator int64_t() const { return kKeyBlock<M>; }
 };
 
 /// body(width of a block), as a constant where it can be one.
-template <class Body>
+template <class M, class Body>
 inline __attribute__((always_inline)) void with_width(int64_t width, const Body& body) {
-  if (width == kAttentionKeyBlock)
-    body(WholeBlock{});
+  if (width == kKeyBlock<M>)
+    body(WholeBlock<M>{});
   else
     body(width);
 }
@@ -29,7 +30,8 @@ struct Visible {
   const int64_t* first = nullptr;  ///< first visible key of every row; null: every row sees the block's first column
   int64_t first_column = 0;  ///< the block's first column as a key
 
-  bool all() const { return offset + 1 >= kAttentionKeyBlock && first == nullptr; }
+  /// Whether every row sees all of the `keys` columns.
+  bool all(int64_t keys) const { return offset + 1 >= keys && first == nullptr; }
   int64_t begin(int64_t row) const { return first == nullptr ? 0 : larger(0, first[row] - first_column); }
   /// Rows, from the first on, whose begin is not beyond `column`.
   int64_t rows_from(int64_t column, int64_t rows) const {
@@ -55,13 +57,13 @@ template <class M>
 Columns columns_of_row(const Visible& visible, int64_t r) {
   constexpr int64_t kStep = larger(kTile, M::kLanes);
   return {visible.begin(r / kTile * kTile) / kStep * kStep,
-          smaller(kAttentionKeyBlock, round_up(r + visible.offset + 1, kStep))};
+          smaller(kKeyBlock<M>, round_up(r + visible.offset + 1, kStep))};
 }
 
 /// Where things are, for one job.
 template <class M, class Storage>
 struct Job {
-  static constexpr int64_t kQueries = kAttentionQueryBlock, kKeys = kAttentionKeyBlock;
+  static constexpr int64_t kQueries = kAttentionQueryBlock, kKeys = kKeyBlock<M>;
   const AttentionCall& call;
   const int64_t b, kv, group;
   /// Empty rows before the first query, so that the first of a register tile of queries is at a multiple of kTile keys.

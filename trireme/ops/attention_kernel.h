@@ -60,7 +60,7 @@ extern const AttentionKernel kAttentionAvx512;  ///< AVX512 F, BW, VL and DQ
 extern const AttentionKernel kAttentionAvx512Bf16;  ///< the same and BF16
 
 constexpr int64_t kAttentionQueryBlock = 64;  ///< query rows of one score tile
-constexpr int64_t kAttentionKeyBlock = 128;  ///< keys of one score tile
+constexpr int64_t kAttentionKeyBlock = 128;  ///< most keys of one score tile; half of it where units are no pairs
 
 /// Scratch of one task, forward or backward: the same for every kernel, so that a memory plan made on one machine
 /// holds on another. Covers (backward) K^T, V^T, K and the sums dK, dV over all keys, and a few tiles.

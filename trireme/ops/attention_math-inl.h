@@ -13,6 +13,9 @@ namespace trireme::ops {
 namespace {
 
 constexpr int64_t kTile = 4;  // rows of a register tile
+/// Keys of a block: what is multiplied by it again and again, 64 x 64 units, should stay in the first-level cache.
+template <class M>
+constexpr int64_t kKeyBlock = kAttentionKeyBlock / 2 * M::kPair;
 constexpr double kLog2e = 1.4426950408889634074, kLn2 = 0.69314718055994530942;
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -47,7 +50,7 @@ struct PlainMath {
 
   static Vec load(const Real* p) { return *reinterpret_cast<const LooseVec*>(p); }
   static void store(Real* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
-  static Vec splat(Real x) { return Vec{} + x; }
+  static Vec splat(Real x) { return x - Vec{}; }  // less nothing is the same number, plus nothing is not: -0
   static UnitVec load_unit(const Unit* p) { return load(p); }
   static UnitVec splat_unit(Unit x) { return splat(x); }
   static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) { return sum + a * b; }

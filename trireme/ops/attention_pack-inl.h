@@ -58,7 +58,7 @@ void pack_columns(typename M::Unit* to, const Storage* from, int64_t stride, int
 /// The transpose of one block of keys, [dim / kPair][key block]: the right operand that sums over d.
 template <class M, class Storage>
 void pack_transposed(typename M::Unit* to, const Storage* from, int64_t stride, int64_t rows, int64_t d, int64_t dim) {
-  constexpr int64_t kKeys = kAttentionKeyBlock;
+  constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t units = dim / M::kPair;
   if constexpr (M::kTransposes) {
     for (int64_t r = 0; r < kKeys; r += M::kLanes)

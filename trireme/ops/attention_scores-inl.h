@@ -14,7 +14,7 @@ namespace {
 template <class M, class Width>
 void score_block(typename M::Acc* scores, const typename M::Unit* left, const typename M::Unit* right, int64_t rows,
                  int64_t dim, const Visible& visible, Width width, Ahead& ahead) {
-  constexpr int64_t kKeys = kAttentionKeyBlock, kStep = larger(kTile, M::kLanes);
+  constexpr int64_t kKeys = kKeyBlock<M>, kStep = larger(kTile, M::kLanes);
   multiply<M>(rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
               [&](int64_t r) {
                 const int64_t columns = smaller(width, r + kTile + visible.offset);
@@ -33,11 +33,11 @@ inline double cap_scale(const AttentionCall& call) { return call.softcap != 0 ? 
 /// Scores become tanh(factor * score), where they are visible.
 template <class M>
 void cap_block(typename M::Acc* scores, typename M::Acc factor, int64_t rows, const Visible& visible, int64_t width) {
-  const bool masked = !visible.all();
+  const bool masked = !visible.all(kKeyBlock<M>);
   const auto by = M::splat(factor);
   for (int64_t r = 0; r < rows; ++r) {
     const Columns columns = masked ? columns_of_row<M>(visible, r / 2 * 2) : Columns{0, width};
-    typename M::Acc* x = scores + r * kAttentionKeyBlock;
+    typename M::Acc* x = scores + r * kKeyBlock<M>;
     for (int64_t j = columns.first; j < columns.end; j += M::kLanes) M::store(x + j, M::tanh(M::load(x + j) * by));
   }
 }
@@ -47,14 +47,14 @@ template <class M>
 void hide_columns(typename M::Acc* scores, int64_t rows, int64_t first, int64_t width, typename M::Acc c) {
   const typename M::Acc hidden = c < 0 ? 1e30f : -1e30f;
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t j = first; j < width; ++j) scores[r * kAttentionKeyBlock + j] = hidden;
+    for (int64_t j = first; j < width; ++j) scores[r * kKeyBlock<M> + j] = hidden;
 }
 
 /// C [rows, dim] (+)= P [rows, keys of the block] B, P row-major.
 template <class M, class Width>
 void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename M::Unit* b, int64_t rows, int64_t dim,
                    const Visible& visible, Width width, bool accumulate, Ahead& ahead) {
-  constexpr int64_t kKeys = kAttentionKeyBlock;
+  constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
   multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, ahead, [&](int64_t r) {
     const int64_t end = smaller(width, r + kTile + visible.offset) / M::kPair;
@@ -66,7 +66,7 @@ void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename
 template <class M, class Width>
 void weighted_columns(typename M::Acc* c, const typename M::Unit* p, const typename M::Unit* b, int64_t rows,
                       int64_t dim, const Visible& visible, Width width, bool accumulate, Ahead& ahead) {
-  constexpr int64_t kKeys = kAttentionKeyBlock;
+  constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
   // Keys that these rows do not reach have an empty sum: zero where this call is the first to write.
   const int64_t reached = accumulate ? smaller(width, rows + visible.offset) : width;
