@@ -73,6 +73,16 @@ TEST(RegisterLoop, CountsEveryThread) {
   }));
 }
 
+TEST(RegisterPasses, GiveWhatTheLoopGives) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const RegisterPasses passes(dtype, 1);
+    EXPECT_TRUE(holds_once([&] {
+      const double one = passes.flops(), best = register_loop_flops(dtype, 1);
+      return one > 0.5 * best && one < 1.2 * best;
+    }));
+  }
+}
+
 TEST(CopyBandwidth, IsThatOfMemoryBeyondTheCachesAndHigherInside) {
   EXPECT_TRUE(holds_once([] {
     const CopyBandwidth beyond = measure_copy(1), inside = measure_copy(1, core_cache_bytes() / 4);

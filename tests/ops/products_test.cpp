@@ -18,10 +18,11 @@ namespace {
 struct Shape {
   int64_t m, n, k;
 };
-// Whole strips and panels; every remainder of 6 rows and of 16 and 64 columns; k of more than one piece, and odd.
-const Shape kShapes[] = {{6, 64, 32},         {1, 1, 2},           {13, 100, 18}, {5, 17, 64},
-                         {96, 192, 130},      {50, 65, 7},         {49, 1, 40},   {1, 200, 3},
-                         {100, 70, 2 * 2600}, {400, 64, 2 * 1100}, {97, 320, 513}};
+// Whole strips and panels; every remainder of 12 rows, and of 16, 32 and 64 columns; k of more than one piece, and odd.
+const Shape kShapes[] = {{6, 64, 32},    {1, 1, 2},     {13, 100, 18}, {5, 17, 64},         {96, 192, 130},
+                         {50, 65, 7},    {49, 1, 40},   {1, 200, 3},   {100, 70, 2 * 2600}, {400, 64, 2 * 1100},
+                         {97, 320, 513}, {19, 33, 257}, {15, 47, 2},   {20, 95, 34},        {22, 31, 48},
+                         {23, 1030, 9},  {57, 64, 256}};
 
 /// x [rows, columns], or the same values as a transposed view.
 at::Tensor view(const at::Tensor& x, bool transposed) { return transposed ? x.t().contiguous().t() : x; }
@@ -144,9 +145,10 @@ TEST(Products, OursRoundToBfloat16AsLibTorchDoes) {
 TEST(Products, OursDoNotDependOnThreads) {
   for (const auto dtype : {at::kFloat, at::kBFloat16})
     for (const GemmKernel* kernel : gemm_kernels(dtype))
-      for (const auto& [m, n] : {std::pair<int64_t, int64_t>{70, 1000}, {1000, 70}, {5, 30}})
-        expect_same_on_all_threads([&, m = m, n = n] {
-          const at::Tensor a = random({m, 2300}, dtype, 1), b = random({2300, n}, dtype, 2);
+      // Of long rows B is packed again for each share; of shorter ones it stays, for shares of more rows than are held.
+      for (const auto& [m, n, k] : {Shape{70, 1000, 2300}, {1000, 70, 2300}, {5, 30, 2300}, {4000, 40, 600}})
+        expect_same_on_all_threads([&, m = m, n = n, k = k] {
+          const at::Tensor a = random({m, k}, dtype, 1), b = random({k, n}, dtype, 2);
           const at::Tensor c = unwritten({m, n}, dtype), from_columns = unwritten({m, n}, dtype);
           EXPECT_TRUE(multiply_by(*kernel, c, a, b));
           EXPECT_TRUE(multiply_by(*kernel, from_columns, view(a, true), view(b, true)));

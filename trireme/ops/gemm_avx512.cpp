@@ -10,10 +10,25 @@ struct GemmFloat : Gemm512 {
   using Unit = float;
   using UnitVec = __m512;
   static constexpr int64_t kPair = 1, kElementBytes = 4;
+  // Such processors do two multiply-adds a cycle, and a core is often two virtual ones: what else the loop issues, and
+  // every wait for B, costs at once. So A is packed into what stays in level 1, B's lines are asked for a step ahead,
+  // and a third of A is broadcast by the multiply-adds themselves (more than that, and loads are what is short).
+  static constexpr int kStrip = 12, kPanel = 32, kFromMemory = 3;
+  static constexpr int64_t kDepth = 256, kDepthPacked = kDepth, kBlock = 512, kKeptColumns = 256;
+  static constexpr bool kPacksA = true, kLoadsAhead = true, kStartsFromSums = false;
 
   static UnitVec load_units(const Unit* from) { return _mm512_loadu_ps(from); }
   static UnitVec broadcast(const char* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
-  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) { return _mm512_fmadd_ps(a, b, sum); }
+  // In assembly, because compilers multiply into the register of `a` and then move the sum back, and load what two
+  // multiply-adds take from memory only once.
+  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+  }
+  static Vec multiply_add_broadcast(Vec sum, const char* a, UnitVec b) {
+    asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*reinterpret_cast<const float*>(a)));
+    return sum;
+  }
   static void store_narrow(uint16_t*, Vec, int64_t) {}  // C is float32
 
   /// 16 units from the first `count` elements of a row, zero beyond.
@@ -21,13 +36,12 @@ struct GemmFloat : Gemm512 {
     _mm512_storeu_ps(to, count >= kLanes ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first(count), from));
   }
 
-  /// One row of a transposed A, `count` elements of which are there, as the units of 8 strips of 6.
-  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t, int64_t count, bool exactly) {
-    __m512i row[4];
-    for (int i = 0; i < 3; ++i)
-      row[i] = _mm512_castps_si512(_mm512_maskz_loadu_ps(first(count - 16 * i), from + 64 * i));
-    row[3] = _mm512_setzero_si512();
-    store_strips(to, strip_units, row, exactly);
+  /// One row of a transposed A, `count` elements of which are there, as the units of 4 strips of 12. Up to four more
+  /// are written behind each, into what is written next or the line between two strips.
+  template <class M = GemmFloat>
+  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t, int64_t count, bool) {
+    for (int64_t r = 0; r < count; r += kStrip, to += strip_units)
+      M::pack_vector(to, from + r * M::kElementBytes, 0, count - r);
   }
 };
 
@@ -57,11 +71,8 @@ struct GemmWidened : GemmFloat {
     _mm512_storeu_si512(to, row);
   }
 
-  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t, int64_t count, bool exactly) {
-    __m512i row[4];
-    for (int i = 0; i < 3; ++i) row[i] = load_row(from + 32 * i, first(count - 16 * i));
-    row[3] = _mm512_setzero_si512();
-    store_strips(to, strip_units, row, exactly);
+  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t row_bytes, int64_t count, bool last) {
+    GemmFloat::pack_group<GemmWidened>(to, strip_units, from, row_bytes, count, last);
   }
 };
 

@@ -9,6 +9,9 @@ struct GemmBfloat16 : Gemm512 {
   using Unit = uint32_t;  // the earlier element in the low half
   using UnitVec = __m512i;
   static constexpr int64_t kPair = 2, kElementBytes = 2;
+  static constexpr int kStrip = 6, kPanel = 64, kFromMemory = 0;
+  static constexpr int64_t kDepth = 1536, kDepthPacked = kGemmDepthPacked, kBlock = kGemmBlockUnits, kKeptColumns = 128;
+  static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true;
 
   static UnitVec load_units(const Unit* from) { return _mm512_loadu_si512(from); }
   static UnitVec broadcast(const char* from) {
@@ -19,6 +22,7 @@ struct GemmBfloat16 : Gemm512 {
   static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(b), reinterpret_cast<__m512bh>(a));
   }
+  static Vec multiply_add_broadcast(Vec sum, const char* a, UnitVec b) { return multiply_add(sum, broadcast(a), b); }
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
     const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
     if (lanes >= kLanes)
@@ -35,6 +39,20 @@ struct GemmBfloat16 : Gemm512 {
       return _mm512_cvtepu16_epi32(bits);
     };
     _mm512_storeu_si512(to, _mm512_or_si512(row(from), _mm512_slli_epi32(row(from + row_bytes), 16)));
+  }
+
+  /// 48 units of x as 8 strips of 6. Two more are written behind each, into what is written next, unless `exactly`.
+  static void store_strips(Unit* to, int64_t strip_units, const __m512i* x, bool exactly) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int strip = 0; strip < 8; ++strip, to += strip_units) {
+      const int from = 6 * strip;
+      const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(from % 16));
+      const __m256i six = _mm512_castsi512_si256(_mm512_permutex2var_epi32(x[from / 16], index, x[from / 16 + 1]));
+      if (exactly)
+        _mm256_mask_storeu_epi32(to, 0x3f, six);
+      else
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), six);
+    }
   }
 
   /// Two rows of a transposed A, `count` elements of which are there, as the units of 8 strips of 6.

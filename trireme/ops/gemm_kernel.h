@@ -1,8 +1,9 @@
 // The seam between products (products.cpp) and our own kernels for them: plain pointers, no ATen.
 //
 // Why own kernels: the library's reach 88 to 96 % of what the multiply-add units can do in bfloat16 and 81 to 91 % in
-// float32 (MKL on AMD); on a processor with AVX-512 these reach 94 to 98 %, and they sum bfloat16 products into a
-// float32 result. Like attention's kernels each is compiled with its own flags and includes no library header.
+// float32 (MKL on AMD); on a Zen 4 these reach 94 to 98 % (float32's with the tile of AVX512-BF16's; its tile of today
+// is measured on a Cascade Lake only, docs/benchmarks.md), and they sum bfloat16 products into a float32 result. Like
+// attention's kernels each is compiled with its own flags and includes no library header.
 #pragma once
 
 #include <cstdint>
@@ -43,21 +44,20 @@ extern const GemmKernel kGemmFloatAvx512;  ///< float32; AVX512 F
 extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is packed; AVX512 F, BW and VL
 extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
 
-// Blocking. A panel is kGemmPanel columns of B, a strip kGemmStrip rows of A: their product is held in registers.
-constexpr int64_t kGemmStrip = 6, kGemmPanel = 64;
+// Blocking. The tile that is held in registers is the instruction set's: a panel of B's columns, a strip of A's rows.
+constexpr int64_t kGemmColumns = 64;  ///< whole panels; fewest columns of a block
 constexpr int64_t kGemmBlockUnits =
     256 << 10;  ///< units (4 bytes) of B packed at once, or half of that: a 1 MiB level-2 cache
-constexpr int64_t kGemmDepth = 1536;  ///< most units of k summed in registers before partial sums are put aside
-constexpr int64_t kGemmDepthTransposed = 512;  ///< the same where A is packed too
-constexpr int64_t kGemmGroup = 48;  ///< rows of a transposed A packed at once
-constexpr int64_t kGemmGroupUnits = kGemmGroup / kGemmStrip * (kGemmStrip * kGemmDepthTransposed + 16);
+constexpr int64_t kGemmDepthPacked = 512;  ///< most units of k summed in registers where A is packed too
+constexpr int64_t kGemmGroup = 48;  ///< rows of A packed at once: whole strips
+constexpr int64_t kGemmGroupUnits = kGemmGroup * kGemmDepthPacked + 8 * 16;  ///< a line behind each of 8 strips
 constexpr int64_t kGemmHeld = 384;  ///< rows whose partial sums are put aside at once
 
 /// Scratch of one call of run, aligned to 64: packed B, packed A, partial sums. The same for every shape.
 constexpr int64_t kGemmScratchBytes =
-    4 * (kGemmBlockUnits + kGemmGroupUnits + kGemmHeld * (kGemmBlockUnits / kGemmDepthTransposed));
+    4 * (kGemmBlockUnits + kGemmGroupUnits + kGemmHeld * (kGemmBlockUnits / kGemmDepthPacked));
 
 /// More blocks of columns than a product of n columns has.
-constexpr int64_t gemm_blocks(int64_t n) { return (n + kGemmPanel - 1) / kGemmPanel; }
+constexpr int64_t gemm_blocks(int64_t n) { return (n + kGemmColumns - 1) / kGemmColumns; }
 
 }  // namespace trireme::ops

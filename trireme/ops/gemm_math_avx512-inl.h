@@ -16,31 +16,19 @@ struct Gemm512 {
   }
   static Vec zero() { return _mm512_setzero_ps(); }
   static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
-  static Vec load_first(const float* from, int64_t lanes) { return _mm512_maskz_loadu_ps(first(lanes), from); }
-  static void store_first(float* to, Vec v, int64_t lanes) { _mm512_mask_storeu_ps(to, first(lanes), v); }
-
-  /// 48 units of x as 8 strips of 6. Two more are written behind each, into what is written next, unless `exactly`.
-  template <class Unit>
-  static void store_strips(Unit* to, int64_t strip_units, const __m512i* x, bool exactly) {
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int strip = 0; strip < 8; ++strip, to += strip_units) {
-      const int from = 6 * strip;
-      const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(from % 16));
-      const __m256i six = _mm512_castsi512_si256(_mm512_permutex2var_epi32(x[from / 16], index, x[from / 16 + 1]));
-      if (exactly)
-        _mm256_mask_storeu_epi32(to, 0x3f, six);
-      else
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), six);
-    }
-  }
+  static Vec load_first(const float* from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
+  static void store_first(float* to, Vec v, __mmask16 lanes) { _mm512_mask_storeu_ps(to, lanes, v); }
 
   /// Units as they lie in memory; zeros where the mask has none, and nothing is read there.
   static __m512i load_row(const char* from, __mmask16 mask) { return _mm512_maskz_loadu_epi32(mask, from); }
 
   /// to [columns, 16] with stride to_ld = the transpose of `rows` rows of `columns` units that M::load_row reads;
-  /// missing rows are zero.
+  /// missing rows are zero. As many rows at `ahead` are asked for, unless it is null.
   template <class M, class Unit>
-  static void transpose(Unit* to, int64_t to_ld, const char* from, int64_t row_bytes, int64_t rows, int64_t columns) {
+  static void transpose(Unit* to, int64_t to_ld, const char* from, int64_t row_bytes, int64_t rows, int64_t columns,
+                        const char* ahead) {
+    if (ahead != nullptr)
+      for (int64_t i = 0; i < rows; ++i) __builtin_prefetch(ahead + i * row_bytes);
     __m512i x[16], y[16];
     const __mmask16 mask = first(columns);
     for (int i = 0; i < 16; ++i) x[i] = i < rows ? M::load_row(from + i * row_bytes, mask) : _mm512_setzero_si512();
@@ -64,7 +52,9 @@ struct Gemm512 {
       y[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
       y[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
     }
-    for (int64_t i = 0; i < columns; ++i) _mm512_storeu_si512(to + i * to_ld, y[i]);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i)
+      if (i < columns) _mm512_storeu_si512(to + i * to_ld, y[i]);
   }
 };
 

@@ -74,6 +74,13 @@ double fastest(int threads, int repeats, const Body& body) {
 
 void keep(double value) { asm volatile("" : : "m"(value)); }
 
+// Of a loop on registers, for one run.
+int64_t rounds_worth_timing(const RegisterLoop& loop) {
+  constexpr int64_t kFew = 1000;
+  const double few = fastest(1, 3, [&](int) { keep(loop.run(kFew)); });
+  return std::max(kFew, static_cast<int64_t>(kFew * kRunSeconds / few));
+}
+
 // Touched memory on huge pages where the system gives them.
 class Buffer {
  public:
@@ -153,11 +160,21 @@ const char* register_loop_place(at::ScalarType dtype) {
 
 double register_loop_flops(at::ScalarType dtype, int threads) {
   const RegisterLoop& loop = loop_of(dtype);
-  int64_t rounds = 1000;
-  const double few = fastest(1, 3, [&](int) { keep(loop.run(rounds)); });
-  rounds = std::max<int64_t>(rounds, static_cast<int64_t>(static_cast<double>(rounds) * kRunSeconds / few));
+  const int64_t rounds = rounds_worth_timing(loop);
   const double seconds = fastest(threads, kLoopRepeats, [&](int) { keep(loop.run(rounds)); });
   return static_cast<double>(threads * rounds * loop.flops_per_round) / seconds;
+}
+
+RegisterPasses::RegisterPasses(at::ScalarType dtype, int threads)
+    : dtype_(dtype), threads_(threads), rounds_(rounds_worth_timing(loop_of(dtype))) {}
+
+double RegisterPasses::flops() const {
+  const RegisterLoop& loop = loop_of(dtype_);
+  const base::Stopwatch watch;
+  parallel_rows(threads_, 1, [&](int64_t first, int64_t last) {
+    for (int64_t thread = first; thread < last; ++thread) keep(loop.run(rounds_));
+  });
+  return static_cast<double>(threads_ * rounds_ * loop.flops_per_round) / watch.seconds();
 }
 
 CopyBandwidth measure_copy(int threads, int64_t bytes) {

@@ -18,6 +18,19 @@ namespace trireme::ops {
 /// Cost      the best of 40 runs of about 1 ms
 double register_loop_flops(at::ScalarType dtype, int threads);
 
+/// The same one run at a time, by LibTorch's threads: for a limit that is measured beside what it limits, in turn with
+/// it.
+class RegisterPasses {
+ public:
+  RegisterPasses(at::ScalarType dtype, int threads);
+  double flops() const;  ///< of one run of about 1 ms
+
+ private:
+  at::ScalarType dtype_;
+  int threads_;
+  int64_t rounds_;
+};
+
 /// What they work on, for the words beside the figure: "registers" or "AMX tiles".
 const char* register_loop_place(at::ScalarType dtype);
 

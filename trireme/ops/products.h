@@ -17,8 +17,9 @@ namespace trireme::ops {
 ///           contiguous rows. c may not overlap a or b
 /// dtypes    a and b of one compute dtype. c of the same; or, from bfloat16, float32. `accumulate` needs a c that
 ///           loses nothing: float32 or float64
-/// Cost      2 M N K operations; packs b (and an a that is transposed or widened) as it goes, in 1.2 MiB of scratch for
-///           each thread, kept for the next call. LibTorch's bfloat16: see multiply_by_library
+/// Cost      2 M N K operations; packs b (and a, unless AVX512-BF16 takes its rows as they lie) as it goes, in 1.9 MiB
+/// of
+///           scratch for each thread, kept for the next call. LibTorch's bfloat16: see multiply_by_library
 /// Numerics  sums in float32 (float64), one rounding. Our kernels: bits do not depend on the number of threads
 /// Errors    ShapeError naming the sizes
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
