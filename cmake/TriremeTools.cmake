@@ -41,7 +41,7 @@ if(TRIREME_SANITIZE)
 endif()
 
 # trireme_library(<folder> SOURCES a.cpp ... DEPENDS <folder|target> ... [TORCH])
-# makes the static library trireme_<folder>. TORCH links LibTorch and uses the precompiled <ATen/ATen.h>.
+# makes the static library trireme_<folder>. TORCH links LibTorch and uses its precompiled header.
 function(trireme_library name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
   set(target trireme_${name})
@@ -51,13 +51,16 @@ function(trireme_library name)
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC libtorch::cpu PRIVATE trireme_fmt)
     target_precompile_headers(${target} REUSE_FROM trireme_pch)
+  elseif(TARGET trireme_plain_pch)
+    target_precompile_headers(${target} REUSE_FROM trireme_plain_pch)
   endif()
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
 endfunction()
 
-# Lets a program use the precompiled header, which is made with -fPIC and not taken with a program's -fPIE.
-function(trireme_use_pch program)
-  target_precompile_headers(${program} REUSE_FROM trireme_pch)
+# Lets a program use a precompiled header (trireme_pch, trireme_plain_pch), which is made with -fPIC and not taken with
+# a program's -fPIE.
+function(trireme_use_pch program header)
+  target_precompile_headers(${program} REUSE_FROM ${header})
   target_compile_options(${program} PRIVATE -fPIC)
 endfunction()
 
@@ -74,7 +77,9 @@ function(trireme_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_TORCH)
-    trireme_use_pch(${name})
+    trireme_use_pch(${name} trireme_pch)
+  elseif(TARGET trireme_plain_pch)
+    trireme_use_pch(${name} trireme_plain_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})

@@ -1,4 +1,6 @@
 // Units against finite differences: the gradient of the whole model in float64.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,6 @@
 // The verdict on a hang, from recorders made by hand.
+#include <functional>
+
 #include "trireme/launch/hang.h"
 
 #include <gmock/gmock.h>

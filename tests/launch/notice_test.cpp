@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/launch/stop_signal.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/model/config.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,6 @@
 // Units on tensor-parallel and context-parallel ranks against the same model on one.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,5 @@
+#include <memory>
+
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gmock/gmock.h>

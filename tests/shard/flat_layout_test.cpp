@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/shard/flat_layout.h"
 
 #include <gtest/gtest.h>

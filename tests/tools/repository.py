@@ -69,6 +69,48 @@ def headers(root):
     return wrong
 
 
+# What a file uses, by name, and the header of the precompiled one (cmake/TriremeLibTorch.cmake) that declares it.
+USES = {
+    "algorithm": r"std::(sort|stable_sort|find|find_if|any_of|all_of|none_of|copy|copy_n|fill|fill_n|min_element|max_element|minmax_element"
+                 r"|count_if|reverse|rotate|unique|equal|lower_bound|upper_bound|nth_element|clamp|ranges::\w+)\(",
+    "array": r"std::array<", "atomic": r"std::atomic", "chrono": r"std::chrono",
+    "cmath": r"std::(sqrt|exp|log|log2|pow|abs|fabs|isnan|isinf|isfinite|floor|ceil|round|lround|tanh|hypot)\(",
+    "condition_variable": r"std::condition_variable", "filesystem": r"std::filesystem", "fstream": r"std::[io]?fstream",
+    "functional": r"std::(function|hash|less|greater)<", "map": r"std::(multi)?map<",
+    "memory": r"std::(unique_ptr|shared_ptr|weak_ptr|make_unique|make_shared)\b",
+    "mutex": r"std::(mutex|lock_guard|unique_lock|scoped_lock|once_flag|call_once)\b", "optional": r"std::(optional<|nullopt)",
+    "set": r"std::(multi)?set<", "span": r"std::span\b", "sstream": r"std::[io]?stringstream",
+    "string": r"std::(string|to_string|stoi|stoll|stod|stoul)\b", "thread": r"std::(jthread|thread|this_thread)\b",
+    "unordered_map": r"std::unordered_map<", "variant": r"std::(variant<|visit\b|monostate|holds_alternative)", "vector": r"std::vector<",
+    "fmt/": r"\bfmt::", "nlohmann/": r"\bnlohmann::", "gmock/|gtest/": r"^TEST(_[FP])?\(", "gmock/": r"\btesting::(HasSubstr|ElementsAre|AllOf|StartsWith)\(",
+}
+
+
+def included(root, path, seen):
+    """Every <header> that path includes, itself or through headers of the repository."""
+    if path in seen:
+        return set()
+    seen.add(path)
+    found = set()
+    for quoted, name in re.findall(r'^\s*#\s*include\s+(["<])([^">]+)[">]', read(root, path), re.M):
+        own = [at for at in (Path(name), path.parent / name) if quoted == '"' and (root / at).is_file()]
+        found |= included(root, own[0], seen) if own else {name}
+    return found
+
+
+def declared(root):
+    """Files that use what only a precompiled header declares to them: with g++, without most of it, they would not compile."""
+    wrong = []
+    for path in files(root, "trireme/*.h", "trireme/*.cpp", "tests/*.h", "tests/*.cpp"):
+        text = re.sub(r"//.*", "", read(root, path))
+        headers = included(root, path, set())
+        for header, use in USES.items():
+            name = re.search(use, text, re.M)
+            if name and not any(re.match(header if "/" in header else header + "$", one) for one in headers):
+                wrong.append(f"{path} uses {name.group(0).rstrip('(<')} without <{header}>")
+    return wrong
+
+
 # Written in pieces, so that this file does not contain what it looks for.
 FORBIDDEN = {
     "a package registry's host": r"pypi\." r"org|python" r"hosted\.org|deb\.deb" r"ian\.org|npm" r"js\.org|cra" r"tes\.io|proxy\.gol" r"ang\.org",

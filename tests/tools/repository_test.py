@@ -51,6 +51,12 @@ class Repository(unittest.TestCase):
         self.notices(repository.headers, {"trireme/base/a.h": "#pragma once\n"}, fault="does not open with a comment")
         self.notices(repository.headers, {"trireme/base/a.h": "// A.\n"}, fault="#pragma once")
 
+    def test_files_include_what_they_use(self):
+        self.keeps(repository.declared)
+        self.notices(repository.declared, {"trireme/base/a.h": "std::vector<int> a;\n"}, fault="without <vector>")
+        through = {"trireme/base/a.h": "#include <vector>\n", "trireme/base/b.cpp": '#include "trireme/base/a.h"\nstd::vector<int> b;\nfmt::x();\n'}
+        self.notices(repository.declared, through, fault="b.cpp uses fmt:: without <fmt/>")
+
     def test_no_file_holds_forbidden_words(self):
         self.keeps(repository.words)
         self.notices(repository.words, {"a.md": "see https://py" + "pi.org/simple"}, fault="registry")

@@ -6,6 +6,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 

@@ -1,6 +1,7 @@
 // Binding: every action of a list gets its views of the arena, once, before the first step.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 
 #include "trireme/base/error.h"

@@ -1,8 +1,7 @@
 // The seam between products (products.cpp) and our own kernels for them: plain pointers, no ATen.
 //
 // Why own kernels: the library's reach 88 to 96 % of what the multiply-add units can do in bfloat16 and 81 to 91 % in
-// float32 (MKL on AMD); on a Zen 4 these reach 94 to 98 % (float32's with the tile of AVX512-BF16's; its tile of today
-// is measured on a Cascade Lake only, docs/benchmarks.md), and they sum bfloat16 products into a float32 result. Like
+// float32 (MKL on AMD); on a Zen 4 these reach 94 to 98 %, and they sum bfloat16 products into a float32 result. Like
 // attention's kernels each is compiled with its own flags and includes no library header.
 #pragma once
 
@@ -40,7 +39,8 @@ struct GemmKernel {
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
 };
 
-extern const GemmKernel kGemmFloatAvx512;  ///< float32; AVX512 F
+extern const GemmKernel kGemmFloatAvx512;  ///< float32, for two multiply-adds a cycle; AVX512 F
+extern const GemmKernel kGemmFloatWideAvx512;  ///< float32, where there is BF16 too; AVX512 F
 extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is packed; AVX512 F, BW and VL
 extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
 

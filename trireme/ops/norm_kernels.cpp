@@ -13,12 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace trireme::ops::HWY_NAMESPACE {
 namespace {
 
-enum class Norm { kRms, kRmsOffset, kLayer };  // kRmsOffset: a number is added to the weights
-
-template <Norm kNorm, class V>
-HWY_INLINE V full_weight(V w, V offset) {
-  return kNorm == Norm::kRmsOffset ? hn::Add(w, offset) : w;
-}
+enum class Norm { kRms, kLayer };
 
 // (x - mean) rstd: for bfloat16 one multiply-add, x rstd - mean rstd, whose second part is then what is subtracted.
 template <class T, class V>
@@ -73,7 +68,7 @@ struct ForwardKernel {
   /// Where the sum lies that is normalised in row t: the rounded numbers that backward finds.
   template <Way kWay>
   static HWY_INLINE T* place_of_sum(const NormForward& a, int64_t t) {
-    return kWay == Way::kPastCaches ? static_cast<T*>(a.kept) + t % 2 * a.width : static_cast<T*>(a.sum) + t * a.width;
+    return kWay != Way::kCached ? static_cast<T*>(a.kept) + t % 2 * a.width : static_cast<T*>(a.sum) + t * a.width;
   }
   template <Way kWay>
   static HWY_INLINE const T* summed(const NormForward& a, int64_t t) {
@@ -81,7 +76,7 @@ struct ForwardKernel {
     const T* x = row(a, t);
     const T* residual = static_cast<const T*>(a.residual) + t * a.width;
     T *sum = static_cast<T*>(a.sum) + t * a.width, *place = place_of_sum<kWay>(a, t);
-    if constexpr (kWay == Way::kPastCaches)
+    if constexpr (kWay != Way::kCached)
       map(
           d, a.width, outputs<kWay, 1>(sum, place),
           [](auto v, auto r) HWY_ATTR { return values(hn::Add(v, r), hn::Add(v, r)); }, x, residual);
@@ -115,9 +110,8 @@ struct ForwardKernel {
       const auto offset = hn::Set(d, W(a.weight_offset));
       map(
           d, a.width, y,
-          [=](auto v, auto weight)
-              HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), full_weight<kNorm>(weight, offset))); },
-          x, w);
+          [=](auto v, auto weight) HWY_ATTR { return values(hn::Mul(hn::Mul(v, v_rstd), hn::Add(weight, offset))); }, x,
+          w);
     }
   }
 
@@ -197,7 +191,7 @@ struct BackwardKernel {
     const V weight_offset = hn::Set(d, W(a.weight_offset));
     if constexpr (!kCentered) {
       const auto add = [=](auto sum, auto v, auto grad, auto weight) HWY_ATTR {
-        return values(hn::MulAdd(hn::Mul(grad, full_weight<kNorm>(weight, weight_offset)), v, sum.v[0]));
+        return values(hn::MulAdd(hn::Mul(grad, hn::Add(weight, weight_offset)), v, sum.v[0]));
       };
       return {rstd * sum_of<1>(d, a.width, add, x, dy, w)[0] / W(a.width), 0};
     } else {
@@ -256,7 +250,7 @@ struct BackwardKernel {
           d, width, outputs<kWay, 2>(dx, y, dw),
           [=, offset = hn::Set(d, W(a.weight_offset))](auto v, auto grad, auto stored, auto residual, auto w_sum)
               HWY_ATTR {
-                const auto n = row.normal.of(v), weight = full_weight<kNorm>(stored, offset);
+                const auto n = row.normal.of(v), weight = hn::Add(stored, offset);
                 return values(row.template gradient<kResidual>(n, grad, weight, residual), hn::Mul(n, weight),
                               hn::MulAdd(grad, n, w_sum));
               },
@@ -268,23 +262,15 @@ struct BackwardKernel {
 template <class T>
 using RmsForward = ForwardKernel<T, Norm::kRms>;
 template <class T>
-using RmsOffsetForward = ForwardKernel<T, Norm::kRmsOffset>;
-template <class T>
 using LayerForward = ForwardKernel<T, Norm::kLayer>;
 template <class T>
 using RmsBackward = BackwardKernel<T, Norm::kRms>;
 template <class T>
-using RmsOffsetBackward = BackwardKernel<T, Norm::kRmsOffset>;
-template <class T>
 using LayerBackward = BackwardKernel<T, Norm::kLayer>;
 
-void rms_forward(const NormForward& a, int64_t first, int64_t last) {
-  a.weight_offset == 0 ? run<RmsForward>(a, first, last) : run<RmsOffsetForward>(a, first, last);
-}
+void rms_forward(const NormForward& a, int64_t first, int64_t last) { run<RmsForward>(a, first, last); }
 void layer_forward(const NormForward& a, int64_t first, int64_t last) { run<LayerForward>(a, first, last); }
-void rms_backward(const NormBackward& a, int64_t first, int64_t last) {
-  a.weight_offset == 0 ? run<RmsBackward>(a, first, last) : run<RmsOffsetBackward>(a, first, last);
-}
+void rms_backward(const NormBackward& a, int64_t first, int64_t last) { run<RmsBackward>(a, first, last); }
 void layer_backward(const NormBackward& a, int64_t first, int64_t last) { run<LayerBackward>(a, first, last); }
 
 }  // namespace

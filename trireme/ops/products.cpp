@@ -91,10 +91,10 @@ bool multiply_on_matrix_units(const at::Tensor& c, const at::Tensor& a, const at
 
 std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 #if defined(__x86_64__)
-  static constexpr const GemmKernel* kFloat[] = {&kGemmFloatAvx512};
+  static constexpr const GemmKernel* kFloat[] = {&kGemmFloatWideAvx512, &kGemmFloatAvx512, &kGemmFloatWideAvx512};
   static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
   const base::Processor& has = base::processor();
-  if (dtype == at::kFloat && has.avx512) return kFloat;
+  if (dtype == at::kFloat && has.avx512) return std::span(kFloat).subspan(has.avx512_bf16 ? 0 : 1, 2);
   if (dtype == at::kBFloat16 && has.avx512) return std::span(kBfloat16).subspan(has.avx512_bf16 ? 0 : 1);
 #endif
   static_cast<void>(dtype);

@@ -54,7 +54,7 @@ HWY_INLINE Outputs<kWay, kAside, T...> outputs(T*... to) {
 }
 /// Lines of each of `inputs` inputs that are asked for at once. A core waits for few lines at a time; asked for in
 /// bursts, a row is recognised as such and fetched ahead (Zen 4: 27 instead of 16 GB/s).
-constexpr size_t burst_lines(size_t inputs) { return inputs <= 2 ? 4 : inputs == 3 ? 2 : 1; }
+constexpr size_t burst_lines(size_t inputs) { return HWY_TARGET == HWY_EMU128 || inputs > 3 ? 1 : inputs == 3 ? 2 : 4; }
 
 template <class Line, size_t kLines>
 struct Lines {
