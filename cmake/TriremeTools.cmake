@@ -57,11 +57,13 @@ function(trireme_library name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_LIBRARIES ${target})
 endfunction()
 
-# Lets a program use a precompiled header (trireme_pch, trireme_plain_pch), which is made with -fPIC and not taken with
-# a program's -fPIE.
+# Lets a program use trireme_pch, or trireme_plain_pch where there is one. They are made with -fPIC and not taken with a
+# program's -fPIE.
 function(trireme_use_pch program header)
-  target_precompile_headers(${program} REUSE_FROM ${header})
-  target_compile_options(${program} PRIVATE -fPIC)
+  if(TARGET ${header})
+    target_precompile_headers(${program} REUSE_FROM ${header})
+    target_compile_options(${program} PRIVATE -fPIC)
+  endif()
 endfunction()
 
 # trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH])
@@ -78,7 +80,7 @@ function(trireme_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_TORCH)
     trireme_use_pch(${name} trireme_pch)
-  elseif(TARGET trireme_plain_pch)
+  else()
     trireme_use_pch(${name} trireme_plain_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name})
