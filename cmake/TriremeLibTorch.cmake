@@ -8,18 +8,20 @@ set(CMAKE_INSTALL_RPATH ${TRIREME_LIBTORCH}/lib)
 # header only what a file uses, the other large headers are in it too, and files without LibTorch have one of their own
 # (half of their time); g++ instantiates in every file what a precompiled header has left open.
 set(pch_headers)
+set(pch_definitions)
 if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
   set(pch_headers <algorithm> <array> <chrono> <cmath> <condition_variable> <filesystem> <fstream> <functional> <map>
       <memory> <mutex> <optional> <set> <span> <sstream> <string> <thread> <unordered_map> <variant> <vector>
       <fmt/format.h> <nlohmann/json.hpp>)
   if(TRIREME_TESTS)
     list(APPEND pch_headers <gmock/gmock.h> <gtest/gtest.h>)
+    set(pch_definitions GTEST_HAS_PTHREAD=1)  # as GTest::gtest
   endif()
 endif()
 function(trireme_precompile name)
   file(WRITE ${PROJECT_BINARY_DIR}/${name}.cpp "// Makes the precompiled header.\n")
   add_library(${name} STATIC ${PROJECT_BINARY_DIR}/${name}.cpp)
-  target_compile_definitions(${name} PRIVATE $<$<BOOL:${TRIREME_TESTS}>:GTEST_HAS_PTHREAD=1>)  # as GTest::gtest
+  target_compile_definitions(${name} PRIVATE ${pch_definitions})
   target_precompile_headers(${name} PRIVATE ${ARGN})
 endfunction()
 trireme_precompile(trireme_pch <ATen/ATen.h> ${pch_headers})
