@@ -25,9 +25,8 @@ constexpr BenchTopic kTopics[] = {
      "trireme bench gemm llama-32m --precision bf16-mixed --train.micro_batch_size 2",
      "Times each product of a block and the head in three directions: forward (NT: the weight is transposed), input\n"
      "gradient (NN), weight gradient (TN). Rows: the tokens of one micro-batch. Operations: 2 x tokens x in x out.\n"
-     "Limit: independent multiply-adds on registers (AMX tiles where there are any), with as many threads, the median "
-     "of\n"
-     "runs in turn with the row's samples. A few rows of every result are checked.\n",
+     "Limit: independent multiply-adds on registers (AMX tiles where there are any), with as many threads: the\n"
+     "median of runs in turn with the row's samples. A few rows of every result are checked.\n",
      run_bench_gemm},
     {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",

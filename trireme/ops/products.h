@@ -17,14 +17,14 @@ namespace trireme::ops {
 ///           contiguous rows. c may not overlap a or b
 /// dtypes    a and b of one compute dtype. c of the same; or, from bfloat16, float32. `accumulate` needs a c that
 ///           loses nothing: float32 or float64
-/// Cost      2 M N K operations; packs b (and a, unless AVX512-BF16 takes its rows as they lie) as it goes, in 1.9 MiB
-/// of
-///           scratch for each thread, kept for the next call. LibTorch's bfloat16: see multiply_by_library
+/// Cost      2 M N K operations; packs b (and an a that is transposed, or that the kernel wants packed) as it goes, in
+///           1.9 MiB of scratch for each thread, kept for the next call. LibTorch's bfloat16: see multiply_by_library
 /// Numerics  sums in float32 (float64), one rounding. Our kernels: bits do not depend on the number of threads
 /// Errors    ShapeError naming the sizes
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
-/// The kernel that multiply() uses for results of this dtype, by name: "avx512-bf16", "avx512", or "LibTorch".
+/// The kernel that multiply() uses for results of this dtype, by name: "avx512-bf16", "avx512", "avx512, 6 x 64" or
+/// "LibTorch".
 const char* product_kernel_name(at::ScalarType dtype);
 
 /// Our kernels for this dtype that the processor can run, the fastest first; none where LibTorch multiplies.
