@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <random>
@@ -125,6 +126,13 @@ std::map<std::string, std::string> folder_contents(const fs::path& folder) {
     contents[entry.path().filename().string()] = base::read_file(entry.path());
   }
   return contents;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void overwrite(const fs::path& file, const std::string& bytes) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/checkpoint/save.h"
 
 namespace trireme::checkpoint {
@@ -58,6 +59,20 @@ int64_t count_wrong_elements(const std::filesystem::path& checkpoint, int64_t st
 
 /// Name -> bytes of every file in a folder.
 std::map<std::string, std::string> folder_contents(const std::filesystem::path& folder);
+
+/// Names in a folder, sorted, temporary ones too.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+
+/// The text of the Expected that `work` throws, or "no error".
+template <typename Expected = CheckpointError>
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 void overwrite(const std::filesystem::path& file, const std::string& bytes);
 

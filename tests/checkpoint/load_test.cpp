@@ -24,15 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Load, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
   const ScratchFolder out;
   const fs::path path = save_sample(out.path(), 12, 3, 400);

@@ -40,13 +40,6 @@ int step_until_committed(comm::Communicator& world, SaveJob& job) {
   return steps;
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(SaveJob, BesideALoopWritesTheSameBytesAsABlockingSave) {
   const ScratchFolder out;
   const auto blocking = folder_contents(save_sample(out / "blocking", 5, 3, 400));

@@ -9,7 +9,6 @@
 
 #include "fixtures.h"
 #include "thread_ranks.h"
-#include "trireme/base/error.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::checkpoint {
@@ -17,23 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-/// Names in a folder, temporary ones too.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 TEST(Save, AnyNumberOfRanksWritesTheSameBytes) {
   const ScratchFolder out;

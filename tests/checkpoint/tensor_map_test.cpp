@@ -18,7 +18,7 @@ std::vector<float> values_of(const TensorSource& source, size_t tensor, int64_t 
 }
 
 /// q [4, 3], k [2, 3] and a vector, numbered 0.., 1000.., 2000...
-MemorySource sample() {
+MemorySource q_k_norm() {
   MemorySource source;
   source.add_counted("q", {4, 3});
   source.add_counted("k", {2, 3});
@@ -27,7 +27,7 @@ MemorySource sample() {
 }
 
 TEST(TensorMap, fuses_cuts_and_pads_rows_whatever_the_size_of_the_reads) {
-  const MemorySource source = sample();
+  const MemorySource source = q_k_norm();
   const MappedSource mapped(source, {{.target = {.name = "fused", .shape = {6, 3}},
                                       .pieces = {{"q", 2, 4}, {"k", 0, 2}, {"", 0, 1}, {"q", 0, 1}}}});
   const std::vector<float> expected{6, 7, 8, 9, 10, 11, 1000, 1001, 1002, 1003, 1004, 1005, 0, 0, 0, 0, 1, 2};
@@ -49,7 +49,7 @@ TEST(TensorMap, halves_become_pairs_and_back) {
 }
 
 TEST(TensorMap, transposes_and_adds) {
-  const MemorySource source = sample();
+  const MemorySource source = q_k_norm();
   const MappedSource mapped(source,
                             {{.target = {.name = "t", .shape = {3, 4}}, .pieces = {{"q", 0, 4}}, .transpose = true},
                              {.target = {.name = "n", .shape = {5}}, .pieces = {{"norm", 0, 5}}, .add = 1}});
@@ -59,7 +59,7 @@ TEST(TensorMap, transposes_and_adds) {
 }
 
 TEST(TensorMap, renaming_keeps_everything_else) {
-  const MemorySource source = sample();
+  const MemorySource source = q_k_norm();
   const MappedSource mapped(source, {renamed(source.tensors()[2], "model.norm.weight")});
   EXPECT_EQ(mapped.tensors()[0].name, "model.norm.weight");
   EXPECT_EQ(mapped.tensors()[0].shape, (std::vector<int64_t>{5}));
@@ -67,7 +67,7 @@ TEST(TensorMap, renaming_keeps_everything_else) {
 }
 
 void expect_refused(const MappedTensor& mapped, const std::string& text) {
-  const MemorySource source = sample();
+  const MemorySource source = q_k_norm();
   try {
     const MappedSource made(source, {mapped});
     FAIL() << "no error with " << text;

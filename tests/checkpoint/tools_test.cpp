@@ -30,15 +30,6 @@ void make_plain(const fs::path& folder) {
   for (const char* name : {"manifest.json", "trireme_state.json"}) fs::remove(folder / name);
 }
 
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(List, TellsCheckpointsAndModelsApartAndNamesWhatIsMissing) {
   const ScratchFolder out;
   for (const int64_t step : {1, 2, 3}) save_sample(out.path(), step, 1);
@@ -56,9 +47,9 @@ TEST(List, TellsCheckpointsAndModelsApartAndNamesWhatIsMissing) {
   EXPECT_FALSE(all[1].ours);
   EXPECT_THAT(all[2].problem, HasSubstr("model.safetensors is missing"));
   EXPECT_EQ(list_checkpoints(out / "step-00000003").size(), 1u);
-  EXPECT_THAT(error_of([&] { list_checkpoints(out / "step-00000009"); }), HasSubstr("there is no folder"));
+  EXPECT_THAT(error_of<Error>([&] { list_checkpoints(out / "step-00000009"); }), HasSubstr("there is no folder"));
   fs::create_directories(out / "empty");
-  EXPECT_THAT(error_of([&] { list_checkpoints(out / "empty"); }), HasSubstr("holds no checkpoint"));
+  EXPECT_THAT(error_of<Error>([&] { list_checkpoints(out / "empty"); }), HasSubstr("holds no checkpoint"));
 }
 
 TEST(Verify, NamesFileAndTensorsOfEveryDamagedBlockOnAnyNumberOfThreads) {
@@ -190,9 +181,9 @@ TEST(Rewrite, DamageIsRefusedAndLeavesNothing) {
   const ScratchFolder out;
   const fs::path a = save_sample(out / "a", 4, 1, 3000);
   flip_in(a / "model.safetensors", (1 << 20) + 5);
-  EXPECT_THAT(error_of([&] { rewrite(a, out / "b", {}); }),
+  EXPECT_THAT(error_of<Error>([&] { rewrite(a, out / "b", {}); }),
               testing::AllOf(HasSubstr("model.safetensors, block 1"), HasSubstr("model.embed_tokens.weight")));
-  EXPECT_THAT(error_of([&] { rewrite(a, out / "a", {}); }), HasSubstr("exists already"));
+  EXPECT_THAT(error_of<Error>([&] { rewrite(a, out / "a", {}); }), HasSubstr("exists already"));
   std::vector<fs::path> left;
   for (const auto& entry : fs::directory_iterator(out.path())) left.push_back(entry.path().filename());
   EXPECT_THAT(left, testing::ElementsAre("a"));

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-MemorySource sample() {
+MemorySource odd_tensors() {
   MemorySource source;
   source.add_counted("a.weight", {5, 3});
   source.add_counted("a.bias", {});
@@ -36,26 +36,17 @@ void expect_same(const TensorSource& got, const MemorySource& expected) {
   }
 }
 
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(TorchFile, comes_back_as_it_was_written) {
   const ScratchFolder folder;
-  TorchFileSink sink(folder / "x.pth", sample().tensors(), {.wrapper = "model", .tied = {}});
-  copy(sample(), sink);
-  expect_same(TorchFileSource(folder / "x.pth"), sample());
+  TorchFileSink sink(folder / "x.pth", odd_tensors().tensors(), {.wrapper = "model", .tied = {}});
+  copy(odd_tensors(), sink);
+  expect_same(TorchFileSource(folder / "x.pth"), odd_tensors());
 }
 
 TEST(TorchFile, every_cut_and_every_changed_byte_is_an_error_or_leaves_sound_tensors) {
   const ScratchFolder folder;
-  TorchFileSink sink(folder / "x.pth", sample().tensors());
-  copy(sample(), sink);
+  TorchFileSink sink(folder / "x.pth", odd_tensors().tensors());
+  copy(odd_tensors(), sink);
   const std::string whole = folder_contents(folder.path())["x.pth"];
   int refused = 0;
   const auto try_bytes = [&](const std::string& bytes) {
@@ -154,9 +145,9 @@ TEST(TorchFile, two_tensors_of_one_name_are_not_written) {
 
 TEST(Dcp, comes_back_as_it_was_written) {
   const ScratchFolder folder;
-  DcpSink sink(folder.path(), sample().tensors(), {.wrapper = "model"});
-  copy(sample(), sink);
-  expect_same(DcpSource(folder.path()), sample());
+  DcpSink sink(folder.path(), odd_tensors().tensors(), {.wrapper = "model"});
+  copy(odd_tensors(), sink);
+  expect_same(DcpSource(folder.path()), odd_tensors());
 }
 
 /// Metadata of tensor "w" of `shape`, cut into boxes (offsets, sizes).

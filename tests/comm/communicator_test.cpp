@@ -7,27 +7,27 @@
 namespace trireme::comm::testing {
 namespace {
 
-struct Case {
+struct CheckCase {
   std::string backend;
   int size;
   const Check* check;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const CheckCase& c, std::ostream* out) {
   *out << c.check->name << " on " << c.size << " ranks over " << c.backend;
 }
 
-class EveryBackend : public ::testing::TestWithParam<Case> {};
+class EveryBackend : public ::testing::TestWithParam<CheckCase> {};
 
 TEST_P(EveryBackend, Passes) {
-  const Case& c = GetParam();
+  const CheckCase& c = GetParam();
   const auto errors = run_thread_ranks({.backend = c.backend, .size = c.size},
                                        [&](Communicator& communicator) { run_check(c.check->name, communicator); });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<CheckCase> check_cases() {
+  std::vector<CheckCase> all;
   for (const char* backend : {"threads", "shm", "gloo", kSealedGloo}) {
     for (const int size : {1, 2, 3, 4, 8}) {
       for (const Check& check : all_checks()) {
@@ -43,7 +43,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Communicator, EveryBackend, ::testing::ValuesIn(cases()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Communicator, EveryBackend, ::testing::ValuesIn(check_cases()), [](const auto& info) {
   return info.param.backend + std::to_string(info.param.size) + "Ranks" + info.param.check->name;
 });
 

@@ -19,7 +19,7 @@ at::Tensor run_fold(const std::vector<at::Tensor>& terms, at::Tensor output, Red
   return output;
 }
 
-at::Tensor reference(const std::vector<at::Tensor>& terms, const at::Tensor& output, ReduceOptions options) {
+at::Tensor fold_by_aten(const std::vector<at::Tensor>& terms, const at::Tensor& output, ReduceOptions options) {
   const auto dtype = output.scalar_type();
   at::Tensor acc = options.accumulate ? output.clone() : terms[0].to(dtype);
   for (size_t k = options.accumulate ? 0 : 1; k < terms.size(); ++k)
@@ -46,7 +46,7 @@ TEST(Fold, EqualsTheLeftFoldInEveryDtype) {
         for (const int num : {1, 2, 5}) {
           const auto terms = random_terms(num, n, in);
           const at::Tensor base = random_terms(1, n, out)[0];
-          EXPECT_TRUE(at::equal(run_fold(terms, base.clone(), options), reference(terms, base, options)))
+          EXPECT_TRUE(at::equal(run_fold(terms, base.clone(), options), fold_by_aten(terms, base, options)))
               << dtype_name(in) << " into " << dtype_name(out) << ", " << num << " terms of " << n;
         }
       }
@@ -58,7 +58,7 @@ TEST(Fold, OutputMayBeAnyOfTheTerms) {
   at::manual_seed(2);
   for (int place = 0; place < 3; ++place) {
     const auto terms = random_terms(3, 5000, at::kFloat);
-    const at::Tensor expected = reference(terms, terms[place], {});
+    const at::Tensor expected = fold_by_aten(terms, terms[place], {});
     EXPECT_TRUE(at::equal(run_fold(terms, terms[place], {}), expected)) << place;
   }
 }

@@ -13,12 +13,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-struct Case {
+struct ProcessCase {
   std::string backend;
   int size;
 };
 
-class ProcessRing : public ::testing::TestWithParam<Case> {};
+class ProcessRing : public ::testing::TestWithParam<ProcessCase> {};
 
 TEST_P(ProcessRing, PassesTheSuite) {
   const auto [backend, size] = GetParam();
@@ -59,8 +59,8 @@ TEST_P(ProcessRing, SilentRankIsATimeout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Communicator, ProcessRing,
-                         ::testing::Values(Case{"shm", 2}, Case{"shm", 4}, Case{"shm", 8}, Case{"gloo", 2},
-                                           Case{"gloo", 4}),
+                         ::testing::Values(ProcessCase{"shm", 2}, ProcessCase{"shm", 4}, ProcessCase{"shm", 8},
+                                           ProcessCase{"gloo", 2}, ProcessCase{"gloo", 4}),
                          [](const auto& info) { return info.param.backend + std::to_string(info.param.size); });
 
 TEST(Processes, AutoTakesSharedMemoryOnOneHost) {

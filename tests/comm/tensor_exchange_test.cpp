@@ -16,7 +16,7 @@ std::vector<at::Tensor> noise(int num, int64_t n, at::ScalarType dtype) {
   return terms;
 }
 
-at::Tensor reference(const std::vector<at::Tensor>& terms, const at::Tensor& output, ReduceOptions options) {
+at::Tensor folded(const std::vector<at::Tensor>& terms, const at::Tensor& output, ReduceOptions options) {
   at::Tensor sum = output.clone();
   std::vector<const void*> sources;
   for (const at::Tensor& t : terms) sources.push_back(t.const_data_ptr());
@@ -38,7 +38,7 @@ TEST(TensorFold, HasTheBitsOfTheFold) {
         for (const int64_t n : {0, 1, 1000}) {
           const auto terms = noise(num, n, in);
           at::Tensor output = noise(1, n, out)[0];
-          const at::Tensor expected = reference(terms, output, options);
+          const at::Tensor expected = folded(terms, output, options);
           fold_tensors(output, terms, options);
           EXPECT_TRUE(at::equal(output, expected)) << num << " terms, " << in << " into " << out;
         }
@@ -51,7 +51,7 @@ TEST(TensorFold, OutputMayBeAnyOfTheTerms) {
       for (const int num : {1, 2, 3, 5})
         for (int place = 0; place < num; ++place) {
           auto terms = noise(num, 1000, dtype);
-          const at::Tensor expected = reference(terms, terms[place], options);
+          const at::Tensor expected = folded(terms, terms[place], options);
           fold_tensors(terms[place], terms, options);
           EXPECT_TRUE(at::equal(terms[place], expected)) << num << " terms, the output is term " << place;
         }
@@ -63,7 +63,7 @@ TEST(ExchangeAll, SumsInPlace) {
   for (const ReduceOptions& options : kOptions) {
     auto tensors = noise(4, 1000, at::kFloat);
     std::vector<at::Tensor> expected;
-    for (const at::Tensor& t : tensors) expected.push_back(reference(tensors, t, options));
+    for (const at::Tensor& t : tensors) expected.push_back(folded(tensors, t, options));
     std::vector<Collective> calls;
     for (const at::Tensor& t : tensors)
       calls.push_back({.operation = Operation::all_reduce, .output = t, .input = t, .options = options});

@@ -5,14 +5,14 @@
 namespace trireme::config {
 namespace {
 
-struct Case {
+struct ShapeCase {
   const char* arguments;  // separated by blanks
   int64_t ranks;
   MeshShape shape;
 };
 
 TEST(MeshShape, AutoAxesFollowTheStrategyAndTheMachines) {
-  const std::vector<Case> cases = {
+  const std::vector<ShapeCase> cases = {
       {"strategy=full_shard", 4, {.shard = 4}},
       {"strategy=zero1", 4, {.shard = 4}},
       {"strategy=no_shard", 4, {.replicate = 4}},
@@ -28,7 +28,7 @@ TEST(MeshShape, AutoAxesFollowTheStrategyAndTheMachines) {
        32,
        {.pp = 2, .replicate = 2, .shard = 4, .cp = 2}},
   };
-  for (const Case& c : cases) EXPECT_EQ(mesh_shape(settings_from(c.arguments), c.ranks), c.shape) << c.arguments;
+  for (const ShapeCase& c : cases) EXPECT_EQ(mesh_shape(settings_from(c.arguments), c.ranks), c.shape) << c.arguments;
 }
 
 TEST(MeshShape, StagesOnARankAreTheSchedulesOwnUnlessGiven) {

@@ -5,14 +5,14 @@
 namespace trireme::config {
 namespace {
 
-struct Case {
+struct TrafficCase {
   const char* arguments;
   int64_t ranks;
   std::vector<std::string> rows;  // "axis size: travels: per step"
 };
 
 TEST(MeshTraffic, EachAxisOfMoreThanOneRankHasARow) {
-  const std::vector<Case> cases = {
+  const std::vector<TrafficCase> cases = {
       {"", 1, {}},
       {"strategy=no_shard", 2, {"replicate 2: gradients: 8 times"}},
       {"strategy=no_shard accumulation=local reduce=fast", 2, {"replicate 2: gradients: once"}},
@@ -59,7 +59,7 @@ TEST(MeshTraffic, EachAxisOfMoreThanOneRankHasARow) {
        {"tp 2: tokens gathered, partial sums scattered inside blocks: twice a block, forward and backward of 16 "
         "micro-batches"}},
   };
-  for (const Case& c : cases) {
+  for (const TrafficCase& c : cases) {
     std::vector<std::string> rows;
     for (const AxisTraffic& row : mesh_traffic(settings_from(c.arguments), c.ranks)) {
       rows.push_back(std::string(row.axis) + " " + std::to_string(row.size) + ": " + row.travels + ": " + row.per_step);

@@ -5,7 +5,7 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct WarningCase {
   const char* arguments;
   int64_t ranks;
   const char* text;  // of the only warning; empty: there is none
@@ -13,7 +13,7 @@ struct Case {
 
 TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
   // 64 sequences in micro-batches of 4 are 16.
-  const std::vector<Case> cases = {
+  const std::vector<WarningCase> cases = {
       {"", 4, ""},
       {"", 3,
        "2 of 3 data-parallel ranks idle in the last of 6 micro-batches a step: 16 micro-batches do not divide among "
@@ -30,7 +30,7 @@ TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
       {"recompute=selective recompute.values=mid", 1, ""},
       {"recompute=full", 1, ""},
   };
-  for (const Case& c : cases) {
+  for (const WarningCase& c : cases) {
     const Settings settings = settings_from(c.arguments);
     ASSERT_EQ(verdict(settings, c.ranks), "") << c.arguments;
     const std::vector<std::string> found = warnings(settings, c.ranks);

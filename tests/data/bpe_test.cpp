@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "trireme/base/error.h"
+#include "refusal.h"
 #include "trireme/data/byte_alphabet.h"
 
 namespace trireme::data {
@@ -95,14 +95,6 @@ TEST(BpeTest, PrefixAndSuffixDecorateCharacters) {
 }
 
 TEST(BpeTest, AVocabularyThatContradictsItselfIsRefused) {
-  const auto refusal = [](auto make) -> std::string {
-    try {
-      make();
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "not refused";
-  };
   EXPECT_THAT(refusal([] { Bpe(vocabulary_of({"a", "b"}), {{"a", "b"}}, {}); }), HasSubstr("merge 0 is about 'ab'"));
   EXPECT_THAT(refusal([] { Bpe(vocabulary_of({"a"}), {}, {.unknown = "<unk>"}); }), HasSubstr("'<unk>' is not in the"));
   EXPECT_THAT(refusal([] { vocabulary_of({"a", "a"}); }), HasSubstr("'a' is there twice, as 0 and 1"));

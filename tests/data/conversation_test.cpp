@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "refusal.h"
 #include "temporary_folder.h"
-#include "trireme/base/error.h"
 #include "trireme/base/files.h"
 
 namespace trireme::data {
@@ -21,17 +21,8 @@ std::string talk_of(const Conversation& conversation) {
 
 std::string talk_of(std::string_view record) { return talk_of(parse_conversation(record, "f.jsonl:1")); }
 
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-std::string error_of(std::string_view record) {
-  return error_of([&] { parse_conversation(record, "f.jsonl:7"); });
+std::string record_refusal(std::string_view record) {
+  return refusal([&] { parse_conversation(record, "f.jsonl:7"); });
 }
 
 TEST(Conversation, ReadsAllThreeForms) {
@@ -50,22 +41,23 @@ TEST(Conversation, ReadsAllThreeForms) {
 }
 
 TEST(Conversation, ErrorsNamePlaceAndField) {
-  EXPECT_EQ(error_of(R"({"instruction": "x", "output": 3})"), "f.jsonl:7: output is a number, not text");
-  EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]})"),
-            "f.jsonl:7: messages[1].content is null, not text");
-  EXPECT_EQ(error_of(R"({"messages": [{"role": "user"}]})"), "f.jsonl:7: messages[0].content is missing");
-  EXPECT_EQ(error_of(R"({"conversations": [{"from": "robot", "value": "a"}]})"),
+  EXPECT_EQ(record_refusal(R"({"instruction": "x", "output": 3})"), "f.jsonl:7: output is a number, not text");
+  EXPECT_EQ(
+      record_refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]})"),
+      "f.jsonl:7: messages[1].content is null, not text");
+  EXPECT_EQ(record_refusal(R"({"messages": [{"role": "user"}]})"), "f.jsonl:7: messages[0].content is missing");
+  EXPECT_EQ(record_refusal(R"({"conversations": [{"from": "robot", "value": "a"}]})"),
             "f.jsonl:7: conversations[0].from is \"robot\"; speakers are system, user (human) and assistant (gpt)");
-  EXPECT_EQ(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+  EXPECT_EQ(record_refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
             "f.jsonl:7: messages[0].content[0].type is not \"text\", all that is learned here");
-  EXPECT_EQ(error_of(R"({"messages": []})"), "f.jsonl:7: messages is empty: a conversation has messages");
-  EXPECT_EQ(error_of(R"({"messages": {"role": "user"}})"), "f.jsonl:7: messages is an object, not a list");
-  EXPECT_THAT(error_of(R"({"text": "once"})"), HasSubstr("f.jsonl:7: this is no conversation"));
-  EXPECT_EQ(error_of(R"({"messages": x})"), "f.jsonl:7: this is not valid JSON (byte 14 of the record)");
-  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})"),
+  EXPECT_EQ(record_refusal(R"({"messages": []})"), "f.jsonl:7: messages is empty: a conversation has messages");
+  EXPECT_EQ(record_refusal(R"({"messages": {"role": "user"}})"), "f.jsonl:7: messages is an object, not a list");
+  EXPECT_THAT(record_refusal(R"({"text": "once"})"), HasSubstr("f.jsonl:7: this is no conversation"));
+  EXPECT_EQ(record_refusal(R"({"messages": x})"), "f.jsonl:7: this is not valid JSON (byte 14 of the record)");
+  EXPECT_THAT(record_refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})"),
               HasSubstr("messages[1].role is system behind others"));
   EXPECT_THAT(
-      error_of([] { parse_conversation(R"({"prompt": "a", "response": "b"})", "x", ConversationFormat::sharegpt); }),
+      refusal([] { parse_conversation(R"({"prompt": "a", "response": "b"})", "x", ConversationFormat::sharegpt); }),
       HasSubstr("conversations is missing"));
 }
 
@@ -86,7 +78,7 @@ TEST(RecordReader, CutsLinesAndLists) {
 }
 
 TEST(RecordReader, RefusesWhatIsBroken) {
-  const auto error = [](std::string_view text) { return error_of([&] { records_of(text); }); };
+  const auto error = [](std::string_view text) { return refusal([&] { records_of(text); }); };
   EXPECT_EQ(error("{}\n{\"a\": \n1}"), "f:2: the JSON object that begins here does not end");
   EXPECT_EQ(error("{} {}"), "f:1: the line is not one JSON object: JSONL has one in each line");
   EXPECT_EQ(error("{}\nhello"), "f:2: a conversation is a JSON object, such as {\"messages\": [...]}");

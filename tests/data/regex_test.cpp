@@ -7,7 +7,7 @@
 #include <chrono>
 #include <random>
 
-#include "trireme/base/error.h"
+#include "refusal.h"
 #include "trireme/data/pre_tokenizer.h"
 #include "trireme/data/unicode_classes.h"
 
@@ -26,13 +26,8 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
   return found;
 }
 
-std::string refusal(const std::string& pattern, const std::string& text = "") {
-  try {
-    Regex(pattern).for_each_match(text, [](const Regex::Match&) {});
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "not refused";
+std::string match_refusal(const std::string& pattern, const std::string& text = "") {
+  return refusal([&] { Regex(pattern).for_each_match(text, [](const Regex::Match&) {}); });
 }
 
 TEST(RegexTest, Gpt2sExpressionCutsWordsNumbersSpacesAndContractions) {
@@ -78,26 +73,26 @@ TEST(RegexTest, BytesThatAreNoTextAreCharactersOfTheirOwn) {
 }
 
 TEST(RegexTest, WhatIsNotUnderstoodIsRefusedByName) {
-  EXPECT_THAT(refusal("(a"), HasSubstr("a ( without its )"));
-  EXPECT_THAT(refusal("a)"), HasSubstr("a ) without its ("));
-  EXPECT_THAT(refusal("[a"), HasSubstr("a [ without its ]"));
-  EXPECT_THAT(refusal(R"((a)\1)"), HasSubstr(R"(the escape \1)"));
-  EXPECT_THAT(refusal(R"(\p{Klingon})"), HasSubstr(R"(the class \p{Klingon})"));
-  EXPECT_THAT(refusal("*a"), HasSubstr("a repetition of nothing at byte 0"));
-  EXPECT_THAT(refusal("a{3,2}"), HasSubstr("below its least"));
-  EXPECT_THAT(refusal("a{2000}"), HasSubstr("more than 1000"));
-  EXPECT_THAT(refusal("(?<=a+)b"), HasSubstr("look-behind of varying length"));
-  EXPECT_THAT(refusal("(?x)a"), HasSubstr("an unknown kind of group"));
-  EXPECT_THAT(refusal("a\\"), HasSubstr("an end where a character should be"));
-  EXPECT_THAT(refusal(std::string(5000, 'a')), HasSubstr("longer than 4096 bytes"));
-  EXPECT_THAT(refusal(std::string(100, '(')), HasSubstr("nested more than 50 deep"));
-  EXPECT_THAT(refusal("\xFF"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(match_refusal("(a"), HasSubstr("a ( without its )"));
+  EXPECT_THAT(match_refusal("a)"), HasSubstr("a ) without its ("));
+  EXPECT_THAT(match_refusal("[a"), HasSubstr("a [ without its ]"));
+  EXPECT_THAT(match_refusal(R"((a)\1)"), HasSubstr(R"(the escape \1)"));
+  EXPECT_THAT(match_refusal(R"(\p{Klingon})"), HasSubstr(R"(the class \p{Klingon})"));
+  EXPECT_THAT(match_refusal("*a"), HasSubstr("a repetition of nothing at byte 0"));
+  EXPECT_THAT(match_refusal("a{3,2}"), HasSubstr("below its least"));
+  EXPECT_THAT(match_refusal("a{2000}"), HasSubstr("more than 1000"));
+  EXPECT_THAT(match_refusal("(?<=a+)b"), HasSubstr("look-behind of varying length"));
+  EXPECT_THAT(match_refusal("(?x)a"), HasSubstr("an unknown kind of group"));
+  EXPECT_THAT(match_refusal("a\\"), HasSubstr("an end where a character should be"));
+  EXPECT_THAT(match_refusal(std::string(5000, 'a')), HasSubstr("longer than 4096 bytes"));
+  EXPECT_THAT(match_refusal(std::string(100, '(')), HasSubstr("nested more than 50 deep"));
+  EXPECT_THAT(match_refusal("\xFF"), HasSubstr("not UTF-8"));
 }
 
 TEST(RegexTest, ASearchThatRunsAwayIsGivenUp) {
-  EXPECT_THAT(refusal("(?:a+)+b", std::string(40, 'a')), HasSubstr("more than linear time"));
-  EXPECT_THAT(refusal("(?:a|b)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
-  EXPECT_EQ(refusal(std::string(kGpt2Pattern), std::string(1'000'000, ' ') + "x"), "not refused");
+  EXPECT_THAT(match_refusal("(?:a+)+b", std::string(40, 'a')), HasSubstr("more than linear time"));
+  EXPECT_THAT(match_refusal("(?:a|b)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
+  EXPECT_EQ(match_refusal(std::string(kGpt2Pattern), std::string(1'000'000, ' ') + "x"), "not refused");
 }
 
 TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
@@ -105,14 +100,14 @@ TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
   for (const char* hostile : {"^(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){50}a{50}b", "(?=(a+)+b)a", "((a*)*)*b",
                               "(\\w+\\s?)+$", "(?:(?:a{1,50}){1,50}){1,50}b", "(a*?)*?b", "(?:a++|a)*(?:a|b)+c$"}) {
     const auto begin = std::chrono::steady_clock::now();
-    const std::string message = refusal(hostile, text);
+    const std::string message = match_refusal(hostile, text);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     EXPECT_THAT(message,
                 AllOf(StartsWith(fmt::format("the regular expression {} was", hostile)), HasSubstr("plainer")));
     EXPECT_LT(seconds.count(), 10) << hostile << " took long: " << message;
   }
   // Also where each piece is short: twenty characters are two million ways.
-  EXPECT_THAT(refusal("^(a|a|aa)+$", std::string(20, 'a') + "!"), HasSubstr("more than linear time"));
+  EXPECT_THAT(match_refusal("^(a|a|aa)+$", std::string(20, 'a') + "!"), HasSubstr("more than linear time"));
 }
 
 TEST(UnicodeClassesTest, CategoriesAreThoseOfUnicode16) {

@@ -9,12 +9,12 @@
 namespace trireme::data {
 namespace {
 
-const std::vector<ChatMessage> kTalk = {{"user", "a\x1B[2Jb\xC3\xA9"}, {"assistant", "Hello\n!"}};
+const std::vector<ChatMessage> kShownTalk = {{"user", "a\x1B[2Jb\xC3\xA9"}, {"assistant", "Hello\n!"}};
 
 TEST(Show, TellsTokensAndWhatIsLearnedWithoutColour) {
   const PipelineTokenizer tokenizer = test::byte_level_tokenizer();
   const ChatFamily& chatml = find_chat_family("chatml");
-  const ChatTokens tokens = ChatEncoder(tokenizer, chatml).encode(render_chat(chatml, kTalk));
+  const ChatTokens tokens = ChatEncoder(tokenizer, chatml).encode(render_chat(chatml, kShownTalk));
   EXPECT_EQ(show_tokens(tokenizer, tokens.ids, tokens.mask, {.has_mask = true}),
             "[<|im_start|>][u][s][e][r][\u21B5]\n[a][\u241B][[][2][J][b][\\xC3][\\xA9][<|im_end|>][\u21B5]\n"
             "[<|im_start|>][a][s][s][i][s][t][a][n][t][\u21B5]\n{Hell}{o}{\u21B5}\n{!}{<|im_end|>}[\u21B5]\n");

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "refusal.h"
 #include "temporary_folder.h"
-#include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/data/litdata.h"
 #include "trireme/data/token_stats.h"
 
@@ -18,11 +19,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 std::vector<int64_t> ids_of(const TokenSet& set) {
   std::vector<int64_t> ids(static_cast<size_t>(set.num_tokens()));
   set.copy(0, ids);
@@ -32,16 +28,6 @@ std::vector<int64_t> ids_of(const TokenSet& set) {
 template <typename T>
 std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-template <typename F>
-std::string refusal(F&& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "not refused";
 }
 
 class TokenSetTest : public ::testing::Test {
@@ -92,9 +78,9 @@ TEST_F(TokenSetTest, TheIndexIsMegatronsToTheByte) {
   write_three(1000);
   const std::string header =
       std::string("MMIDIDX\0\0", 9) + bytes_of<uint64_t>({1}) + '\x08' + bytes_of<uint64_t>({3, 4});
-  EXPECT_EQ(read(folder / "set.idx"),
+  EXPECT_EQ(base::read_file(folder / "set.idx"),
             header + bytes_of<int32_t>({3, 0, 2}) + bytes_of<int64_t>({0, 6, 6}) + bytes_of<int64_t>({0, 1, 2, 3}));
-  EXPECT_EQ(read(folder / "set.bin"), bytes_of<uint16_t>({1, 2, 3, 4, 5}));
+  EXPECT_EQ(base::read_file(folder / "set.bin"), bytes_of<uint16_t>({1, 2, 3, 4, 5}));
 }
 
 TEST_F(TokenSetTest, NothingAppearsWithoutCommitAndNothingIsLeftBehind) {
@@ -111,7 +97,7 @@ TEST_F(TokenSetTest, NothingAppearsWithoutCommitAndNothingIsLeftBehind) {
 TEST_F(TokenSetTest, FilesOfOthersAreNotReplaced) {
   folder.write("set.json", "[{\"instruction\": \"a text\"}]");
   EXPECT_THAT(refusal([&] { write_three(300); }), AllOf(HasSubstr("set.json"), HasSubstr("name another output")));
-  EXPECT_EQ(read(folder / "set.json"), "[{\"instruction\": \"a text\"}]");
+  EXPECT_EQ(base::read_file(folder / "set.json"), "[{\"instruction\": \"a text\"}]");
   folder.write("model.bin", "weights");
   EXPECT_THAT(refusal([&] { write_three(300, "model"); }), AllOf(HasSubstr("model.bin"), HasSubstr("another output")));
   write_three(300, "mine");

@@ -6,8 +6,9 @@
 #include <atomic>
 #include <set>
 
+#include "refusal.h"
 #include "temporary_folder.h"
-#include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/jsonl.h"
 #include "trireme/data/ordered_workers.h"
@@ -20,21 +21,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-template <typename F>
-std::string refusal(F&& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "not refused";
-}
 
 std::string prose(size_t bytes) {
   static const char* const kWords[] = {
@@ -184,7 +170,8 @@ TEST_F(TokenizeTest, AKilledJobGoesOnToTheSameBytes) {
   }
   EXPECT_GT(resumed_at.size(), 10u);
   for (const char* part : {".bin", ".idx", ".json"})
-    EXPECT_EQ(read((folder / "out").string() + part), read((folder / "straight").string() + part)) << part;
+    EXPECT_EQ(base::read_file((folder / "out").string() + part), base::read_file((folder / "straight").string() + part))
+        << part;
   EXPECT_FALSE(std::filesystem::exists(folder / "out.part"));
   EXPECT_FALSE(std::filesystem::exists(folder / "out.bin.part"));
 }

@@ -8,14 +8,14 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "support.h"
 #include "trireme/engine/engine.h"
 
 namespace trireme::engine {
 namespace {
 
 constexpr auto kCost = std::chrono::milliseconds(12);  // of a forward, an input half, a weight half
-constexpr int kRanks = 4, kMicroBatches = 8;
-const model::Precision kFloat32{at::kFloat, at::kFloat};
+constexpr int kRanks = 4, kBubbleMicroBatches = 8;
 
 class SleepingUnit final : public model::Unit {
  public:
@@ -83,7 +83,7 @@ struct Idle {
 plan::StepRequest request_on(int rank, const std::string& schedule) {
   plan::StepRequest r{
       .precision = kFloat32, .shape = {1, 4}, .mesh = {{.pp = kRanks, .shard = 1}, kRanks}, .rank = rank};
-  r.num_micro_batches = kMicroBatches;
+  r.num_micro_batches = kBubbleMicroBatches;
   r.pipeline.schedule = schedule;
   return r;
 }
@@ -128,7 +128,7 @@ Idle simulated(const std::string& schedule, const model::Model& model) {
 }
 
 TEST(Bubble, MeasuredIdleTimeIsTheSimulatedAndTheFormulas) {
-  const double p = kRanks, m = kMicroBatches;
+  const double p = kRanks, m = kBubbleMicroBatches;
   const std::map<std::string, double> formulas = {{"gpipe", (p - 1) / (m + p - 1)},
                                                   {"1f1b", (p - 1) / (m + p - 1)},
                                                   {"interleaved_1f1b", (p - 1) / (2 * m + p - 1)},

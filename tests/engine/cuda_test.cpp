@@ -12,9 +12,6 @@
 namespace trireme::engine {
 namespace {
 
-const model::Precision kFloat32{at::kFloat, at::kFloat}, kFloat64{at::kDouble, at::kDouble},
-    kMixed{at::kBFloat16, at::kFloat};
-
 class CudaEngine : public testing::Test {
  protected:
   void SetUp() override {

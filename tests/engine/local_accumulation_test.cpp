@@ -9,8 +9,6 @@
 namespace trireme::engine {
 namespace {
 
-const model::Precision kFloat64{at::kDouble, at::kDouble}, kMixed{at::kBFloat16, at::kFloat};
-
 using Mode = plan::RecomputeRequest::Mode;
 
 // LibTorch's products are rounded before they are added; vectors and tables are not made by it.
@@ -23,7 +21,7 @@ Job local_job(const std::string& family, const model::Precision& precision) {
   return job;
 }
 
-struct Division {
+struct LocalDivision {
   std::string family;
   comm::MeshSizes mesh;
   plan::Strategy strategy = plan::Strategy::full_shard;
@@ -34,7 +32,7 @@ struct Division {
   bool tied = false;
 };
 
-std::vector<Division> divisions() {
+std::vector<LocalDivision> local_divisions() {
   using plan::Strategy;
   return {{"llama", {.shard = 1}, Strategy::no_shard},
           {"llama", {.shard = 2}, Strategy::no_shard, false, "1f1b", Mode::full, 0, true},
@@ -47,7 +45,7 @@ std::vector<Division> divisions() {
           {"llama", {.replicate = 2, .shard = 2, .cp = 2}, Strategy::full_shard, false, "1f1b", Mode::full, 0, true}};
 }
 
-Job job_of(const Division& d, const model::Precision& precision) {
+Job job_of(const LocalDivision& d, const model::Precision& precision) {
   Job job = local_job(d.family, precision);
   if (d.kv_heads > 0) job.model.num_key_value_heads = d.kv_heads;
   if (d.tied) job.model.tie_word_embeddings = true;
@@ -63,14 +61,14 @@ Job job_of(const Division& d, const model::Precision& precision) {
   return job;
 }
 
-std::string describe(const Division& d) {
+std::string describe(const LocalDivision& d) {
   return fmt::format("{} pp={} {} replicate={} shard={} cp={} tp={} sp={}", d.family, d.mesh.pp, d.schedule,
                      d.mesh.replicate, d.mesh.shard, d.mesh.cp, d.mesh.tp, d.sequence_parallel);
 }
 
 // Sums in another order: 1e-10, as for every other division.
 TEST(LocalAccumulation, OfAnyUnitOnAnyMeshEqualsOneRankInFloat64) {
-  for (const Division& d : divisions()) {
+  for (const LocalDivision& d : local_divisions()) {
     SCOPED_TRACE(describe(d));
     const Job many = job_of(d, kFloat64);
     Job one{.model = many.model, .precision = kFloat64, .global_micro_batches = many.global_micro_batches};
@@ -84,7 +82,7 @@ TEST(LocalAccumulation, OfAnyUnitOnAnyMeshEqualsOneRankInFloat64) {
 
 // In mixed precision the widths differ too. Tensor-parallel ranks round partial sums: bf16's 4e-3, a few times over.
 TEST(LocalAccumulation, InMixedPrecisionFollowsFloat32OnAnyMesh) {
-  for (const Division& d : divisions()) {
+  for (const LocalDivision& d : local_divisions()) {
     SCOPED_TRACE(describe(d));
     const Job many = job_of(d, kMixed);
     Job exact{.model = many.model, .precision = {at::kFloat, at::kFloat}, .steps = 1};

@@ -17,7 +17,6 @@ namespace trireme::engine {
 namespace {
 
 constexpr int kRanks = 8;
-const model::Precision kFloat64{at::kDouble, at::kDouble}, kFloat32{at::kFloat, at::kFloat};
 
 struct Counts {
   int equal = 0, refused = 0, wrong = 0;

@@ -6,9 +6,6 @@
 namespace trireme::engine {
 namespace {
 
-const model::Precision kFloat32{at::kFloat, at::kFloat}, kMixed{at::kBFloat16, at::kFloat},
-    kFloat64{at::kDouble, at::kDouble};
-
 struct Choice {
   const char* name;
   double momentum = 0;
@@ -26,18 +23,18 @@ Job job_with(const Choice& choice, const model::Precision& precision) {
   return job;
 }
 
-struct Division {
+struct MeshDivision {
   const char* name;
   comm::MeshSizes mesh;
   plan::Strategy strategy;
 };
-const Division kData[] = {{"no_shard", {.shard = 2}, plan::Strategy::no_shard},
-                          {"zero1", {.shard = 2}, plan::Strategy::zero1},
-                          {"shard_grad_op", {.shard = 2}, plan::Strategy::shard_grad_op},
-                          {"full_shard on 4", {.shard = 4}, plan::Strategy::full_shard},
-                          {"hybrid", {.replicate = 2, .shard = 2}, plan::Strategy::full_shard}};
-const Division kParts[] = {{"pp 2 x full_shard 2", {.pp = 2, .shard = 2}, plan::Strategy::full_shard},
-                           {"tp 2 x cp 2", {.shard = 1, .cp = 2, .tp = 2}, plan::Strategy::full_shard}};
+const MeshDivision kData[] = {{"no_shard", {.shard = 2}, plan::Strategy::no_shard},
+                              {"zero1", {.shard = 2}, plan::Strategy::zero1},
+                              {"shard_grad_op", {.shard = 2}, plan::Strategy::shard_grad_op},
+                              {"full_shard on 4", {.shard = 4}, plan::Strategy::full_shard},
+                              {"hybrid", {.replicate = 2, .shard = 2}, plan::Strategy::full_shard}};
+const MeshDivision kParts[] = {{"pp 2 x full_shard 2", {.pp = 2, .shard = 2}, plan::Strategy::full_shard},
+                               {"tp 2 x cp 2", {.shard = 1, .cp = 2, .tp = 2}, plan::Strategy::full_shard}};
 
 TEST(Optimizer, TenStepsOnRanksThatDivideDataAndStateAreThoseOfOneRankBitForBit) {
   for (const Choice& choice : kChoices)
@@ -45,7 +42,7 @@ TEST(Optimizer, TenStepsOnRanksThatDivideDataAndStateAreThoseOfOneRankBitForBit)
       Job job = job_with(choice, precision);
       const Outcome one = run(job);
       EXPECT_LT(one.losses.back(), one.losses.front()) << choice.name << " does not learn";
-      for (const Division& division : kData) {
+      for (const MeshDivision& division : kData) {
         SCOPED_TRACE(std::string(choice.name) + " " + division.name);
         job.mesh = division.mesh;
         job.strategy = division.strategy;
@@ -62,7 +59,7 @@ TEST(Optimizer, TenStepsOnRanksThatDivideTheModelAreThoseOfOneRank) {
   for (const Choice& choice : kChoices) {
     Job job = job_with(choice, kFloat64);
     const Outcome one = run(job);
-    for (const Division& division : kParts) {
+    for (const MeshDivision& division : kParts) {
       SCOPED_TRACE(std::string(choice.name) + " " + division.name);
       job.mesh = division.mesh;
       job.strategy = division.strategy;

@@ -9,9 +9,6 @@
 namespace trireme::engine {
 namespace {
 
-const model::Precision kFloat32{at::kFloat, at::kFloat}, kFloat64{at::kDouble, at::kDouble},
-    kMixed{at::kBFloat16, at::kFloat};
-
 constexpr plan::Strategy kStrategies[] = {plan::Strategy::no_shard, plan::Strategy::zero1,
                                           plan::Strategy::shard_grad_op, plan::Strategy::full_shard};
 

@@ -19,6 +19,10 @@ model::ModelConfig small_qwen3();
 model::ModelConfig small_gemma3();
 model::ModelConfig small_model(const std::string& family);
 
+/// Everything in one dtype, and computing in bfloat16 with state in float32.
+inline const model::Precision kFloat64{at::kDouble, at::kDouble}, kFloat32{at::kFloat, at::kFloat},
+    kMixed{at::kBFloat16, at::kFloat};
+
 struct Job {
   model::ModelConfig model;
   model::Precision precision;

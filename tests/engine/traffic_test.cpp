@@ -9,12 +9,11 @@ namespace trireme::engine {
 namespace {
 
 constexpr int64_t kCompute = 2, kState = 4;  // bf16-mixed
-const model::Precision kMixed{at::kBFloat16, at::kFloat};
-constexpr int kMicroBatches = 3;             // of each data rank
+constexpr int kMicroBatchesPerRank = 3;  // data ranks
 
 Job job_on(comm::MeshSizes mesh, plan::Strategy strategy) {
   Job job{.model = small_llama(), .precision = kMixed, .mesh = mesh, .strategy = strategy, .steps = 1};
-  job.global_micro_batches = kMicroBatches * mesh.replicate * mesh.shard;
+  job.global_micro_batches = kMicroBatchesPerRank * mesh.replicate * mesh.shard;
   return job;
 }
 
@@ -45,7 +44,7 @@ TEST(Traffic, ReplicatedRanksAllReduceEachGradientOncePerMicroBatch) {
   const Outcome o = run(job);
   const int64_t whole = Layouts(job).sum([](const auto& l) { return 2 * l.numel() * kCompute * 3 / 4; });
   for (int r = 0; r < 4; ++r) {
-    EXPECT_EQ(at(o, r, "reduce.all_reduce"), kMicroBatches * whole);
+    EXPECT_EQ(at(o, r, "reduce.all_reduce"), kMicroBatchesPerRank * whole);
     EXPECT_EQ(at(o, r, "gather.all_gather"), 0);
   }
 }
@@ -59,10 +58,10 @@ TEST(Traffic, Zero1AndZero2GatherWeightsOnceAStep) {
       const int64_t others = layouts.sum([&](const auto& l) { return l.numel() - l.owned(r, 4).size(); });
       EXPECT_EQ(at(o, r, "gather.all_gather"), others * kCompute);
       if (strategy == plan::Strategy::shard_grad_op) {
-        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatches * others * kCompute);
+        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatchesPerRank * others * kCompute);
       } else {
         EXPECT_EQ(at(o, r, "reduce.all_reduce"),
-                  kMicroBatches * layouts.sum([](const auto& l) { return 2 * l.numel() * kCompute * 3 / 4; }));
+                  kMicroBatchesPerRank * layouts.sum([](const auto& l) { return 2 * l.numel() * kCompute * 3 / 4; }));
       }
     }
   }
@@ -79,8 +78,8 @@ TEST(Traffic, Zero3GathersBeforeForwardAndBackwardWhatIsNotKept) {
     const int64_t gathers = layouts.sum([&](const shard::FlatLayout& l) {
       return others(l) * (l.name() == "block 0" || l.name() == "block 1" ? 2 : 1);
     });
-    EXPECT_EQ(at(o, r, "gather.all_gather"), kMicroBatches * gathers);
-    EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatches * layouts.sum(others));
+    EXPECT_EQ(at(o, r, "gather.all_gather"), kMicroBatchesPerRank * gathers);
+    EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatchesPerRank * layouts.sum(others));
   }
 }
 
@@ -96,10 +95,10 @@ TEST(Traffic, HybridExchangesTheShardsGradientBetweenReplicasOnceAStep) {
       const int64_t mine = layouts.sum([&](const auto& l) { return l.owned(part, 4).size(); });
       const int64_t all = layouts.sum([](const auto& l) { return l.numel(); });
       if (ordered) {  // direct exchange: each rank folds a quarter, halves of a shard are then put together
-        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatches * (all - mine) * kCompute);
+        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatchesPerRank * (all - mine) * kCompute);
         EXPECT_EQ(at(o, r, "replicas.all_gather"), (owned - mine) * kState);
       } else {        // hierarchical: 2 (R-1)/R of the shard's gradient between hosts
-        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatches * (all - owned) * kCompute);
+        EXPECT_EQ(at(o, r, "reduce.reduce_scatter"), kMicroBatchesPerRank * (all - owned) * kCompute);
         EXPECT_EQ(at(o, r, "replicas.all_reduce"), owned * kState);
       }
     }
@@ -124,7 +123,7 @@ TEST(Traffic, TensorParallelBlocksAllReduceFourTimesAMicroBatch) {
   const int64_t boundary = 2 * tokens * width * kCompute / 2;       // 2 n (t-1)/t at t = 2
   const int64_t cross_entropy = 2 * 3 * tokens * kState / 2;        // the maximum; the sum and the target's logit
   for (int r = 0; r < 2; ++r)
-    EXPECT_EQ(at(o, r, "tp.all_reduce"), kMicroBatches * ((4 * layers + 1 + 1) * boundary + cross_entropy));
+    EXPECT_EQ(at(o, r, "tp.all_reduce"), kMicroBatchesPerRank * ((4 * layers + 1 + 1) * boundary + cross_entropy));
 }
 
 TEST(Traffic, RecomputationRepeatsItsPartOfTensorParallelTraffic) {
@@ -133,7 +132,7 @@ TEST(Traffic, RecomputationRepeatsItsPartOfTensorParallelTraffic) {
   job.recompute.mode = plan::RecomputeRequest::Mode::full;
   // A block's last all_reduce makes its output, which recomputation does not need.
   const int64_t once = 2 * job.shape.tokens() * job.model.hidden_size * kCompute / 2;
-  EXPECT_EQ(at(run(job), 0, "tp.all_reduce") - plain, kMicroBatches * job.model.num_hidden_layers * once);
+  EXPECT_EQ(at(run(job), 0, "tp.all_reduce") - plain, kMicroBatchesPerRank * job.model.num_hidden_layers * once);
 }
 
 TEST(Traffic, SequenceParallelismHalvesEachAllReduceIntoAGatherAndAScatter) {
@@ -144,8 +143,8 @@ TEST(Traffic, SequenceParallelismHalvesEachAllReduceIntoAGatherAndAScatter) {
   const int64_t half = tokens * width * kCompute / 2;
   // Forward 2 gathers and 2 scatters a block; backward the mirror, and both normed inputs gathered again.
   // Embedding: 1 scatter forward, 1 gather backward. Head: 1 gather forward (in its backward pass), 1 scatter.
-  EXPECT_EQ(at(o, 0, "tp.all_gather"), kMicroBatches * half * (6 * layers + 2));
-  EXPECT_EQ(at(o, 0, "tp.reduce_scatter"), kMicroBatches * half * (4 * layers + 2));
+  EXPECT_EQ(at(o, 0, "tp.all_gather"), kMicroBatchesPerRank * half * (6 * layers + 2));
+  EXPECT_EQ(at(o, 0, "tp.reduce_scatter"), kMicroBatchesPerRank * half * (4 * layers + 2));
 }
 
 TEST(Traffic, RingPassesKeysAndValuesAndTheirGradients) {
@@ -157,7 +156,7 @@ TEST(Traffic, RingPassesKeysAndValuesAndTheirGradients) {
     // Keys and values c-1 hops each way; their gradients, in the statistics dtype, come home after c hops.
     const int64_t block = (2 * (ranks - 1) * kCompute + ranks * kState) * kv;
     for (int r = 0; r < ranks; ++r)
-      EXPECT_EQ(at(o, r, "cp.send"), kMicroBatches * job.model.num_hidden_layers * block) << ranks;
+      EXPECT_EQ(at(o, r, "cp.send"), kMicroBatchesPerRank * job.model.num_hidden_layers * block) << ranks;
   }
 }
 
@@ -170,7 +169,7 @@ TEST(Traffic, UlyssesTurnsRowsIntoHeadsAndBack) {
   // To heads and back, forward and backward; half of each stays. Gradients of keys and values, which copies of a head
   // may have to sum, travel in the statistics dtype.
   const int64_t block = (2 * (q + q) * kCompute + kv * kCompute + kv * kState) / 2;
-  EXPECT_EQ(at(o, 0, "cp.all_to_all"), kMicroBatches * job.model.num_hidden_layers * block);
+  EXPECT_EQ(at(o, 0, "cp.all_to_all"), kMicroBatchesPerRank * job.model.num_hidden_layers * block);
 }
 
 TEST(Traffic, PipelineRanksSendEachBoundaryOnceEachWay) {
@@ -179,10 +178,10 @@ TEST(Traffic, PipelineRanksSendEachBoundaryOnceEachWay) {
     job.pipeline.schedule = schedule;
     const Outcome o = run(job);
     const int64_t boundary = job.shape.tokens() * job.model.hidden_size * kCompute;
-    EXPECT_EQ(at(o, 0, "activations.send"), kMicroBatches * boundary);
-    EXPECT_EQ(at(o, 1, "activations.receive"), kMicroBatches * boundary);
-    EXPECT_EQ(at(o, 1, "gradients.send"), kMicroBatches * boundary);
-    EXPECT_EQ(at(o, 0, "gradients.receive"), kMicroBatches * boundary);
+    EXPECT_EQ(at(o, 0, "activations.send"), kMicroBatchesPerRank * boundary);
+    EXPECT_EQ(at(o, 1, "activations.receive"), kMicroBatchesPerRank * boundary);
+    EXPECT_EQ(at(o, 1, "gradients.send"), kMicroBatchesPerRank * boundary);
+    EXPECT_EQ(at(o, 0, "gradients.receive"), kMicroBatchesPerRank * boundary);
   }
 }
 

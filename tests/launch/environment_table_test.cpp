@@ -35,7 +35,7 @@ EnvironmentLookup lookup_of(const std::string& words) {
   };
 }
 
-std::string read(const std::string& words) {
+std::string outcome_of(const std::string& words) {
   try {
     const RankEnvironment e = parse_rank_environment(lookup_of(words));
     if (e.unstarted_by_accelerate) return "alone, though accelerate was asked for several";
@@ -178,7 +178,7 @@ constexpr Case kCases[] = {
 class EnvironmentTable : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EnvironmentTable, IsReadAsTheRowSays) {
-  const std::string result = read(GetParam().variables);
+  const std::string result = outcome_of(GetParam().variables);
   EXPECT_THAT(result, ::testing::HasSubstr(GetParam().result)) << GetParam().name;
 }
 

@@ -13,7 +13,7 @@
 namespace trireme::model {
 namespace {
 
-ModelConfig small(Architecture architecture) {
+ModelConfig generator_config(Architecture architecture) {
   ModelConfig c;
   set_architecture(c, architecture);
   c.vocab_size = 37;
@@ -75,7 +75,7 @@ double loss_of_units(const ModelConfig& config, const std::vector<int64_t>& ids)
 class Decoding : public testing::TestWithParam<Architecture> {};
 
 TEST_P(Decoding, TokenByTokenEqualsTheTrainingForward) {
-  const ModelConfig config = small(GetParam());
+  const ModelConfig config = generator_config(GetParam());
   const std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6, 5, 35, 8, 9};
   Generator generator(config, {at::kDouble, at::kDouble}, fill);
   double loss = 0;
@@ -85,9 +85,9 @@ TEST_P(Decoding, TokenByTokenEqualsTheTrainingForward) {
 }
 
 TEST_P(Decoding, GoesOnWhenTheContextIsFull) {
-  Generator generator(small(GetParam()), {at::kFloat, at::kFloat}, [](const ParameterSpec& p, const at::Tensor& t) {
-    initialize_span(t.data_ptr<float>(), p, 5, 0, p.numel());
-  });
+  Generator generator(
+      generator_config(GetParam()), {at::kFloat, at::kFloat},
+      [](const ParameterSpec& p, const at::Tensor& t) { initialize_span(t.data_ptr<float>(), p, 5, 0, p.numel()); });
   int count = 0;
   generator.generate(std::vector<int64_t>{1, 2, 3}, 40, {.seed = 1}, [&](int64_t token) {
     EXPECT_TRUE(0 <= token && token < 37);
@@ -97,7 +97,7 @@ TEST_P(Decoding, GoesOnWhenTheContextIsFull) {
 }
 
 TEST_P(Decoding, ManyTokensAtOnceEqualOneByOne) {
-  const ModelConfig config = small(GetParam());
+  const ModelConfig config = generator_config(GetParam());
   const std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6, 5, 35, 8, 9};
   Generator one(config, {at::kDouble, at::kDouble}, fill), many(config, {at::kDouble, at::kDouble}, fill);
   at::Tensor last;
@@ -107,7 +107,7 @@ TEST_P(Decoding, ManyTokensAtOnceEqualOneByOne) {
 }
 
 TEST_P(Decoding, TensorAndPipelineRanksDrawTheSameTokens) {
-  const ModelConfig config = small(GetParam());
+  const ModelConfig config = generator_config(GetParam());
   const std::vector<int64_t> prompt = {3, 14, 15, 9};
   std::vector<int64_t> expected;
   Generator alone(config, {at::kDouble, at::kDouble}, fill);

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using By = Grouping::By;
 
-ModelConfig small(Architecture architecture) {
+ModelConfig grouping_config(Architecture architecture) {
   ModelConfig c;
   set_architecture(c, architecture);
   c.num_hidden_layers = 2;
@@ -52,7 +52,7 @@ void expect_complete(const Model& model) {
 }
 
 std::vector<std::string> grouped(Architecture architecture, const Grouping& grouping) {
-  const Model model = build_model(small(architecture), {}, {}, grouping);
+  const Model model = build_model(grouping_config(architecture), {}, {}, grouping);
   expect_complete(model);
   return names(model);
 }
@@ -79,8 +79,8 @@ TEST(Grouping, SmallGroupsThatFollowEachOtherAreMerged) {
 TEST(Grouping, MergesAlikeOnEveryTensorParallelRank) {
   const Grouping grouping{.min_num_params = 3000};
   for (int rank : {0, 1})
-    EXPECT_EQ(names(build_model(small(Architecture::llama), {}, {.tp_rank = rank, .tp_size = 2}, grouping)),
-              names(build_model(small(Architecture::llama), {}, {}, grouping)));
+    EXPECT_EQ(names(build_model(grouping_config(Architecture::llama), {}, {.tp_rank = rank, .tp_size = 2}, grouping)),
+              names(build_model(grouping_config(Architecture::llama), {}, {}, grouping)));
 }
 
 TEST(Grouping, UnitsWithAGroupOfTheirOwnLeaveTheRestTogether) {

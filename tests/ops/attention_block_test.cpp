@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ostream>
 
+#include "tests/ops/attention_support.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/attention.h"
@@ -94,12 +95,6 @@ std::pair<at::Tensor, at::Tensor> reference_of(const Ring& ring, const std::vect
   }
   return reference::attention(own.slice(2, 0, c.width()), at::cat(keys, 1), c.heads, c.kv_heads, c.factor(),
                               at::cat(hidden, 1), c.softcap);
-}
-
-/// Largest difference relative to the largest magnitude; NaN counts as infinite.
-double distance(const at::Tensor& got, const at::Tensor& want) {
-  const auto difference = (got.to(at::kDouble) - want.to(at::kDouble)).abs().nan_to_num(INFINITY, INFINITY);
-  return difference.max().item<double>() / std::max(want.abs().max().item<double>(), 1e-300);
 }
 
 void expect_equal_to_reference(const Ring& ring, double tolerance) {

@@ -13,28 +13,22 @@
 namespace trireme::ops::test {
 namespace {
 
-constexpr double kScale = 0.37, kHeld = 2.5;
+constexpr double kHeld = 2.5;
 
-struct Case {
+struct ShardCase {
   int64_t rows, vocabulary, width, ranks;  // width: columns of a rank; ranks * width >= vocabulary
 };
 // One rank, ranks that divide the vocabulary, padding in the last rank, a rank with nothing but padding.
-const Case kCases[] = {{1, 7, 7, 1},      {10, 96, 48, 2}, {37, 101, 40, 3},
-                       {20, 521, 131, 4}, {5, 33, 33, 2},  {9, 2, 1, 3}};
+const ShardCase kShardCases[] = {{1, 7, 7, 1},      {10, 96, 48, 2}, {37, 101, 40, 3},
+                                 {20, 521, 131, 4}, {5, 33, 33, 2},  {9, 2, 1, 3}};
 
-at::Tensor some_targets(int64_t rows, int64_t vocabulary) {
-  auto targets = at::arange(rows, at::kLong).square().remainder(vocabulary);
-  targets[-1] = vocabulary - 1;
-  for (int64_t t = 2; t < rows; t += 5) targets[t] = -100;
-  return targets;
-}
-
-struct Result {
+struct ShardResult {
   at::Tensor loss_sum, gradient;  // gradient [rows, ranks * width]
 };
 
 /// logits [rows, ranks * width], whose padding is never read: it holds NaN.
-Result run(const at::Tensor& logits, const at::Tensor& targets, int64_t width, int64_t vocabulary, double softcap = 0) {
+ShardResult run_sharded(const at::Tensor& logits, const at::Tensor& targets, int64_t width, int64_t vocabulary,
+                        double softcap = 0) {
   const int64_t rows = logits.size(0);
   const auto stats = wide(logits.scalar_type());
   std::vector<at::Tensor> shards, maxima, sums, target_logits;
@@ -52,16 +46,16 @@ Result run(const at::Tensor& logits, const at::Tensor& targets, int64_t width, i
                             vocabulary);
   }
   const auto sum_exp = at::stack(sums).sum(0), target_logit = at::stack(target_logits).sum(0);
-  Result result{at::full({1}, kHeld, at::TensorOptions().dtype(at::kDouble)), {}};
+  ShardResult result{at::full({1}, kHeld, at::TensorOptions().dtype(at::kDouble)), {}};
   cross_entropy_shard_loss(result.loss_sum, row_max, sum_exp, target_logit, targets);
   for (size_t i = 0; i < shards.size(); ++i)
-    cross_entropy_shard_backward(shards[i], row_max, sum_exp, targets, kScale, static_cast<int64_t>(i) * width,
+    cross_entropy_shard_backward(shards[i], row_max, sum_exp, targets, kLossScale, static_cast<int64_t>(i) * width,
                                  vocabulary, softcap);
   result.gradient = at::cat(shards, 1);
   return result;
 }
 
-at::Tensor padded_logits(const Case& c, at::ScalarType dtype) {
+at::Tensor padded_logits(const ShardCase& c, at::ScalarType dtype) {
   auto logits = random({c.rows, c.ranks * c.width}, dtype, 1) * 4;
   logits.slice(1, c.vocabulary).fill_(NAN);
   return logits;
@@ -69,15 +63,15 @@ at::Tensor padded_logits(const Case& c, at::ScalarType dtype) {
 
 TEST(CrossEntropyShard, AgreesWithTheReference) {
   for_each_case([](at::ScalarType dtype) {
-    for (const Case& c : kCases) {
+    for (const ShardCase& c : kShardCases) {
       SCOPED_TRACE(c.vocabulary);
       const auto logits = padded_logits(c, dtype), targets = some_targets(c.rows, c.vocabulary);
       const auto reference = [&](const auto& in) {
         return reference::cross_entropy_of_logits(in[0], targets, c.vocabulary);
       };
       const auto loss = reference(std::vector{logits.to(at::kDouble)});
-      const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kScale, at::kDouble))[0];
-      const auto result = run(logits, targets, c.width, c.vocabulary);
+      const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kLossScale, at::kDouble))[0];
+      const auto result = run_sharded(logits, targets, c.width, c.vocabulary);
       EXPECT_LE(relative_error(result.loss_sum - kHeld, loss.reshape({1})), std::min(tolerance(dtype), 2e-6));
       expect_close(result.gradient, gradient, "gradient");
       EXPECT_TRUE(result.gradient.slice(1, c.vocabulary).eq(0).all().item<bool>()) << "padding";
@@ -88,7 +82,7 @@ TEST(CrossEntropyShard, AgreesWithTheReference) {
 
 TEST(CrossEntropyShard, OfCappedLogitsAgreesWithTheReference) {
   for_each_case([](at::ScalarType dtype) {
-    for (const Case& c : kCases) {
+    for (const ShardCase& c : kShardCases) {
       SCOPED_TRACE(c.vocabulary);
       const double cap = 5;
       const auto logits = padded_logits(c, dtype), targets = some_targets(c.rows, c.vocabulary);
@@ -96,8 +90,8 @@ TEST(CrossEntropyShard, OfCappedLogitsAgreesWithTheReference) {
         return reference::cross_entropy_of_logits(in[0], targets, c.vocabulary, cap);
       };
       const auto loss = reference(std::vector{logits.to(at::kDouble)});
-      const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kScale, at::kDouble))[0];
-      const auto result = run(logits, targets, c.width, c.vocabulary, cap);
+      const auto gradient = autograd(reference, {logits}, at::scalar_tensor(kLossScale, at::kDouble))[0];
+      const auto result = run_sharded(logits, targets, c.width, c.vocabulary, cap);
       EXPECT_LE(relative_error(result.loss_sum - kHeld, loss.reshape({1})), tolerance(dtype));
       expect_close(result.gradient, gradient, "gradient");
       EXPECT_TRUE(result.gradient.slice(1, c.vocabulary).eq(0).all().item<bool>()) << "padding";
@@ -111,14 +105,14 @@ TEST(CrossEntropyShard, WithOneRankHasTheBitsOfTheWholeOperation) {
     const auto x = random({31, 67}, dtype, 1) * 3, w = at::eye(67).to(dtype), targets = some_targets(31, 67);
     const auto loss_sum = unwritten({1}, at::kDouble), dx = unwritten(x.sizes(), dtype), dw = at::empty_like(w);
     for (const double cap : {0.0, 4.0}) {
-      cross_entropy_forward_backward(loss_sum, dx, dw, x, w, targets, kScale, at::empty_like(x), {}, cap);
+      cross_entropy_forward_backward(loss_sum, dx, dw, x, w, targets, kLossScale, at::empty_like(x), {}, cap);
       const auto row_max = unwritten({31}, wide(dtype)), sum_exp = unwritten({31}, wide(dtype)),
                  target_logit = unwritten({31}, wide(dtype)), logits = x.clone(), ours = at::zeros({1}, at::kDouble);
       softcap_forward(logits, cap);
       cross_entropy_shard_max(row_max, logits, 0, 67);
       cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, 0, 67);
       cross_entropy_shard_loss(ours, row_max, sum_exp, target_logit, targets);
-      cross_entropy_shard_backward(logits, row_max, sum_exp, targets, kScale, 0, 67, cap);
+      cross_entropy_shard_backward(logits, row_max, sum_exp, targets, kLossScale, 0, 67, cap);
       expect_same_bits(ours, loss_sum, "loss");
       expect_same_bits(logits, dx, "gradient");
     }
@@ -127,9 +121,9 @@ TEST(CrossEntropyShard, WithOneRankHasTheBitsOfTheWholeOperation) {
 
 TEST(CrossEntropyShard, BackwardAgreesWithFiniteDifferences) {
   const auto logits = random({6, 12}, at::kDouble, 1), targets = some_targets(6, 11);
-  const auto loss = [&](const auto& in) { return run(in[0], targets, 4, 11).loss_sum; };
-  const auto expected = finite_differences(loss, {logits}, at::full({1}, kScale, at::kDouble))[0];
-  EXPECT_LE(relative_error(run(logits, targets, 4, 11).gradient, expected), 1e-8);
+  const auto loss = [&](const auto& in) { return run_sharded(in[0], targets, 4, 11).loss_sum; };
+  const auto expected = finite_differences(loss, {logits}, at::full({1}, kLossScale, at::kDouble))[0];
+  EXPECT_LE(relative_error(run_sharded(logits, targets, 4, 11).gradient, expected), 1e-8);
 }
 
 TEST(CrossEntropyShard, PhasesSayWhatARankHolds) {
@@ -151,17 +145,17 @@ TEST(CrossEntropyShard, PhasesSayWhatARankHolds) {
 TEST(CrossEntropyShard, SurvivesLargeLogitsAndShowsNaN) {
   auto logits = at::eye(6) * 1e4;
   const auto targets = at::tensor({0, 1, 2, 3, 0, 5}, at::kLong);
-  const auto result = run(logits, targets, 2, 6);
+  const auto result = run_sharded(logits, targets, 2, 6);
   EXPECT_DOUBLE_EQ(result.loss_sum.item<double>(), kHeld + 1e4);
   EXPECT_TRUE(result.gradient.isfinite().all().item<bool>());
   logits[3][2] = NAN;
-  EXPECT_TRUE(std::isnan(run(logits, targets, 2, 6).loss_sum.item<double>()));
+  EXPECT_TRUE(std::isnan(run_sharded(logits, targets, 2, 6).loss_sum.item<double>()));
 }
 
 TEST(CrossEntropyShard, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto logits = random({300, 514}, at::kBFloat16, 1), targets = some_targets(300, 500);
   expect_same_on_all_threads([&] {
-    const auto result = run(logits, targets, 257, 500);
+    const auto result = run_sharded(logits, targets, 257, 500);
     return std::vector{result.loss_sum, result.gradient};
   });
 }

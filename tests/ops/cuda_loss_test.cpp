@@ -20,10 +20,6 @@ constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 
 at::ScalarType wide_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
-at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(dtype);
-}
-
 at::Tensor random_ids(int64_t count, int64_t end, int64_t seed) {
   return at::randint(end, {count}, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kLong));
 }
@@ -69,16 +65,16 @@ at::Tensor matrix(int64_t rows, int64_t columns, bool transposed, int64_t skip, 
   return transposed ? part.t() : part;
 }
 
-struct Sizes {
+struct ProductSizes {
   int64_t m, n, k;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1},    {7, 5, 3},    {64, 128, 32}, {129, 65, 257},
-                            {1, 300, 40}, {300, 1, 40}, {33, 17, 1},   {1, 1, 64}};
+constexpr ProductSizes kProductSizes[] = {{1, 1, 1},    {7, 5, 3},    {64, 128, 32}, {129, 65, 257},
+                                          {1, 300, 40}, {300, 1, 40}, {33, 17, 1},   {1, 1, 64}};
 
 TEST_F(Cuda, ProductsOfAllLayoutsAgreeWithFloat64) {
   const at::Device gpu(at::kCUDA, 0);
   for (const auto dtype : kDtypes)
-    for (const auto& [m, n, k] : kSizes)
+    for (const auto& [m, n, k] : kProductSizes)
       for (int layout = 0; layout < 8; ++layout)
         for (const auto c_dtype : {dtype, wide_of(dtype)})
           for (const bool accumulate : {false, true}) {

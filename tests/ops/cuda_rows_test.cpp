@@ -1,6 +1,4 @@
 // Row-wise operations on a GPU: what they leave there against what they leave on the CPU, and the same bits twice.
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -31,11 +29,6 @@ struct Size {
 // Packs and single elements; a warp's, a block's, and more than it keeps of a row.
 const Size kSizes[] = {{1, 8},    {5, 37},    {1000, 40}, {1000, 37}, {3, 768},   {1000, 768},
                        {7, 4096}, {70, 4096}, {3, 5001},  {3, 12288}, {6, 20000}, {2, 32768}};
-
-at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
-  return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)).to(dtype);
-}
 
 /// So that an element that is not written shows.
 at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType dtype, const at::Tensor& beside) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/cuda_library.h"
@@ -23,6 +24,12 @@ class Cuda : public testing::Test {
 };
 
 inline at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.defined() ? tensor.to(at::kCUDA) : tensor; }
+
+/// Normal values on the CPU from a seed, rounded to `dtype`.
+inline at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, int64_t seed) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
+  return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)).to(dtype);
+}
 
 /// ||got - want|| / ||want||, in float64 on the CPU; NaN anywhere gives NaN.
 inline double relative_error(const at::Tensor& got, const at::Tensor& want) {

@@ -12,10 +12,10 @@
 namespace trireme::ops::test {
 namespace {
 
-struct Size {
+struct ElementwiseSize {
   int64_t rows, width;
 };
-const Size kSizes[] = {{1, 1}, {3, 16}, {5, 67}, {40, 300}};
+const ElementwiseSize kElementwiseSizes[] = {{1, 1}, {3, 16}, {5, 67}, {40, 300}};
 
 at::Tensor swiglu_reference(const std::vector<at::Tensor>& in) { return reference::swiglu(in[0]); }
 at::Tensor geglu_reference(const std::vector<at::Tensor>& in) { return reference::geglu(in[0]); }
@@ -103,7 +103,7 @@ TEST(Accumulate, RefusesANarrowerSumAndAnotherShape) {
 template <auto Forward, auto Backward, auto Reference>
 void gated_agrees_with_the_reference() {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kElementwiseSizes) {
       const auto gate_up = random({rows, 2 * width}, dtype, 1) * 4, dy = random({rows, width}, dtype, 2);
       const auto y = unwritten({rows, width}, dtype);
       Forward(y, gate_up);
@@ -126,7 +126,7 @@ TEST(Geglu, AgreesWithTheReference) {
 
 TEST(Gelu, AgreesWithTheReference) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kElementwiseSizes) {
       const auto x = random({rows, width}, dtype, 1) * 3, dy = random({rows, width}, dtype, 2);
       const auto y = unwritten({rows, width}, dtype);
       ops::gelu_forward(y, x);

@@ -10,7 +10,7 @@
 namespace trireme::ops::test {
 namespace {
 
-constexpr int64_t kVocabulary = 23, kSequence = 6, kBatch = 5, kMaxPositions = 8;
+constexpr int64_t kVocabulary = 23, kSequence = 6, kEmbeddingBatch = 5, kMaxPositions = 8;
 
 /// Few ids, so that most repeat, and the first and last row of the table among them.
 at::Tensor repeated_ids(int64_t num_tokens, int64_t vocabulary) {
@@ -25,7 +25,7 @@ at::Tensor embed(const at::Tensor& ids, const at::Tensor& table, const at::Tenso
 }
 
 TEST(Embedding, AgreesWithTheReferenceWithAndWithoutPositions) {
-  const auto ids = repeated_ids(kBatch * kSequence, kVocabulary), order = at::empty_like(ids);
+  const auto ids = repeated_ids(kEmbeddingBatch * kSequence, kVocabulary), order = at::empty_like(ids);
   for_each_case([&](at::ScalarType dtype) {
     for (const int64_t width : {1, 16, 67}) {
       const auto table = random({kVocabulary, width}, dtype, 1), positions = random({kMaxPositions, width}, dtype, 2),
@@ -110,7 +110,7 @@ at::Tensor ids_with_gaps(int64_t num_tokens) {
 }
 
 TEST(Embedding, RowsThatLieElsewhereReadAsZerosAndHaveNoGradient) {
-  const auto ids = ids_with_gaps(kBatch * kSequence), order = at::empty_like(ids);
+  const auto ids = ids_with_gaps(kEmbeddingBatch * kSequence), order = at::empty_like(ids);
   for_each_case([&](at::ScalarType dtype) {
     const auto table = random({kVocabulary, 67}, dtype, 1), positions = random({kMaxPositions, 67}, dtype, 2),
                dy = random({ids.size(0), 67}, dtype, 3);
@@ -157,7 +157,7 @@ TEST(Embedding, PositionsMayBeGivenByIndex) {
 }
 
 TEST(Embedding, RowsAreScaledAndSoIsTheirGradient) {
-  const auto ids = ids_with_gaps(kBatch * kSequence), order = at::empty_like(ids);
+  const auto ids = ids_with_gaps(kEmbeddingBatch * kSequence), order = at::empty_like(ids);
   for_each_case([&](at::ScalarType dtype) {
     for (const int64_t width : {67, 512}) {
       const auto table = random({kVocabulary, width}, dtype, 1), positions = random({kMaxPositions, width}, dtype, 2),

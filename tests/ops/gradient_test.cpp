@@ -11,17 +11,17 @@
 namespace trireme::ops::test {
 namespace {
 
-struct Case {
+struct GradientCase {
   std::string name;
   std::vector<std::vector<int64_t>> shapes;                      ///< of the gradients
   std::function<void(const std::vector<Gradient>& gradients)> run;  ///< with inputs of its own
   bool product = false;                                          ///< matrices: not added to bfloat16
 };
 
-std::vector<Case> cases(at::ScalarType dtype) {
+std::vector<GradientCase> gradient_cases(at::ScalarType dtype) {
   constexpr int64_t kTokens = 64, kIn = 48, kOut = 34;
   const auto x = random({kTokens, kIn}, dtype, 1), dy = random({kTokens, kOut}, dtype, 2);
-  std::vector<Case> all;
+  std::vector<GradientCase> all;
   all.push_back(
       {"linear_backward_weight", {{kOut, kIn}}, [=](const auto& g) { linear_backward_weight(g[0], dy, x); }, true});
   all.push_back({"linear_in_out_backward_weight",
@@ -72,7 +72,7 @@ std::vector<Case> cases(at::ScalarType dtype) {
 }
 
 /// Fresh gradients of the dtype, each filled with `found` where it is added to.
-std::vector<at::Tensor> gradients(const Case& c, at::ScalarType dtype, bool adds) {
+std::vector<at::Tensor> gradients(const GradientCase& c, at::ScalarType dtype, bool adds) {
   std::vector<Gradient> to;
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < c.shapes.size(); ++i) {
@@ -85,7 +85,7 @@ std::vector<at::Tensor> gradients(const Case& c, at::ScalarType dtype, bool adds
 
 TEST(GradientsOfWeights, AreNotRoundedInATensorOfTheWiderDtype) {
   for_each_case([](at::ScalarType dtype) {
-    for (const Case& c : cases(dtype)) {
+    for (const GradientCase& c : gradient_cases(dtype)) {
       const auto narrow = gradients(c, dtype, false), broad = gradients(c, wide(dtype), false);
       for (size_t i = 0; i < narrow.size(); ++i) {
         expect_same_bits(broad[i].to(dtype), narrow[i], c.name);
@@ -99,7 +99,7 @@ TEST(GradientsOfWeights, AreNotRoundedInATensorOfTheWiderDtype) {
 
 TEST(GradientsOfWeights, AreAddedToWhatIsThere) {
   for_each_case([](at::ScalarType dtype) {
-    for (const Case& c : cases(dtype))
+    for (const GradientCase& c : gradient_cases(dtype))
       for (const at::ScalarType to : {dtype, wide(dtype)}) {
         if (to == at::kBFloat16 && c.product) continue;
         const auto alone = gradients(c, wide(dtype), false), added = gradients(c, to, true);
@@ -114,14 +114,15 @@ TEST(GradientsOfWeights, AreAddedToWhatIsThere) {
 }
 
 TEST(GradientsOfWeights, OfProductsAreNotAddedToBfloat16) {
-  for (const Case& c : cases(at::kBFloat16)) {
+  for (const GradientCase& c : gradient_cases(at::kBFloat16)) {
     if (!c.product) continue;
     EXPECT_THROW(gradients(c, at::kBFloat16, true), ShapeError) << c.name;
   }
 }
 
 TEST(GradientsOfWeights, OfAnotherDtypeAreRefused) {
-  for (const Case& c : cases(at::kFloat)) EXPECT_THROW(gradients(c, at::kBFloat16, false), ShapeError) << c.name;
+  for (const GradientCase& c : gradient_cases(at::kFloat))
+    EXPECT_THROW(gradients(c, at::kBFloat16, false), ShapeError) << c.name;
 }
 
 TEST(GradientsOfWeights, MadeBesideThemAreWrittenOrAdded) {

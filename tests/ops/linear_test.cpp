@@ -12,14 +12,14 @@
 namespace trireme::ops::test {
 namespace {
 
-struct Size {
+struct LinearSize {
   int64_t tokens, inputs, outputs;
 };
 // One token, widths that no vector length divides, and a common case.
-const Size kSizes[] = {{1, 5, 7}, {3, 17, 31}, {64, 48, 96}};
+const LinearSize kLinearSizes[] = {{1, 5, 7}, {3, 17, 31}, {64, 48, 96}};
 
 void check_against_reference(at::ScalarType dtype, bool in_out) {
-  for (const auto& [tokens, inputs, outputs] : kSizes) {
+  for (const auto& [tokens, inputs, outputs] : kLinearSizes) {
     const auto x = random({tokens, inputs}, dtype, 1), dy = random({tokens, outputs}, dtype, 2);
     const auto w = in_out ? random({inputs, outputs}, dtype, 3) : random({outputs, inputs}, dtype, 3);
     const auto y = unwritten({tokens, outputs}, dtype), dx = unwritten(x.sizes(), dtype),
@@ -108,7 +108,7 @@ TEST(Linear, RefusesTensorsThatDoNotFit) {
 
 TEST(Bias, IsAddedToEveryRow) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [tokens, inputs, outputs] : kSizes) {
+    for (const auto& [tokens, inputs, outputs] : kLinearSizes) {
       const auto before = random({tokens, outputs}, dtype, 1), bias = random({outputs}, dtype, 2);
       const auto y = before.clone();
       bias_forward(y, bias);

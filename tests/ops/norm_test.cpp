@@ -8,16 +8,18 @@
 namespace trireme::ops::test {
 namespace {
 
-constexpr double kEps = 1e-5;
-struct Size {
+constexpr double kNormEps = 1e-5;
+struct NormSize {
   int64_t rows, width;
 };
-const Size kSizes[] = {{1, 1}, {1, 7}, {5, 64}, {70, 67}, {3, 300}};
+const NormSize kNormSizes[] = {{1, 1}, {1, 7}, {5, 64}, {70, 67}, {3, 300}};
 
-at::Tensor rms_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kEps); }
-at::Tensor offset_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kEps, 1); }
+at::Tensor rms_reference(const std::vector<at::Tensor>& in) { return reference::rms_norm(in[0], in[1], kNormEps); }
+at::Tensor offset_reference(const std::vector<at::Tensor>& in) {
+  return reference::rms_norm(in[0], in[1], kNormEps, 1);
+}
 at::Tensor layer_reference(const std::vector<at::Tensor>& in) {
-  return reference::layer_norm(in[0], in[1], in[2], kEps);
+  return reference::layer_norm(in[0], in[1], in[2], kNormEps);
 }
 std::vector<at::Tensor> to_double(std::vector<at::Tensor> tensors) {
   for (auto& tensor : tensors) tensor = tensor.to(at::kDouble);
@@ -26,23 +28,23 @@ std::vector<at::Tensor> to_double(std::vector<at::Tensor> tensors) {
 
 TEST(RmsNorm, ForwardAgreesWithTheReference) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kNormSizes) {
       const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2);
       const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
-      rms_norm_forward(y, rstd, x, w, kEps);
+      rms_norm_forward(y, rstd, x, w, kNormEps);
       expect_close(y, rms_reference(to_double({x, w})), "y");
-      expect_close(rstd, reference::rms_norm_rstd(x.to(at::kDouble), kEps), "rstd");
+      expect_close(rstd, reference::rms_norm_rstd(x.to(at::kDouble), kNormEps), "rstd");
     }
   });
 }
 
 TEST(RmsNorm, BackwardAgreesWithTheReferenceAndEmitsTheForwardAgain) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kNormSizes) {
       const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2),
                  dy = random({rows, width}, dtype, 3), d_residual = random({rows, width}, dtype, 4);
       const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
-      rms_norm_forward(y, rstd, x, w, kEps);
+      rms_norm_forward(y, rstd, x, w, kNormEps);
       const auto gradients = autograd(rms_reference, {x, w}, dy);
 
       const auto dx = unwritten(x.sizes(), dtype), dw = unwritten({width}, dtype),
@@ -68,11 +70,11 @@ TEST(RmsNorm, WithAdditionEqualsAdditionThenNorm) {
     const auto expected_sum = unwritten(x.sizes(), dtype), expected_y = unwritten(x.sizes(), dtype),
                expected_rstd = unwritten({5}, wide(dtype));
     add_forward(expected_sum, x, residual);
-    rms_norm_forward(expected_y, expected_rstd, expected_sum, w, kEps);
+    rms_norm_forward(expected_y, expected_rstd, expected_sum, w, kNormEps);
     for (const bool in_place : {false, true}) {
       const auto sum = in_place ? x.clone() : unwritten(x.sizes(), dtype);
       const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({5}, wide(dtype));
-      add_rms_norm_forward(sum, y, rstd, in_place ? sum : x, residual, w, kEps);
+      add_rms_norm_forward(sum, y, rstd, in_place ? sum : x, residual, w, kNormEps);
       expect_same_bits(sum, expected_sum, "sum");
       expect_same_bits(y, expected_y, "y");
       expect_same_bits(rstd, expected_rstd, "rstd");
@@ -83,11 +85,11 @@ TEST(RmsNorm, WithAdditionEqualsAdditionThenNorm) {
 /// Gemma: what is stored is the weight's distance from 1.
 TEST(RmsNorm, WeightsMayBeDistancesFromANumber) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kNormSizes) {
       const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2) * 0.3,
                  dy = random({rows, width}, dtype, 3), residual = random({rows, width}, dtype, 4);
       const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({rows}, wide(dtype));
-      rms_norm_forward(y, rstd, x, w, kEps, 1);
+      rms_norm_forward(y, rstd, x, w, kNormEps, 1);
       expect_close(y, offset_reference(to_double({x, w})), "y");
 
       const auto gradients = autograd(offset_reference, {x, w}, dy);
@@ -98,7 +100,7 @@ TEST(RmsNorm, WeightsMayBeDistancesFromANumber) {
       expect_same_bits(y_again, y, "y");
 
       const auto sum = unwritten(x.sizes(), dtype), y_of_sum = unwritten(x.sizes(), dtype);
-      add_rms_norm_forward(sum, y_of_sum, rstd, x, residual, w, kEps, 1);
+      add_rms_norm_forward(sum, y_of_sum, rstd, x, residual, w, kNormEps, 1);
       expect_close(y_of_sum, offset_reference(to_double({sum, w})), "y of the sum");
     }
   });
@@ -106,13 +108,13 @@ TEST(RmsNorm, WeightsMayBeDistancesFromANumber) {
 
 TEST(LayerNorm, ForwardAgreesWithTheReference) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kNormSizes) {
       // A large mean: the variance must not be computed as a difference of large numbers.
       const auto x = (random({rows, width}, dtype, 1) + 30).to(dtype), w = random({width}, dtype, 2),
                  b = random({width}, dtype, 3), residual = random({rows, width}, dtype, 4);
       const auto y = unwritten(x.sizes(), dtype), mean = unwritten({rows}, wide(dtype)),
                  rstd = unwritten({rows}, wide(dtype));
-      layer_norm_forward(y, mean, rstd, x, w, b, kEps);
+      layer_norm_forward(y, mean, rstd, x, w, b, kNormEps);
       const auto x_wide = x.to(at::kDouble);
       // The float32 row mean is off by its own rounding, 30 x 6e-8, which the division by a small rstd leaves.
       const auto expected = layer_reference(to_double({x, w, b}));
@@ -122,9 +124,9 @@ TEST(LayerNorm, ForwardAgreesWithTheReference) {
       const auto sum = unwritten(x.sizes(), dtype), y2 = unwritten(x.sizes(), dtype),
                  mean2 = unwritten({rows}, wide(dtype)), rstd2 = unwritten({rows}, wide(dtype)),
                  expected_sum = unwritten(x.sizes(), dtype);
-      add_layer_norm_forward(sum, y2, mean2, rstd2, x, residual, w, b, kEps);
+      add_layer_norm_forward(sum, y2, mean2, rstd2, x, residual, w, b, kNormEps);
       add_forward(expected_sum, x, residual);
-      layer_norm_forward(y, mean, rstd, expected_sum, w, b, kEps);
+      layer_norm_forward(y, mean, rstd, expected_sum, w, b, kNormEps);
       expect_same_bits(sum, expected_sum, "sum");
       expect_same_bits(y2, y, "y of the sum");
       expect_same_bits(mean2, mean, "mean of the sum");
@@ -135,13 +137,13 @@ TEST(LayerNorm, ForwardAgreesWithTheReference) {
 
 TEST(LayerNorm, BackwardAgreesWithTheReferenceAndEmitsTheForwardAgain) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [rows, width] : kSizes) {
+    for (const auto& [rows, width] : kNormSizes) {
       if (width == 1) continue;  // the gradient is zero
       const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2), b = random({width}, dtype, 3),
                  dy = random({rows, width}, dtype, 4), d_residual = random({rows, width}, dtype, 5);
       const auto y = unwritten(x.sizes(), dtype), mean = unwritten({rows}, wide(dtype)),
                  rstd = unwritten({rows}, wide(dtype));
-      layer_norm_forward(y, mean, rstd, x, w, b, kEps);
+      layer_norm_forward(y, mean, rstd, x, w, b, kNormEps);
       expect_close(y, layer_reference(to_double({x, w, b})), "y");
       const auto gradients = autograd(layer_reference, {x, w, b}, dy);
 
@@ -163,7 +165,7 @@ TEST(Norms, BackwardAgreesWithFiniteDifferences) {
              rstd = unwritten({3}, at::kDouble), dx = unwritten(x.sizes(), at::kDouble),
              dw = unwritten({9}, at::kDouble), db = unwritten({9}, at::kDouble);
   const auto ours_rms = [&](const std::vector<at::Tensor>& in) {
-    rms_norm_forward(y, rstd, in[0], in[1], kEps);
+    rms_norm_forward(y, rstd, in[0], in[1], kNormEps);
     return y.clone();
   };
   // Central differences with step 1e-5 are good to about 1e-10 of the function's size.
@@ -174,7 +176,7 @@ TEST(Norms, BackwardAgreesWithFiniteDifferences) {
   EXPECT_LE(relative_error(dw, gradients[1]), 1e-8);
 
   const auto ours_layer = [&](const std::vector<at::Tensor>& in) {
-    layer_norm_forward(y, mean, rstd, in[0], in[1], in[2], kEps);
+    layer_norm_forward(y, mean, rstd, in[0], in[1], in[2], kNormEps);
     return y.clone();
   };
   gradients = finite_differences(ours_layer, {x, w, b}, dy);
@@ -191,14 +193,14 @@ TEST(Norms, HaveTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
   expect_same_on_all_threads([&] {
     const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({600}, at::kFloat), dx = unwritten(x.sizes(), dtype),
                dw = unwritten({129}, dtype);
-    rms_norm_forward(y, rstd, x, w, kEps);
+    rms_norm_forward(y, rstd, x, w, kNormEps);
     rms_norm_backward(dx, dw, y, dy, x, w, rstd, {});
     return std::vector{y, rstd, dx, dw};
   });
   const auto y = unwritten(x.sizes(), dtype), rstd = unwritten({600}, at::kFloat), row = unwritten({1, 129}, dtype),
              row_rstd = unwritten({1}, at::kFloat);
-  rms_norm_forward(y, rstd, x, w, kEps);
-  rms_norm_forward(row, row_rstd, x.narrow(0, 77, 1), w, kEps);
+  rms_norm_forward(y, rstd, x, w, kNormEps);
+  rms_norm_forward(row, row_rstd, x.narrow(0, 77, 1), w, kNormEps);
   expect_same_bits(row, y.narrow(0, 77, 1), "row 77 alone");
 }
 
@@ -212,12 +214,12 @@ TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
   const auto mean = unwritten({rows}, at::kFloat), rstd = unwritten({rows}, at::kFloat);
   const auto dw = unwritten({width}, dtype), db = unwritten({width}, dtype);
 
-  layer_norm_forward(all_rows, mean, rstd, x, w, b, kEps);
-  layer_norm_forward(few_rows, part(mean), part(rstd), part(x), w, b, kEps);
+  layer_norm_forward(all_rows, mean, rstd, x, w, b, kNormEps);
+  layer_norm_forward(few_rows, part(mean), part(rstd), part(x), w, b, kNormEps);
   expect_same_bits(part(all_rows), few_rows, "forward");
   const auto sum = unwritten({rows, width}, dtype), few_sums = unwritten({few, width}, dtype), other = x.flip(1);
-  add_layer_norm_forward(sum, all_rows, mean, rstd, x, other, w, b, kEps);
-  add_layer_norm_forward(few_sums, few_rows, part(mean), part(rstd), part(x), part(other), w, b, kEps);
+  add_layer_norm_forward(sum, all_rows, mean, rstd, x, other, w, b, kNormEps);
+  add_layer_norm_forward(few_sums, few_rows, part(mean), part(rstd), part(x), part(other), w, b, kNormEps);
   expect_same_bits(part(sum), few_sums, "sum");
   expect_same_bits(part(all_rows), few_rows, "forward of the sum");
   const auto y = unwritten({rows, width}, dtype), few_y = unwritten({few, width}, dtype);
@@ -233,8 +235,8 @@ TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
 
   const auto raw = unwritten({rows, width}, dtype), qkv = at::cat({x, x.narrow(1, 0, 64)}, 1).contiguous(),
              before = part(qkv), w_head = w.narrow(0, 0, 64);
-  head_norm_forward(qkv, raw, unwritten({rows, 8}, at::kFloat), w_head, w_head, 7, 1, kEps);
-  head_norm_forward(before, few_rows, unwritten({few, 8}, at::kFloat), w_head, w_head, 7, 1, kEps);
+  head_norm_forward(qkv, raw, unwritten({rows, 8}, at::kFloat), w_head, w_head, 7, 1, kNormEps);
+  head_norm_forward(before, few_rows, unwritten({few, 8}, at::kFloat), w_head, w_head, 7, 1, kNormEps);
   expect_same_bits(part(qkv), before, "heads");
   expect_same_bits(part(raw), few_rows, "what was in the heads");
 }

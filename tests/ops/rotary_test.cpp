@@ -10,8 +10,8 @@
 namespace trireme::ops::test {
 namespace {
 
-constexpr int64_t kHeads = 4, kKvHeads = 2, kBatch = 2;
-struct Size {
+constexpr int64_t kHeads = 4, kKvHeads = 2, kRotaryBatch = 2;
+struct RotarySize {
   int64_t sequence, head_dim;
 };
 std::vector<double> frequencies(double theta, int64_t head_dim) {
@@ -21,7 +21,7 @@ std::vector<double> frequencies(double theta, int64_t head_dim) {
   return all;
 }
 
-const Size kSizes[] = {{1, 2}, {5, 14}, {3, 64}, {7, 80}};
+const RotarySize kRotarySizes[] = {{1, 2}, {5, 14}, {3, 64}, {7, 80}};
 
 TEST(Rotary, TableAgreesWithTheReference) {
   for (const auto dtype : {at::kFloat, at::kDouble}) {
@@ -38,9 +38,9 @@ TEST(Rotary, TableAgreesWithTheReference) {
 
 TEST(Rotary, AgreesWithTheReferenceAndLeavesValuesAlone) {
   for_each_case([](at::ScalarType dtype) {
-    for (const auto& [sequence, head_dim] : kSizes) {
+    for (const auto& [sequence, head_dim] : kRotarySizes) {
       const int64_t width = (kHeads + 2 * kKvHeads) * head_dim;
-      const auto before = random({kBatch * sequence, width}, dtype, 1);
+      const auto before = random({kRotaryBatch * sequence, width}, dtype, 1);
       const auto cosine = unwritten({sequence, head_dim / 2}, wide(dtype)),
                  sine = unwritten(cosine.sizes(), wide(dtype));
       rotary_table(cosine, sine, frequencies(10000.0, head_dim), 1.0, 3);

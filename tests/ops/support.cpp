@@ -74,6 +74,13 @@ std::vector<at::Tensor> finite_differences(const std::function<at::Tensor(const 
   return gradients;
 }
 
+at::Tensor some_targets(int64_t num_tokens, int64_t vocabulary) {
+  auto targets = at::arange(num_tokens, at::kLong).square().remainder(vocabulary);
+  targets[-1] = vocabulary - 1;
+  for (int64_t t = 2; t < num_tokens; t += 5) targets[t] = -100;
+  return targets;
+}
+
 void for_each_case(const std::function<void(at::ScalarType)>& check) {
   // What this processor has of what the kernels are compiled for; the portable target is always among them.
   const int64_t supported = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;

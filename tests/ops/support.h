@@ -40,6 +40,12 @@ std::vector<at::Tensor> autograd(const std::function<at::Tensor(const std::vecto
 std::vector<at::Tensor> finite_differences(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
                                            const std::vector<at::Tensor>& inputs, const at::Tensor& d_output);
 
+/// Ids of a vocabulary, the last one among them; every fifth token is not supervised.
+at::Tensor some_targets(int64_t num_tokens, int64_t vocabulary);
+
+/// What the gradients of a loss are scaled by where any number will do.
+constexpr double kLossScale = 0.37;
+
 /// Runs `check` for float64, float32 and bfloat16 on every instruction set of this processor, and with 1 and 2
 /// threads; a failure's message names the case.
 void for_each_case(const std::function<void(at::ScalarType dtype)>& check);

@@ -194,4 +194,10 @@ Job make_job(const Example& e, bool train) {
   return job;
 }
 
+std::vector<RankList> rank_lists(const Job& job) {
+  std::vector<RankList> out;
+  for (int r = 0; r < job.example.world_size(); ++r) out.push_back({job.programs[r], &job.arenas[job.stage_of(r)]});
+  return out;
+}
+
 }  // namespace trireme::schedule

@@ -8,6 +8,7 @@
 #include "trireme/schedule/passes.h"
 #include "trireme/schedule/placement.h"
 #include "trireme/schedule/queue_model.h"
+#include "trireme/schedule/validate.h"
 
 namespace trireme::schedule {
 
@@ -53,5 +54,7 @@ struct Job {
   int stage_of(int rank) const { return rank / example.data_ranks(); }
 };
 Job make_job(const Example& example, bool train = true);
+/// What validate_ranks reads of a job.
+std::vector<RankList> rank_lists(const Job& job);
 
 }  // namespace trireme::schedule

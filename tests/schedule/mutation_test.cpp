@@ -65,12 +65,6 @@ struct Case {
   Outcome right;
 };
 
-std::vector<RankList> rank_lists(const Job& job) {
-  std::vector<RankList> out;
-  for (int r = 0; r < job.example.world_size(); ++r) out.push_back({job.programs[r], &job.arenas[job.stage_of(r)]});
-  return out;
-}
-
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Example& e : examples())

@@ -28,12 +28,6 @@ Placed placed(int ranks = 2, bool shard = true) {
   return p;
 }
 
-std::vector<RankList> rank_lists(const Job& job) {
-  std::vector<RankList> out;
-  for (int r = 0; r < job.example.world_size(); ++r) out.push_back({job.programs[r], &job.arenas[job.stage_of(r)]});
-  return out;
-}
-
 int find_action(const Schedule& s, ActionKind kind, int nth = 0) {
   for (size_t i = 0; i < s.actions.size(); ++i)
     if (s.actions[i].kind == kind && nth-- == 0) return static_cast<int>(i);

@@ -107,16 +107,18 @@ def repetition(r, number, source, segments):
         os.kill(victim, kill)
     follow_up(job, target, kill, stubborn)
     start = time.monotonic()
-    while (left := marked(value)) and time.monotonic() < start + SECONDS:
+    while True:
+        left, still, new = marked(value), used & {port for port, _ in listening()}, set(os.listdir("/dev/shm")) - segments
+        took = time.monotonic() - start
+        if not (left or still or new) or took > SECONDS:  # one that ends loses its environment before its ports
+            break
         job.poll()
         time.sleep(0.02)
     job.poll()
-    took = time.monotonic() - start
     said = (r.folder / f"err{number}").read_text(errors="replace")
     ring.require(not left, f"{number}: {what}: nothing lives after {SECONDS} s", f"{[(p, name_of(p), variable(p, 'RANK')) for p in left]}\n{said}")
-    still = used & {port for port, _ in listening()}
     ring.require(not still, f"{number}: {what}: no port is left", str(still))
-    ring.require(set(os.listdir("/dev/shm")) <= segments, f"{number}: {what}: no segment is left", str(os.listdir("/dev/shm")))
+    ring.require(not new, f"{number}: {what}: no segment is left", str(new))
     job.wait(timeout=10)
     return what, took
 

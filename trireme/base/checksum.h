@@ -6,10 +6,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace trireme::base {
 
 uint64_t checksum(std::span<const std::byte> bytes);
+
+/// The same of a text.
+inline uint64_t hash_text(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
 /// The same value from pieces given in order.
 class Checksum {

@@ -67,6 +67,11 @@ void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t off
   }
 }
 
+bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
 std::string read_file(const std::filesystem::path& path) {
   const FileDescriptor file = open_file(path, O_RDONLY);
   std::string contents;

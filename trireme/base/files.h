@@ -50,6 +50,9 @@ void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int6
 /// Fills all of `bytes` from `offset`. Errors    FileError, also when the file ends before
 void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t offset, const std::filesystem::path& path);
 
+/// A regular file or a link to one; false also where nothing may be looked at.
+bool is_file(const std::filesystem::path& path);
+
 /// Whole file as bytes. Errors    FileError
 std::string read_file(const std::filesystem::path& path);
 

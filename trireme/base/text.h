@@ -2,6 +2,7 @@
 // line of Trireme's output shows them ("412 MiB", "12,430", "2m41s"). Reading units back is units.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -32,6 +33,7 @@ std::string human_quantity(double quantity);
 
 /// "0.4s", "41s", "2m41s", "3h07m", "2d04h"; negative times read as "0.0s", unknown ones (NaN, infinity) as "?".
 std::string human_duration(double seconds);
+inline std::string human_duration(std::chrono::duration<double> time) { return human_duration(time.count()); }
 
 /// "1 rank", "2 ranks", "12,430 tokens".
 std::string plural(int64_t count, std::string_view noun);

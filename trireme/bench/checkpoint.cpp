@@ -75,9 +75,9 @@ int64_t bytes_of(std::span<const engine::GroupState> copy) {
   return static_cast<int64_t>(bytes);
 }
 
-class Bench {
+class CheckpointBench {
  public:
-  Bench(const config::Settings& settings, const launch::RankEnvironment& environment)
+  CheckpointBench(const config::Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings),
         folder_(fs::path(settings.out_dir) /
                     ("checkpoint-" + (environment.job_id.empty() ? std::to_string(getpid()) : environment.job_id)),
@@ -220,7 +220,7 @@ Limit best(const std::string& name, const std::vector<double>& seconds, int64_t 
 
 int bench_checkpoint(const config::Settings& settings, const launch::RankEnvironment& environment,
                      const std::string& command) {
-  Bench bench(settings, environment);
+  CheckpointBench bench(settings, environment);
   const Times t = bench.run(settings.bench.quick ? 2 : 5);
   bench.world().barrier()->wait();
   // Ranks that share a core share what it copies.

@@ -110,7 +110,7 @@ CollectiveCall send_receive(const CommunicatorPtr& comm, int64_t bytes) {
 double whole(double) { return 1; }
 double others(double n) { return (n - 1) / n; }
 
-constexpr CollectiveCase kCases[] = {
+constexpr CollectiveCase kCollectiveCases[] = {
     {"all_reduce", Buffers::own, [](double n) { return 2 * (n - 1) / n; }, [](double) { return 2.0; },
      [](const CommunicatorPtr& c, int64_t bytes) {
        const int64_t n = elements_of(bytes);
@@ -139,6 +139,6 @@ constexpr CollectiveCase kCases[] = {
 
 }  // namespace
 
-std::span<const CollectiveCase> collective_cases() { return kCases; }
+std::span<const CollectiveCase> collective_cases() { return kCollectiveCases; }
 
 }  // namespace trireme::bench

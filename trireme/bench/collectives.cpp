@@ -29,9 +29,9 @@ std::vector<std::string> backends_of(const config::Settings& settings, const lau
   return {"shm", "gloo"};
 }
 
-class Bench {
+class CollectivesBench {
  public:
-  Bench(const config::Settings& settings, const launch::RankEnvironment& environment)
+  CollectivesBench(const config::Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings), environment_(environment), budget_(Budget::of(settings.bench.quick)) {
     budget_.seconds = std::min(budget_.seconds, 0.15);
     if (settings.comm.backend == config::Backend::mpi) return;  // ranks meet through MPI
@@ -103,7 +103,7 @@ int bench_collectives(const config::Settings& settings, const launch::RankEnviro
                                          : std::vector<int64_t>{4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
   const std::vector<std::string> backends = backends_of(settings, environment);
   const bool first = environment.global_rank == 0;
-  Bench bench(settings, environment);
+  CollectivesBench bench(settings, environment);
   Report report = new_report("collectives", command);
   Progress progress("bench collectives", first);
   const auto total = static_cast<int64_t>(backends.size() * (sizes.size() * collective_cases().size() + 1));

@@ -51,6 +51,9 @@ struct Calls {
 /// no line is fetched only to be overwritten; or a pass that only reads, which one core does more slowly than a copy.
 enum class Access { kCopy, kInPlace, kRead };
 
+/// Of a case without fixed bytes.
+inline double nothing(const Widths&) { return 0; }
+
 /// Each input is read once and each output written once; what is updated in place counts as both.
 struct MemoryCase {
   const char* name;

@@ -10,7 +10,6 @@
 namespace trireme::bench {
 namespace {
 
-double nothing(const Widths&) { return 0; }
 double mlp(const Widths& w) { return static_cast<double>(w.F) * w.E(); }
 double table_row(const Widths& w) { return static_cast<double>(w.d) * w.W(); }  // cosines and sines
 double rotated(const Widths& w) { return 2 * static_cast<double>((w.H + w.K) * w.d) * w.E(); }
@@ -68,7 +67,7 @@ Calls gated_backward(Pool& p, const Widths& w, int64_t T) {
   return {[=] { Backward(gate_up, dy); }, restore(gate_up, dy)};
 }
 
-constexpr MemoryCase kCases[] = {
+constexpr MemoryCase kElementwiseCases[] = {
     {"bias_forward", [](const Widths& w) { return 2 * mlp(w); }, mlp,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto y = p.values({T, w.F}, w.dtype), bias = p.values({w.F}, w.dtype);
@@ -132,6 +131,6 @@ constexpr MemoryCase kCases[] = {
 
 }  // namespace
 
-std::span<const MemoryCase> elementwise_cases() { return kCases; }
+std::span<const MemoryCase> elementwise_cases() { return kElementwiseCases; }
 
 }  // namespace trireme::bench

@@ -12,7 +12,7 @@ double row(const Widths& w) { return static_cast<double>(w.D) * w.E(); }
 
 double heads(const Widths& w) { return static_cast<double>((w.H + w.K) * w.d) * w.E(); }  // q and k of a row
 
-constexpr MemoryCase kCases[] = {
+constexpr MemoryCase kNormCases[] = {
     {"rms_norm_forward", [](const Widths& w) { return 2 * row(w) + w.W(); }, [](const Widths& w) { return row(w); },
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = p.values({T, w.D}, w.dtype), y = p.values({T, w.D}, w.dtype), g = p.positive({w.D}, w.dtype),
@@ -80,6 +80,6 @@ constexpr MemoryCase kCases[] = {
 
 }  // namespace
 
-std::span<const MemoryCase> norm_cases() { return kCases; }
+std::span<const MemoryCase> norm_cases() { return kNormCases; }
 
 }  // namespace trireme::bench

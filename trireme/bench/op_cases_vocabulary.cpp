@@ -9,11 +9,10 @@ namespace {
 
 constexpr double kId = 8;
 
-double nothing(const Widths&) { return 0; }
 double width(const Widths& w) { return static_cast<double>(w.D) * w.E(); }
 double logits(const Widths& w) { return static_cast<double>(w.V) * w.E(); }
 
-constexpr MemoryCase kCases[] = {
+constexpr MemoryCase kVocabularyCases[] = {
     // A table as long as y, so that it lies where y does and each of its rows is read about once: a shorter one would
     // be counted as read once, while what comes of it from a cache and what from memory is up to the neighbours.
     {"embedding_forward", [](const Widths& w) { return 2 * width(w) + kId; }, nothing,
@@ -65,6 +64,6 @@ constexpr MemoryCase kCases[] = {
 
 }  // namespace
 
-std::span<const MemoryCase> vocabulary_cases() { return kCases; }
+std::span<const MemoryCase> vocabulary_cases() { return kVocabularyCases; }
 
 }  // namespace trireme::bench

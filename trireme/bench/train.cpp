@@ -63,7 +63,7 @@ constexpr std::array<Row, 8> kRows = {{{"products", "matrix products"},
                                        {"optimizer", "optimizer"},
                                        {"data", "data"},
                                        {"idle", "between actions"}}};
-constexpr size_t kExposed = 3, kHidden = 4;
+constexpr size_t kExposedRow = 3, kHiddenRow = 4;
 
 using Parts = std::array<double, kRows.size()>;
 
@@ -149,7 +149,7 @@ Steps run_steps(Session& s, engine::StepInputs& inputs, bool first) {
     steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
     Parts parts = parts_between(before, base::activity_seconds());
     // What others did meanwhile and this thread did not wait for.
-    parts[kHidden] = std::max(0.0, background_seconds(s.engine->communicators()) - background - parts[kExposed]);
+    parts[kHiddenRow] = std::max(0.0, background_seconds(s.engine->communicators()) - background - parts[kExposedRow]);
     steps.parts.push_back(parts);
     std::map<std::string, double> kinds;
     for (const engine::ActionTime& t : s.engine->timeline())
@@ -201,7 +201,7 @@ void print(Session& s, const Steps& steps, const Figures& f) {
   if (s.device.is_cuda())
     fmt::print("parts    of a step of {:.1f} ms, in which every action waits for the GPU\n", f.divided_step * 1e3);
   for (size_t i = 0; i < kRows.size(); ++i)
-    if (i != kHidden || f.parts[i] > 0)
+    if (i != kHiddenRow || f.parts[i] > 0)
       fmt::print("  {:<26}{:>9.1f} ms{:>7.1f} %{}\n", kRows[i].text, f.parts[i] * 1e3,
                  f.parts[i] / f.divided_step * 100, rate(s, f, i));
   fmt::print("memory   {} at most resident, {} planned; {:.0f} minor page faults a step\n",

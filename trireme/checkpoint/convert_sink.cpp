@@ -20,8 +20,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-bool is_float(Dtype dtype) { return convertible(dtype, Dtype::f32); }
-
 std::optional<Dtype> wanted_dtype(const ConvertOptions& options) {
   if (options.dtype.empty()) return std::nullopt;
   if (options.dtype == "float32") return Dtype::f32;
@@ -148,26 +146,26 @@ ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertOptions& options
   return plan;
 }
 
-struct Row {
+struct NamedFormat {
   const char* name;
   ConvertPlan (*plan)(const ConvertInput&, const ConvertOptions&);
 };
-constexpr Row kFormats[] = {{"safetensors", plan_safetensors},
-                            {"gguf", plan_gguf},
-                            {"pth", plan_pth},
-                            {"dcp", plan_dcp},
-                            {"litgpt", plan_litgpt}};
+constexpr NamedFormat kFormats[] = {{"safetensors", plan_safetensors},
+                                    {"gguf", plan_gguf},
+                                    {"pth", plan_pth},
+                                    {"dcp", plan_dcp},
+                                    {"litgpt", plan_litgpt}};
 
 }  // namespace
 
 std::vector<std::string> convert_formats() {
   std::vector<std::string> names;
-  for (const Row& row : kFormats) names.emplace_back(row.name);
+  for (const NamedFormat& row : kFormats) names.emplace_back(row.name);
   return names;
 }
 
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertOptions& options) {
-  for (const Row& row : kFormats) {
+  for (const NamedFormat& row : kFormats) {
     if (options.format == row.name) return row.plan(input, options);
   }
   throw UsageError(fmt::format("error: there is no format {}\n  --to is one of {}", options.format,

@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/gguf_tokenizer.h"
 #include "trireme/checkpoint/litgpt_config.h"
 #include "trireme/checkpoint/litgpt_names.h"
+#include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/checkpoint/torch_file.h"
 
@@ -31,7 +32,6 @@ constexpr const char* kSideFiles[] = {"generation_config.json",
                                       "vocab.json",
                                       "merges.txt",
                                       "chat_template.jinja"};
-constexpr int64_t kLargestSideFile = 256 << 20;
 
 std::string first_bytes(const fs::path& file, size_t count) {
   std::ifstream in(file, std::ios::binary);
@@ -138,7 +138,7 @@ std::vector<fs::path> gguf_files(const fs::path& folder) {
   return files;
 }
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
+[[noreturn]] void refuse_source(const fs::path& path, const std::string& what) {
   throw UsageError(fmt::format(
       "error: {} {}\n  trireme convert reads folders with safetensors or pytorch_model.bin files, its own checkpoints, "
       "PyTorch's distributed ones, LitGPT's folders, .pth and .gguf files",
@@ -153,9 +153,9 @@ ConvertInput open_folder(const fs::path& folder) {
     return open_pth(folder);
   const std::vector<fs::path> ggufs = gguf_files(folder);
   if (ggufs.size() == 1) return open_gguf(ggufs[0]);
-  if (ggufs.size() > 1) refuse(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
+  if (ggufs.size() > 1) refuse_source(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
   if (const auto latest = find_latest(folder)) return open_folder(*latest);
-  refuse(folder, "holds no weights in a format that Trireme knows");
+  refuse_source(folder, "holds no weights in a format that Trireme knows");
 }
 
 }  // namespace
@@ -167,8 +167,8 @@ ConvertInput open_convert_source(const fs::path& path) {
   if (head.starts_with("GGUF")) return open_gguf(path);
   if (head.starts_with("PK\x03\x04")) return open_pth(path);
   if (head.size() == 9 && head[8] == '{')
-    refuse(path, "is one safetensors file: name its folder, where config.json is");
-  refuse(path, "is in no format that Trireme knows");
+    refuse_source(path, "is one safetensors file: name its folder, where config.json is");
+  refuse_source(path, "is in no format that Trireme knows");
 }
 
 }  // namespace trireme::checkpoint

@@ -17,7 +17,7 @@ struct Range {
   int rank;
 };
 
-[[noreturn]] void refuse(const std::string& tensor, const std::string& problem) {
+[[noreturn]] void refuse_tensor(const std::string& tensor, const std::string& problem) {
   throw CheckpointError(fmt::format("cannot save tensor '{}': {}", tensor, problem), "", tensor);
 }
 
@@ -26,16 +26,17 @@ struct Range {
 void check_piece(const Piece& piece, const std::map<std::string, TensorPlace>& tensors) {
   const auto found = tensors.find(piece.tensor);
   if (found == tensors.end())
-    refuse(piece.tensor, "a piece of it is given, but the checkpoint is to hold no such tensor");
+    refuse_tensor(piece.tensor, "a piece of it is given, but the checkpoint is to hold no such tensor");
   const TensorPlace& place = found->second;
   if (piece.begin < 0 || piece.begin > piece.end || piece.end > place.elements) {
-    refuse(piece.tensor, fmt::format("a piece has elements {} to {}, but its shape is {}", piece.begin, piece.end,
-                                     shape_text(place.spec.shape)));
+    refuse_tensor(piece.tensor, fmt::format("a piece has elements {} to {}, but its shape is {}", piece.begin,
+                                            piece.end, shape_text(place.spec.shape)));
   }
   if (!convertible(piece.dtype, place.spec.dtype)) {
-    refuse(piece.tensor, fmt::format("{} in memory does not convert to {} in the file: only F64, F32, F16 and BF16 "
-                                     "convert into each other",
-                                     dtype_name(piece.dtype), dtype_name(place.spec.dtype)));
+    refuse_tensor(piece.tensor,
+                  fmt::format("{} in memory does not convert to {} in the file: only F64, F32, F16 and BF16 "
+                              "convert into each other",
+                              dtype_name(piece.dtype), dtype_name(place.spec.dtype)));
   }
 }
 
@@ -69,16 +70,18 @@ void check_exactly_once(const std::map<std::string, TensorPlace>& tensors, std::
     for (; range != ranges.end() && range->tensor == number; ++range) {
       if (range->begin > covered) break;
       if (range->begin < covered) {
-        refuse(name, fmt::format("elements {} to {} are given by rank {} and by rank {}; each element must come from "
-                                 "exactly one",
-                                 range->begin, std::min(covered, range->end), last_rank, range->rank));
+        refuse_tensor(name,
+                      fmt::format("elements {} to {} are given by rank {} and by rank {}; each element must come from "
+                                  "exactly one",
+                                  range->begin, std::min(covered, range->end), last_rank, range->rank));
       }
       covered = range->end;
       last_rank = range->rank;
     }
     if (covered < place.elements) {
       const bool more = range != ranges.end() && range->tensor == number;
-      refuse(name, fmt::format("no rank gives elements {} to {}", covered, more ? range->begin : place.elements));
+      refuse_tensor(name,
+                    fmt::format("no rank gives elements {} to {}", covered, more ? range->begin : place.elements));
     }
     ++number;
   }

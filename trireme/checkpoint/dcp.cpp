@@ -9,8 +9,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr const char* kMetadataName = ".metadata";
-
 int64_t folder_bytes(const std::filesystem::path& folder) {
   int64_t total = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -51,7 +49,7 @@ int64_t run_begin(const DcpChunk& chunk, const std::vector<int64_t>& shape, cons
 }  // namespace
 
 DcpSource::DcpSource(const std::filesystem::path& folder) : folder_(folder) {
-  const std::filesystem::path path = folder / kMetadataName;
+  const std::filesystem::path path = folder / kDcpMetadataName;
   std::string bytes = base::read_file(path);
   ReadBudget budget(folder_bytes(folder), path.string());
   for (DcpTensor& tensor : parse_dcp_metadata(std::move(bytes), budget)) {
@@ -84,7 +82,7 @@ StridedView DcpSource::open_chunk(size_t tensor, size_t chunk) const {
   if (!view || view->shape != place.sizes || view->dtype != spec.dtype) {
     throw CheckpointError(
         fmt::format("{} does not hold the chunk {} of tensor '{}' at byte {} that {} describes", file.path().string(),
-                    shape_text(place.sizes), spec.name, place.begin, kMetadataName),
+                    shape_text(place.sizes), spec.name, place.begin, kDcpMetadataName),
         file.path().string(), spec.name);
   }
   view_ = std::move(*view);

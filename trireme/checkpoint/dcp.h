@@ -21,6 +21,10 @@
 
 namespace trireme::checkpoint {
 
+/// Of the pickle in the folder, and Python's name of the module whose types it holds.
+inline constexpr const char* kDcpMetadataName = ".metadata";
+inline constexpr const char* kDcpModule = "torch.distributed.checkpoint.metadata";
+
 /// One stored box of a tensor.
 struct DcpChunk {
   std::vector<int64_t> offsets;

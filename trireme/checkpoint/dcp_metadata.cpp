@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "trireme/base/error.h"
@@ -13,9 +12,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view kStorageModule = "torch.distributed.checkpoint.filesystem";
-constexpr std::array<std::string_view, 4> kWrappers = {"model", "state_dict", "model_state_dict", "module"};
 constexpr size_t kMaxBoxes = 4096;  ///< pieces of a tensor cut in several dimensions, compared pair by pair
 
 class MetadataReader {
@@ -23,7 +20,7 @@ class MetadataReader {
   MetadataReader(const Pickle& pickle, ReadBudget& budget) : pickle_(pickle), budget_(budget) {}
 
   std::vector<DcpTensor> tensors() {
-    if (!pickle_.call(pickle_.root(), kModule, "Metadata")) fail("it is no Metadata object");
+    if (!pickle_.call(pickle_.root(), kDcpModule, "Metadata")) fail("it is no Metadata object");
     const PickleId state = pickle_.state_of(pickle_.root());
     const PickleId described = pickle_.find(state, "state_dict_metadata");
     if (!pickle_.is_dict(described)) fail("it has no state_dict_metadata");
@@ -35,7 +32,7 @@ class MetadataReader {
       const auto key = pickle_.text(items[i]);
       if (!key) fail("a tensor has no name");
       const auto name = names.find(*key);
-      if (name == names.end() || !pickle_.call(items[i + 1], kModule, "TensorStorageMetadata")) continue;
+      if (name == names.end() || !pickle_.call(items[i + 1], kDcpModule, "TensorStorageMetadata")) continue;
       result.push_back(tensor(*key, name->second, pickle_.state_of(items[i + 1])));
     }
     check_names(result);
@@ -55,7 +52,7 @@ class MetadataReader {
     if (!pickle_.is_dict(storage)) fail("it has no storage_data");
     const std::span<const PickleId> items = pickle_.items(storage);
     for (size_t i = 0; i < items.size(); i += 2) {
-      if (!pickle_.call(items[i], kModule, "MetadataIndex")) continue;
+      if (!pickle_.call(items[i], kDcpModule, "MetadataIndex")) continue;
       const PickleId index = pickle_.state_of(items[i]);
       const auto name = pickle_.text(pickle_.find(index, "fqn"));
       if (!name) fail("an item has no name");
@@ -79,7 +76,7 @@ class MetadataReader {
       const std::span<const PickleId> path = pickle_.items(paths[i + 1]);
       if (!key || path.size() < 2 || path.size() > 32 || !all.contains(*key)) continue;
       const auto first = pickle_.text(path[0]);
-      if (first && std::find(kWrappers.begin(), kWrappers.end(), *first) != kWrappers.end()) {
+      if (first && std::ranges::find(kTorchWrappers, *first) != std::end(kTorchWrappers)) {
         remember(inner, *key, path_text(path.subspan(1)));
       }
     }

@@ -8,9 +8,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr const char* kMetadataName = ".metadata";
 constexpr const char* kDataName = "__0_0.distcp";
-constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 
 std::string tensor_pickle(const SourceTensor& tensor) {
   PickleWriter pickle;
@@ -24,14 +22,14 @@ void write_size(PickleWriter& pickle, const std::vector<int64_t>& values) {
 
 /// An object without arguments, whose state is to follow.
 PickleWriter& create(PickleWriter& pickle, const char* name) {
-  return pickle.global(kModule, name).empty_tuple().create();
+  return pickle.global(kDcpModule, name).empty_tuple().create();
 }
 
 /// dtype, layout, requires_grad, memory format (0 is contiguous), pin_memory
 void write_properties(PickleWriter& pickle, Dtype dtype) {
   create(pickle, "TensorProperties").mark().global("torch", torch_dtype_name(dtype));
   pickle.global("torch.serialization", "_get_layout").mark().text("torch.strided").tuple().call().boolean(false);
-  pickle.global(kModule, "_MEM_FORMAT_ENCODING").integers(std::vector<int64_t>{0}).call().boolean(false);
+  pickle.global(kDcpModule, "_MEM_FORMAT_ENCODING").integers(std::vector<int64_t>{0}).call().boolean(false);
   pickle.tuple().build();
 }
 
@@ -101,7 +99,7 @@ void DcpSink::finish() {
     write_place(pickle, key(tensors_[i]), tensors_[i], begins_[i], archives_[i].bytes());
   }
   pickle.set_items().text("storage_meta").none().text("version").text("1.0.0").set_items().build();
-  write_new_file(folder_ / kMetadataName, pickle.finish());
+  write_new_file(folder_ / kDcpMetadataName, pickle.finish());
 }
 
 }  // namespace trireme::checkpoint

@@ -34,8 +34,6 @@ constexpr std::array<Info, 15> kInfo{{{"F64", 8},
 
 const Info& info(Dtype dtype) { return kInfo.at(static_cast<size_t>(dtype)); }
 
-bool is_float(Dtype dtype) { return dtype <= Dtype::bf16; }
-
 /// float64 to float32 rounded to odd: a later rounding to 16 bits then equals a direct one
 /// (Boldo and Melquiond, "When double rounding is odd", 2005).
 float to_odd(double value) {

@@ -38,6 +38,9 @@ std::string_view dtype_name(Dtype dtype);
 /// The dtype a safetensors header names, or nothing when it is not one of ours.
 std::optional<Dtype> parse_dtype(std::string_view name);
 
+/// F64, F32, F16 or BF16: what convert() converts.
+inline bool is_float(Dtype dtype) { return dtype <= Dtype::bf16; }
+
 /// True when convert() accepts the pair: equal types, or two of F64, F32, F16, BF16.
 bool convertible(Dtype from, Dtype to);
 

@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 13> kKindNames{"u8",   "i8",     "u16",  
                                                       "bool", "string", "array", "u64", "i64", "f64"};
 constexpr std::array<size_t, 13> kKindBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
-[[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& tensor = "") {
+[[noreturn]] void fail_gguf(const std::string& path, const std::string& problem, const std::string& tensor = "") {
   throw CheckpointError(fmt::format("{} is not a sound GGUF file: {}", path, problem), path, tensor);
 }
 
@@ -76,9 +76,9 @@ class Cursor {
 
   std::span<const std::byte> take(uint64_t bytes, std::string_view what) {
     if (bytes > file_.size() - position_) {
-      fail(path_, fmt::format("{} needs {} at byte {}, but the file has {}: it is truncated or damaged", what,
-                              base::plural(static_cast<int64_t>(std::min(bytes, uint64_t{1} << 62)), "byte"), position_,
-                              base::plural(static_cast<int64_t>(file_.size()), "byte")));
+      fail_gguf(path_, fmt::format("{} needs {} at byte {}, but the file has {}: it is truncated or damaged", what,
+                                   base::plural(static_cast<int64_t>(std::min(bytes, uint64_t{1} << 62)), "byte"),
+                                   position_, base::plural(static_cast<int64_t>(file_.size()), "byte")));
     }
     const auto taken = file_.subspan(position_, bytes);
     position_ += bytes;
@@ -93,14 +93,15 @@ class Cursor {
   std::string name(std::string_view what) {
     const std::string_view name = text(what);
     if (name.empty() || name.size() > kLongestName || !is_utf8(name)) {
-      fail(path_, fmt::format("{} that ends at byte {} is empty, too long or not UTF-8", what, position_));
+      fail_gguf(path_, fmt::format("{} that ends at byte {} is empty, too long or not UTF-8", what, position_));
     }
     return std::string(name);
   }
 
   GgufKind kind(const std::string& key) {
     const auto number = read<uint32_t>(fmt::format("the type of '{}'", key));
-    if (number >= kKindNames.size()) fail(path_, fmt::format("'{}' has a value of the unknown type {}", key, number));
+    if (number >= kKindNames.size())
+      fail_gguf(path_, fmt::format("'{}' has a value of the unknown type {}", key, number));
     return static_cast<GgufKind>(number);
   }
 
@@ -114,11 +115,12 @@ class Cursor {
 
   GgufArray array(const std::string& key, const std::string& what) {
     const GgufKind of = kind(key);
-    if (of == GgufKind::array) fail(path_, fmt::format("'{}' is a list of lists, which GGUF readers do not take", key));
+    if (of == GgufKind::array)
+      fail_gguf(path_, fmt::format("'{}' is a list of lists, which GGUF readers do not take", key));
     const auto count = read<uint64_t>(what);
     const uint64_t item = of == GgufKind::string ? 8 : kKindBytes[static_cast<size_t>(of)];
     if (count > (file_.size() - position_) / item) {
-      fail(path_, fmt::format("'{}' claims {} items, more than the rest of the file holds", key, count));
+      fail_gguf(path_, fmt::format("'{}' claims {} items, more than the rest of the file holds", key, count));
     }
     const size_t begin = position_;
     if (of == GgufKind::string) {
@@ -153,13 +155,13 @@ GgufTensor read_tensor(Cursor& cursor, const std::string& path) {
   const std::string what = fmt::format("the entry of tensor '{}'", tensor.name);
   const auto dims = cursor.read<uint32_t>(what);
   if (dims > kMostDims) {
-    fail(path, fmt::format("tensor '{}' has {} dimensions, the format allows {}", tensor.name, dims, kMostDims),
-         tensor.name);
+    fail_gguf(path, fmt::format("tensor '{}' has {} dimensions, the format allows {}", tensor.name, dims, kMostDims),
+              tensor.name);
   }
   for (uint32_t i = 0; i < dims; ++i) {
     const auto size = cursor.read<uint64_t>(what);
     if (size == 0 || size > uint64_t{1} << 62)
-      fail(path, fmt::format("tensor '{}' has a dimension of {}", tensor.name, size), tensor.name);
+      fail_gguf(path, fmt::format("tensor '{}' has a dimension of {}", tensor.name, size), tensor.name);
     tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
   }
   const auto number = cursor.read<uint32_t>(what);
@@ -170,23 +172,23 @@ GgufTensor read_tensor(Cursor& cursor, const std::string& path) {
   try {
     tensor.elements = num_elements(tensor.shape);
   } catch (const ShapeError& error) {
-    fail(path, fmt::format("tensor '{}': {}", tensor.name, error.what()), tensor.name);
+    fail_gguf(path, fmt::format("tensor '{}': {}", tensor.name, error.what()), tensor.name);
   }
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (row % type.block_elements != 0) {
-    fail(path,
-         fmt::format("rows of tensor '{}' have {} elements, {} needs a multiple of {}", tensor.name, row, type.name,
-                     type.block_elements),
-         tensor.name);
+    fail_gguf(path,
+              fmt::format("rows of tensor '{}' have {} elements, {} needs a multiple of {}", tensor.name, row,
+                          type.name, type.block_elements),
+              tensor.name);
   }
   int64_t bytes = 0;
   if (offset > uint64_t{1} << 62 ||
       __builtin_mul_overflow(tensor.elements / type.block_elements, type.block_bytes, &bytes)) {
-    fail(path, fmt::format("tensor '{}' does not fit in any file", tensor.name), tensor.name);
+    fail_gguf(path, fmt::format("tensor '{}' does not fit in any file", tensor.name), tensor.name);
   }
   tensor.begin = static_cast<int64_t>(offset);
   if (__builtin_add_overflow(tensor.begin, bytes, &tensor.end)) {
-    fail(path, fmt::format("tensor '{}' does not fit in any file", tensor.name), tensor.name);
+    fail_gguf(path, fmt::format("tensor '{}' does not fit in any file", tensor.name), tensor.name);
   }
   return tensor;
 }
@@ -194,8 +196,8 @@ GgufTensor read_tensor(Cursor& cursor, const std::string& path) {
 int64_t alignment_of(const GgufHeader& header) {
   const int64_t alignment = header.integer("general.alignment").value_or(32);
   if (alignment < 1 || alignment > kLargestAlignment || !std::has_single_bit(static_cast<uint64_t>(alignment))) {
-    fail(header.path,
-         fmt::format("general.alignment is {}, not a power of two up to {}", alignment, kLargestAlignment));
+    fail_gguf(header.path,
+              fmt::format("general.alignment is {}, not a power of two up to {}", alignment, kLargestAlignment));
   }
   return alignment;
 }
@@ -207,15 +209,16 @@ void place_tensors(GgufHeader& header, int64_t file_bytes) {
   std::vector<const GgufTensor*> ordered;
   for (GgufTensor& tensor : header.tensors) {
     if (tensor.begin % alignment != 0) {
-      fail(header.path,
-           fmt::format("tensor '{}' begins at {}, not at a multiple of {}", tensor.name, tensor.begin, alignment),
-           tensor.name);
+      fail_gguf(header.path,
+                fmt::format("tensor '{}' begins at {}, not at a multiple of {}", tensor.name, tensor.begin, alignment),
+                tensor.name);
     }
     if (tensor.end > file_bytes - header.data_begin) {
-      fail(header.path,
-           fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", tensor.name,
-                       tensor.end, base::plural(std::max<int64_t>(file_bytes - header.data_begin, 0), "byte")),
-           tensor.name);
+      fail_gguf(
+          header.path,
+          fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", tensor.name,
+                      tensor.end, base::plural(std::max<int64_t>(file_bytes - header.data_begin, 0), "byte")),
+          tensor.name);
     }
     tensor.begin += header.data_begin;
     tensor.end += header.data_begin;
@@ -226,14 +229,14 @@ void place_tensors(GgufHeader& header, int64_t file_bytes) {
   });
   for (size_t i = 1; i < ordered.size(); ++i) {
     if (ordered[i]->begin < ordered[i - 1]->end) {
-      fail(header.path, fmt::format("tensors '{}' and '{}' overlap", ordered[i - 1]->name, ordered[i]->name),
-           ordered[i]->name);
+      fail_gguf(header.path, fmt::format("tensors '{}' and '{}' overlap", ordered[i - 1]->name, ordered[i]->name),
+                ordered[i]->name);
     }
   }
   std::sort(ordered.begin(), ordered.end(), [](const GgufTensor* a, const GgufTensor* b) { return a->name < b->name; });
   for (size_t i = 1; i < ordered.size(); ++i) {
     if (ordered[i]->name == ordered[i - 1]->name) {
-      fail(header.path, fmt::format("it names tensor '{}' twice", ordered[i]->name), ordered[i]->name);
+      fail_gguf(header.path, fmt::format("it names tensor '{}' twice", ordered[i]->name), ordered[i]->name);
     }
   }
 }
@@ -274,19 +277,19 @@ bool is_utf8(std::string_view text) {
 
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& path) {
   Cursor cursor(file, path);
-  if (cursor.read<uint32_t>("the head") != 0x46554747u) fail(path, "it does not begin with 'GGUF'");
+  if (cursor.read<uint32_t>("the head") != 0x46554747u) fail_gguf(path, "it does not begin with 'GGUF'");
   GgufHeader header{.path = path, .version = cursor.read<uint32_t>("the version")};
   check_version(header.version, path);
   const auto num_tensors = cursor.read<uint64_t>("the head");
   const auto num_keys = cursor.read<uint64_t>("the head");
   if (num_tensors > kMostTensors || num_keys > kMostKeys) {
-    fail(path, fmt::format("it claims {} tensors and {} keys; at most {} and {} are taken", num_tensors, num_keys,
-                           kMostTensors, kMostKeys));
+    fail_gguf(path, fmt::format("it claims {} tensors and {} keys; at most {} and {} are taken", num_tensors, num_keys,
+                                kMostTensors, kMostKeys));
   }
   for (uint64_t i = 0; i < num_keys; ++i) {
     std::string key = cursor.name("a key");
     GgufValue value = cursor.value(key);
-    if (!header.metadata.emplace(key, value).second) fail(path, fmt::format("it has the key '{}' twice", key));
+    if (!header.metadata.emplace(key, value).second) fail_gguf(path, fmt::format("it has the key '{}' twice", key));
   }
   for (uint64_t i = 0; i < num_tensors; ++i) header.tensors.push_back(read_tensor(cursor, path));
   header.data_begin = static_cast<int64_t>(cursor.position());

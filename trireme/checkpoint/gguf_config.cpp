@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-[[noreturn]] void fail(const GgufHeader& header, const std::string& problem) {
+[[noreturn]] void fail_config(const GgufHeader& header, const std::string& problem) {
   throw CheckpointError(fmt::format("{} cannot be read as a model: {}", header.path, problem), header.path);
 }
 
@@ -40,7 +40,7 @@ class Keys {
   std::optional<std::string> text(const std::string& key) { return header_.text(full(key)); }
   int64_t require(const std::string& key) {
     const std::optional<int64_t> value = integer(key);
-    if (!value) fail(header_, fmt::format("its metadata have no '{}'", full(key)));
+    if (!value) fail_config(header_, fmt::format("its metadata have no '{}'", full(key)));
     return *value;
   }
 
@@ -62,7 +62,8 @@ class Keys {
           },
           value.value);
       if (!neutral) {
-        fail(header_, fmt::format("Trireme does not know its key '{}', which may change what the model computes", key));
+        fail_config(header_,
+                    fmt::format("Trireme does not know its key '{}', which may change what the model computes", key));
       }
     }
   }
@@ -96,7 +97,7 @@ ordered_json read_scaling(const GgufHeader& header, Keys& keys, double theta, co
   keys.full("rope.scaling.yarn_log_multiplier");  // an attention scale that transformers works out from the factor
   if (!divisors.empty()) {
     const std::optional<Llama3Scaling> found = find_llama3_scaling(divisors, theta);
-    if (!found) fail(header, "its rope_freqs.weight is no llama3 scaling, the only kind of table Trireme knows");
+    if (!found) fail_config(header, "its rope_freqs.weight is no llama3 scaling, the only kind of table Trireme knows");
     return {{"rope_type", "llama3"},
             {"factor", found->factor},
             {"low_freq_factor", found->low_freq_factor},
@@ -109,7 +110,7 @@ ordered_json read_scaling(const GgufHeader& header, Keys& keys, double theta, co
   const std::optional<int64_t> original = keys.integer("rope.scaling.original_context_length");
   if (type == "none" || (type == "linear" && factor == 1)) return nullptr;
   if (type == "linear") return {{"rope_type", "linear"}, {"factor", as_written(factor)}};
-  if (type != "yarn") fail(header, fmt::format("Trireme does not know the rotary scaling '{}'", type));
+  if (type != "yarn") fail_config(header, fmt::format("Trireme does not know the rotary scaling '{}'", type));
   ordered_json scaling{{"rope_type", "yarn"}, {"factor", as_written(factor)}};
   if (original) scaling["original_max_position_embeddings"] = *original;
   if (const auto beta = keys.number("rope.scaling.yarn_beta_fast")) scaling["beta_fast"] = as_written(*beta);
@@ -119,19 +120,20 @@ ordered_json read_scaling(const GgufHeader& header, Keys& keys, double theta, co
 
 void read_attention(const GgufHeader& header, Keys& keys, ordered_json& config) {
   const int64_t heads = keys.require("attention.head_count");
-  if (heads < 1) fail(header, fmt::format("'{}' is {}", keys.full("attention.head_count"), heads));
+  if (heads < 1) fail_config(header, fmt::format("'{}' is {}", keys.full("attention.head_count"), heads));
   const int64_t width = keys.require("embedding_length");
   const int64_t head_dim =
       keys.integer("attention.key_length").value_or(keys.integer("rope.dimension_count").value_or(width / heads));
   for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
     const int64_t other = keys.integer(key).value_or(head_dim);
-    if (other != head_dim) fail(header, fmt::format("'{}' is {}, heads are {} wide", keys.full(key), other, head_dim));
+    if (other != head_dim)
+      fail_config(header, fmt::format("'{}' is {}, heads are {} wide", keys.full(key), other, head_dim));
   }
   config["num_key_value_heads"] = keys.integer("attention.head_count_kv").value_or(heads);
   config["head_dim"] = head_dim;
   if (config["model_type"] != "qwen2") return;
   if (head_dim * heads != width)
-    fail(header, fmt::format("its heads are {} wide, Qwen2's are {}", head_dim, width / heads));
+    fail_config(header, fmt::format("its heads are {} wide, Qwen2's are {}", head_dim, width / heads));
   config.erase("head_dim");  // the only one whose config.json has no such key
 }
 
@@ -144,7 +146,7 @@ void read_special(const GgufHeader& header, Keys& keys, const GgufFamily& family
       config["architectures"] = {"MistralForCausalLM"};
       config["sliding_window"] = *window;
       for (const char* key : {"attention_bias", "mlp_bias"}) {
-        if (config[key] == true) fail(header, fmt::format("it has a window and {}, which no Mistral has", key));
+        if (config[key] == true) fail_config(header, fmt::format("it has a window and {}, which no Mistral has", key));
         config.erase(key);
       }
     }
@@ -153,7 +155,7 @@ void read_special(const GgufHeader& header, Keys& keys, const GgufFamily& family
     const int64_t heads = config["num_attention_heads"].get<int64_t>();
     const bool is_27b = config["num_hidden_layers"] == (family.architecture == "gemma2" ? 46 : 62);
     const std::optional<double> scale = keys.number("attention.scale");
-    if (scale && !(*scale > 1e-4 && *scale <= 1)) fail(header, fmt::format("its attention.scale is {}", *scale));
+    if (scale && !(*scale > 1e-4 && *scale <= 1)) fail_config(header, fmt::format("its attention.scale is {}", *scale));
     config["query_pre_attn_scalar"] = scale    ? std::llround(1 / (*scale * *scale))
                                       : is_27b ? config["hidden_size"].get<int64_t>() / heads
                                                : config["head_dim"].get<int64_t>();
@@ -163,8 +165,8 @@ void read_special(const GgufHeader& header, Keys& keys, const GgufFamily& family
       config[key] = cap ? ordered_json(as_written(*cap)) : caps ? ordered_json(fallback) : ordered_json(nullptr);
     }
   } else if (window && *window > 0) {
-    fail(header, fmt::format("'{}' is {}: {} models of Hugging Face have no such window on every layer",
-                             keys.full("attention.sliding_window"), *window, family.architecture));
+    fail_config(header, fmt::format("'{}' is {}: {} models of Hugging Face have no such window on every layer",
+                                    keys.full("attention.sliding_window"), *window, family.architecture));
   }
 }
 
@@ -189,14 +191,15 @@ GgufHeads heads_of(const nlohmann::json& config) {
 
 ordered_json config_from_gguf(const GgufHeader& header, const TensorSource& source) {
   const std::string architecture = header.text("general.architecture").value_or("");
-  if (architecture.empty()) fail(header, "its metadata have no 'general.architecture'");
+  if (architecture.empty()) fail_config(header, "its metadata have no 'general.architecture'");
   const GgufFamily& family = gguf_family(architecture, header.path);
   Keys keys(header, architecture);
   ordered_json config{{"architectures", {family.class_name}}, {"model_type", family.model_types.front()}};
 
   const auto embedding = std::find_if(header.tensors.begin(), header.tensors.end(),
                                       [](const GgufTensor& t) { return t.name == "token_embd.weight"; });
-  if (embedding == header.tensors.end() || embedding->shape.empty()) fail(header, "it has no tensor token_embd.weight");
+  if (embedding == header.tensors.end() || embedding->shape.empty())
+    fail_config(header, "it has no tensor token_embd.weight");
   keys.full("vocab_size");  // the embedding's rows are what counts
   config["vocab_size"] = embedding->shape[0];
   for (const GgufConfigRow& row : family.rows) {
@@ -205,7 +208,7 @@ ordered_json config_from_gguf(const GgufHeader& header, const TensorSource& sour
     } else if (const auto value = keys.number(std::string(row.gguf))) {
       config[std::string(row.hugging_face)] = as_written(*value);
     } else {
-      fail(header, fmt::format("its metadata have no '{}'", keys.full(std::string(row.gguf))));
+      fail_config(header, fmt::format("its metadata have no '{}'", keys.full(std::string(row.gguf))));
     }
   }
   config[family.gemma ? "hidden_activation" : family.gpt2 ? "activation_function" : "hidden_act"] = family.activation;

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_config(const std::string& what) {
   throw UsageError(fmt::format("error: GGUF cannot express this model: its config.json has {}", what));
 }
 
@@ -29,14 +29,14 @@ const json* find(const json& object, const std::string& key) {
 double number(const json& object, const std::string& key, std::optional<double> fallback = std::nullopt) {
   const json* value = find(object, key);
   if (!value && fallback) return *fallback;
-  if (!value || !value->is_number()) refuse(fmt::format("no number under '{}'", key));
+  if (!value || !value->is_number()) refuse_config(fmt::format("no number under '{}'", key));
   return value->get<double>();
 }
 
 uint32_t whole(const json& object, const std::string& key, std::optional<double> fallback = std::nullopt) {
   const double value = number(object, key, fallback);
   if (!(value >= 0 && value <= 4294967295.0) || value != std::floor(value)) {
-    refuse(fmt::format("{} under '{}', which is no count", value, key));
+    refuse_config(fmt::format("{} under '{}', which is no count", value, key));
   }
   return static_cast<uint32_t>(value);
 }
@@ -55,7 +55,7 @@ const GgufFamily& family_of(const json& config) {
       known.emplace_back(name);
     }
   }
-  refuse(fmt::format("model_type '{}'; Trireme writes {}", type, base::join(known, ", ")));
+  refuse_config(fmt::format("model_type '{}'; Trireme writes {}", type, base::join(known, ", ")));
 }
 
 void check_activation(const json& config, const GgufFamily& family) {
@@ -64,7 +64,8 @@ void check_activation(const json& config, const GgufFamily& family) {
     if (!value || (family.gemma && std::string_view(key) == "hidden_act")) continue;  // Gemma's older key is not used
     const bool same_tanh = family.gpt2 && *value == "gelu_pytorch_tanh";
     if (*value != family.activation && !same_tanh)
-      refuse(fmt::format("{} {}; {} models have {}", key, value->dump(), family.architecture, family.activation));
+      refuse_config(
+          fmt::format("{} {}; {} models have {}", key, value->dump(), family.architecture, family.activation));
   }
 }
 
@@ -74,11 +75,11 @@ void check_layers(const json& config, const GgufFamily& family) {
   const bool sliding_qwen = family.architecture.starts_with("qwen") && flag(config, "use_sliding_window");
   if (const json* pattern = find(config, "sliding_window_pattern");
       pattern && family.architecture == "gemma3" && *pattern != 6) {
-    refuse(fmt::format("sliding_window_pattern {}; gemma3 in GGUF is 6", pattern->dump()));
+    refuse_config(fmt::format("sliding_window_pattern {}; gemma3 in GGUF is 6", pattern->dump()));
   }
   if (!types) {
     if (sliding_qwen && whole(config, "max_window_layers", 28.0) < whole(config, "num_hidden_layers"))
-      refuse("use_sliding_window true");
+      refuse_config("use_sliding_window true");
     return;
   }
   for (size_t i = 0; i < types->size(); ++i) {
@@ -87,8 +88,8 @@ void check_layers(const json& config, const GgufFamily& family) {
                              ? (i + 1) % 6 != 0
                              : find(config, "sliding_window") && family.architecture == "llama";
     if ((*types)[i] != (sliding ? "sliding_attention" : "full_attention"))
-      refuse(fmt::format("{} for layer {} in layer_types, which {} models do not have there", (*types)[i].dump(), i,
-                         family.architecture));
+      refuse_config(fmt::format("{} for layer {} in layer_types, which {} models do not have there", (*types)[i].dump(),
+                                i, family.architecture));
   }
 }
 
@@ -124,12 +125,12 @@ std::vector<float> write_scaling(const json& rope, const std::string& arch, uint
                             .original_max_position_embeddings = number(rope, "original_max_position_embeddings")},
                            head_dim, theta);
   }
-  if (type != "linear" && type != "yarn") refuse(fmt::format("rotary scaling of type '{}'", type));
+  if (type != "linear" && type != "yarn") refuse_config(fmt::format("rotary scaling of type '{}'", type));
   metadata.add(arch + ".rope.scaling.type", std::string_view(type));
   metadata.add(arch + ".rope.scaling.factor", static_cast<float>(number(rope, "factor")));
   if (type == "linear") return {};
   for (const char* key : {"attention_factor", "mscale", "mscale_all_dim"}) {
-    if (find(rope, key)) refuse(fmt::format("'{}' in its yarn scaling", key));
+    if (find(rope, key)) refuse_config(fmt::format("'{}' in its yarn scaling", key));
   }
   metadata.add(arch + ".rope.scaling.original_context_length",
                whole(rope, "original_max_position_embeddings", static_cast<double>(context)));
@@ -155,7 +156,7 @@ void write_gemma(const json& config, const std::string& arch, uint32_t head_dim,
     if (find(config, key) || (absent && caps)) {
       metadata.add(fmt::format("{}.{}", arch, key), static_cast<float>(number(config, key, fallback)));
     } else if (caps) {
-      refuse(fmt::format("{} null, and gemma2 in GGUF always has it", key));
+      refuse_config(fmt::format("{} null, and gemma2 in GGUF always has it", key));
     }
   }
   const double scalar = number(config, "query_pre_attn_scalar", 256.0);
@@ -184,13 +185,13 @@ void write_decoder(const json& config, const GgufFamily& family, GgufMetadata& m
   metadata.add(arch + ".rope.dimension_count", head_dim);
   const json rope = rope_of(config, "full_attention");
   if (number(rope, "partial_rotary_factor", number(config, "partial_rotary_factor", 1.0)) != 1)
-    refuse("a partial_rotary_factor other than 1");
+    refuse_config("a partial_rotary_factor other than 1");
   const double theta = number(rope, "rope_theta", arch == "gemma3" ? 1e6 : 1e4);
   metadata.add(arch + ".rope.freq_base", static_cast<float>(theta));
   if (arch == "gemma3") {
     const json local = rope_of(config, "sliding_attention");
     const bool nested = find(config, "rope_parameters") && config["rope_parameters"].contains("sliding_attention");
-    if (nested && scaling_type(local) != "default") refuse("scaled rotary positions in layers with a window");
+    if (nested && scaling_type(local) != "default") refuse_config("scaled rotary positions in layers with a window");
     metadata.add(
         arch + ".rope.freq_base_swa",
         static_cast<float>(nested ? number(local, "rope_theta") : number(config, "rope_local_base_freq", 1e4)));
@@ -198,14 +199,15 @@ void write_decoder(const json& config, const GgufFamily& family, GgufMetadata& m
   model.rope_divisors = write_scaling(rope, arch, head_dim, theta, context, metadata);
   if (family.gemma) write_gemma(config, arch, head_dim, metadata);
   write_window(config, arch, context, metadata, model);
-  if (flag(config, "use_bidirectional_attention")) refuse("use_bidirectional_attention true");
+  if (flag(config, "use_bidirectional_attention")) refuse_config("use_bidirectional_attention true");
 }
 
 void write_gpt2(const json& config, const std::string& arch, GgufMetadata& metadata) {
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) {
-    if (flag(config, key)) refuse(fmt::format("{} true", key));
+    if (flag(config, key)) refuse_config(fmt::format("{} true", key));
   }
-  if (find(config, "scale_attn_weights") && !flag(config, "scale_attn_weights")) refuse("scale_attn_weights false");
+  if (find(config, "scale_attn_weights") && !flag(config, "scale_attn_weights"))
+    refuse_config("scale_attn_weights false");
   metadata.add(arch + ".attention.head_count_kv", whole(config, "n_head"));
 }
 
@@ -214,7 +216,7 @@ void write_gpt2(const json& config, const std::string& arch, GgufMetadata& metad
 GgufModel config_to_gguf(const json& config, GgufMetadata& metadata) {
   const GgufFamily& family = family_of(config);
   GgufModel model{.architecture = std::string(family.architecture), .heads = heads_of(config)};
-  if (model.heads.heads < 1 || model.heads.kv_heads < 1) refuse("no number of attention heads");
+  if (model.heads.heads < 1 || model.heads.kv_heads < 1) refuse_config("no number of attention heads");
   model.tied = find(config, "tie_word_embeddings") ? flag(config, "tie_word_embeddings") : family.gemma || family.gpt2;
   check_activation(config, family);
   check_layers(config, family);

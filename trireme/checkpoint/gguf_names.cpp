@@ -15,71 +15,71 @@ namespace trireme::checkpoint {
 namespace {
 
 /// How values or rows differ; of biases of query and key too.
-enum class Layout { same, query, key, plus_one, transposed };
+enum class RowLayout { same, query, key, plus_one, transposed };
 
 /// Names without ".weight" or ".bias"; # stands for the block's number.
-struct Row {
+struct NameRow {
   std::string_view gguf;
   std::string_view hugging_face;
-  Layout layout = Layout::same;
+  RowLayout layout = RowLayout::same;
 };
 
-struct Table {
+struct NameTable {
   std::string_view architecture;
-  std::vector<Row> rows;
+  std::vector<NameRow> rows;
 };
 
-std::vector<Row> decoder(Layout query, Layout key, Layout norm, std::vector<Row> more) {
-  std::vector<Row> rows{{"token_embd", "model.embed_tokens"},
-                        {"output_norm", "model.norm", norm},
-                        {"output", "lm_head"},
-                        {"blk.#.attn_norm", "model.layers.#.input_layernorm", norm},
-                        {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", query},
-                        {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", key},
-                        {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
-                        {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-                        {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
-                        {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-                        {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
+std::vector<NameRow> decoder(RowLayout query, RowLayout key, RowLayout norm, std::vector<NameRow> more) {
+  std::vector<NameRow> rows{{"token_embd", "model.embed_tokens"},
+                            {"output_norm", "model.norm", norm},
+                            {"output", "lm_head"},
+                            {"blk.#.attn_norm", "model.layers.#.input_layernorm", norm},
+                            {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", query},
+                            {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", key},
+                            {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+                            {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+                            {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+                            {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+                            {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"}};
   rows.insert(rows.end(), more.begin(), more.end());
   return rows;
 }
 
-const std::vector<Table>& tables() {
-  using enum Layout;
-  const Row ffn_norm{"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"};
-  const auto head_norms = [](Layout norm) {
-    return std::vector<Row>{{"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", norm},
-                            {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", norm}};
+const std::vector<NameTable>& tables() {
+  using enum RowLayout;
+  const NameRow ffn_norm{"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"};
+  const auto head_norms = [](RowLayout norm) {
+    return std::vector<NameRow>{{"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", norm},
+                                {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", norm}};
   };
-  const auto with = [](std::vector<Row> rows, const std::vector<Row>& more) {
+  const auto with = [](std::vector<NameRow> rows, const std::vector<NameRow>& more) {
     rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   };
-  const std::vector<Row> gemma{{"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", plus_one},
-                               {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", plus_one},
-                               {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", plus_one}};
-  static const std::vector<Table> all{{"llama", decoder(query, key, same, {ffn_norm})},
-                                      {"qwen2", decoder(same, same, same, {ffn_norm})},
-                                      {"qwen3", decoder(same, same, same, with({ffn_norm}, head_norms(same)))},
-                                      {"gemma2", decoder(same, same, plus_one, gemma)},
-                                      {"gemma3", decoder(same, same, plus_one, with(gemma, head_norms(plus_one)))},
-                                      {"gpt2",
-                                       {{"token_embd", "transformer.wte"},
-                                        {"position_embd", "transformer.wpe"},
-                                        {"output_norm", "transformer.ln_f"},
-                                        {"output", "lm_head"},
-                                        {"blk.#.attn_norm", "transformer.h.#.ln_1"},
-                                        {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", transposed},
-                                        {"blk.#.attn_output", "transformer.h.#.attn.c_proj", transposed},
-                                        {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
-                                        {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", transposed},
-                                        {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", transposed}}}};
+  const std::vector<NameRow> gemma{{"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", plus_one},
+                                   {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", plus_one},
+                                   {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", plus_one}};
+  static const std::vector<NameTable> all{{"llama", decoder(query, key, same, {ffn_norm})},
+                                          {"qwen2", decoder(same, same, same, {ffn_norm})},
+                                          {"qwen3", decoder(same, same, same, with({ffn_norm}, head_norms(same)))},
+                                          {"gemma2", decoder(same, same, plus_one, gemma)},
+                                          {"gemma3", decoder(same, same, plus_one, with(gemma, head_norms(plus_one)))},
+                                          {"gpt2",
+                                           {{"token_embd", "transformer.wte"},
+                                            {"position_embd", "transformer.wpe"},
+                                            {"output_norm", "transformer.ln_f"},
+                                            {"output", "lm_head"},
+                                            {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+                                            {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", transposed},
+                                            {"blk.#.attn_output", "transformer.h.#.attn.c_proj", transposed},
+                                            {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+                                            {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", transposed},
+                                            {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", transposed}}}};
   return all;
 }
 
-const Table& table_of(std::string_view architecture, const std::string& path) {
-  for (const Table& table : tables()) {
+const NameTable& table_of(std::string_view architecture, const std::string& path) {
+  for (const NameTable& table : tables()) {
     if (table.architecture == architecture) return table;
   }
   throw CheckpointError(
@@ -90,14 +90,14 @@ const Table& table_of(std::string_view architecture, const std::string& path) {
 }
 
 /// A name taken apart: "model.layers.3.mlp.up_proj.weight" is {"model.layers.#.mlp.up_proj", 3, ".weight"}.
-struct Parts {
+struct TensorName {
   std::string stem;
   std::string number;
   std::string suffix;
 };
 
-Parts take_apart(const std::string& name) {
-  Parts parts;
+TensorName take_apart(const std::string& name) {
+  TensorName parts;
   for (const char* suffix : {".weight", ".bias"}) {
     if (name.ends_with(suffix)) parts.suffix = suffix;
   }
@@ -119,7 +119,7 @@ Parts take_apart(const std::string& name) {
   return parts;
 }
 
-std::string put_together(std::string_view pattern, const Parts& parts) {
+std::string put_together(std::string_view pattern, const TensorName& parts) {
   std::string name(pattern);
   if (const size_t hash = name.find('#'); hash != std::string::npos) name.replace(hash, 1, parts.number);
   return name + parts.suffix;
@@ -142,14 +142,14 @@ std::vector<RowPiece> rotary_rows(const SourceTensor& source, int64_t heads, boo
   return pieces;
 }
 
-MappedTensor mapped(const SourceTensor& source, const std::string& name, Layout layout, GgufHeads heads, bool to_gguf,
-                    const std::string& path) {
+MappedTensor mapped(const SourceTensor& source, const std::string& name, RowLayout layout, GgufHeads heads,
+                    bool to_gguf, const std::string& path) {
   MappedTensor result = renamed(source, name);
-  if (layout == Layout::query || layout == Layout::key) {
-    result.pieces = rotary_rows(source, layout == Layout::query ? heads.heads : heads.kv_heads, to_gguf, path);
-  } else if (layout == Layout::plus_one) {
+  if (layout == RowLayout::query || layout == RowLayout::key) {
+    result.pieces = rotary_rows(source, layout == RowLayout::query ? heads.heads : heads.kv_heads, to_gguf, path);
+  } else if (layout == RowLayout::plus_one) {
     result.add = to_gguf ? 1 : -1;
-  } else if (layout == Layout::transposed && source.shape.size() == 2) {
+  } else if (layout == RowLayout::transposed && source.shape.size() == 2) {
     std::swap(result.target.shape[0], result.target.shape[1]);
     result.transpose = true;
   }
@@ -179,7 +179,7 @@ std::string with_prefix(std::string_view architecture, const std::string& name) 
 std::span<const std::string_view> gguf_architectures() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> result;
-    for (const Table& table : tables()) result.push_back(table.architecture);
+    for (const NameTable& table : tables()) result.push_back(table.architecture);
     return result;
   }();
   return names;
@@ -187,13 +187,13 @@ std::span<const std::string_view> gguf_architectures() {
 
 std::vector<MappedTensor> gguf_to_hugging_face(std::string_view architecture, std::span<const SourceTensor> tensors,
                                                GgufHeads heads, const std::string& path) {
-  const Table& table = table_of(architecture, path);
+  const NameTable& table = table_of(architecture, path);
   std::vector<MappedTensor> map;
   for (const SourceTensor& tensor : tensors) {
     if (tensor.name == "rope_freqs.weight") continue;
-    const Parts parts = take_apart(tensor.name);
+    const TensorName parts = take_apart(tensor.name);
     const auto row =
-        std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& r) { return r.gguf == parts.stem; });
+        std::find_if(table.rows.begin(), table.rows.end(), [&](const NameRow& r) { return r.gguf == parts.stem; });
     if (row == table.rows.end() || parts.suffix.empty()) refuse_name(tensor.name, architecture, path);
     map.push_back(mapped(tensor, put_together(row->hugging_face, parts), row->layout, heads, false, path));
   }
@@ -202,13 +202,13 @@ std::vector<MappedTensor> gguf_to_hugging_face(std::string_view architecture, st
 
 std::vector<MappedTensor> hugging_face_to_gguf(std::string_view architecture, std::span<const SourceTensor> tensors,
                                                GgufHeads heads, bool tied, const std::string& path) {
-  const Table& table = table_of(architecture, path);
+  const NameTable& table = table_of(architecture, path);
   std::vector<MappedTensor> map;
   for (const SourceTensor& tensor : tensors) {
     if (is_buffer(tensor.name) || (tied && tensor.name == "lm_head.weight")) continue;
-    const Parts parts = take_apart(with_prefix(architecture, tensor.name));
-    const auto row =
-        std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& r) { return r.hugging_face == parts.stem; });
+    const TensorName parts = take_apart(with_prefix(architecture, tensor.name));
+    const auto row = std::find_if(table.rows.begin(), table.rows.end(),
+                                  [&](const NameRow& r) { return r.hugging_face == parts.stem; });
     if (row == table.rows.end() || parts.suffix.empty()) refuse_name(tensor.name, architecture, path);
     map.push_back(mapped(tensor, put_together(row->gguf, parts), row->layout, heads, true, path));
   }

@@ -12,10 +12,10 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int64_t kAlignment = 32;
+constexpr int64_t kTensorAlignment = 32;
 constexpr int64_t kPiece = 1 << 16;  ///< elements converted at a time: 256 KiB of float32
 
-int64_t aligned(int64_t position) { return (position + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t aligned(int64_t position) { return (position + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment; }
 
 template <class T>
 void append(std::string& bytes, T value) {

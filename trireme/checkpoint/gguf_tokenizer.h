@@ -15,6 +15,11 @@
 
 namespace trireme::checkpoint {
 
+/// Of tokenizer.ggml.token_type.
+struct GgufTokenType {
+  enum : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+};
+
 /// Name -> text: tokenizer.json and tokenizer_config.json; empty where the file has no tokenizer.
 ///
 /// Errors    CheckpointError naming a tokenizer or a cutting rule that Trireme does not know

@@ -21,14 +21,11 @@ using Merge = std::pair<std::string, std::string>;
 
 constexpr int64_t kMostTokens = 1 << 22;
 
-/// GGUF's token types.
-enum TokenType : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4 };
-
-[[noreturn]] void fail(const GgufHeader& header, const std::string& problem) {
+[[noreturn]] void fail_tokenizer(const GgufHeader& header, const std::string& problem) {
   throw CheckpointError(fmt::format("the tokenizer of {} cannot be used: {}", header.path, problem), header.path);
 }
 
-struct Vocabulary {
+struct GgufVocabulary {
   std::vector<std::string> tokens;
   std::vector<int64_t> types;
   std::unordered_map<std::string_view, int64_t> ids;
@@ -37,24 +34,26 @@ struct Vocabulary {
 std::vector<std::string> read_tokens(const GgufHeader& header) {
   constexpr const char* kKey = "tokenizer.ggml.tokens";
   const auto found = header.metadata.find(kKey);
-  if (found == header.metadata.end()) fail(header, fmt::format("there is no '{}'", kKey));
+  if (found == header.metadata.end()) fail_tokenizer(header, fmt::format("there is no '{}'", kKey));
   const auto* array = std::get_if<GgufArray>(&found->second.value);
   if (array && array->count > kMostTokens) {
-    fail(header, fmt::format("it has {} tokens, at most {} are taken", array->count, kMostTokens));
+    fail_tokenizer(header, fmt::format("it has {} tokens, at most {} are taken", array->count, kMostTokens));
   }
   return *header.texts(kKey);
 }
 
-Vocabulary read_vocabulary(const GgufHeader& header, bool byte_level, bool gemma) {
-  Vocabulary vocabulary{.tokens = read_tokens(header),
-                        .types = header.integers("tokenizer.ggml.token_type").value_or(std::vector<int64_t>{})};
-  if (vocabulary.types.empty()) vocabulary.types.assign(vocabulary.tokens.size(), normal);
+GgufVocabulary read_vocabulary(const GgufHeader& header, bool byte_level, bool gemma) {
+  GgufVocabulary vocabulary{.tokens = read_tokens(header),
+                            .types = header.integers("tokenizer.ggml.token_type").value_or(std::vector<int64_t>{})};
+  if (vocabulary.types.empty()) vocabulary.types.assign(vocabulary.tokens.size(), GgufTokenType::normal);
   if (vocabulary.types.size() != vocabulary.tokens.size()) {
-    fail(header, fmt::format("{} token types for {} tokens", vocabulary.types.size(), vocabulary.tokens.size()));
+    fail_tokenizer(header,
+                   fmt::format("{} token types for {} tokens", vocabulary.types.size(), vocabulary.tokens.size()));
   }
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     std::string& token = vocabulary.tokens[i];
-    const bool added = vocabulary.types[i] == control || vocabulary.types[i] == user_defined;
+    const bool added =
+        vocabulary.types[i] == GgufTokenType::control || vocabulary.types[i] == GgufTokenType::user_defined;
     if (byte_level && !added && !in_byte_alphabet(token)) token = spell_bytes(token);
     if (gemma && !token.empty() && token.find_first_not_of(' ') == std::string::npos) {
       std::string spaces;  // Gemma's files have real spaces where the vocabulary has U+2581
@@ -74,7 +73,7 @@ int64_t num_code_points(std::string_view text) {
 
 /// The merges that a vocabulary with scores stands for: every cut of a token into two tokens, best score first and,
 /// among equals, the longest left part first; the order of transformers' generate_merges.
-std::vector<Merge> derive_merges(const Vocabulary& vocabulary, const std::vector<float>& scores) {
+std::vector<Merge> derive_merges(const GgufVocabulary& vocabulary, const std::vector<float>& scores) {
   struct Cut {
     float score;
     int64_t left_length, right_length;
@@ -109,17 +108,18 @@ std::vector<Merge> derive_merges(const Vocabulary& vocabulary, const std::vector
   return merges;
 }
 
-std::vector<Merge> read_merges(const GgufHeader& header, const Vocabulary& vocabulary, bool gemma) {
+std::vector<Merge> read_merges(const GgufHeader& header, const GgufVocabulary& vocabulary, bool gemma) {
   std::vector<Merge> merges;
   if (const auto texts = header.texts("tokenizer.ggml.merges")) {
     for (const std::string& text : *texts) {
       const size_t blank = text.find(' ');
-      if (blank == std::string::npos) fail(header, fmt::format("the merge '{}' has no blank between its parts", text));
+      if (blank == std::string::npos)
+        fail_tokenizer(header, fmt::format("the merge '{}' has no blank between its parts", text));
       merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
       for (const std::string& part :
            {merges.back().first, merges.back().second, merges.back().first + merges.back().second})
         if (!vocabulary.ids.contains(part))
-          fail(header, fmt::format("the merge '{}' needs the token '{}', which it has not", text, part));
+          fail_tokenizer(header, fmt::format("the merge '{}' needs the token '{}', which it has not", text, part));
     }
     return merges;
   }
@@ -129,25 +129,26 @@ std::vector<Merge> read_merges(const GgufHeader& header, const Vocabulary& vocab
     for (size_t i = 0; i < scores.size(); ++i) scores[i] = -static_cast<float>(i);
   }
   if (scores.size() != vocabulary.tokens.size()) {
-    fail(header, fmt::format("it has no merges, and {} scores for {} tokens", scores.size(), vocabulary.tokens.size()));
+    fail_tokenizer(
+        header, fmt::format("it has no merges, and {} scores for {} tokens", scores.size(), vocabulary.tokens.size()));
   }
   return derive_merges(vocabulary, scores);
 }
 
-std::optional<int64_t> token_id(const GgufHeader& header, const Vocabulary& vocabulary, const char* word) {
+std::optional<int64_t> token_id(const GgufHeader& header, const GgufVocabulary& vocabulary, const char* word) {
   const auto id = header.integer(fmt::format("tokenizer.ggml.{}_token_id", word));
   if (id && (*id < 0 || *id >= static_cast<int64_t>(vocabulary.tokens.size()))) {
-    fail(header, fmt::format("its {} token is number {} of {}", word, *id, vocabulary.tokens.size()));
+    fail_tokenizer(header, fmt::format("its {} token is number {} of {}", word, *id, vocabulary.tokens.size()));
   }
   return id;
 }
 
-ordered_json added_tokens(const GgufHeader& header, const Vocabulary& vocabulary) {
+ordered_json added_tokens(const GgufHeader& header, const GgufVocabulary& vocabulary) {
   std::map<int64_t, bool> added;  // id -> special
   for (size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const int64_t type = vocabulary.types[i];
-    if (type == control || type == unknown || type == user_defined)
-      added[static_cast<int64_t>(i)] = type != user_defined;
+    if (type == GgufTokenType::control || type == GgufTokenType::unknown || type == GgufTokenType::user_defined)
+      added[static_cast<int64_t>(i)] = type != GgufTokenType::user_defined;
   }
   for (const char* word : {"bos", "eos", "unknown", "padding"}) {
     if (const auto id = token_id(header, vocabulary, word)) added[*id] = true;
@@ -166,7 +167,7 @@ ordered_json added_tokens(const GgufHeader& header, const Vocabulary& vocabulary
 }
 
 /// What puts the first and last token around a text, or null.
-ordered_json post_processor(const Vocabulary& vocabulary, std::optional<int64_t> bos, std::optional<int64_t> eos) {
+ordered_json post_processor(const GgufVocabulary& vocabulary, std::optional<int64_t> bos, std::optional<int64_t> eos) {
   if (!bos && !eos) return nullptr;
   ordered_json single = ordered_json::array(), pair = ordered_json::array(), special = ordered_json::object();
   for (const auto& [sequence, type] : {std::pair{"A", 0}, {"B", 1}}) {
@@ -231,7 +232,7 @@ ordered_json sentencepiece_rules(bool gemma, bool prefix) {
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 /// The model's settings with vocabulary and merges behind them, as text.
-std::string model_text(ordered_json settings, const Vocabulary& vocabulary, const std::vector<Merge>& merges) {
+std::string model_text(ordered_json settings, const GgufVocabulary& vocabulary, const std::vector<Merge>& merges) {
   std::string text = settings.dump();
   text.back() = ',';
   text += "\"vocab\":{";
@@ -248,7 +249,7 @@ std::string model_text(ordered_json settings, const Vocabulary& vocabulary, cons
   return text + "]}";
 }
 
-std::string config_text(const GgufHeader& header, const Vocabulary& vocabulary, bool add_bos, bool add_eos) {
+std::string config_text(const GgufHeader& header, const GgufVocabulary& vocabulary, bool add_bos, bool add_eos) {
   ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                       {"add_bos_token", add_bos},
                       {"add_eos_token", add_eos},
@@ -270,7 +271,7 @@ const GgufPretokenizer& pretokenizer_of(const GgufHeader& header) {
   if (const GgufPretokenizer* rule = find_gguf_pretokenizer(name)) return *rule;
   std::vector<std::string> known;
   for (const GgufPretokenizer& rule : gguf_pretokenizers()) known.emplace_back(rule.name);
-  fail(header, fmt::format("it cuts text by the rule '{}'; Trireme knows {}", name, base::join(known, ", ")));
+  fail_tokenizer(header, fmt::format("it cuts text by the rule '{}'; Trireme knows {}", name, base::join(known, ", ")));
 }
 
 }  // namespace
@@ -279,12 +280,13 @@ std::map<std::string, std::string> tokenizer_from_gguf(const GgufHeader& header)
   const std::string kind = header.text("tokenizer.ggml.model").value_or("none");
   if (kind == "none" || kind == "no_vocab") return {};
   if (kind != "gpt2" && kind != "llama") {
-    fail(header,
-         fmt::format("it is of kind '{}'; Trireme knows gpt2 (byte-level merges) and llama (SentencePiece)", kind));
+    fail_tokenizer(
+        header,
+        fmt::format("it is of kind '{}'; Trireme knows gpt2 (byte-level merges) and llama (SentencePiece)", kind));
   }
   const bool byte_level = kind == "gpt2";
   const bool gemma = !byte_level && header.text("general.architecture").value_or("").starts_with("gemma");
-  const Vocabulary vocabulary = read_vocabulary(header, byte_level, gemma);
+  const GgufVocabulary vocabulary = read_vocabulary(header, byte_level, gemma);
   const std::vector<Merge> merges = read_merges(header, vocabulary, gemma);
 
   const GgufPretokenizer* rule = byte_level ? &pretokenizer_of(header) : nullptr;

@@ -15,11 +15,9 @@ namespace {
 
 using nlohmann::json;
 
-enum TokenType : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-
 constexpr const char* kWayOut = "move tokenizer.json out of the folder to write the model without its tokenizer";
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_tokenizer(const std::string& what) {
   throw UsageError(fmt::format("error: GGUF cannot express this tokenizer: {}\n  {}", what, kWayOut));
 }
 
@@ -71,10 +69,11 @@ const GgufPretokenizer& rule_of(const json& tokenizer) {
   for (const GgufPretokenizer& rule : gguf_pretokenizers()) {
     if (plain && rule.digits == digits && rule.regex == regex && rule.nfc == nfc) return rule;
   }
-  refuse("it has no name for the way in which this one cuts text (pre_tokenizer and normalizer of tokenizer.json)");
+  refuse_tokenizer(
+      "it has no name for the way in which this one cuts text (pre_tokenizer and normalizer of tokenizer.json)");
 }
 
-struct Vocabulary {
+struct TokenTable {
   std::vector<std::string> tokens;
   std::vector<int32_t> types;
   std::unordered_map<std::string, int64_t> ids;
@@ -82,26 +81,30 @@ struct Vocabulary {
 
 bool is_byte(const std::string& token) { return token.size() == 6 && token.starts_with("<0x") && token.ends_with(">"); }
 
-Vocabulary read_vocabulary(const json& tokenizer, int64_t vocab_size) {
-  Vocabulary result;
+TokenTable token_table(const json& tokenizer, int64_t vocab_size) {
+  TokenTable result;
   const auto put = [&](const std::string& token, const json& id, int32_t type) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab_size)
-      refuse(fmt::format("token '{}' has the number {}, and the model has {} rows of embeddings", token, id.dump(),
-                         vocab_size));
+      refuse_tokenizer(fmt::format("token '{}' has the number {}, and the model has {} rows of embeddings", token,
+                                   id.dump(), vocab_size));
     const auto index = static_cast<size_t>(id.get<int64_t>());
     result.tokens[index] = token;
     result.types[index] = type;
     result.ids[token] = static_cast<int64_t>(index);
   };
-  result.types.assign(static_cast<size_t>(vocab_size), unused);
+  result.types.assign(static_cast<size_t>(vocab_size), GgufTokenType::unused);
   for (int64_t i = 0; i < vocab_size; ++i) result.tokens.push_back(fmt::format("[PAD{}]", i));
   const bool fallback = member(tokenizer["model"], "byte_fallback") == true;
   const json vocab = member(tokenizer["model"], "vocab");
-  for (const auto& [token, id] : vocab.items()) put(token, id, fallback && is_byte(token) ? byte : normal);
+  for (const auto& [token, id] : vocab.items())
+    put(token, id, fallback && is_byte(token) ? GgufTokenType::byte : GgufTokenType::normal);
   const json unk = member(tokenizer["model"], "unk_token");
   for (const json& added : member(tokenizer, "added_tokens")) {
     const std::string content = added.at("content").get<std::string>();
-    put(content, added.at("id"), unk == content ? unknown : member(added, "special") == true ? control : user_defined);
+    put(content, added.at("id"),
+        unk == content                     ? GgufTokenType::unknown
+        : member(added, "special") == true ? GgufTokenType::control
+                                           : GgufTokenType::user_defined);
   }
   return result;
 }
@@ -114,7 +117,7 @@ std::vector<std::string> read_merges(const json& model) {
     } else {
       const auto left = merge.at(0).get<std::string>(), right = merge.at(1).get<std::string>();
       if (left.find(' ') != std::string::npos || right.find(' ') != std::string::npos)
-        refuse(fmt::format("the merge of '{}' and '{}' has a blank inside", left, right));
+        refuse_tokenizer(fmt::format("the merge of '{}' and '{}' has a blank inside", left, right));
       merges.push_back(left + " " + right);
     }
   }
@@ -122,7 +125,7 @@ std::vector<std::string> read_merges(const json& model) {
 }
 
 /// Scores in the order of the merges: what SentencePiece's readers go by.
-std::vector<float> scores_of(const Vocabulary& vocabulary, const std::vector<std::string>& merges) {
+std::vector<float> scores_of(const TokenTable& vocabulary, const std::vector<std::string>& merges) {
   std::vector<float> scores(vocabulary.tokens.size(), 0.0f);
   for (size_t rank = merges.size(); rank-- > 0;) {
     std::string token = merges[rank];
@@ -151,7 +154,7 @@ bool adds_token(const json& tokenizer, const std::string& token, bool front) {
   return false;
 }
 
-void write_specials(const json& tokenizer, const json& config, const Vocabulary& vocabulary, GgufMetadata& metadata) {
+void write_specials(const json& tokenizer, const json& config, const TokenTable& vocabulary, GgufMetadata& metadata) {
   constexpr std::pair<const char*, const char*> kTokens[] = {
       {"bos_token", "bos"}, {"eos_token", "eos"}, {"unk_token", "unknown"}, {"pad_token", "padding"}};
   for (const auto& [key, word] : kTokens) {
@@ -198,8 +201,8 @@ std::vector<std::string> tokenizer_to_gguf(const std::map<std::string, std::stri
   const json model = member(tokenizer, "model");
   const json type = member(model, "type");
   if (!type.is_null() && type != "BPE")
-    refuse(fmt::format("its model is {}, and only merges (BPE) are written", type.dump()));
-  const Vocabulary vocabulary = read_vocabulary(tokenizer, vocab_size);
+    refuse_tokenizer(fmt::format("its model is {}, and only merges (BPE) are written", type.dump()));
+  const TokenTable vocabulary = token_table(tokenizer, vocab_size);
   const std::vector<std::string> merges = read_merges(model);
   const bool sentencepiece = member(model, "byte_fallback") == true;
   metadata.add("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");

@@ -15,13 +15,13 @@ const GgufValue* find(const GgufHeader& header, std::string_view key) {
   return found == header.metadata.end() ? nullptr : &found->second;
 }
 
-[[noreturn]] void refuse(const GgufHeader& header, std::string_view key, const std::string& problem) {
+[[noreturn]] void refuse_value(const GgufHeader& header, std::string_view key, const std::string& problem) {
   throw CheckpointError(fmt::format("{} cannot be used: its '{}' {}", header.path, key, problem), header.path);
 }
 
 [[noreturn]] void refuse_kind(const GgufHeader& header, std::string_view key, const GgufValue& value,
                               std::string_view wanted) {
-  refuse(header, key, fmt::format("is of type {}, not {}", gguf_kind_name(value.kind), wanted));
+  refuse_value(header, key, fmt::format("is of type {}, not {}", gguf_kind_name(value.kind), wanted));
 }
 
 const GgufArray* find_array(const GgufHeader& header, std::string_view key) {
@@ -47,7 +47,7 @@ std::optional<int64_t> GgufHeader::integer(std::string_view key) const {
   if (const auto* number = std::get_if<int64_t>(&value->value)) return *number;
   const auto* number = std::get_if<uint64_t>(&value->value);
   if (!number) refuse_kind(*this, key, *value, "a whole number");
-  if (*number > uint64_t{1} << 62) refuse(*this, key, fmt::format("is {}, too large", *number));
+  if (*number > uint64_t{1} << 62) refuse_value(*this, key, fmt::format("is {}, too large", *number));
   return static_cast<int64_t>(*number);
 }
 
@@ -55,7 +55,7 @@ std::optional<double> GgufHeader::number(std::string_view key) const {
   const GgufValue* value = find(*this, key);
   if (!value) return std::nullopt;
   if (const auto* number = std::get_if<double>(&value->value)) {
-    if (!std::isfinite(*number)) refuse(*this, key, "is not a finite number");
+    if (!std::isfinite(*number)) refuse_value(*this, key, "is not a finite number");
     return *number;
   }
   return static_cast<double>(*integer(key));
@@ -74,7 +74,7 @@ std::optional<std::string> GgufHeader::text(std::string_view key) const {
   if (!value) return std::nullopt;
   const auto* text = std::get_if<std::string_view>(&value->value);
   if (!text) refuse_kind(*this, key, *value, "text");
-  if (!is_utf8(*text)) refuse(*this, key, "is not UTF-8");
+  if (!is_utf8(*text)) refuse_value(*this, key, "is not UTF-8");
   return std::string(*text);
 }
 
@@ -82,14 +82,14 @@ std::optional<std::vector<std::string>> GgufHeader::texts(std::string_view key) 
   const GgufArray* array = find_array(*this, key);
   if (!array) return std::nullopt;
   if (array->kind != GgufKind::string)
-    refuse(*this, key, fmt::format("lists {}, not texts", gguf_kind_name(array->kind)));
+    refuse_value(*this, key, fmt::format("lists {}, not texts", gguf_kind_name(array->kind)));
   std::vector<std::string> result;
   const std::byte* position = array->bytes.data();
   for (int64_t i = 0; i < array->count; ++i) {
     uint64_t length;  // parse_gguf has walked them all
     std::memcpy(&length, position, 8);
     result.emplace_back(reinterpret_cast<const char*>(position) + 8, length);
-    if (!is_utf8(result.back())) refuse(*this, key, fmt::format("has an item, number {}, that is not UTF-8", i));
+    if (!is_utf8(result.back())) refuse_value(*this, key, fmt::format("has an item, number {}, that is not UTF-8", i));
     position += 8 + length;
   }
   return result;
@@ -126,7 +126,7 @@ std::optional<std::vector<int64_t>> GgufHeader::integers(std::string_view key) c
         result.push_back(at<uint8_t>(*array, i) != 0);
         break;
       default:
-        refuse(*this, key, fmt::format("lists {}, not whole numbers", gguf_kind_name(array->kind)));
+        refuse_value(*this, key, fmt::format("lists {}, not whole numbers", gguf_kind_name(array->kind)));
     }
   }
   return result;
@@ -135,7 +135,8 @@ std::optional<std::vector<int64_t>> GgufHeader::integers(std::string_view key) c
 std::optional<std::vector<float>> GgufHeader::numbers(std::string_view key) const {
   const GgufArray* array = find_array(*this, key);
   if (!array) return std::nullopt;
-  if (array->kind != GgufKind::f32) refuse(*this, key, fmt::format("lists {}, not f32", gguf_kind_name(array->kind)));
+  if (array->kind != GgufKind::f32)
+    refuse_value(*this, key, fmt::format("lists {}, not f32", gguf_kind_name(array->kind)));
   std::vector<float> result;
   for (int64_t i = 0; i < array->count; ++i) result.push_back(at<float>(*array, i));
   return result;

@@ -35,16 +35,16 @@ constexpr NamePair kPostNorms[] = {{"post_attention_norm", "post_attention_layer
                                    {"post_mlp_norm", "post_feedforward_layernorm"}};
 
 /// "transformer.h.12.norm_1.weight" in its parts.
-struct Parts {
+struct ModuleName {
   std::string_view layer;   ///< "12", empty outside of blocks
   std::string_view module;  ///< "norm_1"
   std::string_view kind;    ///< "weight" or "bias"
 };
 
-std::optional<Parts> split(std::string_view name, std::string_view block) {
+std::optional<ModuleName> split(std::string_view name, std::string_view block) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
-  Parts parts{.layer = {}, .module = name.substr(0, dot), .kind = name.substr(dot + 1)};
+  ModuleName parts{.layer = {}, .module = name.substr(0, dot), .kind = name.substr(dot + 1)};
   if (parts.kind != "weight" && parts.kind != "bias") return std::nullopt;
   if (!parts.module.starts_with(block)) return parts;
   parts.module.remove_prefix(block.size());
@@ -67,7 +67,7 @@ std::optional<std::string_view> translate(std::span<const NamePair> names, std::
 }
 
 /// The other convention's name, or nothing where it has none.
-std::optional<std::string> other_name(const Parts& parts, const model::ModelConfig& config, bool to_lit) {
+std::optional<std::string> other_name(const ModuleName& parts, const model::ModelConfig& config, bool to_lit) {
   const auto from = to_lit ? &NamePair::hugging_face : &NamePair::lit;
   const auto to = to_lit ? &NamePair::lit : &NamePair::hugging_face;
   if (parts.layer.empty()) {
@@ -83,7 +83,7 @@ std::optional<std::string> other_name(const Parts& parts, const model::ModelConf
   return block_name(to_lit ? kLitBlock : kHfBlock, parts.layer, *module, parts.kind);
 }
 
-[[noreturn]] void fail(const SourceTensor& tensor, const std::string& problem) {
+[[noreturn]] void fail_source(const SourceTensor& tensor, const std::string& problem) {
   throw CheckpointError(fmt::format("tensor '{}' {}", tensor.name, problem), "", tensor.name);
 }
 
@@ -103,11 +103,11 @@ struct FusedRows {
 constexpr std::string_view kParts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
 
 /// q, k and v cut out of a fused matrix; `interleaved` is the older layout.
-void cut_fused(const SourceTensor& lit, const Parts& parts, const FusedRows& fused, bool interleaved,
+void cut_fused(const SourceTensor& lit, const ModuleName& parts, const FusedRows& fused, bool interleaved,
                std::vector<MappedTensor>& result) {
   if (lit.shape.empty() || lit.shape[0] != fused.total()) {
-    fail(lit, fmt::format("has the shape {}; the heads of model_config.yaml make {} rows", shape_text(lit.shape),
-                          fused.total()));
+    fail_source(lit, fmt::format("has the shape {}; the heads of model_config.yaml make {} rows", shape_text(lit.shape),
+                                 fused.total()));
   }
   int64_t begin = 0;
   for (int part = 0; part < 3; ++part) {
@@ -135,18 +135,18 @@ const SourceTensor* find(const std::vector<SourceTensor>& tensors, std::string_v
 }
 
 /// q|k|v of one block, where `q` is the first of them.
-MappedTensor fuse(const std::vector<SourceTensor>& tensors, const SourceTensor& q, const Parts& parts,
+MappedTensor fuse(const std::vector<SourceTensor>& tensors, const SourceTensor& q, const ModuleName& parts,
                   const FusedRows& fused) {
   MappedTensor mapped{.target = q, .pieces = {}};
   mapped.target.name = block_name(kLitBlock, parts.layer, "attn.qkv", parts.kind);
-  if (mapped.target.shape.empty()) fail(q, "has no rows");
+  if (mapped.target.shape.empty()) fail_source(q, "has no rows");
   mapped.target.shape[0] = fused.total();
   for (int part = 0; part < 3; ++part) {
     const std::string name = block_name(kHfBlock, parts.layer, kParts[part], parts.kind);
     const SourceTensor* tensor = find(tensors, name);
-    if (!tensor) fail(q, fmt::format("has no '{}' beside it, and LitGPT holds q, k and v as one", name));
+    if (!tensor) fail_source(q, fmt::format("has no '{}' beside it, and LitGPT holds q, k and v as one", name));
     if (tensor->dtype != q.dtype)
-      fail(*tensor, fmt::format("has another dtype than '{}', beside which it is stored", q.name));
+      fail_source(*tensor, fmt::format("has another dtype than '{}', beside which it is stored", q.name));
     mapped.pieces.push_back({.source = name, .begin = 0, .end = fused.rows(part)});
   }
   return mapped;
@@ -160,13 +160,13 @@ std::vector<MappedTensor> litgpt_to_hugging_face(const std::vector<SourceTensor>
   std::vector<MappedTensor> result;
   for (const SourceTensor& tensor : lit) {
     if (config.tie_word_embeddings && tensor.name == kHead) continue;
-    const std::optional<Parts> parts = split(tensor.name, kLitBlock);
+    const std::optional<ModuleName> parts = split(tensor.name, kLitBlock);
     if (parts && !parts->layer.empty() && (parts->module == "attn.qkv" || parts->module == "attn.attn")) {
       cut_fused(tensor, *parts, fused, parts->module == "attn.attn", result);
       continue;
     }
     const std::optional<std::string> name = parts ? other_name(*parts, config, false) : std::nullopt;
-    if (!name) fail(tensor, "is none of LitGPT's for this model");
+    if (!name) fail_source(tensor, "is none of LitGPT's for this model");
     result.push_back(renamed(tensor, *name));
   }
   return result;
@@ -178,13 +178,13 @@ std::vector<MappedTensor> hugging_face_to_litgpt(const std::vector<SourceTensor>
   std::vector<MappedTensor> result;
   for (const SourceTensor& tensor : hugging_face) {
     if (tensor.name.ends_with(".rotary_emb.inv_freq")) continue;  // a buffer that old Llama files carry
-    const std::optional<Parts> parts = split(tensor.name, kHfBlock);
+    const std::optional<ModuleName> parts = split(tensor.name, kHfBlock);
     const bool attention = parts && !parts->layer.empty();
     if (attention && parts->module == kParts[0]) {
       result.push_back(fuse(hugging_face, tensor, *parts, fused));
     } else if (!attention || (parts->module != kParts[1] && parts->module != kParts[2])) {
       const std::optional<std::string> name = parts ? other_name(*parts, config, true) : std::nullopt;
-      if (!name) fail(tensor, "has no name in LitGPT");
+      if (!name) fail_source(tensor, "has no name in LitGPT");
       result.push_back(renamed(tensor, *name));
     }
   }

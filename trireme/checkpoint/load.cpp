@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& message, const std::string& tensor = "") {
+[[noreturn]] void fail_load(const fs::path& path, const std::string& message, const std::string& tensor = "") {
   throw CheckpointError(message, path.string(), tensor);
 }
 
@@ -36,11 +36,11 @@ std::vector<std::string> files_of_index(const fs::path& index) {
     const auto root = nlohmann::json::parse(base::read_file(index));
     for (const auto& [tensor, file] : root.at("weight_map").items()) names.insert(file.get<std::string>());
   } catch (const std::exception& error) {
-    fail(index, fmt::format("{} is not an index of safetensors files: {}", index.string(), error.what()));
+    fail_load(index, fmt::format("{} is not an index of safetensors files: {}", index.string(), error.what()));
   }
   for (const std::string& name : names) {
     if (!is_plain_name(name))
-      fail(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
+      fail_load(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
   }
   return {names.begin(), names.end()};
 }
@@ -73,10 +73,10 @@ void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<Man
                               .begin = entry.begin};
     const auto [place, is_new] = checkpoint.tensors.emplace(tensor, stored);
     if (!is_new) {
-      fail(file->path(),
-           fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
-                       checkpoint.files[place->second.file]->path().string(), file->path().string()),
-           tensor);
+      fail_load(file->path(),
+                fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
+                            checkpoint.files[place->second.file]->path().string(), file->path().string()),
+                tensor);
     }
   }
 }
@@ -98,25 +98,26 @@ void open_with_manifest(Checkpoint& checkpoint) {
 
 [[noreturn]] void refuse_folder_without_weights(const fs::path& path) {
   const std::optional<fs::path> latest = find_latest(path);
-  fail(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(),
-                         latest ? fmt::format("; its newest checkpoint is {}", latest->string()) : ""));
+  fail_load(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(),
+                              latest ? fmt::format("; its newest checkpoint is {}", latest->string()) : ""));
 }
 
 void check_request(const Checkpoint& checkpoint, const PieceRequest& request) {
   const StoredTensor& tensor = checkpoint.tensor(request.tensor);
   if (request.begin < 0 || request.begin > request.end || request.end > tensor.elements) {
-    fail(checkpoint.path,
-         fmt::format("elements {} to {} of tensor '{}' were asked for, but in {} its shape is {}: {}", request.begin,
-                     request.end, request.tensor, checkpoint.path.string(), shape_text(tensor.shape),
-                     base::plural(tensor.elements, "element")),
-         request.tensor);
+    fail_load(checkpoint.path,
+              fmt::format("elements {} to {} of tensor '{}' were asked for, but in {} its shape is {}: {}",
+                          request.begin, request.end, request.tensor, checkpoint.path.string(),
+                          shape_text(tensor.shape), base::plural(tensor.elements, "element")),
+              request.tensor);
   }
   if (!convertible(tensor.dtype, request.dtype)) {
-    fail(checkpoint.path,
-         fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
-                     "convert into each other",
-                     request.tensor, dtype_name(tensor.dtype), checkpoint.path.string(), dtype_name(request.dtype)),
-         request.tensor);
+    fail_load(
+        checkpoint.path,
+        fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
+                    "convert into each other",
+                    request.tensor, dtype_name(tensor.dtype), checkpoint.path.string(), dtype_name(request.dtype)),
+        request.tensor);
   }
 }
 
@@ -228,7 +229,7 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& [other, stored] : tensors) names.push_back(other);
   const auto near = base::nearest(name, names);
-  fail(
+  fail_load(
       path,
       fmt::format("the checkpoint {} holds no tensor '{}'{}", path.string(), name,
                   near ? fmt::format("; the nearest name is '{}'", *near) : fmt::format(" among its {}", names.size())),
@@ -237,8 +238,8 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
 
 Checkpoint open_checkpoint(const fs::path& path) {
   if (!fs::is_directory(path)) {
-    fail(path, fmt::format("there is no checkpoint {}: {}", path.string(),
-                           fs::exists(path) ? "it is a file, not a folder" : "no such folder"));
+    fail_load(path, fmt::format("there is no checkpoint {}: {}", path.string(),
+                                fs::exists(path) ? "it is a file, not a folder" : "no such folder"));
   }
   Checkpoint checkpoint{.path = path.has_filename() ? path : path.parent_path(), .state_json = "{}"};
   if (fs::exists(path / kManifestName)) {
@@ -270,11 +271,12 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
                               shape_text(spec.shape));
   }
   if (wrong == 0) return;
-  fail(checkpoint.path,
-       fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
-                   "settings under model.",
-                   checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
-       first_name);
+  fail_load(
+      checkpoint.path,
+      fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
+                  "settings under model.",
+                  checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
+      first_name);
 }
 
 void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {
@@ -308,8 +310,8 @@ std::string read_text(const Checkpoint& checkpoint, const std::string& name) {
   if (checkpoint.has_manifest) {
     const auto found = checkpoint.manifest.files.find(name);
     if (found == checkpoint.manifest.files.end()) {
-      fail(checkpoint.path / name,
-           fmt::format("the checkpoint {} was saved without a {}", checkpoint.path.string(), name));
+      fail_load(checkpoint.path / name,
+                fmt::format("the checkpoint {} was saved without a {}", checkpoint.path.string(), name));
     }
     expected = found->second;
   }

@@ -24,6 +24,9 @@
 
 namespace trireme::checkpoint {
 
+/// No file beside the weights is larger, not even a tokenizer's table; weights in other formats are.
+inline constexpr int64_t kLargestSideFile = 256 << 20;
+
 /// A tensor of a checkpoint and where it lies.
 struct StoredTensor {
   Dtype dtype = Dtype::f32;

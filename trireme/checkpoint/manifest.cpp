@@ -17,11 +17,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kFormat = "trireme-checkpoint";
-constexpr int kVersion = 1;
+constexpr int kManifestVersion = 1;
 constexpr std::string_view kChecksumKey = "\"checksum\": \"";
 constexpr size_t kHexDigits = 16;
-
-uint64_t hash_text(std::string_view text) { return base::checksum(std::as_bytes(std::span(text))); }
 
 /// Position of the manifest's own checksum: its last member.
 size_t checksum_position(const std::string& text) {
@@ -33,7 +31,7 @@ size_t checksum_position(const std::string& text) {
 /// The checksum is of the text with zeros in its place.
 uint64_t own_checksum(std::string text, size_t position) {
   text.replace(position, kHexDigits, kHexDigits, '0');
-  return hash_text(text);
+  return base::hash_text(text);
 }
 
 uint64_t parse_hex(const std::string& digits) {
@@ -47,9 +45,9 @@ uint64_t parse_hex(const std::string& digits) {
 
 Manifest parse_members(const json& root) {
   if (root.at("format").get<std::string>() != kFormat) throw std::runtime_error("its format is not trireme-checkpoint");
-  if (root.at("version").get<int>() != kVersion) {
+  if (root.at("version").get<int>() != kManifestVersion) {
     throw std::runtime_error(
-        fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kVersion));
+        fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kManifestVersion));
   }
   if (root.at("block_bytes").get<int64_t>() != kBlockBytes) throw std::runtime_error("its blocks are not of 1 MiB");
   Manifest manifest{.step = root.at("step").get<int64_t>()};
@@ -76,7 +74,7 @@ bool is_plain_name(std::string_view name) {
 ManifestFile describe(std::string_view bytes) {
   ManifestFile file{.bytes = static_cast<int64_t>(bytes.size())};
   for (size_t begin = 0; begin < bytes.size(); begin += kBlockBytes) {
-    file.blocks.push_back(hash_text(bytes.substr(begin, kBlockBytes)));
+    file.blocks.push_back(base::hash_text(bytes.substr(begin, kBlockBytes)));
   }
   return file;
 }
@@ -93,7 +91,7 @@ std::string manifest_to_json(const Manifest& manifest) {
       "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n  \"block_bytes\": {},\n  \"files\": {{{}\n  "
       "}},\n  "
       "{}{:016x}\"\n}}\n",
-      kFormat, kVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
+      kFormat, kManifestVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
   return with_own_checksum(std::move(text));
 }
 

@@ -57,27 +57,27 @@ constexpr std::string_view kStorages[] = {
     "DoubleStorage",  "FloatStorage",         "HalfStorage",        "BFloat16Storage", "LongStorage",
     "IntStorage",     "ShortStorage",         "CharStorage",        "ByteStorage",     "BoolStorage",
     "UntypedStorage", "ComplexDoubleStorage", "ComplexFloatStorage"};
-constexpr std::string_view kDtypes[] = {"float64",
-                                        "float32",
-                                        "float16",
-                                        "bfloat16",
-                                        "int64",
-                                        "int32",
-                                        "int16",
-                                        "int8",
-                                        "uint8",
-                                        "uint16",
-                                        "uint32",
-                                        "uint64",
-                                        "bool",
-                                        "complex64",
-                                        "complex128",
-                                        "strided",
-                                        "float",
-                                        "float8_e4m3fn",
-                                        "float8_e5m2",
-                                        "preserve_format",
-                                        "contiguous_format"};
+constexpr std::string_view kTorchNames[] = {"float64",
+                                            "float32",
+                                            "float16",
+                                            "bfloat16",
+                                            "int64",
+                                            "int32",
+                                            "int16",
+                                            "int8",
+                                            "uint8",
+                                            "uint16",
+                                            "uint32",
+                                            "uint64",
+                                            "bool",
+                                            "complex64",
+                                            "complex128",
+                                            "strided",
+                                            "float",
+                                            "float8_e4m3fn",
+                                            "float8_e5m2",
+                                            "preserve_format",
+                                            "contiguous_format"};
 
 std::vector<PickleGlobal> make_table() {
   std::vector<PickleGlobal> table(std::begin(kNames), std::end(kNames));
@@ -86,7 +86,7 @@ std::vector<PickleGlobal> make_table() {
     table.push_back({"__builtin__", name});
   }
   for (const std::string_view name : kStorages) table.push_back({"torch", name});
-  for (const std::string_view name : kDtypes) table.push_back({"torch", name});
+  for (const std::string_view name : kTorchNames) table.push_back({"torch", name});
   return table;
 }
 

@@ -15,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLargestSideFile = 256 << 20;  // a tokenizer's table; weights in other formats are larger
-
-bool is_float(Dtype dtype) { return convertible(dtype, Dtype::f64); }
-
 const char* torch_name(Dtype dtype) {
   switch (dtype) {
     case Dtype::bf16:

@@ -24,17 +24,19 @@ using nlohmann::json;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-[[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& tensor = "") {
+[[noreturn]] void fail_safetensors(const std::string& path, const std::string& problem,
+                                   const std::string& tensor = "") {
   throw CheckpointError(fmt::format("{} is not a sound safetensors file: {}", path, problem), path, tensor);
 }
 
 std::vector<int64_t> parse_integers(const json& value, const std::string& what, const std::string& path,
                                     const std::string& name) {
-  if (!value.is_array()) fail(path, fmt::format("{} of tensor '{}' is not a list", what, name), name);
+  if (!value.is_array()) fail_safetensors(path, fmt::format("{} of tensor '{}' is not a list", what, name), name);
   std::vector<int64_t> result;
   for (const json& item : value) {
     if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{1} << 62) {
-      fail(path, fmt::format("{} of tensor '{}' holds {}, not a size", what, name, item.dump(-1, ' ', true)), name);
+      fail_safetensors(
+          path, fmt::format("{} of tensor '{}' holds {}, not a size", what, name, item.dump(-1, ' ', true)), name);
     }
     result.push_back(item.get<int64_t>());
   }
@@ -43,42 +45,42 @@ std::vector<int64_t> parse_integers(const json& value, const std::string& what, 
 
 const json& member(const json& object, const char* key, const std::string& path, const std::string& name) {
   const auto found = object.find(key);
-  if (found == object.end()) fail(path, fmt::format("tensor '{}' has no {}", name, key), name);
+  if (found == object.end()) fail_safetensors(path, fmt::format("tensor '{}' has no {}", name, key), name);
   return *found;
 }
 
 TensorEntry parse_entry(const std::string& name, const json& value, int64_t data_begin, int64_t data_bytes,
                         const std::string& path) {
-  if (!value.is_object()) fail(path, fmt::format("the entry of tensor '{}' is not an object", name), name);
+  if (!value.is_object()) fail_safetensors(path, fmt::format("the entry of tensor '{}' is not an object", name), name);
   const json& dtype_value = member(value, "dtype", path, name);
   const std::string dtype_text = dtype_value.is_string() ? dtype_value.get<std::string>() : "(no text)";
   const std::optional<Dtype> dtype = parse_dtype(dtype_text);
-  if (!dtype) fail(path, fmt::format("tensor '{}' has the unknown dtype {}", name, dtype_text), name);
+  if (!dtype) fail_safetensors(path, fmt::format("tensor '{}' has the unknown dtype {}", name, dtype_text), name);
   TensorEntry entry{.dtype = *dtype,
                     .shape = parse_integers(member(value, "shape", path, name), "the shape", path, name)};
   const std::vector<int64_t> offsets =
       parse_integers(member(value, "data_offsets", path, name), "data_offsets", path, name);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    fail(path, fmt::format("data_offsets of tensor '{}' are not [begin, end]", name), name);
+    fail_safetensors(path, fmt::format("data_offsets of tensor '{}' are not [begin, end]", name), name);
   }
   if (offsets[1] > data_bytes) {
-    fail(path,
-         fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated", name,
-                     offsets[1], bytes_text(data_bytes)),
-         name);
+    fail_safetensors(path,
+                     fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated",
+                                 name, offsets[1], bytes_text(data_bytes)),
+                     name);
   }
   int64_t elements = 0;
   try {
     elements = num_elements(entry.shape);
   } catch (const ShapeError& error) {
-    fail(path, fmt::format("tensor '{}': {}", name, error.what()), name);
+    fail_safetensors(path, fmt::format("tensor '{}': {}", name, error.what()), name);
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(elements, size_of(*dtype), &bytes) || bytes != offsets[1] - offsets[0]) {
-    fail(path,
-         fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name, shape_text(entry.shape),
-                     dtype_text, bytes_text(offsets[1] - offsets[0])),
-         name);
+    fail_safetensors(path,
+                     fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name,
+                                 shape_text(entry.shape), dtype_text, bytes_text(offsets[1] - offsets[0])),
+                     name);
   }
   entry.begin = data_begin + offsets[0];
   entry.end = data_begin + offsets[1];
@@ -94,15 +96,16 @@ void check_contiguous(const SafetensorsHeader& header, int64_t file_bytes, const
   int64_t position = header.data_begin;
   for (const auto& [range, name] : items) {
     if (range.first != position) {
-      fail(path,
-           fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name, range.first,
-                       position, range.first < position ? "they overlap" : "there is a hole"),
-           *name);
+      fail_safetensors(path,
+                       fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name,
+                                   range.first, position, range.first < position ? "they overlap" : "there is a hole"),
+                       *name);
     }
     position = range.second;
   }
   if (position != file_bytes) {
-    fail(path, fmt::format("its tensors end at byte {}, but the file has {}", position, bytes_text(file_bytes)));
+    fail_safetensors(path,
+                     fmt::format("its tensors end at byte {}, but the file has {}", position, bytes_text(file_bytes)));
   }
 }
 
@@ -125,21 +128,21 @@ std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}
 
 SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const std::string& path) {
   if (file_bytes < 8)
-    fail(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
+    fail_safetensors(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
   uint64_t length = 0;
   read(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    fail(path,
-         fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
+    fail_safetensors(
+        path, fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
   }
   const auto header_bytes = static_cast<int64_t>(length);
   if (8 + header_bytes > file_bytes) {
-    fail(path, fmt::format("its header needs {}, but the file has {}: it is truncated", bytes_text(8 + header_bytes),
-                           bytes_text(file_bytes)));
+    fail_safetensors(path, fmt::format("its header needs {}, but the file has {}: it is truncated",
+                                       bytes_text(8 + header_bytes), bytes_text(file_bytes)));
   }
   std::string text(length, '\0');
   read(8, std::as_writable_bytes(std::span(text)));
-  if (text.empty() || text.front() != '{') fail(path, "its header does not begin with '{'");
+  if (text.empty() || text.front() != '{') fail_safetensors(path, "its header does not begin with '{'");
 
   ReadBudget budget(file_bytes, path);
   budget.take(header_bytes);
@@ -147,9 +150,9 @@ SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const s
   SafetensorsHeader header{.data_begin = 8 + header_bytes};
   for (const auto& [name, value] : root.items()) {
     if (name == kMetadataKey) {
-      if (!value.is_object()) fail(path, "its __metadata__ is not an object");
+      if (!value.is_object()) fail_safetensors(path, "its __metadata__ is not an object");
       for (const auto& [key, item] : value.items()) {
-        if (!item.is_string()) fail(path, fmt::format("its __metadata__ '{}' is not text", key));
+        if (!item.is_string()) fail_safetensors(path, fmt::format("its __metadata__ '{}' is not text", key));
         header.metadata[key] = item.get<std::string>();
       }
     } else {

@@ -12,7 +12,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr size_t kZeros = SIZE_MAX;
-constexpr int64_t kBufferBytes = 1 << 20;
+constexpr int64_t kReadBufferBytes = 1 << 20;
 
 int64_t rows_of(const SourceTensor& tensor) { return tensor.shape.empty() ? 1 : tensor.shape.front(); }
 
@@ -22,7 +22,7 @@ int64_t row_elements(const SourceTensor& tensor) {
   return num_elements(std::span(tensor.shape).subspan(1));
 }
 
-[[noreturn]] void fail(const SourceTensor& target, const std::string& problem) {
+[[noreturn]] void fail_target(const SourceTensor& target, const std::string& problem) {
   throw CheckpointError(fmt::format("tensor '{}' {} {}", target.name, shape_text(target.shape), problem), "",
                         target.name);
 }
@@ -30,20 +30,20 @@ int64_t row_elements(const SourceTensor& tensor) {
 void check_piece(const SourceTensor& target, const RowPiece& piece, const SourceTensor* source, bool transpose) {
   const int64_t count = piece.end - piece.begin;
   if (piece.begin < 0 || count < 0 || piece.split < 1 || count % piece.split != 0) {
-    fail(target,
-         fmt::format("asks for rows {} to {} in {} lines, which is no piece", piece.begin, piece.end, piece.split));
+    fail_target(target, fmt::format("asks for rows {} to {} in {} lines, which is no piece", piece.begin, piece.end,
+                                    piece.split));
   }
   if (!source) return;
   if (piece.end > rows_of(*source)) {
-    fail(target, fmt::format("needs rows {} to {} of '{}', which has the shape {}", piece.begin, piece.end,
-                             piece.source, shape_text(source->shape)));
+    fail_target(target, fmt::format("needs rows {} to {} of '{}', which has the shape {}", piece.begin, piece.end,
+                                    piece.source, shape_text(source->shape)));
   }
   const bool fits = transpose ? target.shape.size() == 2 && source->shape.size() == 2 &&
                                     target.shape[0] == source->shape[1] && target.shape[1] == source->shape[0]
                               : row_elements(*source) == row_elements(target);
   if (!fits) {
-    fail(target,
-         fmt::format("cannot be made of '{}', which has the shape {}", piece.source, shape_text(source->shape)));
+    fail_target(target,
+                fmt::format("cannot be made of '{}', which has the shape {}", piece.source, shape_text(source->shape)));
   }
 }
 
@@ -72,7 +72,8 @@ MappedSource::Target MappedSource::resolve(const MappedTensor& mapped) const {
     if (!rows.source.empty()) {
       const auto found = std::find_if(sources.begin(), sources.end(),
                                       [&](const SourceTensor& tensor) { return tensor.name == rows.source; });
-      if (found == sources.end()) fail(mapped.target, fmt::format("needs '{}', which is not there", rows.source));
+      if (found == sources.end())
+        fail_target(mapped.target, fmt::format("needs '{}', which is not there", rows.source));
       source = &*found;
       piece.source = static_cast<size_t>(found - sources.begin());
       result.source_row_elements = row_elements(*source);
@@ -85,7 +86,7 @@ MappedSource::Target MappedSource::resolve(const MappedTensor& mapped) const {
   const bool whole = mapped.transpose ? mapped.pieces.size() == 1 && mapped.target.shape.size() == 2 &&
                                             row == mapped.target.shape[1] && result.pieces[0].source != kZeros
                                       : row == rows_of(mapped.target);
-  if (!whole) fail(mapped.target, fmt::format("is not filled by its {} rows of other tensors", row));
+  if (!whole) fail_target(mapped.target, fmt::format("is not filled by its {} rows of other tensors", row));
   return result;
 }
 
@@ -100,9 +101,9 @@ void MappedSource::read(size_t tensor, int64_t begin, int64_t end, void* data, D
     }
   };
   if (target.add == 0) return fill(begin, end, bytes, dtype);
-  std::vector<double> buffer(static_cast<size_t>(std::min(end - begin, kBufferBytes / 8)));
-  for (int64_t from = begin; from < end; from += kBufferBytes / 8) {
-    const int64_t to = std::min(end, from + kBufferBytes / 8);
+  std::vector<double> buffer(static_cast<size_t>(std::min(end - begin, kReadBufferBytes / 8)));
+  for (int64_t from = begin; from < end; from += kReadBufferBytes / 8) {
+    const int64_t to = std::min(end, from + kReadBufferBytes / 8);
     fill(from, to, reinterpret_cast<std::byte*>(buffer.data()), Dtype::f64);
     for (double& value : buffer) value += target.add;
     convert(buffer.data(), Dtype::f64, bytes + (from - begin) * size_of(dtype), dtype, to - from);
@@ -145,7 +146,7 @@ void MappedSource::read_transposed(const Target& target, int64_t begin, int64_t 
   while (begin < end) {
     const int64_t row = begin / width, column = begin % width;
     const int64_t whole_rows = column == 0 ? (end - begin) / width : 0;
-    const int64_t rows = std::clamp<int64_t>(whole_rows, 1, kBufferBytes / 8);
+    const int64_t rows = std::clamp<int64_t>(whole_rows, 1, kReadBufferBytes / 8);
     const int64_t columns = whole_rows > 0 ? width : std::min(width - column, end - begin);
     strip.resize(static_cast<size_t>(rows) * element);
     for (int64_t c = 0; c < columns; ++c) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/checkpoint/dtype.h"
@@ -28,6 +29,9 @@ struct StridedView {
 
 /// Elements [begin, end) of the row-major order of `view`, as `dtype`. The dtypes must be convertible().
 void read_strided(const StridedView& view, int64_t begin, int64_t end, void* data, Dtype dtype);
+
+/// Names under which a saved dict may hold the model's own: {"model": {...}, "optimizer": {...}}.
+inline constexpr std::string_view kTorchWrappers[] = {"model", "state_dict", "model_state_dict", "module"};
 
 class TorchArchive {
  public:

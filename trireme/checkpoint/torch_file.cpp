@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kIndexName = "pytorch_model.bin.index.json";
 constexpr const char* kSingleName = "pytorch_model.bin";
-constexpr std::string_view kWrappers[] = {"model", "state_dict", "model_state_dict", "module"};
 constexpr int kMaxDepth = 32;
 
 /// Walks dicts and lists. A value that several others share is walked for each; the budget ends what that multiplies.
@@ -84,7 +83,7 @@ void check_convertible(const SourceTensor& tensor, Dtype dtype, const std::strin
 std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget& budget) {
   const Pickle& pickle = archive.pickle();
   PickleId root = pickle.root();
-  for (const std::string_view wrapper : kWrappers) {
+  for (const std::string_view wrapper : kTorchWrappers) {
     const PickleId inner = pickle.find(root, wrapper);
     if (!pickle.is_dict(inner)) continue;
     root = inner;

@@ -11,7 +11,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int64_t kBufferBytes = 1 << 20;
+constexpr int64_t kConvertBufferBytes = 1 << 20;
 
 uint32_t add_crc32(uint32_t crc, const void* data, int64_t bytes) {
   return static_cast<uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(data), static_cast<size_t>(bytes)));
@@ -70,7 +70,7 @@ TorchArchiveWriter::TorchArchiveWriter(std::string pickle, std::span<const Sourc
 void TorchArchiveWriter::write(const base::FileDescriptor& file, const std::filesystem::path& path, size_t tensor,
                                const SourceTensor& spec, int64_t begin, int64_t end, const void* data, Dtype dtype) {
   const size_t record = first_storage_ + tensor;
-  const int64_t size = size_of(spec.dtype), block = kBufferBytes / size;
+  const int64_t size = size_of(spec.dtype), block = kConvertBufferBytes / size;
   const int64_t base = first_byte_ + layout_.records()[record].begin;
   if (!convertible(dtype, spec.dtype)) {
     throw CheckpointError(fmt::format("tensor '{}' cannot be stored as {}: its values are {}", spec.name,

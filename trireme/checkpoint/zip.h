@@ -18,6 +18,10 @@ namespace trireme::checkpoint {
 /// Longest directory that is read: some 200,000 entries.
 constexpr int64_t kMaxDirectoryBytes = 24 << 20;
 
+/// Of a record's header, an entry of the directory and the ends behind it, each without names and fields that vary.
+inline constexpr int64_t kZipLocalBytes = 30, kZipEntryBytes = 46, kZipEndBytes = 22, kZipEnd64Bytes = 56;
+inline constexpr int64_t kZipLocator64Bytes = 20;
+
 struct ZipEntry {
   std::string name;
   int64_t begin = 0;  ///< first byte of the contents, from the start of the archive

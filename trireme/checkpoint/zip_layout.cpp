@@ -6,10 +6,10 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int64_t kAlignment = 64, kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56 + 20;
+constexpr int64_t kContentsAlignment = 64;
 constexpr int64_t kField64Bytes = 4 + 16;
 constexpr int64_t kLarge = UINT32_MAX;
-constexpr uint16_t kVersion = 45;      // "needs zip64" from here on; readers of torch.save files all know it
+constexpr uint16_t kZipVersion = 45;      // "needs zip64" from here on; readers of torch.save files all know it
 constexpr uint16_t kUtf8Names = 0x800;
 constexpr uint16_t kPadding = 0x4246;  // the field "FB" that torch.save pads with
 
@@ -22,12 +22,12 @@ bool is_large(const ZipLayout::Record& record) { return record.bytes >= kLarge; 
 
 /// Bytes of a record's header without padding; the padding field takes 4 more at least.
 int64_t bare_header_bytes(const ZipLayout::Record& record) {
-  return kLocalBytes + static_cast<int64_t>(record.name.size()) + (is_large(record) ? kField64Bytes : 0) + 4;
+  return kZipLocalBytes + static_cast<int64_t>(record.name.size()) + (is_large(record) ? kField64Bytes : 0) + 4;
 }
 
 int64_t entry_bytes(const ZipLayout::Record& record) {
   const int64_t wide = (is_large(record) ? 16 : 0) + (record.header >= kLarge ? 8 : 0);
-  return kEntryBytes + static_cast<int64_t>(record.name.size()) + (wide > 0 ? 4 + wide : 0);
+  return kZipEntryBytes + static_cast<int64_t>(record.name.size()) + (wide > 0 ? 4 + wide : 0);
 }
 
 void put_sizes(std::string& text, const ZipLayout::Record& record) {
@@ -38,7 +38,7 @@ void put_sizes(std::string& text, const ZipLayout::Record& record) {
 
 /// Version, flags, method "stored", no time, and midnight of the first day that the format knows.
 void put_common(std::string& text, uint32_t crc32) {
-  put(text, kVersion);
+  put(text, kZipVersion);
   put(text, kUtf8Names);
   put(text, uint16_t{0});
   put(text, uint16_t{0});
@@ -52,7 +52,7 @@ void ZipLayout::add(const std::string& name, int64_t bytes) {
   check_invariant(name.size() < 256 && bytes >= 0, "an archive's entry has a short name and a size");
   Record record{.name = name, .bytes = bytes, .header = end_};
   const int64_t bare = end_ + bare_header_bytes(record);
-  record.begin = (bare + kAlignment - 1) / kAlignment * kAlignment;
+  record.begin = (bare + kContentsAlignment - 1) / kContentsAlignment * kContentsAlignment;
   end_ = record.begin + bytes;
   records_.push_back(std::move(record));
 }
@@ -80,7 +80,7 @@ std::string ZipLayout::header(size_t index, uint32_t crc32) const {
 }
 
 int64_t ZipLayout::bytes() const {
-  int64_t total = end_ + kEnd64Bytes + kEndBytes;
+  int64_t total = end_ + kZipEnd64Bytes + kZipLocator64Bytes + kZipEndBytes;
   for (const Record& record : records_) total += entry_bytes(record);
   return total;
 }
@@ -92,7 +92,7 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32) const {
     const bool far = record.header >= kLarge;
     const uint16_t wide = static_cast<uint16_t>((is_large(record) ? 16 : 0) + (far ? 8 : 0));
     text += "PK\x01\x02";
-    put(text, kVersion);
+    put(text, kZipVersion);
     put_common(text, crc32[i]);
     put_sizes(text, record);
     put(text, static_cast<uint16_t>(record.name.size()));
@@ -112,8 +112,8 @@ std::string ZipLayout::directory(std::span<const uint32_t> crc32) const {
   const uint64_t end64 = static_cast<uint64_t>(end_) + size;
   text += "PK\x06\x06";
   put(text, uint64_t{44});
-  put(text, kVersion);
-  put(text, kVersion);
+  put(text, kZipVersion);
+  put(text, kZipVersion);
   put(text, uint64_t{0});  // disks
   put(text, entries);
   put(text, entries);

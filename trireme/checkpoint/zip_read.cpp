@@ -13,7 +13,6 @@ namespace {
 
 constexpr uint32_t kLocalMagic = 0x04034b50, kEntryMagic = 0x02014b50, kEndMagic = 0x06054b50;
 constexpr uint32_t kEnd64Magic = 0x06064b50, kLocator64Magic = 0x07064b50;
-constexpr int64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocator64Bytes = 20;
 constexpr int64_t kMaxCommentBytes = 65535;
 
 /// A number of the format at a place that the caller has checked.
@@ -61,10 +60,10 @@ class ZipReader {
   }
 
   Directory find_directory() const {
-    if (bytes_ < kEndBytes) fail(fmt::format("it has only {}", base::plural(bytes_, "byte")));
-    const int64_t tail_bytes = std::min(bytes_, kEndBytes + kMaxCommentBytes);
+    if (bytes_ < kZipEndBytes) fail(fmt::format("it has only {}", base::plural(bytes_, "byte")));
+    const int64_t tail_bytes = std::min(bytes_, kZipEndBytes + kMaxCommentBytes);
     const std::string tail = fetch(bytes_ - tail_bytes, tail_bytes);
-    auto place = static_cast<int64_t>(tail.size()) - kEndBytes;
+    auto place = static_cast<int64_t>(tail.size()) - kZipEndBytes;
     while (place >= 0 && at<uint32_t>(tail, static_cast<size_t>(place)) != kEndMagic) --place;
     if (place < 0) fail("it has no directory at its end: it is truncated");
     const std::string_view end = std::string_view(tail).substr(static_cast<size_t>(place));
@@ -80,12 +79,12 @@ class ZipReader {
 
   /// The 64-bit end record that a locator right before the small one points at.
   std::optional<Directory> find_directory64(int64_t end) const {
-    if (end < kLocator64Bytes) return std::nullopt;
-    const std::string locator = fetch(end - kLocator64Bytes, kLocator64Bytes);
+    if (end < kZipLocator64Bytes) return std::nullopt;
+    const std::string locator = fetch(end - kZipLocator64Bytes, kZipLocator64Bytes);
     if (at<uint32_t>(locator, 0) != kLocator64Magic) return std::nullopt;
     const auto place = at<uint64_t>(locator, 8);
     if (place > static_cast<uint64_t>(bytes_)) fail("its 64-bit directory lies outside of it");
-    const std::string record = fetch(static_cast<int64_t>(place), kEnd64Bytes);
+    const std::string record = fetch(static_cast<int64_t>(place), kZipEnd64Bytes);
     if (at<uint32_t>(record, 0) != kEnd64Magic) fail("its 64-bit directory is not where it says");
     return Directory{
         .entries = at<uint64_t>(record, 32), .bytes = at<uint64_t>(record, 40), .begin = at<uint64_t>(record, 48)};
@@ -98,22 +97,23 @@ class ZipReader {
       fail(fmt::format("its directory has {} bytes, more than the {} that are read", directory.bytes,
                        kMaxDirectoryBytes));
     }
-    if (directory.entries > directory.bytes / kEntryBytes) {
+    if (directory.entries > directory.bytes / kZipEntryBytes) {
       fail(fmt::format("{} entries do not fit its directory of {} bytes", directory.entries, directory.bytes));
     }
   }
 
   /// Takes one entry off the front of `rest`.
   ZipEntry parse_entry(std::string_view& rest) const {
-    if (rest.size() < kEntryBytes || at<uint32_t>(rest, 0) != kEntryMagic) fail("an entry of its directory is damaged");
+    if (rest.size() < kZipEntryBytes || at<uint32_t>(rest, 0) != kEntryMagic)
+      fail("an entry of its directory is damaged");
     const size_t name_bytes = at<uint16_t>(rest, 28), extra_bytes = at<uint16_t>(rest, 30);
-    const size_t total = kEntryBytes + name_bytes + extra_bytes + at<uint16_t>(rest, 32);
+    const size_t total = kZipEntryBytes + name_bytes + extra_bytes + at<uint16_t>(rest, 32);
     if (rest.size() < total) fail("an entry of its directory is cut off");
-    const std::string name(rest.substr(kEntryBytes, name_bytes));
+    const std::string name(rest.substr(kZipEntryBytes, name_bytes));
     if ((at<uint16_t>(rest, 8) & 1) != 0) fail(fmt::format("'{}' is encrypted", name));
     const bool stored = at<uint16_t>(rest, 10) == 0;
     uint64_t packed = at<uint32_t>(rest, 20), bytes = at<uint32_t>(rest, 24), header = at<uint32_t>(rest, 42);
-    widen(rest.substr(kEntryBytes + name_bytes, extra_bytes), name, {&bytes, &packed, &header});
+    widen(rest.substr(kZipEntryBytes + name_bytes, extra_bytes), name, {&bytes, &packed, &header});
     if (stored && packed != bytes) fail(fmt::format("'{}' says it has {} bytes stored as {}", name, bytes, packed));
     rest.remove_prefix(total);
     ZipEntry entry = locate(name, header, packed);
@@ -142,9 +142,9 @@ class ZipReader {
   ZipEntry locate(const std::string& name, uint64_t header, uint64_t bytes) const {
     const auto end = static_cast<uint64_t>(bytes_);
     if (header > end || bytes > end) fail(fmt::format("'{}' lies outside of it", name));
-    const std::string local = fetch(static_cast<int64_t>(header), kLocalBytes);
+    const std::string local = fetch(static_cast<int64_t>(header), kZipLocalBytes);
     if (at<uint32_t>(local, 0) != kLocalMagic) fail(fmt::format("'{}' is not where the directory says", name));
-    const uint64_t begin = header + kLocalBytes + at<uint16_t>(local, 26) + at<uint16_t>(local, 28);
+    const uint64_t begin = header + kZipLocalBytes + at<uint16_t>(local, 26) + at<uint16_t>(local, 28);
     if (begin > end || bytes > end - begin) fail(fmt::format("'{}' lies outside of it", name));
     return {.name = name, .begin = static_cast<int64_t>(begin), .bytes = static_cast<int64_t>(bytes)};
   }

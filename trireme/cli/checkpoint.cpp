@@ -23,7 +23,7 @@ namespace {
 
 namespace ck = trireme::checkpoint;
 
-constexpr const char* kUsage =
+constexpr const char* kCheckpointUsage =
     "trireme checkpoint list FOLDER                  what lies there: a run's folder, a checkpoint, a model of "
     "anybody's\n"
     "trireme checkpoint verify FOLDER                reads every byte; names file and tensors of each damaged block\n"
@@ -49,14 +49,14 @@ constexpr const char* kUsage =
     "other's\n"
     "  local     not needed: each rank reads just the bytes that it holds, on the same mesh or another\n";
 
-struct Words {
+struct CheckpointWords {
   std::vector<std::string> folders;
   std::map<std::string, std::string> flags;
 };
 
-Words read_words(Arguments arguments, const std::string& command, size_t folders,
-                 const std::vector<std::string>& known) {
-  Words words;
+CheckpointWords read_checkpoint_words(Arguments arguments, const std::string& command, size_t folders,
+                                      const std::vector<std::string>& known) {
+  CheckpointWords words;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (!word.starts_with("--")) {
@@ -68,7 +68,7 @@ Words read_words(Arguments arguments, const std::string& command, size_t folders
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = base::nearest(name, known);
       throw UsageError(fmt::format("error: trireme checkpoint {} has no --{}{}\n{}", command, name,
-                                   near ? fmt::format(" (did you mean --{}?)", *near) : "", kUsage));
+                                   near ? fmt::format(" (did you mean --{}?)", *near) : "", kCheckpointUsage));
     }
     if (name == "all") {
       words.flags[name] = "true";
@@ -82,11 +82,12 @@ Words read_words(Arguments arguments, const std::string& command, size_t folders
   }
   if (words.folders.size() != folders)
     throw UsageError(fmt::format("error: trireme checkpoint {} takes {}, {} given\n{}", command,
-                                 base::plural(static_cast<int64_t>(folders), "folder"), words.folders.size(), kUsage));
+                                 base::plural(static_cast<int64_t>(folders), "folder"), words.folders.size(),
+                                 kCheckpointUsage));
   return words;
 }
 
-int threads_of(const Words& words) {
+int threads_of(const CheckpointWords& words) {
   if (!words.flags.contains("threads")) return 0;
   const auto count = base::parse_count(words.flags.at("threads"));
   if (!count || *count < 1 || *count > 1024)
@@ -104,7 +105,7 @@ std::string local_time(std::filesystem::file_time_type time) {
   return std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", ::localtime_r(&seconds, &parts)) > 0 ? text : "?";
 }
 
-double share(int64_t done, int64_t total) {
+double done_share(int64_t done, int64_t total) {
   return total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
 }
 
@@ -114,7 +115,7 @@ std::string kind_of(const ck::FolderInfo& info) {
 }
 
 int list(Arguments arguments) {
-  const Words words = read_words(arguments, "list", 1, {});
+  const CheckpointWords words = read_checkpoint_words(arguments, "list", 1, {});
   fmt::print("{:>9}  {:>10}  {:<16}  {:>7}  {:>9}  {:<10}  {}\n", "step", "size", "saved", "tensors", "optimizer",
              "dtype", "state");
   for (const ck::FolderInfo& info : ck::list_checkpoints(words.folders[0])) {
@@ -126,12 +127,12 @@ int list(Arguments arguments) {
 }
 
 int verify(Arguments arguments) {
-  const Words words = read_words(arguments, "verify", 1, {"threads"});
+  const CheckpointWords words = read_checkpoint_words(arguments, "verify", 1, {"threads"});
   ck::VerifyReport report;
   {
     observe::WorkBar bar("verify");
     report = ck::verify(words.folders[0], {.threads = threads_of(words), .progress = [&](int64_t done, int64_t total) {
-                                             bar.show(share(done, total));
+                                             bar.show(done_share(done, total));
                                            }});
   }
   for (const std::string& problem : report.problems) fmt::print("damaged  {}\n", problem);
@@ -177,7 +178,7 @@ std::string line_of(const ck::TensorDiff& t) {
 
 int diff(Arguments arguments) {
   using Kind = ck::TensorDiff::Kind;
-  const Words words = read_words(arguments, "diff", 2, {"threads", "all"});
+  const CheckpointWords words = read_checkpoint_words(arguments, "diff", 2, {"threads", "all"});
   const ck::DiffReport report = ck::diff(words.folders[0], words.folders[1], threads_of(words));
   for (const ck::TensorDiff& t : report.tensors)
     if (t.kind != Kind::equal || words.flags.contains("all")) fmt::print("{}\n", line_of(t));
@@ -188,7 +189,7 @@ int diff(Arguments arguments) {
   return report.equal() ? 0 : 1;
 }
 
-std::optional<ck::Dtype> dtype_of(const Words& words) {
+std::optional<ck::Dtype> dtype_of(const CheckpointWords& words) {
   static const std::map<std::string, std::optional<ck::Dtype>> kNames = {
       {"as_is", std::nullopt},     {"fp32", ck::Dtype::f32},      {"float32", ck::Dtype::f32},
       {"bf16", ck::Dtype::bf16},   {"bfloat16", ck::Dtype::bf16}, {"fp16", ck::Dtype::f16},
@@ -202,7 +203,7 @@ std::optional<ck::Dtype> dtype_of(const Words& words) {
 }
 
 int rewrite(Arguments arguments, const std::string& command) {
-  const Words words = read_words(arguments, command, 2, {"max_shard_bytes", "dtype"});
+  const CheckpointWords words = read_checkpoint_words(arguments, command, 2, {"max_shard_bytes", "dtype"});
   ck::RewriteOptions options{.dtype = dtype_of(words), .weights_only = command == "consolidate"};
   if (words.flags.contains("max_shard_bytes")) {
     const auto bytes = base::parse_bytes(words.flags.at("max_shard_bytes"));
@@ -214,7 +215,7 @@ int rewrite(Arguments arguments, const std::string& command) {
   ck::SaveResult result;
   {
     observe::WorkBar bar(command);
-    options.progress = [&](const ck::SaveProgress& p) { bar.show(share(p.done_bytes, p.total_bytes)); };
+    options.progress = [&](const ck::SaveProgress& p) { bar.show(done_share(p.done_bytes, p.total_bytes)); };
     result = ck::rewrite(words.folders[0], words.folders[1], options);
   }
   fmt::print("saved    {} ({}, {:.1f} s)\n", result.path.string(), base::human_bytes(result.bytes),
@@ -234,7 +235,7 @@ int run_checkpoint(Arguments arguments) {
   const bool help = std::any_of(arguments.begin(), arguments.end(),
                                 [](const std::string& word) { return word == "--help" || word == "-h"; });
   if (arguments.empty() || help) {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", kCheckpointUsage);
     return arguments.empty() ? 2 : 0;
   }
   if (const auto found = commands.find(arguments[0]); found != commands.end())
@@ -243,7 +244,7 @@ int run_checkpoint(Arguments arguments) {
   for (const auto& [name, run] : commands) names.push_back(name);
   const auto near = base::nearest(arguments[0], names);
   throw UsageError(fmt::format("error: there is no trireme checkpoint {}{}\n{}", arguments[0],
-                               near ? fmt::format(" (did you mean {}?)", *near) : "", kUsage));
+                               near ? fmt::format(" (did you mean {}?)", *near) : "", kCheckpointUsage));
 }
 
 }  // namespace trireme::cli

@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr const char* kUsage =
+constexpr const char* kConvertUsage =
     "trireme convert SOURCE OUT: a model from one format into another\n"
     "\n"
     "  trireme convert SmolLM2.Q4_1.gguf smollm2                   a GGUF file to a Hugging Face folder, dequantised\n"
@@ -59,7 +59,7 @@ int run_convert(Arguments arguments) {
   const config::ParsedSettings parsed =
       config::parse(words, {.command = "convert", .positional = "", .section = "convert"});
   if (parsed.help) {
-    fmt::print("{}{}", kUsage, config::help_text({"convert"}));
+    fmt::print("{}{}", kConvertUsage, config::help_text({"convert"}));
     return 0;
   }
   const config::ConvertSettings& settings = parsed.settings.convert;
@@ -89,7 +89,7 @@ int run_convert(Arguments arguments) {
   }
   fmt::print("{}  {} to {}: {}, {} parameters, {} in {} ({}/s)\n", settings.out, result.from, result.to,
              base::plural(result.tensors, "tensor"), base::human_quantity(static_cast<double>(result.elements)),
-             base::human_bytes(result.bytes), base::human_duration(result.seconds.count()),
+             base::human_bytes(result.bytes), base::human_duration(result.seconds),
              base::human_bytes(static_cast<int64_t>(static_cast<double>(result.bytes) / result.seconds.count())));
   fmt::print("peak memory {}, {} of them the program itself\n", base::human_bytes(peak_bytes()),
              base::human_bytes(before));

@@ -15,7 +15,7 @@
 namespace trireme::cli {
 namespace {
 
-data::TokenizeOptions options_of(const config::ParsedSettings& parsed) {
+data::TokenizeOptions tokenize_options_of(const config::ParsedSettings& parsed) {
   const config::Settings& s = parsed.settings;
   if (parsed.list.empty()) throw UsageError("error: trireme data tokenize needs files or folders of text");
   if (s.prepare.output.empty())
@@ -75,7 +75,7 @@ int tokenize_conversations(const std::vector<std::filesystem::path>& files, cons
 
 int data_tokenize(const config::ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
-  data::TokenizeOptions options = options_of(parsed);
+  data::TokenizeOptions options = tokenize_options_of(parsed);
   if (const auto files = conversation_files(parsed); !files.empty()) return tokenize_conversations(files, parsed);
   const auto tokenizer = named_tokenizer(parsed.settings, "tokenize");
   data::TokenizeResult result;
@@ -91,7 +91,7 @@ int data_tokenize(const config::ParsedSettings& parsed) {
              result.empty_documents > 0 ? fmt::format(" ({} without text left out)", result.empty_documents) : "");
   fmt::print("text     {} with {}, {:.3f} bytes a token\n", base::human_bytes(about.source_bytes), about.tokenizer,
              static_cast<double>(about.source_bytes) / static_cast<double>(std::max<int64_t>(1, about.num_tokens)));
-  fmt::print("time     {}, {} a second\n", base::human_duration(seconds.count()),
+  fmt::print("time     {}, {} a second\n", base::human_duration(seconds),
              base::human_bytes(static_cast<int64_t>(static_cast<double>(result.encoded_bytes) / seconds.count())));
   return 0;
 }

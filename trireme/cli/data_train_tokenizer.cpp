@@ -12,7 +12,7 @@
 namespace trireme::cli {
 namespace {
 
-data::TrainTokenizerOptions options_of(const config::ParsedSettings& parsed) {
+data::TrainTokenizerOptions train_options_of(const config::ParsedSettings& parsed) {
   const config::PrepareSettings& prepare = parsed.settings.prepare;
   if (parsed.list.empty()) throw UsageError("error: trireme data train_tokenizer needs files or folders of text");
   if (prepare.output.empty())
@@ -33,7 +33,7 @@ data::TrainTokenizerOptions options_of(const config::ParsedSettings& parsed) {
 int data_train_tokenizer(const config::ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
   const config::PrepareSettings& prepare = parsed.settings.prepare;
-  data::TrainTokenizerOptions options = options_of(parsed);
+  data::TrainTokenizerOptions options = train_options_of(parsed);
   data::check_output(prepare.output, prepare.overwrite);
   data::TrainTokenizerResult result;
   {
@@ -54,7 +54,7 @@ int data_train_tokenizer(const config::ParsedSettings& parsed) {
              tokens < prepare.vocab_size ? " (no pair is left that occurs often enough for more)" : "");
   fmt::print("text     {}, {} pieces, {} different\n", base::human_bytes(result.source_bytes),
              base::human_count(result.num_pieces), base::human_count(result.num_distinct_pieces));
-  fmt::print("time     {}\n", base::human_duration(seconds.count()));
+  fmt::print("time     {}\n", base::human_duration(seconds));
   return 0;
 }
 

@@ -15,7 +15,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr const char* kUsage =
+constexpr const char* kExplainUsage =
     "trireme explain config|mesh|schedule|memory|settings MODEL [settings]\n"
     "  config     every setting, its value and where the value came from\n"
     "  mesh       which ranks talk to each other, what about and how often, for any --devices\n"
@@ -28,7 +28,7 @@ constexpr const char* kUsage =
 
 int run_explain(Arguments arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", kExplainUsage);
     return arguments.empty() ? 2 : 0;
   }
   const std::string& topic = arguments[0];
@@ -36,7 +36,7 @@ int run_explain(Arguments arguments) {
   if (std::find(topics.begin(), topics.end(), topic) == topics.end()) {
     const auto near = base::nearest(topic, topics);
     throw UsageError(fmt::format("error: there is nothing to explain about {}{}\n{}", topic,
-                                 near ? fmt::format(" (did you mean {}?)", *near) : "", kUsage));
+                                 near ? fmt::format(" (did you mean {}?)", *near) : "", kExplainUsage));
   }
   if (topic == "settings") {
     const bool markdown = arguments.size() > 1 && arguments[1] == "--markdown";
@@ -49,7 +49,7 @@ int run_explain(Arguments arguments) {
   if (topic == "memory") view.rank = take_rank_flag(rest);
   const config::ParsedSettings parsed = config::parse(rest, {.command = "explain " + topic});
   if (parsed.help) {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", kExplainUsage);
     return 0;
   }
   if (topic == "config") {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/command.h"
@@ -21,7 +22,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr const char* kUsage =
+constexpr const char* kLaunchUsage =
     "trireme launch: starts the ranks of a program on this machine, and stays with them to the end\n"
     "  trireme launch --nproc_per_node 4 pretrain llama-5m --train.max_steps 100\n"
     "  trireme launch --nproc_per_node 4 -- ./my_program its arguments\n"
@@ -53,7 +54,7 @@ const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",       "no
                                            "hosts",          "hostfile",     "print",     "image",       "volume",
                                            "rdzv_endpoint",  "rdzv_backend", "token_file"};
 
-struct Words {
+struct LaunchWords {
   std::map<std::string, std::string> options;
   std::vector<std::string> program;
 
@@ -73,8 +74,8 @@ struct Words {
   }
 };
 
-Words read_words(Arguments arguments) {
-  Words words;
+LaunchWords read_launch_words(Arguments arguments) {
+  LaunchWords words;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word == "--" || !word.starts_with("--")) {
@@ -88,7 +89,7 @@ Words read_words(Arguments arguments) {
     if (std::find(kOptions.begin(), kOptions.end(), name) == kOptions.end()) {
       const auto near = base::nearest(name, kOptions);
       throw UsageError(fmt::format("error: trireme launch has no --{}{}\n{}", name,
-                                   near ? fmt::format(" (did you mean --{}?)", *near) : "", kUsage));
+                                   near ? fmt::format(" (did you mean --{}?)", *near) : "", kLaunchUsage));
     }
     const bool is_flag = name == "standalone" || name == "no_python";
     if (!is_flag && equals == std::string::npos && i + 1 == arguments.size())
@@ -98,7 +99,7 @@ Words read_words(Arguments arguments) {
   return words;
 }
 
-int64_t number(const Words& words, const std::string& name, int64_t otherwise, const char* what) {
+int64_t number(const LaunchWords& words, const std::string& name, int64_t otherwise, const char* what) {
   const auto found = words.options.find(name);
   if (found == words.options.end()) return otherwise;
   const auto count = base::parse_count(found->second);
@@ -107,7 +108,7 @@ int64_t number(const Words& words, const std::string& name, int64_t otherwise, c
   return *count;
 }
 
-int ranks_of(const Words& words) {
+int ranks_of(const LaunchWords& words) {
   const auto found = words.options.find("nproc_per_node");
   if (found != words.options.end() && (found->second == "auto" || found->second == "cpu"))
     return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
@@ -128,7 +129,7 @@ std::string kind_of_file(const std::string& kind) {
 }
 
 // The same rules as num_nodes of a training command.
-config::Settings settings_of(const Words& words) {
+config::Settings settings_of(const LaunchWords& words) {
   config::Settings s;
   const auto text_of = [&](const char* name) -> std::optional<std::string> {
     const auto found = words.options.find(name);
@@ -163,7 +164,7 @@ config::Settings settings_of(const Words& words) {
   return s;
 }
 
-std::vector<int> log_ranks_of(const Words& words) {
+std::vector<int> log_ranks_of(const LaunchWords& words) {
   std::vector<int> ranks;
   const auto found = words.options.find("log_ranks");
   if (found == words.options.end()) return ranks;
@@ -183,8 +184,7 @@ std::string find_on_path(const std::string& name) {
   std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::filesystem::path path = std::filesystem::path(folder) / name;
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) return path.string();
+    if (base::is_file(path)) return path.string();
   }
   throw UsageError(fmt::format("error: {} is neither a subcommand of trireme nor a program on PATH", name));
 }
@@ -198,13 +198,13 @@ bool takes_over_srun(const config::Settings& settings, launch::RankEnvironment& 
   return true;
 }
 
-bool says_resume(const Words& words) {
+bool says_resume(const LaunchWords& words) {
   return std::any_of(words.program.begin(), words.program.end(), [](const std::string& w) {
     return w == "--resume" || w.starts_with("--resume=") || w.starts_with("resume=");
   });
 }
 
-int launch_on_hosts(const Words& words, const config::Settings& settings) {
+int launch_on_hosts(const LaunchWords& words, const config::Settings& settings) {
   const auto on_host = [&](const HostPlace& place) {
     std::map<std::string, std::string> more{{"nproc_per_node", std::to_string(*settings.devices)}};
     if (place.count > 1) {
@@ -221,11 +221,11 @@ int launch_on_hosts(const Words& words, const config::Settings& settings) {
 
 int run_launch(Arguments arguments) {
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", kLaunchUsage);
     return 0;
   }
-  Words words = read_words(arguments);
-  if (words.program.empty()) throw UsageError(fmt::format("error: trireme launch needs a program\n{}", kUsage));
+  LaunchWords words = read_launch_words(arguments);
+  if (words.program.empty()) throw UsageError(fmt::format("error: trireme launch needs a program\n{}", kLaunchUsage));
   config::ParsedSettings parsed{.settings = settings_of(words)};
   if (words.options.contains("nproc_per_node")) parsed.provenance["devices"].kind = config::Source::Kind::command_line;
   if (words.options.contains("nnodes")) parsed.provenance["num_nodes"].kind = config::Source::Kind::command_line;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUsage =
+constexpr const char* kReportUsage =
     "trireme report hang FOLDER            who waits for whom in the job that runs, or ran, in this out_dir; of a job "
     "that\n"
     "                                      was killed from outside too\n"
@@ -25,23 +25,24 @@ constexpr const char* kUsage =
     "\n"
     "Exit code 0: no rank waits for another for long; 1: a hang; 2: there is nothing to look at.\n";
 
-struct Words {
+struct HangWords {
   fs::path folder;
   std::size_t calls = 0;
 };
 
-Words read_words(Arguments arguments) {
-  Words words;
+HangWords read_hang_words(Arguments arguments) {
+  HangWords words;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string word = arguments[i];
     if (!word.starts_with("--")) {
-      if (!words.folder.empty()) throw UsageError(fmt::format("error: one folder, not {} as well\n{}", word, kUsage));
+      if (!words.folder.empty())
+        throw UsageError(fmt::format("error: one folder, not {} as well\n{}", word, kReportUsage));
       words.folder = word;
       continue;
     }
     const bool has_value = word.starts_with("--calls=");
     if (word != "--calls" && !has_value)
-      throw UsageError(fmt::format("error: trireme report hang has no {}\n{}", word, kUsage));
+      throw UsageError(fmt::format("error: trireme report hang has no {}\n{}", word, kReportUsage));
     if (!has_value && i + 1 == arguments.size()) throw UsageError("error: --calls needs a value");
     const std::string value = has_value ? word.substr(8) : arguments[++i];
     const auto calls = base::parse_count(value);
@@ -49,7 +50,7 @@ Words read_words(Arguments arguments) {
     words.calls = static_cast<std::size_t>(*calls);
   }
   if (words.folder.empty())
-    throw UsageError(fmt::format("error: trireme report hang needs a run's folder\n{}", kUsage));
+    throw UsageError(fmt::format("error: trireme report hang needs a run's folder\n{}", kReportUsage));
   return words;
 }
 
@@ -64,7 +65,7 @@ std::string said_in_time(const fs::path& folder, std::span<const launch::RankVie
 }
 
 int report_hang(Arguments arguments) {
-  const Words words = read_words(arguments);
+  const HangWords words = read_hang_words(arguments);
   const fs::path inside = base::flight_folder(words.folder);
   const fs::path folder = fs::exists(inside) ? inside : words.folder;
   std::vector<launch::RankView> ranks = launch::view_ranks(folder);
@@ -98,11 +99,11 @@ int report_hang(Arguments arguments) {
 
 int run_report(Arguments arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    fmt::print("{}", kUsage);
+    fmt::print("{}", kReportUsage);
     return arguments.empty() ? 2 : 0;
   }
   if (arguments[0] != "hang")
-    throw UsageError(fmt::format("error: trireme report knows no {}\n{}", arguments[0], kUsage));
+    throw UsageError(fmt::format("error: trireme report knows no {}\n{}", arguments[0], kReportUsage));
   return report_hang(arguments.subspan(1));
 }
 

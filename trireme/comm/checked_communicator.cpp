@@ -12,8 +12,6 @@ namespace trireme::comm {
 
 namespace {
 
-bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
-
 const at::Tensor& payload(const Collective& c) {
   const bool larger_output = c.output.defined() && (!c.input.defined() || c.output.numel() >= c.input.numel());
   return larger_output ? c.output : c.input;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 
 #include "trireme/comm/collective.h"
 #include "trireme/comm/group.h"
@@ -69,6 +70,11 @@ class CheckedCommunicator : public Communicator {
 
 /// A Work that was complete when the call returned.
 WorkPtr completed_work();
+
+/// What throw_comm_error is told of an attempt that began at `start`.
+inline std::chrono::milliseconds elapsed_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+}
 
 /// "[comm] reduce_scatter #17 of group 'shard' in ReduceGradient(block 3) of step 12 on rank 0 (global rank 0) failed
 /// after 12 ms: <reason>"; `peer` is the group rank at fault, -1 when unknown.

@@ -26,6 +26,9 @@ enum class Operation : uint8_t {
 
 std::string_view to_string(Operation operation);
 
+/// From one rank to another: calls that are numbered and run apart from those of the whole group.
+inline bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
+
 /// Name of a dtype as settings and files write it: "float32", "bfloat16", ...
 std::string_view dtype_name(at::ScalarType dtype);
 

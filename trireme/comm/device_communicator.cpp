@@ -32,9 +32,7 @@ DeviceCall::DeviceCall(std::shared_ptr<const Group> of, Call made)
   ready.record(caller);
 }
 
-std::chrono::milliseconds DeviceCall::elapsed() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-}
+std::chrono::milliseconds DeviceCall::elapsed() const { return elapsed_since(start); }
 
 void DeviceCall::record_end(bool has_failed) const {
   using State = FlightRecorder::State;
@@ -99,8 +97,7 @@ WorkPtr DeviceCommunicator::start(Call call) {
     throw;
   } catch (const std::exception& error) {
     failed(call);
-    throw_comm_error(group(), call, -1, std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin),
-                     error.what());
+    throw_comm_error(group(), call, -1, elapsed_since(begin), error.what());
   }
 }
 

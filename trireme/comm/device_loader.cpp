@@ -10,7 +10,7 @@ namespace trireme::comm {
 
 namespace {
 
-MakeOnDevice open(const std::string& name) {
+MakeOnDevice open_device_backend(const std::string& name) {
   return reinterpret_cast<MakeOnDevice>(
       open_backend("nccl", name,
                    "build Trireme where the CUDA toolkit, nccl.h and libtorch_cuda.so are found, or use backend gloo "
@@ -31,19 +31,19 @@ constexpr const char* kOnDevice = "a communicator of tensors on the device";
 
 CommunicatorPtr make_nccl(const Group& group, const c10::intrusive_ptr<c10d::Store>& store) {
   require_gpu(group, "backend nccl", "backend auto, shm or gloo");
-  static const MakeOnDevice make = open("nccl");
+  static const MakeOnDevice make = open_device_backend("nccl");
   return make(group, store);
 }
 
 CommunicatorPtr make_device_threads(const Group& group, const c10::intrusive_ptr<c10d::Store>& store) {
   require_gpu(group, kOnDevice, "--accelerator cpu");
-  static const MakeOnDevice make = open("device_threads");
+  static const MakeOnDevice make = open_device_backend("device_threads");
   return make(group, store);
 }
 
 CommunicatorPtr make_device_local(const Group& group) {
   require_gpu(group, kOnDevice, "--accelerator cpu");
-  static const MakeOnDevice make = open("device_local");
+  static const MakeOnDevice make = open_device_backend("device_local");
   return make(group, nullptr);
 }
 

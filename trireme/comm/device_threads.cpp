@@ -72,8 +72,7 @@ class Meeting {
     std::lock_guard lock(mutex_);
     if (!broken_.empty()) throw_comm_error(*posted->group, posted->call, -1, {}, broken_);
     last_post_ = Clock::now();
-    const Operation operation = posted->call.collective.operation;
-    if (operation == Operation::send || operation == Operation::receive)
+    if (is_message(posted->call.collective.operation))
       post_message(posted);
     else
       post_collective(posted);
@@ -245,7 +244,7 @@ class Meeting {
 
   std::vector<int> missing_ranks(const Posted& posted) const {
     const Collective& call = posted.call.collective;
-    if (call.operation == Operation::send || call.operation == Operation::receive) return {call.root};
+    if (is_message(call.operation)) return {call.root};
     std::vector<int> missing;
     const Parts& parts = rounds_.at(posted.call.sequence);
     for (int k = 0; k < size_; ++k)

@@ -18,9 +18,6 @@ namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
 
 // Gloo writes to a peer's socket as to any file: where the peer has died, SIGPIPE would end this process before it sees
 // the error. A program that has said itself what to do with the signal keeps that.
@@ -128,7 +125,7 @@ CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, co
     throw;
   } catch (const std::exception& error) {
     const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-    throw_comm_error(group, "connect", -1, since(start),
+    throw_comm_error(group, "connect", -1, elapsed_since(start),
                      fmt::format("gloo on interface '{}' did not connect all {} ranks within the timeout of {} ms; see "
                                  "whether one has failed or the interface is wrong ({})",
                                  o.interface, group.size, group.timeout.count(),

@@ -9,10 +9,7 @@ namespace trireme::comm {
 
 namespace {
 
-constexpr int kHeaderTag = gloo_tag(GlooStream::collective, 0);
-
-// All-reduces up to this size are one phase, each rank folding the whole.
-constexpr int64_t kWholeReduceBytes = 64 << 10;
+constexpr int kCollectiveTag = gloo_tag(GlooStream::collective, 0);
 
 // Ends the description: a header that holds it has arrived, even if the transport failed right after.
 constexpr uint64_t kArrived = 0x7472'6972'656d'6521;
@@ -27,6 +24,7 @@ GlooExchange::GlooExchange(GlooChannel& channel, bool bf16)
       headers_(2 * channel.group().size * header_bytes_) {}
 
 void GlooExchange::run(const Call& call) {
+  constexpr int64_t kWholeReduceBytes = 64 << 10;  // up to here an all_reduce is one phase, each rank folding the whole
   const Group& group = channel_.group();
   run_phases(plan_exchanges(call.collective, group.rank, group.size, {}, kWholeReduceBytes), call);
 }
@@ -64,14 +62,14 @@ void GlooExchange::post_headers(const Call& call, GlooPhase* first) {
     std::memset(header_from(k) + description, 0, k == group.rank ? 0 : sizeof kArrived);
   for (int k = 0; k < group.size; ++k) {
     if (k == group.rank) continue;
-    incoming_.push_back(channel_.receive(header_from(k), header_bytes_, k, kHeaderTag));
+    incoming_.push_back(channel_.receive(header_from(k), header_bytes_, k, kCollectiveTag));
     if (first) first->read_inline(k, header_from(k) + data);
   }
   for (int k = 0; k < group.size; ++k) {
     if (k == group.rank) continue;
     std::memcpy(header_to(k), mine, data);
     const int64_t bytes = first ? first->write_inline(k, header_to(k) + data) : 0;
-    outgoing_.push_back(channel_.send(header_to(k), data + bytes, k, kHeaderTag));
+    outgoing_.push_back(channel_.send(header_to(k), data + bytes, k, kCollectiveTag));
   }
 }
 

@@ -9,7 +9,7 @@ namespace trireme::comm {
 
 namespace {
 
-constexpr int kHeaderTag = gloo_tag(GlooStream::message, 0);
+constexpr int kMessageTag = gloo_tag(GlooStream::message, 0);
 constexpr int64_t kInlineBytes = 16 << 10;
 
 struct Header {
@@ -35,7 +35,7 @@ void send(GlooChannel& channel, const at::Tensor& tensor, int peer) {
   header.dtype = static_cast<int64_t>(tensor.scalar_type());
   if (fits && bytes > 0) std::memcpy(header.data, tensor.const_data_ptr(), bytes);
   std::vector<GlooChannel::Transfer> transfers;
-  transfers.push_back(channel.send(&header, kFixedBytes + (fits ? bytes : 0), peer, kHeaderTag));
+  transfers.push_back(channel.send(&header, kFixedBytes + (fits ? bytes : 0), peer, kMessageTag));
   const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
   if (!fits)
     for_each_piece(bytes, [&](int64_t begin, int64_t n, int tag) {
@@ -60,7 +60,7 @@ void receive(GlooChannel& channel, const at::Tensor& tensor, int peer) {
   auto* to = static_cast<std::byte*>(tensor.mutable_data_ptr());
   Header header;
   std::vector<GlooChannel::Transfer> headers, data;
-  headers.push_back(channel.receive(&header, sizeof header, peer, kHeaderTag));
+  headers.push_back(channel.receive(&header, sizeof header, peer, kMessageTag));
   if (!fits)
     for_each_piece(
         bytes, [&](int64_t begin, int64_t n, int tag) { data.push_back(channel.receive(to + begin, n, peer, tag)); });

@@ -32,8 +32,6 @@ class RecordedWork final : public Work {
   uint64_t record_id_;
 };
 
-bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
-
 }  // namespace
 
 LaneCommunicator::LaneCommunicator(Group group)
@@ -64,7 +62,7 @@ WorkPtr LaneCommunicator::start(Call call) {
       finished(call);
     } catch (const TransportFailure& failure) {
       failed(call);
-      break_group(call, failure, std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin));
+      break_group(call, failure, elapsed_since(begin));
     } catch (...) {
       failed(call);
       throw;

@@ -26,8 +26,6 @@ using std::chrono::milliseconds;
 // Messages of one pair and tag arrive in the order sent; collectives and messages each keep their own order.
 constexpr int kCollectiveTag = 0, kMessageTag = 1;
 
-milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
-
 at::Tensor slice_of(const at::Tensor& t, int64_t begin, int64_t count) { return t.view({-1}).narrow(0, begin, count); }
 
 class MpiCommunicator final : public LaneCommunicator {
@@ -209,12 +207,12 @@ void greet(const Group& group) {
   } catch (const TransportFailure& failure) {
     const std::vector<int> missing = messages.missing();
     if (missing.empty()) throw;
-    throw_comm_error(group, "connect", -1, since(start),
+    throw_comm_error(group, "connect", -1, elapsed_since(start),
                      fmt::format("global ranks {} have not joined: {}", missing, failure.what()));
   }
   for (int k = 0; k < group.size; ++k)
     if (words[k].item<int64_t>() != hash)
-      throw_comm_error(group, "connect", k, since(start),
+      throw_comm_error(group, "connect", k, elapsed_since(start),
                        fmt::format("{} makes another group at the same time; all ranks must make the same groups in "
                                    "the same order, each with a name of its own",
                                    name_rank(group, k)));
@@ -251,7 +249,7 @@ extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr
     return std::make_shared<MpiCommunicator>(group, connect(group));
   } catch (const TransportFailure& failure) {
     abandon_mpi();
-    throw_comm_error(group, "connect", -1, since(start), failure.what());
+    throw_comm_error(group, "connect", -1, elapsed_since(start), failure.what());
   } catch (const trireme::CommError&) {
     abandon_mpi();
     throw;

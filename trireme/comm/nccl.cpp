@@ -26,10 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Transport = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
-std::chrono::milliseconds since(Clock::time_point t) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - t);
-}
-
 class NcclWork final : public DeviceWork {
  public:
   NcclWork(DeviceCallPtr call, c10::intrusive_ptr<c10d::Work> last)
@@ -84,7 +80,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   // A shape that a group has agreed on once is not asked about again: the store is slow, training repeats itself.
   void compare_calls(const DeviceCall& call) {
     const Operation operation = call.call.collective.operation;
-    if (size() == 1 || operation == Operation::send || operation == Operation::receive) return;
+    if (size() == 1 || is_message(operation)) return;
     std::vector<uint8_t> mine(descriptor_bytes(size()));
     write_descriptor(mine.data(), call.call, 0, {}, {}, size());
     std::string kind = kind_of(mine, operation);
@@ -137,7 +133,7 @@ class NcclCommunicator final : public DeviceCommunicator {
       std::vector<at::Tensor> tensors{one};
       return run(transport_->allreduce(tensors));
     }
-    if (call.operation == Operation::send || call.operation == Operation::receive) {
+    if (is_message(call.operation)) {
       std::vector<at::Tensor> tensors{call.operation == Operation::send ? call.input : call.output};
       return run(call.operation == Operation::send ? transport_->send(tensors, call.root, 0)
                                                    : transport_->recv(tensors, call.root, 0));
@@ -202,6 +198,6 @@ extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr
   } catch (const trireme::Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw_comm_error(group, "connect", -1, since(start), error.what());
+    throw_comm_error(group, "connect", -1, elapsed_since(start), error.what());
   }
 }

@@ -21,8 +21,6 @@ constexpr milliseconds kLongestSleep{5};
 // Another segment's doorbell does not wake us, so with calls under way there sleep is short.
 constexpr std::chrono::microseconds kSleepBetweenSiblings{100};
 
-milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
-
 // Tasks kept for use again: more than calls are under way at a time in a training step.
 constexpr size_t kMaxFinished = 64;
 
@@ -79,7 +77,7 @@ std::shared_ptr<CollectiveTask> SegmentCommunicator::task_for(Call&& call) {
 WorkPtr SegmentCommunicator::enqueue(Call&& call) {
   if (const auto text = context_.segment->abort_text()) throw_aborted(call, *text);
   const Operation operation = call.collective.operation;
-  if (operation == Operation::send || operation == Operation::receive) {
+  if (is_message(operation)) {
     TaskQueue& queue = (operation == Operation::send ? sends_ : receives_)[call.collective.root];
     auto task = std::make_shared<MessageTask>(context_, std::move(call), weak_from_this());
     queue.push(task);
@@ -199,7 +197,8 @@ void SegmentCommunicator::wait(SegmentTask& task) {
   for (spinner_.reset();;) {
     const bool moved = look();
     if (task.done()) return;
-    if (const auto text = s.abort_text()) throw_aborted(task.call(), *text, stalled ? since(*stalled) : milliseconds{});
+    if (const auto text = s.abort_text())
+      throw_aborted(task.call(), *text, stalled ? elapsed_since(*stalled) : milliseconds{});
     if (moved) {
       spinner_.reset();
       continue;
@@ -211,7 +210,7 @@ void SegmentCommunicator::wait(SegmentTask& task) {
     if (now - *last_check > kPeerCheckInterval) {
       last_check = now;
       waiting->still();
-      check_peers(task, since(*stalled));
+      check_peers(task, elapsed_since(*stalled));
       if (task.done()) return;
     }
     Sleeper sleeper(s);

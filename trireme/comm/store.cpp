@@ -19,8 +19,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAsk{500};
 constexpr std::chrono::seconds kSilence{2};
 
-milliseconds since(Clock::time_point t) { return std::chrono::duration_cast<milliseconds>(Clock::now() - t); }
-
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -127,7 +125,7 @@ StoreHandle open_store(const StoreOptions& options) {
     const int port = server ? server->port() : options.port;
     const auto ends_the_wait = [options, start, said = false]() mutable {
       if (options.while_waiting) options.while_waiting();
-      if (!said && since(start) > kSilence) {
+      if (!said && elapsed_since(start) > kSilence) {
         said = true;
         base::info("waiting for rank 0 at {}:{}", options.host, options.port);
       }
@@ -146,12 +144,13 @@ StoreHandle open_store(const StoreOptions& options) {
     return {std::move(store), static_cast<uint16_t>(port), token};
   } catch (const Error& error) {
     if (options.while_waiting) options.while_waiting();  // it may be what has ended the wait
-    throw CommError(
-        fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
-                    "all ranks are of one job, and that no firewall stands between",
-                    options.is_server ? "serving" : "reaching", options.host, options.port, since(start).count(),
-                    error.what()),
-        {.operation = "connect", .elapsed = since(start), .timeout = options.reach_timeout.value_or(options.timeout)});
+    throw CommError(fmt::format("[comm] {} the store at {}:{} failed after {} ms: {}; see that rank 0 runs there, that "
+                                "all ranks are of one job, and that no firewall stands between",
+                                options.is_server ? "serving" : "reaching", options.host, options.port,
+                                elapsed_since(start).count(), error.what()),
+                    {.operation = "connect",
+                     .elapsed = elapsed_since(start),
+                     .timeout = options.reach_timeout.value_or(options.timeout)});
   }
 }
 
@@ -166,7 +165,7 @@ std::string wait_for_text(c10d::Store& store, const Group& group, const std::str
     const auto bytes = store.get(key);
     return {bytes.begin(), bytes.end()};
   } catch (const c10::Error& error) {
-    throw_comm_error(group, "connect", from, since(start),
+    throw_comm_error(group, "connect", from, elapsed_since(start),
                      fmt::format("{} has not joined within the timeout of {} ms; see whether it has failed, or raise "
                                  "comm.timeout ({})",
                                  name_rank(group, from), group.timeout.count(), error.what_without_backtrace()));

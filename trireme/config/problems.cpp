@@ -7,11 +7,11 @@
 namespace trireme::config {
 
 namespace {
-constexpr size_t kMostShown = 12;  // somebody has to read them
+constexpr size_t kMostProblemsShown = 12;  // somebody has to read them
 }
 
 void Problems::add(std::string_view headline, const std::vector<Source>& sources, std::string_view hint) {
-  if (paragraphs_.size() >= kMostShown) {
+  if (paragraphs_.size() >= kMostProblemsShown) {
     ++num_more_;
     return;
   }

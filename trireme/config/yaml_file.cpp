@@ -16,11 +16,11 @@ namespace {
 
 constexpr int kDeepest = 8;  // the tree has three levels; an alias that holds itself has no end
 
-constexpr size_t kMostShown = 200;  // bytes of a line, in messages
+constexpr size_t kMostBytesShown = 200;  // bytes of a line, in messages
 
 std::string shortened(std::string_view text) {
-  if (text.size() <= kMostShown) return std::string(text);
-  size_t end = kMostShown;
+  if (text.size() <= kMostBytesShown) return std::string(text);
+  size_t end = kMostBytesShown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside of a character
   return std::string(text.substr(0, end)) + "...";
 }
@@ -72,7 +72,7 @@ class Reader {
   void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
     for (const auto& entry : map) {
       const Source source = at(entry.first.Mark());
-      if (!entry.first.IsScalar() || entry.first.Scalar().empty() || entry.first.Scalar().size() > kMostShown ||
+      if (!entry.first.IsScalar() || entry.first.Scalar().empty() || entry.first.Scalar().size() > kMostBytesShown ||
           depth > kDeepest) {
         problems_.add(fmt::format("{} has a key that is no name", name_), {source}, "keys are names such as train");
         continue;

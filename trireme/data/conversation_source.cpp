@@ -13,7 +13,7 @@ namespace trireme::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kVersion = 1;  // of rendering and masks: raise it when any conversation gets other tokens
+constexpr uint64_t kRenderingVersion = 1;  // of rendering and masks: raise it when any conversation gets other tokens
 
 bool is_conversations_name(const fs::path& path) { return path.extension() == ".json" || path.extension() == ".jsonl"; }
 
@@ -54,7 +54,7 @@ const ChatFamily& ConversationSource::family(std::span<const fs::path> files) co
 }
 
 uint64_t ConversationSource::fingerprint(const ChatFamily& family) const {
-  uint64_t value = mix_key(kVersion, base::checksum(std::as_bytes(std::span(std::string_view(family.name)))));
+  uint64_t value = mix_key(kRenderingVersion, base::hash_text(family.name));
   for (const uint64_t part : {static_cast<uint64_t>(options.learn), static_cast<uint64_t>(options.max_tokens),
                               uint64_t{options.drop_long}, options.format ? static_cast<uint64_t>(*options.format) : 9})
     value = mix_key(value, part);

@@ -22,7 +22,7 @@ const std::string* find(const DataIdentity& identity, const std::string& name) {
 uint64_t DataIdentity::fingerprint() const {
   std::string all;
   for (const auto& [name, value] : facts_) all += name + '\0' + value + '\0';
-  return base::checksum(std::as_bytes(std::span(all)));
+  return base::hash_text(all);
 }
 
 std::string DataIdentity::changes_since(const DataIdentity& saved) const {

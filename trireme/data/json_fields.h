@@ -59,6 +59,13 @@ class JsonObject {
   int64_t integer(const std::string& key, int64_t otherwise) const {
     return find(key) == nullptr ? otherwise : integer(key);
   }
+  /// Zero or more, and few enough (2^56) that sums of counts cannot overflow.
+  int64_t count(const std::string& key) const {
+    const int64_t number = integer(key);
+    if (number < 0 || number > (int64_t{1} << 56))
+      throw UsageError(fmt::format("{} is {}, which is no count", place_of(key), number));
+    return number;
+  }
   bool flag(const std::string& key, bool otherwise) const {
     const nlohmann::json* found = find(key);
     if (found == nullptr) return otherwise;

@@ -62,7 +62,7 @@ LitdataIndex index_of(const nlohmann::json& json) {
   return index;
 }
 
-[[noreturn]] void refuse(const std::string& name, std::string_view rule) {
+[[noreturn]] void refuse_chunk(const std::string& name, std::string_view rule) {
   throw UsageError(fmt::format("{} is no chunk of litdata's TokensLoader: {}", name, rule));
 }
 
@@ -90,21 +90,22 @@ LitdataChunk::LitdataChunk(std::span<const std::byte> bytes, TokenType type, con
   uint32_t count = 0;
   if (bytes.size() >= sizeof count) std::memcpy(&count, bytes.data(), sizeof count);
   if (bytes.size() < 8 || bytes.size() / 4 - 2 < count)
-    refuse(name, fmt::format("{} borders of documents do not fit into its {} bytes", count, bytes.size()));
+    refuse_chunk(name, fmt::format("{} borders of documents do not fit into its {} bytes", count, bytes.size()));
   num_documents_ = count;
   if (num_documents_ != said.documents)
-    refuse(name, fmt::format("it holds {} items and index.json says {}", count, said.documents));
+    refuse_chunk(name, fmt::format("it holds {} items and index.json says {}", count, said.documents));
   if (offset(0) != 4 * (num_documents_ + 2))
-    refuse(name, fmt::format("its first item begins at byte {} and not behind the header at {}", offset(0),
-                             4 * (num_documents_ + 2)));
+    refuse_chunk(name, fmt::format("its first item begins at byte {} and not behind the header at {}", offset(0),
+                                   4 * (num_documents_ + 2)));
   for (int64_t d = 0; d < num_documents_; ++d)
     if (offset(d + 1) < offset(d) || (offset(d + 1) - offset(d)) % width_ != 0)
-      refuse(name, fmt::format("item {} goes from byte {} to {}, which are no whole tokens of {} bytes", d, offset(d),
-                               offset(d + 1), width_));
+      refuse_chunk(name, fmt::format("item {} goes from byte {} to {}, which are no whole tokens of {} bytes", d,
+                                     offset(d), offset(d + 1), width_));
   if (offset(num_documents_) != static_cast<int64_t>(bytes.size()))
-    refuse(name, fmt::format("its last item ends at byte {} and the file at {}", offset(num_documents_), bytes.size()));
+    refuse_chunk(name,
+                 fmt::format("its last item ends at byte {} and the file at {}", offset(num_documents_), bytes.size()));
   if (said.tokens >= 0 && said.tokens != num_tokens())
-    refuse(name, fmt::format("it holds {} tokens and index.json says {}", num_tokens(), said.tokens));
+    refuse_chunk(name, fmt::format("it holds {} tokens and index.json says {}", num_tokens(), said.tokens));
 }
 
 int64_t LitdataChunk::offset(int64_t d) const {
@@ -113,10 +114,7 @@ int64_t LitdataChunk::offset(int64_t d) const {
   return value;
 }
 
-bool is_litdata(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / "index.json", ignored);
-}
+bool is_litdata(const fs::path& folder) { return base::is_file(folder / "index.json"); }
 
 TokenSet open_litdata(const fs::path& folder) {
   const fs::path index_path = folder / "index.json";
@@ -125,7 +123,7 @@ TokenSet open_litdata(const fs::path& folder) {
   auto open = std::make_shared<std::vector<OpenChunk>>();
   std::vector<TokenView::Piece> pieces;
   int64_t documents = 0, tokens = 0;
-  uint64_t fingerprint = base::checksum(std::as_bytes(std::span(json)));
+  uint64_t fingerprint = base::hash_text(json);
   for (const LitdataIndex::Chunk& said : index.chunks) {
     const auto file = std::make_shared<const base::MappedFile>(folder / said.file);
     const LitdataChunk chunk(file->bytes(), index.type, said, file->path().string());

@@ -16,8 +16,7 @@ namespace {
 
 // Side files are read leniently: some models' have mistakes, and each only adds what the tokenizer lacks.
 nlohmann::json read_side_file(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return nlohmann::json::object();
+  if (!base::is_file(path)) return nlohmann::json::object();
   const nlohmann::json file = nlohmann::json::parse(base::read_file(path), nullptr, false);
   return file.is_object() ? file : nlohmann::json::object();
 }
@@ -60,15 +59,10 @@ constexpr const char* kSideFiles[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "chat_template.jinja",   "generation_config.json"};
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 fs::path tokenizer_file(const fs::path& path) {
-  if (is_file(path)) return path;
+  if (base::is_file(path)) return path;
   for (const char* name : kTokenizerFiles)
-    if (is_file(path / name)) return path / name;
+    if (base::is_file(path / name)) return path / name;
   std::vector<fs::path> lists;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path, ignored))
@@ -108,9 +102,9 @@ std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
   std::map<std::string, std::string> files;
   if (file.empty()) return files;
   files[file.filename().string()] = base::read_file(file);
-  if (is_file(path)) return files;
+  if (base::is_file(path)) return files;
   for (const char* name : kSideFiles)
-    if (is_file(path / name)) files[name] = base::read_file(path / name);
+    if (base::is_file(path / name)) files[name] = base::read_file(path / name);
   return files;
 }
 

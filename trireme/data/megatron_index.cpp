@@ -29,25 +29,27 @@ T read(const std::byte* at) {
   return value;
 }
 
-[[noreturn]] void refuse(const std::string& name, std::string_view rule) {
+[[noreturn]] void refuse_index(const std::string& name, std::string_view rule) {
   throw UsageError(fmt::format("{} is no index of a Megatron data set that can be read: {}", name, rule));
 }
 
 MegatronHeader read_header(std::span<const std::byte> bytes, const std::string& name) {
   if (bytes.size() < kMegatronHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
-    refuse(name, "it does not begin with MMIDIDX");
+    refuse_index(name, "it does not begin with MMIDIDX");
   if (const auto version = read<uint64_t>(bytes.data() + 9); version != 1)
-    refuse(name, fmt::format("its version is {} and 1 is known", version));
+    refuse_index(name, fmt::format("its version is {} and 1 is known", version));
   const auto code = read<uint8_t>(bytes.data() + 17);
   const auto* known = std::find_if(kCodes.begin(), kCodes.end(), [&](const auto& c) { return c.first == code; });
   if (known == kCodes.end())
-    refuse(name,
-           fmt::format("its dtype code is {}; tokens are 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 8 uint16", code));
+    refuse_index(
+        name,
+        fmt::format("its dtype code is {}; tokens are 1 uint8, 2 int8, 3 int16, 4 int32, 5 int64, 8 uint16", code));
   const auto sequences = read<uint64_t>(bytes.data() + 18), entries = read<uint64_t>(bytes.data() + 26);
   const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
   // Divided first, so that no product overflows.
   if (sequences > rest / 12 || entries > rest / 8 || sequences * 12 + entries * 8 != rest) {
-    refuse(name, fmt::format("{} sequences and {} document entries make {} bytes with the header, and it has {}{}",
+    refuse_index(name,
+                 fmt::format("{} sequences and {} document entries make {} bytes with the header, and it has {}{}",
                              sequences, entries,
                              sequences > rest || entries > rest
                                  ? std::string("more")
@@ -57,7 +59,7 @@ MegatronHeader read_header(std::span<const std::byte> bytes, const std::string& 
                                  ? " (with modes of a multimodal data set, which are not supported)"
                                  : ""));
   }
-  if (entries == 0) refuse(name, "its document index is empty; it begins with 0");
+  if (entries == 0) refuse_index(name, "its document index is empty; it begins with 0");
   return {known->second, static_cast<int64_t>(sequences), static_cast<int64_t>(entries)};
 }
 
@@ -82,7 +84,7 @@ MegatronIndex::MegatronIndex(std::span<const std::byte> bytes, uint64_t bin_byte
   documents_ = pointers_ + 8 * header_.num_sequences;
   const auto width = static_cast<uint64_t>(bytes_per_token(header_.type));
   if (bin_bytes % width != 0)
-    refuse(name, fmt::format("its .bin has {} bytes, which are not whole tokens of {}", bin_bytes, width));
+    refuse_index(name, fmt::format("its .bin has {} bytes, which are not whole tokens of {}", bin_bytes, width));
   num_tokens_ = static_cast<int64_t>(bin_bytes / width);
   check(name);
 }
@@ -92,24 +94,26 @@ void MegatronIndex::check(const std::string& name) const {
   const int64_t width = bytes_per_token(header_.type), end = num_tokens_ * width;
   for (int64_t s = 0; s < header_.num_sequences; ++s) {
     if (pointer(s) != expected)
-      refuse(name, fmt::format("sequence {} begins at byte {} of .bin and the one before ends at {}; only sequences "
+      refuse_index(name,
+                   fmt::format("sequence {} begins at byte {} of .bin and the one before ends at {}; only sequences "
                                "without gaps, in order, are supported",
                                s, pointer(s), expected));
     if (length(s) < 0 || length(s) > (end - expected) / width)
-      refuse(name, fmt::format("sequence {} of {} tokens does not fit into a .bin of {} bytes; is that file whole?", s,
+      refuse_index(name,
+                   fmt::format("sequence {} of {} tokens does not fit into a .bin of {} bytes; is that file whole?", s,
                                length(s), end));
     expected += length(s) * width;
   }
   if (expected != end)
-    refuse(name,
-           fmt::format("its sequences take {} bytes and .bin has {}; they do not belong together", expected, end));
+    refuse_index(
+        name, fmt::format("its sequences take {} bytes and .bin has {}; they do not belong together", expected, end));
   for (int64_t d = 0; d <= num_documents(); ++d)
     if (document(d) < (d == 0 ? 0 : document(d - 1)) || document(d) > header_.num_sequences)
-      refuse(name, fmt::format("entry {} of its document index is {}, which is out of order", d, document(d)));
+      refuse_index(name, fmt::format("entry {} of its document index is {}, which is out of order", d, document(d)));
   if (document(0) != 0 || document(num_documents()) != header_.num_sequences)
-    refuse(name,
-           fmt::format("its document index goes from {} to {}; it has to go from 0 to the number of sequences, {}",
-                       document(0), document(num_documents()), header_.num_sequences));
+    refuse_index(
+        name, fmt::format("its document index goes from {} to {}; it has to go from 0 to the number of sequences, {}",
+                          document(0), document(num_documents()), header_.num_sequences));
 }
 
 int64_t MegatronIndex::length(int64_t sequence) const { return read<int32_t>(lengths_ + 4 * sequence); }

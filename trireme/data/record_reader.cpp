@@ -10,9 +10,9 @@ namespace trireme::data {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr int kDeepest = 32;
+constexpr int kDeepestRecord = 32;
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 }  // namespace
 
@@ -35,7 +35,7 @@ void RecordReader::refuse(const std::string& what) const {
 }
 
 void RecordReader::skip_space() {
-  for (; at_ < text_.size() && is_space(text_[at_]); ++at_) line_ += text_[at_] == '\n' ? 1 : 0;
+  for (; at_ < text_.size() && is_json_space(text_[at_]); ++at_) line_ += text_[at_] == '\n' ? 1 : 0;
 }
 
 std::optional<ConversationRecord> RecordReader::next() {
@@ -83,7 +83,7 @@ std::string_view RecordReader::value() {
   bool in_string = false, ends = false;
   int64_t values = 0, lines = 0;
   int depth = 0;
-  for (; at_ < text_.size() && !ends && depth <= kDeepest && values <= kMostRecordValues; ++at_) {
+  for (; at_ < text_.size() && !ends && depth <= kDeepestRecord && values <= kMostRecordValues; ++at_) {
     const char c = text_[at_];
     if (c == '\n') {
       if (!is_list_) break;
@@ -103,7 +103,7 @@ std::string_view RecordReader::value() {
     }
   }
   const auto bytes = static_cast<int64_t>(at_ - begin);
-  if (depth > kDeepest) refuse(fmt::format("the record nests more than {} deep", kDeepest));
+  if (depth > kDeepestRecord) refuse(fmt::format("the record nests more than {} deep", kDeepestRecord));
   if (values > kMostRecordValues)
     refuse(fmt::format("the record holds more than {} values", base::human_count(kMostRecordValues)));
   if (bytes > kMostRecordBytes)

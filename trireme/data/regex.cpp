@@ -11,7 +11,7 @@ namespace {
 using Kind = RegexNode::Kind;
 using Greed = RegexNode::Greed;
 
-constexpr int kDeepest = 5000;  // of the machine's stack: about 150 bytes a level
+constexpr int kDeepestMatch = 5000;  // of the machine's stack: about 150 bytes a level
 
 class Matcher {
  public:
@@ -20,7 +20,7 @@ class Matcher {
 
   /// Whether `node` and all behind it match at `at`; then `stop()` is where the match ends.
   bool match(const RegexNode* node, const char* at) {
-    if (++depth_ > kDeepest) throw UsageError("it nests too deep on this text");
+    if (++depth_ > kDeepestMatch) throw UsageError("it nests too deep on this text");
     const bool found = walk(node, at);
     --depth_;
     return found;

@@ -16,7 +16,7 @@ using Kind = RegexNode::Kind;
 using Greed = RegexNode::Greed;
 
 constexpr size_t kLongestPattern = 4096;
-constexpr int kDeepest = 50;
+constexpr int kDeepestGroup = 50;
 constexpr int kMostRounds = 1000;
 
 struct Tree {
@@ -42,7 +42,7 @@ class Parser {
 
  private:
   Tree alternatives(int depth) {
-    if (depth > kDeepest) scan_.fail("groups nested more than 50 deep");
+    if (depth > kDeepestGroup) scan_.fail("groups nested more than 50 deep");
     const bool outer_case = ignore_case_;
     Tree choice{.kind = Tree::Kind::choice};
     choice.parts.push_back(sequence(depth));

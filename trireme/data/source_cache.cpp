@@ -90,8 +90,7 @@ Recipe conversations_recipe(std::vector<fs::path> files, const Tokenizer& tokeni
 
 Recipe text_recipe(const fs::path& path, const Tokenizer& tokenizer, const SourceOptions& options) {
   const TextFiles files = files_of(path, options);
-  Recipe recipe{.key =
-                    mix_key(base::checksum(std::as_bytes(std::span(options.text_field))), options.append_eos ? 1 : 0)};
+  Recipe recipe{.key = mix_key(base::hash_text(options.text_field), options.append_eos ? 1 : 0)};
   for (int64_t i = 0; i < files.size(); ++i) recipe.files.push_back(files.path(i));
   recipe.make = [=, &tokenizer](const fs::path& prefix) {
     tokenize({.sources = {path.string()},

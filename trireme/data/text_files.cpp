@@ -118,7 +118,7 @@ uint64_t TextFiles::fingerprint() const {
   uint64_t value = files_.size();
   for (const File& file : files_) {
     const std::string_view text = name(file);
-    value = mix_key(value, mix_key(base::checksum(std::as_bytes(std::span(text))), static_cast<uint64_t>(file.bytes)));
+    value = mix_key(value, mix_key(base::hash_text(text), static_cast<uint64_t>(file.bytes)));
   }
   return value;
 }

@@ -25,8 +25,6 @@ constexpr int64_t kMostFilesInBlock = 4096;
 constexpr int64_t kCutSearchBytes = int64_t{256} << 10;
 constexpr int64_t kCutContextBytes = 4096;
 
-uint64_t hash_text(std::string_view text) { return base::checksum(std::as_bytes(std::span(text))); }
-
 class Reader {
  public:
   Reader(const fs::path& path, int64_t bytes) : path_(path), file_(base::open_file(path, O_RDONLY)), bytes_(bytes) {}
@@ -137,7 +135,7 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
   for (int64_t file = block.first_file; file < block.end_file; ++file) {
     const fs::path path = files_.path(file);
     const std::string text = Reader(path, files_.bytes(file)).read(0, files_.bytes(file));
-    hash = mix_key(hash, hash_text(text));
+    hash = mix_key(hash, base::hash_text(text));
     take({text});
   }
   return hash;
@@ -147,7 +145,7 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
 uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const {
   const fs::path path = files_.path(block.first_file);
   const Reader reader(path, files_.bytes(block.first_file));
-  const uint64_t hash = hash_text(reader.read(block.begin, block.end));
+  const uint64_t hash = base::hash_text(reader.read(block.begin, block.end));
   const auto begin = cut_in_block(reader, tokenizer_, block.begin, block_bytes_);
   if (!begin) return hash;
   TextCut end{reader.bytes(), reader.bytes()};
@@ -184,7 +182,7 @@ uint64_t TextSource::read_lines(const TextBlock& block, const Take& take) const 
     }
     at = end + 1;
   }
-  return hash_text(text);
+  return base::hash_text(text);
 }
 
 uint64_t TextSource::read_parquet(const TextBlock& block, const Take& take) const {
@@ -192,7 +190,7 @@ uint64_t TextSource::read_parquet(const TextBlock& block, const Take& take) cons
   uint64_t hash = 0;
   if (block.begin >= column->num_row_groups()) return hash;  // a file without rows
   column->read(block.begin, [&](std::string_view text) {
-    hash = mix_key(hash, hash_text(text));
+    hash = mix_key(hash, base::hash_text(text));
     take({text});
   });
   return hash;

@@ -17,15 +17,11 @@ namespace {
 
 fs::path beside(const fs::path& prefix, std::string_view suffix) { return prefix.string() + std::string(suffix); }
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 // The user may have typed one of the two files.
 fs::path prefix_of(const fs::path& typed) {
   const bool is_part = typed.extension() == ".idx" || typed.extension() == ".bin";
-  return is_part && is_file(fs::path(typed).replace_extension(".idx")) ? fs::path(typed).replace_extension() : typed;
+  return is_part && base::is_file(fs::path(typed).replace_extension(".idx")) ? fs::path(typed).replace_extension()
+                                                                             : typed;
 }
 
 // A pair without a sidecar: all of the index, and blocks from all over the tokens.
@@ -50,13 +46,13 @@ void check_about(const TokenSetAbout& about, const TokenSet& set, const fs::path
 }  // namespace
 
 bool TokenSet::exists(const fs::path& prefix) {
-  return is_file(beside(prefix_of(prefix), ".idx")) || is_litdata(prefix);
+  return base::is_file(beside(prefix_of(prefix), ".idx")) || is_litdata(prefix);
 }
 
 TokenSet TokenSet::open(const fs::path& given) {
   if (is_litdata(given)) return open_litdata(given);
   const fs::path prefix = prefix_of(given);
-  if (!is_file(beside(prefix, ".idx")))
+  if (!base::is_file(beside(prefix, ".idx")))
     throw UsageError(
         fmt::format("there is no tokenized data set at {}: it would be {}.bin with {}.idx, or a folder of "
                     "LitGPT's chunks with an index.json",
@@ -70,11 +66,11 @@ TokenSet TokenSet::open(const fs::path& given) {
       TokenView(std::shared_ptr<const std::byte>(bin, bin->bytes().data()), index.header().type, index.num_tokens());
   set.num_documents_ = index.num_documents();
   set.document_start_ = [idx, index](int64_t d) { return index.document_start(d); };
-  if (const fs::path sidecar = beside(prefix, ".json"); is_file(sidecar)) {
+  if (const fs::path sidecar = beside(prefix, ".json"); base::is_file(sidecar)) {
     set.about_ = parse_token_set_about(base::read_file(sidecar), sidecar.string());
     check_about(*set.about_, set, sidecar);
     set.fingerprint_ = set.about_->fingerprint;
-    if (const fs::path mask = beside(prefix, ".mask"); is_file(mask)) {
+    if (const fs::path mask = beside(prefix, ".mask"); base::is_file(mask)) {
       set.mask_ = std::make_shared<const base::MappedFile>(mask);
       if (set.mask_->size_bytes() != set.num_tokens())
         throw UsageError(fmt::format("{} has {} bytes and there are {} tokens; make the set again", mask.string(),

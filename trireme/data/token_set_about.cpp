@@ -11,9 +11,9 @@ namespace trireme::data {
 namespace {
 
 constexpr const char* kFormat = "trireme tokens";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kFormatVersion = 1;
 
-uint64_t hash_at(const JsonObject& object, const std::string& key) {
+uint64_t fingerprint_at(const JsonObject& object, const std::string& key) {
   const std::string text = object.text(key);
   uint64_t value = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
@@ -22,35 +22,29 @@ uint64_t hash_at(const JsonObject& object, const std::string& key) {
   return value;
 }
 
-int64_t count_at(const JsonObject& object, const std::string& key) {
-  const int64_t count = object.integer(key);
-  if (count < 0) throw UsageError(fmt::format("{} is {}, which is no count", object.place_of(key), count));
-  return count;
-}
-
 TokenSetAbout about_of(const nlohmann::json& json) {
   const JsonObject top(json, "");
-  if (top.text("format") != kFormat || top.integer("version") != kVersion)
+  if (top.text("format") != kFormat || top.integer("version") != kFormatVersion)
     throw UsageError(fmt::format("its format is {:?} version {} and {:?} version {} is known",
-                                 shown(top.text("format")), top.integer("version"), kFormat, kVersion));
+                                 shown(top.text("format")), top.integer("version"), kFormat, kFormatVersion));
   TokenSetAbout about;
   const JsonObject tokenizer = top.object("tokenizer"), text = top.object("text"), counts = top.object("counts");
   about.tokenizer = tokenizer.text("name");
-  about.tokenizer_fingerprint = hash_at(tokenizer, "fingerprint");
-  about.vocab_size = count_at(tokenizer, "vocab_size");
-  if (tokenizer.find("unknown_id") != nullptr) about.unknown_id = count_at(tokenizer, "unknown_id");
-  about.source_bytes = count_at(text, "bytes");
-  about.source_fingerprint = hash_at(text, "fingerprint");
+  about.tokenizer_fingerprint = fingerprint_at(tokenizer, "fingerprint");
+  about.vocab_size = tokenizer.count("vocab_size");
+  if (tokenizer.find("unknown_id") != nullptr) about.unknown_id = tokenizer.count("unknown_id");
+  about.source_bytes = text.count("bytes");
+  about.source_fingerprint = fingerprint_at(text, "fingerprint");
   const nlohmann::json& sources = text.array("sources");
   for (size_t i = 0; i < sources.size(); ++i) {
     const JsonObject source(sources[i], fmt::format("text.sources[{}]", i));
-    about.sources.push_back({source.text("path"), count_at(source, "files"), count_at(source, "bytes")});
+    about.sources.push_back({source.text("path"), source.count("files"), source.count("bytes")});
   }
   about.chat_template = top.text("chat_template", "");
-  about.num_documents = count_at(counts, "documents");
-  about.num_tokens = count_at(counts, "tokens");
-  about.supervised_tokens = count_at(counts, "supervised_tokens");
-  about.fingerprint = hash_at(top, "fingerprint");
+  about.num_documents = counts.count("documents");
+  about.num_tokens = counts.count("tokens");
+  about.supervised_tokens = counts.count("supervised_tokens");
+  about.fingerprint = fingerprint_at(top, "fingerprint");
   return about;
 }
 
@@ -72,7 +66,7 @@ std::string to_json(const TokenSetAbout& about) {
     sources.push_back({{"path", s.path}, {"files", s.files}, {"bytes", s.bytes}});
   nlohmann::ordered_json json = {
       {"format", kFormat},
-      {"version", kVersion},
+      {"version", kFormatVersion},
       {"fingerprint", base::checksum_text(about.fingerprint)},
       {"tokenizer",
        {{"name", about.tokenizer},

@@ -47,13 +47,11 @@ EncodedBlock encode(const TextSource& source, const TextBlock& block, const Toke
   return out;
 }
 
-uint64_t hash_text(std::string_view text) { return base::checksum(std::as_bytes(std::span(text))); }
-
 uint64_t job_of(const TokenizeOptions& options, const TextFiles& files, const Tokenizer& tokenizer) {
   uint64_t job = mix_key(files.fingerprint(), tokenizer.fingerprint());
-  for (const uint64_t part :
-       {static_cast<uint64_t>(tokenizer.vocab_size()), hash_text(options.text_field), uint64_t{options.append_eos},
-        static_cast<uint64_t>(options.block_bytes), static_cast<uint64_t>(options.max_documents.value_or(0))})
+  for (const uint64_t part : {static_cast<uint64_t>(tokenizer.vocab_size()), base::hash_text(options.text_field),
+                              uint64_t{options.append_eos}, static_cast<uint64_t>(options.block_bytes),
+                              static_cast<uint64_t>(options.max_documents.value_or(0))})
     job = mix_key(job, part);
   return job;
 }

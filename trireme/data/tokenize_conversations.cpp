@@ -28,7 +28,7 @@ struct OpenFile {
   RecordReader reader;
 };
 
-struct Batch {
+struct RecordBatch {
   std::shared_ptr<OpenFile> file;
   std::vector<std::pair<ConversationRecord, std::string>> records;  ///< with their places
   double done = 0;
@@ -47,10 +47,10 @@ class BatchReader {
     for (const fs::path& file : files) total_bytes_ += static_cast<int64_t>(fs::file_size(file));
   }
 
-  std::optional<Batch> next() {
+  std::optional<RecordBatch> next() {
     for (; next_file_ < files_.size() || file_; file_ = nullptr) {
       if (!file_) open();
-      Batch batch{.file = file_};
+      RecordBatch batch{.file = file_};
       const int64_t begin = file_->reader.position();
       while (file_->reader.position() - begin < kBatchBytes) {
         const auto record = file_->reader.next();
@@ -79,7 +79,7 @@ class BatchReader {
   int64_t total_bytes_ = 0, closed_bytes_ = 0;
 };
 
-EncodedBatch encode(const Batch& batch, const ChatFamily& family, const ChatEncoder& encoder,
+EncodedBatch encode(const RecordBatch& batch, const ChatFamily& family, const ChatEncoder& encoder,
                     const ConversationOptions& options) {
   EncodedBatch out{.done = batch.done};
   for (const auto& [record, place] : batch.records) {
@@ -170,9 +170,9 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
   encoder.require_stop();
   ConversationCounts counts;
   BatchReader reader(files, counts);
-  OrderedWorkers<Batch, EncodedBatch> workers(
+  OrderedWorkers<RecordBatch, EncodedBatch> workers(
       std::max(1, options.num_threads), [&] { return reader.next(); },
-      [&](const Batch& batch) { return encode(batch, family, encoder, options); });
+      [&](const RecordBatch& batch) { return encode(batch, family, encoder, options); });
   ConversationCounts sum;
   while (const auto batch = workers.get()) {
     for (const ChatTokens& tokens : batch->conversations) writer.append_document(tokens.ids, tokens.mask);

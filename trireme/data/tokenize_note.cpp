@@ -7,13 +7,6 @@
 namespace trireme::data {
 namespace {
 
-int64_t count_at(const JsonObject& object, const std::string& key) {
-  const int64_t count = object.integer(key);
-  if (count < 0 || count > (int64_t{1} << 56))
-    throw UsageError(fmt::format("{} is {}, which is no count", object.place_of(key), count));
-  return count;
-}
-
 uint64_t hash_at(const JsonObject& object, const std::string& key) {
   const nlohmann::json& value = object.at(key);
   if (!value.is_number_unsigned()) throw UsageError(fmt::format("{} is no hash", object.place_of(key)));
@@ -23,17 +16,17 @@ uint64_t hash_at(const JsonObject& object, const std::string& key) {
 TokenizeNote note_of(const nlohmann::json& json) {
   const JsonObject top(json, ""), set = top.object("set");
   TokenizeNote note{.job = hash_at(top, "job"),
-                    .blocks = count_at(top, "blocks"),
-                    .file_bytes = count_at(top, "file_bytes"),
-                    .text_bytes = count_at(top, "text_bytes"),
-                    .empty_documents = count_at(top, "empty_documents"),
+                    .blocks = top.count("blocks"),
+                    .file_bytes = top.count("file_bytes"),
+                    .text_bytes = top.count("text_bytes"),
+                    .empty_documents = top.count("empty_documents"),
                     .source_hash = hash_at(top, "source_hash"),
-                    .set = {.tokens = count_at(set, "tokens"),
-                            .documents = count_at(set, "documents"),
-                            .sequences = count_at(set, "sequences"),
-                            .supervised = count_at(set, "supervised"),
-                            .sequence_tokens = count_at(set, "sequence_tokens"),
-                            .document_sequences = count_at(set, "document_sequences")}};
+                    .set = {.tokens = set.count("tokens"),
+                            .documents = set.count("documents"),
+                            .sequences = set.count("sequences"),
+                            .supervised = set.count("supervised"),
+                            .sequence_tokens = set.count("sequence_tokens"),
+                            .document_sequences = set.count("document_sequences")}};
   for (const nlohmann::json& pair : set.array("long_documents")) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() || !pair[1].is_number_integer())
       throw UsageError("set.long_documents is no list of pairs");

@@ -93,7 +93,7 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
   const std::string type = file.object("model").text("type", "BPE");
   parts.name = type == "BPE" && byte_level ? "byte-level BPE" : type;
   parts.takes_bytes = byte_level;
-  parts.fingerprint = base::checksum(std::as_bytes(std::span(text)));
+  parts.fingerprint = base::hash_text(text);
   return parts;
 } catch (const nlohmann::json::exception& error) {
   throw UsageError(fmt::format("{} is not JSON: {}", path, error.what()));

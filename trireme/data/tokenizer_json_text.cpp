@@ -5,15 +5,16 @@
 namespace trireme::data {
 namespace {
 
-constexpr int kDeepest = 10;
+constexpr int kDeepestSection = 10;
 
-[[noreturn]] void refuse(const JsonObject& section, const std::string& type) {
+[[noreturn]] void refuse_type(const JsonObject& section, const std::string& type) {
   throw UsageError(fmt::format("{} '{}' is not known", section.place_of("type"), type));
 }
 
 template <typename Visit>
 void for_each_part(const JsonObject& section, const std::string& key, int depth, Visit visit) {
-  if (depth >= kDeepest) throw UsageError(fmt::format("{} nests more than {} deep", section.place(), kDeepest));
+  if (depth >= kDeepestSection)
+    throw UsageError(fmt::format("{} nests more than {} deep", section.place(), kDeepestSection));
   size_t index = 0;
   for (const nlohmann::json& entry : section.array(key))
     visit(JsonObject(entry, fmt::format("{}[{}]", section.place_of(key), index++)));
@@ -94,7 +95,7 @@ void read_simple_pre_tokenizer(const JsonObject& section, const std::string& typ
   } else if (type == "CharDelimiterSplit") {
     out.add(SplitStep{.pattern = section.text("delimiter"), .behavior = removed});
   } else {
-    refuse(section, type);
+    refuse_type(section, type);
   }
 }
 
@@ -173,7 +174,7 @@ void read_normalizer(const JsonObject& section, Normalizer& out, int depth) {
     out.add([map = std::make_shared<const Charsmap>(from_base64(section.text("precompiled_charsmap")))](
                 const std::string& text) { return apply_by_grapheme(*map, text); });
   } else {
-    refuse(section, type);
+    refuse_type(section, type);
   }
 }
 
@@ -207,7 +208,7 @@ void read_decoder(const JsonObject& section, TokenDecoder& out) {
     } else if (type == "BPEDecoder") {
       out.add(DecodeBpe{.suffix = leaf.text("suffix", "</w>")});
     } else {
-      refuse(leaf, type);
+      refuse_type(leaf, type);
     }
   }
 }

@@ -10,7 +10,7 @@
 
 namespace trireme::data {
 namespace {
-constexpr uint64_t kVersion = 1;  // of this code: raise it when any text gets other ids
+constexpr uint64_t kEncodingVersion = 1;  // of this code: raise it when any text gets other ids
 }
 
 // Lends a call its buffers and cache, and takes them back.
@@ -137,7 +137,7 @@ std::string PipelineTokenizer::token_bytes(int32_t id, bool is_first) const {
 std::string PipelineTokenizer::name() const { return fmt::format("{} of {}", parts_.name, vocab_size_); }
 
 uint64_t PipelineTokenizer::fingerprint() const {
-  uint64_t value = mix_key(parts_.fingerprint, kVersion);
+  uint64_t value = mix_key(parts_.fingerprint, kEncodingVersion);
   for (const int32_t id : parts_.separator) value = mix_key(value, static_cast<uint64_t>(id));
   return value;
 }

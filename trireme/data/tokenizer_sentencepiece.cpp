@@ -103,7 +103,7 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   if (parts.bos) parts.before = {*parts.bos};
   parts.hides_special = true;
   parts.name = file.model == SentencePieceFile::Model::bpe ? "SentencePiece BPE" : "SentencePiece Unigram";
-  parts.fingerprint = base::checksum(std::as_bytes(std::span(bytes)));
+  parts.fingerprint = base::hash_text(bytes);
   return parts;
 } catch (const UsageError& error) {
   throw UsageError(fmt::format("the tokenizer {} cannot be used: {}", path, error.what()));

@@ -66,7 +66,7 @@ TokenizerParts make_parts(Vocabulary vocabulary, std::string_view pattern, std::
   parts.decoder.add(DecodeByteLevel{});
   parts.added = AddedTokens(std::move(added), [](std::string_view text) { return std::string(text); });
   parts.takes_bytes = true;
-  parts.fingerprint = base::checksum(std::as_bytes(std::span(file)));
+  parts.fingerprint = base::hash_text(file);
   return parts;
 }
 

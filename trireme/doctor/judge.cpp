@@ -19,9 +19,9 @@ constexpr int64_t kLittleDisk = int64_t{1} << 30;
 constexpr int64_t kFilesOfARank = 256, kFilesOfAPeer = 16;  // libraries, data, logs; Gloo's sockets of every group
 constexpr int64_t kLittleShm = 64 << 20;  // Docker's default, which MPI and NCCL outgrow
 
-class Judge {
+class MachineJudge {
  public:
-  Judge(std::span<const Facts> facts, const std::vector<Host>& hosts) : facts_(facts), hosts_(hosts) {}
+  MachineJudge(std::span<const Facts> facts, const std::vector<Host>& hosts) : facts_(facts), hosts_(hosts) {}
 
   std::vector<Finding> run() && {
     for (const Host& host : hosts_) {
@@ -288,7 +288,7 @@ std::vector<Host> hosts_of(std::span<const Facts> facts) {
 
 std::vector<Finding> judge_hosts(std::span<const Facts> facts) {
   const std::vector<Host> hosts = hosts_of(facts);
-  return Judge(facts, hosts).run();
+  return MachineJudge(facts, hosts).run();
 }
 
 }  // namespace trireme::doctor

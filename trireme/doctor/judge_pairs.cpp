@@ -17,9 +17,9 @@ constexpr double kShareOfSpeed = 0.05;   // of what the interface negotiated: on
 constexpr double kSlowNetwork = 50e6;    // bytes a second: half of what 1 Gb/s carries
 constexpr double kClock = 0.5;           // seconds: lines of two logs stand in the wrong order
 
-class Judge {
+class PairJudge {
  public:
-  Judge(std::span<const Facts> facts, std::span<const PairResult> pairs)
+  PairJudge(std::span<const Facts> facts, std::span<const PairResult> pairs)
       : facts_(facts), pairs_(pairs), hosts_(hosts_of(facts)), host_of_(facts.size()) {
     for (size_t h = 0; h < hosts_.size(); ++h)
       for (const int rank : hosts_[h].ranks) host_of_[static_cast<size_t>(rank)] = h;
@@ -191,7 +191,7 @@ class Judge {
 }  // namespace
 
 std::vector<Finding> judge_pairs(std::span<const Facts> facts, std::span<const PairResult> pairs) {
-  return Judge(facts, pairs).run();
+  return PairJudge(facts, pairs).run();
 }
 
 }  // namespace trireme::doctor

@@ -282,7 +282,7 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
     } else if (a.kind == ActionKind::load_batch) {
       b.batch = bind_batch(s, a);
       if (on_gpu()) b.host_batch = host_batch(b.batch);
-    } else if (a.kind == ActionKind::send || a.kind == ActionKind::receive) {
+    } else if (schedule::is_message(a.kind)) {
       const model::TensorSpec spec = model_.units[a.owner]->values(request.shape, request.precision).output;
       b.input = view(used(0), spec.shape, spec.dtype);
     } else if (a.kind == ActionKind::gather_loss) {

@@ -20,13 +20,13 @@
 namespace trireme::launch {
 namespace {
 
-constexpr std::size_t kMaxRanks = 4096;
+constexpr std::size_t kMaxGuardedRanks = 4096;
 constexpr int kMaxSweeps = 1000;         // of 10 ms
 constexpr int kEmptySweepsToBeSure = 3;  // a process may be between fork and its first entry in /proc
 
 // Used in the guardian's process only: after the fork it must not allocate.
 std::array<ProcessEntry, kMaxProcesses> table;
-std::array<pid_t, kMaxRanks> rank_groups;
+std::array<pid_t, kMaxGuardedRanks> rank_groups;
 
 std::size_t sweep(std::string_view marker, std::span<const pid_t> groups) {
   const std::span<ProcessEntry> running(table.data(), list_processes(table));

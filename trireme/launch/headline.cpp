@@ -20,8 +20,6 @@ using namespace std::chrono_literals;
 constexpr auto kSimultaneous = 250ms;
 constexpr std::size_t kMaxLineChars = 300;
 
-double seconds_in(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
-
 bool killed_by_signal(const RankOutcome& outcome) { return outcome.wait_status && WIFSIGNALED(*outcome.wait_status); }
 
 std::string describe_signal(int number) {
@@ -100,7 +98,7 @@ const RankOutcome* first_failure(std::span<const RankOutcome> outcomes) {
 
 std::string describe_hang(const HangVerdict& verdict, std::span<const RankOutcome> outcomes,
                           std::chrono::milliseconds elapsed, std::string_view status) {
-  std::string text = fmt::format("job failed after {}{}{}: hang: {}\n{}", base::human_duration(seconds_in(elapsed)),
+  std::string text = fmt::format("job failed after {}{}{}: hang: {}\n{}", base::human_duration(elapsed),
                                  status.empty() ? "" : " at ", status, verdict.sentence, verdict.details);
   for (const auto& outcome : outcomes)
     if (std::ranges::find(verdict.stuck, outcome.global_rank) != verdict.stuck.end() && !outcome.log_path.empty())
@@ -112,7 +110,7 @@ std::string describe_hang(const HangVerdict& verdict, std::span<const RankOutcom
 
 std::string describe_failure(const RankOutcome& first, std::span<const RankOutcome> outcomes,
                              std::chrono::milliseconds elapsed, std::chrono::milliseconds grace) {
-  std::string text = fmt::format("job failed after {}", base::human_duration(seconds_in(elapsed)));
+  std::string text = fmt::format("job failed after {}", base::human_duration(elapsed));
   if (!first.status.empty()) text += fmt::format(" at {}", first.status);
   text += fmt::format(": rank {} (pid {})", first.global_rank, first.pid);
   if (first.reported) {
@@ -159,8 +157,8 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
                 : fmt::format("  {} then stopped because rank {} was gone\n", name_ranks(stopped), first.global_rank);
   }
   if (!killed.empty()) {
-    text += fmt::format("  {} did not stop within {} and {} killed\n", name_ranks(killed),
-                        base::human_duration(seconds_in(grace)), killed.size() == 1 ? "was" : "were");
+    text += fmt::format("  {} did not stop within {} and {} killed\n", name_ranks(killed), base::human_duration(grace),
+                        killed.size() == 1 ? "was" : "were");
   }
   return text;
 }

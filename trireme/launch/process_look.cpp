@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLook = 200ms;
+constexpr auto kBetweenSamples = 200ms;
 constexpr double kBusyCores = 0.05;  // below it a process does as good as nothing
 constexpr std::size_t kShownFrames = 8, kNameChars = 80;
 
@@ -57,7 +57,7 @@ std::vector<ProcessLook> look_at(const std::vector<ProcessId>& processes) {
   std::vector<Sample> before;
   for (const auto& process : processes) before.push_back(sample(process));
   const auto start = std::chrono::steady_clock::now();
-  std::this_thread::sleep_for(kLook);
+  std::this_thread::sleep_for(kBetweenSamples);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::vector<ProcessLook> looks;
   for (std::size_t i = 0; i < processes.size(); ++i) {

@@ -26,7 +26,7 @@ constexpr auto kSlice = 500ms;  // a wait for the decider's word, before asking 
 constexpr auto kLastWords = 2s;  // the decider's, to machines that have yet to hear its verdict
 constexpr auto kAnswer = 10s;   // from a decider that lives
 constexpr char kStopped[] = "stopped";  // a plan: there will be none
-constexpr auto kPatience = 2s;  // before the user is told what is waited for
+constexpr auto kJoinPatience = 2s;  // before the user is told what is waited for
 
 std::string host_name() {
   char name[256] = "";
@@ -98,7 +98,7 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const std::
   try {
     while (!stop_requested()) {
       if (auto value = client_->get(key, kSlice)) return value;
-      if (!said && Clock::now() - start > kPatience) {
+      if (!said && Clock::now() - start > kJoinPatience) {
         base::info("{}", what_for);
         said = true;
       }
@@ -192,7 +192,7 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
         throw Error(why);
       }
     }
-    if (!said && now - start > kPatience) {
+    if (!said && now - start > kJoinPatience) {
       base::info("waiting at {} for {} to {}: {} came", place_, options_.least, machines(options_.most), came);
       said = true;
     }

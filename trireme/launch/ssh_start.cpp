@@ -30,11 +30,10 @@ using Clock = std::chrono::steady_clock;
 
 // After a machine failed: the others notice by themselves that its ranks are gone, and say so in their logs.
 constexpr std::chrono::seconds kNoticing{15};
-constexpr std::chrono::seconds kSameRequest{1};  // as the launcher of one machine has it (supervisor.cpp)
 constexpr int kSshFailed = 255;
 
-struct Pipe {
-  Pipe() {
+struct SshPipe {
+  SshPipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("ssh start: no pipe: {}", std::strerror(errno)));
     read_end = base::FileDescriptor(ends[0]);
@@ -79,7 +78,7 @@ class SshSupervisor {
   void start(size_t number) {
     Host& host = hosts_[number];
     const SshJob::Host& told = job_.hosts[number];
-    Pipe input, output, errors;
+    SshPipe input, output, errors;
     SpawnRequest request{.executable = job_.ssh,
                          .arguments = {job_.ssh, "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--",
                                        told.name, shell_quoted(job_.program) + " on_host"},

@@ -12,7 +12,7 @@ namespace trireme::launch {
 namespace {
 
 constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
-constexpr std::int64_t kSameRequestNs = 1'000'000'000;
+constexpr std::int64_t kSameRequestNs = std::chrono::nanoseconds(kSameRequest).count();
 
 std::atomic<int> stop_reason{0};
 std::atomic<std::int64_t> requested_at_ns{0};

@@ -16,6 +16,9 @@ namespace trireme::launch {
 
 constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state saved, resume to go on (EX_TEMPFAIL)
 
+/// Signals as close as this are one request: timeout, systemd and Slurm may send theirs twice.
+inline constexpr std::chrono::seconds kSameRequest{1};
+
 // What asked to stop, where no signal did.
 constexpr int kNoticeFile = 1001;
 constexpr int kNoticeUrl = 1002;

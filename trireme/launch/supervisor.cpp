@@ -30,8 +30,7 @@ constexpr auto kSettle = 100ms;          // after a failure, before the others a
 constexpr auto kSettleConsequence = 2s;  // the same when only a consequence is known
 constexpr std::chrono::milliseconds kGraceOfTheStuck = 1s;  // who is waited for in vain does not hear a signal either
 constexpr std::chrono::milliseconds kGraceWithoutOthers = 3s;  // for ranks that ranks elsewhere have left
-constexpr auto kPatience = 2s;  // before the user is told what the launcher waits for
-constexpr auto kSameRequest = 1s;  // timeout, systemd and Slurm may send one signal twice
+constexpr auto kStopPatience = 2s;  // before the user is told what the launcher waits for
 constexpr int kPollWithoutPidfdMs = 20;
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
@@ -39,10 +38,6 @@ constexpr std::size_t kTailBytes = 8192;
 base::FileDescriptor token_of(const Nodes& nodes) {
   if (!nodes.token.empty()) return door::token_descriptor(nodes.token);
   return nodes.count == 1 ? door::token_descriptor(door::draw_token()) : base::FileDescriptor();
-}
-
-std::string human(std::chrono::steady_clock::duration time) {
-  return base::human_duration(std::chrono::duration<double>(time).count());
 }
 
 }  // namespace
@@ -109,7 +104,7 @@ int Supervisor::poll_timeout_ms() const {
   auto until = Clock::time_point::max();
   if (some_failure_ && stop_at_ && !term_sent_) until = std::min(until, *stop_at_);
   if (kill_at_ && !kill_sent_) until = std::min(until, *kill_at_);
-  if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - grace_ + kPatience);
+  if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - grace_ + kStopPatience);
   const bool without_pidfd =
       std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive() && rank.pidfd < 0; });
   const int longest = without_pidfd ? kPollWithoutPidfdMs : -1;
@@ -327,7 +322,7 @@ void Supervisor::act_on_failure() {
     }
   }
   if (kill_at_ && now >= *kill_at_ && !kill_sent_) kill_ranks();
-  if (kill_at_ && !wait_told_ && now >= *kill_at_ - grace_ + kPatience) {
+  if (kill_at_ && !wait_told_ && now >= *kill_at_ - grace_ + kStopPatience) {
     wait_told_ = true;
     std::vector<int> waited_for;
     for (const auto& rank : ranks_) {
@@ -335,7 +330,8 @@ void Supervisor::act_on_failure() {
     }
     if (!options_.quiet && !kill_sent_) {
       say(fmt::format("the job failed; {} {} told to stop and {} killed after {}", name_ranks(waited_for),
-                      waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are", human(grace_)));
+                      waited_for.size() == 1 ? "was" : "were", waited_for.size() == 1 ? "is" : "are",
+                      base::human_duration(grace_)));
     }
   }
 }

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-std::string human(std::chrono::steady_clock::duration time) {
-  return base::human_duration(std::chrono::duration<double>(time).count());
-}
-
 // The same for the same failure at the same step: no process ids, no times.
 std::string in_few_words(const RankOutcome& outcome) {
   const int status = *outcome.wait_status;
@@ -59,7 +55,7 @@ int Supervisor::report(std::optional<Failure>& failure) {
   };
   if (kill_requested_) {
     say(fmt::format("killed at once after {}, as asked; nothing was saved since the last checkpoint",
-                    human(Clock::now() - started_)));
+                    base::human_duration(Clock::now() - started_)));
     return 128 + stop_signal_;
   }
   if (const auto* first = first_failure(outcomes)) {

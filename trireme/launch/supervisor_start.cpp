@@ -15,8 +15,8 @@
 namespace trireme::launch {
 namespace {
 
-struct Pipe {
-  Pipe() {
+struct RankPipe {
+  RankPipe() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("launcher: no pipe for a rank: {}", std::strerror(errno)));
     read_end = ends[0];
@@ -57,12 +57,12 @@ void Supervisor::start_rank(int number) {
     request.cpus = share_.cpus_of_rank[static_cast<std::size_t>(number)];
   }
 
-  const Pipe errors;
+  const RankPipe errors;
   if (number == 0) {
     // A terminal stays rank 0's own, so that a progress line can rewrite itself.
     if (isatty(0) == 0) request.stdin_fd = 0;
     if (isatty(1) == 0) {
-      const Pipe output;
+      const RankPipe output;
       rank.streams.push_back({.fd = output.read_end, .screen = &out_});
       request.stdout_fd = output.write_end;
     }

@@ -15,7 +15,7 @@ namespace {
 // The vocabulary product's weight is the last parameter: norm weight (, norm bias), head.
 // Behind these, each only where it is needed: sums (tensor parallel); and for backward weight sum (several chunks of a
 // bfloat16 gradient), reduced rows and norm gradients (sequence parallel).
-enum Work { kNormed, kRstd, kMean, kLogits, kMore };
+enum HeadWork { kFinalNormed, kRstd, kMean, kLogits, kMore };
 }  // namespace
 
 HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
@@ -57,9 +57,9 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
 
 void HeadUnit::normalize(const UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
-  norm_forward(norm_, tp.own_rows(t.work[kNormed]), {t.work[kMean], t.work[kRstd]}, t.input, t.parameters,
+  norm_forward(norm_, tp.own_rows(t.work[kFinalNormed]), {t.work[kMean], t.work[kRstd]}, t.input, t.parameters,
                config_.norm_eps);
-  tp.gather_in_place(t.work[kNormed]);
+  tp.gather_in_place(t.work[kFinalNormed]);
 }
 
 void HeadUnit::forward(UnitTensors& t) const {
@@ -67,14 +67,14 @@ void HeadUnit::forward(UnitTensors& t) const {
   if (parallel_.tp_size > 1)
     shard_loss(t, nullptr);
   else
-    ops::cross_entropy_forward(t.loss_sum, t.work[kNormed], t.parameters.back(), t.targets, t.work[kLogits],
+    ops::cross_entropy_forward(t.loss_sum, t.work[kFinalNormed], t.parameters.back(), t.targets, t.work[kLogits],
                                config_.logit_softcap);
 }
 
 void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
   const TensorParallel tp(parallel_, t.tp);
   const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
-  const at::Tensor &normed = t.work[kNormed], &w = t.parameters.back(), &sums = t.work[kMore];
+  const at::Tensor &normed = t.work[kFinalNormed], &w = t.parameters.back(), &sums = t.work[kMore];
   const int64_t tokens = normed.size(0), chunk = t.work[kLogits].size(0);
   t.loss_sum.zero_();
   for (int64_t first = 0; first < tokens; first += chunk) {
@@ -101,7 +101,7 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
 
 void HeadUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.tp);
-  const at::Tensor& normed = t.work[kNormed];
+  const at::Tensor& normed = t.work[kFinalNormed];
   size_t next = kMore + (parallel_.tp_size > 1 ? 1 : 0);
   Gradients g{.dx = normed, .dw = t.gradient(t.gradients.size() - 1)};
   if (t.work[kLogits].size(0) < normed.size(0) && g.dw.to.scalar_type() == at::kBFloat16) g.dw_sum = t.work[next++];

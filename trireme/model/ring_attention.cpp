@@ -18,7 +18,7 @@
 namespace trireme::model {
 namespace {
 
-enum Work { kWorkspace, kKv, kDKv, kDQ };
+enum RingWork { kRingWorkspace, kKv, kDKv, kDQ };
 
 /// A message to the next rank and one from the previous, on their way.
 struct Hop {
@@ -64,9 +64,9 @@ class RingAttention final : public ContextAttention {
     for (int step = 0; step < parallel_.cp_size; ++step) {
       const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
       if (step == 0)
-        ops::attention_forward(attended, lse, qkv, own_shape(s), work[kWorkspace]);
+        ops::attention_forward(attended, lse, qkv, own_shape(s), work[kRingWorkspace]);
       else
-        merge(attended, lse, qkv, kv, is_earlier(step), s, work[kWorkspace]);
+        merge(attended, lse, qkv, kv, is_earlier(step), s, work[kRingWorkspace]);
       hop.wait();
       std::swap(kv, other);
     }
@@ -81,7 +81,7 @@ class RingAttention final : public ContextAttention {
     const at::Tensor d_q = work[kDQ];
     kv.copy_(kv_columns(qkv));
     const Hop first = pass(*ranks, kv, other);
-    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, own_shape(s), work[kWorkspace]);
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, own_shape(s), work[kRingWorkspace]);
     at::Tensor(d_q).copy_(q_columns(d_qkv));
     d_kv.copy_(kv_columns(d_qkv));
     first.wait();
@@ -91,7 +91,7 @@ class RingAttention final : public ContextAttention {
       const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
       gradients.wait();
       std::swap(d_kv, d_other);
-      add_gradients(d_q, d_kv, d_attended, attended, lse, qkv, kv, is_earlier(step), s, work[kWorkspace]);
+      add_gradients(d_q, d_kv, d_attended, attended, lse, qkv, kv, is_earlier(step), s, work[kRingWorkspace]);
       hop.wait();
     }
     pass(*ranks, d_kv, d_other).wait();

@@ -19,7 +19,7 @@
 namespace trireme::model {
 namespace {
 
-enum Work { kWorkspace, kSend, kReceive, kProjected, kContextRows = kProjected };
+enum UlyssesWork { kUlyssesWorkspace, kSend, kReceive, kProjected, kContextRows = kProjected };
 
 class UlyssesAttention final : public ContextAttention {
  public:
@@ -59,7 +59,7 @@ class UlyssesAttention final : public ContextAttention {
                const BatchShape& s, const at::Tensor& starts, comm::Communicator* ranks) const override {
     const at::Tensor out = take(work[kProjected], {s.tokens(), context_.q_width()}),
                      send = take(work[kSend], {ranks_, tokens(s), context_.q_width()});
-    ops::attention_forward(out, lse, qkv, shape(s), work[kWorkspace], starts);
+    ops::attention_forward(out, lse, qkv, shape(s), work[kUlyssesWorkspace], starts);
     from_context(send, out, s);
     exchange(*ranks, work[kReceive], send);
     attended.view({tokens(s), ranks_, context_.q_width()}).copy_(take(work[kReceive], send.sizes()).transpose(0, 1));
@@ -78,7 +78,7 @@ class UlyssesAttention final : public ContextAttention {
 
     const at::Tensor d_context = take(work[kSend], {s.tokens(), context_.qkv_width()}),
                      send = take(work[kReceive], {ranks_, t, context_.qkv_width()});
-    ops::attention_backward(d_context, context[0], context[1], lse, qkv, shape(s), work[kWorkspace], starts);
+    ops::attention_backward(d_context, context[0], context[1], lse, qkv, shape(s), work[kUlyssesWorkspace], starts);
     from_context(send, d_context, s);
     exchange(*ranks, work[kSend], send);
     add_columns(d_qkv, take(work[kSend], send.sizes()));

@@ -11,7 +11,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(attention_kernel_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(attention_kernel_avx512_bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
 endif()
-set_source_files_properties(${attention_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${attention_kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 target_sources(trireme_ops PRIVATE ${attention_kernels})
 
 add_executable(attention_bench EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/benchmarks/attention_bench.cpp)

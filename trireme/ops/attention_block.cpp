@@ -8,18 +8,18 @@
 namespace trireme::ops {
 namespace {
 
-constexpr auto kOperation = "attention_block";
+constexpr auto kBlockOperation = "attention_block";
 
 AttentionDtype check_shape(const AttentionBlockShape& shape, at::ScalarType dtype) {
-  check_attention_sizes(kOperation, {{"batch", shape.batch},
-                                     {"queries", shape.queries},
-                                     {"keys", shape.keys},
-                                     {"num_heads", shape.num_heads},
-                                     {"num_kv_heads", shape.num_kv_heads},
-                                     {"head_dim", shape.head_dim}});
-  check_attention_heads(kOperation, shape.num_heads, shape.num_kv_heads);
-  check_attention_softcap(kOperation, shape.softcap);
-  return attention_dtype(kOperation, dtype);
+  check_attention_sizes(kBlockOperation, {{"batch", shape.batch},
+                                          {"queries", shape.queries},
+                                          {"keys", shape.keys},
+                                          {"num_heads", shape.num_heads},
+                                          {"num_kv_heads", shape.num_kv_heads},
+                                          {"head_dim", shape.head_dim}});
+  check_attention_heads(kBlockOperation, shape.num_heads, shape.num_kv_heads);
+  check_attention_softcap(kBlockOperation, shape.softcap);
+  return attention_dtype(kBlockOperation, dtype);
 }
 
 AttentionStride strides_of(const at::Tensor& x) { return {x.stride(0), x.stride(1)}; }
@@ -34,10 +34,10 @@ AttentionCall make_call(const AttentionBlockShape& shape, const at::Tensor& out,
                         const at::Tensor& q, const at::Tensor& kv) {
   const int64_t width = shape.num_heads * shape.head_dim, kv_width = 2 * shape.num_kv_heads * shape.head_dim;
   const auto dtype = q.scalar_type();
-  check_rows_view(kOperation, "q", q, {shape.batch, shape.queries, width}, dtype);
-  check_rows_view(kOperation, "kv", kv, {shape.batch, shape.keys, kv_width}, dtype);
-  check_rows_view(kOperation, "out", out, {shape.batch, shape.queries, width}, dtype);
-  check_rows_view(kOperation, "lse", lse, {shape.batch, shape.num_heads, shape.queries}, statistics_dtype(dtype));
+  check_rows_view(kBlockOperation, "q", q, {shape.batch, shape.queries, width}, dtype);
+  check_rows_view(kBlockOperation, "kv", kv, {shape.batch, shape.keys, kv_width}, dtype);
+  check_rows_view(kBlockOperation, "out", out, {shape.batch, shape.queries, width}, dtype);
+  check_rows_view(kBlockOperation, "lse", lse, {shape.batch, shape.num_heads, shape.queries}, statistics_dtype(dtype));
   AttentionCall call{};
   call.batch = shape.batch, call.queries = shape.queries, call.keys = shape.keys, call.num_heads = shape.num_heads;
   call.num_kv_heads = shape.num_kv_heads, call.head_dim = shape.head_dim, call.causal = false;
@@ -59,30 +59,30 @@ int64_t attention_block_workspace_bytes(const AttentionBlockShape& shape, at::Sc
 void attention_block_forward_with(const AttentionKernel& kernel, const at::Tensor& out, const at::Tensor& lse,
                                   const at::Tensor& q, const at::Tensor& kv, const AttentionBlockShape& shape,
                                   const at::Tensor& workspace) {
-  const auto kind = check_shape(shape, compute_dtype(kOperation, "q", q));
+  const auto kind = check_shape(shape, compute_dtype(kBlockOperation, "q", q));
   const AttentionCall call = make_call(shape, out, lse, q, kv);
-  if (on_one_gpu(kOperation, {{"q", q}, {"out", out}, {"lse", lse}, {"kv", kv}}))
+  if (on_one_gpu(kBlockOperation, {{"q", q}, {"out", out}, {"lse", lse}, {"kv", kv}}))
     return run_attention_cuda(AttentionDirection::forward, call, kind);
-  run_attention(kOperation, kernel, AttentionDirection::forward, call, kind, workspace);
+  run_attention(kBlockOperation, kernel, AttentionDirection::forward, call, kind, workspace);
 }
 
 void attention_block_backward_with(const AttentionKernel& kernel, const at::Tensor& dq, const at::Tensor& dkv,
                                    const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
                                    const at::Tensor& q, const at::Tensor& kv, const AttentionBlockShape& shape,
                                    const at::Tensor& workspace) {
-  const auto dtype = compute_dtype(kOperation, "q", q), wide = statistics_dtype(dtype);
+  const auto dtype = compute_dtype(kBlockOperation, "q", q), wide = statistics_dtype(dtype);
   const auto kind = check_shape(shape, dtype);
   AttentionCall call = make_call(shape, out, lse, q, kv);
-  check_rows_view(kOperation, "d_out", d_out, q.sizes(), dtype);
-  check_rows_view(kOperation, "dq", dq, q.sizes(), wide);
-  check_rows_view(kOperation, "dkv", dkv, kv.sizes(), wide);
+  check_rows_view(kBlockOperation, "d_out", d_out, q.sizes(), dtype);
+  check_rows_view(kBlockOperation, "dq", dq, q.sizes(), wide);
+  check_rows_view(kBlockOperation, "dkv", dkv, kv.sizes(), wide);
   call.d_out = d_out.const_data_ptr(), call.dq = dq.data_ptr(), call.dk = dkv.data_ptr();
   call.dv = static_cast<char*>(call.dk) + bytes_to_v(shape, dkv);
   call.d_out_stride = strides_of(d_out), call.dq_stride = strides_of(dq), call.dkv_stride = strides_of(dkv);
-  if (on_one_gpu(kOperation,
+  if (on_one_gpu(kBlockOperation,
                  {{"q", q}, {"dq", dq}, {"dkv", dkv}, {"d_out", d_out}, {"out", out}, {"lse", lse}, {"kv", kv}}))
     return run_attention_cuda(AttentionDirection::backward, call, kind);
-  run_attention(kOperation, kernel, AttentionDirection::backward, call, kind, workspace);
+  run_attention(kBlockOperation, kernel, AttentionDirection::backward, call, kind, workspace);
 }
 
 void attention_block_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& q, const at::Tensor& kv,

@@ -15,30 +15,30 @@
 namespace trireme::ops {
 namespace {
 
-constexpr auto kOperation = "attention_decode";
+constexpr auto kDecodeOperation = "attention_decode";
 
 void check(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
            const at::Tensor& lengths, const AttentionShape& shape) {
-  const auto dtype = compute_dtype(kOperation, "q", q);
-  if (on_one_gpu(kOperation,
+  const auto dtype = compute_dtype(kDecodeOperation, "q", q);
+  if (on_one_gpu(kDecodeOperation,
                  {{"q", q}, {"out", out}, {"k_cache", k_cache}, {"v_cache", v_cache}, {"lengths", lengths}}))
-    throw ShapeError(std::string(kOperation) + ": the tensors are on " + q.device().str() +
+    throw ShapeError(std::string(kDecodeOperation) + ": the tensors are on " + q.device().str() +
                      ", decoding has kernels for the CPU only; move them there");
-  check_attention_sizes(kOperation, {{"batch", shape.batch},
-                                     {"sequence", shape.sequence},
-                                     {"num_heads", shape.num_heads},
-                                     {"num_kv_heads", shape.num_kv_heads},
-                                     {"head_dim", shape.head_dim}});
-  check_attention_heads(kOperation, shape.num_heads, shape.num_kv_heads);
-  check_attention_window(kOperation, shape.window);
-  check_attention_softcap(kOperation, shape.softcap);
+  check_attention_sizes(kDecodeOperation, {{"batch", shape.batch},
+                                           {"sequence", shape.sequence},
+                                           {"num_heads", shape.num_heads},
+                                           {"num_kv_heads", shape.num_kv_heads},
+                                           {"head_dim", shape.head_dim}});
+  check_attention_heads(kDecodeOperation, shape.num_heads, shape.num_kv_heads);
+  check_attention_window(kDecodeOperation, shape.window);
+  check_attention_softcap(kDecodeOperation, shape.softcap);
   const int64_t width = shape.num_heads * shape.head_dim, kv_width = shape.num_kv_heads * shape.head_dim;
-  check_rows_view(kOperation, "q", q, {shape.batch * shape.sequence, width}, dtype);
-  check_tensor(kOperation, "out", out, q.sizes(), dtype);
-  check_dims(kOperation, "k_cache", k_cache, 3);
-  check_tensor(kOperation, "k_cache", k_cache, {shape.batch, k_cache.size(1), kv_width}, dtype);
-  check_tensor(kOperation, "v_cache", v_cache, k_cache.sizes(), dtype);
-  check_tensor(kOperation, "lengths", lengths, {shape.batch}, at::kLong);
+  check_rows_view(kDecodeOperation, "q", q, {shape.batch * shape.sequence, width}, dtype);
+  check_tensor(kDecodeOperation, "out", out, q.sizes(), dtype);
+  check_dims(kDecodeOperation, "k_cache", k_cache, 3);
+  check_tensor(kDecodeOperation, "k_cache", k_cache, {shape.batch, k_cache.size(1), kv_width}, dtype);
+  check_tensor(kDecodeOperation, "v_cache", v_cache, k_cache.sizes(), dtype);
+  check_tensor(kDecodeOperation, "lengths", lengths, {shape.batch}, at::kLong);
   for (int64_t b = 0; b < shape.batch; ++b) {
     const int64_t length = lengths.data_ptr<int64_t>()[b];
     if (length < shape.sequence || length > k_cache.size(1))
@@ -53,7 +53,7 @@ struct Decoding {
   const AttentionKernel& kernel;
   const at::Tensor &out, &q, &k_cache, &v_cache;
   const AttentionShape& shape;
-  const AttentionDtype dtype = attention_dtype(kOperation, q.scalar_type());
+  const AttentionDtype dtype = attention_dtype(kDecodeOperation, q.scalar_type());
 
   /// The call for `rows` batch rows from b on, all of one length.
   AttentionCall call_of(int64_t b, int64_t rows, int64_t length) const {
@@ -102,7 +102,7 @@ struct Decoding {
       AttentionCall call = call_of(b, last - b, lengths[b]);
       call.lse = lse.mutable_data_ptr(), call.lse_head = shape.sequence;
       call.lse_batch = shape.num_heads * shape.sequence;
-      run_attention(kOperation, kernel, AttentionDirection::forward, call, dtype, workspace);
+      run_attention(kDecodeOperation, kernel, AttentionDirection::forward, call, dtype, workspace);
     }
   }
 };

@@ -14,18 +14,18 @@
 namespace trireme::ops {
 namespace {
 
-struct Shape {
+struct HeadShape {
   int64_t tokens, width, vocabulary, chunk_rows;
   at::ScalarType dtype;
 };
 
-Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
-            const at::Tensor& targets, const at::Tensor& logits_chunk) {
+HeadShape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
+                const at::Tensor& targets, const at::Tensor& logits_chunk) {
   const auto dtype = compute_dtype(operation, "x", x);
   check_dims(operation, "x", x, 2);
   check_dims(operation, "w", w, 2);
   check_dims(operation, "logits_chunk", logits_chunk, 2);
-  const Shape shape{x.size(0), x.size(1), w.size(0), logits_chunk.size(0), dtype};
+  const HeadShape shape{x.size(0), x.size(1), w.size(0), logits_chunk.size(0), dtype};
   check_tensor(operation, "x", x, x.sizes(), dtype);
   check_tensor(operation, "w", w, {shape.vocabulary, shape.width}, dtype);
   check_tensor(operation, "targets", targets, {shape.tokens}, at::kLong);
@@ -37,7 +37,7 @@ Shape check(const char* operation, const at::Tensor& loss_sum, const at::Tensor&
 }
 
 /// Both public functions; dx and dw undefined: the loss alone.
-void run_chunks(const Shape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
+void run_chunks(const HeadShape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                 const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   const bool gradient = dx.defined(), on_gpu = x.is_cuda();
@@ -89,7 +89,7 @@ int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary) {
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& targets, const at::Tensor& logits_chunk, double softcap) {
   constexpr auto kOperation = "cross_entropy_forward";
-  const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
+  const HeadShape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
   check_softcap(kOperation, softcap);
   run_chunks(shape, loss_sum, {}, {}, x, w, targets, 0, logits_chunk, {}, softcap);
 }
@@ -107,7 +107,7 @@ void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap) {
   constexpr auto kOperation = "cross_entropy_forward_backward";
-  const Shape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
+  const HeadShape shape = check(kOperation, loss_sum, x, w, targets, logits_chunk);
   check_softcap(kOperation, softcap);
   check_tensor(kOperation, "dx", dx, x.sizes(), shape.dtype);
   check_gradient(kOperation, "dw", dw, w.sizes(), shape.dtype);

@@ -13,15 +13,15 @@
 namespace trireme::ops {
 namespace {
 
-struct Shape {
+struct RowsShape {
   int64_t rows, width;
   at::ScalarType dtype, statistics;
 };
 
-Shape check_rows(const char* operation, const at::Tensor& x, const at::Tensor& w) {
+RowsShape check_rows(const char* operation, const at::Tensor& x, const at::Tensor& w) {
   const auto dtype = compute_dtype(operation, "x", x);
   check_dims(operation, "x", x, 2);
-  const Shape shape{x.size(0), x.size(1), dtype, statistics_dtype(dtype)};
+  const RowsShape shape{x.size(0), x.size(1), dtype, statistics_dtype(dtype)};
   check_tensor(operation, "x", x, {shape.rows, shape.width}, dtype);
   check_tensor(operation, "w", w, {shape.width}, dtype);
   return shape;
@@ -34,7 +34,7 @@ void* mutable_pointer(const at::Tensor& tensor) { return tensor.defined() ? tens
 void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, const at::Tensor& mean,
              const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
              const at::Tensor& b, double eps, double weight_offset, bool centered) {
-  const Shape shape = check_rows(operation, x, w);
+  const RowsShape shape = check_rows(operation, x, w);
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
   check_tensor(operation, "rstd", rstd, {shape.rows}, shape.statistics);
   if (centered) {
@@ -72,7 +72,7 @@ void backward(const char* operation, const at::Tensor& dx, const Gradient& dw, c
               const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
               const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& d_residual, double weight_offset,
               bool centered) {
-  const Shape shape = check_rows(operation, x, w);
+  const RowsShape shape = check_rows(operation, x, w);
   check_tensor(operation, "dx", dx, x.sizes(), shape.dtype);
   check_tensor(operation, "y", y, x.sizes(), shape.dtype);
   check_tensor(operation, "dy", dy, x.sizes(), shape.dtype);

@@ -18,11 +18,9 @@ struct RankState {
   std::vector<bool> finished;
 };
 
-bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::receive; }
-
 // Two heads are the same exchange when they say the same of themselves; a send is met by its receive.
 bool same_exchange(const Action& a, const Action& b) {
-  const bool kinds = is_message(a) ? is_message(b) && a.kind != b.kind : a.kind == b.kind;
+  const bool kinds = is_message(a.kind) ? is_message(b.kind) && a.kind != b.kind : a.kind == b.kind;
   return kinds && a.owner == b.owner && a.micro_batch == b.micro_batch && a.bytes == b.bytes;
 }
 

@@ -9,8 +9,6 @@
 namespace trireme::schedule {
 namespace {
 
-bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::receive; }
-
 // Which of the rank's stages each unit belongs to: units that meet in a cell are of one stage, and stages are
 // numbered by their first unit, as chunks are.
 std::map<int, int> chunks_of_units(const Schedule& s) {
@@ -50,7 +48,7 @@ std::vector<TimelineSpan> spans_of(const Schedule& s, std::span<const int> stage
                       .label = describe(s, a)};
     if (is_computation(a.kind)) span.chunk = chunks.at(a.owner);
     const int peer = a.queue.peer;
-    if (is_message(a)) span.peer_rank = peer >= 0 && peer < static_cast<int>(stages.size()) ? stages[peer] : peer;
+    if (is_message(a.kind)) span.peer_rank = peer >= 0 && peer < static_cast<int>(stages.size()) ? stages[peer] : peer;
     spans.push_back(std::move(span));
   }
   return spans;

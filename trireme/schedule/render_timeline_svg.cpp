@@ -65,9 +65,9 @@ Heights heights_for(size_t ranks) {
   return {8, 1.5, 2.5, true};
 }
 
-class Picture {
+class VectorPicture {
  public:
-  explicit Picture(const Timeline& timeline)
+  explicit VectorPicture(const Timeline& timeline)
       : timeline_(timeline),
         length_(timeline.length()),
         unit_(time_unit(length_)),
@@ -251,6 +251,6 @@ class Picture {
 
 }  // namespace
 
-std::string render_timeline_svg(const Timeline& timeline) { return Picture(timeline).draw(); }
+std::string render_timeline_svg(const Timeline& timeline) { return VectorPicture(timeline).draw(); }
 
 }  // namespace trireme::schedule

@@ -21,9 +21,9 @@ std::string text_of(const Line& line) {
   return out;
 }
 
-class Picture {
+class TextPicture {
  public:
-  Picture(const Timeline& timeline, const TimelineTextOptions& options)
+  TextPicture(const Timeline& timeline, const TimelineTextOptions& options)
       : timeline_(timeline), options_(options), length_(timeline.length()), idle_(idle_report(timeline)) {
     for (const Row& row : timeline.rows) {
       blocks_.push_back(compute_blocks(row, length_ * kAdjacent));
@@ -187,7 +187,7 @@ class Picture {
 
 std::string render_timeline_text(const Timeline& timeline, const TimelineTextOptions& options) {
   if (timeline.rows.empty() || timeline.length() <= 0) return "nothing takes any time\n";
-  return Picture(timeline, options).draw();
+  return TextPicture(timeline, options).draw();
 }
 
 }  // namespace trireme::schedule

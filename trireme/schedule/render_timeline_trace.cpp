@@ -22,15 +22,13 @@ MessageKey key_of(const Row& row, const TimelineSpan& s) {
   return {sends ? row.rank : s.peer_rank, sends ? s.peer_rank : row.rank, s.queue.lane, s.owner, s.micro_batch};
 }
 
-bool is_message(const TimelineSpan& s) { return s.kind == ActionKind::send || s.kind == ActionKind::receive; }
-
 Json metadata(const char* name, int rank, int thread, const char* key, Json value) {
   return {{"name", name}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{key, std::move(value)}}}};
 }
 
 Json slice(int rank, int thread, const TimelineSpan& s) {
   Json args = {{"action", s.action}};
-  const bool of_unit = is_computation(s.kind) || is_message(s);
+  const bool of_unit = is_computation(s.kind) || is_message(s.kind);
   if (s.owner >= 0) args[of_unit ? "unit" : "group"] = s.owner;
   if (s.micro_batch >= 0) args["micro_batch"] = s.micro_batch;
   if (is_computation(s.kind)) args["chunk"] = s.chunk;
@@ -60,7 +58,7 @@ std::map<MessageKey, int> arrows_of(const Timeline& timeline) {
   std::map<MessageKey, int> ends, arrows;
   for (const Row& row : timeline.rows)
     for (const TimelineSpan& s : row.spans)
-      if (is_message(s) && ++ends[key_of(row, s)] == 2)
+      if (is_message(s.kind) && ++ends[key_of(row, s)] == 2)
         arrows.emplace(key_of(row, s), static_cast<int>(arrows.size()) + 1);
   return arrows;
 }
@@ -85,7 +83,7 @@ std::string render_timeline_trace(const Timeline& timeline) {
     for (const TimelineSpan& s : row.spans) {
       const int thread = threads.at(s.queue);
       events.push_back(slice(row.rank, thread, s));
-      if (!is_message(s)) continue;
+      if (!is_message(s.kind)) continue;
       if (const auto arrow = arrows.find(key_of(row, s)); arrow != arrows.end())
         events.push_back(arrow_end(row.rank, thread, s, arrow->second));
     }

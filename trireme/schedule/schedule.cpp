@@ -37,6 +37,8 @@ const char* name_of(ActionKind kind) {
 
 bool is_computation(ActionKind kind) { return kind >= ActionKind::forward && kind <= ActionKind::backward_weight; }
 
+bool is_message(ActionKind kind) { return kind == ActionKind::send || kind == ActionKind::receive; }
+
 bool writes_gradient(ActionKind kind) { return kind == ActionKind::backward || kind == ActionKind::backward_weight; }
 
 std::string name_of(const Queue& queue) {
@@ -86,7 +88,7 @@ const char* name_of(Memory memory) {
 }
 
 std::string describe(const Schedule& s, const Action& a) {
-  const bool of_unit = is_computation(a.kind) || a.kind == ActionKind::send || a.kind == ActionKind::receive;
+  const bool of_unit = is_computation(a.kind) || is_message(a.kind);
   const std::string owner = a.owner < 0 ? "" : of_unit ? s.unit_names[a.owner] : s.group_names[a.owner];
   std::string arguments = owner;
   if (a.micro_batch >= 0) arguments += fmt::format("{}mb {}", owner.empty() ? "" : ", ", a.micro_batch);

@@ -144,6 +144,7 @@ struct Schedule {
 };
 
 bool is_computation(ActionKind kind);   ///< of a unit
+bool is_message(ActionKind kind);       ///< between pipeline stages
 bool writes_gradient(ActionKind kind);  ///< of a unit's parameters, where the unit does it in this action
 
 /// "Backward(block 3, mb 0)"

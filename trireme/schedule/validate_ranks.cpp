@@ -83,7 +83,7 @@ class Ranks {
   using Exchange = std::tuple<int, int, int, int64_t>;
   Exchange exchange(int rank, int index) const {
     const Action& a = action(rank, index);
-    const bool message = a.kind == ActionKind::send || a.kind == ActionKind::receive;
+    const bool message = is_message(a.kind);
     return {message ? -1 : static_cast<int>(a.kind), a.owner, a.micro_batch, a.bytes};
   }
 

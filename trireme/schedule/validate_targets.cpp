@@ -73,7 +73,7 @@ std::string broken_target(const Schedule& s, const Action& a) {
   if (has_micro_batch(a.kind) ? a.micro_batch < 0 : a.micro_batch != -1 && !may_have_micro_batch(a.kind))
     return fmt::format("has micro-batch {}", a.micro_batch);
   if (a.queue.kind != queue_of(a.kind)) return fmt::format("stands in queue {}", name_of(a.queue));
-  const bool message = a.kind == ActionKind::send || a.kind == ActionKind::receive;
+  const bool message = is_message(a.kind);
   if (message != (a.queue.peer >= 0)) return "has a peer exactly when it is a message";
   for (const Use& u : a.uses)
     if (u.value < 0 || u.value >= static_cast<int>(s.values.size()))

@@ -6,7 +6,7 @@
 namespace trireme::schedule::pipelines {
 namespace {
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> breadth_first_cells(const PipelineShape& s) {
   std::vector<Cell> out;
   for (int c = 0; c < s.chunks; ++c)
     for (int k = 0; k < s.micro_batches; ++k) out.push_back({Cell::Kind::forward, c, k});
@@ -20,7 +20,7 @@ std::vector<Cell> cells(const PipelineShape& s) {
 PipelineSchedule breadth_first() {
   return {.name = "breadth_first",
           .summary = "all micro-batches through one stage after the other: fewest gathers",
-          .cells = cells,
+          .cells = breadth_first_cells,
           .default_chunks = 2,
           .fixed_chunks = false};
 }

@@ -5,7 +5,7 @@
 namespace trireme::schedule::pipelines {
 namespace {
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> gpipe_cells(const PipelineShape& s) {
   std::vector<Cell> out;
   for (int k = 0; k < s.micro_batches; ++k) out.push_back({Cell::Kind::forward, 0, k});
   for (int k = 0; k < s.micro_batches; ++k) out.push_back({Cell::Kind::backward, 0, k});
@@ -14,6 +14,8 @@ std::vector<Cell> cells(const PipelineShape& s) {
 
 }  // namespace
 
-PipelineSchedule gpipe() { return {.name = "gpipe", .summary = "all forwards, then all backwards", .cells = cells}; }
+PipelineSchedule gpipe() {
+  return {.name = "gpipe", .summary = "all forwards, then all backwards", .cells = gpipe_cells};
+}
 
 }  // namespace trireme::schedule::pipelines

@@ -9,7 +9,7 @@
 namespace trireme::schedule::pipelines {
 namespace {
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> interleaved_1f1b_cells(const PipelineShape& s) {
   const int p = s.ranks, v = s.chunks, total = s.micro_batches * v;
   const auto micro_batch = [&](int k) { return k / (p * v) * p + k % p; };
   const auto forward = [&](int k) { return Cell{Cell::Kind::forward, k / p % v, micro_batch(k)}; };
@@ -38,7 +38,7 @@ std::string refusal(const PipelineShape& s) {
 PipelineSchedule interleaved_1f1b() {
   return {.name = "interleaved_1f1b",
           .summary = "1F1B over several stages a rank: less idle time, more messages",
-          .cells = cells,
+          .cells = interleaved_1f1b_cells,
           .default_chunks = 2,
           .fixed_chunks = false,
           .refusal = refusal};

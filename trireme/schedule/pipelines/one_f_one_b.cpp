@@ -8,7 +8,7 @@
 namespace trireme::schedule::pipelines {
 namespace {
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> one_f_one_b_cells(const PipelineShape& s) {
   std::vector<Cell> out;
   const int ahead = std::min(s.ranks - 1 - s.rank, s.micro_batches);
   for (int k = 0; k < ahead; ++k) out.push_back({Cell::Kind::forward, 0, k});
@@ -22,7 +22,7 @@ std::vector<Cell> cells(const PipelineShape& s) {
 }  // namespace
 
 PipelineSchedule one_f_one_b() {
-  return {.name = "1f1b", .summary = "one forward, one backward: few activations held", .cells = cells};
+  return {.name = "1f1b", .summary = "one forward, one backward: few activations held", .cells = one_f_one_b_cells};
 }
 
 }  // namespace trireme::schedule::pipelines

@@ -8,7 +8,7 @@
 namespace trireme::schedule::pipelines {
 namespace {
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> zb_h1_cells(const PipelineShape& s) {
   const int m = s.micro_batches, ahead = std::min(s.ranks - 1 - s.rank, m);
   std::vector<Cell> out;
   int weights = 0;
@@ -26,8 +26,9 @@ std::vector<Cell> cells(const PipelineShape& s) {
 }  // namespace
 
 PipelineSchedule zb_h1() {
-  return {
-      .name = "zb_h1", .summary = "1F1B with weight gradients in the gaps: a third of the idle time", .cells = cells};
+  return {.name = "zb_h1",
+          .summary = "1F1B with weight gradients in the gaps: a third of the idle time",
+          .cells = zb_h1_cells};
 }
 
 }  // namespace trireme::schedule::pipelines

@@ -27,7 +27,7 @@ class Writer {
   std::vector<Cell> out_;
 };
 
-std::vector<Cell> cells(const PipelineShape& s) {
+std::vector<Cell> zb_v_cells(const PipelineShape& s) {
   const int p = s.ranks, r = s.rank, n = std::max(2 * p - 1, s.micro_batches);
   Writer w(s.micro_batches);
   const auto finish = [&](int chunk) {  // backward of one micro-batch, whole
@@ -55,7 +55,7 @@ std::vector<Cell> cells(const PipelineShape& s) {
 PipelineSchedule zb_v() {
   return {.name = "zb_v",
           .summary = "zero bubble in a V: no idle time inside a rank's span; first and last stage on rank 0",
-          .cells = cells,
+          .cells = zb_v_cells,
           .default_chunks = 2,
           .v_shape = true};
 }
