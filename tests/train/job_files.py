@@ -80,16 +80,19 @@ def batch(r):
     submitted = run("sbatch", str(script))
     ring.require(submitted.returncode == 0, "sbatch takes the script", str(submitted))
     job = submitted.stdout.split()[-1]
+    state = lambda: "\n".join([run("scontrol", "show", "job", job).stdout, run("sinfo", "-R").stdout, log(),  # noqa: E731
+                               *(p.read_text(errors="replace")[-4000:] for p in sorted((r.folder / "slurm").glob("*.log")))])
     try:
-        ring.wait_for(lambda: ring.step_folders(r.folder / "batch"), "a first checkpoint", timeout=90)
+        ring.wait_for(lambda: ring.step_folders(r.folder / "batch"), "a first checkpoint", timeout=90, detail=state)
         ring.check(True, "sbatch: the script's job trains")
         run("scancel", "--signal=USR1", job)  # as --signal does before the end of the time
-        ring.wait_for(lambda: "Restarts=1" in run("scontrol", "show", "job", job).stdout, "the job is queued again", timeout=90, interval=0.2)
+        ring.wait_for(lambda: "Restarts=1" in run("scontrol", "show", "job", job).stdout, "the job is queued again", timeout=90, interval=0.2, detail=state)
         stopped = int(ring.step_folders(r.folder / "batch")[-1][5:])
         ring.check(True, f"stopped by SIGUSR1 at step {stopped} with 75, queued again")
         run("scontrol", "release", job)
-        run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm lets a requeued job wait for two minutes
-        ring.wait_for(lambda: int(ring.step_folders(r.folder / "batch")[-1][5:]) > stopped, "the job goes on", timeout=300, interval=0.2)
+        # Slurm lets a requeued job wait for two minutes: slurmd starts none whose credential is of the second of its end.
+        run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
+        ring.wait_for(lambda: int(ring.step_folders(r.folder / "batch")[-1][5:]) > stopped, "the job goes on", timeout=300, interval=0.2, detail=state)
         rows = [line for line in (r.folder / "batch" / "metrics.jsonl").read_text().splitlines()]
         ring.check(f'"step":{stopped + 1},' in "".join(rows).replace(" ", ""), "and goes on with the step after the last one", log())
         ring.check(log().count("trireme 0.") >= 2, "both attempts stand in one log", log())

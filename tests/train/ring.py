@@ -191,13 +191,14 @@ class Ring:
         require(not left, f"{what}: no process and no .tmp- folder is left", str(left))
 
 
-def wait_for(condition, what, timeout=60, interval=0.01):
+def wait_for(condition, what, timeout=60, interval=0.01, detail=lambda: ""):
+    """detail(): what is printed if it never holds."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if (value := condition()):
             return value
         time.sleep(interval)
-    require(False, f"{what} within {timeout} s")
+    require(False, f"{what} within {timeout} s", detail())
 
 
 def metrics(folder):
