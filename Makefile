@@ -16,8 +16,8 @@ train: build ## train on Jane Austen with two ranks (4 minutes), resume on one, 
 	@scripts/train_austen
 
 test: ## build everything and run every quick test and a sample of each campaign
-	@scripts/setup --judges --dev
-	@scripts/build $(PRESET)
+	@scripts/setup --dev --parquet
+	@scripts/setup --judges & scripts/build $(PRESET); built=$$?; wait $$! && exit $$built
 	@scripts/run_tests $(PRESET)
 
 test-slow: ## run the campaigns in full, then every quick test under each sanitizer (hours)
