@@ -187,8 +187,30 @@ def a_long_step_is_given_up(r):
         ring.check(seconds > 15 and took < grace + 0.5, "inside the grace time, for a step that is far longer")
 
 
+def a_stop_at_the_end_finds_nothing_left(r):
+    """In the last step, and in the evaluation after it: the run ends as one that nobody stopped."""
+    step = {"train__global_batch_size": 24, "train__micro_batch_size": 4, "train__max_seq_length": 256}
+    evaluation = {"eval__final_validation": "true", "eval__max_iters": 100000, "data__val_split_fraction": 0.9, "eval__interval": 1000}
+    for what, model, more in [("the last step", {}, step), ("the last evaluation", ring.LLAMA, evaluation)]:
+        out = "end-of-" + what.split()[-1]
+        job = r.start(r.command(out, model, devices=2, train__max_steps=2, **more))
+        pids = r.ranks(2, timeout=200)
+        ring.wait_for(lambda: (r.folder / out / "metrics.jsonl").exists() and ring.metrics(r.folder / out), "the first step", timeout=200)
+        time.sleep(0.1)
+        ring.require(not ring.step_folders(r.folder / out), f"{what} is still to end when the stop comes")
+        os.kill(pids[1], signal.SIGUSR1)
+        result = r.finish(job)
+        ring.check(result.code == 0 and "continue with" not in result.text and "SIGUSR1 at rank 1) when training was complete" in result.out,
+                   f"a stop during {what} ends with exit code 0", str(result))
+        ring.require(ring.step_folders(r.folder / out) == ["step-00000002"], f"{what}: the last step is saved", str(result))
+        done = r.run([r.program, "checkpoint", "verify", str(r.folder / out / "step-00000002")])
+        ring.require(done.code == 0, f"{what}: its checkpoint is valid", str(done))
+        r.require_nothing_is_left(out, what)
+
+
 for number in SIGNALS:  # a shell's background job has some ignored, and ranks leave that so
     signal.signal(number, signal.SIG_DFL)
 with ring.Ring(sys.argv[1]) as r:
+    a_stop_at_the_end_finds_nothing_left(r)
     a_long_step_is_given_up(r)
     stops_cost_nothing(r)

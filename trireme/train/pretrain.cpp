@@ -12,6 +12,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
@@ -81,8 +82,10 @@ class Run {
     }
     while ((last == 0 || state_.step < last) && !agreed_.stops && !agreed_.time_is_up) train_one(last);
     if (agreed_.stops && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
-    finish();
-    return agreed_.stops ? launch::kStoppedEarly : 0;
+    // A request that came with or after the last step has nothing left to stop.
+    const bool stops_early = agreed_.stops && !is_complete(last);
+    finish(stops_early);
+    return stops_early ? launch::kStoppedEarly : 0;
   } catch (const StoppedBeforeTheFirstStep&) {
     stop_.close();
     say_stopped("before the first step, with nothing saved");
@@ -267,7 +270,7 @@ class Run {
     }
     event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
     event.epoch = double(state_.samples) / double(data_.train->samples_per_epoch());
-    const bool final_step = step == last || (agreed_.time_is_up && !agreed_.stops);
+    const bool final_step = is_complete(last);
     if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
     observers_->step(event);
@@ -300,6 +303,9 @@ class Run {
     return !agreed_.gave_up;
   }
 
+  // Whether there is nothing more to train; all ranks know the same.
+  bool is_complete(int64_t last) const { return (last > 0 && state_.step >= last) || agreed_.time_is_up; }
+
   bool has_validation() const { return data_.val != nullptr; }
 
   /// Nothing where the ranks stop instead.
@@ -315,7 +321,7 @@ class Run {
     return sum / double(std::max<int64_t>(1, loader.num_targets()));
   }
 
-  void finish() {
+  void finish(bool stops_early) {
     stop_.close();
     observers_->phase("save", [this] {
       saver_->finish();
@@ -323,10 +329,14 @@ class Run {
       return 0;
     });
     observers_->finish();
-    if (agreed_.stops && !s_->is_first_rank()) say_stopped(fmt::format("at step {}", state_.step));
+    if (stops_early && !s_->is_first_rank()) say_stopped(fmt::format("at step {}", state_.step));
     if (!s_->is_first_rank()) return;
     for (const std::string& line : draw_loss_curve(*s_, tokenizer_->name())) observers_->say(line);
-    if (agreed_.stops)
+    if (agreed_.stops && !stops_early)
+      observers_->say(fmt::format(
+          "a stop was requested ({}) when training was complete: nothing is left{}", stop_.why(),
+          has_validation() && s_->settings.eval.final_validation ? ", the last evaluation was broken off" : ""));
+    if (stops_early)
       observers_->say(
           fmt::format("stopped at step {} by request ({}); continue with: trireme pretrain ... --resume true",
                       state_.step, stop_.why()));
