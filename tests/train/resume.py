@@ -87,7 +87,35 @@ def saves_beside_training(r):
     ring.require(not (r.folder / "huge").exists(), "nothing was written")
 
 
+def a_run_keeps_what_it_starts_from(r):
+    """A new run from a step of its own out_dir must not save another model in that step's place."""
+    first = r.train("keeps", train__max_steps=4, train__save_interval=2, save__keep_last=0) / "step-00000002"
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+
+    def from_it(out, **settings):
+        command = r.command(out, model={}, **settings)
+        command[command.index("llama-5m")] = str(first)
+        return r.run(command)
+
+    for what, settings in [("its number", {"train__max_steps": 2}), ("beyond", {"train__max_steps": 3}),
+                           ("beyond, counted in epochs", {"train__max_steps": "null", "train__epochs": 1})]:
+        for devices in (1, 2):
+            result = from_it("keeps", devices=devices, **settings)
+            ring.check(result.code == 2 and f"from the weights of {first} would replace that folder at step 2" in result.err and "--resume" in result.err,
+                       f"a run on {devices} from a step of its own out_dir to {what} is refused", str(result))
+            ring.require({path.name: path.read_bytes() for path in first.iterdir()} == before, "the step is as it was")
+    result = from_it("keeps-not", train__max_steps=3)
+    ring.check(result.code == 0, "into another out_dir it starts", str(result))
+    result = from_it("keeps", train__max_steps=1)
+    ring.check(result.code == 0 and ring.step_folders(r.folder / "keeps") == ["step-00000001", "step-00000002", "step-00000004"],
+               "and one that ends before that step", str(result))
+    result = from_it("keeps", train__max_steps=5, resume=first)
+    ring.check(result.code == 0 and "resumed  " in result.out, "and one that goes on from the step", str(result))
+    ring.require({path.name: path.read_bytes() for path in first.iterdir()} == before, "the step is as it was")
+
+
 with ring.Ring(sys.argv[1]) as r:
+    a_run_keeps_what_it_starts_from(r)
     goes_on_elsewhere(r)
     saves_beside_training(r)
     source = random.Random(5)

@@ -360,6 +360,21 @@ class Run {
   int64_t rss_bytes_ = 0, first_step_ = 0;
 };
 
+// A new run counts its steps from 0 and saves them under their numbers: where it starts from a step of its own out_dir,
+// it would put another model in that place, and a restart of it would start from there. `last`: 0 without an end.
+void refuse_to_replace_the_start(const config::Settings& settings, const fs::path& weights, int64_t last) {
+  for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(settings.out_dir)) {
+    std::error_code ignored;
+    const bool is_reached = last == 0 || folder.step <= last;
+    const bool is_replaced = folder.path.filename() == checkpoint::step_folder_name(folder.step);
+    if (!is_reached || !is_replaced || !fs::equivalent(folder.path, weights, ignored)) continue;
+    throw UsageError(
+        fmt::format("a new run from the weights of {} would replace that folder at step {}: choose another --out_dir, "
+                    "or go on with the run that saved it by --resume {}",
+                    weights.string(), folder.step, folder.path.string()));
+  }
+}
+
 }  // namespace
 
 void check_pretrain(const config::Settings& settings) {
@@ -368,12 +383,15 @@ void check_pretrain(const config::Settings& settings) {
   const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
-  const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
+  const fs::path resume = find_resume(settings);
+  const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
+  const auto check_length = [&](int64_t samples) {
+    const int64_t last = run_steps(settings, sequence_length(settings, model), samples);
+    if (resume.empty() && !weights.empty()) refuse_to_replace_the_start(settings, weights, last);
+  };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
   check_save_memory(settings);
-  const fs::path resume = find_resume(settings);
-  const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   RunState state;
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
