@@ -52,6 +52,23 @@ def a_restart_goes_on_from_its_own_checkpoints(r):
     r.require_nothing_is_left("shared", "a restart beside an earlier run")
 
 
+def a_run_that_never_named_itself_starts_anew(r):
+    """An attempt that dies at its very start leaves an earlier run's name in the folder: no restart may take it."""
+    undisturbed = r.train("unnamed-alone", devices=2, seed=7, train__max_steps=8)
+    older = r.train("unnamed", devices=2, train__max_steps=4, train__lr_warmup_steps=1)
+    name = (older / "run.json").read_text()
+    job = r.start(r.command("unnamed", devices=2, seed=7, train__max_steps=8, launch__max_restarts=2))
+    os.kill(r.ranks(2)[1], signal.SIGKILL)
+    ring.wait_for(lambda: "restart 1 of 2" in (r.folder / "start.err").read_text(), "the restart")
+    unnamed = (older / "run.json").read_text() == name
+    result = r.finish(job)
+    ring.require(unnamed, "the first attempt ended before it named its run", str(result))
+    ring.check(result.code == 0 and "resumed  " not in result.out, "a restart of a run that had not named itself starts anew", str(result))
+    want, rows = ring.metrics(undisturbed), ring.metrics(older)
+    unequal = [s for s in range(1, 9) if want[s]["loss"] != rows[s]["loss"]]
+    ring.check(not unequal, "with the losses of a run of its own", str(unequal))
+
+
 def other_programs_are_launched(r):
     script = r.folder / "say.sh"
     script.write_text("#!/bin/sh\necho rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE here, $1\n[ -n \"$MASTER_PORT\" ]\n")
@@ -84,5 +101,6 @@ def other_programs_are_launched(r):
 
 with ring.Ring(sys.argv[1]) as r:
     other_programs_are_launched(r)
+    a_run_that_never_named_itself_starts_anew(r)
     lost_ranks_cost_nothing(r)
     a_restart_goes_on_from_its_own_checkpoints(r)

@@ -162,7 +162,7 @@ int start(const Job& job, Arguments arguments) {
   if (elastic) fit_num_nodes(parsed.settings, *elastic);
   // A restart goes on from what the attempts before it have saved, wherever the first one began.
   if (environment.restart_count > 0)
-    if (const auto saved = train::find_saved_by_this_run(settings.out_dir))
+    if (const auto saved = train::find_saved_by_this_run(settings.out_dir, environment))
       parsed.settings.resume = {.from = config::Resume::From::folder, .folder = saved->string()};
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));

@@ -147,6 +147,8 @@ RankEnvironment parse_rank_environment(const EnvironmentLookup& lookup) {
       lookup("TRIREME_RESTART_COUNT") != nullptr ? "TRIREME_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT";
   result.restart_count = optional_number(lookup, restarts, 0, 0, kMaxRanks);
 
+  if (const char* run = lookup("TRIREME_RUN")) result.run = run;
+
   const char* address = lookup("MASTER_ADDR");
   const char* port = lookup("MASTER_PORT");
   if (result.world_size > 1 && is_common && (address == nullptr || *address == '\0' || port == nullptr)) {

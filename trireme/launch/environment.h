@@ -31,6 +31,7 @@ struct RankEnvironment {
   std::string token = {};        ///< what was read from it; empty: the ranks find it in a file (meeting_file.h)
   std::string meeting_file = {}; ///< where place and token stand anew when those here lead nowhere; empty: nowhere
   int restart_count = 0;         ///< attempts before this one; keys in a shared store are prefixed by it
+  std::string run = {};          ///< the same for all attempts of a run; empty: the launcher does not say
   std::string job_id;            ///< the same on all ranks, new for each job; empty when unknown
   bool launched = false;         ///< this process is one of a launcher's ranks
   std::string launcher;          ///< what a sentence calls it: "torchrun", "srun", "mpirun"; empty: not launched

@@ -50,12 +50,14 @@ bool goes_on(const Verdict& verdict) {
   return verdict.again;
 }
 
-int stopped_in_between() {
-  base::info("stopped while waiting for the restart");
+int stopped_in_between(const char* waited_for) {
+  base::info("stopped {}while waiting for {}",
+             stop_requested() ? fmt::format("by {} ", name_of_stop(stop_signal())) : "", waited_for);
   return kStoppedEarly;
 }
 
-int launch_alone(const LaunchOptions& options) {
+int launch_alone(LaunchOptions options) {
+  if (options.max_restarts > 0) options.nodes.run = new_job_id();
   History history;
   while (true) {
     std::optional<Supervisor::Failure> failure;
@@ -63,7 +65,7 @@ int launch_alone(const LaunchOptions& options) {
     if (!failure || options.max_restarts == 0) return code;
     const RoundResult result{.kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words};
     if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return code;
-    if (stop_requested()) return stopped_in_between();
+    if (stop_requested()) return stopped_in_between("the restart");
   }
 }
 
@@ -81,7 +83,7 @@ int launch_together(LaunchOptions options) {
   Rendezvous& others = *options.rendezvous;
   while (true) {
     const auto nodes = others.meet();
-    if (!nodes) return stopped_in_between();
+    if (!nodes) return stopped_in_between("the other machines");
     options.nodes = *nodes;
     options.end_fd = others.end_fd();
     std::optional<Supervisor::Failure> failure;

@@ -26,6 +26,7 @@ struct Nodes {
   int store_fd = -1;    ///< machine 0 of several: listens at master_port, taken over by launch_ranks
   std::string job_id = {};  ///< the same on all machines; empty on a single one: drawn
   std::string token = {};   ///< likewise; empty on several: the ranks find it in a file (meeting_file.h)
+  std::string run = {};     ///< name of what all attempts together do; empty: there is one attempt
 };
 
 class Rendezvous;

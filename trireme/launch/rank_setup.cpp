@@ -94,6 +94,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   variables.erase("TRIREME_STORE_FD");
   variables.erase("TRIREME_TOKEN_FD");
   variables.erase("TRIREME_RESTART_COUNT");
+  variables.erase("TRIREME_RUN");
 
   const auto text_of = [](int number) { return std::to_string(number); };
   const Nodes& nodes = options.nodes;
@@ -110,6 +111,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   variables["TRIREME_STARTED_NS"] =
       start_variable(restart_count > 0 ? std::chrono::steady_clock::now() : process_start());
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
+  if (!nodes.run.empty()) variables["TRIREME_RUN"] = nodes.run;
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
   if (token_fd >= 0) variables["TRIREME_TOKEN_FD"] = text_of(token_fd);
   if (!options.out_dir.empty()) variables["TRIREME_FLIGHT_FOLDER"] = base::flight_folder(options.out_dir).string();

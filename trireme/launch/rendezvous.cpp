@@ -42,6 +42,7 @@ Rendezvous::Rendezvous(RendezvousOptions options)
     : options_(std::move(options)),
       place_(fmt::format("{}:{}", options_.host, options_.port)),
       name_(fmt::format("{}/{}", host_name(), getpid())),
+      run_(new_job_id()),
       end_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (end_fd_.get() < 0) throw Error(fmt::format("launcher: no descriptor left: {}", std::strerror(errno)));
   const bool decides = options_.listener.get() >= 0;
@@ -203,7 +204,7 @@ std::optional<std::vector<Rendezvous::Member>> Rendezvous::gather() {
   return std::nullopt;
 }
 
-// "start ADDRESS PORT TOKEN SLOT SLOT ...", the slots by machine; "refused WHY"; "stopped".
+// "start ADDRESS PORT TOKEN RUN SLOT SLOT ...", the slots by machine; "refused WHY"; "stopped".
 std::string Rendezvous::plan_for(std::vector<Member> members) {
   std::set<int> numbers;
   for (const Member& member : members) {
@@ -223,7 +224,7 @@ std::string Rendezvous::plan_for(std::vector<Member> members) {
     return a.node_rank.value_or(0) < b.node_rank.value_or(0);
   });
   MeetingPoint point(MeetingPoint::Reach::all_hosts);
-  std::string plan = fmt::format("start {} {} {}", options_.host, point.port, door::draw_token());
+  std::string plan = fmt::format("start {} {} {} {}", options_.host, point.port, door::draw_token(), run_);
   ranks_listener_ = base::FileDescriptor(point.release());
   for (const Member& member : members) plan += fmt::format(" {}", member.slot);
   return plan;
@@ -238,7 +239,7 @@ std::optional<Nodes> Rendezvous::place_in(const std::string& plan) {
     throw Error(why);
   }
   Nodes nodes{.count = 0, .rank = -1};
-  in >> nodes.master_address >> nodes.master_port >> nodes.token;
+  in >> nodes.master_address >> nodes.master_port >> nodes.token >> nodes.run;
   for (int slot; in >> slot; ++nodes.count)
     if (slot == slot_) nodes.rank = nodes.count;
   if (nodes.rank < 0) return std::nullopt;

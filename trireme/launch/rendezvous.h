@@ -99,6 +99,7 @@ class Rendezvous {
 
   RendezvousOptions options_;
   const std::string place_, name_;  // "host:port"; of this machine
+  const std::string run_;  // of all rounds, known to the decider
   std::unique_ptr<door::Server> server_;  // the decider's
   std::unique_ptr<door::Client> client_;
   base::FileDescriptor end_fd_;

@@ -299,21 +299,32 @@ std::string run_in(const std::filesystem::path& out_dir) {
 
 }  // namespace
 
-std::string begin_run(const std::filesystem::path& out_dir, bool restarted, comm::Communicator& world) {
+std::string begin_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment,
+                      comm::Communicator& world) {
   std::string run;
   checkpoint::agree(world, [&] {
     if (world.rank() != 0) return;
-    if (restarted) run = run_in(out_dir);
-    if (!run.empty()) return;
-    std::random_device random;
-    run = fmt::format("{:08x}{:08x}", random(), random());
+    const std::string before = run_in(out_dir);
+    run = environment.run.empty() && environment.restart_count > 0 ? before : environment.run;
+    if (run.empty()) {
+      std::random_device random;
+      run = fmt::format("{:08x}{:08x}", random(), random());
+    }
+    if (run == before) return;
     base::write_file_atomic(out_dir / kRunFile, nlohmann::json{{"run", run}}.dump() + "\n");
   });
   return checkpoint::broadcast_text(world, run, 0);
 }
 
-std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir) {
-  const std::string run = run_in(out_dir);
+void forget_earlier_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment) {
+  if (environment.global_rank > 0 || environment.restart_count > 0 || !environment.run.empty()) return;
+  std::error_code ignored;
+  std::filesystem::remove(out_dir / kRunFile, ignored);
+}
+
+std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir,
+                                                            const launch::RankEnvironment& environment) {
+  const std::string run = environment.run.empty() ? run_in(out_dir) : environment.run;
   if (run.empty()) return std::nullopt;
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) try {
       if (checkpoint::find_manifest(folder.path) &&

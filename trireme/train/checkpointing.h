@@ -11,6 +11,7 @@
 #include "trireme/config/settings.h"
 #include "trireme/data/data_identity.h"
 #include "trireme/engine/engine.h"
+#include "trireme/launch/environment.h"
 #include "trireme/train/model_source.h"
 
 namespace trireme::train {
@@ -63,12 +64,18 @@ std::filesystem::path find_resume(const config::Settings& settings);
 /// Errors    CheckpointError, the same on every rank
 std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world);
 
-/// The name of this run, the same on every rank, kept in out_dir/run.json: a new one, or where ranks were restarted
-/// the one that the attempt before them took. Every rank must call.
-std::string begin_run(const std::filesystem::path& out_dir, bool restarted, comm::Communicator& world);
+/// The name of this run, the same on every rank, kept in out_dir/run.json: the launcher's, else a new one, or where
+/// ranks were restarted the one that the attempt before them took. Every rank must call.
+std::string begin_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment,
+                      comm::Communicator& world);
 
-/// What a restart goes on from: the newest checkpoint in out_dir that the run named in run.json has saved. Those of
-/// earlier runs, and of a branch that was left, are not its own.
-std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir);
+/// Where the launcher names no run: removes the name that an earlier one left in out_dir, so that a restart of this
+/// one, if it ends before begin_run, does not take it for its own. On rank 0 of the first attempt, before all else.
+void forget_earlier_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment);
+
+/// What a restart goes on from: the newest checkpoint in out_dir that its run has saved. Those of earlier runs, and of
+/// a branch that was left, are not its own.
+std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir,
+                                                            const launch::RankEnvironment& environment);
 
 }  // namespace trireme::train

@@ -152,7 +152,7 @@ class Run {
       resumed_from_ = resume.string();
       if (state_.step > 0) meet_data();
     }
-    state_.run = begin_run(s_->settings.out_dir, s_->environment.restart_count > 0, s_->world());
+    state_.run = begin_run(s_->settings.out_dir, s_->environment, s_->world());
     const fs::path loaded = resume.empty() ? weights : resume;
     s_->phases.end("weights");
     unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
@@ -403,6 +403,7 @@ void check_pretrain(const config::Settings& settings) {
 }
 
 int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  forget_earlier_run(settings.out_dir, environment);
   return Run(settings, environment).go();
 }
 
