@@ -141,6 +141,39 @@ def the_same_failure_twice_ends_the_job(r):
                "a program that always fails is started twice, on both machines", "\n".join(said))
 
 
+def a_stop_ends_the_wait_for_machines(r):
+    """Of trireme launch, whose machines have not all come; whether it is the one where they meet, or another."""
+    token = r.folder / "token-of-waiting"
+    token.write_text("a secret that all of the machines can read")
+    token.chmod(0o600)
+    for number, which in [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGUSR1, 1)]:
+        what = f"{signal.Signals(number).name} to {['the launcher where machines meet', 'another'][which]}"
+        command = [r.program, "launch", "--nnodes", "3", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--token_file", str(token), "--",
+                   "/bin/sleep", "1000", str(r.folder)]
+        logs = [r.folder / f"waits-{name}.txt" for name in "ab"]
+        jobs = []
+        for log in logs:
+            with open(log, "w") as out:
+                jobs.append(subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=ring.environment(), cwd=r.folder))
+            ring.wait_for(lambda: "waiting at" in log.read_text(), "a launcher that waits for machines")
+        start = time.monotonic()
+        jobs[which].send_signal(number)
+        code = jobs[which].wait(60)
+        seconds = time.monotonic() - start
+        said = [log.read_text() for log in logs]
+        sentence = f"stopped by {signal.Signals(number).name} while waiting for the other machines"
+        ring.check(code == 75 and said[which].count("stopped") == 1 and sentence in said[which] and seconds < 5,
+                   f"{what} ends the wait after {seconds:.1f} s with exit code 75", f"{code} {said}")
+        if which == 0:
+            ring.check(jobs[1].wait(60) == 75 and "was stopped, and the job with it" in logs[1].read_text(), "and the other is told", logs[1].read_text())
+        else:
+            time.sleep(1)
+            ring.check(jobs[0].poll() is None, "and the first waits on", logs[0].read_text())
+            jobs[0].send_signal(signal.SIGTERM)
+            ring.require(jobs[0].wait(60) == 75, "until it is stopped too", logs[0].read_text())
+        r.require_nothing_is_left("waits", what)
+
+
 def mistakes_are_refused(r):
     here = f"127.0.0.1:{free_port()}"
     for what, settings, sentence in [
@@ -159,6 +192,7 @@ def mistakes_are_refused(r):
 
 
 with ring.Ring(sys.argv[1]) as r:
+    a_stop_ends_the_wait_for_machines(r)
     mistakes_are_refused(r)
     the_same_failure_twice_ends_the_job(r)
     straight = ring.metrics(r.train("straight", train__max_steps=STEPS))

@@ -135,8 +135,10 @@ std::shared_ptr<launch::Rendezvous> make_rendezvous(const Elastic& elastic, cons
   environment.master_port = elastic.port;
   environment.job_id = fmt::format("{}-{}", elastic.host, elastic.port);
   environment.store_fd = listener.get();
-  meeting.emplace(environment, launch::MeetingOptions{
-                                   .out_dir = settings.out_dir, .token_file = l.token_file, .timeout = l.join_timeout});
+  meeting.emplace(environment, launch::MeetingOptions{.out_dir = settings.out_dir,
+                                                      .token_file = l.token_file,
+                                                      .timeout = l.join_timeout,
+                                                      .patience_when_stopped = {}});  // nobody has begun
   launch::RendezvousOptions options{.host = elastic.host,
                                     .port = elastic.port,
                                     .listener = std::move(listener),

@@ -18,6 +18,7 @@
 #include "trireme/cli/print_job.h"
 #include "trireme/cli/ssh_hosts.h"
 #include "trireme/launch/launch.h"
+#include "trireme/launch/stop_signal.h"
 
 namespace trireme::cli {
 namespace {
@@ -248,6 +249,7 @@ int run_launch(Arguments arguments) {
     options.executable = find_on_path(words.program[0]);
     options.arguments.erase(options.arguments.begin());
   }
+  launch::install_stop_signal();  // the wait for other machines ends by it; the ranks' launcher takes it over
   std::optional<launch::MeetingFile> meeting;
   if (!settings.launch.rdzv_endpoint) check_nodes(settings, environment);
   if (const auto elastic = elastic_of(settings)) {
