@@ -68,7 +68,7 @@ def settings_are_refused(r):
 
 def a_run_of_no_step_is_refused(r):
     """Only the tokenized text tells how many steps an epoch has, so that it is kept."""
-    result = r.run(r.command("short", devices=2, train__max_steps=5, train__epochs=1, train__global_batch_size=100000))
+    result = r.run(r.command("short", devices=2, train__max_steps=5, train__epochs=1, train__global_batch_size=1000))
     ring.check(result.code == 2 and "train.epochs 1" in result.err and "shorter than one step" in result.err and not result.out,
                "epochs of less than a step are refused", str(result))
 
