@@ -155,16 +155,16 @@ def a_session_that_ends_stops_the_job(r, machines):
 
 
 def a_stop_before_launchers_take_signals(r, machines):
-    """They read the data first, here forever."""
-    text = r.folder / "endless.txt"
-    text.write_bytes(r.text.read_bytes())
-    machines.setup.write_text(f"mkfifo {text}.$$ && mv {text}.$$ {text}\n")
-    job = machines.start(machines.command("early", **{"data.train_data_path": text}))
+    """They read the settings first, here forever."""
+    settings = r.folder / "endless.yaml"
+    settings.write_text("train: {log_interval: 1}\n")
+    machines.setup.write_text(f"mkfifo {settings}.$$ && mv {settings}.$$ {settings}\n")
+    job = machines.start([*machines.command("early"), "--config", settings])
     ring.wait_for(lambda: len(r.processes()) == 3 or job.poll() is not None, "a launcher on each machine")
     job.send_signal(signal.SIGTERM)
     result = r.finish(job)
     machines.setup.unlink()
-    ring.check(result.code == 75, "SIGTERM while launchers still read the data: exit code 75", str(result))
+    ring.check(result.code == 75, "SIGTERM while launchers still read the settings: exit code 75", str(result))
     r.require_nothing_is_left("early", "an early SIGTERM")
 
 
