@@ -33,6 +33,7 @@ Processor ask() {
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   has.avx512_bf16 = has.avx512 && __builtin_cpu_supports("avx512bf16");
   has.amx_bf16 = has_amx_bf16();
+  has.is_amd = __builtin_cpu_is("amd") != 0;
   return has;
 }
 #else

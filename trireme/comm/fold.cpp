@@ -131,4 +131,8 @@ void fold_to_all(std::span<void* const> outputs, at::ScalarType output_dtype, st
 
 void stream_copy(void* to, const void* from, int64_t bytes) { best_table().stream(to, from, bytes); }
 
+void copy_for_peer(void* to, const void* from, int64_t bytes) {
+  base::processor().is_amd ? stream_copy(to, from, bytes) : static_cast<void>(std::memcpy(to, from, bytes));
+}
+
 }  // namespace trireme::comm

@@ -54,8 +54,8 @@ bool MessageTask::send() {
   } else {
     const int64_t left = payload - (moved_ - kHeaderBytes);
     const int64_t n = std::min({left, room, kPiece, contiguous(written, ring_bytes)});
-    stream_copy(ring + written % ring_bytes,
-                static_cast<const std::byte*>(tensor.const_data_ptr()) + (moved_ - kHeaderBytes), n);
+    copy_for_peer(ring + written % ring_bytes,
+                  static_cast<const std::byte*>(tensor.const_data_ptr()) + (moved_ - kHeaderBytes), n);
     moved_ += n;
     // The next header begins on a multiple of 64; room is one too, so the padding fits.
     added = n == left ? padded(n) : n;

@@ -18,13 +18,12 @@ bool CollectiveTask::all_have_called() {
   return num_called_ == size();
 }
 
-// Peers on other cores have read these lines, so they are stored without being fetched first. Peers on this core
-// find them in its cache.
+// Peers on this core find the lines in its cache.
 void CollectiveTask::copy_for_peers(std::byte* to, const void* from, int64_t bytes) const {
   if (context_.crowded)
     std::memcpy(to, from, bytes);
   else
-    stream_copy(to, from, bytes);
+    copy_for_peer(to, from, bytes);
 }
 
 // Small inputs go next to the descriptor, as long as peers have taken what was there.

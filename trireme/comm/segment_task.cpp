@@ -158,8 +158,8 @@ void CollectiveTask::expose(int64_t round) {
     const Exchange::Give& give = tables().give[k];
     const int64_t n = std::min(chunk_, give.count - round * chunk_);
     if (k == rank() || n <= 0) continue;
-    stream_copy(slot + (tables().spread ? 0 : k * chunk_ * in_size_), input_ + (give.begin + round * chunk_) * in_size_,
-                n * in_size_);
+    copy_for_peer(slot + (tables().spread ? 0 : k * chunk_ * in_size_),
+                  input_ + (give.begin + round * chunk_) * in_size_, n * in_size_);
     if (tables().spread) return;
   }
 }
