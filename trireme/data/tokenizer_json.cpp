@@ -79,8 +79,11 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
   const JsonObject file(document, "");
   TokenizerParts parts;
   if (file.find("normalizer") != nullptr) read_normalizer(file.object("normalizer"), parts.normalizer);
+  const std::string type = file.object("model").text("type", "BPE");
   const bool byte_level =
       file.find("pre_tokenizer") != nullptr && read_pre_tokenizer(file.object("pre_tokenizer"), parts.pre_tokenizer);
+  // BPE knows the letters of bytes itself; the others find them in their vocabularies.
+  if (byte_level && type != "BPE") parts.pre_tokenizer.add(ByteLettersStep{});
   if (file.find("decoder") != nullptr) {
     read_decoder(file.object("decoder"), parts.decoder);
   } else {
@@ -90,7 +93,6 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
   parts.model = read_model(file.object("model"), byte_level);
   parts.added =
       AddedTokens(read_added_tokens(file), [&](std::string_view content) { return parts.normalizer(content); });
-  const std::string type = file.object("model").text("type", "BPE");
   parts.name = type == "BPE" && byte_level ? "byte-level BPE" : type;
   parts.takes_bytes = byte_level;
   parts.fingerprint = base::hash_text(text);
