@@ -108,6 +108,20 @@ TEST(TokenizerJsonTest, AnyBytesComeBack) {
   }
 }
 
+TEST(TokenizerJsonTest, EveryModelSeesTheLettersOfBytesBehindAByteLevelPreTokenizer) {
+  json file = byte_level();
+  json words = {{"[UNK]", 0}, {"he", 1}, {"##llo", 2}, {"\u0120w", 3}, {"##\u00C3", 4}, {"##\u00B6", 5}};
+  file["model"] = {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", words}};
+  EXPECT_THAT(make(file).encode("hello w he\xC3\xB6"), ElementsAre(1, 2, 3, 0));
+  EXPECT_THAT(make(file).encode("he\xC3\xB6 w"), ElementsAre(1, 4, 5, 3));
+  json pieces =
+      json::array({{"<unk>", 0.0}, {"he", -1.0}, {"l", -2.0}, {"o", -2.0}, {"\u0120", -3.0}, {"\u0120w", -3.5}});
+  file["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", pieces}};
+  const PipelineTokenizer unigram = make(file);
+  EXPECT_THAT(unigram.encode("hello w "), ElementsAre(1, 2, 2, 3, 5, 4));
+  EXPECT_EQ(unigram.decode(unigram.encode("hello w ")), "hello w ");
+}
+
 TEST(TokenizerJsonTest, OneIdAtATimeNeverShowsPartOfACharacter) {
   const PipelineTokenizer t = make(byte_level());
   Utf8Stream stream;
@@ -209,6 +223,21 @@ TEST(LoadTokenizerTest, AFolderWithoutOneIsRefused) {
   };
   EXPECT_THAT(refused("model"), HasSubstr("holds no tokenizer"));
   EXPECT_THAT(refused("nowhere"), HasSubstr("there is no tokenizer at"));
+  // Tokenizers that are not read are there all the same: no command takes bytes instead.
+  folder.write("pair/vocab.json", "{}");
+  EXPECT_FALSE(has_tokenizer(folder / "pair"));
+  folder.write("pair/merges.txt", "#version: 0.2\n");
+  EXPECT_TRUE(has_tokenizer(folder / "pair"));
+  EXPECT_THAT(refused("pair"), AllOf(HasSubstr("vocab.json and merges.txt"), HasSubstr("save_pretrained")));
+  folder.write("llama/tokenizer.model", "IQ== 0\nIg== 1\n");
+  EXPECT_THAT(refused("llama"), AllOf(HasSubstr("tiktoken"), HasSubstr("tokenizer.json")));
+  folder.write("bert/vocab.txt", "[UNK]\n");
+  EXPECT_TRUE(has_tokenizer(folder / "bert"));
+  EXPECT_THAT(refused("bert"), HasSubstr("vocab.txt"));
+  folder.write("two/a.tiktoken", "");
+  folder.write("two/b.tiktoken", "");
+  EXPECT_TRUE(has_tokenizer(folder / "two"));
+  EXPECT_THAT(refused("two"), HasSubstr("2 *.tiktoken files"));
 }
 
 }  // namespace

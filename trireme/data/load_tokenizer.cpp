@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/files.h"
@@ -59,50 +60,109 @@ constexpr const char* kSideFiles[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "chat_template.jinja",   "generation_config.json"};
 
+// Tokenizers that are known by sight and not read: what they lack is in the code of the program that made them.
+struct OtherTokenizer {
+  std::vector<const char*> files;
+  const char* words;
+};
+const std::vector<OtherTokenizer>& other_tokenizers() {
+  static const std::vector<OtherTokenizer> all = {
+      {{"vocab.json", "merges.txt"}, "vocab.json and merges.txt, which do not say how text is cut"},
+      {{"vocab.txt"}, "vocab.txt, which does not say how text is cut"},
+      {{"spiece.model"}, "spiece.model, whose ids some models move"},
+      {{"sentencepiece.bpe.model"}, "sentencepiece.bpe.model, whose ids some models move"}};
+  return all;
+}
+
+const OtherTokenizer* find_other_tokenizer(const fs::path& folder) {
+  for (const OtherTokenizer& other : other_tokenizers())
+    if (std::ranges::all_of(other.files, [&](const char* name) { return base::is_file(folder / name); })) return &other;
+  return nullptr;
+}
+
+std::vector<fs::path> tiktoken_lists(const fs::path& folder) {
+  std::vector<fs::path> lists;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".tiktoken") lists.push_back(entry.path());
+  return lists;
+}
+
 fs::path tokenizer_file(const fs::path& path) {
   if (base::is_file(path)) return path;
   for (const char* name : kTokenizerFiles)
     if (base::is_file(path / name)) return path / name;
-  std::vector<fs::path> lists;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path, ignored))
-    if (entry.path().extension() == ".tiktoken") lists.push_back(entry.path());
+  const std::vector<fs::path> lists = tiktoken_lists(path);
   return lists.size() == 1 ? lists.front() : fs::path();
+}
+
+[[noreturn]] void refuse_path(const fs::path& path) {
+  const std::string folder = path.string();
+  if (!fs::exists(path))
+    throw UsageError(
+        fmt::format("there is no tokenizer at {}: name a folder that holds one, or the file itself", folder));
+  if (const OtherTokenizer* other = find_other_tokenizer(path))
+    throw UsageError(
+        fmt::format("{} holds its tokenizer as {}: write its tokenizer.json with transformers, "
+                    "AutoTokenizer.from_pretrained('{}').save_pretrained('{}')",
+                    folder, other->words, folder, folder));
+  if (const size_t lists = tiktoken_lists(path).size(); lists > 1)
+    throw UsageError(fmt::format("{} holds {} *.tiktoken files; name the one to use", folder, lists));
+  throw UsageError(fmt::format(
+      "{} holds no tokenizer: it needs a tokenizer.json, tokenizer.model, tekken.json or one *.tiktoken", folder));
+}
+
+// "IQ== 0": tiktoken's lists are found under SentencePiece's name, in Meta's folders of Llama 3.
+bool is_tiktoken_list(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t space = line.find(' ');
+  const auto only = [](std::string_view word, std::string_view letters) {
+    return !word.empty() && word.find_first_not_of(letters) == std::string_view::npos;
+  };
+  return space != std::string_view::npos &&
+         only(line.substr(0, space), "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") &&
+         only(line.substr(space + 1), "0123456789\r");
 }
 
 TokenizerParts parse(const fs::path& file) {
   const std::string text = base::read_file(file), path = file.string(), name = file.filename().string();
   if (name.ends_with(".tiktoken")) return parse_tiktoken(text, path);
   if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
-  if (name.find(".model") != std::string::npos) return parse_sentencepiece_model(text, path);
+  if (name.find(".model") != std::string::npos) {
+    if (is_tiktoken_list(text))
+      throw UsageError(
+          fmt::format("the tokenizer {} cannot be used: it is a list of tiktoken's and not SentencePiece's, and says "
+                      "nothing about special tokens; take the tokenizer.json of the same model, or copy it to "
+                      "llama3.tiktoken where it is Llama 3's",
+                      path));
+    return parse_sentencepiece_model(text, path);
+  }
   return parse_tokenizer_json(text, path);
 }
 
 }  // namespace
 
-bool has_tokenizer(const fs::path& folder) { return !tokenizer_file(folder).empty(); }
+bool has_tokenizer(const fs::path& folder) {
+  if (folder.empty()) return false;  // not the folder where the program stands
+  return !tokenizer_file(folder).empty() || find_other_tokenizer(folder) != nullptr || !tiktoken_lists(folder).empty();
+}
 
 std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   const fs::path file = tokenizer_file(path);
-  if (file.empty()) {
-    throw UsageError(fs::exists(path)
-                         ? fmt::format("{} holds no tokenizer: it needs a tokenizer.json, tokenizer.model, "
-                                       "tekken.json or one *.tiktoken",
-                                       path.string())
-                         : fmt::format("there is no tokenizer at {}: name a folder that holds one, or the file itself",
-                                       path.string()));
-  }
+  if (file.empty()) refuse_path(path);
   TokenizerParts parts = parse(file);
   read_side_files(file.parent_path(), parts);
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
 std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
-  const fs::path file = tokenizer_file(path);
   std::map<std::string, std::string> files;
-  if (file.empty()) return files;
-  files[file.filename().string()] = base::read_file(file);
+  if (!has_tokenizer(path)) return files;
+  const fs::path file = tokenizer_file(path);
+  if (!file.empty()) files[file.filename().string()] = base::read_file(file);
   if (base::is_file(path)) return files;
+  if (const OtherTokenizer* other = find_other_tokenizer(path))
+    for (const char* name : other->files) files[name] = base::read_file(path / name);
   for (const char* name : kSideFiles)
     if (base::is_file(path / name)) files[name] = base::read_file(path / name);
   return files;

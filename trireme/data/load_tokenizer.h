@@ -19,7 +19,7 @@ namespace trireme::data {
 /// Errors    UsageError naming the file and what is missing or wrong
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
-/// True when `folder` holds a tokenizer that load_tokenizer reads.
+/// True when `folder` holds a tokenizer, be it one that load_tokenizer refuses: bytes do not take its place.
 bool has_tokenizer(const std::filesystem::path& folder);
 
 /// The files that belong to the tokenizer at `path` (as load_tokenizer takes it), name and bytes: a checkpoint takes
