@@ -162,6 +162,34 @@ TEST(HuggingFaceConfig, RotarySettingsInEverySpelling) {
   EXPECT_EQ(gemma.rope_scaling.factor, 8);
 }
 
+TEST(HuggingFaceConfig, WhatAFileSaysTwiceIsReadAsTransformersReadsIt) {
+  const auto read = [](const std::string& keys) { return parse_hugging_face_config("{" + keys + "}", "config.json"); };
+  const ModelConfig both = read(R"("model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 4},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500})");
+  EXPECT_EQ(both.rope_scaling.factor, 4);
+  EXPECT_EQ(both.rope_theta, 10000) << "rope_scaling is taken alone";
+  const ModelConfig gemma = read(R"("model_type": "gemma3_text", "attn_logit_softcapping": 50.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 4}, "rope_theta": 7,
+    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 500}}, "_sliding_window_pattern": 2,
+    "num_hidden_layers": 2, "sliding_window": 8)");
+  EXPECT_EQ(gemma.rope_theta, 500);
+  EXPECT_EQ(gemma.rope_scaling.factor, 4) << "rope_scaling adds to full_attention";
+  EXPECT_EQ(gemma.attention_softcap, 0) << "its attention has none";
+  EXPECT_EQ(gemma.window(1), 8) << "the pattern is sliding_window_pattern";
+  EXPECT_EQ(read(R"("model_type": "qwen3", "num_key_value_heads": null)").num_key_value_heads, 32);
+  EXPECT_EQ(read(R"("model_type": "qwen2", "use_sliding_window": false, "sliding_window": 0)").sliding_window, 0);
+  const ModelConfig half = read(R"("model_type": "gemma3", "tie_word_embeddings": false,
+    "text_config": {"tie_word_embeddings": true, "final_logit_softcapping": 30.0})");
+  EXPECT_FALSE(half.tie_word_embeddings) << "the head is the whole's";
+  EXPECT_EQ(half.logit_softcap, 0);
+  EXPECT_TRUE(half.is_text_half);
+}
+
+TEST(HuggingFaceConfig, HeadsOfLearnedPositionsMayBeOdd) {
+  EXPECT_EQ(refusal(R"({"model_type": "gpt2", "n_embd": 15, "n_head": 3})"), "");
+  EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_size": 15, "num_attention_heads": 3})"), HasSubstr("pairs"));
+}
+
 TEST(HuggingFaceConfig, FieldsThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(refusal(R"({"model_type": "mixtral"})"), HasSubstr("mixtral"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "sliding_window": 4096})"), HasSubstr("sliding_window"));

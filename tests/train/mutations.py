@@ -163,7 +163,8 @@ def in_older_words(config):
     if "dtype" in old:
         old["torch_dtype"] = old.pop("dtype")
     if old.get("model_type") == "gemma3_text":
-        old["sliding_window_pattern"] = old["layer_types"].index("full_attention") + 1
+        kinds = [*old["layer_types"], "full_attention"]
+        old["sliding_window_pattern"] = kinds.index("full_attention") + 1
         old.pop("_sliding_window_pattern", None)
     old.pop("layer_types", None)
     return old

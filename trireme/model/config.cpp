@@ -148,6 +148,7 @@ void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
 bool ModelConfig::same_model(const ModelConfig& other) const {
   ModelConfig a = *this, b = other;
   a.name = b.name = a.source_json = b.source_json = "";
+  a.is_text_half = b.is_text_half = false;
   return a == b;
 }
 
@@ -177,7 +178,7 @@ void ModelConfig::validate() const {
   if (architecture == Architecture::gpt2 && num_attention_heads * head_dim != hidden_size)
     throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} (GPT-2)",
                                  num_attention_heads, hidden_size));
-  if (head_dim % 2 != 0)
+  if (head_dim % 2 != 0 && !learned_positions)
     throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
   if (!(norm_eps >= 0)) throw UsageError(fmt::format("model.rms_norm_eps is {}; it must be at least 0", norm_eps));
   if (sliding_window < 0)

@@ -49,6 +49,7 @@ struct ModelConfig {
   int64_t sliding_window = 0;  ///< keys that a query of a windowed block sees, itself included; 0: none is
   std::vector<bool> windowed;  ///< per block; empty: all of them, where there is a window
 
+  bool is_text_half = false;  ///< of a model that sees, too: its vision tower is left out
   std::string source_json;  ///< the config.json this was read from, "" for none
 
   /// Keys that a query of block `layer` sees; 0: no limit.

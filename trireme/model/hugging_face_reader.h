@@ -1,0 +1,103 @@
+// KeyReader: a config.json, key by key; private to hugging_face_*.cpp. It knows the difference between a key that is
+// not there, one that is null, and one of the wrong kind: transformers takes the first for a default, the second for
+// what its class says, and refuses the third.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <type_traits>
+
+#include "trireme/base/error.h"
+#include "trireme/model/config.h"
+
+namespace trireme::model {
+
+class KeyReader {
+ public:
+  /// `source` begins every refusal; `known` are keys that nobody needs to read.
+  KeyReader(const nlohmann::json& object, std::string source, std::set<std::string> known)
+      : object_(object), source_(std::move(source)), known_(std::move(known)) {
+    if (!object.is_object()) throw UsageError(fmt::format("{} is no JSON object", source_));
+  }
+
+  bool contains(const std::string& key) const { return object_.contains(key); }
+  bool has(const std::string& key) const { return contains(key) && !object_[key].is_null(); }
+  const nlohmann::json& at(const std::string& key) const { return object_.at(key); }
+  const std::string& source() const { return source_; }
+  void know(const std::string& key) { known_.insert(key); }
+
+  /// The key's value; `fallback` where it is absent. Null is refused.
+  template <typename T>
+  T take(const std::string& key, T fallback) {
+    know(key);
+    return contains(key) ? typed<T>(key) : fallback;
+  }
+
+  /// The same, where null has a meaning.
+  template <typename T>
+  T take(const std::string& key, T fallback, T if_null) {
+    know(key);
+    if (!contains(key)) return fallback;
+    return has(key) ? typed<T>(key) : if_null;
+  }
+
+  /// A number that must be above 0.
+  double take_positive(const std::string& key, double fallback) {
+    const double value = take(key, fallback);
+    if (contains(key) && !(value > 0)) refuse(key, "above 0");
+    return value;
+  }
+
+  /// The only value this model computes, or the key left out.
+  void require(const std::string& key, const nlohmann::json& only) {
+    know(key);
+    if (contains(key) && object_[key] != only)
+      throw UsageError(fmt::format("{}: {} = {} is not supported; this model computes {} = {}", source_, key,
+                                   object_[key].dump(), key, only.dump()));
+  }
+
+  /// The same, where null says nothing.
+  void require_or_null(const std::string& key, const nlohmann::json& only) {
+    has(key) ? require(key, only) : know(key);
+  }
+
+  [[noreturn]] void refuse(const std::string& key, const char* rule) const {
+    throw UsageError(fmt::format("{}: {} is {}; it must be {}", source_, key, object_.at(key).dump(), rule));
+  }
+
+  /// What is left over may change the mathematics; null changes nothing.
+  void refuse_unknown() const {
+    for (const auto& [key, value] : object_.items())
+      if (!known_.contains(key) && !value.is_null())
+        throw UsageError(
+            fmt::format("{}: the key {} is not known; it may change the mathematics, so it is refused", source_, key));
+  }
+
+ private:
+  template <typename T>
+  T typed(const std::string& key) const {
+    const nlohmann::json& value = object_.at(key);
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!value.is_boolean()) refuse(key, "true or false");
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      if (!value.is_number_integer()) refuse(key, "a whole number");
+    } else if constexpr (std::is_same_v<T, double>) {
+      if (!value.is_number()) refuse(key, "a number");
+    } else {
+      if (!value.is_string()) refuse(key, "a text");
+    }
+    return value.get<T>();
+  }
+
+  const nlohmann::json& object_;
+  std::string source_;
+  std::set<std::string> known_;
+};
+
+/// Rotary settings (hugging_face_rope.cpp).
+void read_rope(KeyReader& keys, ModelConfig& config);
+
+}  // namespace trireme::model

@@ -1,0 +1,109 @@
+// Rotary settings of a config.json: `rope_theta` and `rope_scaling` as transformers 4 wrote them, `rope_parameters` as
+// transformers 5 does; where a file has both, what transformers 5 makes of them.
+#include "trireme/model/hugging_face_keys.h"
+#include "trireme/model/hugging_face_reader.h"
+
+namespace trireme::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+
+RopeScaling::Type type_of(const std::string& source, const std::string& word) {
+  for (const RopeType& t : kRopeTypes)
+    if (word == t.word) return t.type;
+  throw UsageError(
+      fmt::format("{}: rope type {} is not supported; default, linear, llama3 and yarn are", source, word));
+}
+
+RopeScaling read_scaling(KeyReader& keys, const ModelConfig& c) {
+  RopeScaling s;
+  const auto older = keys.take<std::string>("type", "default");
+  const auto type = keys.take<std::string>("rope_type", older);
+  if (keys.has("type") && older != type)
+    throw UsageError(
+        fmt::format("{}: type is {} and rope_type is {}; leave one of them out", keys.source(), older, type));
+  s.type = type_of(keys.source(), type);
+  for (const char* key :
+       {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow",
+        "original_max_position_embeddings", "attention_factor", "mscale", "mscale_all_dim", "truncate"})
+    keys.know(key);
+  if (keys.take("partial_rotary_factor", 1.0, 1.0) != 1.0)
+    throw UsageError(fmt::format("{}: partial_rotary_factor = {} is not supported; whole heads are rotated",
+                                 keys.source(), keys.at("partial_rotary_factor").dump()));
+  keys.refuse_unknown();
+  if (s.type == RopeScaling::Type::none) return s;
+  const bool by_wave = s.type == RopeScaling::Type::llama3;
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"})
+    if (!keys.has(key) && (by_wave || std::string(key) == "factor"))
+      throw UsageError(fmt::format("{}: rope type {} needs a {}, and there is none", keys.source(), type, key));
+  s.factor = keys.take("factor", s.factor);
+  if (s.type == RopeScaling::Type::linear) return s;
+  s.original_max_position_embeddings = keys.take("original_max_position_embeddings", double(c.max_position_embeddings));
+  if (by_wave) {
+    s.low_freq_factor = keys.take("low_freq_factor", s.low_freq_factor);
+    s.high_freq_factor = keys.take("high_freq_factor", s.high_freq_factor);
+    return s;
+  }
+  s.beta_fast = keys.take("beta_fast", s.beta_fast, s.beta_fast);
+  s.beta_slow = keys.take("beta_slow", s.beta_slow, s.beta_slow);
+  s.mscale = keys.take("mscale", s.mscale, s.mscale);
+  s.mscale_all_dim = keys.take("mscale_all_dim", s.mscale_all_dim, s.mscale_all_dim);
+  s.truncate = keys.take("truncate", s.truncate);
+  if (keys.has("attention_factor")) s.attention_factor = keys.take("attention_factor", 0.0);
+  return s;
+}
+
+/// A rotary entry's angle base is its own, else the file's.
+RopeScaling read_entry(const json& entry, const std::string& source, double& theta, const ModelConfig& c) {
+  KeyReader keys(entry, source, {});
+  theta = keys.take("rope_theta", theta);
+  return read_scaling(keys, c);
+}
+
+json object_or_empty(KeyReader& keys, const char* key) {
+  keys.know(key);
+  if (!keys.has(key)) return json::object();
+  if (!keys.at(key).is_object()) keys.refuse(key, "an object, or null");
+  return keys.at(key);
+}
+
+/// Gemma 3 has settings for either kind of block; `rope_scaling` adds to those without a window.
+void read_gemma3(KeyReader& keys, ModelConfig& c) {
+  json both = object_or_empty(keys, "rope_parameters");
+  const json scaling = object_or_empty(keys, "rope_scaling");
+  const std::string source = keys.source() + ": rope_parameters";
+  for (const auto& [key, value] : both.items())
+    if (key != kFull && key != kSliding)
+      throw UsageError(fmt::format("{} of Gemma 3 has the key {}; it holds {} and {}", source, key, kFull, kSliding));
+  for (const char* key : {kFull, kSliding})
+    if (!both.contains(key) || both[key].is_null()) both[key] = {{"rope_type", "default"}};
+  if (!both[kFull].is_object()) throw UsageError(fmt::format("{}.{} is no JSON object", source, kFull));
+  both[kFull].update(scaling);
+  c.rope_theta = keys.take("rope_theta", c.rope_theta);
+  c.rope_local_theta = keys.take("rope_local_base_freq", c.rope_local_theta);
+  c.rope_scaling = read_entry(both[kFull], source + "." + kFull, c.rope_theta, c);
+  const RopeScaling local = read_entry(both[kSliding], source + "." + kSliding, c.rope_local_theta, c);
+  if (local.type != RopeScaling::Type::none)
+    throw UsageError(fmt::format("{}.{} has a rope_type; blocks with a window are not scaled", source, kSliding));
+  if (!c.rope_scaling.truncate)
+    throw UsageError(
+        fmt::format("{}.{}: truncate = false is not supported; Gemma 3 computes truncate = true", source, kFull));
+}
+
+}  // namespace
+
+void read_rope(KeyReader& keys, ModelConfig& c) {
+  if (c.architecture == Architecture::gemma3) return read_gemma3(keys, c);
+  const json parameters = object_or_empty(keys, "rope_parameters");
+  const json scaling = object_or_empty(keys, "rope_scaling");
+  keys.know("rope_local_base_freq");
+  c.rope_theta = keys.take("rope_theta", c.rope_theta);
+  const char* const name = scaling.empty() ? "rope_parameters" : "rope_scaling";
+  c.rope_scaling =
+      read_entry(scaling.empty() ? parameters : scaling, fmt::format("{}: {}", keys.source(), name), c.rope_theta, c);
+}
+
+}  // namespace trireme::model
