@@ -9,6 +9,7 @@ import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
 import bad_configs
+import bad_tensors
 import mutations
 import probe
 import ring
@@ -146,6 +147,51 @@ def judge_refusals(r, ask):
     ring.check(True, f"{len(jobs)} bad config.json are refused, each by the name of what is wrong")
 
 
+def folder_with_tensors(folder, target, change):
+    """A copy of a folder with other tensors."""
+    mutations.folder_with(folder, target)
+    (target / "model.safetensors").unlink()
+    changed = bad_tensors.changed(safetensors.load_file(folder / "model.safetensors"), change)
+    safetensors.save_file(changed, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+def judge_bad_tensors(r, ask):
+    """Every way to a folder's weights refuses tensors that are not the model's."""
+    folders = {name: r.folder / f"whole {name}" for name in {case[0] for case in bad_tensors.CASES}}
+    for name, folder in folders.items():
+        tiny_models.make(name, folder)
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    bad = [folder_with_tensors(folders[case[0]], r.folder / f"bad tensor {number}", case[1])
+           for number, case in enumerate(bad_tensors.CASES)]
+    jobs = [probe.job(f"{way} {number}", folder, tokens, **{way: True})
+            for number, folder in enumerate(bad) for way in ("generated", "trained")]
+    replies = ask(jobs)
+    wrong = []
+    for number, (name, change, words) in enumerate(bad_tensors.CASES):
+        for way in ("generated", "trained"):
+            error = replies[f"{way} {number}"].get("error", "accepted")
+            if not all(word in error for word in words) or "\n" in error:
+                wrong.append(f"{way}: {name} with another {', '.join(change)}: {error}")
+    ring.require(not wrong, "tensors of other shapes are refused", "\n".join(wrong))
+    text = r.folder / "some.txt"
+    text.write_text(ring.WORDS[0] * 20)
+    for number in range(len(bad)) if ring.SLOW else (0, 8, 14):
+        words = bad_tensors.CASES[number][2]
+        for what, result in (("evaluate", r.run([r.program, "evaluate", bad[number], "--text", text])),
+                             ("generate", r.run([r.program, "generate", bad[number], "--prompt", "a"])),
+                             ("pretrain", pretrain(r, bad[number], f"bad tensor {number} out"))):
+            ring.require(result.code == 2 and all(word in result.err for word in words), f"{what} refuses {bad_tensors.CASES[number][:2]}",
+                         str(result))
+            ring.require(result.err.count("error:") == 1 and "rank" not in result.err, f"{what} refuses before ranks start", str(result))
+    ring.check(not list(r.folder.glob("bad tensor * out")), f"{len(jobs)} loads of tensors in other shapes, and of second heads, are refused "
+               "by name; so do evaluate, generate and pretrain, before anything is written")
+    same = folder_with_tensors(folders["gpt2"], r.folder / "head twice", {"lm_head.weight": lambda _: safetensors.load_file(
+        folders["gpt2"] / "model.safetensors")["transformer.wte.weight"].clone()})
+    plain, twice = (ask([probe.job("a", folder, tokens, generated=True, trained=True)])["a"] for folder in (folders["gpt2"], same))
+    ring.check(all(torch.equal(plain[way], twice[way]) for way in ("generated", "trained")), "a tied head that is saved twice is no trouble")
+
+
 def judge_trained(r, ask, name):
     folder = r.folder / f"start-{name}".replace(" ", "-")
     start = tiny_models.make(name, folder)
@@ -175,6 +221,7 @@ with ring.Ring(sys.argv[1]) as r:
     transformers.utils.logging.disable_progress_bar()
     ask = probe.Probe(sys.argv[2], r.folder).ask
     judge_refusals(r, ask)
+    judge_bad_tensors(r, ask)
     judge_other_names(r)
     for case in KEPT if ring.SLOW else KEPT[:2]:
         judge_untouched(r, *case)

@@ -273,8 +273,8 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
   if (wrong == 0) return;
   fail_load(
       checkpoint.path,
-      fmt::format("the checkpoint {} is not of this model: {}{}; compare its config.json with the "
-                  "settings under model.",
+      fmt::format("the checkpoint {} is not of this model: {}{}; its config.json, or a setting under model., "
+                  "is that of other weights",
                   checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
       first_name);
 }

@@ -116,6 +116,18 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::string& paramet
       c.path.string());
 }
 
+/// What `c` keeps beside the weights, in the shapes that this model's would have.
+std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c, const model::Model& model,
+                                                 const RunState& state) {
+  std::vector<checkpoint::TensorSpec> kept;
+  for (const checkpoint::TensorSpec& weight : model_tensors(model, state.source, checkpoint::Dtype::f32)) {
+    const std::string prefix = weight.name + ".";
+    for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
+      kept.push_back({t->first, weight.shape});
+  }
+  return kept;
+}
+
 // Where every rank reads a part of its own (a little padding aside), nobody profits from what the page cache keeps of
 // it.
 checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const model::Model& model, int world_size) {
@@ -218,10 +230,10 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
   checkpoint::agree(world, [&] {
     const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
     state.source = describe_source(c, model, world.rank() == 0);
-    checkpoint::check_tensors(c, model_tensors(model, state.source, checkpoint::Dtype::f32));
     const bool with_optimizer = std::any_of(c.tensors.begin(), c.tensors.end(),
                                             [](const auto& tensor) { return tensor.first.ends_with(".master"); });
     if (what == LoadWhat::run && with_optimizer) check_optimizer_name(c, optimizer);
+    checkpoint::check_tensors(c, kept_tensors(c, model, state));
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());

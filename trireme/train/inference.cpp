@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/comm/factory.h"
@@ -78,7 +79,8 @@ void check_inference(const config::Settings& settings, const fs::path& folder, b
                                  config::world_size(settings), config::world_size(settings)));
   const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
   const model::ModelConfig config = config_of(c);
-  model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp});
+  describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}),
+                  false);
   checkpoint_tokenizer(c.path, config);
 }
 
@@ -137,6 +139,9 @@ Inference open_inference(const config::Settings& settings, const launch::RankEnv
                                  .tp = in.tp.get(),
                                  .stages = in.stages.get()},
                                 capacity);
+  if (in.is_first_rank && in.generator->config().is_text_half)
+    base::info("{} is a model that sees: its text half is taken alone, the vision tower is left out",
+               in.folder.string());
   in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
   in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
   return in;

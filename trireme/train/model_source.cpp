@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -23,10 +25,8 @@ struct Naming {
   const char* add;
   bool is_part = false;
 };
-constexpr Naming kNamings[] = {{"", ""},
-                               {"transformer.", ""},
-                               {"model.", "language_model.model.", true},
-                               {"model.", "model.language_model.", true}};
+constexpr Naming kNamings[] = {
+    {"", ""}, {"transformer.", ""}, {"", "language_model.", true}, {"model.", "model.language_model.", true}};
 
 // Tensors that no text model trains: buffers of old files, masks, other halves of a multimodal model.
 bool is_ignored(const std::string& name, bool tied) {
@@ -35,6 +35,32 @@ bool is_ignored(const std::string& name, bool tied) {
   for (const char* part : {"vision_tower.", "multi_modal_projector."})
     if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
   return tied && name.ends_with("lm_head.weight");
+}
+
+bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, const std::string& b) {
+  const checkpoint::StoredTensor& left = folder.tensor(a);
+  if (left.shape != folder.tensor(b).shape) return false;
+  constexpr int64_t kAtOnce = 1 << 18;
+  std::vector<double> x(static_cast<size_t>(std::min(kAtOnce, left.elements))), y = x;
+  for (int64_t begin = 0; begin < left.elements; begin += kAtOnce) {
+    const int64_t end = std::min(left.elements, begin + kAtOnce);
+    checkpoint::read_piece(folder, {a, begin, end, x.data(), checkpoint::Dtype::f64});
+    checkpoint::read_piece(folder, {b, begin, end, y.data(), checkpoint::Dtype::f64});
+    if (!std::equal(x.begin(), x.begin() + (end - begin), y.begin())) return false;
+  }
+  return true;
+}
+
+// A head in the folder of a model that has none: some programs save the embedding twice. Another matrix would be lost.
+void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& embedding) {
+  for (const auto& [name, head] : folder.tensors) {
+    if (!name.ends_with("lm_head.weight") || same_values(folder, name, embedding)) continue;
+    throw CheckpointError(
+        fmt::format("{} holds an {} that is not its {}, but its config.json ties them (tie_word_embeddings): write "
+                    "tie_word_embeddings false there for the head that is stored, or remove that tensor",
+                    folder.path.string(), name, embedding),
+        folder.path.string(), name);
+  }
 }
 
 bool is_side_file(const fs::path& path) {
@@ -64,8 +90,12 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
     s.is_part = false;
   }
   std::set<std::string> used;
+  std::vector<checkpoint::TensorSpec> expected;
   for (const model::ParameterGroup& group : model.groups)
-    for (const model::ParameterSpec& p : group.parameters) used.insert(s.name_of(p.name));
+    for (const model::ParameterSpec& p : group.parameters) {
+      expected.push_back({s.name_of(p.name), p.whole_shape()});
+      used.insert(expected.back().name);
+    }
   for (const auto& [name, tensor] : folder.tensors) {
     const std::string file = folder.files[static_cast<size_t>(tensor.file)]->path().filename().string();
     if (file.starts_with("optimizer-")) continue;
@@ -78,6 +108,8 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
                       folder.path.string(), name),
           folder.path.string(), name);
   }
+  checkpoint::check_tensors(folder, expected);
+  if (model.config.tie_word_embeddings) check_tied_head(folder, s.name_of(first));
   if (!with_side_files) return s;
   if (fs::exists(folder.path / "model.safetensors.index.json"))
     s.index_json = base::read_file(folder.path / "model.safetensors.index.json");

@@ -25,10 +25,13 @@ struct ModelSource {
   std::string name_of(const std::string& ours) const;
 };
 
-/// Reads headers only. Side files are read on rank 0's behalf by whoever asks (`with_side_files`).
+/// Whoever loads a folder comes by here first: it holds the model's tensors, each in its shape, and no other ones.
+/// Side files are read on rank 0's behalf by whoever asks (`with_side_files`).
 ///
-/// Errors    CheckpointError naming the first tensor of the folder that the model does not use: it would be lost, and
-///           the model computes something else
+/// Cost      headers only; where the model's head is tied and the folder has one all the same, both matrices until
+///           they differ
+/// Errors    CheckpointError naming the first tensor that is missing, has another shape, or is not used by the model:
+///           it would be lost, and the model computes something else
 ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files);
 
 }  // namespace trireme::train

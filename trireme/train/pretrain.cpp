@@ -191,6 +191,8 @@ class Run {
 
   void introduce() {
     observers_->say(describe_start(*s_));
+    if (s_->model.config.is_text_half)
+      observers_->say("         the text half alone: its vision tower is left out, and not saved");
     observers_->say(describe_data(s_->settings.data, data_, *tokenizer_));
     if (s_->settings.optimizer.lr_scaling != config::LrScaling::none)
       observers_->say(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}",
@@ -393,7 +395,11 @@ void check_pretrain(const config::Settings& settings) {
   launch::check_notice(notice_options(settings.launch));
   check_save_memory(settings);
   RunState state;
-  if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
+  if (!weights.empty()) {
+    const checkpoint::Checkpoint checkpoint = checkpoint::open_checkpoint(weights);
+    describe_source(checkpoint, model::build_model(model, resolve_precision(settings)), false);
+    state = parse_run_state(checkpoint.state_json, weights);
+  }
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:
   // what is refused above leaves no file behind.
   const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
