@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -55,15 +58,80 @@ TEST_F(Files, TokensAreAllDifferent) {
 }
 
 TEST_F(Files, ATokenFileIsReadOnlyWhereItIsASecret) {
-  EXPECT_EQ(read_token_file(file(" " + kToken + "\n", 0600)), kToken);
-  EXPECT_EQ(read_token_file(file(kToken, 0440)), kToken);
-  for (const mode_t mode : {0604, 0602, 0620, 0644, 0666})
-    EXPECT_THAT(complaint([&] { read_token_file(file(kToken, mode)); }), HasSubstr("others may read or change it"))
+  const Token token = draw_token();
+  EXPECT_EQ(read_token_file(file(" " + token + "\n", 0600)), token);
+  EXPECT_EQ(read_token_file(file(token, 0400)), token);
+  for (const mode_t mode : {0604, 0602, 0620, 0640, 0440, 0644, 0666})
+    EXPECT_THAT(complaint([&] { read_token_file(file(token, mode)); }), HasSubstr("others may read or change it"))
         << mode;
   EXPECT_THAT(complaint([&] { read_token_file(file("short", 0600)); }), HasSubstr("32 to 256 characters"));
   EXPECT_THAT(complaint([&] { read_token_file(file(std::string(300, 'x'), 0600)); }),
               HasSubstr("32 to 256 characters"));
   EXPECT_THAT(complaint([&] { read_token_file(folder_ / "absent"); }), HasSubstr("absent"));
+}
+
+TEST_F(Files, ATokenThatCanBeGuessedIsRefused) {
+  for (const std::string& text : {std::string(64, 'a'), std::string("0123456789abcdef0123456789abcdef"),
+                                  std::string("a secret of at least thirty-two characters"),
+                                  std::string("correcthorsebatterystaplecorrectly"), std::string(40, '7') + "abcdef01"})
+    EXPECT_THAT(complaint([&] { read_token_file(file(text, 0600)); }), HasSubstr("can be guessed")) << text;
+  for (int i = 0; i < 200; ++i) {
+    const Token token = draw_token().substr(0, 32);
+    ASSERT_EQ(read_token_file(file(token, 0600)), token);
+  }
+  const Token base64 = "MFbz/Ce5s48XVDXxD5WFUHkARvnkWzVq0QLHgZXCSRs=";
+  EXPECT_EQ(read_token_file(file(base64, 0600)), base64);
+}
+
+// Whoever else can put a file, or a name for one, where it is looked for would choose whom the job believes.
+TEST_F(Files, WhatCarriesTrustIsThisUsersAndHasOneName) {
+  const Token token = draw_token();
+  for (const bool place : {false, true}) {
+    const auto read = [&](const fs::path& path) {
+      if (place) return complaint([&] { read_place(path); });
+      return complaint([&] { read_token_file(path); });
+    };
+    const fs::path path = file(place ? "host 5 " + token : token, 0600);
+    EXPECT_EQ(read(path), "none");
+    fs::create_symlink(path, folder_ / "link");
+    EXPECT_THAT(read(folder_ / "link"), HasSubstr("is a link"));
+    fs::create_hard_link(path, folder_ / "name");
+    EXPECT_THAT(read(path), HasSubstr("has 2 names"));
+    fs::remove(folder_ / "name");
+    fs::remove(folder_ / "link");
+    ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+    EXPECT_THAT(read(folder_ / "pipe"), HasSubstr("not a plain file"));
+    fs::remove(folder_ / "pipe");
+    if (geteuid() != 0) continue;  // only root gives files away
+    ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+    EXPECT_THAT(read(path), HasSubstr("belongs to user 65534"));
+    ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
+  }
+}
+
+TEST_F(Files, WhoHoldsATokenLeavesNoCoreDump) {
+  for (const int way : {0, 1, 2, 3}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      rlimit limit{};
+      getrlimit(RLIMIT_CORE, &limit);
+      limit.rlim_cur = limit.rlim_max;
+      setrlimit(RLIMIT_CORE, &limit);
+      const auto descriptor = base::FileDescriptor(memfd_create("token", 0));
+      (void)!write(descriptor.get(), kToken.data(), kToken.size());
+      const fs::path path =
+          file(way == 3 ? "host 5 " + kToken : std::string("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad"), 0600);
+      if (way == 0) draw_token();
+      if (way == 1) read_token_file(path);
+      if (way == 2) token_from_descriptor(descriptor.get());
+      if (way == 3) read_place(path);
+      getrlimit(RLIMIT_CORE, &limit);
+      _exit(limit.rlim_cur <= 1 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << way;
+  }
 }
 
 TEST_F(Files, ADescriptorGivesTheTokenAsOftenAsAsked) {

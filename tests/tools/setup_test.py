@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = "bash env dirname mkdir flock df awk grep tail wc cat sed tr sort stat id rm ls python3 git".split()
+TOOLS = "bash env dirname mkdir flock df awk grep tail wc cat sed tr cut sort stat id rm ls python3 git".split()
 
 
 class Machine:
@@ -23,6 +23,7 @@ class Machine:
         self.root = Path(self.folder.name)
         (self.root / "scripts").mkdir()
         shutil.copy(ROOT / "scripts/setup", self.root / "scripts/setup")
+        shutil.copytree(ROOT / "scripts/requirements", self.root / "scripts/requirements")
         self.bin = self.root / "bin"
         self.bin.mkdir()
         for tool in TOOLS:
@@ -103,6 +104,35 @@ class Setup(unittest.TestCase):
         machine = Machine(ldd="echo ' libcudart.so.13 => not found'")
         machine.pip_says("Successfully installed", status=0)
         self.fails(machine.setup(), "does not find libcudart.so.13")
+
+    def test_every_python_package_is_one_version_of_one_hash(self):
+        for path in (ROOT / "scripts/requirements").glob("*.txt"):
+            for line in path.read_text().splitlines():
+                self.assertRegex(line, r"^(#.*|[a-z0-9][a-z0-9.-]*==[0-9][0-9a-z.]*( --hash=sha256:[0-9a-f]{64})+(  # source)?)$", path.name)
+
+    def test_pip_is_told_to_ask_for_hashes_and_what_was_verified_is_said(self):
+        machine = Machine(ldd="[ -e asked ] || echo ' libcudart.so.13 => not found'")
+        machine.put(machine.root / ".venv/bin/pip", "exit 0")
+        machine.put(machine.root / ".venv/bin/python", '[ "$1" = -c ] && exit 0\necho "$@" >>asked\ncat "${@: -1}" >>asked')
+        result = machine.setup()
+        asked = (machine.root / "asked").read_text()
+        for line in asked.splitlines():
+            self.assertTrue(" --require-hashes " in line or "--hash=sha256:" in line or "install" not in line, line)
+        self.assertRegex(asked, r"torch==2.11.0 --hash=sha256:[0-9a-f]{64}")
+        self.assertIn("verified by SHA-256 (scripts/requirements/libtorch.txt): torch==2.11.0", result.stdout)
+
+    def test_a_package_of_another_hash_is_not_installed(self):
+        machine = Machine()
+        machine.pip_says("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.")
+        self.fails(machine.setup(), "installing LibTorch failed", "it was changed on its way")
+
+    def test_apt_takes_nothing_unsigned(self):
+        machine = Machine(dpkg_query="exit 1", id="echo 0", apt_get='echo "$@" >>asked')
+        machine.pip_says("Failed to establish a new connection")
+        result = machine.setup()
+        self.assertIn("verified Debian's signature", result.stdout)
+        for line in (machine.root / "asked").read_text().splitlines():
+            self.assertIn("AllowUnauthenticated=false", line)
 
     def test_unknown_option(self):
         self.fails(Machine().setup("--judge"), "unknown option --judge", "--judges")

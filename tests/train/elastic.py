@@ -130,7 +130,7 @@ def stopping_one_machine_stops_all(r):
 
 def the_same_failure_twice_ends_the_job(r):
     token = r.folder / "token"
-    token.write_text("a secret that all of the machines can read")
+    token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     command = [r.program, "launch", "--nnodes", "2", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--rdzv_backend", "c10d", "--max_restarts", "3",
                "--token_file", str(token), "--", "/bin/false"]
@@ -144,7 +144,7 @@ def the_same_failure_twice_ends_the_job(r):
 def a_stop_ends_the_wait_for_machines(r):
     """Of trireme launch, whose machines have not all come; whether it is the one where they meet, or another."""
     token = r.folder / "token-of-waiting"
-    token.write_text("a secret that all of the machines can read")
+    token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     for number, which in [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGUSR1, 1)]:
         what = f"{signal.Signals(number).name} to {['the launcher where machines meet', 'another'][which]}"

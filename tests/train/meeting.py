@@ -73,7 +73,7 @@ def a_lone_rank_ends_as_asked(r, rank, how, **settings):
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 with ring.Ring(sys.argv[1]) as r:
     token = r.folder / "token"
-    token.write_text("of this job, and long enough to be one")
+    token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     known = {"launch__token_file": token}
     a_lone_rank_ends_as_asked(r, 1, "meeting_file")

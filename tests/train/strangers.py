@@ -71,7 +71,7 @@ def nothing_disturbs_a_job(r):
         ring.check(raw.stdout.startswith("refused"), "a TCPStore client can neither set, get nor delete", raw.stdout + raw.stderr)
 
     other = r.folder / "other-token"
-    other.write_text("of another job, and long enough to be one")
+    other.write_text("c07e41d95a8b36f2e1094d7cb85f3a62d9170be4f6285ca3")
     other.chmod(0o600)
     as_rank_one = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": str(port)}
@@ -101,13 +101,13 @@ def nothing_disturbs_a_job(r):
 
 def a_token_file_is_a_secret(r):
     token = r.folder / "token"
-    token.write_text("a secret of at least thirty-two characters")
+    token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")
     token.chmod(0o600)
     result = r.run(r.command("with-file", devices=2, train__max_steps=2, launch__token_file=token))
     ring.check(result.code == 0, "launch.token_file gives the token", str(result))
-    token.chmod(0o644)
+    token.chmod(0o640)
     result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))
-    ring.check(result.code == 2 and "others may read or change it (mode 0644): chmod 600" in result.err, "but not where others can read it", str(result))
+    ring.check(result.code == 2 and "others may read or change it (mode 0640): chmod 600" in result.err, "but not where its group can read it", str(result))
     token.chmod(0o600)
     token.write_text("short")
     result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include "trireme/base/log.h"
+
 namespace trireme::bench {
 namespace {
 
@@ -20,9 +22,13 @@ int64_t own_bytes() {
 
 MemoryGrowth::MemoryGrowth() : before_(own_bytes()), most_(before_) {
   thread_ = std::jthread([this](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      most_ = std::max(most_.load(), own_bytes());
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    try {
+      while (!stop.stop_requested()) {
+        most_ = std::max(most_.load(), own_bytes());
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    } catch (const std::exception& error) {
+      base::warn("the growth of memory is not watched any more: {}", error.what());
     }
   });
 }

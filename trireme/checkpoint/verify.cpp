@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "trireme/base/crew.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/load.h"
 
@@ -26,13 +27,12 @@ class Readers {
   Readers(const std::vector<Part>& parts, int64_t blocks) : parts_(parts), blocks_(blocks), problems_(parts.size()) {}
 
   void run(int threads, int64_t total_bytes, const VerifyOptions& options) {
-    std::vector<std::jthread> workers;
-    for (int i = 0; i < threads; ++i) workers.emplace_back([this] { work(); });
-    while (options.progress && next_ < blocks_) {
+    base::Crew workers(static_cast<size_t>(threads), [this](size_t) { work(); });
+    while (options.progress && next_ < blocks_ && !workers.has_failed()) {
       options.progress(std::min<int64_t>(done_bytes_, total_bytes), total_bytes);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    workers.clear();
+    workers.join();
     if (options.progress) options.progress(total_bytes, total_bytes);
   }
 

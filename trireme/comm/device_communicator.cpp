@@ -46,15 +46,30 @@ void DeviceCall::release() {
 
 CallsInFlight::~CallsInFlight() {
   try {
-    for (const DeviceCallPtr& call : calls_) call->done->synchronize();
+    for (const Kept& kept : calls_) kept.end->synchronize();
   } catch (const std::exception& error) {
     base::warn("[comm] the GPU has not finished its last communication: {}", error.what());
   }
 }
 
-void CallsInFlight::add(DeviceCallPtr issued) {
-  while (!calls_.empty() && calls_.front()->done->query()) calls_.pop_front();
-  calls_.push_back(std::move(issued));
+void CallsInFlight::keep(DeviceCallPtr call, std::shared_ptr<at::cuda::CUDAEvent> end) {
+  (void)are_through();
+  calls_.push_back({std::move(call), std::move(end)});
+}
+
+void CallsInFlight::keep_failed(DeviceCallPtr call, const c10::cuda::CUDAStream& stream) noexcept {
+  try {
+    auto end = std::make_shared<at::cuda::CUDAEvent>();
+    end->record(stream);
+    keep(std::move(call), std::move(end));
+  } catch (const std::exception&) {
+    // A GPU that takes no event runs nothing any more: its context is lost, and nobody will touch the tensors.
+  }
+}
+
+bool CallsInFlight::are_through() {
+  while (!calls_.empty() && calls_.front().end->query()) calls_.pop_front();
+  return calls_.empty();
 }
 
 bool DeviceWork::poll() {

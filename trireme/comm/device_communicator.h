@@ -37,14 +37,25 @@ struct DeviceCall {
 
 using DeviceCallPtr = std::shared_ptr<DeviceCall>;
 
-/// Keeps calls, and with them their tensors, until the GPU is through: a Work may be destroyed earlier.
+/// Keeps calls, and with them their tensors, until the GPU is through: a Work may be destroyed earlier, and a call that
+/// has failed may have part of its work on a stream all the same.
 class CallsInFlight {
  public:
   ~CallsInFlight();
-  void add(DeviceCallPtr issued);
+  void add(DeviceCallPtr issued) { keep(issued, issued->done); }
+  /// Keeps `call` until `end`, which stands behind all that the call has put on a stream, has been passed.
+  void keep(DeviceCallPtr call, std::shared_ptr<at::cuda::CUDAEvent> end);
+  /// The same for a call that failed while it was put on `stream`.
+  void keep_failed(DeviceCallPtr call, const c10::cuda::CUDAStream& stream) noexcept;
+  /// Whether the GPU is through with all of them.
+  bool are_through();
 
  private:
-  std::deque<DeviceCallPtr> calls_;
+  struct Kept {
+    DeviceCallPtr call;
+    std::shared_ptr<at::cuda::CUDAEvent> end;
+  };
+  std::deque<Kept> calls_;
 };
 
 class DeviceWork : public Work {

@@ -184,8 +184,11 @@ class Meeting {
       failure = error.what();
     }
     if (failure.empty()) return changed_.notify_all();
-    failed_.push_back(parts);
-    for (const PostedPtr& part : parts) fail(*part, failure);
+    // Part of it may be on the stream: the tensors stay until that is through, and no longer.
+    for (const PostedPtr& part : parts) {
+      if (!part->done) in_flight_.keep_failed(part, stream_);
+      fail(*part, failure);
+    }
     break_group(
         fmt::format("{} #{}: {}", to_string(parts[0]->call.collective.operation), parts[0]->call.sequence, failure));
   }
@@ -266,7 +269,6 @@ class Meeting {
   Clock::time_point last_post_ = Clock::now();
   c10::cuda::CUDAStream stream_;
   CallsInFlight in_flight_;
-  std::vector<Parts> failed_;  // a part of it may be on the stream
 };
 
 class ThreadsWork final : public DeviceWork {

@@ -9,11 +9,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/comm/call_descriptor.h"
 #include "trireme/comm/device_communicator.h"
 #include "trireme/comm/device_loader.h"
@@ -24,6 +27,7 @@ namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kBetweenQueries{5};
 using Transport = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
 class NcclWork final : public DeviceWork {
@@ -59,6 +63,21 @@ class NcclCommunicator final : public DeviceCommunicator {
         transport_(std::move(transport)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)) {}
 
+  // A call whose peer is gone never ends on the GPU, so whoever waited for it here would wait for ever: NCCL is told to
+  // give up before anything is waited for, at once where a call is known to have failed, else when the calls that are
+  // still under way have had the group's timeout. abort() ends their kernels; in_flight_, a member, then waits for the
+  // streams, so that no tensor goes while the GPU still writes to it.
+  ~NcclCommunicator() override {
+    try {
+      const auto until = Clock::now() + group().timeout;
+      while (!has_failed() && !in_flight_.are_through() && Clock::now() < until)
+        std::this_thread::sleep_for(kBetweenQueries);
+      if (has_failed() || !in_flight_.are_through()) transport_->abort();
+    } catch (const std::exception& error) {
+      base::warn("[comm] group '{}' did not end well: {}", group().name, error.what());
+    }
+  }
+
   std::string backend() const override { return "nccl"; }
 
  protected:
@@ -68,7 +87,14 @@ class NcclCommunicator final : public DeviceCommunicator {
     const c10::cuda::CUDAStreamGuard on_stream(stream_);
     compare_calls(*call);
     last_ = nullptr;
-    exchange(call->call.collective);
+    try {
+      exchange(call->call.collective);
+    } catch (...) {
+      // Earlier phases of it may be on their way, and read and write its tensors.
+      failed_ = true;
+      in_flight_.keep_failed(call, stream_);
+      throw;
+    }
     call->done = std::make_shared<at::cuda::CUDAEvent>();
     call->done->record(stream_);
     call->record_end(false);
@@ -77,6 +103,9 @@ class NcclCommunicator final : public DeviceCommunicator {
   }
 
  private:
+  // A communicator of NCCL that has lost a peer is lost as a whole, so its last call knows.
+  bool has_failed() const { return failed_ || (last_ && last_->exception()); }
+
   // A shape that a group has agreed on once is not asked about again: the store is slow, training repeats itself.
   void compare_calls(const DeviceCall& call) {
     const Operation operation = call.call.collective.operation;
@@ -177,8 +206,20 @@ class NcclCommunicator final : public DeviceCommunicator {
   c10::intrusive_ptr<c10d::Work> last_;
   std::set<std::string> agreed_;
   int64_t num_compared_ = 0;
+  bool failed_ = false;
   CallsInFlight in_flight_;
 };
+
+// What NCCL's watchdog does with a lost peer or a timeout. By default (3, SkipCleanUp) it throws in a thread of its
+// own, which ends the process by std::terminate: the rank dies with a backtrace instead of the sentence that names the
+// call and the group. With 2 (CleanUpOnly) it aborts NCCL's communicators, stores the exception in the call's Work,
+// where NcclWork::is_issued finds it, and leaves the process alone. What the user has set stays. To be called before
+// the first ProcessGroupNCCL, which reads it, and starts threads.
+void let_lost_peers_raise() {
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING"})
+    if (std::getenv(name) != nullptr) return;
+  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2", 0);
+}
 
 }  // namespace
 
@@ -188,6 +229,7 @@ extern "C" __attribute__((visibility("default"))) trireme::comm::CommunicatorPtr
     const trireme::comm::Group& group, const c10::intrusive_ptr<c10d::Store>& store) {
   using namespace trireme::comm;
   const auto start = Clock::now();
+  let_lost_peers_raise();
   try {
     auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
     options->timeout = group.timeout;

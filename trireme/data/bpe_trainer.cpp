@@ -8,6 +8,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "trireme/base/crew.h"
 #include "trireme/base/error.h"
 #include "trireme/data/byte_alphabet.h"
 #include "trireme/data/pair_table.h"
@@ -164,9 +165,9 @@ class Trainer {
         merge_in(best.words[i], best.pair, merged, changes[part]);
     };
     {
-      std::vector<std::jthread> others;
-      for (size_t part = 1; part < changes.size(); ++part) others.emplace_back(work, part);
+      base::Crew others(changes.size() - 1, [&](size_t part) { work(part + 1); });
       work(0);
+      others.join();
     }
     for (std::vector<Change>& part : changes) apply(part);
     queue_new_pairs();

@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <sstream>
 
+#include "trireme/base/core_dump.h"
 #include "trireme/base/error.h"
+#include "trireme/door/secret_file.h"
 
 namespace trireme::door {
 
@@ -31,16 +30,10 @@ void write_place(const fs::path& path, const Place& place) {
 }
 
 std::optional<Place> read_place(const fs::path& path) {
-  if (!fs::exists(path)) return std::nullopt;
-  const base::FileDescriptor file = base::open_file(path, O_RDONLY);
-  struct stat status{};
-  if (fstat(file.get(), &status) == 0 && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    throw UsageError(fmt::format("{} holds the job's secret, and others may read or change it (mode {:04o}); remove it",
-                                 path.string(), status.st_mode & 07777));
-  std::array<char, 1024> text{};
-  const ssize_t got = pread(file.get(), text.data(), text.size(), 0);
-  if (got < 0) base::throw_file_error("read", path, errno);
-  std::istringstream in(std::string(text.data(), static_cast<std::size_t>(got)));
+  const auto text = read_secret_file(path, 1024);
+  if (!text) return std::nullopt;
+  base::allow_no_core_dumps();
+  std::istringstream in(*text);
   Place place;
   if (in >> place.host >> place.port >> place.token && place.token.size() >= kLeastTokenBytes &&
       place.token.size() <= kMostTokenBytes)

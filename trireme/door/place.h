@@ -21,7 +21,8 @@ struct Place {
 void write_place(const std::filesystem::path& path, const Place& place);
 
 /// Nothing where there is no such file.
-/// Errors    Error where it holds something else; UsageError where others may read it; FileError
+/// Errors    Error where it holds something else; UsageError where it is not this user's alone (secret_file.h);
+/// FileError
 std::optional<Place> read_place(const std::filesystem::path& path);
 
 }  // namespace trireme::door

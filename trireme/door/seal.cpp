@@ -2,13 +2,12 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/door/proof.h"
 
 namespace trireme::door {
 namespace {
@@ -41,20 +40,12 @@ void in_pieces(std::size_t size, F&& f) {
 
 }  // namespace
 
-std::string Seal::draw_key() {
-  std::string key(kKeyBytes, '\0');
-  if (RAND_priv_bytes(reinterpret_cast<unsigned char*>(key.data()), static_cast<int>(key.size())) != 1)
-    throw Error("the system gives no random bytes for a key");
-  return key;
-}
+std::string Seal::draw_key() { return draw_bytes(kKeyBytes); }
 
 Seal::Seal(std::string_view key, std::string_view purpose)
-    : cipher_(EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr), EVP_CIPHER_free) {
+    : key_(prove(key, purpose)), cipher_(EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr), EVP_CIPHER_free) {
   if (key.size() != kKeyBytes) throw Error("a key for sealing messages has 32 bytes");
   require(cipher_ != nullptr);
-  require(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-               reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(), key_.data(),
-               nullptr) != nullptr);
 }
 
 Seal::~Seal() { OPENSSL_cleanse(key_.data(), key_.size()); }

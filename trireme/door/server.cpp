@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "trireme/base/log.h"
 #include "trireme/door/server_loop.h"
 
 namespace trireme::door {
@@ -61,7 +62,13 @@ Server::Server(base::FileDescriptor listener, ServerOptions options) : wake_(eve
   if (wake_.get() < 0) throw Error(fmt::format("no descriptor left for the store: {}", std::strerror(errno)));
   fcntl(listener.get(), F_SETFL, fcntl(listener.get(), F_GETFL) | O_NONBLOCK);
   loop_ = std::make_unique<Loop>(std::move(listener), wake_.get(), std::move(options));
-  thread_ = thread_without_signals([this] { loop_->run(); });
+  thread_ = thread_without_signals([this] {
+    try {
+      loop_->run();
+    } catch (const std::exception& error) {
+      base::warn("the store where ranks meet has ended, and its job will: {}", error.what());
+    }
+  });
 }
 
 Server::~Server() {

@@ -98,10 +98,15 @@ void Server::Loop::let_in() {
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     const Id id = next_++;
-    guests_[id] = {.channel = std::make_unique<Channel>(credentials_, std::move(socket), Channel::Side::server),
-                   .address = address_of(address),
-                   .until = Clock::now() + options_.patience};
-    strangers_.insert(id);
+    try {
+      guests_[id] = {.channel = std::make_unique<Channel>(credentials_, std::move(socket), Channel::Side::server),
+                     .address = address_of(address),
+                     .until = Clock::now() + options_.patience};
+      strangers_.insert(id);
+    } catch (const std::exception&) {  // no memory for one more: the others are served
+      guests_.erase(id);
+      return;
+    }
     attend(id);
   }
 }

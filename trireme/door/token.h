@@ -18,8 +18,8 @@ Token draw_token();
 
 /// The text of a file, without white space around it.
 ///
-/// Errors    UsageError where others than its owner and group may read it or others than its owner write it, or where
-///           it holds fewer than 32 characters or more than 256; FileError
+/// Errors    UsageError where the file is not this user's alone (secret_file.h), or where it holds fewer than 32
+///           characters, more than 256, or such as can be guessed: by its form, words and repetitions; FileError
 Token read_token_file(const std::filesystem::path& path);
 
 /// A nameless file in memory with the token, to be inherited by a process that calls token_from_descriptor.

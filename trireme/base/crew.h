@@ -1,0 +1,50 @@
+// Threads for one piece of work, none of which can end the process: what one of them throws comes out where they are
+// waited for.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace trireme::base {
+
+class Crew {
+ public:
+  /// Runs work(0) to work(count - 1), each on a thread of its own.
+  Crew(std::size_t count, std::function<void(std::size_t)> work) : work_(std::move(work)) {
+    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run(i); });
+  }
+
+  /// Whether one has thrown: the others may stop.
+  bool has_failed() const { return failed_; }
+
+  /// Waits for all; throws what the first of them threw.
+  void join() {
+    threads_.clear();
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  void run(std::size_t i) {
+    try {
+      work_(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::current_exception();
+      failed_ = true;
+    }
+  }
+
+  std::function<void(std::size_t)> work_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::atomic<bool> failed_{false};
+  std::vector<std::jthread> threads_;  // last: they end before what they use goes
+};
+
+}  // namespace trireme::base
