@@ -1,0 +1,211 @@
+"""Random models, as transformers makes them, and what may be wrong with a folder: drawn from a random.Random.
+
+draw(source) is a Case: a family, a shape, a way to save it, and up to two changes of the folder, which a reader has to see.
+"""
+
+import dataclasses
+import json
+import os
+
+import bad_tensors
+import mutations
+
+ABSENT = object()
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3")
+NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+# Values that a key may wrongly have; which of them mean something is the key's matter.
+ODD = (ABSENT, None, 0, False, True, 1, -1, 2, 1.5, "x", [], {})
+# Keys of the limits of a run, whose small values change what evaluate reads; and keys of no model's mathematics.
+LIMITS = ("max_position_embeddings", "n_positions", "dtype", "architectures", "transformers_version", "model_type", *NO_TOKENS)
+# Pairs that contradict each other, or say a thing twice.
+PAIRS = ({"rope_scaling": {"rope_type": "linear", "factor": 3.0}}, {"rope_scaling": {"type": "linear", "factor": 2.0}},
+         {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                           "original_max_position_embeddings": 32}},
+         {"rope_theta": 77.0}, {"rope_theta": 77.0, "rope_scaling": {"rope_type": "default"}}, {"rope_local_base_freq": 55.0},
+         {"rope_parameters": {"rope_type": "linear", "type": "default", "factor": 2.0}},
+         {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, {"rope_parameters": {}, "rope_theta": 50.0},
+         {"attn_logit_softcapping": 3.0}, {"attn_logit_softcapping": 0}, {"final_logit_softcapping": 0.0},
+         {"sliding_window": 0}, {"sliding_window": None}, {"sliding_window": 5}, {"use_sliding_window": False, "sliding_window": 0},
+         {"num_key_value_heads": None}, {"head_dim": None}, {"layer_types": None}, {"layer_types": []},
+         {"layer_types": None, "sliding_window_pattern": 2}, {"layer_types": None, "_sliding_window_pattern": 2},
+         {"layer_types": None, "max_window_layers": 1}, {"use_bidirectional_attention": None}, {"hidden_act": "gelu"},
+         {"hidden_activation": None}, {"mlp_bias": None}, {"attention_bias": None}, {"attention_dropout": None},
+         {"partial_rotary_factor": 0.5}, {"original_max_position_embeddings": 16}, {"tie_word_embeddings": None},
+         {"query_pre_attn_scalar": 0}, {"rms_norm_eps": 0}, {"n_inner": None}, {"is_decoder": True}, {"rope_interleaved": None})
+
+
+@dataclasses.dataclass
+class Case:
+    kind: str
+    config: dict
+    dtype: str
+    shard_bytes: int
+    changes: list  # of names and functions that change a folder
+
+    @property
+    def name(self):
+        return f"{self.kind} {self.dtype}" + "".join(f", {name}" for name, _ in self.changes)
+
+
+def rope(source):
+    theta = source.choice((10.0, 500.0, 10000.0, 1e6))
+    kind = source.choice(("default", "default", "linear", "llama3", "yarn"))
+    more = {"default": {}, "linear": {"factor": source.choice((1.0, 2.5, 8.0))},
+            "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": source.choice((2.0, 4.0)),
+                       "original_max_position_embeddings": source.choice((16, 32))},
+            "yarn": {"factor": source.choice((2.0, 4.0)), "original_max_position_embeddings": 16, "beta_fast": 4.0}
+            | source.choice(({}, {"attention_factor": 1.3}, {"mscale": 0.8, "mscale_all_dim": 0.6}, {"truncate": False}, {"beta_slow": 2}))}
+    return {"rope_type": kind, "rope_theta": theta} | more[kind]
+
+
+def gpt2(source):
+    heads = source.choice((1, 2, 3, 5))
+    return {"n_head": heads, "n_embd": heads * source.choice((5, 7, 8, 12)), "n_inner": source.choice((None, 31, 64)),
+            "n_layer": source.randint(1, 4), "n_positions": source.randint(40, 64), "vocab_size": 256 + source.randint(0, 9),
+            "layer_norm_epsilon": source.choice((1e-5, 1e-3)), "tie_word_embeddings": source.random() < 0.7,
+            "activation_function": source.choice(("gelu_new", "gelu_pytorch_tanh"))} | NO_TOKENS
+
+
+def llama_like(source, kind):
+    kv = source.choice((1, 1, 2, 3))
+    heads, layers = kv * source.choice((1, 2, 3)), source.randint(1, 4)
+    width = heads * source.choice((4, 6, 8, 10))
+    config = {"num_attention_heads": heads, "num_key_value_heads": kv, "hidden_size": width, "num_hidden_layers": layers,
+              "intermediate_size": source.randint(5, 70), "max_position_embeddings": source.randint(40, 64),
+              "vocab_size": 256 + source.randint(0, 9), "rms_norm_eps": source.choice((1e-6, 1e-5, 1e-3)),
+              "tie_word_embeddings": source.random() < 0.5, "rope_parameters": rope(source)} | NO_TOKENS
+    if kind in ("qwen3", "gemma2", "gemma3_text") or kind != "qwen2" and source.random() < 0.5:
+        config["head_dim"] = source.choice((4, 6, 10, 16, 18))
+    if kind in ("llama", "qwen3", "gemma2", "gemma3_text"):
+        config["attention_bias"] = source.random() < 0.4
+    if kind == "llama":
+        config["mlp_bias"] = source.random() < 0.4
+    else:
+        config["sliding_window"] = source.choice((1, 3, 7, 12, 30))
+    if kind == "mistral" and source.random() < 0.3:
+        config["sliding_window"] = None
+    if kind in ("qwen2", "qwen3"):
+        config |= {"use_sliding_window": source.random() < 0.6, "max_window_layers": source.randint(0, layers)}
+    if kind.startswith("gemma"):
+        config |= {"query_pre_attn_scalar": source.choice((4, 16, 50)), "final_logit_softcapping": source.choice((None, 4.0)),
+                   "attn_logit_softcapping": source.choice((None, 3.0)),
+                   "layer_types": source.choice((None, [source.choice(("sliding_attention", "full_attention")) for _ in range(layers)]))}
+    if kind == "gemma3_text":
+        config["rope_parameters"] = {"full_attention": rope(source), "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}
+        config["rope_parameters"]["full_attention"].pop("truncate", None)
+    return config
+
+
+def seeing(text):
+    """Gemma 3 with a vision tower, whose text half is judged."""
+    eyes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 4}
+    return {"text_config": text, "vision_config": eyes, "mm_tokens_per_image": 4, "image_token_index": 255,
+            "tie_word_embeddings": text["tie_word_embeddings"]} | NO_TOKENS
+
+
+def change_config(new):
+    def change(folder, tensors):
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config = new(config)
+        path.write_text(json.dumps(config))
+        return tensors
+    return change
+
+
+def text_part(config, new):
+    return config | {"text_config": new(config["text_config"])} if "text_config" in config else new(config)
+
+
+def odd_value(source, paths):
+    path, value = source.choice(paths), source.choice(ODD)
+
+    def new(config):
+        if any(not isinstance(part, dict) for part in inside_of(config, path)) or path[-1] not in inside_of(config, path)[-1]:
+            return config
+        if value is not ABSENT:
+            return mutations.changed(config, path, value)
+        config = mutations.changed(config, path, None)
+        del inside_of(config, path)[-1][path[-1]]
+        return config
+    what = "left out" if value is ABSENT else json.dumps(value)
+    return f"{'.'.join(path)} = {what}", change_config(lambda config: text_part(config, new))
+
+
+def inside_of(config, path):
+    """The objects on the way to a key."""
+    found = [config]
+    for key in path[:-1]:
+        found.append(found[-1].get(key) if isinstance(found[-1], dict) else None)
+    return found
+
+
+def change_pair(source):
+    more = source.choice(PAIRS)
+    return f"with {json.dumps(more)}", change_config(lambda config: text_part(config, lambda part: part | more))
+
+
+def change_tensor(source):
+    pick = source.random()
+    what, new = source.choice((("transposed", lambda v: v.T.contiguous()), ("with a row more", lambda v: bad_tensors.rows(v, len(v) + 1)),
+                               ("twice as long", lambda v: bad_tensors.rows(v, 2 * len(v))), ("flat", lambda v: v.flatten()),
+                               ("a row shorter", lambda v: v[:-1].contiguous()), ("in float64", lambda v: v.double()),
+                               ("as whole numbers", lambda v: v.int()), ("left out", None)))
+
+    def change(folder, tensors):
+        names = sorted(name for name in tensors if tensors[name].dim() > 0 and "vision" not in name and "projector" not in name)
+        name = names[int(pick * len(names))]
+        kept = {n: v for n, v in tensors.items() if n != name}
+        return kept if new is None else kept | {name: new(tensors[name])}
+    return f"a tensor {what}", change
+
+
+def add_tensor(source):
+    what = source.choice(("the same head again", "another head", "a head of another size", "an unknown tensor", "old buffers"))
+
+    def change(folder, tensors):
+        name = next(n for n in tensors if n.endswith(("embed_tokens.weight", "wte.weight")))
+        table = tensors[name]
+        if what == "an unknown tensor":
+            return tensors | {"model.layers.0.self_attn.gate.weight": table.clone()}
+        if what == "old buffers":
+            return tensors | {"model.layers.0.self_attn.rotary_emb.inv_freq": table[0].clone()}
+        head = table.clone() if what == "the same head again" else table.flip(0).contiguous()
+        head = bad_tensors.rows(head, len(head) + 1) if what == "a head of another size" else head
+        return {"lm_head.weight": head} | tensors if what == "the same head again" else tensors | {"lm_head.weight": head}
+    return what, change
+
+
+def lose_shard(folder, tensors):
+    shards = sorted(folder.glob("model-*.safetensors"))
+    if shards:
+        os.unlink(shards[-1])
+    return None
+
+
+def cut_file(folder, tensors):
+    path = sorted(folder.glob("model*.safetensors"))[-1]
+    path.write_bytes(path.read_bytes()[:-5])
+    return None
+
+
+def bare_names(folder, tensors):
+    return {name.removeprefix("transformer."): value for name, value in tensors.items()}
+
+
+def draw_change(source, kind, config):
+    paths = [path for path, _ in mutations.leaves(config) if path[0] not in LIMITS and all(isinstance(key, str) for key in path)]
+    kinds = [lambda: odd_value(source, paths)] * 4 + [lambda: change_pair(source)] * 4 + [lambda: change_tensor(source)] * 3
+    kinds += [lambda: add_tensor(source), lambda: ("a shard lost", lose_shard), lambda: ("a file cut short", cut_file)]
+    kinds += [lambda: ("bare names", bare_names)] if kind == "gpt2" else []
+    if kind not in ("gpt2", "gemma3"):
+        kinds += [lambda: ("in older words", change_config(mutations.in_older_words))] * 2
+    return source.choice(kinds)()
+
+
+def draw(source):
+    kind = source.choice(FAMILIES)
+    config = gpt2(source) if kind == "gpt2" else llama_like(source, "gemma3_text" if kind == "gemma3" else kind)
+    changes = [draw_change(source, kind, config) for _ in range(source.choice((0, 0, 1, 1, 1, 2)))]
+    return Case(kind, seeing(config) if kind == "gemma3" else config, source.choice(("float32", "float32", "bfloat16", "float16")),
+                source.choice((5 << 30, 5 << 30, 20000)), changes)
