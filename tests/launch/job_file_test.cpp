@@ -44,6 +44,23 @@ TEST(ShellQuoted, AShellReadsEveryWordBack) {
   EXPECT_EQ(shell_quoted("--train.max_steps=3"), "--train.max_steps=3");
 }
 
+// A line break in a folder's name began a line of the batch script, and sbatch ran it.
+TEST(JobFiles, NoWordBeginsALineOfItsOwn) {
+  for (const std::string bad : {"a\ntouch /tmp/owned\n", "a\rb", "a\tb", "a\x1b[2J", "a\x7f", "a\u0085b", "a\u2028b"})
+    for (std::string JobFile::* field :
+         {&JobFile::program, &JobFile::folder, &JobFile::out_dir, &JobFile::image, &JobFile::claim, &JobFile::mount}) {
+      JobFile named = job(), told = job(), hosted = job();
+      named.*field += bad;
+      told.arguments.push_back(bad);
+      hosted.hosts.push_back(bad);
+      for (const JobFile& j : {named, told, hosted})
+        for (const auto print : {&sbatch_file, &k8s_file, &host_file}) EXPECT_THROW(print(j), UsageError) << bad;
+    }
+  JobFile german = job();
+  german.folder = "/data/Größe \u00a0 100 %";
+  EXPECT_THAT(sbatch_file(german), HasSubstr("--chdir='/data/Größe"));
+}
+
 TEST(SbatchFile, HasWhatARequeuedJobNeeds) {
   const std::string text = sbatch_file(job());
   EXPECT_THAT(text, StartsWith("#!/bin/bash\n"));

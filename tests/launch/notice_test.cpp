@@ -46,6 +46,9 @@ TEST(NoticeAnswer, CloudsSayItInTheirWays) {
            {200, R"({"Events": [{"EventId": "1", "EventType": "Reboot"}]})", false},              // Azure, no end
            {200, R"({"Events": [{"EventType": "Freeze"}, {"EventType": "Preempt"}]})", true},     // Azure
            {200, R"({"Events": ["what"]})", false},
+           {200, R"({"Events": [{"EventType": null}, {"EventType": 7}, {}, null, [[]]]})", false},  // no service's
+           {200, R"({"Events": null})", false},
+           {200, R"({"Events": {"a": {"EventType": "Reboot"}}})", false},
            {200, "", false},
            {500, "TRUE", false},
            {0, "", false}})
@@ -102,6 +105,47 @@ TEST_F(Notice, GcpsAnswerTurnsToTrue) {
   EXPECT_TRUE(stops_within(20s));
   EXPECT_EQ(stop_signal(), kNoticeUrl);
   EXPECT_EQ(asked, 3);
+}
+
+// Whoever has taken the address' place: the run goes on, and says once what is wrong.
+TEST_F(Notice, WhatIsNoAnswerIsAWarning) {
+  const Service service([&](httplib::Server& s) {
+    s.Get("/null", [](const httplib::Request&, httplib::Response& answer) {
+      answer.set_content(R"({"Events": [{"EventType": null}]})", "application/json");
+    });
+    s.Get("/huge", [](const httplib::Request&, httplib::Response& answer) {
+      answer.set_content_provider("text/plain", [](size_t, httplib::DataSink& sink) {
+        const std::string much(1 << 16, '[');
+        return sink.write(much.data(), much.size());
+      });
+    });
+    s.Get("/drip", [](const httplib::Request&, httplib::Response& answer) {
+      answer.set_chunked_content_provider("text/plain", [](size_t, httplib::DataSink& sink) {
+        std::this_thread::sleep_for(100ms);
+        return sink.write(" ", 1);
+      });
+    });
+    s.Get("/error", [](const httplib::Request&, httplib::Response& answer) { answer.status = 503; });
+  });
+  for (const auto& [path, words] :
+       std::vector<std::pair<std::string, std::string>>{{"/null", ""},
+                                                        {"/huge", "sends more than 64 KiB"},
+                                                        {"/drip", "does not answer in two seconds"},
+                                                        {"/error", "answers with an error of its own"},
+                                                        {"/absent", ""}}) {
+    ::testing::internal::CaptureStderr();
+    const auto start = std::chrono::steady_clock::now();
+    {
+      NoticeWatch watch({.url = service.url(path), .interval = 5ms});
+      EXPECT_FALSE(stops_within(path == "/drip" ? 2500ms : 300ms)) << path;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << path;
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    if (words.empty())
+      EXPECT_EQ(said, "") << path;
+    else
+      EXPECT_EQ(said.find(words) != std::string::npos && said.find("warn") == said.rfind("warn"), true) << path << said;
+  }
 }
 
 TEST_F(Notice, AwsWantsATokenFirst) {

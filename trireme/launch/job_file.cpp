@@ -40,17 +40,46 @@ std::string name_of(const JobFile& job) {
   return name.substr(0, name.find_last_not_of('-') + 1);
 }
 
-// A double-quoted scalar: JSON's escapes are YAML's.
+// A job file is read line by line: a line break in a word, or what an editor or a parser takes for one, would begin a
+// line of somebody's choice, and a command with it. No quotes help in a comment.
+bool has_control_character(std::string_view word) {
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(word[i]);
+    if (byte < 0x20 || byte == 0x7f) return true;
+    const std::string_view here = word.substr(i, 3);
+    if (byte == 0xc2 && here.size() > 1 && static_cast<unsigned char>(here[1]) < 0xa0) return true;  // U+0080 to U+009F
+    if (here == "\u2028" || here == "\u2029") return true;
+  }
+  return false;
+}
+
+void check_words(const JobFile& job) {
+  const auto check = [](const char* what, const std::string& word) {
+    if (!has_control_character(word)) return;
+    std::string shown;
+    for (const char c : word) shown += has_control_character({&c, 1}) ? '?' : c;
+    throw UsageError(
+        fmt::format("error: {} '{}' has a control character (shown as ?), for instance a line break, which would begin "
+                    "a line of its "
+                    "own in the job file: use another name or word",
+                    what, shown));
+  };
+  check("the path of the program", job.program);
+  check("the folder", job.folder);
+  check("out_dir", job.out_dir);
+  check("launch.image", job.image);
+  check("launch.volume", job.claim);
+  check("launch.volume", job.mount);
+  for (const std::string& word : job.arguments) check("the word", word);
+  for (const std::string& host : job.hosts) check("the host", host);
+}
+
+// A double-quoted scalar of YAML, of words that check_words has seen.
 std::string yaml_quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted += '\\';
-    if (c == '\n')
-      quoted += "\\n";
-    else if (c == '\t')
-      quoted += "\\t";
-    else
-      quoted += c;
+    quoted += c;
   }
   return quoted + "\"";
 }
@@ -88,6 +117,7 @@ std::string shell_quoted(const std::string& word) {
 }
 
 std::string sbatch_file(const JobFile& job) {
+  check_words(job);
   const int cores = job.ranks_per_node * job.threads_per_rank;
   return fmt::format(
       "#!/bin/bash\n"
@@ -119,6 +149,7 @@ std::string sbatch_file(const JobFile& job) {
 }
 
 std::string k8s_file(const JobFile& job) {
+  check_words(job);
   check_k8s(job);
   const std::string name = name_of(job);
   std::string arguments;
@@ -184,6 +215,7 @@ std::string k8s_file(const JobFile& job) {
 }
 
 std::string host_file(const JobFile& job) {
+  check_words(job);
   std::string text = fmt::format("# mpirun --hostfile FILE -n {} {}\n",
                                  job.hosts.size() * static_cast<size_t>(job.ranks_per_node), command_of(job, " "));
   for (const std::string& host : job.hosts) text += fmt::format("{} slots={}\n", host, job.ranks_per_node);

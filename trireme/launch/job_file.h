@@ -1,6 +1,6 @@
 // Job files for schedulers, made from a command as it was typed: what somebody would otherwise copy from an older job
-// and mend until it works. Pure functions; a job of each kind stops in time, is queued again when it was stopped
-// (exit code 75) and goes on from its newest checkpoint.
+// and mend until it works. Pure functions, which refuse words with control characters (UsageError); a job of each kind
+// stops in time, is queued again when it was stopped (exit code 75) and goes on from its newest checkpoint.
 #pragma once
 
 #include <chrono>

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/launch/notice_http.h"
 #include "trireme/launch/stop_signal.h"
@@ -37,8 +38,9 @@ AskNotice* load_http() {
 // Azure's scheduled events, which are not all about an end.
 bool tells_of_an_end(const nlohmann::json& events) {
   return std::any_of(events.begin(), events.end(), [](const nlohmann::json& event) {
-    const std::string type = event.is_object() ? event.value("EventType", "") : "";
-    return type == "Preempt" || type == "Terminate";
+    if (!event.is_object()) return false;
+    const auto type = event.find("EventType");
+    return type != event.end() && (*type == "Preempt" || *type == "Terminate");
   });
 }
 
@@ -87,12 +89,42 @@ struct NoticeWatch::State {
     return now.is_there() && now != first;
   }
 
+  bool url_speaks() {
+    if (ask == nullptr) return false;
+    const HttpAnswer answer = ask(*options.url);
+    tell(answer.problem);
+    return is_notice(answer);
+  }
+
+  // Once for each trouble, not at each look.
+  void tell(const std::string& problem) {
+    if (problem != told && !problem.empty())
+      base::warn("launch.notice_url {} {}: a notice there would not be heard; the run goes on, and asks again",
+                 *options.url, problem);
+    told = problem;
+  }
+
+  // What somebody else answers must not end this process.
+  bool speaks() {
+    try {
+      if (file_speaks()) {
+        request_stop(kNoticeFile);
+        return true;
+      }
+      if (!url_speaks()) return false;
+      request_stop(kNoticeUrl);
+      return true;
+    } catch (const std::exception& error) {
+      if (options.url) tell(fmt::format("cannot be asked ({})", error.what()));
+      return false;
+    }
+  }
+
   void run() {
     std::unique_lock lock(mutex);
     while (!ended) {
       lock.unlock();
-      const bool by_file = file_speaks(), by_url = !by_file && ask && is_notice(ask(*options.url));
-      if (by_file || by_url) return request_stop(by_file ? kNoticeFile : kNoticeUrl);
+      if (speaks()) return;
       lock.lock();
       wake.wait_for(lock, options.interval, [this] { return ended; });
     }
@@ -101,6 +133,7 @@ struct NoticeWatch::State {
   const NoticeOptions options;
   AskNotice* const ask;
   FileMark first;
+  std::string told;  // the last trouble
   std::mutex mutex;
   std::condition_variable wake;
   bool ended = false;

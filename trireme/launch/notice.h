@@ -17,10 +17,11 @@
 
 namespace trireme::launch {
 
-/// What an address answered: status 0 where nobody did.
+/// What an address answered: status 0 where nobody did, or where the answer is not one.
 struct HttpAnswer {
   int status = 0;
   std::string body;
+  std::string problem = {};  ///< why there is no answer: "sends more than 64 KiB"
 };
 
 /// Whether the answer is a notice: 200 with a body that is not empty, FALSE or NONE. A JSON object with Events
@@ -38,11 +39,12 @@ struct NoticeOptions {
 void check_notice(const NoticeOptions& options);
 
 /// Looks every `interval` in a thread of its own, and asks to stop (request_stop) at the first notice. A file that is
-/// there already counts when it changes: a job that starts again must not stop at the notice before.
+/// there already counts when it changes: a job that starts again must not stop at the notice before. An address that
+/// does not answer, not in two seconds, with more than 64 KiB or with nonsense is a warning, once until it changes.
 class NoticeWatch {
  public:
   explicit NoticeWatch(NoticeOptions options);
-  /// Waits for an answer under way: a second at most.
+  /// Waits for an answer under way: two seconds at most.
   ~NoticeWatch();
 
  private:

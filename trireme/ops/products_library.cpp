@@ -100,8 +100,8 @@ void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Ten
     return;
   }
   if (multiply_bfloat16_by_mkl(c, a, b, accumulate)) return;
-  const at::Tensor rounded = at::mm(a, b);
-  accumulate ? out.add_(rounded) : out.copy_(rounded);
+  // at::mm would round the sums to a's dtype first, and a gradient in float32 would be no better than one in bfloat16.
+  multiply_in_float32(c, a, b, accumulate);
 }
 
 }  // namespace trireme::ops

@@ -6,9 +6,9 @@
 namespace trireme::ops {
 
 /// What multiply() says, with arguments that it has checked. A bfloat16 product whose result is float32 is MKL's
-/// (below); where that leaves it out, it is rounded to bfloat16 once before it is stored or added. Where no instruction
-/// multiplies bfloat16, LibTorch's product of it is far slower than its float32 product (40 times with AVX2): there
-/// this calls multiply_in_float32.
+/// (below); where that leaves it out, or there is none (ARM), multiply_in_float32: it is never rounded to bfloat16 on
+/// its way. Where no instruction multiplies bfloat16, LibTorch's product of it is far slower than its float32 product
+/// (40 times with AVX2): there this calls multiply_in_float32, too.
 void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
 /// The same for a and b of bfloat16 and c of float32 by MKL, on matrix units where there are such: sums in float32,
