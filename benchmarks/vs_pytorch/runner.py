@@ -39,7 +39,8 @@ def trireme_command(variant, setup, result, folder):
               "--launch.threads_per_rank", str(setup.threads), *variant.arguments]
     if variant.side == "train":
         return [setup.trireme, "pretrain", *trireme_settings(variant.model), *common, "--train.global_batch_size",
-                str(devices * setup.micro_batch), "--train.max_steps", "1", "--eval.final_validation", "false", "--out_dir", f"{folder}/out"]
+                str(devices * setup.micro_batch), "--train.max_steps", "1", "--eval.final_validation", "false", "--out_dir", f"{folder}/out",
+                "--overwrite", "true"]
     return [setup.trireme, "bench", "train", *trireme_settings(variant.model), *common, "--bench.warmup", str(variant.warmup),
             "--bench.steps", str(variant.steps), "--json", result]
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -100,6 +101,44 @@ TEST_F(Files, ReadingPastTheEndSaysWhere) {
 
 TEST_F(Files, FreeSpaceIsThatOfTheNearestExistingParent) {
   EXPECT_GT(free_disk_bytes(folder_ / "not" / "yet" / "there"), 0);
+}
+
+TEST_F(Files, AFolderThatIsALinkIsNotTakenForOneOfItsOwn) {
+  fs::create_directory(folder_ / "elsewhere");
+  fs::create_directory_symlink(folder_ / "elsewhere", folder_ / "link");
+  make_real_folder(folder_ / "new");
+  make_real_folder(folder_ / "new");
+  EXPECT_TRUE(fs::is_directory(folder_ / "new"));
+  try {
+    make_real_folder(folder_ / "link");
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("link: it is a symbolic link"));
+  }
+}
+
+TEST_F(Files, WhatIsMadeOfFilesIsReadableByWhomAllOfThemAre) {
+  const auto mode_of = [&](std::vector<std::pair<std::string, int>> files) {
+    std::vector<fs::path> paths;
+    for (const auto& [name, mode] : files) {
+      paths.push_back(folder_ / name);
+      std::ofstream(paths.back()) << "text";
+      ::chmod(paths.back().c_str(), static_cast<mode_t>(mode));
+    }
+    return readable_as(paths);
+  };
+  ::chmod(folder_.c_str(), 0755);
+  EXPECT_EQ(mode_of({}), 0644U);
+  EXPECT_EQ(mode_of({{"a", 0644}, {"b", 0666}}), 0644U);
+  EXPECT_EQ(mode_of({{"a", 0644}, {"b", 0640}}), 0640U);
+  EXPECT_EQ(mode_of({{"a", 0600}, {"b", 0644}}), 0600U);
+  ::chmod(folder_.c_str(), 0700);
+  EXPECT_EQ(mode_of({{"a", 0644}}), 0600U) << "nobody else may enter the folder";
+}
+
+TEST(ExitCode, OfADiskThatTakesNoMoreIsNotThatOfARefusal) {
+  for (const int code : {ENOSPC, EDQUOT, EFBIG, EIO}) EXPECT_EQ(exit_code_of(code), 74) << code;
+  for (const int code : {0, ENOENT, EACCES, EROFS}) EXPECT_EQ(exit_code_of(code), 2) << code;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST(Headline, TellsTheWholeStory) {
   outcomes[2].status = "step 812";
   outcomes[2].last_line = "step 812 loss 2.113";
   outcomes[2].log_path = "out/run/logs/rank2.log";
-  outcomes[2].memory_note = "the kernel's out-of-memory killer ended it at 61.9 GiB (limit 62 GiB)";
+  outcomes[2].kernel_note = "the kernel's out-of-memory killer ended it at 61.9 GiB (limit 62 GiB)";
   const auto* first = first_failure(outcomes);
   ASSERT_EQ(first, &outcomes[2]);
   EXPECT_EQ(describe_failure(*first, outcomes, 724s, 30s),

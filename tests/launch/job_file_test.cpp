@@ -64,10 +64,12 @@ TEST(JobFiles, NoWordBeginsALineOfItsOwn) {
 TEST(SbatchFile, HasWhatARequeuedJobNeeds) {
   const std::string text = sbatch_file(job());
   EXPECT_THAT(text, StartsWith("#!/bin/bash\n"));
-  for (const char* line : {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=1\n", "#SBATCH --cpus-per-task=12\n",
-                           "#SBATCH --chdir='/data/my job'\n", "#SBATCH --job-name=trireme-big-run-1\n",
-                           "#SBATCH --open-mode=append\n", "#SBATCH --requeue\n", "#SBATCH --signal=USR1@150\n",
-                           "if [ $code -eq 75 ]; then", "scontrol requeue \"$SLURM_JOB_ID\"", "exit $code\n"})
+  for (const char* line :
+       {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=1\n", "#SBATCH --cpus-per-task=12\n",
+        "#SBATCH --chdir='/data/my job'\n", "#SBATCH --job-name=trireme-big-run-1\n", "#SBATCH --open-mode=append\n",
+        "#SBATCH --requeue\n", "#SBATCH --signal=USR1@150\n",
+        "if [ $code -eq 75 ] || { [ $code -eq 74 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 5 ]; }; then",
+        "scontrol requeue \"$SLURM_JOB_ID\"", "exit $code\n"})
     EXPECT_THAT(text, HasSubstr(line));
 }
 

@@ -4,6 +4,7 @@ checkpoint_command.py TRIREME
 """
 
 import json
+import shutil
 import sys
 
 import ring
@@ -31,6 +32,28 @@ class Suite:
         ring.require(rows[1].split()[0] == "4" and rows[2].split()[0] == "2", "list: newest first", str(result))
         result = self.command("list", self.ring.folder / "nowhere")
         ring.check(result.code == 2 and "there is no folder" in result.err, "list: a folder that is not there is one error", str(result))
+
+    def keeps_private_what_is(self):
+        """Whoever may not read the model may not read what was made of it."""
+        private = self.ring.folder / "private"
+        shutil.copytree(self.second, private)
+        for path in private.glob("*.safetensors"):
+            path.chmod(0o600)
+        text = self.ring.folder / "private.txt"
+        text.write_text(self.ring.text.read_text())
+        text.chmod(0o600)
+        self.ring.folder.chmod(0o755)
+        made = self.ring.folder / "made"
+        made.mkdir()
+        for words in (["checkpoint", "reshard", private, made / "resharded"], ["checkpoint", "consolidate", private, made / "whole"],
+                      ["convert", private, made / "model.gguf"], ["convert", private, made / "folder", "--dtype", "float32"],
+                      ["data", "train_tokenizer", text, "--output", made / "tokenizer", "--vocab_size", "300"],
+                      ["data", "tokenize", text, "--output", made / "tokens"]):
+            result = self.ring.run([self.ring.program, *map(str, words)])
+            files = [path for path in made.rglob("*") if path.is_file()]
+            wide = [f"{path.relative_to(made)} {path.stat().st_mode & 0o777:o}" for path in files if path.stat().st_mode & 0o077]
+            ring.check(result.code == 0 and files and not wide, f"{' '.join(map(str, words[:2] if words[0] != 'convert' else ['convert', words[2].name]))}: "
+                       "what is made of files of mode 600 has no wider one", f"{wide}\n{result}")
 
     def verifies(self):
         result = self.command("verify", self.second)
@@ -94,4 +117,5 @@ with ring.Ring(sys.argv[1]) as r:
     suite.verifies()
     suite.differs()
     suite.rewrites()
+    suite.keeps_private_what_is()
     suite.helps()

@@ -35,37 +35,40 @@ def lost_ranks_cost_nothing(r):
 
 
 def a_restart_goes_on_from_its_own_checkpoints(r):
-    """Not from those that an earlier run left in the same folder, even where they are further."""
-    undisturbed = r.train("undisturbed", devices=2, seed=7, train__max_steps=STEPS)
-    older = ring.step_folders(r.train("shared", devices=2, train__max_steps=STEPS))
-    ring.check(len(older) == 1, "an earlier run has saved its last step", str(older))
-    job = r.start(r.command("shared", devices=2, seed=7, train__max_steps=STEPS, train__save_interval=5, launch__max_restarts=2,
-                            save__keep_last=0))
-    ring.wait_for(lambda: len(ring.step_folders(r.folder / "shared")) > 1, "a checkpoint of its own")
+    """Not from those of the branch that it left in the same folder, even where they are further."""
+    branch = dict(devices=2, train__max_steps=STEPS, optimizer__lr=1e-3)
+    shared = r.train("shared", devices=2, train__max_steps=STEPS, train__save_interval=2, save__keep_last=0)
+    start = shared / "step-00000002"
+    undisturbed = r.train("undisturbed", resume=start, **branch)
+    ring.check(ring.step_folders(shared)[-1] == f"step-{STEPS:08}", "an earlier run has saved its last step", str(ring.step_folders(shared)))
+    before = {path.name: path.stat().st_ino for path in shared.glob("step-*")}
+    job = r.start(r.command("shared", resume=start, train__save_interval=5, launch__max_restarts=2, save__keep_last=0, **branch))
+    ring.wait_for(lambda: {path.name: path.stat().st_ino for path in shared.glob("step-*")} != before, "a checkpoint of its own")
     os.kill(r.ranks(2)[1], signal.SIGKILL)
     result = r.finish(job)
     ring.check(result.code == 0 and "restart 1 of 2" in result.err and "nothing to do" not in result.out,
                "a restart beside an earlier run's checkpoints trains on", str(result))
-    want, rows = ring.metrics(undisturbed), ring.metrics(r.folder / "shared")
-    unequal = [s for s in range(1, STEPS + 1) if want[s]["loss"] != rows[s]["loss"]]
+    want, rows = ring.metrics(undisturbed), ring.metrics(shared)
+    unequal = [s for s in range(3, STEPS + 1) if want[s]["loss"] != rows[s]["loss"]]
     ring.check(not unequal, "with the losses of a run of its own", str(unequal))
     r.require_nothing_is_left("shared", "a restart beside an earlier run")
 
 
 def a_run_that_never_named_itself_starts_anew(r):
     """An attempt that dies at its very start leaves an earlier run's name in the folder: no restart may take it."""
-    undisturbed = r.train("unnamed-alone", devices=2, seed=7, train__max_steps=8)
-    older = r.train("unnamed", devices=2, train__max_steps=4, train__lr_warmup_steps=1)
+    older = r.train("unnamed", devices=2, train__max_steps=4, train__save_interval=2, train__lr_warmup_steps=1)
+    branch = dict(devices=2, resume=older / "step-00000002", train__max_steps=8)
+    undisturbed = r.train("unnamed-alone", **branch)
     name = (older / "run.json").read_text()
-    job = r.start(r.command("unnamed", devices=2, seed=7, train__max_steps=8, launch__max_restarts=2))
+    job = r.start(r.command("unnamed", launch__max_restarts=2, **branch))
     os.kill(r.ranks(2)[1], signal.SIGKILL)
     ring.wait_for(lambda: "restart 1 of 2" in (r.folder / "start.err").read_text(), "the restart")
     unnamed = (older / "run.json").read_text() == name
     result = r.finish(job)
     ring.require(unnamed, "the first attempt ended before it named its run", str(result))
-    ring.check(result.code == 0 and "resumed  " not in result.out, "a restart of a run that had not named itself starts anew", str(result))
+    ring.check(result.code == 0 and "step-00000002 at step 2" in result.out, "a restart of a run that had not named itself starts anew", str(result))
     want, rows = ring.metrics(undisturbed), ring.metrics(older)
-    unequal = [s for s in range(1, 9) if want[s]["loss"] != rows[s]["loss"]]
+    unequal = [s for s in range(3, 9) if want[s]["loss"] != rows[s]["loss"]]
     ring.check(not unequal, "with the losses of a run of its own", str(unequal))
 
 

@@ -5,6 +5,7 @@ resume.py TRIREME
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -87,35 +88,99 @@ def saves_beside_training(r):
     ring.require(not (r.folder / "huge").exists(), "nothing was written")
 
 
-def a_run_keeps_what_it_starts_from(r):
-    """A new run from a step of its own out_dir must not save another model in that step's place."""
-    first = r.train("keeps", train__max_steps=4, train__save_interval=2, save__keep_last=0) / "step-00000002"
-    before = {path.name: path.read_bytes() for path in first.iterdir()}
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
-    def from_it(out, **settings):
-        command = r.command(out, model={}, **settings)
-        command[command.index("llama-5m")] = str(first)
-        return r.run(command)
 
-    for what, settings in [("its number", {"train__max_steps": 2}), ("beyond", {"train__max_steps": 3}),
-                           ("beyond, counted in epochs", {"train__max_steps": "null", "train__epochs": 1})]:
-        for devices in (1, 2):
-            result = from_it("keeps", devices=devices, **settings)
-            ring.check(result.code == 2 and f"from the weights of {first} would replace that folder at step 2" in result.err and "--resume" in result.err,
-                       f"a run on {devices} from a step of its own out_dir to {what} is refused", str(result))
-            ring.require({path.name: path.read_bytes() for path in first.iterdir()} == before, "the step is as it was")
-    result = from_it("keeps-not", train__max_steps=3)
-    ring.check(result.code == 0, "into another out_dir it starts", str(result))
-    result = from_it("keeps", train__max_steps=1)
-    ring.check(result.code == 0 and ring.step_folders(r.folder / "keeps") == ["step-00000001", "step-00000002", "step-00000004"],
-               "and one that ends before that step", str(result))
-    result = from_it("keeps", train__max_steps=5, resume=first)
-    ring.check(result.code == 0 and "resumed  " in result.out, "and one that goes on from the step", str(result))
-    ring.require({path.name: path.read_bytes() for path in first.iterdir()} == before, "the step is as it was")
+def a_folder_holds_one_run(r):
+    """A new run in a folder that holds another's checkpoints would replace some of them and leave others."""
+    out = r.train("one-run", devices=2, train__max_steps=4, train__save_interval=2)
+    first = out / "step-00000002"
+    before = bytes_of(out)
+    elsewhere = r.train("elsewhere", train__max_steps=2) / "step-00000002"
+    for what, settings in [("a new run", {}), ("one that ends earlier", {"train__max_steps": 1}), ("one from its weights", {"model": {}, "name": first}),
+                           ("one on two ranks", {"devices": 2}), ("one that resumes another's", {"resume": elsewhere}),
+                           ("one whose launcher restarts it", {"devices": 2, "launch__max_restarts": 2})]:
+        name = settings.pop("name", None)
+        command = r.command("one-run", **settings)
+        if name:
+            command[command.index("llama-5m")] = str(name)
+        result = r.run(command)
+        ring.check(result.code == 2 and f"{out} holds checkpoints of another run (the newest is step-00000004)" in result.err and "--overwrite true" in result.err
+                   and f"trireme pretrain --resume {out}" in result.err, f"refused beside another run's checkpoints: {what}", str(result))
+        ring.require(bytes_of(out) == before, f"{what}: nothing was touched")
+    result = r.run(r.command("one-run", train__max_steps=5, resume=first))
+    ring.check(result.code == 0 and "resumed  " in result.out, "one that goes on from a step of it starts", str(result))
+    for word in ("true", "auto"):
+        result = r.run(r.command("one-run", resume=word, overwrite="true"))
+        ring.check(result.code == 2 and "overwrite removes the run in" in result.err, f"resume {word} and overwrite contradict each other", str(result))
+    command = r.command("one-run", model={}, overwrite="true")
+    command[command.index("llama-5m")] = str(first)
+    result = r.run(command)
+    ring.check(result.code == 2 and f"overwrite would remove {first}, which the run starts from" in result.err, "overwrite keeps what the run starts from", str(result))
+    (out / "step-notes").mkdir()
+    (out / "step-00000077").mkdir()
+    for mine in ("notes.txt", "logs/mine.log", "step-notes/a", "step-00000077/a"):
+        (out / mine).write_text("mine")
+    result = r.run(r.command("one-run", devices=2, overwrite="true", train__max_steps=0))
+    ring.check(result.code == 2 and first.exists(), "a refused run has removed nothing", str(result))
+    result = r.run(r.command("one-run", devices=2, overwrite="true", train__max_steps=3, train__save_interval=2))
+    ring.check(result.code == 0 and ring.step_folders(out) == ["step-00000002", "step-00000003", "step-00000077", "step-notes"]
+               and sorted(ring.metrics(out)) == [1, 2, 3], "overwrite: the folder holds the new run alone", str(result))
+    ring.check((out / "logs/rank0.log").read_text().count("--- job") == 1, "its logs too")
+    ring.check(all((out / mine).read_text() == "mine" for mine in ("notes.txt", "logs/mine.log", "step-notes/a", "step-00000077/a")),
+               "and what is nobody's run stays")
+
+
+def commands_that_measure_keep_their_records_apart(r):
+    out = r.train("measured", devices=2, train__max_steps=2)
+    before = bytes_of(out)
+    for words in (["doctor", "--devices", "2"], ["evaluate", str(out), "--text", str(r.text), "--devices", "2", "--launch.threads_per_rank", "1"],
+                  ["generate", str(out), "--prompt", "the", "--max_new_tokens", "2", "--devices", "2", "--mesh.tp", "2"]):
+        result = r.run([r.program, *words, "--out_dir", str(out)])
+        changed = [name for name, content in before.items() if bytes_of(out).get(name) != content]
+        ring.check(result.code in (0, 1) and not changed, f"{words[0]} --out_dir of a run leaves its flight records and logs", f"{changed}\n{result}")
+        ring.require((out / words[0] / "logs/rank0.log").exists(), f"its own are in {words[0]}/", str(result))
+
+
+def a_resume_knows_its_settings(r):
+    """Nothing is repeated; the command line changes single settings, and each change is told."""
+    settings = dict(train__max_steps=8, train__save_interval=4, train__lr_decay="constant", data__append_eos="false")
+    whole = r.train("known-whole", **settings)
+    out = r.train("known", devices=2, strategy="zero1", **settings | {"train__max_steps": 4})
+    here = [r.program, "pretrain"]
+    goal = ring.tensors(whole / "step-00000008")
+    ways = {"--resume FOLDER": ["--resume", "{}", "--devices", "2"], "RUN_FOLDER --resume true": ["{}", "--resume", "true"],
+            "CHECKPOINT --resume auto": ["{}/step-00000004", "--resume", "auto"], "--out_dir FOLDER --resume true": ["--out_dir", "{}", "--resume=true"]}
+    for number, (what, words) in enumerate(ways.items()):
+        copy = r.folder / f"known-{number}"
+        shutil.copytree(out, copy)
+        result = r.run([*here, *(word.format(copy) for word in words), "--train.max_steps", "8"])
+        ring.check(result.code == 0 and "at step 4" in result.out and "changed  train.max_steps was 4, is 8 now" in result.out
+                   and result.out.count("changed  ") == 1, f"{what}: goes on, and says what is changed", str(result))
+        end = ring.tensors(copy / "step-00000008")
+        ring.check(all(end[n].tobytes() == goal[n].tobytes() for n in goal), f"{what}: with the bits of a run that never ended")
+    copy = r.folder / "changed"
+    shutil.copytree(out, copy)
+    (r.folder / "now.yaml").write_text("seed: 7\noptimizer: {lr: 1e-3}\n")
+    result = r.run([*here, "--resume", str(copy), "--config", "now.yaml", "--train.global_batch_size", "4", "--train.max_steps=6", "--model.tie_word_embeddings", "true",
+                    "--optimizer.lr", "2e-3"])
+    for change in ("seed was 42, is 7 now", "train.global_batch_size was 8, is 4 now", "optimizer.lr was 0.003, is 0.002 now",
+                   "model.tie_word_embeddings was "):
+        ring.check(result.code == 0 and change in result.out, f"told: {change}", str(result))
+    result = r.run([r.program, "explain", "config", "--resume", str(out), "--train.max_steps", "9"])
+    ring.check(f"checkpoint {out}/step-00000004" in result.out and "zero1" not in result.out, "explain config says what comes from the checkpoint", str(result))
+    result = r.run([*here, str(out), "--data", "TextFiles", "--data.train_data_path", str(r.text), "--train.max_steps", "1", "--out_dir", str(r.folder / "from-run"),
+                    "--train.max_seq_length", "32", "--train.global_batch_size", "4"])
+    ring.check(result.code == 0 and f"weights  {out}/step-00000004" in result.out, "pretrain RUN_FOLDER starts from its newest checkpoint's weights", str(result))
+    result = r.run([*here, str(out), "--out_dir", str(out), "--train.max_steps", "1"])
+    ring.check(result.code == 2 and f"trireme pretrain --resume {out}" in result.err, "and beside them it is told how to go on", str(result))
 
 
 with ring.Ring(sys.argv[1]) as r:
-    a_run_keeps_what_it_starts_from(r)
+    a_folder_holds_one_run(r)
+    commands_that_measure_keep_their_records_apart(r)
+    a_resume_knows_its_settings(r)
     goes_on_elsewhere(r)
     saves_beside_training(r)
     source = random.Random(5)

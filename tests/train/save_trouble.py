@@ -57,8 +57,8 @@ def full_disk(r, mode):
         ring.require(result.code == 0 and verified(r, out / "step-00000002"), "a first checkpoint", str(result))
         disk.fill(leave=MIB)
         result = r.run(r.command(out, **settings(mode, train__max_steps=6, resume="true")))
-        ring.check(result.code == 2 and "the disk is full, " in result.err and " needed, " in result.err,
-                   f"full disk, {mode}: the run ends with the numbers", str(result))
+        ring.check(result.code == 74 and "the disk is full, " in result.err and " needed, " in result.err and "0 bytes needed" not in result.err,
+                   f"full disk, {mode}: the run ends with the numbers and 74, which refused settings do not have", str(result))
         ring.check(ring.step_folders(out) == ["step-00000002"] and verified(r, out / "step-00000002"),
                    f"full disk, {mode}: the older checkpoint is as it was")
         ring.require(not list(out.glob(".tmp-*")), "nothing unfinished is left")
@@ -70,6 +70,71 @@ def full_disk(r, mode):
         result = r.finish(process)
         ring.check(result.code == 0 and ring.step_folders(out) == ["step-00000100"],
                    f"full disk, {mode}: training goes on when told to, and saves again when there is room", str(result))
+
+
+def full_disk_at_the_start(r):
+    with Disk(r, "full-start", 8) as disk:
+        if disk.why_not:
+            print(f"left out: a full disk ({disk.why_not.strip()})")
+            return
+        for devices in (1, 2):
+            out = disk.path / f"out-{devices}"
+            r.train(out, model=ring.LLAMA, train__max_steps=1)  # its text is tokenized
+            shutil.rmtree(out / "step-00000001")
+            disk.fill(leave=0)
+            result = r.run(r.command(out, **settings("sync", devices=devices, train__max_steps=2)))
+            ring.check(result.code == 74 and "the disk is full" in result.err and "0 bytes needed" not in result.err,
+                       f"a disk that is full at the start, {devices} ranks: 74", str(result))
+            ring.check(not [path.name for path in out.rglob(".shared-*")], "and no file of the start is left", str(list(out.iterdir())))
+            disk.make_room()
+
+
+def files_may_not_grow(r):
+    """ulimit -f: said with the limit, not a death by SIGXFSZ."""
+    text = r.folder / "text.txt"
+    r.train("tokens-are-cached", train__max_steps=1)
+    for devices in (1, 2):
+        words = r.command(f"limited-{devices}", **settings("sync", devices=devices, train__max_steps=2))
+        result = r.run(["sh", "-c", 'ulimit -f 2048; exec "$@"', "sh", *words])
+        ring.check(result.code == 74 and "larger than the limit on file sizes, 1.00 MiB (ulimit -f)" in result.err,
+                   f"a limit on file sizes, {devices} ranks: told with its number", str(result))
+    result = r.run(["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", r.program, "launch", "--nproc_per_node", "2", "--", "sh", "-c", f"exec cat {text} {text} > grown-$RANK"])
+    ring.check("(SIGXFSZ)" in result.err and "grew to the limit on file sizes" in result.err and "4.00 KiB" in result.err,
+               "another program that the signal ends is told of with the limit", str(result))
+
+
+def links_lead_nowhere(r):
+    """What a run writes lies in out_dir: links there are refused, or replaced, and never followed."""
+    target = r.folder / "target"
+    for name, devices in [("logs/rank0.log", 2), ("logs", 2), ("ledger", 1), ("ledger/rank0.jsonl", 1), (".lock", 1), ("metrics.jsonl", 1), ("flight", 2)]:
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        (target / "rank0.log").write_text("precious")
+        (target / "rank0.jsonl").write_text("precious")
+        (target / "file").write_text("precious")
+        out = r.folder / f"links-{name.replace('/', '-')}"
+        (out / name).parent.mkdir(parents=True)
+        (out / name).symlink_to(target if name in ("logs", "ledger", "flight") else target / "file")
+        result = r.run(r.command(out, **settings("sync", devices=devices, train__max_steps=2, data__ledger="true")))
+        ring.check((result.code == 0 or "symbolic link" in result.err) and all(path.read_text() == "precious" for path in target.iterdir())
+                   and len(list(target.iterdir())) == 3, f"{name} is a link: not followed ({'refused' if result.code else 'replaced'})", str(result))
+
+
+def tokens_are_as_private_as_their_text(r):
+    for mode, parent in ((0o600, 0o755), (0o640, 0o755), (0o644, 0o755), (0o644, 0o700)):
+        folder = r.folder / f"text-{mode:o}-{parent:o}"
+        folder.mkdir()
+        text = folder / "mine.txt"
+        text.write_text(f"{mode} {parent} " + r.text.read_text())
+        text.chmod(mode)
+        folder.chmod(parent)
+        r.folder.chmod(0o755)
+        before = set(r.folder.rglob("tokens/*"))
+        result = r.run(r.command(f"private-{mode:o}-{parent:o}", data__train_data_path=text, train__max_steps=1))
+        made = [path for path in set(r.folder.rglob("tokens/*")) - before if path.suffix in (".bin", ".idx", ".json")]
+        wanted = 0o600 if parent == 0o700 else mode
+        ring.check(result.code == 0 and len(made) == 3 and all(path.stat().st_mode & 0o777 == wanted for path in made),
+                   f"the tokens of a text of mode {mode:o} in a folder of mode {parent:o} have mode {wanted:o}", str([(p.name, oct(p.stat().st_mode)) for p in made]))
 
 
 def gone_folder(r, mode):
@@ -114,5 +179,9 @@ with ring.Ring(sys.argv[1]) as r:
     for mode in ("sync", "async"):
         full_disk(r, mode)
         gone_folder(r, mode)
+    full_disk_at_the_start(r)
+    files_may_not_grow(r)
+    links_lead_nowhere(r)
+    tokens_are_as_private_as_their_text(r)
     read_only_folder(r)
     anybodys_folder(r)

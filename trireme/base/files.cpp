@@ -3,20 +3,38 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <set>
 #include <system_error>
 #include <utility>
 
+#include "trireme/base/text.h"
+
 namespace trireme::base {
+
+int exit_code_of(int code) {
+  constexpr std::array kLater = {ENOSPC, EDQUOT, EFBIG, EIO, ESTALE};
+  return std::find(kLater.begin(), kLater.end(), code) != kLater.end() ? kStorageFailed : kRefused;
+}
+
+std::string file_size_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "the file system allows";
+  return fmt::format("the limit on file sizes, {} (ulimit -f)", human_bytes(static_cast<int64_t>(limit.rlim_cur)));
+}
 
 void throw_file_error(std::string_view action, const std::filesystem::path& path, int code) {
   std::string reason = std::generic_category().message(code);
   if (code == ENOSPC) reason = fmt::format("the disk is full ({})", reason);
+  if (code == EFBIG) reason = fmt::format("the file would be larger than {} ({})", file_size_limit(), reason);
+  if (code == ELOOP) reason = "it is a symbolic link, or leads through a circle of them";
   throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);
 }
 
@@ -40,6 +58,34 @@ FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode)
   return FileDescriptor(descriptor);
 }
 
+void make_real_folder(const std::filesystem::path& folder) {
+  struct stat info{};
+  if (::mkdir(folder.c_str(), 0777) == 0) return;
+  const int code = errno;
+  if (::lstat(folder.c_str(), &info) != 0) throw_file_error("make the folder", folder, code);
+  if (S_ISLNK(info.st_mode)) throw_file_error("write into", folder, ELOOP);
+  if (!S_ISDIR(info.st_mode)) throw_file_error("write into", folder, ENOTDIR);
+}
+
+unsigned readable_as(std::span<const std::filesystem::path> sources) {
+  unsigned mode = 0644;
+  std::set<std::filesystem::path> seen;
+  for (const std::filesystem::path& source : sources) {
+    std::error_code ignored;
+    unsigned wanted = S_IRUSR | S_IRGRP | S_IROTH;
+    for (auto path = std::filesystem::canonical(source, ignored); !path.empty(); path = path.parent_path()) {
+      struct stat info{};
+      if (!seen.insert(path).second || ::stat(path.c_str(), &info) != 0) break;
+      // Read the file, enter its folders. A group bit is for the group of the new file, which is this process'.
+      if ((info.st_mode & wanted & S_IRWXO) == 0) mode &= ~0004U;
+      if ((info.st_mode & wanted & S_IRWXG) == 0 || (info.st_gid != ::getegid() && (mode & 0004U) == 0)) mode &= ~0040U;
+      wanted = S_IXUSR | S_IXGRP | S_IXOTH;
+      if (!path.has_relative_path()) break;
+    }
+  }
+  return mode;
+}
+
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,
               const std::filesystem::path& path) {
   while (!bytes.empty()) {
@@ -60,7 +106,7 @@ void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t off
     if (got == 0) {
       throw FileError(
           fmt::format("cannot read {}: it ends at byte {}, {} bytes too early", path.string(), offset, bytes.size()),
-          path, EIO);
+          path, 0);
     }
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
@@ -92,7 +138,7 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
   std::filesystem::path temporary = path;
   temporary += fmt::format(".tmp{}", ::getpid());
   try {
-    const FileDescriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    const FileDescriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
     write_at(file, std::as_bytes(std::span(contents)), 0, path);
     if (::fsync(file.get()) != 0) throw_file_error("write", path, errno);
     if (::rename(temporary.c_str(), path.c_str()) != 0) throw_file_error("replace", path, errno);

@@ -21,8 +21,27 @@ struct FileError : UsageError {
   int code;  ///< errno
 };
 
-/// Throws FileError "cannot <action> <path>: <errno's text>" for `code`; a full disk says so in plain words.
+/// Exit codes: what the user can mend in the command, and what the same command may survive later (EX_IOERR): a full
+/// disk, a used-up quota, a limit on file sizes, a disk or file server that fails.
+constexpr int kRefused = 2;
+constexpr int kStorageFailed = 74;
+
+/// Which of the two the system's `code` (errno; 0: none) stands for.
+int exit_code_of(int code);
+
+/// A checkpoint that the file system would not take or give.
+struct StorageError : CheckpointError {
+  StorageError(const std::string& message, std::string path_, int code_)
+      : CheckpointError(message, std::move(path_)), code(code_) {}
+  int code;  ///< errno
+};
+
+/// Throws FileError "cannot <action> <path>: <errno's text>" for `code`; a full disk and a limit on file
+/// sizes say so in plain words.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int code);
+
+/// "the limit on file sizes, 1.0 MiB (ulimit -f)": what a file may not exceed here.
+std::string file_size_limit();
 
 /// An open descriptor that closes itself; -1 when it holds none.
 class FileDescriptor {
@@ -42,6 +61,14 @@ class FileDescriptor {
 
 /// open(2) with close-on-exec. Errors    FileError
 FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
+
+/// Makes `folder` where it is missing, in a folder that is there; one that is a link is refused: what belongs to one
+/// folder shall not be written into another. Errors    FileError
+void make_real_folder(const std::filesystem::path& folder);
+
+/// 0644 without the bits of those who cannot read all of `sources`: what is made of files is for nobody else's eyes
+/// than they are. A file in a folder that others may not enter counts as not theirs.
+unsigned readable_as(std::span<const std::filesystem::path> sources);
 
 /// Writes all of `bytes` at `offset` (pwrite, until done). Errors    FileError
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,

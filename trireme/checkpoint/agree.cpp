@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/checkpoint/gather.h"
 
 namespace trireme::checkpoint {
@@ -16,19 +17,23 @@ using nlohmann::json;
 
 /// The failure of `work` as text to be sent, empty when it succeeded.
 std::string run(const std::function<void()>& work) {
-  const auto pack = [](const std::string& message, const std::string& path, const std::string& tensor) {
-    return json{{"message", message}, {"path", path}, {"tensor", tensor}}.dump(-1, ' ', false,
-                                                                               json::error_handler_t::replace);
+  const auto pack = [](const std::string& message, const std::string& path, const std::string& tensor, int code) {
+    return json{{"message", message}, {"path", path}, {"tensor", tensor}, {"code", code}}.dump(
+        -1, ' ', false, json::error_handler_t::replace);
   };
   try {
     work();
     return {};
   } catch (const CommError&) {
     throw;
+  } catch (const base::StorageError& error) {
+    return pack(error.what(), error.path, "", error.code);
   } catch (const CheckpointError& error) {
-    return pack(error.what(), error.path, error.tensor);
+    return pack(error.what(), error.path, error.tensor, 0);
+  } catch (const base::FileError& error) {
+    return pack(error.what(), error.path.string(), "", error.code);
   } catch (const std::exception& error) {
-    return pack(error.what(), "", "");
+    return pack(error.what(), "", "", 0);
   }
 }
 
@@ -46,7 +51,9 @@ void agree(comm::Communicator& world, const std::function<void()>& work) {
   const json error = json::parse(broadcast_text(world, failure, rank));
   std::string message = error.at("message").get<std::string>();
   if (world.size() > 1) message = fmt::format("rank {}: {}", rank, message);
-  throw CheckpointError(message, error.at("path").get<std::string>(), error.at("tensor").get<std::string>());
+  const auto path = error.at("path").get<std::string>();
+  if (const int code = error.at("code").get<int>()) throw base::StorageError(message, path, code);
+  throw CheckpointError(message, path, error.at("tensor").get<std::string>());
 }
 
 }  // namespace trireme::checkpoint

@@ -14,7 +14,8 @@ namespace trireme::checkpoint {
 ///
 /// Cost      one all_reduce of 8 bytes; on failure two small broadcasts more
 /// Ordering  every rank of `world` must call; `work` must not communicate in a way that its failure would break
-/// Errors    CheckpointError, the same on every rank: the message of the lowest rank that failed;
+/// Errors    CheckpointError (StorageError where the file system failed), the same on every rank: the message of the
+///           lowest rank that failed;
 ///           CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
 

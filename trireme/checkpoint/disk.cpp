@@ -25,8 +25,13 @@ base::FileDescriptor create_file(const std::filesystem::path& path, int64_t byte
 
 void write_new_file(const std::filesystem::path& path, std::string_view text) {
   const base::FileDescriptor file = create_file(path, 0);
-  base::write_at(file, std::as_bytes(std::span(text)), 0, path);
-  flush(file, path);
+  try {
+    base::write_at(file, std::as_bytes(std::span(text)), 0, path);
+    flush(file, path);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
 }
 
 void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t end) {
@@ -51,12 +56,12 @@ int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path
 }
 
 void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes) {
-  throw CheckpointError(
-      fmt::format(
-          "cannot save a checkpoint below {}: the disk is full, {} needed, {} free; free some space, or save to "
-          "another disk with --out_dir",
-          path.string(), base::plural(needed_bytes, "byte"), base::plural(base::free_disk_bytes(path), "byte")),
-      path.string());
+  const std::string needed = needed_bytes > 0 ? base::plural(needed_bytes, "byte") + " needed, " : "";
+  throw base::StorageError(
+      fmt::format("cannot save a checkpoint below {}: the disk is full, {}{} free; free some space, or save to another "
+                  "disk with --out_dir",
+                  path.string(), needed, base::plural(base::free_disk_bytes(path), "byte")),
+      path.string(), ENOSPC);
 }
 
 void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work) {
@@ -64,11 +69,11 @@ void translate_file_errors(const std::filesystem::path& path, int64_t needed_byt
     work();
   } catch (const base::FileError& error) {
     if (error.code == ENOSPC || error.code == EDQUOT) throw_disk_full(path, needed_bytes);
-    throw CheckpointError(error.what(), error.path.string());
+    throw base::StorageError(error.what(), error.path.string(), error.code);
   } catch (const std::filesystem::filesystem_error& error) {
     const int code = error.code().value();
     if (code == ENOSPC || code == EDQUOT) throw_disk_full(path, needed_bytes);
-    throw CheckpointError(error.what(), error.path1().string());
+    throw base::StorageError(error.what(), error.path1().string(), code);
   }
 }
 

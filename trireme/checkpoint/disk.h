@@ -15,7 +15,7 @@ namespace trireme::checkpoint {
 /// An existing file is an error. Errors    base::FileError
 base::FileDescriptor create_file(const std::filesystem::path& path, int64_t bytes);
 
-/// Makes a new small file and flushes it. Errors    base::FileError
+/// Makes a new small file and flushes it; where that fails, no file is left. Errors    base::FileError
 void write_new_file(const std::filesystem::path& path, std::string_view text);
 
 /// Asks the system to begin writing these bytes to the disk now instead of at the flush; nothing is promised.
@@ -34,11 +34,11 @@ void flush(const base::FileDescriptor& file, const std::filesystem::path& path);
 /// Size of an open file. Errors    base::FileError
 int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path);
 
-/// Throws the CheckpointError of a full disk: needed, free, and the way out.
+/// Throws the StorageError of a full disk: needed (0: not known), free, and the way out.
 [[noreturn]] void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes);
 
 /// Runs `work`, which writes `needed_bytes` below `path`; a full disk or quota becomes throw_disk_full, any
-/// other refusal of the system a CheckpointError with its text.
+/// other refusal of the system a StorageError with its text.
 void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work);
 
 }  // namespace trireme::checkpoint

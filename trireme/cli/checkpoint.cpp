@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/private_files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/verify.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/out_dir_lock.h"
 #include "trireme/observe/work_bar.h"
 
 namespace trireme::cli {
@@ -212,6 +215,8 @@ int rewrite(Arguments arguments, const std::string& command) {
                                    words.flags.at("max_shard_bytes")));
     options.max_shard_bytes = *bytes;
   }
+  refuse_in_a_running_jobs_folder(words.folders[1]);
+  base::make_files_as_private_as(std::vector<std::filesystem::path>{words.folders[0]});
   ck::SaveResult result;
   {
     observe::WorkBar bar(command);

@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
+#include "trireme/base/private_files.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/folders.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/out_dir_lock.h"
 #include "trireme/config/parse.h"
 #include "trireme/config/report.h"
 #include "trireme/launch/stop_signal.h"
@@ -69,6 +73,9 @@ int run_convert(Arguments arguments) {
                     "model.gguf model",
                     settings.source.empty() ? "what to convert" : "where to write"));
   }
+  refuse_in_a_running_jobs_folder(settings.out);
+  base::make_files_as_private_as(
+      std::vector<std::filesystem::path>{checkpoint::find_latest(settings.source).value_or(settings.source)});
   launch::install_stop_signal();
   const int64_t before = peak_bytes();
   checkpoint::ConvertResult result;

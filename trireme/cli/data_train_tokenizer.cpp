@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/private_files.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
 #include "trireme/data/train_tokenizer.h"
@@ -35,6 +38,7 @@ int data_train_tokenizer(const config::ParsedSettings& parsed) {
   const config::PrepareSettings& prepare = parsed.settings.prepare;
   data::TrainTokenizerOptions options = train_options_of(parsed);
   data::check_output(prepare.output, prepare.overwrite);
+  base::make_files_as_private_as(std::vector<std::filesystem::path>(parsed.list.begin(), parsed.list.end()));
   data::TrainTokenizerResult result;
   {
     std::optional<observe::WorkBar> bar(std::in_place, "read");

@@ -11,6 +11,7 @@
 #include "trireme/cli/explained.h"
 #include "trireme/config/parse.h"
 #include "trireme/config/report.h"
+#include "trireme/train/resume_settings.h"
 
 namespace trireme::cli {
 namespace {
@@ -47,11 +48,13 @@ int run_explain(Arguments arguments) {
   ScheduleView view;
   if (topic == "schedule") view = take_schedule_flags(rest);
   if (topic == "memory") view.rank = take_rank_flag(rest);
-  const config::ParsedSettings parsed = config::parse(rest, {.command = "explain " + topic});
+  config::ParsedSettings parsed = config::parse(rest, {.command = "explain " + topic});
   if (parsed.help) {
     fmt::print("{}", kExplainUsage);
     return 0;
   }
+  train::place_run(parsed);
+  train::take_over_run(parsed);
   if (topic == "config") {
     fmt::print("{}", config::explain(parsed));
     return 0;

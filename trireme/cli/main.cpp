@@ -1,15 +1,17 @@
 // The one binary. Errors become one message and an exit code here and nowhere else: 2 for what the user can mend
-// (settings, files, checkpoints), 1 for the rest.
+// (settings, files, checkpoints), 74 for a disk that takes no more, 1 for the rest.
 #include <fmt/format.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
@@ -99,15 +101,24 @@ bool trireme::cli::is_subcommand(const std::string& word) {
 
 int main(int argc, char** argv) try {
   leave_without_destructors();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails then, and says so
   return run(std::vector<std::string>(argv + 1, argv + argc));
+} catch (const trireme::base::FileError& e) {
+  trireme::launch::report_failure(e.what());
+  trireme::base::report_error(e);
+  return trireme::base::exit_code_of(e.code);
 } catch (const trireme::UsageError& e) {
   trireme::launch::report_failure(e.what());
   trireme::base::report_error(e);
-  return 2;
+  return trireme::base::kRefused;
+} catch (const trireme::base::StorageError& e) {
+  trireme::launch::report_failure(e.what());
+  trireme::base::report_error(e);
+  return trireme::base::exit_code_of(e.code);
 } catch (const trireme::CheckpointError& e) {
   trireme::launch::report_failure(e.what());
   trireme::base::report_error(e);
-  return 2;
+  return trireme::base::kRefused;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());
   return trireme::launch::kStoppedEarly;

@@ -65,6 +65,11 @@ bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const con
          settings.devices.value_or(1) > 1;
 }
 
+bool is_first_node(const config::Settings& settings, const launch::RankEnvironment& environment) {
+  if (environment.launched) return environment.global_rank == 0;
+  return settings.num_nodes == 1 || node_rank(settings) == 0;
+}
+
 void check_nodes(const config::Settings& settings, const launch::RankEnvironment& environment) {
   if (settings.launch.token_file) door::read_token_file(*settings.launch.token_file);
   if (settings.num_nodes == 1 || environment.launched) return;

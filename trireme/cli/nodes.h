@@ -13,6 +13,11 @@ namespace trireme::cli {
 /// Whether this process is one of srun's tasks, one on each machine, that is to start `devices` ranks itself.
 bool is_launcher_of_a_node(const launch::RankEnvironment& environment, const config::Settings& settings);
 
+/// Whether the ranks that this launcher starts begin with the job's rank 0; machines have fixed numbers.
+///
+/// Errors    UsageError as check_nodes
+bool is_first_node(const config::Settings& settings, const launch::RankEnvironment& environment);
+
 /// Refuses what choose_nodes would refuse later, and touches nothing.
 ///
 /// Errors    UsageError: no master_addr, one that other machines cannot reach, a node_rank that is missing or

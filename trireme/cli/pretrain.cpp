@@ -15,6 +15,7 @@ int run_pretrain(Arguments arguments) {
                     },
                 .run = train::pretrain,
                 .uses_gpus = true,
+                .owns_out_dir = true,
                 .saves_when_stopped = true},
                arguments);
 }

@@ -65,6 +65,11 @@ int print_job(const std::string& subcommand, const config::ParsedSettings& parse
         fmt::format("error: launch.print {} stands in {}, so the job itself would print and not run; say --print {} "
                     "on the command line",
                     kind, parsed.provenance.at("launch.print").place, kind));
+  if (parsed.settings.overwrite)
+    throw UsageError(
+        "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
+        "checkpoints: "
+        "leave out --overwrite, and remove the earlier run before");
   return print_job_file(parsed.settings, words_of(subcommand, parsed, arguments));
 }
 

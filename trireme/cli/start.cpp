@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/cli/elastic.h"
 #include "trireme/cli/nodes.h"
+#include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/print_job.h"
 #include "trireme/cli/ssh_hosts.h"
 #include "trireme/config/report.h"
@@ -25,17 +27,27 @@
 #include "trireme/launch/meeting_file.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/out_dir.h"
+#include "trireme/train/resume_settings.h"
 
 namespace trireme::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream in(text);
   return {std::istream_iterator<std::string>(in), {}};
 }
 
+// A run's own records say how it ended: another command's must not take their place.
+void keep_records_apart(std::string subcommand, config::Settings& settings) {
+  std::replace(subcommand.begin(), subcommand.end(), ' ', '-');
+  if (train::holds_a_run(settings.out_dir)) settings.out_dir = (fs::path(settings.out_dir) / subcommand).string();
+}
+
 int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
-           const std::optional<Elastic>& elastic) {
+           const std::optional<Elastic>& elastic, const OutDirLock& lock) {
   launch::LaunchOptions options;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));
@@ -47,6 +59,7 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   options.arguments = words(job.subcommand);
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.out_dir = settings.out_dir;
+  options.lock_fd = lock.descriptor();
   options.threads_per_rank = static_cast<int>(settings.launch.threads_per_rank.value_or(0));
   options.pin = settings.launch.pin;
   options.answer_code = job.answer_code;
@@ -54,9 +67,9 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   if (const auto& shown = settings.launch.log_ranks) options.log_ranks.assign(shown->begin(), shown->end());
   options.failure_hint = [&]() -> std::string {
     const auto newest = checkpoint::find_latest(settings.out_dir);
-    return newest ? fmt::format("newest good checkpoint: {}; continue with: trireme {} ... --resume true",
-                                newest->string(), job.subcommand)
-                  : "";
+    if (!newest || !job.owns_out_dir) return "";
+    return fmt::format("newest good checkpoint: {}; continue with: {}", newest->string(),
+                       train::how_to_go_on(settings));
   };
   return launch::launch_ranks(options);
 }
@@ -147,6 +160,7 @@ int start(const Job& job, Arguments arguments) {
     return 0;
   }
   const config::Settings& settings = parsed.settings;
+  job.owns_out_dir ? train::place_run(parsed) : keep_records_apart(job.subcommand, parsed.settings);
   if (!job.uses_gpus) refuse_gpus(settings, job.subcommand);
   take_over_hosts(parsed);
   launch::RankEnvironment environment = launch::rank_environment();
@@ -159,11 +173,16 @@ int start(const Job& job, Arguments arguments) {
   refuse_elastic(settings, environment);
   is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
   const auto elastic = is_rank ? std::nullopt : elastic_of(settings);
-  if (elastic) fit_num_nodes(parsed.settings, *elastic);
+  const bool is_for_others = !is_rank && (settings.launch.print || settings.launch.hosts || settings.launch.hostfile);
+  OutDirLock lock;
+  if (job.owns_out_dir && !is_for_others)
+    lock.take(job.subcommand, settings, environment, is_rank, elastic.has_value());
   // A restart goes on from what the attempts before it have saved, wherever the first one began.
   if (environment.restart_count > 0)
     if (const auto saved = train::find_saved_by_this_run(settings.out_dir, environment))
       parsed.settings.resume = {.from = config::Resume::From::folder, .folder = saved->string()};
+  if (job.owns_out_dir && (is_rank || !settings.launch.print)) train::take_over_run(parsed);
+  if (elastic) fit_num_nodes(parsed.settings, *elastic);
   if (job.complete) job.complete(parsed);
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);
@@ -177,13 +196,15 @@ int start(const Job& job, Arguments arguments) {
   if (launches && !settings.launch.rdzv_endpoint) check_nodes(settings, environment);
   if (settings.accelerator == config::Accelerator::cuda)
     base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
+  lock.look(settings);
   if (!is_rank || environment.global_rank == 0) job.check(settings);
+  lock.begin(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
     base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
     return launch::kStoppedEarly;
   }
-  if (launches) return launch(job, settings, environment, arguments, elastic);
+  if (launches) return launch(job, settings, environment, arguments, elastic, lock);
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;

@@ -20,6 +20,8 @@ struct Job {
   std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
   bool uses_gpus = false;  ///< takes accelerator cuda
+  bool owns_out_dir = false;  ///< a run of its own lies there, one at a time (cli/out_dir_lock.h); what others record
+                              ///< goes to a folder inside of it
   bool saves_when_stopped = false;  ///< takes requests to stop (launch/stop_signal.h); others end by the signal
   int answer_code = 0;  ///< exit code of a rank that is its answer and no failure; 0: there is none
 };

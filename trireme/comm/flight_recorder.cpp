@@ -67,7 +67,8 @@ FlightRecorder::FlightRecorder(int capacity) {
 
 FlightRecorder::FlightRecorder(const std::filesystem::path& folder, const Owner& owner) {
   try {
-    std::filesystem::create_directories(folder);
+    if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
+    base::make_real_folder(folder);
     open(base::flight_file(folder, owner.global_rank));
   } catch (const std::exception& error) {
     base::warn("the flight recorder is kept in memory only, so a hang is told without it: {}", error.what());

@@ -54,7 +54,11 @@ std::vector<Setting> declare(Settings& s) {
        "number format: fp32 throughout, or bf16 compute with fp32 master weights; auto is bf16-mixed on a GPU and "
        "where the processor has AVX512-BF16 or AMX, else 32-true"},
       {"resume", &s.resume,
-       "go on from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) or from a folder"},
+       "go on from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) or from a folder, "
+       "with the settings of the checkpoint where no others are given"},
+      {"overwrite", &s.overwrite,
+       "a new run may replace an earlier one: the checkpoints, metrics and logs of that one are removed from out_dir "
+       "when all settings have been accepted, and nothing else"},
       {"seed", &s.seed, "seed of the initial weights", {.at_least = 0}},
       {"accelerator", &s.accelerator,
        "what ranks compute on: the processor's cores, or an NVIDIA GPU each; commands that train take cuda"},

@@ -155,7 +155,7 @@ class Parser {
 bool ParsedSettings::given(const std::string& key) const {
   const auto found = provenance.find(key);
   return found != provenance.end() && found->second.kind != Source::Kind::built_in &&
-         found->second.kind != Source::Kind::command;
+         found->second.kind != Source::Kind::command && found->second.kind != Source::Kind::checkpoint;
 }
 
 ParsedSettings parse(std::span<const std::string> arguments, const Overlay& overlay) {

@@ -17,9 +17,10 @@ namespace trireme::config {
 
 /// Where a value came from.
 struct Source {
-  enum class Kind { built_in, command, environment, file, command_line };
+  enum class Kind { built_in, command, checkpoint, environment, file, command_line };
   Kind kind = Kind::built_in;
-  std::string place;  ///< "default", "default of generate", "environment", "configs/austen.yaml:14", "command line"
+  std::string place;  ///< "default", "default of generate", "checkpoint out/a/step-00000100", "environment",
+                      ///< "configs/austen.yaml:14", "command line"
   std::string text;   ///< what stood there: "learnig_rate: 2e-3", "--devices 2"; empty for defaults
 };
 
@@ -39,7 +40,7 @@ struct ParsedSettings {
   bool help = false;                         ///< --help or -h stood among the arguments
   std::vector<std::string> list = {};        ///< arguments without a name, where the command takes a list
 
-  /// True when the user set `key`, in any way.
+  /// True when the user set `key`, in any way; not where a resumed run's checkpoint says it.
   bool given(const std::string& key) const;
 };
 

@@ -285,6 +285,7 @@ struct Settings {
   std::string out_dir = "out/pretrain";
   Precision precision = Precision::automatic;
   Resume resume;
+  bool overwrite = false;
   int64_t seed = 42;
   Accelerator accelerator = Accelerator::cpu;
   std::optional<int64_t> devices;

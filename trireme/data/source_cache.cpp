@@ -64,9 +64,11 @@ std::shared_ptr<const TokenSet> cached_set(const fs::path& prefix, const Tokeniz
 base::FileDescriptor lock(const fs::path& prefix) {
   const fs::path path = prefix.string() + ".lock";
   std::error_code failure;
-  fs::create_directories(path.parent_path(), failure);
-  if (failure) base::throw_file_error("create", path.parent_path(), failure.value());
-  base::FileDescriptor file(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  const fs::path folder = path.parent_path();
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), failure);
+  if (failure) base::throw_file_error("create", folder, failure.value());
+  if (!folder.empty()) base::make_real_folder(folder);
+  base::FileDescriptor file(::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0) base::throw_file_error("create", path, errno);
   while (::flock(file.get(), LOCK_EX) != 0)
     if (errno != EINTR) base::throw_file_error("lock", path, errno);

@@ -110,18 +110,19 @@ struct TokenSetProgress {
 };
 
 /// Writes a set beside its final place; `commit` makes it appear, the .idx last: without it there is no set. Several
-/// processes may write the same set at once. Without `commit` nothing is left behind.
+/// processes may write the same set at once. Without `commit` nothing is left behind. The files get `mode`
+/// (base::readable_as): whoever may not read the text may not read its tokens either.
 class TokenSetWriter {
  public:
   /// Errors    FileError: the folder cannot be written, the disk is full; UsageError: PREFIX.json or PREFIX.bin is
   ///           another's, for instance the text itself
-  TokenSetWriter(std::filesystem::path prefix, int64_t vocab_size, bool with_mask = false);
+  TokenSetWriter(std::filesystem::path prefix, int64_t vocab_size, bool with_mask = false, unsigned mode = 0644);
 
   /// A set without a mask in files that stay when the process dies, PREFIX.bin.part and PREFIX.idx.part: goes on from
   /// what sync() returned, or begins anew.
   ///
   /// Errors    FileError; UsageError when another process writes them, or they are shorter than `from` says
-  TokenSetWriter(std::filesystem::path prefix, int64_t vocab_size, const TokenSetProgress& from);
+  TokenSetWriter(std::filesystem::path prefix, int64_t vocab_size, const TokenSetProgress& from, unsigned mode = 0644);
 
   TokenSetWriter(const TokenSetWriter&) = delete;
   ~TokenSetWriter();
@@ -166,6 +167,7 @@ class TokenSetWriter {
   std::filesystem::path prefix_;
   int64_t vocab_size_;
   TokenType type_;
+  unsigned mode_;
   Part bin_, idx_;
   std::optional<Part> mask_, json_;
   TokenSetProgress at_;

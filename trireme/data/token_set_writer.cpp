@@ -38,8 +38,8 @@ bool is_token_set_about(const fs::path& json) {
 
 }  // namespace
 
-TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, bool with_mask)
-    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(token_type_for(vocab_size)) {
+TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, bool with_mask, unsigned mode)
+    : prefix_(std::move(prefix)), vocab_size_(vocab_size), type_(token_type_for(vocab_size)), mode_(mode) {
   prepare_place();
   bin_ = create(".bin");
   idx_ = create(".idx");
@@ -47,10 +47,11 @@ TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, bool with_ma
   write(idx_, std::vector<std::byte>(kMegatronHeaderBytes));
 }
 
-TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, const TokenSetProgress& from)
+TokenSetWriter::TokenSetWriter(fs::path prefix, int64_t vocab_size, const TokenSetProgress& from, unsigned mode)
     : prefix_(std::move(prefix)),
       vocab_size_(vocab_size),
       type_(token_type_for(vocab_size)),
+      mode_(mode),
       at_(from),
       keeps_parts_(true) {
   prepare_place();
@@ -78,7 +79,8 @@ void TokenSetWriter::prepare_place() const {
 TokenSetWriter::Part TokenSetWriter::reopen(const char* suffix, int64_t bytes) const {
   Part part;
   part.temporary = with_suffix(prefix_, suffix).string() + ".part";
-  part.file = base::open_file(part.temporary, O_RDWR | O_CREAT);
+  part.file = base::open_file(part.temporary, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+  ::fchmod(part.file.get(), mode_);
   if (::flock(part.file.get(), LOCK_EX | LOCK_NB) != 0)
     throw UsageError(fmt::format("another process is writing {}; wait for its end, or name another output",
                                  part.temporary.string()));
@@ -117,7 +119,7 @@ TokenSetWriter::Part TokenSetWriter::create(const char* suffix) const {
   part.file = base::FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
   if (part.file.get() < 0) base::throw_file_error("create", with_suffix(prefix_, suffix), errno);
   part.temporary = name;
-  ::fchmod(part.file.get(), 0644);  // a later run of another user may map it
+  ::fchmod(part.file.get(), mode_);  // a later run of another user may map it, if that one may read the text
   return part;
 }
 

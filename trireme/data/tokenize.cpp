@@ -7,6 +7,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/data/ordered_workers.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/tokenize_note.h"
@@ -75,7 +76,7 @@ class Job {
   }
 
   TokenizeResult run() {
-    TokenSetWriter writer(options_.output, tokenizer_.vocab_size(), note_.set);
+    TokenSetWriter writer(options_.output, tokenizer_.vocab_size(), note_.set, readable_as_the_texts());
     try {
       for (int64_t i = 0; i < note_.blocks; ++i) source_.next_block();
       encode_rest(writer);
@@ -90,6 +91,12 @@ class Job {
   }
 
  private:
+  unsigned readable_as_the_texts() const {
+    std::vector<fs::path> texts;
+    for (int64_t i = 0; i < source_.files().size(); ++i) texts.push_back(source_.files().path(i));
+    return base::readable_as(texts);
+  }
+
   // Refuses what would be overwritten, and takes over the note of the same job.
   void find_note() {
     if (TokenSet::exists(options_.output) && !options_.overwrite)

@@ -7,6 +7,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/data/ordered_workers.h"
 #include "trireme/data/permutation.h"
@@ -187,7 +188,7 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
 
 ConversationSet make_conversation_set(const fs::path& prefix, std::span<const fs::path> files, const ChatFamily& family,
                                       const Tokenizer& tokenizer, const ConversationOptions& options) {
-  TokenSetWriter writer(prefix, tokenizer.vocab_size(), true);
+  TokenSetWriter writer(prefix, tokenizer.vocab_size(), true, base::readable_as(files));
   ConversationSet set;
   set.counts = tokenize_conversations(files, family, tokenizer, writer, options);
   set.about = {.tokenizer = tokenizer.name(),

@@ -118,8 +118,8 @@ std::string describe_failure(const RankOutcome& first, std::span<const RankOutco
   } else {
     text += fmt::format(" {}\n", describe_end(first));
   }
-  if (!first.memory_note.empty())
-    text += fmt::format("  {}\n", first.memory_note);
+  if (!first.kernel_note.empty())
+    text += fmt::format("  {}\n", first.kernel_note);
   else if (killed_by_signal(first) && first.peak_bytes > 0)
     text += fmt::format("  it had at most {} of memory\n", base::human_bytes(first.peak_bytes));
   std::string where = first.log_path.empty() ? "" : fmt::format("log {}", first.log_path);

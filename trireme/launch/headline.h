@@ -31,7 +31,7 @@ struct RankOutcome {
   std::string status;                   ///< report_status' latest text, "step 812"
   std::string last_line;                ///< of its output
   std::string log_path;                 ///< empty when there is no log
-  std::string memory_note;              ///< "the kernel's out-of-memory killer ended it ...", else empty
+  std::string kernel_note;              ///< why the kernel ended it, where that is known: memory, file sizes
   std::int64_t peak_bytes = 0;          ///< most memory that it had resident; 0: unknown
 };
 

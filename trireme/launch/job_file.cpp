@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/launch/stop_signal.h"
 
 namespace trireme::launch {
@@ -15,6 +16,7 @@ namespace {
 
 // Slurm looks at the clock once a minute, so its signal may come that much earlier, and never later.
 constexpr std::chrono::seconds kSlurmClock{60};
+constexpr int kTriesOfADisk = 5;  // a full disk may have room when the job is at the front of the queue again
 constexpr std::chrono::seconds kEnding{30};  // for a pod's processes to end after their state is saved
 
 std::string command_of(const JobFile& job, const std::string& between) {
@@ -139,12 +141,15 @@ std::string sbatch_file(const JobFile& job) {
       "srun --cpus-per-task={cores} --kill-on-bad-exit=0 \\\n"
       "  {command}\n"
       "code=$?\n"
-      "if [ $code -eq {stopped} ]; then  # stopped by request, state saved: back into the queue\n"
+      "# Stopped by request, state saved: back into the queue. So is a run whose disk took no more, for a few times.\n"
+      "if [ $code -eq {stopped} ] || {{ [ $code -eq {disk} ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {tries} ]; }}; "
+      "then\n"
       "  scontrol requeue \"$SLURM_JOB_ID\"\n"
       "fi\n"
       "exit $code\n",
       fmt::arg("nodes", job.num_nodes), fmt::arg("ranks", job.ranks_per_node), fmt::arg("cores", cores),
       fmt::arg("name", name_of(job)), fmt::arg("folder", shell_quoted(job.folder)), fmt::arg("stopped", kStoppedEarly),
+      fmt::arg("disk", base::kStorageFailed), fmt::arg("tries", kTriesOfADisk),
       fmt::arg("notice", (job.grace + kSlurmClock).count()), fmt::arg("command", command_of(job, " \\\n    ")));
 }
 

@@ -22,11 +22,13 @@ struct JobFile {
 };
 
 /// A batch script: one task a machine, which starts that machine's ranks. Slurm's signal comes early enough for the
-/// grace time; a run that stopped with 75 puts its job back into the queue.
+/// grace time; a run that stopped with 75 puts its job back into the queue, and so does one that ended with 74, a full
+/// disk, up to five times.
 std::string sbatch_file(const JobFile& job);
 
 /// A headless Service and an Indexed Job as YAML. A pod that was evicted, or stopped with 75, starts again; one that
-/// refused its settings (2) ends the job.
+/// refused its settings (2) ends the job; one that failed otherwise, with a full disk (74) too, starts again a few
+/// times.
 /// Errors    UsageError naming the setting: no image or volume, an out_dir outside of it
 std::string k8s_file(const JobFile& job);
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <system_error>
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/rendezvous.h"
 #include "trireme/launch/stop_signal.h"
@@ -100,11 +100,12 @@ int launch_ranks(const LaunchOptions& options) {
   check(options);
   if (!options.out_dir.empty()) {
     const auto logs = options.out_dir / "logs";
-    std::error_code error;
-    std::filesystem::create_directories(logs, error);
-    if (error) {
+    try {
+      std::filesystem::create_directories(options.out_dir);
+      base::make_real_folder(logs);
+    } catch (const std::exception& error) {
       throw UsageError(fmt::format("cannot make the folder {} for the ranks' logs: {}; choose another --out_dir",
-                                   logs.string(), error.message()));
+                                   logs.string(), error.what()));
     }
   }
   return options.rendezvous ? launch_together(options) : launch_alone(options);

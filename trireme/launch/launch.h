@@ -47,6 +47,7 @@ struct LaunchOptions {
   int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; with a rendezvous its
                          ///< decider counts
   Nodes nodes = {};
+  int lock_fd = -1;  ///< what keeps other jobs out of out_dir (folder_lock.h): ranks inherit it; -1: there is none
   int end_fd = -1;  ///< readable when ranks elsewhere have ended: those here are then stopped; -1: there are no others
   std::shared_ptr<Rendezvous> rendezvous = {};  ///< machines come and go: gives `nodes` and end_fd at each start
 };

@@ -56,10 +56,10 @@ void Screen::flush_before_exit() {
 }
 
 RankLog::RankLog(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0) {
-    throw UsageError(
-        fmt::format("cannot write the log {}: {}; choose another --out_dir", path_.string(), std::strerror(errno)));
+    throw UsageError(fmt::format("cannot write the log {}: {}; choose another --out_dir", path_.string(),
+                                 errno == ELOOP ? "it is a symbolic link" : std::strerror(errno)));
   }
 }
 

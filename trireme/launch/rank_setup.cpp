@@ -95,6 +95,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   variables.erase("TRIREME_TOKEN_FD");
   variables.erase("TRIREME_RESTART_COUNT");
   variables.erase("TRIREME_RUN");
+  variables.erase("TRIREME_LOCK_FD");
 
   const auto text_of = [](int number) { return std::to_string(number); };
   const Nodes& nodes = options.nodes;
@@ -113,6 +114,7 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
   if (restart_count > 0) variables["TRIREME_RESTART_COUNT"] = text_of(restart_count);
   if (!nodes.run.empty()) variables["TRIREME_RUN"] = nodes.run;
   variables["TRIREME_REPORT_FD"] = text_of(report_fd);
+  if (options.lock_fd >= 0) variables["TRIREME_LOCK_FD"] = text_of(options.lock_fd);
   if (token_fd >= 0) variables["TRIREME_TOKEN_FD"] = text_of(token_fd);
   if (!options.out_dir.empty()) variables["TRIREME_FLIGHT_FOLDER"] = base::flight_folder(options.out_dir).string();
   if (rank == 0) variables["TRIREME_STORE_FD"] = text_of(meeting_point.fd);

@@ -90,6 +90,7 @@ void close_on_exec_from(int first) {
   for (const int fd : request.kept_fds) fcntl(fd, F_SETFD, 0);
   // In a background process group, `stty tostop` would halt a rank at its first line of output.
   signal(SIGTTOU, SIG_IGN);
+  signal(SIGXFSZ, SIG_DFL);  // ignored in ours, which another program does not expect
   sigprocmask(SIG_SETMASK, &request.signal_mask, nullptr);
   execve(prepared.executable, prepared.arguments.data(), prepared.environment.data());
   report_exec_error(request.error_fd, errno);

@@ -286,13 +286,15 @@ void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
   outcome.killed_by_launcher = kill_sent_ && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
   if (!failed(outcome) || ended_as_told(outcome)) return;
   some_failure_ = true;
+  if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGXFSZ)
+    outcome.kernel_note = fmt::format("a file of it grew to {}", base::file_size_limit());
   if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !kill_sent_) {
     const auto kills = cgroup_.oom_kills();
     if (kills && oom_kills_before_ && *kills > *oom_kills_before_) {
-      outcome.memory_note =
+      outcome.kernel_note =
           fmt::format("the kernel's out-of-memory killer ended it at {}", base::human_bytes(peak_bytes));
       if (const auto limit = cgroup_.memory_limit_bytes()) {
-        outcome.memory_note += fmt::format(" (limit {})", base::human_bytes(static_cast<std::int64_t>(*limit)));
+        outcome.kernel_note += fmt::format(" (limit {})", base::human_bytes(static_cast<std::int64_t>(*limit)));
       }
     }
   }

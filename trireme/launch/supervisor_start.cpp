@@ -51,6 +51,7 @@ void Supervisor::start_rank(int number) {
     for (const int number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&request.signal_mask, number);
   request.kept_fds = {report_ends[1]};
   request.error_fd = report_ends[1];
+  if (options_.lock_fd >= 0) request.kept_fds.push_back(options_.lock_fd);
   if (token_.get() >= 0) request.kept_fds.push_back(token_.get());
   if (global_rank == 0) request.kept_fds.push_back(meeting_point_.fd);
   if (options_.pin && !share_.cpus_of_rank.empty()) {

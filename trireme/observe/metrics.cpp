@@ -97,7 +97,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
     if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
   }
   base::write_file_atomic(path_, kept);
-  file_ = base::open_file(path_, O_WRONLY | O_APPEND);
+  file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
 }
 
 void MetricsWriter::append(const MetricsRow& row) {

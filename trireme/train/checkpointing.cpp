@@ -20,8 +20,6 @@
 namespace trireme::train {
 namespace {
 
-constexpr const char* kRunFile = "run.json";
-
 // The parts of a group's parameters in `range` that lie next to each other in the whole parameter: its elements
 // [begin, end) start at index `at` of the tensors, which hold the elements `held` of the flat layout.
 template <typename Visit>
@@ -52,14 +50,6 @@ std::vector<checkpoint::TensorSpec> model_tensors(const model::Model& model, con
       if (as_loaded && stored != source.tensors.end()) specs.back().dtype = stored->second.dtype;
     }
   return specs;
-}
-
-/// What the run's command names and needs again when it is given again; some are names, not paths.
-std::vector<std::filesystem::path> started_with(const config::Settings& settings) {
-  std::vector<std::filesystem::path> paths = {settings.model.name};
-  if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
-  if (settings.resume.from == config::Resume::From::folder) paths.emplace_back(settings.resume.folder);
-  return paths;
 }
 
 const char* config_dtype(checkpoint::Dtype dtype) {
@@ -139,6 +129,13 @@ checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const 
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> started_with(const config::Settings& settings) {
+  std::vector<std::filesystem::path> paths = {settings.model.name};
+  if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
+  if (settings.resume.from == config::Resume::From::folder) paths.emplace_back(settings.resume.folder);
+  return paths;
+}
 
 checkpoint::Dtype dtype_of(at::ScalarType type) {
   switch (type) {

@@ -16,6 +16,12 @@
 
 namespace trireme::train {
 
+/// In out_dir: which run it is.
+inline constexpr const char* kRunFile = "run.json";
+
+/// What the run's command names and needs again when it is given again; some are names, not paths.
+std::vector<std::filesystem::path> started_with(const config::Settings& settings);
+
 /// The checkpoint's word for a tensor's dtype.
 checkpoint::Dtype dtype_of(at::ScalarType type);
 

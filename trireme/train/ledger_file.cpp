@@ -16,10 +16,10 @@ namespace fs = std::filesystem;
 LedgerFile::LedgerFile(const fs::path& out_dir, int global_rank)
     : path_(out_dir / "ledger" / fmt::format("rank{}.jsonl", global_rank)) {
   std::error_code failure;
-  fs::create_directories(path_.parent_path(), failure);
-  if (failure) base::throw_file_error("create", path_.parent_path(), failure.value());
-  file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (file_.get() < 0) base::throw_file_error("create", path_, errno);
+  fs::create_directories(out_dir, failure);
+  if (failure) base::throw_file_error("create", out_dir, failure.value());
+  base::make_real_folder(path_.parent_path());
+  file_ = base::open_file(path_, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW);
 }
 
 void LedgerFile::write(int64_t step, const data::Batch& batch, const data::SampleStream& samples) {

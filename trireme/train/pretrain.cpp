@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -17,6 +19,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
 #include "trireme/config/report.h"
+#include "trireme/config/take_over.h"
 #include "trireme/config/validate.h"
 #include "trireme/data/batch_loader.h"
 #include "trireme/data/load_tokenizer.h"
@@ -31,6 +34,7 @@
 #include "trireme/train/observers.h"
 #include "trireme/train/peak.h"
 #include "trireme/train/profile.h"
+#include "trireme/train/resume_settings.h"
 #include "trireme/train/saver.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
@@ -150,6 +154,8 @@ class Run {
     } else {
       state_ = load_run(*s_->engine, s_->model, resume, s_->world(), LoadWhat::run, s_->settings.optimizer.name);
       resumed_from_ = resume.string();
+      changed_ = config::changes_since(state_.settings_yaml, s_->settings);
+      note_tied_weights(resume);
       if (state_.step > 0) meet_data();
     }
     state_.run = begin_run(s_->settings.out_dir, s_->environment, s_->world());
@@ -169,6 +175,17 @@ class Run {
     s_->phases.end("measuring");
     loop_started_ = Clock::now();
     first_step_ = state_.step;
+  }
+
+  // Where no setting says it but the model's name or folder.
+  void note_tied_weights(const fs::path& resume) {
+    constexpr std::string_view kKey = "model.tie_word_embeddings";
+    const auto names_it = [&](const std::string& change) { return change.starts_with(kKey); };
+    if (!base::is_file(resume / "config.json") || std::any_of(changed_.begin(), changed_.end(), names_it)) return;
+    const std::string name = (resume / "config.json").string();
+    const bool was = model::parse_hugging_face_config(base::read_file(name), name).tie_word_embeddings;
+    const bool is = s_->model.config.tie_word_embeddings;
+    if (was != is) changed_.push_back(fmt::format("{} was {}, is {} now", kKey, was, is));
   }
 
   // The order is a function of the data: with others, the number of samples that were taken says nothing.
@@ -205,6 +222,7 @@ class Run {
     if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}{}", loaded_from_, unverified));
     if (!resumed_from_.empty())
       observers_->say(fmt::format("resumed  {} at step {}{}", resumed_from_, state_.step, unverified));
+    for (const std::string& change : changed_) observers_->say("changed  " + change);
     if (!restarted_.empty()) observers_->say(restarted_);
     observers_->say(
         fmt::format("peak     {:.0f} GFLOP/s, {}", peak_flops_ / 1e9, what_peak_is(s_->precision.compute, s_->device)));
@@ -339,9 +357,8 @@ class Run {
           "a stop was requested ({}) when training was complete: nothing is left{}", stop_.why(),
           has_validation() && s_->settings.eval.final_validation ? ", the last evaluation was broken off" : ""));
     if (stops_early)
-      observers_->say(
-          fmt::format("stopped at step {} by request ({}); continue with: trireme pretrain ... --resume true",
-                      state_.step, stop_.why()));
+      observers_->say(fmt::format("stopped at step {} by request ({}); continue with: {}", state_.step, stop_.why(),
+                                  how_to_go_on(s_->settings)));
   }
 
   Clock::time_point loop_started_;
@@ -352,6 +369,7 @@ class Run {
   data::TrainingData data_;
   RunState state_;
   std::string resumed_from_, loaded_from_, restarted_;
+  std::vector<std::string> changed_;  // settings, since the checkpoint that was resumed
   bool unverified_ = false;  // what was loaded
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<LedgerFile> ledger_;
@@ -361,21 +379,6 @@ class Run {
   double peak_flops_ = 0, flops_per_token_ = 0, smoothed_seconds_ = 0;
   int64_t rss_bytes_ = 0, first_step_ = 0;
 };
-
-// A new run counts its steps from 0 and saves them under their numbers: where it starts from a step of its own out_dir,
-// it would put another model in that place, and a restart of it would start from there. `last`: 0 without an end.
-void refuse_to_replace_the_start(const config::Settings& settings, const fs::path& weights, int64_t last) {
-  for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(settings.out_dir)) {
-    std::error_code ignored;
-    const bool is_reached = last == 0 || folder.step <= last;
-    const bool is_replaced = folder.path.filename() == checkpoint::step_folder_name(folder.step);
-    if (!is_reached || !is_replaced || !fs::equivalent(folder.path, weights, ignored)) continue;
-    throw UsageError(
-        fmt::format("a new run from the weights of {} would replace that folder at step {}: choose another --out_dir, "
-                    "or go on with the run that saved it by --resume {}",
-                    weights.string(), folder.step, folder.path.string()));
-  }
-}
 
 }  // namespace
 
@@ -387,10 +390,7 @@ void check_pretrain(const config::Settings& settings) {
   data::check_training_data(data);
   const fs::path resume = find_resume(settings);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
-  const auto check_length = [&](int64_t samples) {
-    const int64_t last = run_steps(settings, sequence_length(settings, model), samples);
-    if (resume.empty() && !weights.empty()) refuse_to_replace_the_start(settings, weights, last);
-  };
+  const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
   check_save_memory(settings);

@@ -1,0 +1,53 @@
+#include "trireme/cli/out_dir_lock.h"
+
+#include <algorithm>
+
+#include "trireme/cli/nodes.h"
+#include "trireme/train/out_dir.h"
+
+namespace trireme::cli {
+namespace {
+
+// For the rank 0 of the attempt before this one to end.
+constexpr std::chrono::milliseconds kLastAttempt = std::chrono::seconds(30);
+
+}  // namespace
+
+void refuse_in_a_running_jobs_folder(const std::filesystem::path& written) {
+  const auto named = written.has_filename() ? written : written.parent_path();
+  launch::refuse_while_in_use(named);
+  if (named.filename().string().starts_with("step-"))
+    launch::refuse_while_in_use(named.has_parent_path() ? named.parent_path() : ".");
+}
+
+void OutDirLock::take(const std::string& subcommand, const config::Settings& settings,
+                      const launch::RankEnvironment& environment, bool is_rank, bool is_elastic) {
+  if (launch::inherits_folder_lock()) return;
+  const bool takes_it = is_rank ? environment.global_rank == 0 : !is_elastic && is_first_node(settings, environment);
+  if (!takes_it) {
+    if (environment.launched && environment.launcher != "trireme")
+      launch::wait_for_rank_0_to_lock(settings.out_dir, environment.job_id, settings.launch.join_timeout);
+    return;
+  }
+  const bool is_restart = environment.restart_count > 0;
+  lock_.emplace(launch::LockOptions{
+      .folder = settings.out_dir,
+      .command = "trireme " + subcommand,
+      .job_id = environment.job_id,
+      .waits_for_its_own = settings.resume.from == config::Resume::From::newest_if_any,
+      .waits_for_anybody = is_restart,
+      .patience = is_restart ? std::min(kLastAttempt, settings.launch.join_timeout) : settings.launch.join_timeout});
+  is_first_start_ = !is_restart;
+}
+
+void OutDirLock::look(const config::Settings& settings) const {
+  if (lock_ && is_first_start_) train::refuse_another_runs_folder(settings);
+}
+
+void OutDirLock::begin(const config::Settings& settings) {
+  if (!lock_) return;
+  lock_->begin();
+  if (is_first_start_) train::remove_earlier_run(settings);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,123 @@
+#include "trireme/train/out_dir.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/launch/hang.h"
+#include "trireme/train/checkpointing.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> kFiles = {"metrics.jsonl", "loss.svg", kRunFile};
+
+// What each rank writes.
+struct RankFiles {
+  std::string_view folder, ending;
+};
+constexpr std::array<RankFiles, 3> kRankFiles = {{{"logs", ".log"}, {"flight", ".flight"}, {"ledger", ".jsonl"}}};
+
+bool is_a_ranks(const std::string& name, std::string_view ending) {
+  constexpr std::string_view kRank = "rank";
+  if (!name.starts_with(kRank) || !name.ends_with(ending) || name.size() <= kRank.size() + ending.size()) return false;
+  const std::string_view digits =
+      std::string_view(name).substr(kRank.size(), name.size() - kRank.size() - ending.size());
+  return digits.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// A folder that is only called like a step is somebody else's.
+bool is_checkpoint(const fs::path& folder) {
+  if (base::is_file(folder / checkpoint::kManifestName) || base::is_file(folder / "config.json")) return true;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().extension() == ".safetensors") return true;
+  return false;
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& out_dir) {
+  std::vector<fs::path> found;
+  for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir))
+    if (is_checkpoint(folder.path)) found.push_back(folder.path);
+  return found;
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path named = path.has_filename() ? path : path.parent_path();
+  return fs::equivalent(named, folder, ignored) ||
+         fs::equivalent(named.has_parent_path() ? named.parent_path() : fs::path("."), folder, ignored);
+}
+
+// A checkpoint that is removed cannot be started from.
+void refuse_to_remove_the_start(const config::Settings& settings, const std::vector<fs::path>& checkpoints) {
+  for (const fs::path& start : started_with(settings))
+    for (const fs::path& folder : checkpoints)
+      if (!start.empty() && lies_in(start, folder))
+        throw UsageError(fmt::format(
+            "overwrite would remove {}, which the run starts from: choose another --out_dir, or go on with the run "
+            "that saved it: trireme pretrain --resume {}",
+            start.string(), start.string()));
+}
+
+void remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) base::throw_file_error("remove", path, error.value());
+}
+
+void remove_rank_files(const fs::path& folder, std::string_view ending) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return;
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string();
+        is_a_ranks(name, ending) || name == launch::kVerdictName)
+      files.push_back(entry.path());
+  for (const fs::path& file : files) remove_file(file);
+}
+
+}  // namespace
+
+bool holds_a_run(const fs::path& out_dir) {
+  std::error_code ignored;
+  return std::any_of(kFiles.begin(), kFiles.end(),
+                     [&](std::string_view name) { return fs::exists(out_dir / name, ignored); }) ||
+         !checkpoints_in(out_dir).empty();
+}
+
+void refuse_another_runs_folder(const config::Settings& settings) {
+  using From = config::Resume::From;
+  const fs::path out_dir = settings.out_dir;
+  const std::vector<fs::path> checkpoints = checkpoints_in(out_dir);
+  if (checkpoints.empty()) return;
+  if (settings.overwrite) return refuse_to_remove_the_start(settings, checkpoints);
+  const auto from = settings.resume.from;
+  if (from == From::newest || from == From::newest_if_any) return;
+  if (from == From::folder && (lies_in(settings.resume.folder, out_dir))) return;
+  throw UsageError(fmt::format(
+      "{0} holds checkpoints of another run (the newest is {1}), and {2} would replace some of them and leave others: "
+      "go on with that run (trireme pretrain --resume {0}), choose another --out_dir, or remove it first with "
+      "--overwrite true",
+      out_dir.string(), checkpoints.front().filename().string(),
+      from == From::folder ? fmt::format("a run from {}", settings.resume.folder) : "a new one"));
+}
+
+void remove_earlier_run(const config::Settings& settings) {
+  const fs::path out_dir = settings.out_dir;
+  if (!settings.overwrite || !fs::is_directory(out_dir)) return;
+  for (const fs::path& folder : checkpoints_in(out_dir)) checkpoint::remove_checkpoint(folder);
+  checkpoint::remove_leftovers(out_dir);
+  for (const std::string_view name : kFiles) remove_file(out_dir / name);
+  for (const RankFiles& files : kRankFiles) remove_rank_files(out_dir / files.folder, files.ending);
+}
+
+}  // namespace trireme::train

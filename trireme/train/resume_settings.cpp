@@ -1,0 +1,90 @@
+#include "trireme/train/resume_settings.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/config/take_over.h"
+#include "trireme/data/load_tokenizer.h"
+#include "trireme/model/config.h"
+#include "trireme/train/checkpointing.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+using From = config::Resume::From;
+
+// The out_dir that `folder` is, or that it is a checkpoint of.
+std::optional<fs::path> run_of(const fs::path& folder) {
+  if (folder.empty() || !fs::is_directory(folder)) return std::nullopt;
+  if (checkpoint::find_latest(folder)) return folder;
+  const fs::path named = folder.has_filename() ? folder : folder.parent_path();
+  if (!named.filename().string().starts_with("step-") || !base::is_file(named / checkpoint::kStateName))
+    return std::nullopt;
+  return named.has_parent_path() ? named.parent_path() : fs::path(".");
+}
+
+bool has_model(const std::string& name) {
+  if (name.empty()) return false;
+  if (base::is_file(fs::path(name) / "config.json")) return true;
+  try {
+    model::catalogue_config(name);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+void use_newest_of_a_run(std::string& model) {
+  if (model.empty() || base::is_file(fs::path(model) / "config.json")) return;
+  if (const auto newest = checkpoint::find_latest(model)) model = newest->string();
+}
+
+}  // namespace
+
+void place_run(config::ParsedSettings& parsed) {
+  config::Settings& s = parsed.settings;
+  const bool goes_on = s.resume.from == From::newest || s.resume.from == From::newest_if_any;
+  if (s.overwrite && goes_on)
+    throw UsageError(
+        fmt::format("overwrite removes the run in {}, and resume goes on with it: give one of the two", s.out_dir));
+  if (goes_on && parsed.given("model")) {
+    const auto run = run_of(s.model.name);
+    std::error_code ignored;
+    if (!run || (parsed.given("out_dir") && !fs::equivalent(*run, s.out_dir, ignored))) return;
+    s.out_dir = run->string();
+    if (!fs::equivalent(*run, s.model.name, ignored)) s.resume = {.from = From::folder, .folder = s.model.name};
+    s.model.name.clear();
+    parsed.provenance["model"] = {};
+  } else if (s.resume.from == From::folder && !parsed.given("out_dir")) {
+    if (const auto run = run_of(s.resume.folder)) s.out_dir = run->string();
+  }
+}
+
+void take_over_run(config::ParsedSettings& parsed) {
+  config::Settings& s = parsed.settings;
+  const fs::path folder = find_resume(s);
+  if (folder.empty()) return use_newest_of_a_run(s.model.name);
+  const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
+  config::take_over(parsed, state.settings_yaml, folder.string());
+  use_newest_of_a_run(s.model.name);
+  if (!parsed.given("model") && !has_model(s.model.name)) s.model = {.name = folder.string()};
+  if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
+                                                !fs::exists(*tokenizer) && data::has_tokenizer(folder))
+    s.data.tokenizer = folder.string();
+}
+
+std::string how_to_go_on(const config::Settings& settings) {
+  const int64_t ranks = settings.devices.value_or(1);
+  return fmt::format("trireme pretrain --resume {}{}", settings.out_dir,
+                     ranks > 1 ? fmt::format(" --devices {}", ranks) : "");
+}
+
+}  // namespace trireme::train
