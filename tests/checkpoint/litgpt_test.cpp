@@ -132,6 +132,19 @@ TEST(LitGpt, tensors_without_a_name_on_the_other_side_are_refused) {
   EXPECT_THAT(error("model.layers.0.self_attn.q_proj.weight", true), HasSubstr("k_proj.weight' beside it"));
 }
 
+TEST(LitGpt, rows_beyond_the_heads_are_refused_and_not_left_out) {
+  const model::ModelConfig config = small(model::Architecture::llama);
+  std::vector<SourceTensor> tensors = hugging_face(config).tensors();
+  for (SourceTensor& tensor : tensors)
+    if (tensor.name.ends_with("q_proj.weight")) tensor.shape[0] *= 2;
+  try {
+    hugging_face_to_litgpt(tensors, config);
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("q_proj.weight' has the shape [16, 8]; the heads of config.json make 8 rows"));
+  }
+}
+
 std::string corpus(const std::string& name) {
   return base::read_file(std::filesystem::path(TRIREME_LITGPT_CONFIGS) / (name + ".yaml"));
 }

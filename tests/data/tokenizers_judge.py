@@ -69,6 +69,7 @@ def against_sentencepiece(probe: str, name: str, path: Path) -> int:
     specials = [judge.id_to_piece(i) for i in range(judge.get_piece_size()) if judge.is_control(i)][:30]
     different = Differences(name)
     strings = texts(COUNT, specials)
+    strings += [" ".join(strings[begin:begin + 400]) for begin in (0, 400)]  # sums of scores that leave single precision
     for string, (ids, text) in zip(strings, ask(probe, path, [(0, s.encode()) for s in strings])):
         expected = judge.encode(string)
         different.check("ids", string, ids, expected)

@@ -244,6 +244,11 @@ def test_model(name: str):
     return lambda folder: package_file(f"sentencepiece-0.2.3/test/{name}.model")
 
 
+def ai21(folder: Path) -> Path:
+    """Scores that are each other's sums, and tokens that its makers defined: ties, and what decides them."""
+    return package_file("ai21_tokenizer/resources/j2-tokenizer/j2-tokenizer.model")
+
+
 def protobuf_fields(data: bytes, wanted: int) -> list:
     """The length-delimited fields with that number."""
     at, found = 0, []
@@ -334,6 +339,7 @@ def all_of_them() -> list:
         ("mistral-v3", "sentencepiece", mistral("mistral_instruct_tokenizer_240323.model.v3")),
         ("botchan-unigram", "sentencepiece", test_model("botchan_en_unigram_1000")),
         ("kyoto-unigram", "sentencepiece", test_model("kyoto_ja_unigram_8000")),
+        ("ai21", "sentencepiece", ai21),
         ("botchan-bpe", "sentencepiece", test_model("botchan_en_bpe_1000")),
         ("botchan-json", "tokenizers", unigram_json("botchan_en_unigram_1000")),
         ("kyoto-json", "tokenizers", unigram_json("kyoto_ja_unigram_8000")),

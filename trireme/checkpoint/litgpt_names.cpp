@@ -149,6 +149,12 @@ MappedTensor fuse(const std::vector<SourceTensor>& tensors, const SourceTensor& 
       fail_source(*tensor, fmt::format("has another dtype than '{}', beside which it is stored", q.name));
     mapped.pieces.push_back({.source = name, .begin = 0, .end = fused.rows(part)});
   }
+  for (const RowPiece& piece : mapped.pieces) {
+    const SourceTensor* tensor = find(tensors, piece.source);
+    if (!tensor->shape.empty() && tensor->shape[0] == piece.end) continue;
+    fail_source(*tensor, fmt::format("has the shape {}; the heads of config.json make {} rows",
+                                     shape_text(tensor->shape), piece.end));
+  }
   return mapped;
 }
 

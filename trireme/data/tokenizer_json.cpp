@@ -3,6 +3,7 @@
 #include <span>
 
 #include "trireme/base/checksum.h"
+#include "trireme/data/permutation.h"
 #include "trireme/data/tokenizer_json_parts.h"
 #include "trireme/data/vocabulary.h"
 
@@ -96,6 +97,7 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
   parts.name = type == "BPE" && byte_level ? "byte-level BPE" : type;
   parts.takes_bytes = byte_level;
   parts.fingerprint = base::hash_text(text);
+  if (byte_level && type != "BPE") parts.fingerprint = mix_key(parts.fingerprint, 2);  // other ids than at first
   return parts;
 } catch (const nlohmann::json::exception& error) {
   throw UsageError(fmt::format("{} is not JSON: {}", path, error.what()));

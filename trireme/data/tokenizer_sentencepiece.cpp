@@ -9,6 +9,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/data/bpe.h"
+#include "trireme/data/permutation.h"
 #include "trireme/data/sentencepiece_normalizer.h"
 #include "trireme/data/unigram.h"
 
@@ -104,6 +105,8 @@ TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::stri
   parts.hides_special = true;
   parts.name = file.model == SentencePieceFile::Model::bpe ? "SentencePiece BPE" : "SentencePiece Unigram";
   parts.fingerprint = base::hash_text(bytes);
+  // Ties and long texts have other ids than with the first encoding of these.
+  if (file.model == SentencePieceFile::Model::unigram) parts.fingerprint = mix_key(parts.fingerprint, 2);
   return parts;
 } catch (const UsageError& error) {
   throw UsageError(fmt::format("the tokenizer {} cannot be used: {}", path, error.what()));

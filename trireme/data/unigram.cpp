@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 #include "trireme/base/error.h"
 #include "trireme/data/utf8.h"
@@ -10,7 +12,10 @@
 namespace trireme::data {
 namespace {
 constexpr double kUnknownPenalty = 10;
-}
+constexpr double kUserDefinedBonus = 0.1;  // for each byte but the first
+// Sums in single precision begin again at 0 beyond it, as sentencepiece's do: long texts keep their last digits.
+constexpr float kLargestSum = 100000;
+}  // namespace
 
 Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptions options)
     : vocabulary_(std::move(vocabulary)), scores_(std::move(scores)), options_(std::move(options)) {
@@ -24,14 +29,14 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
     entries.emplace_back(vocabulary_.token(static_cast<int32_t>(id)), static_cast<int32_t>(id));
     if (!options_.user_defined.empty() && options_.user_defined[id]) continue;
     least = first ? scores_[id] : std::min(least, scores_[id]);
-    largest_score_ = first ? scores_[id] : std::max(largest_score_, scores_[id]);
     first = false;
   }
   trie_ = ByteTrie(std::move(entries));
   for (size_t id = 0; id < options_.user_defined.size(); ++id)
     if (options_.user_defined[id])
-      scores_[id] = add(static_cast<double>(vocabulary_.token(static_cast<int32_t>(id)).size()) * largest_score_, -0.1);
-  unknown_score_ = add(least, -kUnknownPenalty);
+      scores_[id] = kUserDefinedBonus * static_cast<double>(vocabulary_.token(static_cast<int32_t>(id)).size() - 1);
+  unknown_score_ = options_.single_precision ? static_cast<float>(least) - static_cast<float>(kUnknownPenalty)
+                                             : least - kUnknownPenalty;
   for (int byte = 0; byte < 256; ++byte) {
     const auto id = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
     byte_[static_cast<size_t>(byte)] = id.value_or(-1);
@@ -60,6 +65,13 @@ std::unique_ptr<ModelScratch> Unigram::scratch() const {
 }
 
 template <typename Score>
+void Unigram::lower(std::vector<Node<Score>>& best, size_t begin, size_t end) {
+  const Score offset = best[begin].score;
+  for (size_t i = begin; i <= end; ++i)
+    if (i == begin || best[i].begin >= 0) best[i].score -= offset;
+}
+
+template <typename Score>
 void Unigram::find_best(std::string_view piece, Scratch<Score>& scratch) const {
   auto& best = scratch.best;
   best.assign(piece.size() + 1, {});
@@ -68,8 +80,10 @@ void Unigram::find_best(std::string_view piece, Scratch<Score>& scratch) const {
     Node<Score>& node = nodes[end];
     if (node.begin < 0 || score > node.score) node = {score, id, begin};
   };
+  size_t furthest = 0;  // end that has been offered
   for (size_t at = 0; at < piece.size();) {
     const auto here = static_cast<int32_t>(at);
+    if (std::is_same_v<Score, float> && std::abs(best[at].score) > kLargestSum) lower(best, at, furthest);
     const Score so_far = best[at].score;
     const bool is_ascii = static_cast<unsigned char>(piece[at]) < 0x80;
     const size_t character =
@@ -77,10 +91,12 @@ void Unigram::find_best(std::string_view piece, Scratch<Score>& scratch) const {
     bool has_character = false;
     trie_.for_each_prefix(piece.substr(at), [&](size_t length, int32_t id) {
       offer(at + length, scores[id] + so_far, id, here);
+      furthest = std::max(furthest, at + length);
       has_character = has_character || length == character;
     });
     if (!has_character) offer(at + character, static_cast<Score>(unknown_score_) + so_far, -1, here);
     at += character;
+    furthest = std::max(furthest, at);
   }
 }
 

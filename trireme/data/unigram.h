@@ -1,5 +1,7 @@
 // The Unigram model: of all ways to cut a piece into tokens, the one whose log-probabilities add up to the most
-// (Viterbi). Source: Kudo, Subword Regularization (2018).
+// (Viterbi). Of ways with equal sums the one whose last token begins first wins, and sums are compared as they are
+// rounded: so ties fall as in sentencepiece 0.2.3 (EncodeOptimized) and tokenizers. Source: Kudo, Subword
+// Regularization (2018).
 #pragma once
 
 #include <array>
@@ -18,7 +20,8 @@ struct UnigramOptions {
   bool single_precision = false;  ///< sums in float, as sentencepiece has them; tokenizers sums in double
   /// Of each id: may text become it? Control and byte tokens of SentencePiece files may not. Empty: all may.
   std::vector<bool> matchable;
-  /// User-defined tokens, which win over all others where they occur. Empty: none.
+  /// User-defined tokens, which win over all others where they occur: they have a small score above 0 in place of
+  /// their own. Empty: none.
   std::vector<bool> user_defined;
 };
 
@@ -43,11 +46,11 @@ class Unigram final : public TokenModel {
   template <typename Score>
   struct Scratch;
 
-  double add(double a, double b) const {
-    return options_.single_precision ? static_cast<double>(static_cast<float>(a) + static_cast<float>(b)) : a + b;
-  }
   template <typename Score>
   void encode_as(std::string_view piece, Scratch<Score>& scratch, std::vector<int32_t>& out) const;
+  /// Takes the score of the node at `begin` from those up to `end` that have one.
+  template <typename Score>
+  static void lower(std::vector<Node<Score>>& best, size_t begin, size_t end);
   template <typename Score>
   void find_best(std::string_view piece, Scratch<Score>& scratch) const;
   void append_unknown(std::string_view text, std::vector<int32_t>& out) const;
@@ -56,7 +59,7 @@ class Unigram final : public TokenModel {
   std::vector<double> scores_;
   UnigramOptions options_;
   ByteTrie trie_;
-  double unknown_score_ = 0, largest_score_ = 0;
+  double unknown_score_ = 0;
   std::array<int32_t, 256> byte_{};
   bool has_every_byte_ = true;
 };
