@@ -74,6 +74,9 @@ TEST(Validate, ARunMustKnowWhenToStop) {
 
 TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
   Settings settings;
+  EXPECT_EQ(settings.comm.tls, std::nullopt);  // between machines, where gloo talks
+  settings.comm.backend = Backend::mpi;
+  EXPECT_EQ(verdict(settings, 2), "");
   settings.comm.tls = true;
   for (const Backend backend : {Backend::automatic, Backend::gloo, Backend::shm}) {
     settings.comm.backend = backend;

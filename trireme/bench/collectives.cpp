@@ -45,7 +45,7 @@ class CollectivesBench {
     options.rank = environment_.global_rank;
     options.size = environment_.world_size;
     options.store = store_.store;
-    options.sealed = settings_.comm.tls && backend == "gloo";
+    options.sealed = options.sealed && backend == "gloo";
     options.bf16_sums = false;
     return comm::make_communicator(options);
   }

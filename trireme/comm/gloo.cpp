@@ -8,7 +8,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
+#include "trireme/comm/gloo_device.h"
 #include "trireme/comm/gloo_exchange.h"
+#include "trireme/comm/gloo_links.h"
 #include "trireme/comm/gloo_message.h"
 #include "trireme/comm/lane_communicator.h"
 #include "trireme/comm/store.h"
@@ -80,16 +83,22 @@ class PatientThreads {
   int before_;
 };
 
-// Gloo puts what ends a wait of its own into other words; here it goes out as it is (StoreOptions::while_waiting).
-void wait_for_all(const Group& group, c10d::Store& store) {
+// Each tells where it listens and waits for all; by group rank.
+std::vector<std::string> exchange_addresses(const Group& group, c10d::Store& store, const std::string& own) {
   const auto key = [](int rank) { return fmt::format("here/{}", rank); };
-  set_text(store, key(group.rank), "");
-  std::vector<std::string> keys;
+  set_text(store, key(group.rank), own);
+  std::vector<std::string> keys, addresses;
   for (int rank = 0; rank < group.size; ++rank) keys.push_back(key(rank));
   store.wait(keys, group.timeout);
+  for (const std::string& k : keys) {
+    const std::vector<uint8_t> bytes = store.get(k);
+    addresses.emplace_back(bytes.begin(), bytes.end());
+  }
+  return addresses;
 }
 
-// New for each group: no two messages of a job are sealed with the same key and stamp.
+// New for each group: what was recorded of another opens nothing here, and no two messages of a job are sealed with the
+// same key and stamp.
 std::string agree_on_key(const Group& group, c10d::Store& store) {
   constexpr auto kKey = "key";
   if (group.rank == 0) {
@@ -101,26 +110,39 @@ std::string agree_on_key(const Group& group, c10d::Store& store) {
   return {key.begin(), key.end()};
 }
 
+GlooDevice patient_device(const std::string& interface) {
+  const PatientThreads patient;
+  return GlooDevice(interface);
+}
+
+std::vector<base::FileDescriptor> linked(const Group& group, const std::string& key, const GlooDevice& device,
+                                         const std::vector<std::string>& addresses) {
+  Links links = link_ranks(group, key, device.listener(), addresses);
+  if (links.strangers > 0)
+    base::warn("{} connections to rank {} did not prove that they are of this job, and were closed", links.strangers,
+               group.global_rank(group.rank));
+  return std::move(links.sockets);
+}
+
 }  // namespace
 
 CommunicatorPtr make_gloo(Group group, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& o) {
   const auto start = Clock::now();
   ignore_broken_pipes();
   try {
-    auto options = c10d::ProcessGroupGloo::Options::create(group.timeout);
-    {
-      const PatientThreads patient;
-      options->devices.push_back(o.interface.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                                     : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
-    }
-    options->threads = 1;
+    const GlooDevice device = patient_device(o.interface);
     store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
     store->setTimeout(group.timeout);
-    wait_for_all(group, *store);
-    const auto key = o.sealed ? std::optional(agree_on_key(group, *store)) : std::nullopt;
-    auto transport =
-        c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), group.rank, group.size, std::move(options));
-    return std::make_shared<GlooCommunicator>(std::move(group), std::move(transport), o.bf16_sums, key);
+    const auto addresses = exchange_addresses(group, *store, device.address());
+    const std::string key = agree_on_key(group, *store);
+    device.hand_over(linked(group, key, device, addresses));
+    auto options = c10d::ProcessGroupGloo::Options::create(group.timeout);
+    options->devices.push_back(device.device());
+    options->threads = 1;
+    auto transport = c10::make_intrusive<c10d::ProcessGroupGloo>(device.directory(group.rank, group.size), group.rank,
+                                                                 group.size, std::move(options));
+    return std::make_shared<GlooCommunicator>(std::move(group), std::move(transport), o.bf16_sums,
+                                              o.sealed ? std::optional(key) : std::nullopt);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 // its reduce-scatter is an all-reduce, its sums round to bf16 at every hop, and its gathers know equal sizes only.
 // On messages, each collective is a direct exchange (every rank sends each peer its slice, straight from the input
 // and into the output) and sums are folded here, in rank order, so the bits are those of the other backends.
+// Who connects: gloo_links.h proves that a peer is of the group, gloo_device.h hands the connections to Gloo.
 // Layers: gloo_channel.h (bytes to a peer), gloo_phase.h (one exchange in chunks), gloo_exchange.h (a collective).
 #pragma once
 

@@ -1,4 +1,5 @@
 // Memory that the ranks of a segment share: who makes it, how peers come to map it, and on which NUMA node it lies.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>

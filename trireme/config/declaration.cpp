@@ -313,9 +313,11 @@ std::vector<Setting> declare(Settings& s) {
       {"comm.compression", &s.comm.compression,
        "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs backend gloo, and "
        "changes nothing where gradients are bf16 already (bf16-mixed)"},
-      {"comm.tls", &s.comm.tls,
+      {"comm.tls",
+       &s.comm.tls,
        "nobody on the network can read or change what gloo sends between machines: AES-256-GCM by Trireme itself, with "
-       "a key that comes through the store's TLS"},
+       "a key that comes through the store's TLS; it costs a pass over the bytes on both sides",
+       {.absent = "null", .when_absent = "true between machines, false inside of one"}},
 
       {"schedule.prefetch",
        &s.schedule.prefetch,
@@ -436,7 +438,9 @@ std::vector<Setting> declare(Settings& s) {
        {.at_least = 0}},
       {"launch.token_file",
        &s.launch.token_file,
-       "file with the job's secret, at least 32 characters, which nobody else may read; ranks without it are refused",
+       "file with the job's secret, at least 32 random characters (openssl rand -hex 32), of mode 0600 and yours; "
+       "ranks "
+       "without it are refused",
        {.absent = "null", .when_absent = "drawn for each job; other machines find it in out_dir"}},
       {"launch.log_ranks",
        &s.launch.log_ranks,

@@ -132,7 +132,7 @@ struct CommSettings {
   Backend backend = Backend::automatic;
   std::chrono::milliseconds timeout{30'000};
   Compression compression = Compression::none;
-  bool tls = false;
+  std::optional<bool> tls;  ///< none: between machines
   bool operator==(const CommSettings&) const = default;
 };
 

@@ -37,7 +37,7 @@ void check_compression(const Settings& settings, Problems& problems) {
 // A setting that asks for protection must not be taken without giving it.
 void check_tls(const Settings& settings, Problems& problems) {
   const Backend backend = settings.comm.backend;
-  if (!settings.comm.tls || (backend != Backend::mpi && backend != Backend::nccl)) return;
+  if (!settings.comm.tls.value_or(false) || (backend != Backend::mpi && backend != Backend::nccl)) return;
   problems.add(fmt::format("backend {} sends in the clear", name_of(backend)), {},
                "comm.tls needs comm.backend gloo (or auto, where it holds between machines); otherwise keep what ranks "
                "send inside a network you trust, or a tunnel (WireGuard, IPsec)");
@@ -50,7 +50,7 @@ void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t 
   if (world_size > 1 && backend != Backend::automatic && backend != Backend::nccl && backend != Backend::dry_run)
     problems.add(fmt::format("backend {} cannot reach what lies on a GPU", name_of(backend)), {},
                  "accelerator cuda needs comm.backend auto or nccl");
-  if (world_size > 1 && settings.comm.tls)
+  if (world_size > 1 && settings.comm.tls.value_or(false))
     problems.add("what ranks on GPUs send is not sealed", {},
                  "comm.tls needs accelerator cpu; otherwise keep the ranks inside a network you trust");
   if (world_size > 1 && settings.comm.compression != Compression::none)

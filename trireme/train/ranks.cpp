@@ -51,6 +51,27 @@ std::function<void()> stop_check(const config::Settings& settings) {
   };
 }
 
+bool between_hosts(const launch::RankEnvironment& e) { return e.local_world_size != e.world_size; }
+
+bool could_seal(const config::Settings& settings) {
+  using config::Backend;
+  return settings.accelerator == config::Accelerator::cpu &&
+         (settings.comm.backend == Backend::automatic || settings.comm.backend == Backend::gloo);
+}
+
+// What the user did not ask for and pays, or has asked for and gives up. Figures: docs/security.md.
+void tell_protection(const comm::GroupOptions& options, const launch::RankEnvironment& environment) {
+  if (!between_hosts(environment) || environment.global_rank != 0) return;
+  if (options.sealed)
+    base::info(
+        "what ranks send between machines is sealed (comm.tls): a pass of AES-256-GCM over the bytes on both "
+        "sides; --comm.tls false saves that on a network where nobody else can listen");
+  else
+    base::info(
+        "what ranks send between machines is not sealed (comm.tls false): whoever is on the network can read "
+        "data, gradients and weights, and change them");
+}
+
 }  // namespace
 
 comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
@@ -79,12 +100,11 @@ comm::GroupOptions group_options(const config::Settings& settings, const launch:
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
   options.on_device = settings.accelerator == config::Accelerator::cuda;
-  options.sealed = settings.comm.tls;
+  options.sealed = settings.comm.tls.value_or(between_hosts(environment) && could_seal(settings));
   options.bf16_sums = settings.comm.compression == config::Compression::bf16;
   // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
-  options.interface = environment.local_world_size == environment.world_size
-                          ? "lo"
-                          : launch::interface_towards(environment.master_address);
+  options.interface =
+      between_hosts(environment) ? launch::interface_towards(environment.master_address) : std::string("lo");
   return options;
 }
 
@@ -121,6 +141,7 @@ Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironm
   if (phases != nullptr) phases->end("rendezvous");
   ranks.communicators = engine::connect(plan, ranks.meeting.options, settings.engine.poison);
   ranks.backend = ranks.communicators.world->backend();
+  if (ranks.backend == "gloo") tell_protection(ranks.meeting.options, environment);
   if (ranks.meeting.options.bf16_sums && ranks.backend != "gloo" && environment.global_rank == 0)
     base::warn("comm.compression bf16 is ignored: ranks on backend {} send no gradients that it could compress",
                ranks.backend);
