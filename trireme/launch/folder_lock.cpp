@@ -124,16 +124,16 @@ FolderLock::FolderLock(const LockOptions& options) : path_(options.folder / kLoc
       nameless = now;  // it has just begun, or is just ending
     const bool is_own =
         options.waits_for_anybody || (options.waits_for_its_own && holder && is_same_job(mine, holder->name));
-    const bool too_long = nameless             ? now - *nameless > kNaming
-                          : is_own             ? now - start > options.patience
-                          : is_gone(*holder)   ? now - start > kLastRank
-                                               : true;
+    const bool too_long = nameless           ? now - *nameless > kNaming
+                          : is_own           ? now - start > options.patience
+                          : is_gone(*holder) ? now - start > kLastRank
+                                             : true;
     if (too_long)
       refuse(options.folder, holder,
              is_own ? fmt::format(", which has not ended within {}", base::human_duration(options.patience)) : "");
     if (stop_requested())
-      throw Stopped(fmt::format("stopped while waiting for the job that holds {}; nothing was begun",
-                                options.folder.string()));
+      throw Stopped(
+          fmt::format("stopped while waiting for the job that holds {}; nothing was begun", options.folder.string()));
     if (holder && now - start > kTellFirst && (!told || now - *told > kTellAgain)) {
       told = now;
       base::info("waiting for the end of the job that holds {}: {}{}", options.folder.string(), holder->text(),
