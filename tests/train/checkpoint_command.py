@@ -48,7 +48,7 @@ class Suite:
         for words in (["checkpoint", "reshard", private, made / "resharded"], ["checkpoint", "consolidate", private, made / "whole"],
                       ["convert", private, made / "model.gguf"], ["convert", private, made / "folder", "--dtype", "float32"],
                       ["data", "train_tokenizer", text, "--output", made / "tokenizer", "--vocab_size", "300"],
-                      ["data", "tokenize", text, "--output", made / "tokens"]):
+                      ["data", "tokenize", text, "--output", made / "tokens", "--data.tokenizer", "byte"]):
             result = self.ring.run([self.ring.program, *map(str, words)])
             files = [path for path in made.rglob("*") if path.is_file()]
             wide = [f"{path.relative_to(made)} {path.stat().st_mode & 0o777:o}" for path in files if path.stat().st_mode & 0o077]

@@ -32,7 +32,8 @@ using namespace std::chrono_literals;
 constexpr auto kLookAgain = 20ms;
 constexpr auto kTellAgain = 30s;
 constexpr auto kLastRank = 20s;  // for the last rank of a job whose launcher is gone
-constexpr auto kNaming = 1s;   // from taking the lock to having written who one is
+constexpr auto kTellFirst = 1s;
+constexpr auto kNaming = 3s;  // from taking the lock to having written who one is, or from ending to giving it back
 
 std::string own_host() {
   char name[256] = {};
@@ -113,26 +114,30 @@ std::optional<LockHolder> lock_holder(const fs::path& folder) try {
 FolderLock::FolderLock(const LockOptions& options) : path_(options.folder / kLockName) {
   const JobName mine = job_name(std::getenv);
   const Clock::time_point start = Clock::now();
-  std::optional<Clock::time_point> told;
+  std::optional<Clock::time_point> told, nameless;
   while (!take(options)) {
     const auto holder = lock_holder(options.folder);
-    const auto waited = Clock::now() - start;
+    const auto now = Clock::now();
+    if (holder)
+      nameless.reset();
+    else if (!nameless)
+      nameless = now;  // it has just begun, or is just ending
     const bool is_own =
         options.waits_for_anybody || (options.waits_for_its_own && holder && is_same_job(mine, holder->name));
-    const std::chrono::milliseconds patience = is_own             ? options.patience
-                                               : !holder          ? std::chrono::milliseconds(kNaming)
-                                               : is_gone(*holder) ? std::chrono::milliseconds(kLastRank)
-                                                                  : 0ms;
-    if (waited >= patience)
+    const bool too_long = nameless           ? now - *nameless > kNaming
+                          : is_own           ? now - start > options.patience
+                          : is_gone(*holder) ? now - start > kLastRank
+                                             : true;
+    if (too_long)
       refuse(options.folder, holder,
              is_own ? fmt::format(", which has not ended within {}", base::human_duration(options.patience)) : "");
     if (stop_requested())
       throw Stopped(
           fmt::format("stopped while waiting for the job that holds {}; nothing was begun", options.folder.string()));
-    if (holder && waited > kNaming && (!told || Clock::now() - *told > kTellAgain)) {
-      told = Clock::now();
-      base::info("waiting for the end of the job that holds {}: {}; at most {}", options.folder.string(),
-                 holder->text(), base::human_duration(patience));
+    if (holder && now - start > kTellFirst && (!told || now - *told > kTellAgain)) {
+      told = now;
+      base::info("waiting for the end of the job that holds {}: {}{}", options.folder.string(), holder->text(),
+                 is_own ? fmt::format("; at most {}", base::human_duration(options.patience)) : "");
     }
     std::this_thread::sleep_for(kLookAgain);
   }
