@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/data/tokenizer_json.h"
 #include "trireme/data/tokenizer_sentencepiece.h"
 #include "trireme/data/tokenizer_tiktoken.h"
@@ -17,7 +18,7 @@ namespace {
 // Side files are read leniently: some models' have mistakes, and each only adds what the tokenizer lacks.
 nlohmann::json read_side_file(const fs::path& path) {
   if (!base::is_file(path)) return nlohmann::json::object();
-  const nlohmann::json file = nlohmann::json::parse(base::read_file(path), nullptr, false);
+  const nlohmann::json file = base::parse_json_if_sound(base::read_side_file(path));
   return file.is_object() ? file : nlohmann::json::object();
 }
 
@@ -71,7 +72,7 @@ fs::path tokenizer_file(const fs::path& path) {
 }
 
 TokenizerParts parse(const fs::path& file) {
-  const std::string text = base::read_file(file), path = file.string(), name = file.filename().string();
+  const std::string text = base::read_side_file(file), path = file.string(), name = file.filename().string();
   if (name.ends_with(".tiktoken")) return parse_tiktoken(text, path);
   if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
   if (name.find(".model") != std::string::npos) return parse_sentencepiece_model(text, path);
@@ -101,10 +102,10 @@ std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
   const fs::path file = tokenizer_file(path);
   std::map<std::string, std::string> files;
   if (file.empty()) return files;
-  files[file.filename().string()] = base::read_file(file);
+  files[file.filename().string()] = base::read_side_file(file);
   if (base::is_file(path)) return files;
   for (const char* name : kSideFiles)
-    if (base::is_file(path / name)) files[name] = base::read_file(path / name);
+    if (base::is_file(path / name)) files[name] = base::read_side_file(path / name);
   return files;
 }
 

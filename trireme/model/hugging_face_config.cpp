@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/model/hugging_face_keys.h"
 
 namespace trireme::model {
@@ -278,7 +279,7 @@ class Reader {
 }  // namespace
 
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& source) try {
-  json j = json::parse(text);
+  json j = base::parse_json(text);
   if (!j.is_object()) throw UsageError(fmt::format("{} is not a usable config.json: it holds no object", source));
   // Gemma 3 with a vision half: the text half is a model of its own.
   const bool is_part = value_or<std::string>(j, "model_type", "") == "gemma3" && j.contains("text_config");
