@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <thread>
 
 namespace trireme::base {
 namespace {
@@ -28,6 +32,15 @@ class Files : public testing::Test {
 
   fs::path folder_;
 };
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "no error";
+}
 
 TEST_F(Files, AWrittenFileReadsBackAndReplacesTheOld) {
   const std::string binary("a\0b\n", 4);
@@ -139,6 +152,41 @@ TEST_F(Files, WhatIsMadeOfFilesIsReadableByWhomAllOfThemAre) {
 TEST(ExitCode, OfADiskThatTakesNoMoreIsNotThatOfARefusal) {
   for (const int code : {ENOSPC, EDQUOT, EFBIG, EIO}) EXPECT_EQ(exit_code_of(code), 74) << code;
   for (const int code : {0, ENOENT, EACCES, EROFS}) EXPECT_EQ(exit_code_of(code), 2) << code;
+}
+
+TEST_F(Files, WhatIsNoFileIsRefusedAtOnceAndNeverWaitedFor) {
+  const fs::path pipe = folder_ / "pipe", inner = folder_ / "inner", port = folder_ / "socket";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_directory(inner);
+  const FileDescriptor listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  port.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const std::pair<fs::path, const char*> cases[] = {
+      {pipe, "it is a named pipe, not a file"}, {inner, "it is a folder, not a file"}, {"/dev/null", "it is a device"}};
+  for (const auto& [path, what] : cases) {
+    EXPECT_THAT(message_of([&] { open_file(path, O_RDONLY); }), testing::HasSubstr(what));
+    EXPECT_THAT(message_of([&] { read_file(path); }), testing::HasSubstr(path.string()));
+    EXPECT_THAT(message_of([&] { MappedFile{path}; }), testing::HasSubstr(what));
+  }
+  EXPECT_THAT(message_of([&] { open_file(port, O_RDONLY); }), testing::HasSubstr("cannot open"));
+  std::thread writer([&] { std::ofstream(pipe) << "through a pipe"; });
+  EXPECT_EQ(read_file_or_pipe(pipe), "through a pipe") << "the user's own paths may be pipes";
+  writer.join();
+}
+
+TEST_F(Files, ASideFileThatIsTooLargeIsRefusedBeforeItIsRead) {
+  const fs::path path = folder_ / "config.json";
+  std::ofstream(path) << "{}";
+  fs::resize_file(path, uintmax_t{1} << 40);  // holes cost no disk
+  EXPECT_THAT(message_of([&] { read_side_file(path); }), testing::HasSubstr("holds more than 256 MiB"));
+}
+
+TEST_F(Files, TheParentOfABareNameIsThisFolder) {
+  EXPECT_EQ(parent_of("out"), ".");
+  EXPECT_EQ(parent_of("out/"), ".");
+  EXPECT_EQ(parent_of("a/out/"), "a");
+  EXPECT_EQ(parent_of("/out"), "/");
 }
 
 }  // namespace

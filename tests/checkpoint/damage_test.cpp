@@ -139,12 +139,12 @@ TEST(Damage, TheMessageNamesFileBlockBytesTensorAndTheWayOut) {
   const std::string expected =
       "the checkpoint " + newer.string() +
       " is damaged: model.safetensors, block 1 (bytes 1048576 to 2097152) does not match its "
-      "checksum (found reading tensor 'model.embed_tokens.weight'); the next older complete one is " +
+      "checksum (found reading tensor 'model.embed_tokens.weight'); the next older good one is " +
       older.string();
   EXPECT_EQ(read_everything(newer, 1500), expected);
 
   overwrite(older / "config.json", "");  // not good any more
-  EXPECT_THAT(read_everything(newer, 1500), HasSubstr("; no older complete one lies beside it"));
+  EXPECT_THAT(read_everything(newer, 1500), HasSubstr("; no older good one lies beside it"));
   const VerifyReport report = verify(newer);
   EXPECT_THAT(report.problems,
               testing::ElementsAre(

@@ -13,6 +13,8 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/convert.h"
 #include "trireme/checkpoint/gguf_rope.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
 
 namespace trireme::fuzz {
 void fuzz_gguf(std::string_view bytes);
@@ -45,9 +47,12 @@ GgufMetadata small_metadata() {
 }
 
 std::vector<GgufTarget> small_tensors() {
-  return {{"token_embd.weight", {4, 32}, GgufType::q8_0},   {"output_norm.weight", {32}, GgufType::f32},
-          {"blk.0.attn_norm.weight", {32}, GgufType::f32},  {"blk.0.ffn_norm.weight", {32}, GgufType::f32},
-          {"blk.0.attn_q.weight", {32, 32}, GgufType::f16}, {"blk.0.attn_k.weight", {32, 32}, GgufType::bf16}};
+  return {{"token_embd.weight", {4, 32}, GgufType::q8_0},     {"output_norm.weight", {32}, GgufType::f32},
+          {"blk.0.attn_norm.weight", {32}, GgufType::f32},    {"blk.0.ffn_norm.weight", {32}, GgufType::f32},
+          {"blk.0.attn_q.weight", {32, 32}, GgufType::f16},   {"blk.0.attn_k.weight", {32, 32}, GgufType::bf16},
+          {"blk.0.attn_v.weight", {32, 32}, GgufType::f16},   {"blk.0.attn_output.weight", {32, 32}, GgufType::f16},
+          {"blk.0.ffn_gate.weight", {32, 32}, GgufType::f16}, {"blk.0.ffn_up.weight", {32, 32}, GgufType::f16},
+          {"blk.0.ffn_down.weight", {32, 32}, GgufType::f16}};
 }
 
 std::vector<float> counted(int64_t count) {
@@ -56,8 +61,8 @@ std::vector<float> counted(int64_t count) {
   return values;
 }
 
-void write_small(const fs::path& path, const GgufMetadata& metadata = small_metadata()) {
-  const std::vector<GgufTarget> tensors = small_tensors();
+void write_small(const fs::path& path, const GgufMetadata& metadata = small_metadata(),
+                 const std::vector<GgufTarget>& tensors = small_tensors()) {
   GgufSink sink(path, metadata, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t count = num_elements(tensors[i].shape);
@@ -225,13 +230,47 @@ TEST(Convert, KeysThatChangeTheMathematicsAreRefusedByName) {
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out"}), HasSubstr("'llama.logit_scale'"));
 }
 
+TEST(Convert, AFileThatIsNotAWholeModelIsRefusedInAndOut) {
+  const ScratchFolder folder;
+  write_small(folder / "whole.gguf");
+  ASSERT_EQ(convert_refusal({.source = folder / "whole.gguf", .out = folder / "whole"}), "");
+  const std::vector<GgufTarget> all = small_tensors();
+  for (size_t lost = 0; lost < all.size(); ++lost) {
+    std::vector<GgufTarget> tensors = all;
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(lost));
+    write_small(folder / "lost.gguf", small_metadata(), tensors);
+    EXPECT_NE(convert_refusal({.source = folder / "lost.gguf", .out = folder / "out"}), "") << all[lost].name;
+    EXPECT_FALSE(fs::exists(folder / "out")) << all[lost].name;
+  }
+  write_small(folder / "lost.gguf", small_metadata(), {all[0], all[2]});  // one part of two
+  EXPECT_THAT(convert_refusal({.source = folder / "lost.gguf", .out = folder / "out"}),
+              testing::AllOf(HasSubstr("is not a whole model"), HasSubstr("is missing (and 8 more are)"),
+                             HasSubstr("one part of several")));
+
+  const Checkpoint whole = open_checkpoint(folder / "whole");
+  for (const auto& [name, stored] : whole.tensors) {
+    std::vector<SourceTensor> kept;
+    for (const auto& [other, tensor] : whole.tensors)
+      if (other != name) kept.push_back({.name = other, .shape = tensor.shape, .dtype = tensor.dtype});
+    fs::remove_all(folder / "lost");
+    fs::create_directory(folder / "lost");
+    overwrite(folder / "lost" / "config.json", base::read_file(folder / "whole" / "config.json"));
+    SafetensorsSink(folder / "lost", kept, kDefaultShardBytes).finish();
+    EXPECT_THAT(convert_refusal({.source = folder / "lost", .out = folder / "out.gguf"}), HasSubstr("'" + name + "'"));
+  }
+}
+
 TEST(Convert, ValuesBeyondFloat16AreRefused) {
   const ScratchFolder folder;
-  const std::vector<GgufTarget> tensors = {{"token_embd.weight", {1, 32}, GgufType::f32}};
-  std::vector<float> values(32, 1.0f);
-  values[7] = 1e6f;
+  std::vector<GgufTarget> tensors = small_tensors();
+  tensors[0].type = GgufType::f32;
   GgufSink sink(folder / "x.gguf", small_metadata(), tensors);
-  sink.write(0, 0, 32, values.data(), Dtype::f32);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t count = num_elements(tensors[i].shape);
+    std::vector<float> values(static_cast<size_t>(count), 1.0f);
+    if (i == 0) values[7] = 1e6f;
+    sink.write(i, 0, count, values.data(), Dtype::f32);
+  }
   sink.finish();
   EXPECT_THAT(convert_refusal({.source = folder / "x.gguf", .out = folder / "out", .dtype = "float16"}),
               HasSubstr("'model.embed_tokens.weight' holds values beyond 65504"));

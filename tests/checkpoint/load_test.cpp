@@ -122,7 +122,7 @@ TEST(Load, PathsThatAreNoCheckpointsAreExplained) {
   save_sample(out.path(), 4, 1);
   EXPECT_THAT(error_of([&] { open_checkpoint(out / "nowhere"); }), HasSubstr("no such folder"));
   EXPECT_THAT(error_of([&] { open_checkpoint(out.path()); }),
-              HasSubstr("its newest checkpoint is " + (out / "step-00000004").string()));
+              HasSubstr("its newest good checkpoint is " + (out / "step-00000004").string()));
   EXPECT_THAT(error_of([&] { open_checkpoint(out / "step-00000004/config.json"); }), HasSubstr("not a folder"));
   EXPECT_EQ(open_checkpoint((out / "step-00000004/").string()).path, out / "step-00000004");
 }
@@ -150,7 +150,9 @@ TEST(Load, AFolderOfHuggingFaceNeedsNoManifest) {
   fs::remove(many / "model-00002-of-00003.safetensors");
   EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("model-00002-of-00003.safetensors is missing"));
   overwrite(many / "model.safetensors.index.json", R"({"weight_map": {"a": "../one/model.safetensors"}})");
-  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("not a file of its folder"));
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("no file of the same folder"));
+  fs::remove(many / "model.safetensors.index.json");
+  EXPECT_THAT(error_of([&] { open_checkpoint(many); }), HasSubstr("model-00002-of-00003.safetensors is missing"));
 }
 
 TEST(Load, MisalignedForeignTensorsAreRead) {

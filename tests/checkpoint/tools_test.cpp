@@ -38,14 +38,14 @@ TEST(List, TellsCheckpointsAndModelsApartAndNamesWhatIsMissing) {
   const std::vector<FolderInfo> all = list_checkpoints(out.path());
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].step, 3);
-  EXPECT_EQ(all[0].problem, "");
+  EXPECT_EQ(all[0].verdict.problem, "");
   EXPECT_TRUE(all[0].ours);
   EXPECT_EQ(all[0].model_tensors, 6);
   EXPECT_EQ(all[0].optimizer_tensors, 18);
   EXPECT_EQ(all[0].dtypes, "BF16 F16 F32");
   EXPECT_GT(all[0].bytes, 10'000);
   EXPECT_FALSE(all[1].ours);
-  EXPECT_THAT(all[2].problem, HasSubstr("model.safetensors is missing"));
+  EXPECT_THAT(all[2].verdict.problem, HasSubstr("model.safetensors is missing"));
   EXPECT_EQ(list_checkpoints(out / "step-00000003").size(), 1u);
   EXPECT_THAT(error_of<Error>([&] { list_checkpoints(out / "step-00000009"); }), HasSubstr("there is no folder"));
   fs::create_directories(out / "empty");

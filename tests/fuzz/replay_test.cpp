@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string>
 
 #include "targets.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 
 namespace trireme::fuzz {
 namespace {
@@ -29,6 +32,32 @@ TEST(Fuzz, every_kept_input_ends_with_a_result_or_with_one_clear_error) {
     }
   }
   EXPECT_GE(files, static_cast<int>(targets().size()));
+}
+
+/// `levels` brackets around a number.
+std::string nested(size_t levels) { return std::string(levels, '[') + "1" + std::string(levels, ']'); }
+
+TEST(Fuzz, deep_inputs_end_likewise) {
+  const std::string deep = nested(300'000);
+  int replaced = 0;
+  for (const NamedTarget& target : targets()) {
+    run_checked(target.run, deep);
+    run_checked(target.run, deep.substr(0, 300'000));
+    for (const auto& entry : std::filesystem::directory_iterator(kCorpus / target.name)) {
+      SCOPED_TRACE(entry.path().string());
+      const auto whole = base::parse_json_if_sound<nlohmann::ordered_json>(base::read_file(entry.path()));
+      if (!whole.is_object()) continue;
+      for (const auto& [changed, ignored] : whole.items()) {  // each value in turn is the deep one
+        std::string text;
+        for (const auto& [key, value] : whole.items())
+          text +=
+              (text.empty() ? "{" : ",") + nlohmann::json(key).dump() + ":" + (key == changed ? deep : value.dump());
+        run_checked(target.run, text + "}");
+        ++replaced;
+      }
+    }
+  }
+  EXPECT_GT(replaced, 50);
 }
 
 TEST(Fuzz, cut_and_changed_inputs_end_likewise) {

@@ -64,6 +64,10 @@ class Repository(unittest.TestCase):
         self.notices(repository.words, {"a.cpp": '#include <torch/tor' + 'ch.h>'}, fault="14 s")
         self.notices(repository.words, {"a.cpp": "t.const_data_p" + "tr<float>();"}, fault="clang")
 
+    def test_json_is_parsed_in_one_way(self):
+        self.keeps(repository.json_parsers)
+        self.notices(repository.json_parsers, {"trireme/data/a.cpp": "const auto j = nlohmann::json::parse(text);"}, fault="a.cpp parses JSON by itself")
+
     def test_make_help_explains_every_target(self):
         self.keeps(repository.make_targets)
         self.notices(repository.make_targets, {"Makefile": "a: ## does a\nb:\n.PHONY: a b\n"}, fault="make b")

@@ -4,6 +4,7 @@ checkpoint_command.py TRIREME
 """
 
 import json
+import os
 import shutil
 import sys
 
@@ -55,6 +56,13 @@ class Suite:
             ring.check(result.code == 0 and files and not wide, f"{' '.join(map(str, words[:2] if words[0] != 'convert' else ['convert', words[2].name]))}: "
                        "what is made of files of mode 600 has no wider one", f"{wide}\n{result}")
 
+    def dates(self):
+        """A folder without files has no date."""
+        (self.out / "step-00000099").mkdir()
+        result = self.command("list", self.out)
+        row = result.out.splitlines()[1]
+        ring.check(row.split()[0] == "99" and "2174" not in row and " -  " in row, "list: a folder without files has no date", str(result))
+
     def verifies(self):
         result = self.command("verify", self.second)
         ring.check(result.code == 0 and "blocks are as they were saved" in result.out, "verify: exit code 0 when all is well", str(result))
@@ -101,6 +109,34 @@ class Suite:
         result = self.command("reshard", self.second, small)
         ring.check(result.code == 2 and "exists already" in result.err, "reshard: a folder that exists is refused", str(result))
 
+    def refuses_what_is_no_file(self):
+        """A named pipe has no writer: whoever opens it to read waits for ever."""
+        model = self.ring.folder / "pipes"
+        ring.require(self.command("consolidate", self.second, model).code == 0, "consolidate")
+        (model / "manifest.json").unlink()
+        for name in ("model.safetensors", "config.json", "tokenizer.json", "generation_config.json", "model.safetensors.index.json"):
+            there = (model / name).read_bytes() if (model / name).exists() else None
+            (model / name).unlink(missing_ok=True)
+            os.mkfifo(model / name)
+            words = {"generate": ["--prompt", "a", "--generate.max_new_tokens", "1"], "convert": [self.ring.folder / "converted"], "pretrain": [],
+                     "checkpoint": []}
+            for command in words:
+                first = [self.ring.program, command, *(["verify"] if command == "checkpoint" else []), str(model), *map(str, words[command])]
+                if command == "pretrain":
+                    first = self.ring.command("from-pipe", model={}, train__max_steps=1)
+                    first[2] = str(model)
+                result = self.ring.run(first, timeout=60)  # ends, and not by a signal
+                ring.require(result.code in (0, 1, 2), f"{command} with a pipe as {name} ends", str(result))
+                if name == "model.safetensors":
+                    ring.check(result.code != 0 and "named pipe, not a file" in result.text, f"{command} refuses a named pipe as {name}", str(result))
+            shutil.rmtree(self.ring.folder / "converted", ignore_errors=True)
+            (model / name).unlink()
+            if there is not None:
+                (model / name).write_bytes(there)
+        ring.check(True, "no command waits for a named pipe in a model's folder")
+        result = self.ring.run([self.ring.program, "convert", str(self.second), "bare-name"])
+        ring.check(result.code == 0 and (self.ring.folder / "bare-name/model.safetensors").exists(), "convert SOURCE OUT with a bare name", str(result))
+
     def helps(self):
         result = self.command("--help")
         ring.check(result.code == 0 and all(word in result.out for word in ("full ", "sharded ", "local ", "StateDictType")),
@@ -118,4 +154,6 @@ with ring.Ring(sys.argv[1]) as r:
     suite.differs()
     suite.rewrites()
     suite.keeps_private_what_is()
+    suite.refuses_what_is_no_file()
+    suite.dates()
     suite.helps()

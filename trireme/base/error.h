@@ -33,6 +33,16 @@ struct CheckpointError : Error {
   std::string tensor;  ///< tensor concerned, empty when none
 };
 
+/// A checkpoint whose bytes are not those that were saved: files missing, cut or changed. Another one may be good.
+struct DamagedError : CheckpointError {
+  using CheckpointError::CheckpointError;
+};
+
+/// A file that the system does not let be read; what is in it nobody knows.
+struct UnreadableError : CheckpointError {
+  using CheckpointError::CheckpointError;
+};
+
 /// What a failed communication was doing; `what()` says it in one sentence.
 struct CommError : Error {
   struct Details {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -52,10 +53,62 @@ FileDescriptor::~FileDescriptor() {
 
 int FileDescriptor::release() { return std::exchange(descriptor_, -1); }
 
-FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode) {
+namespace {
+
+FileDescriptor open_any(const std::filesystem::path& path, int flags, int mode) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   if (descriptor < 0) throw_file_error((flags & O_CREAT) ? "create" : "open", path, errno);
   return FileDescriptor(descriptor);
+}
+
+/// "a named pipe"
+const char* kind_of_file(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFDIR:
+      return "a folder";
+    case S_IFIFO:
+      return "a named pipe";
+    case S_IFSOCK:
+      return "a socket";
+    default:
+      return "a device";
+  }
+}
+
+[[noreturn]] void refuse_size(const std::filesystem::path& path, int64_t most_bytes) {
+  throw FileError(fmt::format("cannot read {}: it holds more than {} MiB, which no such file does", path.string(),
+                              most_bytes >> 20),
+                  path, EINVAL);
+}
+
+/// To the end: sizes lie for pipes and /proc.
+std::string read_to_end(const FileDescriptor& file, const std::filesystem::path& path, int64_t most_bytes) {
+  std::string contents;
+  for (size_t chunk = 64 * 1024;;) {
+    const size_t old_size = contents.size();
+    contents.resize(old_size + chunk);
+    const ssize_t got = ::read(file.get(), contents.data() + old_size, chunk);
+    contents.resize(old_size + static_cast<size_t>(got > 0 ? got : 0));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_file_error("read", path, errno);
+    if (got == 0) return contents;
+    if (static_cast<int64_t>(contents.size()) > most_bytes) refuse_size(path, most_bytes);
+    chunk = std::min<size_t>(chunk * 2, size_t{16} << 20);
+  }
+}
+
+}  // namespace
+
+FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode) {
+  const bool reads = (flags & O_ACCMODE) == O_RDONLY && (flags & (O_DIRECTORY | O_PATH)) == 0;
+  FileDescriptor file = open_any(path, reads ? flags | O_NONBLOCK : flags, mode);  // opening a pipe would wait
+  if (!reads) return file;
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) throw_file_error("read the size of", path, errno);
+  if (!S_ISREG(info.st_mode))
+    throw FileError(fmt::format("cannot read {}: it is {}, not a file", path.string(), kind_of_file(info.st_mode)),
+                    path, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  return file;
 }
 
 void make_real_folder(const std::filesystem::path& folder) {
@@ -118,20 +171,14 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  const FileDescriptor file = open_file(path, O_RDONLY);
-  std::string contents;
-  // Sizes lie for pipes and /proc: read to the end.
-  for (size_t chunk = 64 * 1024;;) {
-    const size_t old_size = contents.size();
-    contents.resize(old_size + chunk);
-    const ssize_t got = ::read(file.get(), contents.data() + old_size, chunk);
-    contents.resize(old_size + static_cast<size_t>(got > 0 ? got : 0));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_file_error("read", path, errno);
-    if (got == 0) return contents;
-    chunk = std::min<size_t>(chunk * 2, size_t{16} << 20);
-  }
+std::string read_file(const std::filesystem::path& path, int64_t most_bytes) {
+  return read_to_end(open_file(path, O_RDONLY), path, most_bytes);
+}
+
+std::string read_side_file(const std::filesystem::path& path) { return read_file(path, kLargestSideFile); }
+
+std::string read_file_or_pipe(const std::filesystem::path& path) {
+  return read_to_end(open_any(path, O_RDONLY, 0), path, std::numeric_limits<int64_t>::max());
 }
 
 void write_file_atomic(const std::filesystem::path& path, std::string_view contents) {
@@ -146,7 +193,12 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
     ::unlink(temporary.c_str());
     throw;
   }
-  fsync_directory(path.has_parent_path() ? path.parent_path() : ".");
+  fsync_directory(parent_of(path));
+}
+
+std::filesystem::path parent_of(const std::filesystem::path& path) {
+  const std::filesystem::path named = path.has_filename() ? path : path.parent_path();  // "out/" is out
+  return named.has_parent_path() ? named.parent_path() : std::filesystem::path(".");
 }
 
 void fsync_directory(const std::filesystem::path& folder) {
@@ -169,7 +221,6 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const FileDescriptor file = open_file(path, O_RDONLY);
   struct stat info{};
   if (::fstat(file.get(), &info) != 0) throw_file_error("read the size of", path, errno);
-  if (S_ISDIR(info.st_mode)) throw_file_error("map", path, EISDIR);
   if (info.st_size == 0) return;
   void* address = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) throw_file_error("map", path, errno);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,7 +60,8 @@ class FileDescriptor {
   int descriptor_ = -1;
 };
 
-/// open(2) with close-on-exec. Errors    FileError
+/// open(2) with close-on-exec. What is opened to be read is a regular file: a named pipe would wait for its writer for
+/// ever, and whoever made a folder may have put one there. Errors    FileError
 FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
 
 /// Makes `folder` where it is missing, in a folder that is there; one that is a link is refused: what belongs to one
@@ -80,13 +82,25 @@ void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t off
 /// A regular file or a link to one; false also where nothing may be looked at.
 bool is_file(const std::filesystem::path& path);
 
-/// Whole file as bytes. Errors    FileError
-std::string read_file(const std::filesystem::path& path);
+/// No file beside a model's weights is larger, not even a tokenizer's table.
+inline constexpr int64_t kLargestSideFile = 256 << 20;
+
+/// Whole file as bytes. Errors    FileError, also where it holds more than `most_bytes`
+std::string read_file(const std::filesystem::path& path, int64_t most_bytes = std::numeric_limits<int64_t>::max());
+
+/// A file that stands beside a model's weights: read_file() of at most kLargestSideFile.
+std::string read_side_file(const std::filesystem::path& path);
+
+/// The same for a path that the user gives, which may be a pipe (`<(zcat text.gz)`, /dev/stdin).
+std::string read_file_or_pipe(const std::filesystem::path& path);
 
 /// Replaces `path` by `contents` in one step: readers see the old file or the new one, and after a crash the
 /// new one is complete (temporary sibling, fsync, rename, fsync of the folder). Errors    FileError, the old
 /// file untouched and the temporary one removed
 void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
+
+/// The folder that holds `path`; "." for a bare name, whose parent_path is empty.
+std::filesystem::path parent_of(const std::filesystem::path& path);
 
 /// Makes renames and new names in `folder` survive a crash. Errors    FileError
 void fsync_directory(const std::filesystem::path& folder);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/bench/report.h"
 
 namespace trireme::bench {
@@ -120,7 +121,7 @@ std::string to_json(const Report& report) {
 }
 
 Report parse_report(std::string_view text, const std::string& source) try {
-  const Json j = Json::parse(text);
+  const Json j = base::parse_json<Json>(text);
   if (!j.is_object()) throw UsageError(fmt::format("{} is no benchmark's result: it holds no JSON object", source));
   if (j.contains("step_seconds")) return report_of_train(j);
   if (j.value("format", "") != kFormat)

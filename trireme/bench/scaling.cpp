@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
 namespace trireme::bench {
@@ -36,7 +37,7 @@ std::string limit_name(const ScalingPoint& p) {
 }  // namespace
 
 ScalingRun parse_scaling_run(std::string_view text, const std::string& source) try {
-  const auto j = nlohmann::ordered_json::parse(text);
+  const auto j = base::parse_json<nlohmann::ordered_json>(text);
   for (const char* key : {"ranks", "step_seconds", "tokens_per_step", "parts"})
     if (!j.contains(key))
       throw UsageError(

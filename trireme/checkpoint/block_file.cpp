@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <vector>
 
@@ -11,29 +12,41 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
 
 void throw_damaged(const std::filesystem::path& folder, const std::string& problem, const std::filesystem::path& file,
-                   const std::string& tensor) {
-  const std::optional<std::filesystem::path> older = find_older(folder);
-  const std::string advice =
-      older ? "the next older complete one is " + older->string() : std::string("no older complete one lies beside it");
-  throw CheckpointError(fmt::format("the checkpoint {} is damaged: {}{}; {}", folder.string(), problem,
-                                    tensor.empty() ? "" : fmt::format(" (found reading tensor '{}')", tensor), advice),
-                        file.string(), tensor);
+                   const std::string& tensor, Advice advice) {
+  std::string words;
+  if (advice == Advice::name_older) {
+    const std::optional<std::filesystem::path> older = find_older(folder);
+    words =
+        older ? "; the next older good one is " + older->string() : std::string("; no older good one lies beside it");
+  }
+  throw DamagedError(fmt::format("the checkpoint {} is damaged: {}{}{}", folder.string(), problem,
+                                 tensor.empty() ? "" : fmt::format(" (found reading tensor '{}')", tensor), words),
+                     file.string(), tensor);
 }
 
-BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected)
-    : path_(path), expected_(std::move(expected)) {
+void throw_refused(const base::FileError& error, Advice advice) {
+  const std::filesystem::path& file = error.path;
+  if (error.code == ENOENT)
+    throw_damaged(file.parent_path(), file.filename().string() + " is missing", file, "", advice);
+  if (error.code == EIO) throw_damaged(file.parent_path(), error.what(), file, "", advice);
+  throw UnreadableError(fmt::format("the checkpoint {} cannot be read: {}", file.parent_path().string(), error.what()),
+                        file.string());
+}
+
+BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected, Advice advice)
+    : path_(path), expected_(std::move(expected)), advice_(advice) {
   const std::string name = path.filename().string();
   try {
     file_ = base::open_file(path, O_RDONLY);
     bytes_ = file_bytes(file_, path);
   } catch (const base::FileError& error) {
-    throw_damaged(path.parent_path(), error.code == ENOENT ? name + " is missing" : std::string(error.what()), path);
+    throw_refused(error, advice);
   }
   if (!expected_) return;
   if (bytes_ != expected_->bytes) {
@@ -41,7 +54,7 @@ BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFi
         path.parent_path(),
         fmt::format("{} has {}, but {} were saved{}", name, base::plural(bytes_, "byte"),
                     base::human_count(expected_->bytes), bytes_ < expected_->bytes ? " (it is truncated)" : ""),
-        path);
+        path, "", advice);
   }
   verified_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(num_blocks(bytes_)));
 }
@@ -121,7 +134,7 @@ void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::str
       std::memcpy(part.data(), scratch.data() + (position - block_begin), part.size());
     }
     if (problem)
-      throw_damaged(path_.parent_path(), *problem + (tensor.empty() ? contents_of(block) : ""), path_, tensor);
+      throw_damaged(path_.parent_path(), *problem + (tensor.empty() ? contents_of(block) : ""), path_, tensor, advice_);
     position = stop;
   }
 }

@@ -16,15 +16,23 @@
 
 namespace trireme::checkpoint {
 
-/// Throws the CheckpointError "the checkpoint <folder> is damaged: <problem>; the next older complete one is ...".
+/// Whether an error looks for the checkpoint to take instead.
+enum class Advice { none, name_older };
+
+/// Throws the DamagedError "the checkpoint <folder> is damaged: <problem>; the next older good one is ...".
 [[noreturn]] void throw_damaged(const std::filesystem::path& folder, const std::string& problem,
-                                const std::filesystem::path& file, const std::string& tensor = "");
+                                const std::filesystem::path& file, const std::string& tensor = "",
+                                Advice advice = Advice::name_older);
+
+/// Throws what a refusal of the system means: DamagedError where the file or its bytes are lost, else UnreadableError.
+[[noreturn]] void throw_refused(const base::FileError& error, Advice advice = Advice::name_older);
 
 /// Threads may read at the same time.
 class BlockFile {
  public:
-  /// Errors    CheckpointError when the file is missing or its size is not the manifest's
-  BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected);
+  /// Errors    DamagedError when the file is missing or its size is not the manifest's; UnreadableError
+  BlockFile(const std::filesystem::path& path, std::optional<ManifestFile> expected,
+            Advice advice = Advice::name_older);
 
   const std::filesystem::path& path() const { return path_; }
   const base::FileDescriptor& descriptor() const { return file_; }
@@ -33,7 +41,7 @@ class BlockFile {
   /// Fills `target` with the bytes from `offset`, verified; `tensor` is for messages.
   ///
   /// Cost      a block not seen before is read whole; seen ones only as far as asked
-  /// Errors    CheckpointError naming folder, file, block, byte range and the next older complete checkpoint
+  /// Errors    DamagedError naming folder, file, block, byte range and the next older complete checkpoint
   void read(int64_t offset, std::span<std::byte> target, const std::string& tensor = "") const;
 
   /// Reads block `block` whole into the first bytes of `target` and says what is wrong with it, if anything.
@@ -54,6 +62,7 @@ class BlockFile {
   base::FileDescriptor file_;
   int64_t bytes_ = 0;
   std::optional<ManifestFile> expected_;
+  Advice advice_;
   std::unique_ptr<std::atomic<bool>[]> verified_;  ///< one flag per block
 };
 

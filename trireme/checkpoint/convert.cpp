@@ -30,11 +30,7 @@ std::string format_of(const ConvertRequest& request) {
   return request.out.extension() == ".gguf" ? "gguf" : named_as_torch_file(request.out) ? "pth" : "safetensors";
 }
 
-/// The folder in which the temporary one is made: the same file system as the result.
-fs::path parent_of(const fs::path& out) {
-  const fs::path parent = out.parent_path();
-  return parent.empty() ? fs::path(".") : parent;
-}
+using base::parent_of;  // where the temporary folder is made: on the same file system as the result
 
 fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
@@ -85,8 +81,7 @@ bool overflowed(const TensorSource& source, size_t tensor, int64_t begin, const 
 /// Tensor after tensor, in pieces of whole rows.
 void copy(const TensorSource& source, TensorSink& sink, const ConvertRequest& request) {
   ConvertProgress done;
-  for (const SourceTensor& tensor : source.tensors())
-    done.total_bytes += num_elements(tensor.shape) * size_of(tensor.dtype);
+  for (const SourceTensor& tensor : source.tensors()) done.total_bytes += tensor_bytes(tensor.shape, tensor.dtype);
   std::vector<std::byte> piece;
   for (size_t i = 0; i < source.tensors().size(); ++i) {
     const SourceTensor& tensor = source.tensors()[i];

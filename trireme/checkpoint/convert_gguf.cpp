@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/gguf_config.h"
 #include "trireme/checkpoint/gguf_tokenizer.h"
+#include "trireme/checkpoint/model_tensors.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
@@ -75,9 +77,18 @@ class WithTensor : public TensorSource {
 nlohmann::json parse_config(const ConvertInput& input) {
   if (input.config_json.empty())
     throw UsageError("error: a GGUF file holds the shape of its model, and there is no config.json to take it from");
-  nlohmann::json config = nlohmann::json::parse(input.config_json, nullptr, false);
+  nlohmann::json config = base::parse_json_if_sound(input.config_json);
   if (!config.is_object()) throw UsageError("error: the model's config.json is not a JSON object");
   return config;
+}
+
+/// Without this a model that lost its last norm, or its head, would be written as another one.
+void check_whole(const ConvertInput& input, std::string_view architecture) {
+  std::vector<SourceTensor> tensors = input.tensors().tensors();
+  for (SourceTensor& tensor : tensors)  // GPT-2's first files lack the prefix that re-saved ones have
+    if (architecture == "gpt2" && !tensor.name.starts_with("transformer.") && !tensor.name.starts_with("lm_head."))
+      tensor.name = "transformer." + tensor.name;
+  check_model_tensors(model::parse_hugging_face_config(input.config_json, "config.json"), tensors, "the source");
 }
 
 }  // namespace
@@ -89,6 +100,7 @@ ConvertPlan plan_gguf(const ConvertInput& input, const ConvertOptions& options) 
   const GgufModel model = config_to_gguf(parse_config(input), metadata);
   metadata.add("general.file_type", choice.file_type);
   ConvertPlan plan{.files = {kFileName}, .single_file = true, .notes = model.notes};
+  check_whole(input, model.architecture);
 
   const TensorSource* base = &input.tensors();
   std::vector<MappedTensor> map =
@@ -103,6 +115,7 @@ ConvertPlan plan_gguf(const ConvertInput& input, const ConvertOptions& options) 
   for (MappedTensor& mapped : map) {
     const GgufType type = type_of(mapped.target, choice, odd);
     targets.push_back({.name = mapped.target.name, .shape = mapped.target.shape, .type = type});
+    dtype_for(mapped.target, info(type).dtype);  // 8-bit floats are refused
     mapped.target.dtype = info(type).dtype;
     if (mapped.target.name == "token_embd.weight") vocab_size = mapped.target.shape[0];
   }

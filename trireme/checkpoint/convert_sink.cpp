@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/convert_gguf.h"
 #include "trireme/checkpoint/dcp.h"
@@ -30,6 +31,17 @@ std::optional<Dtype> wanted_dtype(const ConvertOptions& options) {
                   options.format, options.dtype));
 }
 
+/// More than all files of the world hold means that the source is damaged or made to harm; and with fewer, sums of
+/// bytes do not overflow.
+void check_total(const std::vector<SourceTensor>& tensors) {
+  int64_t elements = 0;
+  for (const SourceTensor& tensor : tensors) {
+    elements += num_elements(tensor.shape);
+    if (elements > kMostElements)
+      throw UsageError("error: the tensors say that they hold more than 2^58 values: the source is damaged");
+  }
+}
+
 /// "float32": what config.json says of the model, going by most of its elements.
 std::string common_dtype(const std::vector<SourceTensor>& tensors) {
   std::map<Dtype, int64_t> elements;
@@ -46,7 +58,7 @@ std::string common_dtype(const std::vector<SourceTensor>& tensors) {
 }
 
 std::string with_dtype(const std::string& config_json, const std::vector<SourceTensor>& tensors) {
-  nlohmann::ordered_json config = nlohmann::ordered_json::parse(config_json, nullptr, false);
+  nlohmann::ordered_json config = base::parse_json_if_sound<nlohmann::ordered_json>(config_json);
   if (!config.is_object()) throw UsageError("error: the model's config.json is not a JSON object");
   const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
   if (config.value(key, "") == common_dtype(tensors)) return config_json;  // not a byte changes without need
@@ -61,8 +73,8 @@ ConvertPlan plan_plain(const ConvertInput& input, const ConvertOptions& options)
   ConvertPlan plan;
   for (const SourceTensor& tensor : input.tensors().tensors()) {
     map.push_back(renamed(tensor, tensor.name));
-    if (dtype && is_float(tensor.dtype)) map.back().target.dtype = *dtype;
-    plan.bytes += num_elements(tensor.shape) * size_of(map.back().target.dtype);
+    map.back().target.dtype = dtype_for(tensor, dtype);
+    plan.bytes += tensor_bytes(tensor.shape, map.back().target.dtype);
   }
   plan.tensors = std::make_unique<MappedSource>(input.tensors(), std::move(map));
   return plan;
@@ -133,8 +145,8 @@ ConvertPlan plan_litgpt(const ConvertInput& input, const ConvertOptions& options
   std::vector<MappedTensor> map = hugging_face_to_litgpt(input.tensors().tensors(), config);
   ConvertPlan plan;
   for (MappedTensor& mapped : map) {
-    if (dtype && is_float(mapped.target.dtype)) mapped.target.dtype = *dtype;
-    plan.bytes += num_elements(mapped.target.shape) * size_of(mapped.target.dtype);
+    mapped.target.dtype = dtype_for(mapped.target, dtype);
+    plan.bytes += tensor_bytes(mapped.target.shape, mapped.target.dtype);
   }
   plan.tensors = std::make_unique<MappedSource>(input.tensors(), std::move(map));
   std::map<std::string, std::string> files = input.files;
@@ -165,6 +177,7 @@ std::vector<std::string> convert_formats() {
 }
 
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertOptions& options) {
+  check_total(input.tensors().tensors());
   for (const NamedFormat& row : kFormats) {
     if (options.format == row.name) return row.plan(input, options);
   }

@@ -1,19 +1,22 @@
 #include "trireme/checkpoint/convert_source.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/dcp.h"
+#include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/gguf_config.h"
 #include "trireme/checkpoint/gguf_tokenizer.h"
 #include "trireme/checkpoint/litgpt_config.h"
 #include "trireme/checkpoint/litgpt_names.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/model_tensors.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
 #include "trireme/checkpoint/torch_file.h"
 
@@ -33,22 +36,18 @@ constexpr const char* kSideFiles[] = {"generation_config.json",
                                       "merges.txt",
                                       "chat_template.jinja"};
 
-std::string first_bytes(const fs::path& file, size_t count) {
-  std::ifstream in(file, std::ios::binary);
-  std::string bytes(count, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(count));
-  bytes.resize(static_cast<size_t>(in.gcount()));
+std::string first_bytes(const fs::path& path, int64_t count) {
+  const base::FileDescriptor file = base::open_file(path, O_RDONLY);
+  std::string bytes(static_cast<size_t>(std::min(count, file_bytes(file, path))), '\0');
+  base::read_at(file, std::as_writable_bytes(std::span(bytes)), 0, path);
   return bytes;
 }
 
 /// Small files of a folder; those of a checkpoint with a manifest are verified.
 void read_side_files(const fs::path& folder, const Checkpoint* checkpoint, ConvertInput& input) {
   const auto read = [&](const std::string& name) {
-    if (static_cast<int64_t>(fs::file_size(folder / name)) > kLargestSideFile)
-      throw UsageError(fmt::format("error: {} is larger than {}, which no such file is", (folder / name).string(),
-                                   base::human_bytes(kLargestSideFile)));
     const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
-    return listed ? read_text(*checkpoint, name) : base::read_file(folder / name);
+    return listed ? read_text(*checkpoint, name) : base::read_side_file(folder / name);
   };
   if (fs::exists(folder / "config.json")) input.config_json = read("config.json");
   for (const char* name : kSideFiles) {
@@ -62,8 +61,9 @@ ConvertInput open_safetensors(const fs::path& folder) {
   if (!source->checkpoint().has_manifest)
     input.notes.push_back(fmt::format("{} has no manifest: its weights cannot be verified", folder.string()));
   if (source->num_optimizer_files() > 0) {
-    input.notes.push_back(fmt::format("{} of optimizer state are left out: other formats hold weights only",
-                                      base::plural(source->num_optimizer_files(), "file")));
+    input.notes.push_back(fmt::format("{} of optimizer state {} left out: other formats hold weights only",
+                                      base::plural(source->num_optimizer_files(), "file"),
+                                      source->num_optimizer_files() == 1 ? "is" : "are"));
   }
   read_side_files(folder, &source->checkpoint(), input);
   input.chain.push_back(std::move(source));
@@ -92,14 +92,22 @@ ConvertInput open_gguf(const fs::path& path) {
                                   heads_of(nlohmann::json(config)), path.string());
   input.chain.push_back(std::move(source));
   input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  check_model_tensors(model::parse_hugging_face_config(input.config_json, path.string()), input.tensors().tensors(),
+                      path.string());
   return input;
 }
 
 /// A .pth, .pt or .bin file, or a folder of Hugging Face's with such; config.json is looked for beside it.
 ConvertInput open_pth(const fs::path& path) {
   ConvertInput input{.format = "pth"};
-  input.chain.push_back(std::make_unique<TorchFileSource>(path));
-  read_side_files(fs::is_directory(path) ? path : absolute(path).parent_path(), nullptr, input);
+  auto source = std::make_unique<TorchFileSource>(path);
+  if (const std::vector<std::string>& left_out = source->left_out(); !left_out.empty())
+    input.notes.push_back(fmt::format("{} of {} {} no PyTorch tensor and {} left out, for instance '{}'",
+                                      base::plural(static_cast<int64_t>(left_out.size()), "value"), path.string(),
+                                      left_out.size() == 1 ? "is" : "are", left_out.size() == 1 ? "is" : "are",
+                                      left_out.front()));
+  input.chain.push_back(std::move(source));
+  read_side_files(fs::is_directory(path) ? path : base::parent_of(path), nullptr, input);
   return input;
 }
 
@@ -115,7 +123,7 @@ ConvertInput open_litgpt(const fs::path& folder) {
   ConvertInput input{.format = "litgpt"};
   read_side_files(folder, nullptr, input);
   const fs::path yaml = folder / "model_config.yaml";
-  model::ModelConfig config = parse_litgpt_config(base::read_file(yaml), yaml.string());
+  model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
   auto source = std::make_unique<TorchFileSource>(folder / "lit_model.pth");
   config.tie_word_embeddings = litgpt_head_is_tied(*source);
   input.config_json = config.to_hugging_face_json("float32");
@@ -160,7 +168,9 @@ ConvertInput open_folder(const fs::path& folder) {
 
 }  // namespace
 
-ConvertInput open_convert_source(const fs::path& path) {
+namespace {
+
+ConvertInput open_any_source(const fs::path& path) {
   if (!fs::exists(path)) throw UsageError(fmt::format("error: there is no {}", path.string()));
   if (fs::is_directory(path)) return open_folder(path);
   const std::string head = first_bytes(path, 9);
@@ -169,6 +179,15 @@ ConvertInput open_convert_source(const fs::path& path) {
   if (head.size() == 9 && head[8] == '{')
     refuse_source(path, "is one safetensors file: name its folder, where config.json is");
   refuse_source(path, "is in no format that Trireme knows");
+}
+
+}  // namespace
+
+ConvertInput open_convert_source(const fs::path& path) {
+  ConvertInput input = open_any_source(path);
+  if (!input.tensors().tensors().empty()) return input;
+  throw UsageError(fmt::format("error: {} holds no tensor{}\n  there is nothing to convert", path.string(),
+                               input.notes.empty() ? "" : fmt::format(" ({})", base::join(input.notes, "; "))));
 }
 
 }  // namespace trireme::checkpoint

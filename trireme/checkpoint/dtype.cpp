@@ -144,6 +144,8 @@ std::optional<Dtype> parse_dtype(std::string_view name) {
   return std::nullopt;
 }
 
+bool is_scaled(Dtype dtype) { return dtype == Dtype::f8_e4m3 || dtype == Dtype::f8_e5m2; }
+
 bool convertible(Dtype from, Dtype to) { return from == to || (is_float(from) && is_float(to)); }
 
 void convert(const void* source, Dtype from, void* target, Dtype to, int64_t count) {

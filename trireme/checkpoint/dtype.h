@@ -44,6 +44,9 @@ inline bool is_float(Dtype dtype) { return dtype <= Dtype::bf16; }
 /// True when convert() accepts the pair: equal types, or two of F64, F32, F16, BF16.
 bool convertible(Dtype from, Dtype to);
 
+/// F8_E4M3 and F8_E5M2: such values mean something only together with scales, which stand in other tensors.
+bool is_scaled(Dtype dtype);
+
 /// Writes `count` elements of `source` to `target`, which must not overlap unless they are equal in place
 /// and type. NaN stays NaN, values beyond the target's range become infinite.
 void convert(const void* source, Dtype from, void* target, Dtype to, int64_t count);

@@ -13,7 +13,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -50,14 +49,6 @@ bool is_temporary_name(std::string_view name) {
   return label.starts_with(kStepPrefix) || label.starts_with(kDeletedPrefix) || label == kConvertLabel;
 }
 
-/// True when `folder` is one of the paths or their parent, under whatever name.
-bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
-  return std::any_of(paths.begin(), paths.end(), [&](const fs::path& path) {
-    std::error_code ignored;  // what does not exist is not to be protected
-    return fs::equivalent(folder, path, ignored) || fs::equivalent(folder, path.parent_path(), ignored);
-  });
-}
-
 void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)
     base::throw_file_error(fmt::format("rename {} to", from.string()), to, errno);
@@ -79,31 +70,9 @@ std::vector<StepFolder> list_step_folders(const fs::path& out_dir) {
   return folders;
 }
 
-bool is_complete(const fs::path& folder) {
-  const std::optional<Manifest> manifest = find_manifest(folder);
-  if (!manifest) return false;
-  return std::all_of(manifest->files.begin(), manifest->files.end(), [&](const auto& file) {
-    std::error_code error;
-    const auto bytes = fs::file_size(folder / file.first, error);
-    return !error && static_cast<int64_t>(bytes) == file.second.bytes;
-  });
-}
-
-std::optional<fs::path> find_latest(const fs::path& out_dir) {
-  for (const StepFolder& folder : list_step_folders(out_dir)) {
-    if (find_manifest(folder.path)) return folder.path;
-  }
-  return std::nullopt;
-}
-
-std::optional<fs::path> find_older(const fs::path& folder) {
+std::optional<int64_t> step_of(const fs::path& folder) {
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();  // "out/step-1/" is out/step-1
-  const std::optional<int64_t> step = parse_step(named.filename().string());
-  if (!step) return std::nullopt;
-  for (const StepFolder& other : list_step_folders(named.has_parent_path() ? named.parent_path() : fs::path("."))) {
-    if (other.step < *step && is_complete(other.path)) return other.path;
-  }
-  return std::nullopt;
+  return parse_step(named.filename().string());
 }
 
 void remove_leftovers(const fs::path& out_dir) {
@@ -121,29 +90,13 @@ void remove_leftovers(const fs::path& out_dir) {
 }
 
 void remove_checkpoint(const fs::path& folder) {
-  const fs::path away = temporary_path(folder.parent_path(), std::string(kDeletedPrefix) + folder.filename().string());
+  const fs::path away =
+      temporary_path(base::parent_of(folder), std::string(kDeletedPrefix) + folder.filename().string());
   rename_folder(folder, away);
-  base::fsync_directory(folder.parent_path());
+  base::fsync_directory(base::parent_of(folder));
   std::error_code error;
   fs::remove_all(away, error);
   if (error) throw CheckpointError(fmt::format("cannot delete {}: {}", away.string(), error.message()), away.string());
-}
-
-std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last,
-                                            std::span<const fs::path> protected_paths) {
-  std::vector<fs::path> removed;
-  if (keep_last < 1 || !is_complete(out_dir / step_folder_name(step))) return removed;
-  int kept = 1;
-  for (const StepFolder& folder : list_step_folders(out_dir)) {
-    if (folder.step >= step || !fs::exists(folder.path / kManifestName)) continue;
-    if (kept < keep_last) {
-      kept += is_complete(folder.path) ? 1 : 0;
-    } else if (!is_or_holds(folder.path, protected_paths)) {
-      remove_checkpoint(folder.path);
-      removed.push_back(folder.path);
-    }
-  }
-  return removed;
 }
 
 TemporaryFolder::TemporaryFolder(const fs::path& out_dir, const std::string& label)
@@ -176,7 +129,7 @@ void TemporaryFolder::publish(const fs::path& target) {
     rename_folder(path_, target);
     path_.clear();
   }
-  base::fsync_directory(target.parent_path());
+  base::fsync_directory(base::parent_of(target));
 }
 
 }  // namespace trireme::checkpoint

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -25,14 +24,8 @@ struct StepFolder {
 /// The folders named step-<digits> in `out_dir`, newest first, whatever they hold. Empty when there is no out_dir.
 std::vector<StepFolder> list_step_folders(const std::filesystem::path& out_dir);
 
-/// True when the manifest is sound and every file of it is there in its full size. Contents are not read.
-bool is_complete(const std::filesystem::path& folder);
-
-/// The newest checkpoint with a sound manifest, or nothing: no checkpoint yet.
-std::optional<std::filesystem::path> find_latest(const std::filesystem::path& out_dir);
-
-/// The newest complete checkpoint older than `folder` beside it.
-std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);
+/// The step of a folder named so: 800 for "step-00000800".
+std::optional<int64_t> step_of(const std::filesystem::path& folder);
 
 /// Removes the folders named as TemporaryFolder and remove_checkpoint name them that no living process has locked.
 /// Other folders that begin with `.tmp-` are somebody else's.
@@ -40,14 +33,6 @@ void remove_leftovers(const std::filesystem::path& out_dir);
 
 /// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.
 void remove_checkpoint(const std::filesystem::path& folder);
-
-/// Deletes checkpoints older than `step` until `keep_last` complete ones are left, that of `step` among them;
-/// newer ones, folders without a manifest, and those that are or hold one of `protected_paths`, are never touched.
-/// Nothing happens when keep_last < 1 or when that of `step` is not complete.
-/// @returns  the folders deleted
-std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
-                                                         int keep_last,
-                                                         std::span<const std::filesystem::path> protected_paths = {});
 
 /// The label of a conversion's temporary folder; a save's is step-<digits>.
 constexpr const char* kConvertLabel = "convert";

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/gguf_pretokenizers.h"
 #include "trireme/checkpoint/gguf_tokenizer.h"
@@ -24,7 +25,7 @@ constexpr const char* kWayOut = "move tokenizer.json out of the folder to write 
 json parse(const std::map<std::string, std::string>& files, const std::string& name) {
   const auto found = files.find(name);
   if (found == files.end()) return json::object();
-  json parsed = json::parse(found->second, nullptr, false);
+  json parsed = base::parse_json_if_sound(found->second);
   if (!parsed.is_object()) throw UsageError(fmt::format("error: the model's {} is not a JSON object", name));
   return parsed;
 }

@@ -32,22 +32,25 @@ void add_tensors(FolderInfo& info, const Checkpoint& checkpoint) {
   info.dtypes = base::join(sorted, " ");
 }
 
-FolderInfo inspect(const fs::path& folder, std::optional<int64_t> step) {
-  FolderInfo info{.path = folder, .step = step};
-  info.ours = fs::exists(folder / kManifestName) || fs::exists(folder / kStateName);
+/// It has a file that only our checkpoints have.
+bool is_ours(const fs::path& folder) { return fs::exists(folder / kManifestName) || fs::exists(folder / kStateName); }
+
+FolderInfo inspect(const fs::path& folder) {
+  FolderInfo info{.path = folder, .step = step_of(folder), .ours = is_ours(folder)};
   std::error_code ignored;
   for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored)) {
     if (!entry->is_regular_file(ignored)) continue;
     info.bytes += static_cast<int64_t>(entry->file_size(ignored));
-    info.saved = std::max(info.saved, entry->last_write_time(ignored));
+    const fs::file_time_type time = entry->last_write_time(ignored);
+    info.saved = std::max(info.saved.value_or(time), time);
   }
+  if (info.ours) info.verdict = verdict_of(folder);
   try {
-    const Checkpoint checkpoint = open_checkpoint(folder);
+    const Checkpoint checkpoint = open_checkpoint(folder, Advice::none);
     if (checkpoint.has_manifest) info.step = checkpoint.step;
     add_tensors(info, checkpoint);
-    if (checkpoint.has_manifest && !is_complete(folder)) info.problem = "files are missing or truncated";
   } catch (const Error& error) {
-    info.problem = error.what();
+    if (!info.ours) info.verdict = {Verdict::Kind::damaged, error.what()};
   }
   return info;
 }
@@ -72,16 +75,23 @@ std::vector<TensorSpec> tensors_in_order(const Checkpoint& checkpoint, bool opti
   return specs;
 }
 
-std::vector<FolderInfo> list_checkpoints(const fs::path& folder) {
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   if (!fs::is_directory(folder))
     throw CheckpointError(fmt::format("there is no folder {}", folder.string()), folder.string());
-  if (fs::exists(folder / kManifestName) || holds_weights(folder)) return {inspect(folder, std::nullopt)};
-  std::vector<FolderInfo> infos;
-  for (const StepFolder& step : list_step_folders(folder)) infos.push_back(inspect(step.path, step.step));
-  if (infos.empty())
+  if (is_ours(folder) || holds_weights(folder)) return {folder};
+  std::vector<fs::path> found;
+  for (const StepFolder& step : list_step_folders(folder)) found.push_back(step.path);
+  if (found.empty() && step_of(folder)) return {folder};  // the step of a run, whatever became of it
+  if (found.empty())
     throw CheckpointError(
         fmt::format("{} holds no checkpoint: no folder step-... and no .safetensors file", folder.string()),
         folder.string());
+  return found;
+}
+
+std::vector<FolderInfo> list_checkpoints(const fs::path& folder) {
+  std::vector<FolderInfo> infos;
+  for (const fs::path& found : checkpoints_in(folder)) infos.push_back(inspect(found));
   return infos;
 }
 

@@ -6,24 +6,16 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 namespace trireme::checkpoint {
 namespace {
-
-int64_t tensor_bytes(const TensorSpec& tensor) {
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(num_elements(tensor.shape), size_of(tensor.dtype), &bytes)) {
-    throw ShapeError(fmt::format("tensor '{}' of shape {} has more bytes than a file can hold", tensor.name,
-                                 shape_text(tensor.shape)));
-  }
-  return bytes;
-}
 
 std::vector<std::vector<TensorSpec>> split_into_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes) {
   std::vector<std::vector<TensorSpec>> files;
   int64_t filled = 0;
   for (const TensorSpec& tensor : tensors) {
-    const int64_t bytes = tensor_bytes(tensor);
+    const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype);
     if (files.empty() || (filled > 0 && bytes > max_shard_bytes - filled)) {
       files.emplace_back();
       filled = 0;
@@ -75,7 +67,7 @@ Layout lay_out(std::string_view stem, Groups groups) {
     file.header = write_header(groups.tensors[i], {{"format", "pt"}});
     file.bytes = static_cast<int64_t>(file.header.size());
     for (const TensorSpec& tensor : groups.tensors[i]) {
-      const int64_t bytes = tensor_bytes(tensor);
+      const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype);
       const TensorPlace place{
           .spec = tensor, .elements = num_elements(tensor.shape), .file = static_cast<int>(i), .begin = file.bytes};
       if (!layout.tensors.emplace(tensor.name, place).second) {
@@ -83,7 +75,8 @@ Layout lay_out(std::string_view stem, Groups groups) {
       }
       weight_map[tensor.name] = file.name;
       file.bytes += bytes;
-      total_bytes += bytes;
+      if (__builtin_add_overflow(total_bytes, bytes, &total_bytes))
+        throw CheckpointError("the tensors claim more bytes than any disk holds", "", tensor.name);
     }
     layout.files.push_back(std::move(file));
   }
@@ -100,7 +93,7 @@ Layout lay_out(std::string_view stem, Groups groups) {
 /// not saved, and files that do not exist.
 bool same_weight_map(const std::string& given, const std::string& ours) {
   const auto map_of = [](const std::string& text) {
-    const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json index = base::parse_json_if_sound(text);
     return index.is_object() && index.contains("weight_map") ? index["weight_map"] : nlohmann::json();
   };
   return map_of(given) == map_of(ours);

@@ -6,12 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/torch_file.h"
 #include "trireme/checkpoint/window_reader.h"
 
 namespace trireme::checkpoint {
@@ -32,17 +33,24 @@ std::string read_all(const BlockFile& file) {
 /// Files that the index of a Hugging Face folder names.
 std::vector<std::string> files_of_index(const fs::path& index) {
   std::set<std::string> names;
-  try {
-    const auto root = nlohmann::json::parse(base::read_file(index));
-    for (const auto& [tensor, file] : root.at("weight_map").items()) names.insert(file.get<std::string>());
-  } catch (const std::exception& error) {
-    fail_load(index, fmt::format("{} is not an index of safetensors files: {}", index.string(), error.what()));
-  }
-  for (const std::string& name : names) {
-    if (!is_plain_name(name))
-      fail_load(index, fmt::format("{} names '{}', which is not a file of its folder", index.string(), name));
-  }
+  for (auto& [tensor, file] : parse_weight_index(base::read_side_file(index), index.string()))
+    names.insert(std::move(file));
   return {names.begin(), names.end()};
+}
+
+/// Files without an index say themselves how many they are: model-00001-of-00002.safetensors.
+void check_parts(const fs::path& folder, const std::vector<std::string>& names) {
+  static const std::regex kPart(R"((.*)-(\d{5})-of-(\d{5})\.safetensors)");
+  for (const std::string& name : names) {
+    std::smatch part;
+    if (!std::regex_match(name, part, kPart)) continue;
+    for (int number = 1; number <= std::stoi(part[3]); ++number) {
+      const std::string other = fmt::format("{}-{:05}-of-{}.safetensors", part[1].str(), number, part[3].str());
+      if (std::binary_search(names.begin(), names.end(), other)) continue;
+      fail_load(folder,
+                fmt::format("{} is not a whole model: {} is there, and {} is missing", folder.string(), name, other));
+    }
+  }
 }
 
 /// Weight files of a folder without a manifest: those of the index, else model.safetensors, else all.
@@ -55,11 +63,12 @@ std::vector<std::string> weight_files(const fs::path& folder) {
     if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
+  check_parts(folder, names);
   return names;
 }
 
-void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<ManifestFile> expected) {
-  const auto file = std::make_shared<const BlockFile>(checkpoint.path / name, std::move(expected));
+void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<ManifestFile> expected, Advice advice) {
+  const auto file = std::make_shared<const BlockFile>(checkpoint.path / name, std::move(expected), advice);
   const SafetensorsHeader header = read_header(
       file->bytes(), [&](int64_t offset, std::span<std::byte> target) { file->read(offset, target); },
       file->path().string());
@@ -81,25 +90,40 @@ void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<Man
   }
 }
 
-void open_with_manifest(Checkpoint& checkpoint) {
+void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
   const fs::path path = checkpoint.path / kManifestName;
   try {
-    checkpoint.manifest = parse_manifest(base::read_file(path), path.string());
+    checkpoint.manifest = parse_manifest(base::read_side_file(path), path.string());
+  } catch (const base::FileError& error) {
+    throw_refused(error, advice);
   } catch (const Error& error) {
-    throw_damaged(checkpoint.path, error.what(), path);
+    throw_damaged(checkpoint.path, error.what(), path, "", advice);
   }
   checkpoint.has_manifest = true;
   checkpoint.step = checkpoint.manifest.step;
   for (const auto& [name, file] : checkpoint.manifest.files) {
-    if (name.ends_with(".safetensors")) add_file(checkpoint, name, file);
+    if (name.ends_with(".safetensors")) {
+      add_file(checkpoint, name, file, advice);
+      continue;
+    }
+    std::string text = read_all(BlockFile(checkpoint.path / name, file, advice));
+    if (name == kStateName) checkpoint.state_json = std::move(text);
   }
-  if (checkpoint.manifest.files.contains(kStateName)) checkpoint.state_json = read_text(checkpoint, kStateName);
 }
 
 [[noreturn]] void refuse_folder_without_weights(const fs::path& path) {
-  const std::optional<fs::path> latest = find_latest(path);
-  fail_load(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(),
-                              latest ? fmt::format("; its newest checkpoint is {}", latest->string()) : ""));
+  std::vector<PassedOver> passed_over;
+  const std::optional<fs::path> latest = find_latest(path, &passed_over);
+  std::string more;
+  if (latest) {
+    more = fmt::format("; its newest good checkpoint is {}", latest->string());
+  } else if (!passed_over.empty()) {
+    const PassedOver& newest = passed_over.front();
+    more = fmt::format(", and none of the {} in it is good; the newest is {}: {}",
+                       base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), newest.path.string(),
+                       newest.verdict.problem);
+  }
+  fail_load(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(), more));
 }
 
 void check_request(const Checkpoint& checkpoint, const PieceRequest& request) {
@@ -236,23 +260,23 @@ const StoredTensor& Checkpoint::tensor(const std::string& name) const {
       name);
 }
 
-Checkpoint open_checkpoint(const fs::path& path) {
+Checkpoint open_checkpoint(const fs::path& path, Advice advice) {
   if (!fs::is_directory(path)) {
     fail_load(path, fmt::format("there is no checkpoint {}: {}", path.string(),
                                 fs::exists(path) ? "it is a file, not a folder" : "no such folder"));
   }
   Checkpoint checkpoint{.path = path.has_filename() ? path : path.parent_path(), .state_json = "{}"};
   if (fs::exists(path / kManifestName)) {
-    open_with_manifest(checkpoint);
+    open_with_manifest(checkpoint, advice);
     return checkpoint;
   }
   if (fs::exists(path / kStateName)) {
     throw_damaged(checkpoint.path, fmt::format("{} is missing, so that nothing in it can be verified", kManifestName),
-                  path / kManifestName);
+                  path / kManifestName, "", advice);
   }
   const std::vector<std::string> names = weight_files(path);
   if (names.empty()) refuse_folder_without_weights(path);
-  for (const std::string& name : names) add_file(checkpoint, name, std::nullopt);
+  for (const std::string& name : names) add_file(checkpoint, name, std::nullopt, advice);
   return checkpoint;
 }
 
@@ -301,7 +325,7 @@ void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> req
         take(w, window, bytes);
       }
     } catch (const base::FileError& error) {
-      throw_damaged(checkpoint.path, error.what(), window.file->path());
+      throw_refused(error);
     }
 }
 

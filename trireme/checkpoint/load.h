@@ -1,7 +1,7 @@
 // Reading a checkpoint: any rank reads just the element ranges it needs, and verifies what it reads.
 //
-//     if (auto path = find_latest("out/run")) {                      // folders.h
-//       const Checkpoint checkpoint = open_checkpoint(*path);        // headers and state, a few KiB
+//     if (auto path = find_latest("out/run")) {                      // good.h
+//       const Checkpoint checkpoint = open_checkpoint(*path);        // headers and small files
 //       check_tensors(checkpoint, expected);
 //       agree(world, [&] { read_pieces(checkpoint, pieces); });      // all ranks succeed, or all throw
 //     }
@@ -20,12 +20,10 @@
 
 #include "trireme/checkpoint/block_file.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme::checkpoint {
-
-/// No file beside the weights is larger, not even a tokenizer's table; weights in other formats are.
-inline constexpr int64_t kLargestSideFile = 256 << 20;
 
 /// A tensor of a checkpoint and where it lies.
 struct StoredTensor {
@@ -60,11 +58,12 @@ struct PieceRequest {
   Dtype dtype = Dtype::f32;  ///< of the memory; converted from the file's
 };
 
-/// Opens a folder and reads its manifest, state and tensor headers.
+/// Opens a folder: reads its manifest, the small files that it names and the tensors' headers, all verified.
 ///
-/// Errors    CheckpointError: no such folder, a damaged or missing manifest, a missing or truncated file, a
-///           header that breaks a rule of the format
-Checkpoint open_checkpoint(const std::filesystem::path& path);
+/// Errors    DamagedError: a damaged or missing manifest, a missing or truncated file, a small file or a header that is
+///           not as it was saved; UnreadableError; CheckpointError: no such folder, a header that breaks a rule of the
+///           format
+Checkpoint open_checkpoint(const std::filesystem::path& path, Advice advice = Advice::name_older);
 
 /// Refuses a checkpoint that is not of this model: every tensor must be there in its shape (any float dtype).
 /// Errors    CheckpointError naming the first wrong tensor and how many there are

@@ -9,6 +9,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
 namespace trireme::checkpoint {
@@ -50,7 +51,7 @@ Manifest parse_members(const json& root) {
         fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kManifestVersion));
   }
   if (root.at("block_bytes").get<int64_t>() != kBlockBytes) throw std::runtime_error("its blocks are not of 1 MiB");
-  Manifest manifest{.step = root.at("step").get<int64_t>()};
+  Manifest manifest{.step = root.at("step").get<int64_t>(), .ruined = root.value("ruined", "")};
   for (const auto& [name, value] : root.at("files").items()) {
     if (!is_plain_name(name)) throw std::runtime_error(fmt::format("'{}' is not a file name", name));
     ManifestFile file{.bytes = value.at("bytes").get<int64_t>()};
@@ -87,11 +88,12 @@ std::string manifest_to_json(const Manifest& manifest) {
     files += fmt::format("{}\n    {}: {{\"bytes\": {}, \"blocks\": [{}]}}", files.empty() ? "" : ",", json(name).dump(),
                          file.bytes, blocks);
   }
+  const std::string ruined =
+      manifest.ruined.empty() ? "" : fmt::format("  \"ruined\": {},\n", json(manifest.ruined).dump());
   std::string text = fmt::format(
-      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n  \"block_bytes\": {},\n  \"files\": {{{}\n  "
-      "}},\n  "
-      "{}{:016x}\"\n}}\n",
-      kFormat, kManifestVersion, manifest.step, kBlockBytes, files, kChecksumKey, 0);
+      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n{}  \"block_bytes\": {},\n  \"files\": "
+      "{{{}\n  }},\n  {}{:016x}\"\n}}\n",
+      kFormat, kManifestVersion, manifest.step, ruined, kBlockBytes, files, kChecksumKey, 0);
   return with_own_checksum(std::move(text));
 }
 
@@ -108,7 +110,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
     if (parse_hex(text.substr(position, kHexDigits)) != own_checksum(text, position)) {
       throw std::runtime_error("it does not match its own checksum");
     }
-    return parse_members(json::parse(text));
+    return parse_members(base::parse_json(text));
   } catch (const std::exception& error) {
     throw CheckpointError(fmt::format("{} is damaged: {}", path, error.what()), path);
   }
@@ -117,7 +119,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
 std::optional<Manifest> find_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
   try {
-    return parse_manifest(base::read_file(path), path.string());
+    return parse_manifest(base::read_side_file(path), path.string());
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -29,6 +29,7 @@ struct ManifestFile {
 
 struct Manifest {
   int64_t step = 0;
+  std::string ruined;  ///< why the training that saved it had gone wrong; empty: it had not (good.h)
   std::map<std::string, ManifestFile> files;
 };
 
@@ -38,7 +39,8 @@ bool is_plain_name(std::string_view name);
 /// The entry of a small file whose bytes are at hand.
 ManifestFile describe(std::string_view bytes);
 
-/// {"format": "trireme-checkpoint", "version": 1, "step", "block_bytes", "files": {name: {bytes, blocks}}, "checksum"}
+/// {"format": "trireme-checkpoint", "version": 1, "step", "ruined" (where it is), "block_bytes",
+///  "files": {name: {bytes, blocks}}, "checksum"}
 std::string manifest_to_json(const Manifest& manifest);
 
 /// The same text with its own checksum put right, where it has one.

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/tensor_source.h"
 #include "trireme/comm/factory.h"
 
 namespace trireme::checkpoint {
@@ -31,7 +33,7 @@ const char* torch_name(Dtype dtype) {
 /// config.json with the new dtype where it names one; otherwise as it is, byte for byte.
 std::string config_with(const std::string& text, std::optional<Dtype> dtype) {
   if (!dtype || text.empty()) return text;
-  auto config = nlohmann::ordered_json::parse(text);
+  auto config = base::parse_json<nlohmann::ordered_json>(text);
   bool named = false;
   for (const char* key : {"torch_dtype", "dtype"}) {
     if (!config.contains(key)) continue;
@@ -49,7 +51,7 @@ bool comes_along(const fs::directory_entry& entry) {
   return entry.is_regular_file() && is_plain_name(name) && !kOthers.contains(entry.path().extension().string()) &&
          !name.ends_with(".safetensors.index.json") && !name.ends_with(".bin.index.json") && name != kManifestName &&
          name != kStateName && name != "config.json" && name != "generation_config.json" &&
-         static_cast<int64_t>(entry.file_size()) <= kLargestSideFile;
+         static_cast<int64_t>(entry.file_size()) <= base::kLargestSideFile;
 }
 
 std::string text_of(const Checkpoint& checkpoint, const std::string& name) {
@@ -66,9 +68,10 @@ class Rewrite {
     if (fs::exists(target))
       throw CheckpointError(fmt::format("{} exists already; name a folder that does not", target.string()),
                             target.string());
-    request_.out_dir = target.has_parent_path() ? target.parent_path() : fs::path(".");
+    request_.out_dir = base::parent_of(target);
     request_.name = target.filename().string();
     request_.step = source_.step;
+    request_.ruined = source_.manifest.ruined;
     request_.max_shard_bytes = options.max_shard_bytes;
     request_.progress = options.progress;
   }
@@ -93,10 +96,11 @@ class Rewrite {
   void add_tensors(bool optimizer, std::vector<TensorSpec>& specs) {
     for (TensorSpec spec : tensors_in_order(source_, optimizer)) {
       std::string from = spec.name;
-      if (!optimizer && options_.dtype && is_float(spec.dtype)) {
-        const bool wider = size_of(*options_.dtype) > size_of(spec.dtype);
+      if (!optimizer) {
+        const Dtype stored = spec.dtype;
+        spec.dtype = dtype_for({.name = spec.name, .shape = spec.shape, .dtype = stored}, options_.dtype);
+        const bool wider = size_of(spec.dtype) > size_of(stored);
         if (wider && source_.has_tensor(spec.name + ".master")) from = spec.name + ".master";
-        spec.dtype = *options_.dtype;
       }
       request_.pieces.push_back({.tensor = spec.name,
                                  .begin = 0,

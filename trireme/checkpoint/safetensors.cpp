@@ -69,14 +69,13 @@ TensorEntry parse_entry(const std::string& name, const json& value, int64_t data
                                  name, offsets[1], bytes_text(data_bytes)),
                      name);
   }
-  int64_t elements = 0;
+  int64_t bytes = 0;
   try {
-    elements = num_elements(entry.shape);
+    bytes = tensor_bytes(entry.shape, *dtype);
   } catch (const ShapeError& error) {
     fail_safetensors(path, fmt::format("tensor '{}': {}", name, error.what()), name);
   }
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(elements, size_of(*dtype), &bytes) || bytes != offsets[1] - offsets[0]) {
+  if (bytes != offsets[1] - offsets[0]) {
     fail_safetensors(path,
                      fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name,
                                  shape_text(entry.shape), dtype_text, bytes_text(offsets[1] - offsets[0])),
@@ -117,12 +116,14 @@ int64_t num_elements(std::span<const int64_t> shape) {
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   for (const int64_t size : shape) {
     if (size < 0) throw ShapeError("the shape " + shape_text(shape) + " holds a negative size");
-    if (!empty && (__builtin_mul_overflow(count, size, &count) || count > int64_t{1} << 62)) {
-      throw ShapeError("the shape " + shape_text(shape) + " has more than 2^62 elements");
+    if (!empty && (__builtin_mul_overflow(count, size, &count) || count > kMostElements)) {
+      throw ShapeError("the shape " + shape_text(shape) + " has more than 2^58 elements");
     }
   }
   return empty ? 0 : count;
 }
+
+int64_t tensor_bytes(std::span<const int64_t> shape, Dtype dtype) { return num_elements(shape) * size_of(dtype); }
 
 std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -177,7 +178,9 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
                         tensor.name == kMetadataKey ? "is reserved by safetensors" : "is given twice"),
             "", tensor.name);
       }
-      const int64_t end = offset + num_elements(tensor.shape) * size_of(tensor.dtype);
+      int64_t end = 0;
+      if (__builtin_add_overflow(offset, tensor_bytes(tensor.shape, tensor.dtype), &end))
+        throw CheckpointError("the tensors of a file claim more bytes than a file can hold", "", tensor.name);
       text +=
           fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() > 1 ? "," : "",
                       json(tensor.name).dump(), dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), offset, end);

@@ -31,8 +31,15 @@ struct TensorSpec {
   Dtype dtype = Dtype::f32;    ///< dtype in the file
 };
 
-/// Number of elements; ShapeError when it is negative or beyond 2^62.
+/// A shape from a file may say anything. So few elements times the bytes of any dtype (16 at most) still count as
+/// int64_t: what num_elements() lets through can be multiplied by size_of().
+inline constexpr int64_t kMostElements = int64_t{1} << 58;
+
+/// Number of elements; ShapeError when a size is negative or they are more than kMostElements.
 int64_t num_elements(std::span<const int64_t> shape);
+
+/// Their bytes in `dtype`. Errors as num_elements()
+int64_t tensor_bytes(std::span<const int64_t> shape, Dtype dtype);
 
 /// "[256, 64]"
 std::string shape_text(std::span<const int64_t> shape);

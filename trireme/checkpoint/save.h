@@ -51,7 +51,10 @@ struct SaveRequest {
   int64_t max_shard_bytes = kDefaultShardBytes;
   std::map<std::string, std::string> files;  ///< of the model's tensors: name -> file; empty: by max_shard_bytes
   std::string index_json;  ///< of these files; made anew where it is empty or names others
-  int keep_last = 0;  ///< how many complete checkpoints stay; 0 keeps all
+  /// Why the training that is saved has gone wrong, if that is known; what the pieces hold says it too (extreme.h). The
+  /// checkpoint is then marked as ruined (good.h).
+  std::string ruined = {};
+  int keep_last = 0;  ///< how many good checkpoints stay; 0 keeps all
   /// Folders and files that the run was started with: a checkpoint that is or holds one of them stays, whatever
   /// keep_last says. Those that do not exist are ignored.
   std::vector<std::filesystem::path> protected_paths = {};
@@ -68,6 +71,7 @@ struct SaveResult {
   int64_t bytes = 0;  ///< all files
   std::chrono::duration<double> seconds{};  ///< from begin to end
   std::chrono::duration<double> work_seconds{};  ///< in which this rank worked on it; less, beside training
+  std::string ruined;  ///< why it is marked as ruined; on every rank; empty: it is not
   std::vector<std::filesystem::path> removed;  ///< older checkpoints deleted; on rank 0
   std::vector<std::string> warnings;  ///< older checkpoints that could not be deleted; on rank 0
 };

@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {
@@ -141,6 +142,7 @@ void SaveJob::begin_writing() {
   folder_ = request_.out_dir / broadcast_text(world_, folder_.filename().string(), 0);
   phase_ = Phase::writing;
   begin("write", [this](const BytesDone& done, std::stop_token stop) {
+    extreme_ = find_extreme(request_.pieces, request_.model);
     hashes_ = write_pieces(plan_, folder_, request_.pieces, world_.rank() == 0, done, std::move(stop));
   });
 }
@@ -179,6 +181,8 @@ std::vector<uint64_t> SaveJob::gather_hashes() {
 
 void SaveJob::begin_publishing() {
   std::vector<uint64_t> hashes = gather_hashes();
+  const Extreme extreme = agree_on_extreme(extreme_, world_);
+  result_.ruined = request_.ruined.empty() ? why_ruined(extreme) : request_.ruined;
   phase_ = Phase::publishing;
   begin("publish", [this, hashes = std::move(hashes)](const BytesDone&, std::stop_token) {
     if (world_.rank() == 0) publish(hashes);
@@ -187,7 +191,7 @@ void SaveJob::begin_publishing() {
 
 /// Rank 0: the small files and the manifest, then the rename; then older checkpoints may go.
 void SaveJob::publish(const std::vector<uint64_t>& hashes) {
-  Manifest manifest{.step = request_.step};
+  Manifest manifest{.step = request_.step, .ruined = result_.ruined};
   for (size_t i = 0; i < plan_.files.size(); ++i)
     manifest.files[plan_.files[i].name] = {
         .bytes = plan_.files[i].bytes,

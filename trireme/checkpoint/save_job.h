@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/checkpoint/extreme.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/piece_writer.h"
 #include "trireme/checkpoint/save.h"
@@ -80,6 +81,7 @@ class SaveJob {
   std::unique_ptr<TemporaryFolder> temporary_;  // rank 0's hold on it
   Phase phase_ = Phase::planning;
   std::vector<BlockHash> hashes_;  // of this rank
+  Extreme extreme_;  // of this rank's pieces
   std::chrono::duration<double> worked_{};
   SaveResult result_;
 

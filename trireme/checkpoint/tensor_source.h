@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct SourceTensor {
   std::vector<int64_t> shape;
   Dtype dtype = Dtype::f32;  ///< of the values; those of quantised blocks are f32
 };
+
+/// The dtype in which a tensor is written where `wanted` was asked for: what is no float stays as it is.
+/// Errors    UsageError for 8-bit floats, which nothing else can take the place of
+Dtype dtype_for(const SourceTensor& tensor, std::optional<Dtype> wanted);
 
 class TensorSource {
  public:

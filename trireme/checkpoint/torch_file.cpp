@@ -39,6 +39,7 @@ class Flattener {
   }
 
   std::vector<FlatTensor> take() { return std::move(tensors_); }
+  std::vector<std::string> take_left_out() { return std::move(left_out_); }
 
  private:
   [[noreturn]] void fail(const std::string& problem) const {
@@ -59,7 +60,10 @@ class Flattener {
 
   void add(PickleId id, const std::string& name) {
     std::optional<StridedView> view = archive_.view(id, name);
-    if (!view) return;
+    if (!view) {
+      if (std::holds_alternative<PickleCall>(archive_.pickle().at(id))) left_out_.push_back(name);
+      return;
+    }
     budget_.take(static_cast<int64_t>(sizeof(FlatTensor) + 2 * name.size() + view->shape.size() * 16) + 64);
     if (!names_.insert(name).second) fail(fmt::format("two of its tensors are called '{}'", short_(name)));
     tensors_.push_back({.name = name, .view = std::move(*view)});
@@ -68,6 +72,7 @@ class Flattener {
   const TorchArchive& archive_;
   ReadBudget& budget_;
   std::vector<FlatTensor> tensors_;
+  std::vector<std::string> left_out_;
   std::set<std::string> names_;
 };
 
@@ -80,7 +85,8 @@ void check_convertible(const SourceTensor& tensor, Dtype dtype, const std::strin
 
 }  // namespace
 
-std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget& budget) {
+std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget& budget,
+                                        std::vector<std::string>* left_out) {
   const Pickle& pickle = archive.pickle();
   PickleId root = pickle.root();
   for (const std::string_view wrapper : kTorchWrappers) {
@@ -91,6 +97,7 @@ std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget&
   }
   Flattener flattener(archive, budget);
   flattener.walk(root, "", 0);
+  if (left_out != nullptr) *left_out = flattener.take_left_out();
   return flattener.take();
 }
 
@@ -121,7 +128,7 @@ TorchFileSource::TorchFileSource(const std::filesystem::path& path) {
     return;
   }
   std::map<std::string, std::set<std::string>> wanted;
-  for (const auto& [tensor, file] : parse_weight_index(base::read_file(path / kIndexName), path / kIndexName)) {
+  for (const auto& [tensor, file] : parse_weight_index(base::read_side_file(path / kIndexName), path / kIndexName)) {
     wanted[file].insert(tensor);
   }
   for (const auto& [file, names] : wanted) open(path / file, &names);
@@ -132,7 +139,10 @@ void TorchFileSource::open(const std::filesystem::path& file, const std::set<std
   ReadBudget budget(files_.back().size_bytes(), file.string());
   const TorchArchive archive(files_.back().bytes(), budget);
   size_t found = 0;
-  for (FlatTensor& tensor : flatten_tensors(archive, budget)) {
+  std::vector<std::string> left_out;
+  std::vector<FlatTensor> flat = flatten_tensors(archive, budget, &left_out);
+  left_out_.insert(left_out_.end(), left_out.begin(), left_out.end());
+  for (FlatTensor& tensor : flat) {
     if (wanted && !wanted->contains(tensor.name)) continue;
     ++found;
     tensors_.push_back({.name = tensor.name, .shape = tensor.view.shape, .dtype = tensor.view.dtype});

@@ -26,7 +26,9 @@ struct FlatTensor {
 /// {"model_state_dict": ...} or {"module": ...} where there is such a dict, else all.
 ///
 /// Errors    CheckpointError: a name that is there twice, dicts nested deeper than 32
-std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget& budget);
+/// `left_out`: takes the names of values that are neither tensors nor numbers or texts, such as numpy's arrays.
+std::vector<FlatTensor> flatten_tensors(const TorchArchive& archive, ReadBudget& budget,
+                                        std::vector<std::string>* left_out = nullptr);
 
 /// {"weight_map": {tensor: file}} of a Hugging Face index; `path` is for messages.
 ///
@@ -43,6 +45,8 @@ class TorchFileSource : public TensorSource {
 
   const std::vector<SourceTensor>& tensors() const override { return tensors_; }
   void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override;
+  /// Names of values that are neither tensors nor numbers or texts.
+  const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:
   void open(const std::filesystem::path& file, const std::set<std::string>* wanted);
@@ -51,6 +55,7 @@ class TorchFileSource : public TensorSource {
   std::vector<SourceTensor> tensors_;
   std::vector<StridedView> views_;
   std::vector<size_t> file_of_;
+  std::vector<std::string> left_out_;
 };
 
 struct TorchFileOptions {

@@ -23,7 +23,8 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
   int64_t step = 1;
   for (size_t dim = shape.size(); dim-- > 0;) {
     strides[dim] = step;
-    step *= std::max<int64_t>(shape[dim], 1);
+    // Of a tensor without elements no stride is ever used, and the other sizes may be anything.
+    if (__builtin_mul_overflow(step, std::max<int64_t>(shape[dim], 1), &step)) step = 1;
   }
   return strides;
 }
@@ -32,7 +33,7 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
 
 void write_tensor(PickleWriter& pickle, const SourceTensor& tensor, size_t key) {
   const std::string_view storage = torch_storage_name(tensor.dtype);
-  const int64_t elements = num_elements(tensor.shape);
+  const int64_t elements = num_elements(tensor.shape), bytes = tensor_bytes(tensor.shape, tensor.dtype);
   pickle.global("torch._utils", storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2").mark();
   pickle.mark().text("storage");
   if (storage.empty()) {
@@ -41,7 +42,7 @@ void write_tensor(PickleWriter& pickle, const SourceTensor& tensor, size_t key) 
     pickle.global("torch", storage);
   }
   pickle.text(std::to_string(key)).text("cpu");
-  pickle.integer(storage.empty() ? elements * size_of(tensor.dtype) : elements).tuple().persistent();
+  pickle.integer(storage.empty() ? bytes : elements).tuple().persistent();
   pickle.integer(0).integers(tensor.shape).integers(contiguous_strides(tensor.shape)).boolean(false);
   pickle.global("collections", "OrderedDict").empty_tuple().call();
   if (storage.empty()) pickle.global("torch", torch_dtype_name(tensor.dtype));
@@ -61,7 +62,7 @@ TorchArchiveWriter::TorchArchiveWriter(std::string pickle, std::span<const Sourc
   add_small("byteorder", "little");
   first_storage_ = small_.size();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    layout_.add(fmt::format("archive/data/{}", i), num_elements(tensors[i].shape) * size_of(tensors[i].dtype));
+    layout_.add(fmt::format("archive/data/{}", i), tensor_bytes(tensors[i].shape, tensors[i].dtype));
     crc32_.push_back(0);
   }
   add_small("version", "3\n");

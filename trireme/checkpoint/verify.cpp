@@ -71,28 +71,34 @@ class Readers {
 VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
   VerifyReport report;
   Manifest manifest;
+  std::string refused;
   try {
-    const Checkpoint checkpoint = open_checkpoint(path);
+    const Checkpoint checkpoint = open_checkpoint(path, Advice::none);
     report.has_manifest = checkpoint.has_manifest;
     manifest = checkpoint.manifest;
     if (!checkpoint.has_manifest) report.files = static_cast<int64_t>(checkpoint.files.size());
   } catch (const Error& error) {
     const auto found = find_manifest(path);
     if (!found) {
-      report.problems.emplace_back(error.what());
+      const bool unreadable = dynamic_cast<const UnreadableError*>(&error) != nullptr;
+      (unreadable ? report.unreadable : report.problems).emplace_back(error.what());
       return report;
     }
     report.has_manifest = true;  // go on: name every bad block
     manifest = *found;
+    refused = error.what();
   }
+  report.ruined = manifest.ruined;
   std::vector<Part> parts;
   for (const auto& [name, expected] : manifest.files) {
     ++report.files;
     try {
-      auto file = std::make_unique<BlockFile>(path / name, expected);
+      auto file = std::make_unique<BlockFile>(path / name, expected, Advice::none);
       report.bytes += expected.bytes;
       parts.push_back({std::move(file), report.blocks});
       report.blocks += num_blocks(expected.bytes);
+    } catch (const UnreadableError& error) {
+      report.unreadable.emplace_back(error.what());
     } catch (const CheckpointError& error) {
       report.problems.emplace_back(error.what());
     }
@@ -103,6 +109,7 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
   readers.run(options.threads > 0 ? options.threads : cores, report.bytes, options);
   for (size_t part = 0; part < parts.size(); ++part)
     for (std::string& problem : readers.problems(part)) report.problems.push_back(std::move(problem));
+  if (report.problems.empty() && report.unreadable.empty() && !refused.empty()) report.problems.push_back(refused);
   return report;
 }
 

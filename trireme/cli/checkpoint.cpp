@@ -29,7 +29,9 @@ namespace ck = trireme::checkpoint;
 constexpr const char* kCheckpointUsage =
     "trireme checkpoint list FOLDER                  what lies there: a run's folder, a checkpoint, a model of "
     "anybody's\n"
-    "trireme checkpoint verify FOLDER                reads every byte; names file and tensors of each damaged block\n"
+    "trireme checkpoint verify FOLDER                reads every byte of a checkpoint, or of all in a run's folder; "
+    "names\n"
+    "                                                file and tensors of each damaged block\n"
     "trireme checkpoint diff A B [--all]             tensor by tensor: names, shapes, dtypes, largest and rms "
     "difference\n"
     "trireme checkpoint reshard FROM TO              the same checkpoint in files of another size or dtype\n"
@@ -39,7 +41,7 @@ constexpr const char* kCheckpointUsage =
     "weights\n"
     "    --threads N                                 for verify and diff; one a core\n"
     "\n"
-    "Exit code 0: well, or equal; 1: damaged, or different; 2: it could not be looked at.\n"
+    "Exit code 0: well, or equal; 1: damaged, ruined, or different; 2: it could not be looked at.\n"
     "\n"
     "Other systems save a `full` state dict (one file, gathered on one rank), a `sharded` one (each rank's part of "
     "each\n"
@@ -98,10 +100,11 @@ int threads_of(const CheckpointWords& words) {
   return static_cast<int>(*count);
 }
 
-/// "2026-03-01 09:30"
-std::string local_time(std::filesystem::file_time_type time) {
+/// "2026-03-01 09:30"; "-" for a folder without files
+std::string local_time(const std::optional<std::filesystem::file_time_type>& time) {
+  if (!time) return "-";
   const auto system =
-      std::chrono::time_point_cast<std::chrono::system_clock::duration>(std::chrono::file_clock::to_sys(time));
+      std::chrono::time_point_cast<std::chrono::system_clock::duration>(std::chrono::file_clock::to_sys(*time));
   const std::time_t seconds = std::chrono::system_clock::to_time_t(system);
   std::tm parts{};
   char text[32] = {};
@@ -113,7 +116,8 @@ double done_share(int64_t done, int64_t total) {
 }
 
 std::string kind_of(const ck::FolderInfo& info) {
-  if (!info.problem.empty()) return "NOT COMPLETE: " + info.problem;
+  if (info.verdict.kind == ck::Verdict::Kind::ruined) return "RUINED: " + info.verdict.problem;
+  if (!info.verdict.good()) return "NOT COMPLETE: " + info.verdict.problem;
   return info.ours ? "complete" : "no manifest: a model of somebody else's, cannot be verified";
 }
 
@@ -129,30 +133,48 @@ int list(Arguments arguments) {
   return 0;
 }
 
-int verify(Arguments arguments) {
-  const CheckpointWords words = read_checkpoint_words(arguments, "verify", 1, {"threads"});
+/// The exit code of one checkpoint, and what there is to say of it.
+int verify_one(const std::filesystem::path& folder, int threads) {
   ck::VerifyReport report;
   {
     observe::WorkBar bar("verify");
-    report = ck::verify(words.folders[0], {.threads = threads_of(words), .progress = [&](int64_t done, int64_t total) {
-                                             bar.show(done_share(done, total));
-                                           }});
+    report = ck::verify(folder, {.threads = threads,
+                                 .progress = [&](int64_t done, int64_t total) { bar.show(done_share(done, total)); }});
   }
+  const std::string name = folder.string();
   for (const std::string& problem : report.problems) fmt::print("damaged  {}\n", problem);
+  for (const std::string& problem : report.unreadable) fmt::print("unread   {}\n", problem);
+  if (!report.ruined.empty()) fmt::print("ruined   {}: {}\n", name, report.ruined);
   if (!report.problems.empty()) {
-    fmt::print("{}: {} in {}, {} blocks\n", words.folders[0],
-               base::plural(static_cast<int64_t>(report.problems.size()), "problem"),
+    fmt::print("{}: {} in {}, {} blocks\n", name, base::plural(static_cast<int64_t>(report.problems.size()), "problem"),
                base::plural(report.files, "file"), base::human_count(report.blocks));
     return 1;
   }
+  if (!report.unreadable.empty()) {
+    fmt::print("{}: nobody knows whether it is good, {} cannot be read\n", name,
+               base::plural(static_cast<int64_t>(report.unreadable.size()), "file"));
+    return 2;
+  }
   if (!report.has_manifest) {
-    fmt::print("{}: {}, headers are sound; without a manifest the contents cannot be verified\n", words.folders[0],
+    fmt::print("{}: {}, headers are sound; without a manifest the contents cannot be verified\n", name,
                base::plural(report.files, "file"));
     return 0;
   }
-  fmt::print("{}: {}, {}, all {} blocks are as they were saved\n", words.folders[0], base::plural(report.files, "file"),
+  fmt::print("{}: {}, {}, all {} blocks are as they were saved\n", name, base::plural(report.files, "file"),
              base::human_bytes(report.bytes), base::human_count(report.blocks));
-  return 0;
+  return report.ruined.empty() ? 0 : 1;
+}
+
+int verify(Arguments arguments) {
+  const CheckpointWords words = read_checkpoint_words(arguments, "verify", 1, {"threads"});
+  const int threads = threads_of(words);
+  const std::vector<std::filesystem::path> folders = ck::checkpoints_in(words.folders[0]);
+  int code = 0;
+  for (const std::filesystem::path& folder : folders) {
+    const int one = verify_one(folder, threads);
+    code = one == 1 || code == 1 ? 1 : std::max(code, one);  // what is known to be bad comes first
+  }
+  return code;
 }
 
 std::string line_of(const ck::TensorDiff& t) {

@@ -44,7 +44,7 @@ std::vector<launch::HostRanks> ssh_hosts(const config::Settings& settings) {
   std::vector<launch::HostRanks> hosts;
   if (list)
     for (const std::string& text : *list) hosts.push_back(launch::parse_host("launch.hosts", text));
-  if (file) hosts = launch::parse_hostfile(*file, base::read_file(*file));
+  if (file) hosts = launch::parse_hostfile(*file, base::read_file_or_pipe(*file));
   std::set<std::string> names;
   for (const launch::HostRanks& host : hosts)
     if (!names.insert(host.name).second)

@@ -13,7 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/cli/elastic.h"
 #include "trireme/cli/nodes.h"
 #include "trireme/cli/out_dir_lock.h"

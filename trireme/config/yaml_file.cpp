@@ -137,7 +137,7 @@ std::vector<Given> read_yaml(std::string contents, const std::string& name, Prob
 }
 
 std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems) try {
-  return read_yaml(base::read_file(path), path.string(), problems);
+  return read_yaml(base::read_file_or_pipe(path), path.string(), problems);
 } catch (const base::FileError& error) {
   problems.add(error.what(), {}, "--config takes the path of a YAML file");
   return {};

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -115,7 +116,7 @@ class Renderer {
 }  // namespace
 
 std::string chat_template_in(std::string_view tokenizer_config) {
-  const nlohmann::json config = nlohmann::json::parse(tokenizer_config, nullptr, false);
+  const nlohmann::json config = base::parse_json_if_sound(tokenizer_config);
   if (!config.is_object()) return "";
   const auto at = config.find("chat_template");
   if (at == config.end()) return "";
@@ -132,9 +133,9 @@ std::string chat_template_in(std::string_view tokenizer_config) {
 
 std::optional<std::string> chat_family_of(const fs::path& folder) {
   std::string text;
-  if (fs::exists(folder / "chat_template.jinja")) text = base::read_file(folder / "chat_template.jinja");
+  if (fs::exists(folder / "chat_template.jinja")) text = base::read_side_file(folder / "chat_template.jinja");
   if (text.empty() && fs::exists(folder / "tokenizer_config.json"))
-    text = chat_template_in(base::read_file(folder / "tokenizer_config.json"));
+    text = chat_template_in(base::read_side_file(folder / "tokenizer_config.json"));
   return chat_family_of_template(text);
 }
 

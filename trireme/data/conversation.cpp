@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 
 namespace trireme::data {
 namespace {
@@ -133,7 +134,7 @@ std::optional<ConversationFormat> format_of(const json& record) {
 }
 
 json parse_object(std::string_view text, const std::string& place) try {
-  json value = json::parse(text);
+  json value = base::parse_json(text);
   if (!value.is_object()) throw UsageError(fmt::format("{}: this is not a JSON object", place));
   return value;
 } catch (const json::exception& error) {  // its text shows the input, whatever that is
@@ -176,7 +177,7 @@ std::optional<ConversationFormat> conversation_format_of(const std::filesystem::
   const auto bytes = mapped.bytes();
   RecordReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.string());
   const auto record = reader.next();
-  return record ? format_of(json::parse(record->text, nullptr, false)) : std::nullopt;
+  return record ? format_of(base::parse_json_if_sound(record->text)) : std::nullopt;
 } catch (const UsageError&) {
   return std::nullopt;
 }

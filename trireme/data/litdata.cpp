@@ -10,6 +10,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/data/json_fields.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/token_set.h"
@@ -75,7 +76,7 @@ struct OpenChunk {
 }  // namespace
 
 LitdataIndex parse_litdata_index(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json parsed = base::parse_json_if_sound(json);
   try {
     if (parsed.is_discarded()) throw UsageError("it is no JSON");
     return index_of(parsed);
@@ -118,7 +119,7 @@ bool is_litdata(const fs::path& folder) { return base::is_file(folder / "index.j
 
 TokenSet open_litdata(const fs::path& folder) {
   const fs::path index_path = folder / "index.json";
-  const std::string json = base::read_file(index_path);
+  const std::string json = base::read_side_file(index_path);
   const LitdataIndex index = parse_litdata_index(json, index_path.string());
   auto open = std::make_shared<std::vector<OpenChunk>>();
   std::vector<TokenView::Piece> pieces;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/data/tokenizer_json.h"
 #include "trireme/data/tokenizer_sentencepiece.h"
 #include "trireme/data/tokenizer_tiktoken.h"
@@ -18,7 +19,7 @@ namespace {
 // Side files are read leniently: some models' have mistakes, and each only adds what the tokenizer lacks.
 nlohmann::json read_side_file(const fs::path& path) {
   if (!base::is_file(path)) return nlohmann::json::object();
-  const nlohmann::json file = nlohmann::json::parse(base::read_file(path), nullptr, false);
+  const nlohmann::json file = base::parse_json_if_sound(base::read_side_file(path));
   return file.is_object() ? file : nlohmann::json::object();
 }
 
@@ -125,7 +126,7 @@ bool is_tiktoken_list(std::string_view text) {
 }
 
 TokenizerParts parse(const fs::path& file) {
-  const std::string text = base::read_file(file), path = file.string(), name = file.filename().string();
+  const std::string text = base::read_side_file(file), path = file.string(), name = file.filename().string();
   if (name.ends_with(".tiktoken")) return parse_tiktoken(text, path);
   if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
   if (name.find(".model") != std::string::npos) {
@@ -159,12 +160,12 @@ std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
   std::map<std::string, std::string> files;
   if (!has_tokenizer(path)) return files;
   const fs::path file = tokenizer_file(path);
-  if (!file.empty()) files[file.filename().string()] = base::read_file(file);
+  if (!file.empty()) files[file.filename().string()] = base::read_side_file(file);
   if (base::is_file(path)) return files;
   if (const OtherTokenizer* other = find_other_tokenizer(path))
-    for (const char* name : other->files) files[name] = base::read_file(path / name);
+    for (const char* name : other->files) files[name] = base::read_side_file(path / name);
   for (const char* name : kSideFiles)
-    if (base::is_file(path / name)) files[name] = base::read_file(path / name);
+    if (base::is_file(path / name)) files[name] = base::read_side_file(path / name);
   return files;
 }
 

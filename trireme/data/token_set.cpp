@@ -67,7 +67,7 @@ TokenSet TokenSet::open(const fs::path& given) {
   set.num_documents_ = index.num_documents();
   set.document_start_ = [idx, index](int64_t d) { return index.document_start(d); };
   if (const fs::path sidecar = beside(prefix, ".json"); base::is_file(sidecar)) {
-    set.about_ = parse_token_set_about(base::read_file(sidecar), sidecar.string());
+    set.about_ = parse_token_set_about(base::read_side_file(sidecar), sidecar.string());
     check_about(*set.about_, set, sidecar);
     set.fingerprint_ = set.about_->fingerprint;
     if (const fs::path mask = beside(prefix, ".mask"); base::is_file(mask)) {

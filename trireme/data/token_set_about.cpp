@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "trireme/base/checksum.h"
+#include "trireme/base/json.h"
 #include "trireme/data/json_fields.h"
 #include "trireme/data/token_set.h"
 
@@ -51,7 +52,7 @@ TokenSetAbout about_of(const nlohmann::json& json) {
 }  // namespace
 
 TokenSetAbout parse_token_set_about(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json parsed = base::parse_json_if_sound(json);
   try {
     if (parsed.is_discarded()) throw UsageError("it is no JSON");
     return about_of(parsed);

@@ -105,7 +105,7 @@ class Job {
     if (!fs::exists(note_path_) || !fs::exists(options_.output.string() + ".bin.part")) return;
     const uint64_t job = note_.job;
     try {
-      note_ = parse_tokenize_note(base::read_file(note_path_), note_path_.string());
+      note_ = parse_tokenize_note(base::read_side_file(note_path_), note_path_.string());
     } catch (const UsageError&) {
       if (!options_.overwrite) throw;
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/json.h"
 #include "trireme/data/json_fields.h"
 
 namespace trireme::data {
@@ -56,7 +57,7 @@ std::string to_json(const TokenizeNote& note) {
 }
 
 TokenizeNote parse_tokenize_note(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = nlohmann::json::parse(json, nullptr, false);
+  const nlohmann::json parsed = base::parse_json_if_sound(json);
   try {
     if (parsed.is_discarded()) throw UsageError("it is no JSON");
     return note_of(parsed);

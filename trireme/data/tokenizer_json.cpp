@@ -3,6 +3,7 @@
 #include <span>
 
 #include "trireme/base/checksum.h"
+#include "trireme/base/json.h"
 #include "trireme/data/permutation.h"
 #include "trireme/data/tokenizer_json_parts.h"
 #include "trireme/data/vocabulary.h"
@@ -76,7 +77,7 @@ void read_post_processor(const JsonObject& section, TokenizerParts& parts, int d
 }
 
 TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& path) try {
-  const nlohmann::json document = nlohmann::json::parse(text);
+  const nlohmann::json document = base::parse_json(text);
   const JsonObject file(document, "");
   TokenizerParts parts;
   if (file.find("normalizer") != nullptr) read_normalizer(file.object("normalizer"), parts.normalizer);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "trireme/base/checksum.h"
+#include "trireme/base/json.h"
 #include "trireme/data/bpe.h"
 #include "trireme/data/byte_alphabet.h"
 #include "trireme/data/charsmap.h"
@@ -117,7 +118,7 @@ TokenizerParts parse_tiktoken(std::string_view text, const std::string& path) tr
 }
 
 TokenizerParts parse_tekken(std::string_view text, const std::string& path) try {
-  const nlohmann::json document = nlohmann::json::parse(text);
+  const nlohmann::json document = base::parse_json(text);
   const JsonObject file(document, ""), config = file.object("config");
   const int64_t num_special = config.integer("default_num_special_tokens");
   const int64_t size = config.integer("default_vocab_size");

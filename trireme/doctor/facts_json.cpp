@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/doctor/facts.h"
 
 namespace trireme::doctor {
@@ -20,7 +21,7 @@ std::string write_facts(const Facts& facts) {
 
 Facts read_facts(const std::string& json) {
   try {
-    return nlohmann::json::parse(json).get<Facts>();
+    return base::parse_json(json).get<Facts>();
   } catch (const nlohmann::json::exception& error) {
     throw InternalError(std::string("doctor: a rank's facts cannot be read: ") + error.what());
   }

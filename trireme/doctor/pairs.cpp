@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/stopwatch.h"
 
 namespace trireme::doctor {
@@ -179,7 +180,7 @@ std::string write_pair(const PairResult& result) {
 
 PairResult read_pair(const std::string& json) {
   try {
-    return nlohmann::json::parse(json).get<PairResult>();
+    return base::parse_json(json).get<PairResult>();
   } catch (const nlohmann::json::exception& error) {
     throw InternalError(std::string("doctor: a pair's result cannot be read: ") + error.what());
   }

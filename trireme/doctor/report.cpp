@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/report.h"
 
@@ -84,9 +85,9 @@ std::string report_text(const Examination& e) {
 std::string report_json(const Examination& e) {
   Json json = {{"format", "trireme doctor"}, {"version", 1}};
   json["ranks"] = Json::array();
-  for (const Facts& f : e.facts) json["ranks"].push_back(Json::parse(write_facts(f)));
+  for (const Facts& f : e.facts) json["ranks"].push_back(base::parse_json<Json>(write_facts(f)));
   json["pairs"] = Json::array();
-  for (const PairResult& p : e.pairs) json["pairs"].push_back(Json::parse(write_pair(p)));
+  for (const PairResult& p : e.pairs) json["pairs"].push_back(base::parse_json<Json>(write_pair(p)));
   json["copy_rate"] = e.copy_rate;
   json["collectives"] = Json::array();
   for (const CollectiveResult& c : e.collectives) json["collectives"].push_back(json_of(c));

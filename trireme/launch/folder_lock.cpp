@@ -95,7 +95,7 @@ std::string LockHolder::text() const {
 }
 
 std::optional<LockHolder> lock_holder(const fs::path& folder) try {
-  const auto json = nlohmann::json::parse(base::read_file(folder / kLockName), nullptr, /*allow_exceptions=*/false);
+  const auto json = base::parse_json_if_sound(base::read_file(folder / kLockName));
   if (!json.is_object()) return std::nullopt;
   return LockHolder{.name = {json.at("scheduler"), json.at("id"), json.at("name")},
                     .job_id = json.at("job"),

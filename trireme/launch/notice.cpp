@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/launch/notice_http.h"
@@ -63,7 +64,7 @@ bool is_notice(const HttpAnswer& answer) {
   if (answer.status != 200) return false;
   std::string body = answer.body;
   std::erase_if(body, [](unsigned char c) { return std::isspace(c) != 0; });
-  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const auto json = base::parse_json_if_sound(body);
   if (json.is_object() && json.contains("Events")) return tells_of_an_end(json["Events"]);
   std::transform(body.begin(), body.end(), body.begin(), [](unsigned char c) { return std::toupper(c); });
   return !body.empty() && body != "FALSE" && body != "NONE";

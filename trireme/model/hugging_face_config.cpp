@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/model/hugging_face_keys.h"
 #include "trireme/model/hugging_face_reader.h"
 
@@ -220,7 +221,7 @@ json text_half(const json& whole, const std::string& source) {
 }  // namespace
 
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& source) try {
-  const json j = json::parse(text);
+  const json j = base::parse_json(text);
   if (!j.is_object()) throw UsageError(fmt::format("{} is not a usable config.json: it holds no object", source));
   const auto type = j.find("model_type");
   const bool is_part = type != j.end() && *type == "gemma3" && j.contains("text_config");

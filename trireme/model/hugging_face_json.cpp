@@ -4,6 +4,8 @@
 
 #include "trireme/model/hugging_face_keys.h"
 
+#include "trireme/base/json.h"
+
 namespace trireme::model {
 namespace {
 
@@ -103,7 +105,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
     j["eos_token_id"] = nullptr;
     return j.dump(2) + "\n";
   }
-  ordered_json j = ordered_json::parse(source_json);
+  ordered_json j = base::parse_json<ordered_json>(source_json);
   const bool unchanged = same_model(parse_hugging_face_config(source_json, "config.json"));
   const char* key = j.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string stated = j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "float32";

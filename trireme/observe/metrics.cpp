@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "trireme/base/json.h"
 #include "trireme/observe/memory_usage.h"
 
 namespace trireme::observe {
@@ -25,7 +26,7 @@ double number_at(const Json& object, const char* key) {
 
 // nlohmann writes numbers that are not finite as null.
 MetricsRow parse_row(std::string_view line) {
-  const Json object = Json::parse(line);
+  const Json object = base::parse_json<Json>(line);
   MetricsRow row;
   row.step = object.at("step").get<int64_t>();
   row.tokens = object.at("tokens").get<int64_t>();

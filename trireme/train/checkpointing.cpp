@@ -10,10 +10,12 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/config/yaml_file.h"
 
@@ -162,7 +164,7 @@ std::string to_json(const RunState& s) {
 }
 
 RunState parse_run_state(const std::string& text, const std::filesystem::path& path) try {
-  const nlohmann::ordered_json j = nlohmann::ordered_json::parse(text);
+  const nlohmann::ordered_json j = base::parse_json<nlohmann::ordered_json>(text);
   RunState s;
   if (j.empty()) return s;
   s.step = j.at("step").get<int64_t>();
@@ -263,24 +265,50 @@ std::filesystem::path starting_weights(const config::Settings& settings) {
   return {};
 }
 
-std::filesystem::path find_resume(const config::Settings& settings) {
+namespace {
+
+/// The newest good checkpoint in `folder`; where there are some and none is good, that is not the same as none.
+std::optional<std::filesystem::path> newest_good(const std::filesystem::path& folder,
+                                                 std::vector<checkpoint::PassedOver>& passed_over) {
+  const auto found = checkpoint::find_latest(folder, &passed_over);
+  for (const checkpoint::PassedOver& newer : passed_over)
+    if (newer.verdict.kind == checkpoint::Verdict::Kind::unreadable)
+      throw UsageError(
+          fmt::format("resume: {}; make it readable, or name the checkpoint to go on from with --resume "
+                      "FOLDER",
+                      newer.verdict.problem));
+  if (!found && !passed_over.empty())
+    throw UsageError(fmt::format(
+        "resume: none of the {} in {} is good; of the newest, {}: {}. Name one all the same with --resume FOLDER, or "
+        "start afresh in another --out_dir",
+        base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), folder.string(),
+        passed_over.front().path.filename().string(), passed_over.front().verdict.problem));
+  return found;
+}
+
+}  // namespace
+
+std::filesystem::path find_resume(const config::Settings& settings, std::vector<checkpoint::PassedOver>* passed_over) {
   using From = config::Resume::From;
-  const auto newest = checkpoint::find_latest(settings.out_dir);
+  std::vector<checkpoint::PassedOver> unheard;
+  if (passed_over == nullptr) passed_over = &unheard;
   switch (settings.resume.from) {
     case From::nothing:
       return {};
     case From::newest_if_any:
-      return newest.value_or(std::filesystem::path());
-    case From::newest:
+      return newest_good(settings.out_dir, *passed_over).value_or(std::filesystem::path());
+    case From::newest: {
+      const auto newest = newest_good(settings.out_dir, *passed_over);
       if (!newest)
         throw UsageError(
             fmt::format("resume is true, but {} holds no complete checkpoint; use --resume auto to "
                         "start afresh when there is none",
                         settings.out_dir));
       return *newest;
+    }
     case From::folder: {
       const std::filesystem::path folder = settings.resume.folder;
-      if (const auto inside = checkpoint::find_latest(folder)) return *inside;
+      if (const auto inside = newest_good(folder, *passed_over)) return *inside;
       if (!std::filesystem::exists(folder))
         throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
       return folder;
@@ -289,12 +317,31 @@ std::filesystem::path find_resume(const config::Settings& settings) {
   return {};
 }
 
-std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world) {
+std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world,
+                                      std::vector<checkpoint::PassedOver>& passed_over) {
   std::string found;
   checkpoint::agree(world, [&] {
-    if (world.rank() == 0) found = find_resume(settings).string();
+    if (world.rank() == 0) found = find_resume(settings, &passed_over).string();
   });
   return checkpoint::broadcast_text(world, found, 0);
+}
+
+RunState resume_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
+                    comm::Communicator& world, std::filesystem::path& folder,
+                    std::vector<checkpoint::PassedOver>& passed_over) {
+  const bool is_named =
+      settings.resume.from == config::Resume::From::folder && folder == std::filesystem::path(settings.resume.folder);
+  for (;;) try {
+      return load_run(engine, model, folder, world, LoadWhat::run, settings.optimizer.name);
+    } catch (const DamagedError& error) {
+      if (is_named) throw;
+      const auto older = world.rank() == 0 ? checkpoint::find_older(folder) : std::nullopt;
+      const std::filesystem::path next =
+          checkpoint::broadcast_text(world, older.value_or(std::filesystem::path()).string(), 0);
+      if (next.empty()) throw;
+      passed_over.push_back({folder, {checkpoint::Verdict::Kind::damaged, error.what()}});
+      folder = next;
+    }
 }
 
 namespace {
@@ -302,7 +349,7 @@ namespace {
 std::string run_in(const std::filesystem::path& out_dir) {
   const std::filesystem::path file = out_dir / kRunFile;
   if (!std::filesystem::exists(file)) return "";
-  const auto json = nlohmann::json::parse(base::read_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto json = base::parse_json_if_sound(base::read_side_file(file));
   return json.is_object() && json.contains("run") && json["run"].is_string() ? json["run"].get<std::string>() : "";
 }
 
@@ -336,7 +383,7 @@ std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesyste
   const std::string run = environment.run.empty() ? run_in(out_dir) : environment.run;
   if (run.empty()) return std::nullopt;
   for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) try {
-      if (checkpoint::find_manifest(folder.path) &&
+      if (checkpoint::verdict_of(folder.path).good() &&
           parse_run_state(checkpoint::open_checkpoint(folder.path).state_json, folder.path).run == run)
         return folder.path;
     } catch (const Error&) {  // not one that could be loaded

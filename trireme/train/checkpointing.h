@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/save.h"
@@ -40,6 +41,10 @@ std::string to_json(const RunState& state);
 /// Errors    CheckpointError naming the key that is missing or wrong
 RunState parse_run_state(const std::string& json, const std::filesystem::path& path);
 
+/// What the run's command names and needs again when it is given again; some are names, not paths. No checkpoint that
+/// is one of them is deleted.
+std::vector<std::filesystem::path> started_with(const config::Settings& settings);
+
 /// What this rank saves of `groups` (Engine::state or copy_state), whose memory the request points into.
 checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups, const model::Model& model,
                                      const config::Settings& settings, const RunState& state);
@@ -61,14 +66,23 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
 /// The folder whose weights a new run starts from: the model's, where it is a folder that has some. Empty: none.
 std::filesystem::path starting_weights(const config::Settings& settings);
 
-/// The checkpoint that `resume` means, or an empty path: start afresh.
-/// Errors    UsageError when one is asked for and there is none
-std::filesystem::path find_resume(const config::Settings& settings);
+/// The checkpoint that `resume` means, or an empty path: start afresh. Newer ones that are not good are added to
+/// `passed_over`.
+/// Errors    UsageError when one is asked for and there is none, when none is good, and when a newer one cannot be read
+std::filesystem::path find_resume(const config::Settings& settings,
+                                  std::vector<checkpoint::PassedOver>* passed_over = nullptr);
 
 /// What find_resume finds on rank 0, on every rank: where a folder is saved to or thinned out meanwhile, or its listing
 /// is cached, ranks that look for themselves could go on from different steps. Every rank must call.
 /// Errors    CheckpointError, the same on every rank
-std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world);
+std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world,
+                                      std::vector<checkpoint::PassedOver>& passed_over);
+
+/// load_run of the checkpoint that was agreed on. Where it was found, not named, and its tensors turn out to be
+/// damaged, the next older good one takes its place in `folder`. Every rank must call.
+RunState resume_run(engine::Engine& engine, const model::Model& model, const config::Settings& settings,
+                    comm::Communicator& world, std::filesystem::path& folder,
+                    std::vector<checkpoint::PassedOver>& passed_over);
 
 /// The name of this run, the same on every rank, kept in out_dir/run.json: the launcher's, else a new one, or where
 /// ranks were restarted the one that the attempt before them took. Every rank must call.

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
@@ -50,7 +51,7 @@ class Sums {
 };
 
 std::string read_text(const fs::path& path) {
-  if (!fs::is_directory(path)) return base::read_file(path);
+  if (!fs::is_directory(path)) return base::read_file_or_pipe(path);
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
@@ -164,14 +165,18 @@ Question parse_question(const nlohmann::json& j) {
 }  // namespace
 
 std::vector<Question> read_questions(const fs::path& path) {
-  std::ifstream in(path);
-  if (!in) throw UsageError(fmt::format("evaluate.multiple_choice: {} cannot be read", path.string()));
+  std::istringstream in;
+  try {
+    in.str(base::read_file_or_pipe(path));
+  } catch (const base::FileError& error) {
+    throw UsageError(fmt::format("evaluate.multiple_choice: {}", error.what()));
+  }
   std::vector<Question> questions;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      questions.push_back(parse_question(nlohmann::json::parse(line)));
+      questions.push_back(parse_question(base::parse_json(line)));
     } catch (const nlohmann::json::exception&) {
       throw UsageError(fmt::format("{}:{} is not JSON", path.string(), number));
     } catch (const UsageError& e) {

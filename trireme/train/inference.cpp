@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
@@ -55,7 +56,7 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const data::Tokenizer& 
   if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
   for (const char* name : {"generation_config.json", "config.json"}) {
     if (!fs::exists(folder / name)) continue;
-    const nlohmann::json j = nlohmann::json::parse(base::read_file(folder / name), nullptr, false);
+    const nlohmann::json j = base::parse_json_if_sound(base::read_side_file(folder / name));
     if (!j.is_object() || !j.contains("eos_token_id")) continue;
     const nlohmann::json& eos = j["eos_token_id"];
     for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos}))

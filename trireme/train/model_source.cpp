@@ -16,8 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kLargestSideFile = 256 << 20;
-
 // Where a folder's names begin otherwise than ours: first uploads of GPT-2; and Gemma 3 with its vision half, whose
 // text half is saved as a model of its own.
 struct Naming {
@@ -112,11 +110,11 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   if (model.config.tie_word_embeddings) check_tied_head(folder, s.name_of(first));
   if (!with_side_files) return s;
   if (fs::exists(folder.path / "model.safetensors.index.json"))
-    s.index_json = base::read_file(folder.path / "model.safetensors.index.json");
+    s.index_json = base::read_side_file(folder.path / "model.safetensors.index.json");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.path))
     if (entry.is_regular_file() && is_side_file(entry.path()) &&
-        entry.file_size() <= static_cast<uintmax_t>(kLargestSideFile))
-      s.side_files[entry.path().filename().string()] = base::read_file(entry.path());
+        entry.file_size() <= static_cast<uintmax_t>(base::kLargestSideFile))
+      s.side_files[entry.path().filename().string()] = base::read_side_file(entry.path());
   return s;
 }
 

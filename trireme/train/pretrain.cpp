@@ -15,6 +15,8 @@
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/learning_rate.h"
@@ -143,7 +145,7 @@ class Run {
   }
 
   void start() {
-    const fs::path resume = agree_on_resume(s_->settings, s_->world());
+    fs::path resume = agree_on_resume(s_->settings, s_->world(), passed_over_);
     const fs::path weights = starting_weights(s_->settings);
     if (resume.empty()) {
       if (weights.empty())
@@ -152,7 +154,7 @@ class Run {
         state_ = load_run(*s_->engine, s_->model, weights, s_->world(), LoadWhat::weights);
       loaded_from_ = weights.string();
     } else {
-      state_ = load_run(*s_->engine, s_->model, resume, s_->world(), LoadWhat::run, s_->settings.optimizer.name);
+      state_ = resume_run(*s_->engine, s_->model, s_->settings, s_->world(), resume, passed_over_);
       resumed_from_ = resume.string();
       changed_ = config::changes_since(state_.settings_yaml, s_->settings);
       note_tied_weights(resume);
@@ -162,6 +164,7 @@ class Run {
     const fs::path loaded = resume.empty() ? weights : resume;
     s_->phases.end("weights");
     unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
+    if (s_->is_first_rank() && !loaded.empty() && !unverified_) loaded_verdict_ = checkpoint::verdict_of(loaded);
     state_.data = data_.identity;
     keep_tokenizer();
     state_.settings_yaml = config::to_yaml(s_->settings);
@@ -218,6 +221,11 @@ class Run {
                                   s_->settings.train.global_batch_size, s_->settings.optimizer.base_batch_size));
     for (const std::string& warning : config::warnings(s_->settings, s_->environment.world_size))
       observers_->say("warn     " + warning);
+    for (const checkpoint::PassedOver& newer : passed_over_)
+      observers_->say(fmt::format("warn     passed over {}: {}", newer.path.string(), newer.verdict.problem));
+    if (!loaded_verdict_.good())
+      observers_->say(
+          fmt::format("warn     this run starts from a checkpoint that is not good: {}", loaded_verdict_.problem));
     const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
     if (!loaded_from_.empty()) observers_->say(fmt::format("weights  {}{}", loaded_from_, unverified));
     if (!resumed_from_.empty())
@@ -259,13 +267,16 @@ class Run {
       write_profile(*s_);
       observers_->say(fmt::format("profile  step {} in {}", step, *c.profile.schedule));
     }
-    if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) {
+    const auto shown = [](double x) { return std::isnan(x) ? std::abs(x) : x; };  // "nan", not "-nan"
+    const double loss = shown(result.loss), norm = shown(result.gradient_norm);
+    const std::string trouble = trouble_of(loss, norm, s_->model.config.vocab_size);
+    if (!std::isfinite(loss) || !std::isfinite(norm)) {
       saver_->finish();  // all ranks have the same loss, so all come here
-      throw Error(
-          fmt::format("step {}: the loss is {} and the gradient norm {}; the last checkpoint is untouched. Try a lower "
-                      "optimizer.lr, more train.lr_warmup_steps, or --precision 32-true",
-                      step, result.loss, result.gradient_norm));
+      saver_->saw(trouble);
+      saver_->finish();
+      throw Error(fmt::format("step {}: the loss is {} and the gradient norm {}. {}", step, loss, norm, way_out()));
     }
+    saver_->saw(trouble);
     state_.step = step;
     state_.samples += c.train.global_batch_size;
     state_.tokens += tokens;
@@ -297,6 +308,27 @@ class Run {
     if (step == first_step_ + 1) observers_->say(s_->phases.text());
     if (!final_step && c.train.save_interval.value_or(0) > 0 && step % *c.train.save_interval == 0)
       observers_->phase("save", [this] { return save(), 0; });
+  }
+
+  // After a step that was not finite: rank 0 looks what is left, and all ranks say the same.
+  std::string way_out() {
+    const config::Settings& c = s_->settings;
+    std::string from;
+    if (s_->is_first_rank()) {
+      std::vector<checkpoint::PassedOver> passed_over;
+      const auto newest = checkpoint::find_latest(c.out_dir, &passed_over);
+      std::string newer;
+      if (!passed_over.empty())
+        newer =
+            fmt::format("; {}: {}", passed_over.front().path.filename().string(), passed_over.front().verdict.problem);
+      from = newest ? fmt::format("The newest good checkpoint is {}{}. Go on from it by --resume auto with",
+                                  newest->string(), newer)
+                    : fmt::format("{} holds no good checkpoint. Start again in another --out_dir with", c.out_dir);
+    }
+    const bool is_narrow = s_->precision.compute != at::kFloat && s_->precision.compute != at::kDouble;
+    return fmt::format("{} an optimizer.lr below {:g}, or more train.lr_warmup_steps than {}{}",
+                       checkpoint::broadcast_text(s_->world(), from, 0), c.optimizer.lr, c.train.lr_warmup_steps,
+                       is_narrow ? ", or --precision 32-true" : "");
   }
 
   // A stop that was asked for meanwhile must not wait for another step.
@@ -371,6 +403,8 @@ class Run {
   std::string resumed_from_, loaded_from_, restarted_;
   std::vector<std::string> changed_;  // settings, since the checkpoint that was resumed
   bool unverified_ = false;  // what was loaded
+  checkpoint::Verdict loaded_verdict_;
+  std::vector<checkpoint::PassedOver> passed_over_;
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<LedgerFile> ledger_;
   optim::LrSchedule schedule_;

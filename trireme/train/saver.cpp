@@ -3,8 +3,13 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/shared_folder.h"
 #include "trireme/comm/mapping.h"
 #include "trireme/config/validate.h"
@@ -27,8 +32,11 @@ class Adds {
   Clock::time_point begin_ = Clock::now();
 };
 
-checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupState> groups, const RunState& state) {
+checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupState> groups, const RunState& state,
+                                   const std::string& trouble) {
   checkpoint::SaveRequest request = save_request(groups, s.model, s.settings, state);
+  if (!trouble.empty()) request.ruined = "at its step " + trouble;
+  request.keep_last = 0;           // settle() sees to it
   request.create_out_dir = false;  // check_out_dir has made it; where it is gone, a disk has gone
   return request;
 }
@@ -72,6 +80,53 @@ void Saver::guarded(int64_t step, Work work) {
   }
 }
 
+std::string trouble_of(double loss, double gradient_norm, int64_t vocab_size) {
+  constexpr double kTimesGuessing = 10;
+  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
+    return fmt::format("the loss was {} and the gradient norm {}", loss, gradient_norm);
+  const double guessing = std::log(static_cast<double>(std::max<int64_t>(2, vocab_size)));
+  if (loss > kTimesGuessing * guessing)
+    return fmt::format("the loss was {:.4g}, more than {:.0f} times the {:.2f} of guessing", loss, kTimesGuessing,
+                       guessing);
+  return "";
+}
+
+void Saver::saw(const std::string& trouble) {
+  trouble_ = trouble;
+  if (!proof_) proof_ = trouble;
+  settle();
+}
+
+/// Once a save is on the disk and proved: marks it where it is not good, and lets older ones go.
+void Saver::settle() {
+  if (committed_.empty() || !proof_) return;
+  tell_settled();
+  const std::filesystem::path folder = std::exchange(committed_, {});
+  if (!s_.is_first_rank()) return;
+  const auto work = [folder, trouble = *proof_, step = saved_step_,
+                     out_dir = std::filesystem::path(s_.settings.out_dir),
+                     keep_last = static_cast<int>(s_.settings.save.keep_last),
+                     protected_paths = started_with(s_.settings)] {
+    std::vector<std::string> lines;
+    try {  // the save has succeeded already, so trouble here is a warning
+      if (!trouble.empty() && checkpoint::verdict_of(folder).good()) {
+        checkpoint::mark_ruined(folder, "at the next step " + trouble);
+        lines.push_back(fmt::format("warn     {} is marked as ruined: at the next step {}", folder.string(), trouble));
+      }
+      checkpoint::keep_last_checkpoints(out_dir, step, keep_last, protected_paths);
+    } catch (const std::exception& error) {
+      lines.push_back(fmt::format("warn     {}", error.what()));
+    }
+    return lines;
+  };
+  settling_ = std::async(std::launch::async, work);
+}
+
+void Saver::tell_settled() {
+  if (!settling_.valid()) return;
+  for (const std::string& line : settling_.get()) say_(line);
+}
+
 void Saver::save(const RunState& state) {
   if (job_) {
     const int64_t before = job_->step();
@@ -87,8 +142,9 @@ void Saver::save(const RunState& state) {
 
 void Saver::save_now(const RunState& state) {
   const checkpoint::SaveResult result =
-      checkpoint::save_checkpoint(request_of(s_, s_.engine->state(), state), s_.world());
+      checkpoint::save_checkpoint(request_of(s_, s_.engine->state(), state, trouble_), s_.world());
   saved_step_ = state.step;
+  proof_.reset();
   report(result, "");
 }
 
@@ -96,9 +152,10 @@ void Saver::begin(const RunState& state) {
   stood_still_ = {};
   const Adds adds(stood_still_);
   const std::vector<engine::GroupState> copy = s_.engine->copy_state();
-  job_ = std::make_unique<checkpoint::SaveJob>(request_of(s_, copy, state), s_.world(),
+  job_ = std::make_unique<checkpoint::SaveJob>(request_of(s_, copy, state, trouble_), s_.world(),
                                                checkpoint::SaveJob::Options{.background = true});
   saved_step_ = state.step;
+  proof_.reset();
 }
 
 void Saver::advance() {
@@ -113,10 +170,15 @@ void Saver::advance() {
 
 void Saver::finish() {
   while (job_) advance();
+  settle();
+  tell_settled();
 }
 
 void Saver::save_last(const RunState& state) {
   if (saved_step_ != state.step) save_now(state);
+  if (!proof_) proof_ = "";  // no step follows
+  settle();
+  tell_settled();
 }
 
 double Saver::expected_seconds() const {
@@ -129,6 +191,10 @@ void Saver::report(const checkpoint::SaveResult& result, const std::string& how)
   say_(fmt::format("saved    {} ({}, {:.1f} s{})", result.path.string(), base::human_bytes(result.bytes),
                    result.seconds.count(), how));
   seconds_ = result.work_seconds.count();
+  committed_ = result.path;
+  if (!result.ruined.empty())
+    say_(fmt::format("warn     {} is marked as ruined, and older good checkpoints stay: {}", result.path.string(),
+                     result.ruined));
   for (const std::string& warning : result.warnings) say_("warn     " + warning);
 }
 

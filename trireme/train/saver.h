@@ -6,10 +6,13 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/checkpoint/save_job.h"
 #include "trireme/train/checkpointing.h"
@@ -24,6 +27,10 @@ void check_out_dir(Session& session);
 /// Errors    UsageError with the numbers
 void check_save_memory(const config::Settings& settings);
 
+/// Why a step with this loss and gradient norm means that training has blown up; empty when it does not. A model that
+/// knows nothing has a loss of ln(vocab_size): ten times that is no spike.
+std::string trouble_of(double loss, double gradient_norm, int64_t vocab_size);
+
 class Saver {
  public:
   using Say = std::function<void(const std::string& line)>;
@@ -32,6 +39,10 @@ class Saver {
   Saver(Session& session, Say say) : s_(session), say_(std::move(say)) {}
 
   // Every rank must call these; each throws the same CheckpointError on every rank, where save.on_error says so.
+
+  /// What a step came to, by trouble_of(): the first one after a save proves the saved weights, or marks the save as
+  /// ruined. Only then do older checkpoints go (save.keep_last).
+  void saw(const std::string& trouble);
 
   /// Saves, or begins to; first waits for a save that is still under way, and says so.
   void save(const RunState& state);
@@ -55,12 +66,19 @@ class Saver {
   void save_now(const RunState& state);
   void begin(const RunState& state);
   void report(const checkpoint::SaveResult& result, const std::string& how);
+  void settle();
+  void tell_settled();
 
   Session& s_;
   Say say_;
   std::unique_ptr<checkpoint::SaveJob> job_;
   std::chrono::duration<double> stood_still_{};  ///< training, for the save under way
   int64_t saved_step_ = -1;
+  std::string trouble_;                ///< of the last step
+  std::optional<std::string> proof_;   ///< the trouble of the step after the save; empty: none
+  std::filesystem::path committed_;    ///< the save whose older ones are still to go
+  /// On rank 0: marks and deletes beside training; the lines to be said.
+  std::future<std::vector<std::string>> settling_;
   std::optional<double> seconds_;  ///< that the last save worked
 };
 

@@ -28,7 +28,8 @@ constexpr const char* kAustenPath = "data/austen.txt";
 
 model::ModelConfig named_model(const std::string& name) {
   if (fs::exists(fs::path(name) / "config.json"))
-    return model::parse_hugging_face_config(base::read_file(fs::path(name) / "config.json"), name + "/config.json");
+    return model::parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"),
+                                            name + "/config.json");
   return model::catalogue_config(name);
 }
 }  // namespace

@@ -1,0 +1,117 @@
+"""Which checkpoint a run goes on from: a ruined one is marked and displaces none, a damaged one is passed over.
+
+good.py TRIREME
+"""
+
+import json
+import re
+import shutil
+import sys
+
+import ring
+
+# A learning rate that sends weights to 1e5 and beyond in a step; from step 5 on.
+RUIN = {"optimizer__lr": 1e6, "train__min_lr": 1, "train__lr_warmup_steps": 0}
+QUIET = {"train__save_interval": 1, "eval__interval": 100000}
+
+
+def listed(r, out):
+    return r.run([r.program, "checkpoint", "list", str(out)]).out
+
+
+def goes_on(r, out, steps, **more):
+    return r.run(r.command(out, train__max_steps=steps, **(QUIET | {"resume": "auto"} | more)))
+
+
+def ruined_run(r, name, mode, devices):
+    """Four good steps, then a learning rate of 1e6 until the loss is not finite."""
+    r.train(name, devices=devices, train__max_steps=4, save__keep_last=1, save__mode=mode, **QUIET)
+    out = r.folder / name
+    result = goes_on(r, name, 60, devices=devices, save__keep_last=1, save__mode=mode, **RUIN)
+    what = f"{devices} ranks, {mode}"
+    folders = ring.step_folders(out)
+    ring.check(result.code == 1 and folders[0] == "step-00000004", f"{what}: the good step 4 is not displaced", str(result) + str(folders))
+    ring.require(len(folders) <= 2, f"{what}: of the ruined ones the newest stays", str(folders))
+    for folder in folders[1:]:
+        ring.check("ruined" in json.loads((out / folder / "manifest.json").read_text()), f"{what}: {folder} is marked as ruined")
+        ring.require("is marked as ruined" in result.text, f"{what}: the run says so", str(result))
+    said = [line for line in result.err.splitlines() if "the loss is" in line]
+    ring.require(said, f"{what}: the loss is not finite in the end", str(result))
+    ring.check(f"The newest good checkpoint is {out}/step-00000004" in result.err and "an optimizer.lr below 1e+06" in result.err,
+               f"{what}: the last sentence names it, and a lower learning rate", str(result))
+    ring.check("untouched" not in result.err and "--precision 32-true" not in result.err,
+               f"{what}: it does not recommend the precision in use", str(result))
+    return out
+
+
+def follows(r, out):
+    """All commands that are given the run's folder take step 4."""
+    newest = ring.step_folders(out)[-1]
+    rows = listed(r, out).splitlines()[1:]
+    ring.check("RUINED" in rows[0] and "complete" in rows[-1], "checkpoint list says which one is ruined", "\n".join(rows))
+    verify = r.run([r.program, "checkpoint", "verify", str(out)])
+    ring.check(verify.code == 1 and f"ruined   {out}/{newest}" in verify.out and f"{out}/step-00000004: " in verify.out,
+               "checkpoint verify RUN_FOLDER looks at every checkpoint of the run, and tells the ruined one", str(verify))
+    ring.check(r.run([r.program, "checkpoint", "verify", str(out / "step-00000004")]).code == 0, "checkpoint verify: the good one is well")
+    for name, words in (("generate", ["--prompt", "the sea", "--generate.max_new_tokens", "2"]), ("evaluate", ["--text", str(r.text), "--evaluate.limit", "2"])):
+        one, other = (r.run([r.program, name, str(folder), *words]) for folder in (out, out / "step-00000004"))
+        text = lambda result: re.sub(r"[0-9.]+ (s|tok/s|ms|MiB).*", "", result.out.replace(str(out / "step-00000004"), str(out)))
+        ring.check(one.code == 0 and text(one) == text(other), f"{name} RUN_FOLDER takes the good one", str(one) + str(other))
+    result = r.run([r.program, "convert", str(out), str(r.folder / "converted")])
+    ring.require(result.code == 0, "convert", str(result))
+    ring.check((r.folder / "converted/model.safetensors").stat().st_size > 0 and all(
+        (ring.tensors(r.folder / "converted")[name] == value).all() for name, value in ring.tensors(out / "step-00000004").items()
+        if name in ring.tensors(r.folder / "converted")), "convert RUN_FOLDER takes the good one")
+    for resume in ("auto", "true"):
+        copy = r.folder / f"goes-on-{resume}"
+        shutil.copytree(out, copy)
+        result = goes_on(r, copy.name, 8, resume=resume, save__keep_last=1)
+        ring.check(result.code == 0 and f"resumed  {copy}/step-00000004 at step 4" in result.out and f"passed over {copy}/{newest}" in result.out,
+                   f"--resume {resume} with another learning rate goes on from the good one, and says what it passed over", str(result))
+        ring.check(ring.step_folders(copy)[:1] == ["step-00000008"], "and its checkpoints take the ruined one's place in time", str(ring.step_folders(copy)))
+    named = goes_on(r, out.name, 5, resume=out / newest) if newest != "step-00000004" else None
+    ring.check(named and "starts from a checkpoint that is not good: it is marked as ruined" in named.text,
+               "one that is named all the same is taken, with a warning", str(named))
+
+
+def a_normal_run_is_never_marked(r):
+    out = r.train("normal", devices=2, train__max_steps=30, save__keep_last=0, **QUIET)
+    marked = [folder for folder in ring.step_folders(out) if "ruined" in json.loads((out / folder / "manifest.json").read_text())]
+    ring.check(len(ring.step_folders(out)) == 30 and not marked, "30 saves of a normal run: none is marked", str(marked))
+    high = r.run(r.command("high", devices=1, train__max_steps=12, save__keep_last=0, optimizer__lr=0.1, **QUIET))
+    marked = [folder for folder in ring.step_folders(r.folder / "high") if "ruined" in json.loads((r.folder / "high" / folder / "manifest.json").read_text())]
+    ring.check(high.code == 0 and not marked, "nor of one whose learning rate is 30 times too high", str(high) + str(marked))
+
+
+def damaged_ones_are_passed_over(r):
+    source = r.train("source", devices=2, train__max_steps=4, train__save_interval=2, save__keep_last=0, eval__interval=100000)
+    names = sorted(path.name for path in (source / "step-00000004").iterdir())
+    for name in names:
+        out = r.folder / f"damaged-{name}"
+        shutil.copytree(source, out)
+        path = out / "step-00000004" / name
+        data = bytearray(path.read_bytes())
+        data[-len(data) // 3] ^= 4
+        path.write_bytes(data)
+        verify = r.run([r.program, "checkpoint", "verify", str(out / "step-00000004")])
+        ring.require(verify.code == 1 and "damaged" in verify.out, f"verify calls a damaged {name} damaged", str(verify))
+        result = goes_on(r, out.name, 5, devices=2, save__keep_last=0)
+        ring.check(result.code == 0 and f"resumed  {out}/step-00000002 at step 2" in result.out and f"passed over {out}/step-00000004" in result.out,
+                   f"--resume auto passes over a damaged {name}, and says so", str(result))
+        path.write_bytes(data)
+    out = r.folder / f"damaged-{names[0]}"
+    for folder in ring.step_folders(out):
+        (out / folder / "config.json").write_text("{}")
+    for resume in ("auto", "true"):
+        result = goes_on(r, out.name, 9, resume=resume)
+        ring.check(result.code == 2 and "is good" in result.err and "config.json has 2 bytes" in result.err and "--resume FOLDER" in result.err,
+                   f"--resume {resume} where no checkpoint is good is refused: it does not start afresh", str(result))
+    result = goes_on(r, "fresh", 1)
+    ring.check(result.code == 0, "--resume auto where there is none starts afresh", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    follows(r, ruined_run(r, "ruined", "sync", 1))
+    ruined_run(r, "ruined-async", "async", 2)
+    a_normal_run_is_never_marked(r)
+    damaged_ones_are_passed_over(r)

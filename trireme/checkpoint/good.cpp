@@ -1,0 +1,87 @@
+#include "trireme/checkpoint/good.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// True when `folder` is one of the paths or their parent, under whatever name.
+bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
+  return std::any_of(paths.begin(), paths.end(), [&](const fs::path& path) {
+    std::error_code ignored;  // what does not exist is not to be protected
+    return fs::equivalent(folder, path, ignored) || fs::equivalent(folder, base::parent_of(path), ignored);
+  });
+}
+
+}  // namespace
+
+Verdict verdict_of(const fs::path& folder) try {
+  using Kind = Verdict::Kind;
+  const Checkpoint checkpoint = open_checkpoint(folder, Advice::none);
+  if (!checkpoint.has_manifest) return {Kind::damaged, fmt::format("{} is missing", kManifestName)};
+  if (checkpoint.manifest.ruined.empty()) return {};
+  return {Kind::ruined, fmt::format("it is marked as ruined: {}", checkpoint.manifest.ruined)};
+} catch (const UnreadableError& error) {
+  return {Verdict::Kind::unreadable, error.what()};
+} catch (const Error& error) {
+  return {Verdict::Kind::damaged, error.what()};
+}
+
+std::optional<fs::path> find_latest(const fs::path& out_dir, std::vector<PassedOver>* passed_over) {
+  for (const StepFolder& folder : list_step_folders(out_dir)) {
+    Verdict verdict = verdict_of(folder.path);
+    if (verdict.good()) return folder.path;
+    if (passed_over != nullptr) passed_over->push_back({folder.path, std::move(verdict)});
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_older(const fs::path& folder) {
+  const std::optional<int64_t> step = step_of(folder);
+  if (!step) return std::nullopt;
+  const fs::path named = folder.has_filename() ? folder : folder.parent_path();
+  for (const StepFolder& other : list_step_folders(base::parent_of(named))) {
+    if (other.step < *step && verdict_of(other.path).good()) return other.path;
+  }
+  return std::nullopt;
+}
+
+void mark_ruined(const fs::path& folder, const std::string& why) {
+  const fs::path path = folder / kManifestName;
+  Manifest manifest = parse_manifest(base::read_side_file(path), path.string());
+  manifest.ruined = why;
+  base::write_file_atomic(path, manifest_to_json(manifest));
+}
+
+std::vector<fs::path> keep_last_checkpoints(const fs::path& out_dir, int64_t step, int keep_last,
+                                            std::span<const fs::path> protected_paths) {
+  using Kind = Verdict::Kind;
+  std::vector<fs::path> removed;
+  if (keep_last < 1) return removed;
+  const Kind newest = verdict_of(out_dir / step_folder_name(step)).kind;
+  if (newest != Kind::good && newest != Kind::ruined) return removed;
+  int kept = 1;
+  for (const StepFolder& folder : list_step_folders(out_dir)) {
+    if (folder.step >= step || !fs::exists(folder.path / kManifestName)) continue;
+    bool goes = newest == Kind::good && kept >= keep_last;
+    if (!goes) {
+      const Kind kind = verdict_of(folder.path).kind;
+      goes = kind == Kind::ruined;
+      kept += kind == Kind::good ? 1 : 0;
+    }
+    if (!goes || is_or_holds(folder.path, protected_paths)) continue;
+    remove_checkpoint(folder.path);
+    removed.push_back(folder.path);
+  }
+  return removed;
+}
+
+}  // namespace trireme::checkpoint
