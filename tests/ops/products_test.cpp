@@ -137,7 +137,7 @@ TEST(Products, AFloatResultKeepsWhatABfloat16ResultRounds) {
   for (const Way& way : ways(at::kBFloat16)) {
     const at::Tensor c = unwritten({64, 128}, at::kFloat);
     ASSERT_TRUE(way.multiply(c, a, b, false));
-    EXPECT_LT(relative_error(c, exact), way.rounds_first ? 3e-3 : 1e-6) << way.name;
+    EXPECT_LT(relative_error(c, exact), 1e-6) << way.name;
   }
 }
 
