@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/process.h"
 #include "trireme/base/text.h"
