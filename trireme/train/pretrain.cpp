@@ -80,6 +80,7 @@ class Run {
           state_.step));
       return 0;
     }
+    launch::report_begun();
     while ((last == 0 || state_.step < last) && !agreed_.stops && !agreed_.time_is_up) train_one(last);
     if (agreed_.stops && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
     // A request that came with or after the last step has nothing left to stop.
@@ -379,7 +380,6 @@ void refuse_to_replace_the_start(const config::Settings& settings, const fs::pat
 
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
-  check_step(settings, static_cast<int>(config::world_size(settings)));
   const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
@@ -391,7 +391,6 @@ void check_pretrain(const config::Settings& settings) {
   };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
-  check_save_memory(settings);
   RunState state;
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes where nothing is cached, so that ranks find the file and none waits for another that tokenizes. Last:

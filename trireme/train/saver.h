@@ -20,10 +20,6 @@ namespace trireme::train {
 /// Proves that the ranks see one out_dir. Every rank must call. Errors    CheckpointError naming host and rank
 void check_out_dir(Session& session);
 
-/// Refuses settings whose copies for saving (save.mode async) this host's memory does not hold.
-/// Errors    UsageError with the numbers
-void check_save_memory(const config::Settings& settings);
-
 class Saver {
  public:
   using Say = std::function<void(const std::string& line)>;
