@@ -35,9 +35,9 @@ def too_many(r):
     refused(r, "1,000 ranks of any program", [r.program, "launch", "--nproc_per_node", "1000", "--", "true"], "1,000 ranks", "core")
     refused(r, "5,000 ranks in a job file", r.command("file", devices=5000, launch__print="sbatch", train__global_batch_size=5000), "1 to 1024")
     large = {"hidden_size": 16384, "num_hidden_layers": 48, "intermediate_size": 65536, "num_attention_heads": 128}
-    for what, command in [("a plan", r.command("large", model=large)),
-                          ("a plan of two ranks", r.command("large", model=large, devices=2)),
-                          ("a plan that trireme launch starts", [r.program, "launch", "--nproc_per_node", "2", *r.command("large", model=large, devices=2)[1:]])]:
+    for what, command in [("plans of one rank", r.command("large", model=large)),
+                          ("plans of two ranks", r.command("large", model=large, devices=2)),
+                          ("plans that trireme launch starts", [r.program, "launch", "--nproc_per_node", "2", *r.command("large", model=large, devices=2)[1:]])]:
         refused(r, f"{what} larger than the memory", command, "planned", "are free" if "limit of the" not in r.run(command).err else "are left")
     result = r.run([r.program, "launch", "--oversubscribe", "--nproc_per_node", "40", "--", "true"])
     ring.check(result.code == 0, "40 ranks of any program start where that is allowed", str(result))
@@ -53,7 +53,7 @@ def cpu_seconds(pid):
 def early_signals(r, source):
     """Behind the first 20 ms, in which the dynamic linker loads the libraries."""
     kinds = {"the launcher": r.command("early", devices=2, **LONG), "one rank": r.command("early", **LONG),
-             "trireme launch": [r.program, "launch", "--nproc_per_node", "2", *r.command("early", **LONG)[1:]]}
+             "trireme launch": [r.program, "launch", "--nproc_per_node", "2", *r.command("early", devices=2, **LONG)[1:]]}
     count = 60 if ring.SLOW else 6
     for number in range(count):
         what = list(kinds)[number % 3]

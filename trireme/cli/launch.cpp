@@ -20,6 +20,7 @@
 #include "trireme/config/parse.h"
 #include "trireme/config/validate.h"
 #include "trireme/launch/launch.h"
+#include "trireme/launch/room.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/train/host_plan.h"
 
@@ -264,6 +265,9 @@ int run_launch(Arguments arguments) {
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
   options.tells_begin = words.program[0] == "pretrain";
   options.oversubscribe = settings.launch.oversubscribe;
+  launch::require_room(
+      {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},
+      options.oversubscribe);  // before a plan is made, which takes seconds for so many
   options.planned_bytes = planned_bytes(settings, words.program);
   options.log_ranks = log_ranks_of(words);
   if (words.options.contains("log_dir")) options.out_dir = words.options.at("log_dir");
