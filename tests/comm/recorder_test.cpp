@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -137,6 +139,29 @@ TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
       }
     }
   }
+}
+
+// Another process writes as fast as it can, every field of a record its number: none may be read of two records.
+TEST(FlightRecorder, ARecordThatIsWrittenOverMeanwhileIsReadWholeOrNotAtAll) {
+  const std::filesystem::path folder = ::testing::TempDir() + "flight-torn-test";
+  std::filesystem::remove_all(folder);
+  const pid_t writer = fork();
+  if (writer == 0) {
+    FlightRecorder recorder(folder, {.global_rank = 0, .world_size = 2, .job = "torn 0"});
+    for (uint64_t n = 1;; ++n) recorder.start("world", n, Operation::all_reduce, at::kFloat, static_cast<int64_t>(n));
+  }
+  uint64_t looks = 0, records = 0, torn = 0;
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+       std::chrono::steady_clock::now() < end; ++looks)
+    for (const base::FlightLog& log : base::read_flights(folder))
+      for (const base::FlightRecord& r : log.records) {
+        ++records;
+        torn += r.sequence != r.id || r.elements != static_cast<int64_t>(r.id);
+      }
+  kill(writer, SIGKILL);
+  waitpid(writer, nullptr, 0);
+  EXPECT_GT(records, 1000u);
+  EXPECT_EQ(torn, 0u) << records << " records in " << looks << " looks";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <set>
 
@@ -186,6 +187,36 @@ TEST(ValidationLoader, EveryTokenButTheFirstIsATargetOnceForAnyNumberOfShards) {
       EXPECT_EQ(*targets.begin(), 1);
       EXPECT_EQ(static_cast<int64_t>(std::set<int64_t>(targets.begin(), targets.end()).size()), tokens - 1);
       EXPECT_EQ(real_samples, (tokens - 1 + kSequence - 1) / kSequence);
+    }
+  }
+}
+
+class Unreadable final : public Dataset {
+ public:
+  int64_t num_samples() const override { return 1000; }
+  int64_t sequence() const override { return kSequence; }
+  void sample(int64_t, int64_t, SampleView out) const override {
+    if (++calls_ > 6) throw std::runtime_error("books/emma.bin: Input/output error");
+    pad(out, 0);
+  }
+  int64_t supervised_tokens(int64_t, int64_t) const override { return 0; }
+  std::vector<SampleOrigin> describe(int64_t, int64_t) const override { return {}; }
+
+ private:
+  mutable std::atomic<int> calls_{0};
+};
+
+// It would end the process, from a thread and without a word.
+TEST(BatchLoader, WhatASampleThrowsInAWorkerReachesTheTurnThatItBelongsTo) {
+  for (const int64_t num_workers : {0, 1}) {
+    auto samples = std::make_shared<SampleStream>(std::vector<WeightedDataset>{{std::make_shared<Unreadable>()}}, 42);
+    BatchLoader loader(samples, {.micro_batch = 2, .global_batch = 4, .num_workers = num_workers}, 100);
+    for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(loader.next().first_sample, 100 + 2 * turn);
+    try {
+      loader.next();
+      ADD_FAILURE() << "the fourth turn has a sample that cannot be read";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "sample 106 of the run cannot be read: books/emma.bin: Input/output error");
     }
   }
 }

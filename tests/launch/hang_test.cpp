@@ -214,6 +214,33 @@ TEST(Hang, WhereNobodyWaitsThereIsNone) {
   EXPECT_EQ(sentence({}), "");
 }
 
+// Over gloo and mpi a rank takes part in a call from the moment it has made it, so all have joined.
+TEST(Hang, AStoppedRankIsNamedWhereverItStandsBeforeTheConnectionIsBlamed) {
+  const ProcessLook stopped{.state = 'T'};
+  // In the same call as the others; a step further, so that it waits for them; in a message; with its part done.
+  const std::vector<Rank> places = {
+      waiting(2).does("", stopped),
+      Rank(2)
+          .in("gather", kAll)
+          .in("loss", kAll)
+          .calls("gather")
+          .calls("gather", CallState::finished)
+          .calls("loss", CallState::started)
+          .waits()
+          .does("", stopped),
+      waiting(2).in("activations", {1, 2}).calls("activations", CallState::started, "receive", 0).does("", stopped),
+      Rank(2).in("gather", kAll).calls("gather").calls("gather").does("", stopped)};
+  for (const Rank& second : places) {
+    const auto verdict = find_hang(std::vector<RankView>{waiting(0), waiting(1), second, waiting(3)}, kNow);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->stuck, std::vector<int>{2});
+    EXPECT_THAT(verdict->sentence, StartsWith("rank 2 has called all_gather #1 of group gather"));
+    EXPECT_THAT(verdict->sentence, HasSubstr("it is stopped by a signal (SIGSTOP"));
+  }
+  EXPECT_THAT(sentence({waiting(0), waiting(1), waiting(2), waiting(3)}),
+              HasSubstr("the connection between them is cut"));
+}
+
 TEST(Hang, TheHeadlineHasTheVerdictAndTheLogOfTheOneThatIsStuck) {
   HangVerdict verdict{.stuck = {1}, .sentence = "rank 1 has not joined", .details = "  ranks 0, 2 wait for it\n"};
   std::vector<RankOutcome> outcomes(3);
@@ -231,7 +258,7 @@ TEST(ProcessLook, SeesWhatAProcessDoes) {
   ASSERT_GE(child, 0);
   if (child == 0)
     for (;;) sleep(60);
-  const ProcessId id{child, base::process_start_ticks(child)};
+  const ProcessId id{child, base::process_start_ticks(child).value_or(0)};
   EXPECT_TRUE(testing::Job::eventually([&] { return look_at({id})[0].state == 'S'; }));
   EXPECT_THAT(describe(look_at({id})[0]), StartsWith("sleeps"));
   const auto stack = stack_of(child, 16);

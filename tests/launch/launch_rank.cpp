@@ -6,9 +6,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,6 +66,29 @@ void leave_grandchild(const std::string&) {
   }
 }
 
+// One that belongs to another user.
+void leave_grandchild_of_nobody(const std::string&) {
+  constexpr uid_t kNobody = 65534;
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    if (setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
+    put(1, fmt::format("nobody's {}", getpid()));
+    for (;;) pause();
+  }
+  usleep(200'000);
+}
+
+// From then on this process may end its own user's processes only, as one that is not root.
+void give_up_killing_others() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  syscall(SYS_capget, &header, data);
+  data[0].effective &= ~(1u << CAP_KILL);
+  data[0].permitted &= ~(1u << CAP_KILL);
+  syscall(SYS_capset, &header, data);
+}
+
 void await_stop(const std::string&) {
   launch::install_stop_signal();
   put(1, "ready");
@@ -81,6 +106,15 @@ void await_stop_late(const std::string&) {
     sigpending(&pending);
   } while (!sigismember(&pending, SIGTERM));
   await_stop("");
+}
+
+void await_stop_and_name(const std::string&) {
+  launch::install_stop_signal();
+  put(1, "ready");
+  while (!launch::stop_requested()) usleep(2000);
+  put(1, fmt::format("{}{}", launch::name_of_stop(launch::stop_signal()),
+                     launch::stop_came_from_launcher() ? " from the launcher" : ""));
+  std::exit(launch::kStoppedEarly);
 }
 
 // Says each request to stop, and goes on.
@@ -107,6 +141,7 @@ void await_other(const std::string& name) {
 const std::map<std::string, void (*)(const std::string&), std::less<>> kActions = {
     {"print", [](const std::string& text) { put(1, text); }},
     {"warn", [](const std::string& text) { put(2, text); }},
+    {"begun", [](const std::string&) { launch::report_begun(); }},
     {"status", [](const std::string& text) { launch::report_status(text); }},
     {"fail", [](const std::string& text) { launch::report_failure(text); }},
     {"timeout", [](const std::string& text) { launch::report_failure(text, launch::Fault::timeout); }},
@@ -156,6 +191,8 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"tell_requests", tell_requests},
     {"hang", hang},
     {"await_stop_late", await_stop_late},
+    {"await_stop_and_name", await_stop_and_name},
+    {"grandchild_of_nobody", leave_grandchild_of_nobody},
 };
 
 int run_rank(const std::vector<std::string>& script) {
@@ -192,6 +229,9 @@ int run_launcher(const std::vector<std::string>& arguments) {
       launch::install_stop_signal();
       raise(SIGTERM);
     }
+    if (flag == "--oversubscribe") options.oversubscribe = true;
+    if (flag == "--tells-begin") options.tells_begin = true;
+    if (flag == "--no-cap-kill") give_up_killing_others();
     if (flag == "--no-pin") options.pin = false;
     if (flag == "--quiet") options.quiet = true;
     if (flag == "--hint") options.failure_hint = [hint = arguments[++i]] { return hint; };

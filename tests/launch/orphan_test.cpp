@@ -106,5 +106,17 @@ TEST(Processes, DescendantsOfTheSelectedAreSelected) {
   EXPECT_FALSE(table[3].selected);
 }
 
+// It would be tried again for ever.
+TEST(Orphans, OneThatTheLauncherMayNotEndIsNamedAndLeft) {
+  if (geteuid() != 0) GTEST_SKIP() << "another user's process wants root";
+  Job job({"--launch", "1", "--no-cap-kill", "--", "0:grandchild_of_nobody"});
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  const std::string out = job.out(), name = "nobody's ";
+  ASSERT_THAT(out, HasSubstr(name));
+  const std::string pid = out.substr(out.find(name) + name.size(), out.find('\n') - out.find(name) - name.size());
+  EXPECT_THAT(job.err(),
+              HasSubstr("process " + pid + ", which a rank has started and left, stays: this user may not end it"));
+}
+
 }  // namespace
 }  // namespace trireme::launch::testing

@@ -42,10 +42,49 @@ TEST(Stop, SignalsThatComeWhileARankLoadsAreNotLost) {
   EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
 }
 
-TEST(Stop, ASignalThatComesBeforeTheRanksAreStartedIsNotLost) {
-  Job job({"--launch", "2", "--asked", "--", "*:await_stop_late"});
+TEST(Stop, ASignalThatComesBeforeTheRanksAreStartedStartsNone) {
+  Job job({"--launch", "2", "--asked", "--", "*:print:up"});
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "up\n"), 0);
+  EXPECT_THAT(job.err(), HasSubstr("0 of 2 ranks had been started"));
+}
+
+// Ranks start in waves, so 40 of them are not all there when the first is.
+TEST(Stop, IsHeardWhileRanksAreStarted) {
+  Job job({"--launch", "40", "--oversubscribe", "--", "*:print:up", "*:ignore_term", "*:hang"});
+  ASSERT_TRUE(job.wait_for("up"));
+  const auto asked = std::chrono::steady_clock::now();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(5));
+  EXPECT_THAT(job.err(), HasSubstr(" of 40 ranks had been started"));
+  EXPECT_LT(count(job.out() + job.err(), "ready"), 40);
+  EXPECT_EQ(job.processes(), std::vector<pid_t>{});
+}
+
+TEST(Stop, RanksThatHaveNotBegunNeedNotAgree) {
+  Job job({"--launch", "2", "--tells-begin", "--", "0:begun", "*:ignore_term", "*:hang"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_THAT(job.err(), HasSubstr("stopped by SIGTERM before the first step, with nothing saved"));
+}
+
+TEST(Stop, RanksThatHaveBegunAreWaitedFor) {
+  Job job({"--launch", "2", "--tells-begin", "--", "*:begun", "*:ignore_term", "*:print:ready", "*:sleep:3500",
+           "*:print:saved", "*:exit:75"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGTERM);
   EXPECT_EQ(job.wait(), 75);
   EXPECT_EQ(count(job.out() + job.err(), "saved"), 2);
+}
+
+TEST(Stop, ARankKnowsWhichSignalTheLauncherGot) {
+  Job job({"--launch", "2", "--", "*:await_stop_and_name"});
+  ASSERT_TRUE(job.wait_for("ready", 2));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 75);
+  EXPECT_EQ(count(job.out() + job.err(), "SIGINT from the launcher"), 2);
 }
 
 TEST(Stop, AWarningIsPassedOn) {

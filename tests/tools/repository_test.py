@@ -62,6 +62,7 @@ class Repository(unittest.TestCase):
         self.notices(repository.words, {"a.md": "see https://py" + "pi.org/simple"}, fault="registry")
         self.notices(repository.words, {"a.cpp": "// TO" + "DO: later"}, fault="open end")
         self.notices(repository.words, {"a.cpp": '#include <torch/tor' + 'ch.h>'}, fault="14 s")
+        self.notices(repository.words, {"a.cpp": "at::parallel_f" + "or(0, n, 1, f);"}, fault="serial")
         self.notices(repository.words, {"a.cpp": "t.const_data_p" + "tr<float>();"}, fault="clang")
 
     def test_json_is_parsed_in_one_way(self):

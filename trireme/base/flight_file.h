@@ -93,7 +93,8 @@ std::filesystem::path flight_folder(const std::filesystem::path& out_dir);
 /// "<folder>/rank3.flight".
 std::filesystem::path flight_file(const std::filesystem::path& folder, int global_rank);
 
-/// What lies in memory as a flight file; a record that is being written may be half new.
+/// What lies in memory as a flight file, aligned as in a mapping. Records are taken whole; the header's fields, and a
+/// record's end, may be from a moment apart.
 /// Errors    UsageError naming `what` when it is none, or of another version
 FlightLog read_flight(const void* bytes, int64_t size, const std::string& what);
 

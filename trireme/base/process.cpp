@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -20,13 +21,17 @@ std::string this_host() {
 }
 
 // Waits look here every now and then; so it allocates nothing.
-uint64_t process_start_ticks(int64_t pid) {
+std::optional<uint64_t> process_start_ticks(int64_t pid) {
   std::array<char, 64> name{};
   fmt::format_to_n(name.data(), name.size() - 1, "/proc/{}/stat", pid);
   const int fd = open(name.data(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
+  if (fd < 0) return errno == ENOENT ? std::optional<uint64_t>(0) : std::nullopt;
   std::array<char, 1024> line{};
   const ssize_t n = read(fd, line.data(), line.size() - 1);
+  if (n < 0 && errno != ESRCH) {
+    close(fd);
+    return std::nullopt;
+  }
   close(fd);
   // The program's name, in parentheses, may hold anything; the state follows the last ')'.
   const char* at = n > 0 ? std::strrchr(line.data(), ')') : nullptr;

@@ -7,6 +7,7 @@
 #include "trireme/cli/bench_topics.h"
 #include "trireme/cli/start.h"
 #include "trireme/config/validate.h"
+#include "trireme/train/host_plan.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -47,6 +48,7 @@ int run_bench_train(Arguments arguments) {
   return start({.subcommand = "bench train",
                 .overlay = overlay("train", ""),
                 .complete = one_micro_batch,
+                .plan = train::plan_host,
                 .check = check_model,
                 .run = bench::bench_train,
                 .uses_gpus = true},
@@ -78,6 +80,7 @@ int run_bench_checkpoint(Arguments arguments) {
   return start({.subcommand = "bench checkpoint",
                 .overlay = overlay("checkpoint", "llama-32m"),
                 .complete = one_micro_batch,
+                .plan = train::plan_host,
                 .check = check_model,
                 .run =
                     [=](const config::Settings& settings, const launch::RankEnvironment& environment) {

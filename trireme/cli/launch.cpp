@@ -17,8 +17,12 @@
 #include "trireme/cli/nodes.h"
 #include "trireme/cli/print_job.h"
 #include "trireme/cli/ssh_hosts.h"
+#include "trireme/config/parse.h"
+#include "trireme/config/validate.h"
 #include "trireme/launch/launch.h"
+#include "trireme/launch/room.h"
 #include "trireme/launch/stop_signal.h"
+#include "trireme/train/host_plan.h"
 
 namespace trireme::cli {
 namespace {
@@ -42,6 +46,7 @@ constexpr const char* kLaunchUsage =
     "  --max_restarts N     how often all ranks start again after a failure  [0]\n"
     "  --log_dir FOLDER     every rank's output in FOLDER/logs; without it all of it is shown\n"
     "  --log_ranks LIST     ranks besides 0 whose output is shown too: 1,3\n"
+    "  --oversubscribe      starts ranks for which this machine has too few cores or too little memory\n"
     "  --standalone         one machine, nothing else is asked\n"
     "  --token_file FILE    the job's secret, where several machines are to share one of yours\n"
     "  --hosts a:4,b:4      starts on those machines by ssh; or --hostfile FILE, a line each: a slots=4\n"
@@ -50,10 +55,12 @@ constexpr const char* kLaunchUsage =
     "\n"
     "Under srun with one task on each machine, the tasks find each other by a file in --log_dir.\n";
 
-const std::vector<std::string> kOptions = {"nproc_per_node", "nnodes",       "node_rank", "master_addr", "master_port",
-                                           "max_restarts",   "log_dir",      "log_ranks", "standalone",  "no_python",
-                                           "hosts",          "hostfile",     "print",     "image",       "volume",
-                                           "rdzv_endpoint",  "rdzv_backend", "token_file"};
+const std::vector<std::string> kOptions = {
+    "nproc_per_node", "nnodes",        "node_rank",    "master_addr", "master_port",  "max_restarts", "log_dir",
+    "log_ranks",      "standalone",    "no_python",    "hosts",       "hostfile",     "print",        "image",
+    "volume",         "rdzv_endpoint", "rdzv_backend", "token_file",  "oversubscribe"};
+
+bool is_flag(const std::string& name) { return name == "standalone" || name == "no_python" || name == "oversubscribe"; }
 
 struct LaunchWords {
   std::map<std::string, std::string> options;
@@ -67,7 +74,7 @@ struct LaunchWords {
     std::vector<std::string> words = {"launch"};
     for (const auto& [name, value] : kept) {
       words.push_back("--" + name);
-      if (name != "standalone" && name != "no_python") words.push_back(value);
+      if (!is_flag(name)) words.push_back(value);
     }
     words.emplace_back("--");
     words.insert(words.end(), program.begin(), program.end());
@@ -92,10 +99,11 @@ LaunchWords read_launch_words(Arguments arguments) {
       throw UsageError(fmt::format("error: trireme launch has no --{}{}\n{}", name,
                                    near ? fmt::format(" (did you mean --{}?)", *near) : "", kLaunchUsage));
     }
-    const bool is_flag = name == "standalone" || name == "no_python";
-    if (!is_flag && equals == std::string::npos && i + 1 == arguments.size())
+    if (!is_flag(name) && equals == std::string::npos && i + 1 == arguments.size())
       throw UsageError(fmt::format("error: --{} needs a value", name));
-    words.options[name] = is_flag ? "true" : equals != std::string::npos ? word.substr(equals + 1) : arguments[++i];
+    words.options[name] = is_flag(name)                 ? "true"
+                          : equals != std::string::npos ? word.substr(equals + 1)
+                                                        : arguments[++i];
   }
   return words;
 }
@@ -160,6 +168,7 @@ config::Settings settings_of(const LaunchWords& words) {
   if (const char* file = std::getenv("TRIREME_LAUNCH_TOKEN_FILE")) s.launch.token_file = file;  // as on_host sets it
   if (words.options.contains("token_file")) s.launch.token_file = words.options.at("token_file");
   s.out_dir = words.options.contains("log_dir") ? words.options.at("log_dir") : ".";
+  s.launch.oversubscribe = words.options.contains("oversubscribe");
   s.devices = ranks_of(words);
   s.launch.master_port = number(words, "master_port", s.launch.master_port, "a port");
   return s;
@@ -205,6 +214,18 @@ bool says_resume(const LaunchWords& words) {
   });
 }
 
+// What ranks of pretrain plan together. What is wrong with its settings its ranks say themselves.
+int64_t planned_bytes(const config::Settings& launched, const std::vector<std::string>& program) try {
+  if (program[0] != "pretrain") return 0;
+  config::ParsedSettings parsed = config::parse(Arguments(program).subspan(1), {.command = "pretrain"});
+  parsed.settings.devices = launched.devices;
+  parsed.settings.num_nodes = launched.num_nodes;
+  config::validate(parsed.settings, config::world_size(parsed.settings));
+  return train::plan_host(parsed.settings);
+} catch (const UsageError&) {
+  return 0;
+}
+
 int launch_on_hosts(const LaunchWords& words, const config::Settings& settings) {
   const auto on_host = [&](const HostPlace& place) {
     std::map<std::string, std::string> more{{"nproc_per_node", std::to_string(*settings.devices)}};
@@ -242,6 +263,12 @@ int run_launch(Arguments arguments) {
   launch::LaunchOptions options;
   options.num_ranks = static_cast<int>(*settings.devices);
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
+  options.tells_begin = words.program[0] == "pretrain";
+  options.oversubscribe = settings.launch.oversubscribe;
+  launch::require_room(
+      {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},
+      options.oversubscribe);  // before a plan is made, which takes seconds for so many
+  options.planned_bytes = planned_bytes(settings, words.program);
   options.log_ranks = log_ranks_of(words);
   if (words.options.contains("log_dir")) options.out_dir = words.options.at("log_dir");
   options.arguments = words.program;

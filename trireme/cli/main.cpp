@@ -56,6 +56,19 @@ void print_help() {
   fmt::print("\ntrireme SUBCOMMAND --help lists its settings; docs/settings.md has them all.\n");
 }
 
+// They have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains takes requests
+// to stop from its first moment; who starts ranks, or is to train alone, has nothing to lose before that.
+void take_stop_signals(const std::string& subcommand) {
+  const bool trains = subcommand == "pretrain";
+  if (trains && trireme::launch::was_launched())
+    trireme::launch::install_stop_signal();
+  else if (trains || subcommand == "launch")
+    trireme::launch::leave_when_stopped();
+  else
+    trireme::launch::unblock_stop_signals();
+  trireme::launch::report_loaded();
+}
+
 int run(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_help();
@@ -65,9 +78,7 @@ int run(const std::vector<std::string>& words) {
     fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
   }
-  // A rank that trains takes requests to stop from its first moment; it may have been started with them blocked.
-  words[0] == "pretrain" && trireme::launch::was_launched() ? trireme::launch::install_stop_signal()
-                                                            : trireme::launch::unblock_stop_signals();
+  take_stop_signals(words[0]);
   if (words[0] == "on_host") return trireme::launch::run_on_host();  // what --hosts runs by ssh; nobody types it
   for (const Subcommand& s : kSubcommands)
     if (words[0] == s.name) return s.run(Arguments(words).subspan(1));

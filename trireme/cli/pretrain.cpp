@@ -2,12 +2,14 @@
 
 #include "trireme/cli/start.h"
 #include "trireme/config/validate.h"
+#include "trireme/train/host_plan.h"
 
 namespace trireme::cli {
 
 int run_pretrain(Arguments arguments) {
   return start({.subcommand = "pretrain",
                 .overlay = {.command = "pretrain", .section = "launch"},
+                .plan = train::plan_host,
                 .check =
                     [](const config::Settings& settings) {
                       config::validate_run_length(settings);

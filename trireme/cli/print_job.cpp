@@ -10,6 +10,7 @@
 #include "trireme/cli/ssh_hosts.h"
 #include "trireme/launch/job_file.h"
 #include "trireme/launch/network.h"
+#include "trireme/launch/room.h"
 
 namespace trireme::cli {
 namespace {
@@ -76,6 +77,8 @@ int print_job(const std::string& subcommand, const config::ParsedSettings& parse
 int print_job_file(const config::Settings& s, std::vector<std::string> words) {
   namespace fs = std::filesystem;
   const std::string& kind = *s.launch.print;
+  // Of what other machines have room for, only this is known here.
+  launch::require_room({.num_ranks = static_cast<int>(s.devices.value_or(1))}, true);
   launch::JobFile job{.program = fs::read_symlink("/proc/self/exe").string(),
                       .arguments = std::move(words),
                       .folder = fs::current_path().string(),

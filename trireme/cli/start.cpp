@@ -25,6 +25,7 @@
 #include "trireme/launch/kubernetes.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/meeting_file.h"
+#include "trireme/launch/room.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/out_dir.h"
@@ -47,8 +48,11 @@ void keep_records_apart(std::string subcommand, config::Settings& settings) {
 }
 
 int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
-           const std::optional<Elastic>& elastic, const OutDirLock& lock) {
+           const std::optional<Elastic>& elastic, const OutDirLock& lock, int64_t planned_bytes) {
   launch::LaunchOptions options;
+  options.planned_bytes = planned_bytes;
+  options.tells_begin = job.saves_when_stopped;
+  options.oversubscribe = settings.launch.oversubscribe;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));
   if (elastic) {
@@ -184,6 +188,19 @@ int start(const Job& job, Arguments arguments) {
   if (job.owns_out_dir && (is_rank || !settings.launch.print)) train::take_over_run(parsed);
   if (elastic) fit_num_nodes(parsed.settings, *elastic);
   if (job.complete) job.complete(parsed);
+  // More than may ever start here is refused before anything else is looked at.
+  const auto require_room = [&](int64_t planned_bytes) {
+    launch::require_room({.num_ranks = static_cast<int>(settings.devices.value_or(1)), .planned_bytes = planned_bytes},
+                         settings.launch.oversubscribe);
+  };
+  const bool starts_here = !is_rank && !settings.launch.print && !settings.launch.hosts && !settings.launch.hostfile;
+  if (starts_here) require_room(0);
+  int64_t planned_bytes = 0;
+  const auto check_job = [&] {
+    if (job.plan) planned_bytes = job.plan(settings);
+    if (starts_here) require_room(planned_bytes);
+    job.check(settings);
+  };
   config::validate(settings, config::world_size(settings));
   const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);
   // Of settings alone: where a pod runs lie other files than here, and whoever prints wants none made.
@@ -191,20 +208,20 @@ int start(const Job& job, Arguments arguments) {
   if (!is_rank && (settings.launch.hosts || settings.launch.hostfile))
     return start_on_hosts(
         settings, [&](const HostPlace& place) { return words_on_host(job.subcommand, settings, arguments, place); },
-        [&] { job.check(settings); });
+        check_job);
   if (launches) refuse_mpi_without_mpirun(job, settings);
   if (launches && !settings.launch.rdzv_endpoint) check_nodes(settings, environment);
   if (settings.accelerator == config::Accelerator::cuda)
     base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
   lock.look(settings);
-  if (!is_rank || environment.global_rank == 0) job.check(settings);
+  if (!is_rank || environment.global_rank == 0) check_job();
   lock.begin(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
     base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
     return launch::kStoppedEarly;
   }
-  if (launches) return launch(job, settings, environment, arguments, elastic, lock);
+  if (launches) return launch(job, settings, environment, arguments, elastic, lock, planned_bytes);
   if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
     base::info("{}", found(environment));
   std::optional<launch::MeetingFile> meeting;

@@ -17,7 +17,8 @@ struct Job {
   std::string help = {};                                      ///< how to call it, above its settings
   std::vector<std::string> help_groups = {};                  ///< settings that help lists; empty: all
   std::function<void(config::ParsedSettings&)> complete = {}; ///< fills what follows from other settings
-  std::function<void(const config::Settings&)> check;         ///< refuses before any process starts
+  std::function<int64_t(const config::Settings&)> plan = {};  ///< bytes that a machine's ranks plan; refuses likewise
+  std::function<void(const config::Settings&)> check;  ///< refuses before any process starts
   std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
   bool uses_gpus = false;  ///< takes accelerator cuda
   bool owns_out_dir = false;  ///< a run of its own lies there, one at a time (cli/out_dir_lock.h); what others record

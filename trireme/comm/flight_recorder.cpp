@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -44,7 +45,7 @@ void fill_header(FlightHeader& h, int capacity, const FlightRecorder::Owner& own
   h.global_rank = owner.global_rank;
   h.world_size = owner.world_size;
   h.pid = getpid();
-  h.process_start = base::process_start_ticks(getpid());
+  h.process_start = base::process_start_ticks(getpid()).value_or(0);
   h.opened_us = h.since_us = base::now_us();
   h.timeout_ms = owner.timeout.count();
   h.host = base::this_host();
@@ -157,7 +158,10 @@ uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Oper
   FlightHeader& h = header();
   const uint64_t id = h.last_id + 1;
   FlightRecord& r = record(id);
-  r.id = 0;  // while it is half new
+  // Readers take a record only where its id is the same before and after (base/flight_file.cpp): nothing of the new one
+  // may be seen under the old id, nor the new id before all of it.
+  std::atomic_ref(r.id).store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
   r.sequence = sequence;
   r.group = group;
   r.operation_code = static_cast<uint8_t>(operation);
@@ -172,7 +176,7 @@ uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Oper
   r.started_us = now;
   r.finished_us = 0;
   r.state = State::started;
-  r.id = id;
+  std::atomic_ref(r.id).store(id, std::memory_order_release);
   h.last_id = id;
   if (peer < 0)
     for (FlightGroup& g : std::span(h.groups, static_cast<size_t>(h.num_groups)))

@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/base/memory.h"
 
 namespace trireme::comm {
 
@@ -28,7 +28,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 }
 
 void check_available(int64_t bytes, int64_t claimed, const std::string& what) {
-  const int64_t available = available_memory_bytes();
+  const int64_t available = base::available_memory().bytes;
   if (claimed > available)
     refuse(what, bytes,
            fmt::format("the ranks of this host ask for {:.1f} MiB together and {:.1f} MiB are available; use fewer "
@@ -59,37 +59,7 @@ void* map(int64_t bytes, int flags, int fd) {
   return data;
 }
 
-int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  return file >> value ? value : -1;  // "max" does not parse: no limit
-}
-
-// File cache counts as used by the control group but gives way.
-int64_t reclaimable_bytes() {
-  std::ifstream file("/sys/fs/cgroup/memory.stat");
-  int64_t total = 0, value = 0;
-  for (std::string key; file >> key >> value;)
-    if (key == "inactive_file" || key == "active_file") total += value;
-  return total;
-}
-
 }  // namespace
-
-int64_t available_memory_bytes() {
-  int64_t available = std::numeric_limits<int64_t>::max();
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, unit; info >> key;) {
-    int64_t kib = 0;
-    info >> kib;
-    std::getline(info, unit);
-    if (key == "MemAvailable:") available = kib << 10;
-  }
-  const int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit >= 0 && used >= 0)
-    available = std::min(available, std::max<int64_t>(limit - used + reclaimable_bytes(), 0));
-  return available;
-}
 
 std::shared_ptr<Mapping> Mapping::create_shared(int64_t bytes, int64_t claimed_bytes, const std::string& what,
                                                 Pages pages) {

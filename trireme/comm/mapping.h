@@ -52,7 +52,4 @@ class Mapping {
   int fd_;
 };
 
-/// Bytes that this process may still use: the smaller of the host's and the control group's (version 2).
-int64_t available_memory_bytes();
-
 }  // namespace trireme::comm

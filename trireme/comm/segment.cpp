@@ -83,7 +83,7 @@ std::optional<std::string> SharedSegment::abort_text() const {
 
 void SharedSegment::join(int k) {
   rank(k).pid = getpid();
-  rank(k).process_start = base::process_start_ticks(getpid());
+  rank(k).process_start = base::process_start_ticks(getpid()).value_or(0);
   cpu_set_t cores;
   static_assert(sizeof cores == sizeof(RankState::cores));
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) std::memset(&cores, 0xff, sizeof cores);

@@ -27,7 +27,8 @@ class ProcessSegment final : public SharedSegment {
   std::string gone(int k) const override {
     if (std::string left = SharedSegment::gone(k); !left.empty()) return left;
     const RankState& state = rank(k);
-    if (base::process_start_ticks(state.pid) == state.process_start) return "";
+    const auto start = base::process_start_ticks(state.pid);
+    if (!start || *start == state.process_start || (*start != 0 && state.process_start == 0)) return "";  // or unknown
     return fmt::format("its process {} is gone", state.pid);
   }
 

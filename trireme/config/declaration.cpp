@@ -363,6 +363,8 @@ std::vector<Setting> declare(Settings& s) {
        "threads a rank computes with",
        {.unit = "threads", .at_least = 1, .absent = "auto", .when_absent = "the machine's cores divided by its ranks"}},
       {"launch.pin", &s.launch.pin, "tie each rank's threads to cores of their own"},
+      {"launch.oversubscribe", &s.launch.oversubscribe,
+       "start ranks for which a machine has too few cores or too little memory (docs/launching.md says when that is)"},
       {"launch.node_rank",
        &s.launch.node_rank,
        "which of the num_nodes machines this is; each starts the same command with its own",

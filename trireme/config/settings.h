@@ -180,6 +180,7 @@ struct SaveSettings {
 struct LaunchSettings {
   std::optional<int64_t> threads_per_rank;
   bool pin = true;
+  bool oversubscribe = false;
   std::optional<int64_t> node_rank;
   std::optional<std::string> master_addr;
   int64_t master_port = 29500;

@@ -71,6 +71,7 @@ Batch BatchLoader::next() {
   }
   changed_.notify_all();  // the slot of the turn before is free now
   changed_.wait(lock, [&] { return slot.turn == turn; });
+  if (slot.failure) std::rethrow_exception(slot.failure);
   return slot.batch;
 }
 
@@ -93,8 +94,16 @@ void BatchLoader::fill(Slot& slot, int64_t turn, int64_t origin) const {
   const bool real = batch.micro_batch_index * options_.micro_batch < options_.global_batch;
   batch.num_samples = real ? options_.micro_batch : 0;
   const int64_t sequence = samples_->sequence();
-  for (int64_t i = 0; i < batch.num_samples; ++i) samples_->sample(batch.first_sample + i, slot.rows.row(i, sequence));
+  for (int64_t i = 0; i < batch.num_samples; ++i) take_sample(batch.first_sample + i, slot.rows.row(i, sequence));
   if (!real) slot.rows.clear(0, sequence);
+}
+
+void BatchLoader::take_sample(int64_t number, const SampleView& row) const try {
+  samples_->sample(number, row);
+} catch (const UsageError& error) {
+  throw UsageError(fmt::format("sample {} of the run cannot be read: {}", number, error.what()));
+} catch (const std::exception& error) {
+  throw Error(fmt::format("sample {} of the run cannot be read: {}", number, error.what()));
 }
 
 void BatchLoader::run(const std::stop_token& stop) {
@@ -107,8 +116,14 @@ void BatchLoader::run(const std::stop_token& stop) {
     ++filling_;
     lock.unlock();
     Slot& slot = slot_of(turn);
-    fill(slot, turn, origin);
+    std::exception_ptr failure;  // an exception that left a thread would end the process without a word
+    try {
+      fill(slot, turn, origin);
+    } catch (...) {
+      failure = std::current_exception();
+    }
     lock.lock();
+    slot.failure = failure;
     slot.turn = turn;
     --filling_;
     changed_.notify_all();

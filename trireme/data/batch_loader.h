@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -58,6 +59,7 @@ class BatchLoader {
   int64_t micro_batches_per_step() const { return per_step_; }
 
   /// This shard's next turn; after the last one of a global batch comes the first one of the next.
+  /// Errors    what the samples threw, with the sample's number in the run, in the turn that it belongs to
   Batch next();
 
   /// Goes on with the global batch that begins at this sample. State to save: global_sample_index().
@@ -71,10 +73,12 @@ class BatchLoader {
     BatchRows rows;
     Batch batch;
     int64_t turn = -1;  ///< that it holds
+    std::exception_ptr failure;  ///< instead: why it could not be prepared
   };
 
   Slot& slot_of(int64_t turn) { return slots_[static_cast<size_t>(turn) % slots_.size()]; }
   void fill(Slot& slot, int64_t turn, int64_t origin) const;
+  void take_sample(int64_t number, const SampleView& row) const;
   void run(const std::stop_token& stop);
 
   const std::shared_ptr<const SampleStream> samples_;

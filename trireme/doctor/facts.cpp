@@ -11,14 +11,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
+#include "trireme/base/memory.h"
 #include "trireme/base/shared_library.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/version.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/machine.h"
-#include "trireme/comm/mapping.h"
-#include "trireme/launch/cgroup.h"
 #include "trireme/launch/core_share.h"
 
 namespace trireme::doctor {
@@ -45,10 +45,10 @@ void gather_system(Facts& facts) {
 }
 
 void gather_limits(Facts& facts) {
-  const launch::Cgroup group = launch::Cgroup::of_this_process();
+  const base::Cgroup group = base::Cgroup::of_this_process();
   facts.cpu_quota = group.cpu_quota().value_or(0);
   facts.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  facts.available_bytes = comm::available_memory_bytes();
+  facts.available_bytes = base::available_memory().bytes;
   const auto limit = static_cast<int64_t>(group.memory_limit_bytes().value_or(0));
   facts.memory_limit_bytes = limit < facts.memory_bytes ? limit : 0;
   struct statvfs shm{};

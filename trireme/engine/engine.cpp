@@ -1,7 +1,6 @@
 #include "trireme/engine/engine.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/comm/fold.h"
 #include "trireme/engine/bound.h"
+#include "trireme/engine/copy_state.h"
 #include "trireme/engine/device.h"
 #include "trireme/model/initialize.h"
 
@@ -61,15 +61,6 @@ std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout,
 void keep_for_ever(MappedMemory memory) {
   static auto& kept = *new std::vector<MappedMemory>;  // outlives every static destructor
   kept.push_back(std::move(memory));
-}
-
-// On all of the rank's threads.
-void copy_past_caches(char* to, const void* from, int64_t bytes) {
-  constexpr int64_t kPiece = 1 << 20;
-  at::parallel_for(0, (bytes + kPiece - 1) / kPiece, 4, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * kPiece;
-    comm::stream_copy(to + at, static_cast<const char*>(from) + at, std::min(end * kPiece, bytes) - at);
-  });
 }
 
 }  // namespace
@@ -180,7 +171,7 @@ std::vector<GroupState> Engine::copy_state() {
     const auto take = [&](const at::Tensor& whole) {
       const at::Tensor from = whole.narrow(0, saved.size() > 0 ? saved.begin - held.begin : 0, saved.size());
       const at::Tensor kept = at::from_blob(to, {saved.size()}, from.options());
-      copy_past_caches(to, from.const_data_ptr(), static_cast<int64_t>(from.nbytes()));
+      copy_on_all_threads(to, from.const_data_ptr(), static_cast<int64_t>(from.nbytes()));
       to += plan_.save_copy_bytes(g);
       return kept;
     };

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "trireme/launch/cgroup.h"
+#include "trireme/base/cgroup.h"
 
 namespace trireme::launch {
 namespace {
@@ -91,7 +91,7 @@ CoreShare share_cores(int num_ranks) {
       cores.empty() ? static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))) : static_cast<int>(cores.size());
   share.cpus_of_rank = deal_cores(cores, num_ranks);
   int usable = share.num_cores;
-  if (const auto quota = Cgroup::of_this_process().cpu_quota()) {
+  if (const auto quota = base::Cgroup::of_this_process().cpu_quota()) {
     usable = std::clamp(static_cast<int>(*quota + 0.5), 1, usable);
   }
   share.threads_per_rank = std::max(1, usable / std::max(1, num_ranks));

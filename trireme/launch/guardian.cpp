@@ -46,7 +46,12 @@ std::size_t sweep(std::string_view marker, std::span<const pid_t> groups) {
     const long got = read(read_end, &announced, sizeof announced);
     if (got < 0 && errno == EINTR) continue;
     if (got != static_cast<long>(sizeof announced)) break;
-    if (num_groups < rank_groups.size()) rank_groups[num_groups++] = announced;
+    if (announced < 0) {  // its group is empty
+      pid_t* const end = std::remove(rank_groups.data(), rank_groups.data() + num_groups, -announced);
+      num_groups = static_cast<std::size_t>(end - rank_groups.data());
+    } else if (num_groups < rank_groups.size()) {
+      rank_groups[num_groups++] = announced;
+    }
   }
   const timespec pause{0, 10'000'000};
   for (int i = 0, empty = 0; i < kMaxSweeps && empty < kEmptySweepsToBeSure; ++i) {
@@ -106,6 +111,17 @@ void Guardian::watch(pid_t rank_pid) {
   if (std::find(watched_.begin(), watched_.end(), rank_pid) == watched_.end()) watched_.push_back(rank_pid);
   // A guardian that was just killed cannot read: its end is seen by pidfd, and restart() tells the next one.
   [[maybe_unused]] const long written = write(write_end_, &rank_pid, sizeof rank_pid);
+}
+
+// A group that still has a process keeps its id from being used again.
+void Guardian::forget_empty_groups() {
+  std::erase_if(ended_, [&](pid_t group) {
+    if (kill(-group, 0) == 0 || errno != ESRCH) return false;
+    std::erase(watched_, group);
+    const pid_t announced = -group;
+    [[maybe_unused]] const long written = write(write_end_, &announced, sizeof announced);
+    return true;
+  });
 }
 
 void Guardian::restart() {

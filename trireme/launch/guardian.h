@@ -28,6 +28,10 @@ class Guardian {
   /// Tells it of a rank, whose process group has the same id.
   void watch(pid_t rank_pid);
 
+  /// Tells it, once the rank's process group is empty, not to kill that: its id may be given to somebody else then.
+  void ended(pid_t rank_pid) { ended_.push_back(rank_pid); }
+  void forget_empty_groups();
+
   /// Starts a new one, with the same ranks, after somebody killed the old.
   void restart();
 
@@ -40,6 +44,7 @@ class Guardian {
 
   std::string marker_;
   std::vector<pid_t> watched_;
+  std::vector<pid_t> ended_;  // of them, ranks that the launcher has reaped
   pid_t pid_ = -1;
   int pidfd_ = -1;
   int write_end_ = -1;

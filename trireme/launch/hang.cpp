@@ -50,6 +50,10 @@ const FlightRecord* held_up_by(const FlightLog& log) {
   return waited;
 }
 
+bool is_stopped(const RankView& view) {
+  return view.process && (view.process->state == 'T' || view.process->state == 't');
+}
+
 class Search {
  public:
   Search(std::span<const RankView> ranks, std::int64_t now_us) : ranks_(ranks), now_us_(now_us) {
@@ -59,6 +63,9 @@ class Search {
       rank_at_[ranks[i].log.header.global_rank] = i;
       const FlightRecord* call = held_up_by(ranks[i].log);
       if (!call) continue;
+      // Who is stopped moves nothing for the others, wherever it stands in the call: it is waited for, it does not
+      // wait.
+      if (is_stopped(ranks[i])) continue;
       const std::int64_t since = since_of(i, *call);
       // Who comes to a call when others have given it up is no longer one that waits: it is one that was missing.
       if (since >= first_gave_up_) continue;
@@ -73,6 +80,11 @@ class Search {
     follow(longest);
     if (roots_.empty())
       for (const auto& [i, wait] : waits_) follow(i);
+    // A stopped rank may have done its part of the call in which the others stand.
+    if (roots_.empty())
+      for (std::size_t i = 0; i < ranks_.size(); ++i)
+        if (is_stopped(ranks_[i]))
+          roots_.push_back({longest, {ranks_[i].log.header.global_rank, Blocker::Kind::not_done}});
     // Who waits for nobody has everybody in its call: what is missing is on the way.
     const auto alone = std::ranges::find_if(waits_, [](const auto& w) { return w.second.blockers.empty(); });
     auto verdict = !roots_.empty()         ? verdict_on_roots()

@@ -9,6 +9,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
 #include "trireme/launch/rendezvous.h"
+#include "trireme/launch/room.h"
 #include "trireme/launch/stop_signal.h"
 #include "trireme/launch/supervisor.h"
 #include "trireme/launch/verdict.h"
@@ -16,13 +17,11 @@
 namespace trireme::launch {
 namespace {
 
-constexpr int kMostRanksOnOneHost = 1024;
-
 void check(const LaunchOptions& options) {
-  if (options.num_ranks < 1 || options.num_ranks > kMostRanksOnOneHost) {
-    throw UsageError(
-        fmt::format("cannot start {} ranks: --devices takes 1 to {}", options.num_ranks, kMostRanksOnOneHost));
-  }
+  require_room({.num_ranks = options.num_ranks,
+                .bytes_of_a_rank = options.executable.empty() ? kBytesOfARank : 0,
+                .planned_bytes = options.planned_bytes},
+               options.oversubscribe);
   if (options.threads_per_rank < 0) {
     throw UsageError(fmt::format("{} threads a rank make no sense: take 1 or more, or 0 for cores / ranks",
                                  options.threads_per_rank));

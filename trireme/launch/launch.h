@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -46,6 +47,9 @@ struct LaunchOptions {
   int answer_code = 0;  ///< exit code of a rank that is its answer and no failure: the job's, too; 0: there is none
   int max_restarts = 0;  ///< after a failure all ranks start again this often, later and later; with a rendezvous its
                          ///< decider counts
+  std::int64_t planned_bytes = 0;  ///< of the arenas of all these ranks together, where it is known (room.h)
+  bool tells_begin = false;  ///< ranks report_begun(): until all have, a stop ends them within two seconds
+  bool oversubscribe = false;  ///< starts them although this machine has no room for them
   Nodes nodes = {};
   int lock_fd = -1;  ///< what keeps other jobs out of out_dir (folder_lock.h): ranks inherit it; -1: there is none
   int end_fd = -1;  ///< readable when ranks elsewhere have ended: those here are then stopped; -1: there are no others
@@ -54,9 +58,11 @@ struct LaunchOptions {
 
 /// Runs the job and returns its exit code once no process of it is left.
 ///
+/// Starts    a few ranks a core at a time, the next when one of those has loaded: the launcher hears signals all along
 /// Restarts  ranks see restart_count in their environment (environment.h). A refusal of settings, a stop that was asked
 ///           for, and a failure that comes again at the same step with the same words are not tried again
-/// Returns   0 when all ranks succeeded; 75 when ranks stopped early by request and saved; 2 when a rank refused its
+/// Returns   0 when all ranks succeeded; 75 when ranks stopped early by request and saved, or before they had begun; 2
+/// when a rank refused its
 ///           settings (its message is printed once, nothing else); otherwise the code of the first rank that failed,
 ///           128 + signal if a signal killed it; 128 + signal too when a stop was requested and a rank did not save
 /// Signals   the first SIGINT, SIGTERM or SIGHUP is passed to every rank as SIGTERM; the second kills at once, unless
@@ -65,7 +71,8 @@ struct LaunchOptions {
 ///           is passed on as it is, and only warns: the signal after it is a first one
 /// Ordering  call from the main thread before other threads exist, in a process with no other work: until it returns,
 ///           stop signals are its own, and children that appear meanwhile are taken for orphans of the job
-/// Errors    UsageError for settings that cannot be (ranks, executable, out_dir); Error if the system has no more
+/// Errors    UsageError for settings that cannot be (ranks for which there is no room, executable, out_dir); Error if
+/// the system has no more
 ///           processes, sockets or descriptors; nothing is left running then
 int launch_ranks(const LaunchOptions& options);
 

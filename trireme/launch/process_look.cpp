@@ -36,7 +36,9 @@ struct Sample {
 };
 
 Sample sample(const ProcessId& process) {
-  if (base::process_start_ticks(process.pid) != process.start_ticks || process.start_ticks == 0) return {};
+  const auto start = base::process_start_ticks(process.pid);
+  if (!start) return {.state = '?'};
+  if (*start != process.start_ticks || process.start_ticks == 0) return {};
   const std::string line = read_line(process.pid, "stat");
   const auto end = line.rfind(')');
   if (end == std::string::npos) return {};
@@ -79,6 +81,8 @@ std::string describe(const ProcessLook& look) {
     case 'Z':
     case 'X':
       return "has ended";
+    case '?':
+      return "is not shown to this user";
     case 'T':
       return "is stopped by a signal (SIGSTOP; kill -CONT would let it go on)";
     case 't':

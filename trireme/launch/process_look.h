@@ -10,7 +10,8 @@
 namespace trireme::launch {
 
 struct ProcessLook {
-  char state = 0;  ///< of the main thread, as in /proc: 'R', 'S', 'D', 'T', 't'; 0: there is no such process
+  char state =
+      0;  ///< of the main thread, as in /proc: 'R', 'S', 'D', 'T', 't'; 0: there is no such process, '?': nobody tells
   std::string waits_in = {};  ///< the kernel's function that it sleeps in, where the kernel says
   double cores = 0;  ///< processor time a second, all threads
   std::vector<std::string> stack = {};  ///< functions of the main thread, innermost first; empty where it cannot be had

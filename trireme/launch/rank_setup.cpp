@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -15,6 +16,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/flight_file.h"
+#include "trireme/launch/openmp_wait.h"
 #include "trireme/launch/start_time.h"
 
 namespace trireme::launch {
@@ -124,6 +126,8 @@ std::vector<std::string> rank_variables(const LaunchOptions& options, int local_
       variables["MKL_NUM_THREADS"] = text_of(threads_per_rank);
     }
   }
+  const auto is_set = [&](std::string_view name) { return variables.contains(std::string(name)); };
+  if (std::none_of(kWaitNames.begin(), kWaitNames.end(), is_set)) variables.emplace(kSpinName, kSpinCount);
   variables.emplace("GLIBC_TUNABLES", kHeapSettings);
   variables.emplace("TORCH_CPP_LOG_LEVEL", "ERROR");  // c10d's remarks on names of peers and the like
 

@@ -9,6 +9,8 @@ namespace trireme::launch {
 
 enum class ReportKind : char {
   status = 's',       ///< text: what the rank is doing, "step 812"
+  loaded = 'l',       ///< the program is up
+  begun = 'b',        ///< there is something to save
   failure = 'f',      ///< text: why the rank is about to end
   consequence = 'c',  ///< the same, but another rank failed first
   timeout = 't',      ///< the same, but another rank did not come

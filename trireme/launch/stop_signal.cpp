@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 namespace trireme::launch {
 namespace {
@@ -15,6 +17,7 @@ constexpr int kStopSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 constexpr std::int64_t kSameRequestNs = std::chrono::nanoseconds(kSameRequest).count();
 
 std::atomic<int> stop_reason{0};
+std::atomic<bool> passed_on{false};
 std::atomic<std::int64_t> requested_at_ns{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
@@ -28,14 +31,21 @@ bool only_warns(int reason) {
   return reason == 0 || reason == SIGUSR1 || reason == kNoticeFile || reason == kNoticeUrl;
 }
 
-// Runs in signal context: only atomics, clock_gettime(), signal() and raise().
-void on_stop_signal(int number) {
+// Our launcher says which signal it got itself (pass_on_stop).
+int reason_of(int number, const siginfo_t& info) {
+  const int named = info.si_code == SI_QUEUE ? info.si_value.sival_int : 0;
+  return named == SIGINT || named == SIGHUP ? named : number;
+}
+
+// Runs in signal context: only atomics, clock_gettime(), getppid(), signal() and raise().
+void on_stop_signal(int number, siginfo_t* info, void*) {
   const int earlier = stop_reason.load();
   const std::int64_t now = monotonic_ns();
   if (only_warns(earlier)) {
     if (earlier != 0 && only_warns(number)) return;
     requested_at_ns.store(now);
-    stop_reason.store(number);
+    passed_on.store(info->si_pid == getppid());
+    stop_reason.store(reason_of(number, *info));
     return;
   }
   if (number == SIGUSR1) return;
@@ -45,13 +55,21 @@ void on_stop_signal(int number) {
   raise(number);
 }
 
-void install(int number) {
+// In signal context, too. Whoever reads settings or files holds nothing that would be lost.
+void on_early_stop(int number, siginfo_t*, void*) {
+  constexpr std::string_view kBefore = "stopped before anything began (", kAfter = ")\n";
+  for (const std::string_view text : {kBefore, std::string_view(name_of_stop(number)), kAfter})
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) break;
+  _exit(kStoppedEarly);
+}
+
+void install(int number, void (*handler)(int, siginfo_t*, void*)) {
   struct sigaction present{};
   sigaction(number, nullptr, &present);
   if (present.sa_handler == SIG_IGN) return;  // started by nohup or in the background: leave it so
   struct sigaction action{};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART;  // no read or write in the loop need know about us
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // no read or write in the loop need know about us
   sigemptyset(&action.sa_mask);
   for (const int other : kStopSignals) sigaddset(&action.sa_mask, other);
   sigaction(number, &action, nullptr);
@@ -60,8 +78,19 @@ void install(int number) {
 }  // namespace
 
 void install_stop_signal() {
-  for (const int number : kStopSignals) install(number);
+  for (const int number : kStopSignals) install(number, on_stop_signal);
   unblock_stop_signals();
+}
+
+void leave_when_stopped() {
+  for (const int number : kStopSignals) install(number, on_early_stop);
+  unblock_stop_signals();
+}
+
+void pass_on_stop(int pid, int number) noexcept {
+  sigval got{};
+  got.sival_int = number;
+  sigqueue(pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM, got);
 }
 
 void unblock_stop_signals() {
@@ -75,6 +104,8 @@ bool stop_requested() noexcept { return stop_reason.load(std::memory_order_relax
 
 int stop_signal() noexcept { return stop_reason.load(std::memory_order_relaxed); }
 
+bool stop_came_from_launcher() noexcept { return passed_on.load(std::memory_order_relaxed); }
+
 const char* name_of_stop(int reason) noexcept {
   switch (reason) {
     case SIGTERM:
@@ -83,6 +114,8 @@ const char* name_of_stop(int reason) noexcept {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP";
     case kNoticeFile:
       return "the notice file";
     case kNoticeUrl:
@@ -116,6 +149,7 @@ void request_stop(int reason) noexcept {
 
 void clear_stop_request() noexcept {
   stop_reason.store(0);
+  passed_on.store(false);
   requested_at_ns.store(0);
 }
 

@@ -33,14 +33,24 @@ struct Stopped : Error {
 /// with them blocked (spawn.h): none is lost while the program loads. A signal that was ignored stays ignored.
 void install_stop_signal();
 
+/// Until install_stop_signal() a request to stop ends this process at once with kStoppedEarly, in one line: nothing has
+/// begun. For programs that will take requests, while they read settings and look at files.
+void leave_when_stopped();
+
 /// Lets the signals through, whose default is the process' end: for programs that have nothing to save.
 void unblock_stop_signals();
+
+/// Passes the request of signal `number` on to a rank: as SIGUSR1 or SIGTERM, with the signal's own name.
+void pass_on_stop(int pid, int number) noexcept;
 
 /// Whether a stop was requested; safe in any thread and in signal handlers.
 bool stop_requested() noexcept;
 
-/// The signal or notice that requested it, 0 when none did.
+/// The signal or notice that requested it, 0 when none did. What the launcher passes on is the signal that it got.
 int stop_signal() noexcept;
+
+/// Whether the process that started this one passed the request on; else this process was asked itself.
+bool stop_came_from_launcher() noexcept;
 
 /// "SIGTERM", "the notice file": what stop_signal() is called in a sentence.
 const char* name_of_stop(int reason) noexcept;

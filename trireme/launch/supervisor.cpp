@@ -32,6 +32,7 @@ constexpr std::chrono::milliseconds kGraceOfTheStuck = 1s;  // who is waited for
 constexpr std::chrono::milliseconds kGraceWithoutOthers = 3s;  // for ranks that ranks elsewhere have left
 constexpr auto kStopPatience = 2s;  // before the user is told what the launcher waits for
 constexpr int kPollWithoutPidfdMs = 20;
+constexpr auto kGlance = 20ms;  // between looks at what no descriptor tells
 constexpr int kMaxGuardianRestarts = 10;
 constexpr std::size_t kTailBytes = 8192;
 
@@ -60,9 +61,10 @@ Supervisor::Supervisor(const LaunchOptions& options, int restart_count)
 
 Supervisor::~Supervisor() {
   // After an exception half-way through the start; otherwise there is nothing left to end.
-  kill_ranks();
+  if (any_alive()) kill_ranks();
   while (any_alive()) {
     reap();
+    abandon_stuck_ranks();
     usleep(1000);
   }
   kill_orphans();
@@ -80,14 +82,17 @@ int Supervisor::run(std::optional<Failure>& failure) {
     say(fmt::format("{} ranks share {} core{}: ranks are not pinned", options_.num_ranks, share_.num_cores,
                     share_.num_cores == 1 ? "" : "s"));
   }
-  for (int rank = 0; rank < options_.num_ranks; ++rank) start_rank(rank);
-  // One that came before signals arrived on a descriptor has only been noted, and no rank was there to hear it.
-  if (stop_signal_ == 0 && stop_requested()) ask_to_stop(stop_signal());
-  while (any_alive()) {
+  // A request that came before signals arrived on a descriptor has only been noted.
+  if (stop_requested()) ask_to_stop(stop_signal());
+  while (starts_more() || any_alive()) {
+    start_more_ranks();
     wait_for_event();
     reap();
     act_on_failure();
+    end_what_has_not_begun();
+    abandon_stuck_ranks();
   }
+  ranks_.resize(static_cast<std::size_t>(num_started_));
   kill_orphans();
   drain();
   const int code = report(failure);
@@ -102,6 +107,7 @@ bool Supervisor::any_alive() const {
 
 int Supervisor::poll_timeout_ms() const {
   auto until = Clock::time_point::max();
+  if (starts_more() || killed_at_ || ends_unbegun()) until = Clock::now() + kGlance;
   if (some_failure_ && stop_at_ && !term_sent_) until = std::min(until, *stop_at_);
   if (kill_at_ && !kill_sent_) until = std::min(until, *kill_at_);
   if (kill_at_ && !wait_told_) until = std::min(until, *kill_at_ - grace_ + kStopPatience);
@@ -172,10 +178,13 @@ void Supervisor::ask_to_stop(int number) {
   stop_signal_ = number;
   stop_asked_at_ = Clock::now();
   for (const auto& rank : ranks_) {
-    if (rank.alive()) kill(rank.outcome.pid, number == SIGUSR1 ? SIGUSR1 : SIGTERM);
+    if (rank.alive()) pass_on_stop(rank.outcome.pid, number);
   }
   const std::string again = number == SIGINT ? "a second Ctrl-C" : "a second signal";
-  if (!options_.quiet) say(fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
+  if (options_.quiet) return;
+  say(ends_unbegun()
+          ? fmt::format("stopping: no step has begun, nothing is to be saved; {} kills the ranks at once", again)
+          : fmt::format("stopping: ranks finish the step and save; {} kills them at once", again));
 }
 
 // Ctrl-Z reaches only the launcher, since the ranks have process groups of their own.
@@ -231,6 +240,12 @@ void Supervisor::read_reports(Rank& rank) {
       case ReportKind::status:
         outcome.status = text;
         break;
+      case ReportKind::loaded:
+        rank.loaded = true;
+        break;
+      case ReportKind::begun:
+        rank.begun = true;
+        break;
       case ReportKind::exec_failed:
         outcome.reported = fmt::format("cannot run {}: {}", program_.path, std::strerror(std::atoi(text.c_str())));
         outcome.failed_at = Clock::now();
@@ -270,6 +285,7 @@ void Supervisor::reap() {
     waitpid(pid, nullptr, WNOHANG);
     info = {};
   }
+  guardian_.forget_empty_groups();
 }
 
 void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
@@ -283,6 +299,7 @@ void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
   if (!outcome.reported) outcome.failed_at = Clock::now();
   if (rank.pidfd >= 0) close(rank.pidfd);
   rank.pidfd = -1;
+  guardian_.ended(outcome.pid);
   outcome.killed_by_launcher = kill_sent_ && WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
   if (!failed(outcome) || ended_as_told(outcome)) return;
   some_failure_ = true;
@@ -336,29 +353,6 @@ void Supervisor::act_on_failure() {
                       base::human_duration(grace_)));
     }
   }
-}
-
-void Supervisor::kill_ranks() {
-  kill_sent_ = true;
-  for (const auto& rank : ranks_) {
-    if (rank.alive()) kill(-rank.outcome.pid, SIGKILL);
-  }
-}
-
-// Ends what the ranks started and left: every process below us but the guardian and children from before.
-void Supervisor::kill_orphans() {
-  std::vector<ProcessEntry> table(kMaxProcesses);
-  for (;;) {
-    const std::span<ProcessEntry> running(table.data(), list_processes(table));
-    for (auto& entry : running) {
-      entry.selected = entry.parent == getpid() && entry.pid != guardian_.pid() && !process_.had_child(entry.pid);
-    }
-    select_descendants(running);
-    if (kill_selected(running) == 0) break;
-    usleep(1000);
-    reap();
-  }
-  reap();
 }
 
 void Supervisor::say(const std::string& text) {

@@ -7,17 +7,19 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/cgroup.h"
 #include "trireme/base/files.h"
-#include "trireme/launch/cgroup.h"
 #include "trireme/launch/guardian.h"
 #include "trireme/launch/hang.h"
 #include "trireme/launch/headline.h"
 #include "trireme/launch/launch.h"
 #include "trireme/launch/output.h"
+#include "trireme/launch/processes.h"
 #include "trireme/launch/rank_setup.h"
 
 struct pollfd;
@@ -74,11 +76,18 @@ class Supervisor {
     std::vector<RankStream> streams;
     RankLog log;
     std::string tail;  // the end of its output, for the report
+    std::chrono::steady_clock::time_point started_at;
+    bool loaded = false, begun = false;  // as it said
     bool alive() const { return outcome.pid > 0 && !outcome.wait_status; }
   };
 
   void start_rank(int rank);
+  void start_more_ranks();
+  bool starts_more() const;
+  int num_loading() const;
+  bool all_begun() const;
   bool any_alive() const;
+  bool is_alone() const { return options_.nodes.count == 1 && !options_.rendezvous; }  ///< no ranks elsewhere
 
   void wait_for_event();
   int poll_timeout_ms() const;
@@ -90,12 +99,16 @@ class Supervisor {
   void reap();
   void on_end(Rank& rank, int wait_status, std::int64_t peak_bytes);
   void act_on_failure();
+  bool ends_unbegun() const;
+  void end_what_has_not_begun();
   void look_for_hang();
   std::string describe_silent_ranks() const;
 
   void suspend_with_ranks();
   void kill_ranks();
+  void abandon_stuck_ranks();
   void kill_orphans();
+  void name_what_stays(std::span<const ProcessEntry> table);
   void drain();
   std::string describe_recorders() const;
   int report(std::optional<Failure>& failure);
@@ -113,14 +126,16 @@ class Supervisor {
   base::FileDescriptor token_;  // none: the ranks find the job's token by themselves
   CoreShare share_;
   Program program_;
-  Cgroup cgroup_ = Cgroup::of_this_process();
+  base::Cgroup cgroup_ = base::Cgroup::of_this_process();
   std::optional<std::uint64_t> oom_kills_before_ = cgroup_.oom_kills();
   Screen out_{1}, err_{2};
   std::vector<Rank> ranks_;
 
+  int num_started_ = 0;
   int stop_signal_ = 0;           // the user's, 0 while none came
   Clock::time_point stop_asked_at_;
   bool kill_requested_ = false;   // the user's second
+  bool ended_unbegun_ = false;    // by the first, because nothing was to be saved
   bool some_failure_ = false;
   bool looked_for_hang_ = false;
   std::optional<HangVerdict> hang_;
@@ -129,6 +144,7 @@ class Supervisor {
   std::optional<Clock::time_point> stop_at_;  // after a failure: when to send SIGTERM
   std::optional<Clock::time_point> kill_at_;  // and SIGKILL
   std::chrono::milliseconds grace_{0};        // between the two
+  std::optional<Clock::time_point> killed_at_;
   bool term_sent_ = false, kill_sent_ = false, wait_told_ = false;
   int guardian_restarts_ = 0;
 };

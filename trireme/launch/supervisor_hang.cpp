@@ -25,7 +25,7 @@ std::string Supervisor::describe_silent_ranks() const {
   std::vector<int> names;
   for (const auto& rank : ranks_) {
     if (!rank.alive() || rank.outcome.reported) continue;
-    ids.push_back({rank.outcome.pid, base::process_start_ticks(rank.outcome.pid)});
+    ids.push_back({rank.outcome.pid, base::process_start_ticks(rank.outcome.pid).value_or(0)});
     names.push_back(rank.outcome.global_rank);
   }
   const auto looks = look_at(ids);

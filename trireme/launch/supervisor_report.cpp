@@ -58,7 +58,16 @@ int Supervisor::report(std::optional<Failure>& failure) {
                     base::human_duration(Clock::now() - started_)));
     return 128 + stop_signal_;
   }
-  if (const auto* first = first_failure(outcomes)) {
+  const auto* first = first_failure(outcomes);
+  const bool unbegun = stop_signal_ != 0 && (ended_unbegun_ || num_started_ < options_.num_ranks);
+  if (unbegun && (first == nullptr || first->consequence)) {
+    say(fmt::format("stopped by {} before the first step, with nothing saved{}", name_of_stop(stop_signal_),
+                    num_started_ < options_.num_ranks
+                        ? fmt::format(": {} of {} ranks had been started", num_started_, options_.num_ranks)
+                        : ""));
+    return kStoppedEarly;
+  }
+  if (first != nullptr) {
     const int code = code_of(*first);
     if (code == kUsageError) {
       // Rank 0's message is on the screen already; another rank's may not be.

@@ -10,10 +10,16 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/spawn.h"
+#include "trireme/launch/stop_signal.h"
 #include "trireme/launch/supervisor.h"
 
 namespace trireme::launch {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kLoadingPerCore = 4, kLeastLoading = 8;
+constexpr auto kLongestLoad = 2s;
 
 struct RankPipe {
   RankPipe() {
@@ -27,6 +33,35 @@ struct RankPipe {
 };
 
 }  // namespace
+
+// A machine loads only so many programs at once: the next starts when one of those has said that it is up, or, another
+// program's, has had its time. Nothing more starts once the job is to end; but ranks of other machines stop together
+// with ours, so there all of ours come.
+void Supervisor::start_more_ranks() {
+  const int most = std::max(kLeastLoading, kLoadingPerCore * share_.num_cores);
+  while (starts_more() && num_loading() < most) {
+    start_rank(num_started_++);
+    if (stop_signal_ != 0) pass_on_stop(ranks_[static_cast<std::size_t>(num_started_ - 1)].outcome.pid, stop_signal_);
+    read_signals();
+  }
+}
+
+bool Supervisor::starts_more() const {
+  return num_started_ < options_.num_ranks && !kill_sent_ && !some_failure_ && (stop_signal_ == 0 || !is_alone());
+}
+
+int Supervisor::num_loading() const {
+  const auto limit = Clock::now() - kLongestLoad;
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.alive() && !rank.loaded && rank.started_at > limit;
+  }));
+}
+
+// From then on a stop may have something to save. Before, no rank can have made a step: it takes all of them.
+bool Supervisor::all_begun() const {
+  return num_started_ == options_.num_ranks &&
+         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });
+}
 
 void Supervisor::start_rank(int number) {
   auto& rank = ranks_[static_cast<std::size_t>(number)];
@@ -79,6 +114,7 @@ void Supervisor::start_rank(int number) {
   request.stderr_fd = errors.write_end;
 
   rank.outcome.pid = spawn_rank(request);
+  rank.started_at = Clock::now();
   rank.pidfd = open_pidfd(rank.outcome.pid);
   guardian_.watch(rank.outcome.pid);
   close(report_ends[1]);

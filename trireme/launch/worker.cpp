@@ -59,6 +59,10 @@ void send_report(ReportKind kind, std::string_view text, bool may_wait) noexcept
 
 void report_status(std::string_view text) noexcept { send_report(ReportKind::status, text, false); }
 
+void report_loaded() noexcept { send_report(ReportKind::loaded, "", false); }
+
+void report_begun() noexcept { send_report(ReportKind::begun, "", true); }
+
 Fault fault_of(const CommError& error) {
   const auto& [operation, group, rank, peer, elapsed, timeout] = error.details;
   const std::string_view text = error.what();

@@ -16,6 +16,12 @@ namespace trireme::launch {
 /// Cost      one non-blocking send, about a microsecond; dropped when the launcher is behind
 void report_status(std::string_view text) noexcept;
 
+/// Tells it that this process is up, so that others may start: a machine loads only so many at once.
+void report_loaded() noexcept;
+
+/// Tells it that from now on a stop has something to save: until all ranks have said so, it waits for none of them.
+void report_begun() noexcept;
+
 /// Whose fault a rank's end is.
 enum class Fault {
   own,

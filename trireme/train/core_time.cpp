@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
+#include "trireme/base/cgroup.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/process.h"
-#include "trireme/launch/cgroup.h"
 
 namespace trireme::train {
 namespace {
@@ -23,7 +23,7 @@ at::Tensor write_claim(int threads) {
   const std::string host = base::this_host();
   to[kHost] = static_cast<int64_t>(base::checksum(std::as_bytes(std::span(host))));
   to[kThreads] = threads;
-  const std::optional<double> quota = launch::Cgroup::of_this_process().cpu_quota();
+  const std::optional<double> quota = base::Cgroup::of_this_process().cpu_quota();
   to[kQuota] = quota ? static_cast<int64_t>(*quota * 1000) : -1;
   cpu_set_t cpus;
   CPU_ZERO(&cpus);

@@ -17,7 +17,7 @@ struct CoreClaim {
   int64_t host = 0;             ///< equal for ranks of one machine
   int64_t threads = 1;
   std::vector<int> cpus;        ///< logical ones that the rank may run on; empty: unknown
-  std::optional<double> quota;  ///< CPUs' worth of time for all ranks of the host together (launch::Cgroup)
+  std::optional<double> quota;  ///< CPUs' worth of time for all ranks of the host together (base::Cgroup)
 };
 
 /// In (0, 1]: the part of the time in which each of claim `mine`'s threads runs while all claims' threads want to.

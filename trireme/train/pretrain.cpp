@@ -86,6 +86,7 @@ class Run {
           state_.step));
       return 0;
     }
+    launch::report_begun();
     while ((last == 0 || state_.step < last) && !agreed_.stops && !agreed_.time_is_up) train_one(last);
     if (agreed_.stops && state_.step == first_step_) throw StoppedBeforeTheFirstStep();
     // A request that came with or after the last step has nothing left to stop.
@@ -418,7 +419,6 @@ class Run {
 
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
-  check_step(settings, static_cast<int>(config::world_size(settings)));
   const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
@@ -427,7 +427,6 @@ void check_pretrain(const config::Settings& settings) {
   const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
-  check_save_memory(settings);
   RunState state;
   if (!weights.empty()) {
     const checkpoint::Checkpoint checkpoint = checkpoint::open_checkpoint(weights);

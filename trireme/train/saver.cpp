@@ -1,6 +1,5 @@
 #include "trireme/train/saver.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +10,6 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/shared_folder.h"
-#include "trireme/comm/mapping.h"
-#include "trireme/config/validate.h"
-#include "trireme/train/setup.h"
 
 namespace trireme::train {
 namespace {
@@ -44,27 +40,6 @@ checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupStat
 }  // namespace
 
 void check_out_dir(Session& s) { checkpoint::check_shared_folder(s.settings.out_dir, s.world()); }
-
-void check_save_memory(const config::Settings& settings) {
-  if (settings.save.mode != config::SaveMode::async) return;
-  const int ranks = static_cast<int>(config::world_size(settings));
-  const int64_t here = ranks / settings.num_nodes;
-  at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
-  const model::ModelConfig config = resolve_model(settings);
-  const plan::StepRequest request = step_request(settings, config, 0, ranks);
-  const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
-  const plan::StepPlan plan = plan::make_step_plan(model, request);
-  const int64_t copy = plan.save_copy_bytes(plan.local_groups), available = comm::available_memory_bytes();
-  const config::Backend backend = settings.comm.backend;
-  const bool shared_memory = backend == config::Backend::automatic || backend == config::Backend::shm;
-  const int64_t with = plan::host_bytes(plan, here, shared_memory);
-  if (with <= available) return;
-  throw UsageError(fmt::format(
-      "save.mode async keeps a copy of the state of {} a rank: with it the {} on this host need {}, without it {}, and "
-      "{} are available; use --save.mode sync, or more hosts",
-      base::human_bytes(copy), base::plural(here, "rank"), base::human_bytes(with),
-      base::human_bytes(with - here * copy), base::human_bytes(available)));
-}
 
 /// What fails, fails on every rank alike: all go on, or none does.
 template <class Work>

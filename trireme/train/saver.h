@@ -23,10 +23,6 @@ namespace trireme::train {
 /// Proves that the ranks see one out_dir. Every rank must call. Errors    CheckpointError naming host and rank
 void check_out_dir(Session& session);
 
-/// Refuses settings whose copies for saving (save.mode async) this host's memory does not hold.
-/// Errors    UsageError with the numbers
-void check_save_memory(const config::Settings& settings);
-
 /// Why a step with this loss and gradient norm means that training has blown up; empty when it does not. A model that
 /// knows nothing has a loss of ln(vocab_size): ten times that is no spike.
 std::string trouble_of(double loss, double gradient_norm, int64_t vocab_size);

@@ -174,13 +174,6 @@ plan::StepRequest step_request(const config::Settings& settings, const model::Mo
   return r;
 }
 
-void check_step(const config::Settings& settings, int num_ranks) {
-  const model::ModelConfig config = resolve_model(settings);
-  const plan::StepRequest request = step_request(settings, config, 0, num_ranks);
-  const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
-  plan::make_step_plan(model, request);
-}
-
 namespace {
 
 // "0.7 some/path" or "some/path".

@@ -36,10 +36,6 @@ comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks);
 plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
                                int num_ranks);
 
-/// Plans the step of `num_ranks` ranks without allocating it: what cannot work is refused before a process starts.
-/// Errors    UsageError
-void check_step(const config::Settings& settings, int num_ranks);
-
 /// Where the run's text comes from, and how it is cut; the Austen corpus is data/austen.txt, made by `make setup`.
 /// Errors    UsageError when data.train_data_path is needed and missing; a mixture that is none
 data::TrainingDataOptions training_data_options(const config::Settings& settings, int64_t sequence);

@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kAtLauncher = 0x7fffffff;  // instead of a rank: where the request came in
 constexpr auto kListen = 500ms;
 constexpr auto kPatience = 1s;  // with a request under way when the run ends
 
@@ -91,7 +92,7 @@ StopDecision::Agreed StopDecision::agree(const StopWord& mine) {
   const at::Tensor said = at::zeros({4}, at::kLong), all = at::empty({4}, at::kLong);
   auto* words = said.data_ptr<int64_t>();
   const int64_t reason = launch::stop_signal();
-  words[0] = reason == 0 ? 0 : (reason << 32) + world.rank();
+  words[0] = reason == 0 ? 0 : (reason << 32) + (launch::stop_came_from_launcher() ? kAtLauncher : world.rank());
   words[1] = mine.time_is_up;
   words[2] = mine.is_busy;
   words[3] = mine.gave_up;
@@ -100,7 +101,11 @@ StopDecision::Agreed StopDecision::agree(const StopWord& mine) {
   Agreed agreed{{together[1] > 0, together[2] > 0, together[3] > 0}, together[0] > 0};
   if (agreed.stops && why_.empty()) {
     why_ = launch::name_of_stop(static_cast<int>(together[0] >> 32));
-    if (world.size() > 1) why_ += fmt::format(" at rank {}", together[0] & 0xffffffff);
+    const int64_t place = together[0] & 0xffffffff;
+    if (world.size() > 1 && place == kAtLauncher)
+      why_ += " at the launcher";
+    else if (world.size() > 1)
+      why_ += fmt::format(" at rank {}", place);
   }
   return agreed;
 }

@@ -55,7 +55,7 @@ class StopDecision {
   bool heard() const;
   /// Of the grace time, from the request on; meaningless before heard().
   std::chrono::duration<double> left() const;
-  /// "SIGTERM at rank 3", once the ranks have agreed to stop.
+  /// "SIGTERM at rank 3", "SIGINT at the launcher", once the ranks have agreed to stop.
   const std::string& why() const { return why_; }
   /// No hearing any more: before the store's rank may go.
   void close();

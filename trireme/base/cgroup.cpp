@@ -1,11 +1,14 @@
-#include "trireme/launch/cgroup.h"
+#include "trireme/base/cgroup.h"
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
-namespace trireme::launch {
+namespace trireme::base {
 namespace {
 
 std::string read_text(const std::string& path) {
@@ -38,6 +41,25 @@ bool lists(std::string_view comma_separated, std::string_view name) {
     if (part == name) return true;
   }
   return false;
+}
+
+constexpr double kUnlimited = 1e18;  // v1 writes "unlimited" as a number near 2^63
+
+// Names of the files that say what a group may use and does, and which of that are cached files.
+struct MemoryFiles {
+  const char *limit, *used, *inactive, *active;
+};
+constexpr MemoryFiles kUnifiedMemory = {"/memory.max", "/memory.current", "inactive_file", "active_file"};
+constexpr MemoryFiles kVersionOneMemory = {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file",
+                                           "total_active_file"};
+
+std::optional<std::int64_t> left_in(const std::string& folder, const MemoryFiles& files) {
+  const auto limit = first_number(read_text(folder + files.limit));
+  const auto used = first_number(read_text(folder + files.used));
+  if (!limit || *limit > kUnlimited || !used) return std::nullopt;
+  const std::string stat = read_text(folder + "/memory.stat");
+  const auto cached = number_after(stat, files.inactive).value_or(0) + number_after(stat, files.active).value_or(0);
+  return static_cast<std::int64_t>(std::max(0.0, *limit - std::max(0.0, *used - static_cast<double>(cached))));
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -94,8 +116,18 @@ std::optional<std::uint64_t> Cgroup::memory_limit_bytes() const {
   } else if (!memory_.empty()) {
     limit = first_number(read_text(memory_ + "/memory.limit_in_bytes"));
   }
-  if (!limit || *limit > 1e18) return std::nullopt;  // v1 writes "unlimited" as a number near 2^63
+  if (!limit || *limit > kUnlimited) return std::nullopt;
   return static_cast<std::uint64_t>(*limit);
+}
+
+std::optional<std::int64_t> Cgroup::memory_left_bytes() const {
+  std::optional<std::int64_t> least;
+  for (const auto& [deepest, files] : {std::pair(unified_, kUnifiedMemory), std::pair(memory_, kVersionOneMemory)}) {
+    // Schedulers limit a job, whose steps and tasks are groups inside without a limit of their own.
+    for (std::filesystem::path folder = deepest; exists(folder.string() + files.used); folder = folder.parent_path())
+      if (const auto left = left_in(folder.string(), files)) least = std::min(*left, least.value_or(*left));
+  }
+  return least;
 }
 
 std::optional<double> Cgroup::cpu_quota() const {
@@ -112,4 +144,4 @@ std::optional<double> Cgroup::cpu_quota() const {
   return std::nullopt;
 }
 
-}  // namespace trireme::launch
+}  // namespace trireme::base

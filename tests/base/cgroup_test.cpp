@@ -1,4 +1,4 @@
-#include "trireme/launch/cgroup.h"
+#include "trireme/base/cgroup.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace trireme::launch {
+namespace trireme::base {
 namespace {
 
 class CgroupFiles : public ::testing::Test {
@@ -63,12 +63,36 @@ TEST_F(CgroupFiles, VersionOneIsRead) {
   EXPECT_EQ(group.cpu_quota(), 2.0);
 }
 
+// A task's group has no limit, the job's around it has; a file in the cache is given back.
+TEST_F(CgroupFiles, WhatIsLeftIsTheLeastOfTheGroupsAround) {
+  put("memory.max", "1000000\n");
+  put("memory.current", "900000\n");
+  put("memory.stat", "anon 300000\ninactive_file 500000\n");
+  std::filesystem::create_directories(folder_ / "step" / "task");
+  put("step/memory.max", "2000000\n");
+  put("step/memory.current", "100000\n");
+  put("step/task/memory.max", "max\n");
+  put("step/task/memory.current", "100000\n");
+  EXPECT_EQ(Cgroup(folder() + "/step/task", "", "").memory_left_bytes(), 600000);
+  put("step/memory.max", "300000\n");
+  EXPECT_EQ(Cgroup(folder() + "/step/task", "", "").memory_left_bytes(), 200000);
+}
+
+TEST_F(CgroupFiles, VersionOneLeavesMemoryToo) {
+  put("memory.limit_in_bytes", "9223372036854771712\n");
+  put("memory.usage_in_bytes", "700000\n");
+  EXPECT_EQ(Cgroup("", folder(), "").memory_left_bytes(), std::nullopt);
+  put("memory.limit_in_bytes", "600000\n");
+  EXPECT_EQ(Cgroup("", folder(), "").memory_left_bytes(), 0);
+}
+
 TEST(Cgroup, AbsentFilesAreNoAnswer) {
   const Cgroup group("/no/such/folder", "", "");
   EXPECT_EQ(group.oom_kills(), std::nullopt);
   EXPECT_EQ(group.memory_limit_bytes(), std::nullopt);
   EXPECT_EQ(group.cpu_quota(), std::nullopt);
+  EXPECT_EQ(group.memory_left_bytes(), std::nullopt);
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::base

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace trireme::launch {
+namespace trireme::base {
 
 /// The folder where `controller`'s files for a process lie ("" stands for cgroup v2), from the texts of
 /// /proc/self/cgroup and /proc/self/mountinfo; empty when it is not mounted.
@@ -27,6 +27,10 @@ class Cgroup {
   /// Bytes this group may use; empty when unlimited or unreadable.
   std::optional<std::uint64_t> memory_limit_bytes() const;
 
+  /// Bytes that its limit, and those of the groups around it, leave: what is charged counts but for cached files, which
+  /// the kernel gives back. Empty when nothing is limited.
+  std::optional<std::int64_t> memory_left_bytes() const;
+
   /// CPUs' worth of time this group may use (1.5 means one and a half); empty when unlimited.
   std::optional<double> cpu_quota() const;
 
@@ -34,4 +38,4 @@ class Cgroup {
   std::string unified_, memory_, cpu_;
 };
 
-}  // namespace trireme::launch
+}  // namespace trireme::base

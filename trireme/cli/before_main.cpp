@@ -1,0 +1,85 @@
+// What has to happen before the constructors of LibTorch and of libgomp, which are some nine tenths of the time from
+// exec to main (0.2 s): a function in .preinit_array, which the dynamic linker calls before any constructor, about
+// 20 ms after exec. It blocks requests to stop, so that none ends the process before main knows what to do with them
+// (stop_signal.h), and says how libgomp's threads wait (openmp_wait.h).
+//
+// The surprising part is how: setenv would be for nothing, for the C library takes its environment from the process'
+// first stack only afterwards, and that list has no room for another entry. So one entry that no constructor reads
+// lends its place, and gets it back before main.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "trireme/launch/openmp_wait.h"
+
+// Sanitizers set themselves up only afterwards, and may not be called before: their builds go without.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TRIREME_SANITIZED
+#endif
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(TRIREME_SANITIZED)
+
+// Nothing is set up yet: no call of the C library but the bare system call, no allocation.
+namespace {
+
+using trireme::launch::kWaitNames;
+
+char spin_entry[] = "GOMP_SPINCOUNT=2000";
+static_assert(trireme::launch::kSpinName == "GOMP_SPINCOUNT" && trireme::launch::kSpinCount == "2000");
+
+// What shells leave to every process first; at last what every process has.
+constexpr std::string_view kLenders[] = {"_",   "OLDPWD", "SHLVL", "LS_COLORS", "HOSTNAME",
+                                         "PWD", "TERM",   "HOME",  "PATH"};
+
+char* lent = nullptr;
+
+bool is_named(const char* entry, std::string_view name) {
+  for (std::size_t i = 0; i < name.size(); ++i)
+    if (entry[i] != name.data()[i]) return false;
+  return entry[name.size()] == '=';
+}
+
+char** find(char** environment, std::string_view name) {
+  for (char** entry = environment; *entry != nullptr; ++entry)
+    if (is_named(*entry, name)) return entry;
+  return nullptr;
+}
+
+void choose_wait(char** environment) {
+  for (const std::string_view& name : kWaitNames)
+    if (find(environment, name) != nullptr) return;
+  for (const std::string_view& name : kLenders) {
+    char** const place = find(environment, name);
+    if (place == nullptr) continue;
+    lent = *place;
+    *place = spin_entry;
+    return;
+  }
+}
+
+void block_stop_signals() {
+  constexpr auto bit = [](int number) { return 1ul << (number - 1); };
+  const unsigned long stops = bit(SIGTERM) | bit(SIGINT) | bit(SIGUSR1);
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &stops, nullptr, sizeof stops);
+}
+
+void before_constructors(int, char**, char** environment) {
+  block_stop_signals();
+  choose_wait(environment);
+}
+
+__attribute__((section(".preinit_array"), used)) void (*const kBeforeConstructors)(int, char**,
+                                                                                   char**) = before_constructors;
+
+// Those of libraries have run, the program's own follow.
+__attribute__((constructor(101))) void give_back() {
+  if (lent != nullptr) putenv(lent);
+}
+
+}  // namespace
+
+#endif
