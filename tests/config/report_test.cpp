@@ -97,6 +97,7 @@ struct Randomise {
   void operator()(double* value) const { *value = random_within(rules); }
   void operator()(std::string* value) const {
     *value = rules.classes.empty() ? random_text() : *rc::gen::elementOf(rules.classes);
+    if (value->empty() && !rules.may_be_empty) *value = "x";
   }
   void operator()(std::chrono::milliseconds* value) const {
     *value = std::chrono::milliseconds(*rc::gen::inRange<int64_t>(1, 100'000'000));

@@ -67,6 +67,7 @@ TEST(Validate, CompressionNeedsABackendThatSends) {
 
 TEST(Validate, ARunMustKnowWhenToStop) {
   Settings settings;
+  settings.model.name = "llama-5m";
   EXPECT_THROW(validate_run_length(settings), UsageError);
   settings.train.max_steps = 1;
   validate_run_length(settings);

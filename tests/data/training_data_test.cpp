@@ -88,6 +88,79 @@ TEST_F(TrainingDataTest, PackedDocumentsAreHeldOutWhole) {
   EXPECT_DOUBLE_EQ(data.filled, 17 * 4 / 72.0);  // two documents of four places fill a row; the last one has one
 }
 
+// Of a folder in the order of paths: many documents of one kind and then some of another.
+std::string two_kinds(int documents, int of_the_first) {
+  std::string lines;
+  for (int d = 0; d < documents; ++d)
+    lines += "{\"text\": \"" + std::string(static_cast<size_t>(20 + d % 7), d < of_the_first ? 'a' : 'z') + "\"}\n";
+  return lines;
+}
+
+std::set<int64_t> documents_of(const Dataset& dataset) {
+  std::set<int64_t> documents;
+  for (int64_t i = 0; i < dataset.num_samples(); ++i)
+    for (const SampleOrigin& origin : dataset.describe(0, i))
+      for (int64_t d = origin.first_document; d <= origin.last_document; ++d) documents.insert(d);
+  return documents;
+}
+
+std::set<int64_t> documents_of(const SampleStream& stream) {
+  std::set<int64_t> documents;
+  for (int64_t g = 0; g < 3 * stream.samples_per_epoch(); ++g)
+    for (const SampleOrigin& origin : stream.describe(g))
+      for (int64_t d = origin.first_document; d <= origin.last_document; ++d) documents.insert(d);
+  return documents;
+}
+
+TEST_F(TrainingDataTest, OfManyDocumentsASampleIsHeldOut) {
+  use(folder.write("a.jsonl", two_kinds(400, 360)));
+  for (const Packing packing : {Packing::wrapped, Packing::best_fit, Packing::none}) {
+    options.packing = packing;
+    options.split = Split::automatic;
+    const TrainingData data = load();
+    const std::set<int64_t> held_out = documents_of(*data.val), learned = documents_of(*data.train);
+    EXPECT_EQ(data.held_out, "a sample of " + std::to_string(held_out.size()) + " of 400 documents");
+    EXPECT_NEAR(static_cast<double>(data.val_tokens) / static_cast<double>(data.train_tokens + data.val_tokens), 0.1,
+                0.01);
+    // Of both kinds, about as they are.
+    const auto of_the_second = std::distance(held_out.lower_bound(360), held_out.end());
+    EXPECT_TRUE(of_the_second >= 1 && of_the_second <= 12) << of_the_second;
+    for (const int64_t d : held_out) EXPECT_FALSE(learned.contains(d)) << d;
+    if (packing != Packing::wrapped) EXPECT_EQ(held_out.size() + learned.size(), 400u);  // windows leave an end over
+    EXPECT_EQ(documents_of(*load().val), held_out);
+    options.split = Split::last;
+    const std::set<int64_t> last = documents_of(*load().val);
+    EXPECT_GE(*last.begin(), 355);
+    EXPECT_EQ(load().held_out, "the last " + std::to_string(last.size()) + " of 400 documents");
+  }
+}
+
+TEST_F(TrainingDataTest, TheSampleIsTheSeedsAndSaysSoToResumes) {
+  use(folder.write("a.jsonl", two_kinds(400, 200)));
+  const TrainingData data = load();
+  options.seed = 43;
+  EXPECT_NE(documents_of(*load().val), documents_of(*data.val));
+  options.seed = 42;
+  options.split = Split::last;
+  const DataIdentity last = load().identity;
+  for (const auto& [name, value] : last.facts()) EXPECT_NE(name, kSplitFact);  // as runs before there was a choice
+  EXPECT_THAT(data.identity.changes_since(last), HasSubstr("data.val_split is sample and was not there"));
+}
+
+TEST_F(TrainingDataTest, OfFewDocumentsTheEndIsHeldOut) {
+  use(folder.write("a.jsonl", two_kinds(99, 80)));
+  EXPECT_EQ(load().held_out, "the last 10 of 99 documents");
+  options.split = Split::sample;
+  EXPECT_THAT(load().held_out, HasSubstr("a sample of "));
+  use(folder.write("one.txt", numbered(1000)));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a sample of the 1 document"), HasSubstr("--data.val_split last")));
+  options.split = Split::automatic;
+  EXPECT_EQ(load().held_out, "the end of the text");
+  std::string lines = "{\"text\": \"" + std::string(100'000, 'x') + "\"}\n";  // nearly all of the text
+  use(folder.write("giant.jsonl", lines + two_kinds(120, 60)));
+  EXPECT_EQ(load().held_out.substr(0, 8), "the last");
+}
+
 TEST_F(TrainingDataTest, AFileOfOneDocumentCannotHoldOutDocuments) {
   use(folder.write("a.txt", numbered(1000)));
   options.packing = Packing::none;

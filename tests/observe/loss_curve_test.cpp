@@ -116,6 +116,30 @@ TEST(LossCurve, SmoothingKeepsAStraightLineAndCalmsNoise) {
   EXPECT_TRUE(smoothed({}).empty());
 }
 
+TEST(LossCurve, SmoothingCountsStepsAndNotLines) {
+  // A run that logged every step, and went on logging every tenth: the line it falls along shows no edge.
+  std::vector<LossPoint> line;
+  const auto at = [](int64_t step) { return 3.0 - 0.001 * static_cast<double>(step); };
+  for (int64_t step = 1; step <= 600; ++step) line.push_back({step, at(step)});
+  for (int64_t step = 610; step <= 1200; step += 10) line.push_back({step, at(step)});
+  const auto smooth = smoothed(line);
+  for (size_t i = 0; i + 3 < line.size(); ++i) EXPECT_NEAR(smooth[i].loss, line[i].loss, 1e-9) << line[i].step;
+}
+
+TEST(LossCurve, ShowsWhereTheRunWentOn) {
+  auto curve =
+      loss_curve_of({{.step = 1, .loss = 5}, {.step = 2, .loss = 4}, {.step = 3, .loss = 3, .resumed = 2}}, "t", "u");
+  EXPECT_EQ(curve.resumes, (std::vector<int64_t>{2}));
+  const std::string svg = loss_curve_svg(curve);
+  EXPECT_TRUE(well_formed(svg));
+  EXPECT_EQ(count(svg, "<line class=\"resume\""), 1u);
+  EXPECT_NE(svg.find(">resumed<"), std::string::npos);
+  const std::string text = loss_curve_text(curve, {.unicode = false});
+  EXPECT_NE(text.find("^ resumed"), std::string::npos);
+  EXPECT_NE(text.find("-^-"), std::string::npos);
+  EXPECT_EQ(loss_curve_text(falling(10, 5), {.unicode = false}).find('^'), std::string::npos);
+}
+
 TEST(LossCurveSvg, IsWellFormedForAnyCurve) {
   for (const auto& curve :
        {falling(1000, 100), falling(1000, 0), falling(1, 1), falling(2, 1), falling(50'000, 1000), LossCurve{}}) {

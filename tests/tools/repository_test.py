@@ -34,6 +34,17 @@ class Repository(unittest.TestCase):
         self.assertEqual(len(violations), 1, violations)
         self.assertIn(fault, violations[0])
 
+    def test_the_program_is_built_with_what_it_opens_when_a_run_asks_for_it(self):
+        build = os.environ.get("TRIREME_BUILD_DIR")
+        if not build or not (Path(build) / "build.ninja").exists():
+            self.skipTest("TRIREME_BUILD_DIR names no build folder of ninja")
+        ninja = ["ninja", "-C", build, "-t"]
+        known = subprocess.run([*ninja, "targets", "all"], check=True, capture_output=True, encoding="utf-8").stdout
+        needed = subprocess.run([*ninja, "inputs", "trireme"], check=True, capture_output=True, encoding="utf-8").stdout.split()
+        for name in ("trireme_comm_mpi", "trireme_comm_nccl", "trireme_http", "trireme_parquet"):
+            if f"lib{name}.so:" in known:
+                self.assertIn(f"lib{name}.so", needed)
+
     def test_folders_include_only_folders_above_them(self):
         self.keeps(repository.layers)
         self.notices(repository.layers, {"trireme/comm/a.h": '#include "trireme/train/b.h"\n', "trireme/train/b.h": ""},

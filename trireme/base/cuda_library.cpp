@@ -26,8 +26,9 @@ void* open_library() {
   // Global, so that libtorch_cuda's registrations are seen.
   if (void* opened = dlopen(library_path(kLibrary).c_str(), RTLD_NOW | RTLD_GLOBAL)) return opened;
   throw UsageError(
-      fmt::format("accelerator cuda needs {}, which cannot be opened: {}; build Trireme where the CUDA toolkit and "
-                  "libtorch_cuda.so are found, or use --accelerator cpu",
+      fmt::format("accelerator cuda needs {}, which cannot be opened: {}; build it where the CUDA toolkit and "
+                  "libtorch_cuda.so are found (cmake --build --preset release --target trireme_cuda), or use "
+                  "--accelerator cpu",
                   kLibrary, dlerror()));
 }
 

@@ -76,7 +76,7 @@ const char* kind_of_file(mode_t mode) {
 }
 
 [[noreturn]] void refuse_size(const std::filesystem::path& path, int64_t most_bytes) {
-  throw FileError(fmt::format("cannot read {}: it holds more than {} MiB, which no such file does", path.string(),
+  throw FileError(fmt::format("cannot read {}: it holds more than {} MiB, which is too large for a file of this kind", path.string(),
                               most_bytes >> 20),
                   path, EINVAL);
 }
@@ -177,8 +177,8 @@ std::string read_file(const std::filesystem::path& path, int64_t most_bytes) {
 
 std::string read_side_file(const std::filesystem::path& path) { return read_file(path, kLargestSideFile); }
 
-std::string read_file_or_pipe(const std::filesystem::path& path) {
-  return read_to_end(open_any(path, O_RDONLY, 0), path, std::numeric_limits<int64_t>::max());
+std::string read_file_or_pipe(const std::filesystem::path& path, int64_t most_bytes) {
+  return read_to_end(open_any(path, O_RDONLY, 0), path, most_bytes);
 }
 
 void write_file_atomic(const std::filesystem::path& path, std::string_view contents) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <iterator>
 #include <vector>
 
 namespace trireme::base {
@@ -30,8 +32,9 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   std::optional<std::string> best;
   int best_distance = 0;
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(name, candidate);
     const int forgiven = std::max(1, static_cast<int>(candidate.size()) / 3);
+    if (std::abs(std::ssize(name) - std::ssize(candidate)) > forgiven) continue;  // a name may be of any length
+    const int distance = edit_distance(name, candidate);
     if (distance > forgiven) continue;
     if (!best || distance < best_distance) {
       best = candidate;

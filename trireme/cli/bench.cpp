@@ -25,7 +25,8 @@ void print_topics() {
 }
 
 void print_help(const BenchTopic& t) {
-  fmt::print("trireme bench {}: {}\n  {}\n\n{}\n{}", t.name, t.help, t.example, t.lesson, config::help_text({"bench"}));
+  fmt::print("trireme bench {}: {}\n  {}\n\n{}\n{}", t.name, t.help, t.example, t.lesson,
+             config::help_text({"bench"}, "bench"));
   fmt::print("\nAll other settings: trireme explain settings.\n");
 }
 

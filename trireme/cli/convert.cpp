@@ -60,10 +60,10 @@ std::vector<std::string> with_names(Arguments arguments) {
 
 int run_convert(Arguments arguments) {
   const std::vector<std::string> words = with_names(arguments);
-  const config::ParsedSettings parsed =
-      config::parse(words, {.command = "convert", .positional = "", .section = "convert"});
+  const config::ParsedSettings parsed = config::parse(
+      words, {.command = "convert", .positional = "", .reads_its_section_alone = true, .section = "convert"});
   if (parsed.help) {
-    fmt::print("{}{}", kConvertUsage, config::help_text({"convert"}));
+    fmt::print("{}{}", kConvertUsage, config::help_text({"convert"}, "convert"));
     return 0;
   }
   const config::ConvertSettings& settings = parsed.settings.convert;

@@ -67,7 +67,7 @@ int run_data(Arguments arguments) {
         arguments.subspan(1),
         {.command = fmt::format("data {}", c.name), .positional = "", .takes_list = true, .section = "prepare"});
     if (!parsed.help) return c.run(parsed);
-    fmt::print("{}\n{}\n\n{}", c.usage, c.help, config::help_text(c.settings));
+    fmt::print("{}\n{}\n\n{}", c.usage, c.help, config::help_text(c.settings, "prepare"));
     return 0;
   }
   const auto near = base::nearest(arguments[0], names);

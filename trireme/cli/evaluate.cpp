@@ -13,6 +13,7 @@ int run_evaluate(Arguments arguments) {
                 .overlay = {.values = {{"out_dir", "out/evaluate"}, {"strategy", "no_shard"}},
                             .command = "evaluate",
                             .positional = "evaluate.checkpoint",
+                            .second = "evaluate.text",
                             .section = "evaluate"},
                 .help = "trireme evaluate CHECKPOINT --text FILE\n"
                         "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"

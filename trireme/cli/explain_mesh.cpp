@@ -56,8 +56,9 @@ std::string coordinates_text(const comm::ProcessMesh& mesh) {
 std::string mesh_text(const config::Settings& settings) {
   const int64_t ranks = config::world_size(settings);
   config::validate(settings, ranks);
+  if (!settings.model.name.empty()) train::resolve_model(settings);
   const config::MeshShape shape = config::mesh_shape(settings, ranks);
-  if (shape.pp > 1) schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist
+  schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist
   const comm::ProcessMesh mesh = train::resolve_mesh(settings, static_cast<int>(ranks));
   std::string text = mesh_headline(settings, shape);
   const std::vector<config::AxisTraffic> rows = config::mesh_traffic(settings, ranks);

@@ -14,6 +14,7 @@ int run_generate(Arguments arguments) {
        .overlay = {.values = {{"out_dir", "out/generate"}, {"strategy", "no_shard"}},
                    .command = "generate",
                    .positional = "generate.checkpoint",
+                   .second = "generate.prompt",
                    .section = "generate"},
        .help = "trireme generate CHECKPOINT --prompt TEXT\n"
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n\n",

@@ -16,6 +16,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/other_words.h"
 #include "trireme/launch/environment.h"
 #include "trireme/launch/ssh_start.h"
 #include "trireme/launch/stop_signal.h"
@@ -53,7 +54,8 @@ constexpr Subcommand kSubcommands[] = {
 void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<10} {}\n", s.name, s.help);
-  fmt::print("\ntrireme SUBCOMMAND --help lists its settings; docs/settings.md has them all.\n");
+  fmt::print(
+      "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md has them all.\n");
 }
 
 // They have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains takes requests
@@ -70,11 +72,16 @@ void take_stop_signals(const std::string& subcommand) {
 }
 
 int run(const std::vector<std::string>& words) {
+  if (words.size() > 1 && words[0] == "help") {  // help pretrain, help explain memory
+    std::vector<std::string> asked(words.begin() + 1, words.end());
+    asked.emplace_back("--help");
+    return run(asked);
+  }
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_help();
     return words.empty() ? 2 : 0;
   }
-  if (words[0] == "--version") {
+  if (words[0] == "--version" || words[0] == "-V" || words[0] == "version") {
     fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
   }
@@ -85,9 +92,11 @@ int run(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
   const auto near = trireme::base::nearest(words[0], names);
-  throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  trireme knows {}", words[0],
-                                        near ? fmt::format(" (did you mean {}?)", *near) : "",
-                                        trireme::base::join(names, ", ")));
+  const std::string way_out = trireme::cli::way_out_for(words[0]);
+  throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  {}trireme knows {}",
+                                        words[0].empty() ? "''" : words[0],
+                                        near && way_out.empty() ? fmt::format(" (did you mean {}?)", *near) : "",
+                                        way_out.empty() ? "" : way_out + "\n  ", trireme::base::join(names, ", ")));
 }
 
 // Runs after whatever the program itself has registered, and instead of LibTorch's destructors: they would take back

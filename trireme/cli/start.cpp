@@ -160,7 +160,7 @@ int start(const Job& job, Arguments arguments) {
   config::ParsedSettings parsed = config::parse(arguments, job.overlay);
   if (parsed.help) {
     const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
-    fmt::print("{}{}", usage, config::help_text(job.help_groups));
+    fmt::print("{}{}", usage, config::help_text(job.help_groups, job.overlay.section));
     return 0;
   }
   const config::Settings& settings = parsed.settings;
@@ -202,6 +202,7 @@ int start(const Job& job, Arguments arguments) {
     job.check(settings);
   };
   config::validate(settings, config::world_size(settings));
+  config::validate_backend(settings, config::world_size(settings));
   const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);
   // Of settings alone: where a pod runs lie other files than here, and whoever prints wants none made.
   if (settings.launch.print && !is_rank) return print_job(job.subcommand, parsed, arguments);
@@ -214,7 +215,10 @@ int start(const Job& job, Arguments arguments) {
   if (settings.accelerator == config::Accelerator::cuda)
     base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
   lock.look(settings);
-  if (!is_rank || environment.global_rank == 0) check_job();
+  if (!is_rank || environment.global_rank == 0) {
+    config::validate_places(settings);
+    check_job();
+  }
   lock.begin(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do

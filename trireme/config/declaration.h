@@ -29,6 +29,7 @@ struct Rules {
   std::optional<double> above = {};
   std::optional<double> at_most = {};
   std::optional<double> below = {};
+  bool may_be_empty = false;              ///< a text that says something by being empty
   bool bytes = false;                     ///< a whole number that may carry a unit: 16MiB
   std::string_view absent = {};           ///< word for an empty optional: "auto", "none"
   std::string_view when_absent = {};      ///< what that means: "the model's own"
@@ -46,6 +47,7 @@ struct Setting {
 struct Group {
   std::string_view name;
   std::string_view title;
+  std::string_view command = {};  ///< the only one that reads them: "generate"; empty: several do
 };
 
 const std::vector<Group>& groups();

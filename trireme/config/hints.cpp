@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -116,6 +118,40 @@ constexpr std::array kSynonyms = {
     Word{"dataset", "the source of the text is data, its place data.train_data_path"},
     Word{"data_path", "the text's place is data.train_data_path"},
     Word{"train_data_dir", "the text's place is data.train_data_path"},
+    Word{"fp16", "16-bit floats are not built; the number format is precision bf16-mixed or 32-true"},
+    Word{"amp", "the number format is precision bf16-mixed"},
+    Word{"fp32", "the number format is precision 32-true"},
+    Word{"gpu", "what ranks compute on is accelerator cuda, their number devices"},
+    Word{"device", "what ranks compute on is accelerator cpu or cuda, their number devices"},
+    Word{"use_cpu", "what ranks compute on is accelerator cpu"},
+    Word{"no_cuda", "what ranks compute on is accelerator cpu"},
+    Word{"deepspeed", "no DeepSpeed file is read: its stages are strategy zero1, zero2 or zero3"},
+    Word{"fsdp", "FSDP is strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2"},
+    Word{"ddp", "DDP is strategy no_shard"},
+    Word{"dp", "copies of the weights are mesh.replicate, ranks that share one copy mesh.shard"},
+    Word{"optim", "the optimizer's name is optimizer"},
+    Word{"min_learning_rate", "the learning rate of the last step is train.min_lr"},
+    Word{"eta_min", "the learning rate of the last step is train.min_lr"},
+    Word{"lr_min", "the learning rate of the last step is train.min_lr"},
+    Word{"max_length", "tokens a sequence are train.max_seq_length, tokens to write generate.max_new_tokens"},
+    Word{"cutoff_len", "tokens a sequence are train.max_seq_length"},
+    Word{"dataset_name", "nothing is downloaded: the text's place is data.train_data_path"},
+    Word{"data_dir", "the text's place is data.train_data_path"},
+    Word{"train_file", "the text's place is data.train_data_path"},
+    Word{"validation_file", "the held-out text's place is data.val_data_path"},
+    Word{"val_data", "the held-out text's place is data.val_data_path"},
+    Word{"dataloader_num_workers", "threads that prepare batches are data.num_workers"},
+    Word{"resume_from_checkpoint", "going on with a run is resume: true, auto or a folder"},
+    Word{"load_checkpoint", "going on with a run is resume: true, auto or a folder"},
+    Word{"init_from", "weights to start from are the model: trireme pretrain FOLDER; going on with a run is resume"},
+    Word{"checkpoint_dir",
+         "weights to start from are the model: trireme pretrain FOLDER; going on with a run is resume"},
+    Word{"initial_checkpoint",
+         "weights to start from are the model: trireme pretrain FOLDER; going on with a run is resume"},
+    Word{"interactive", "a conversation on standard input is generate.chat"},
+    Word{"do_sample", "drawing tokens is generate.temperature above 0; 0 takes the likeliest always"},
+    Word{"logger", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
+    Word{"dry_run", "trireme explain config, memory and schedule say beforehand what a run would do"},
     Word{"process_group_timeout", "the time a collective may take is comm.timeout"},
 };
 
@@ -129,13 +165,38 @@ constexpr std::array kRefused = {
     Word{"expert_parallel_size",
          "the axis ep is reserved for experts, which no model here has; mesh.shard divides weights"},
     Word{"lora_", "low-rank adapters are not built yet: all weights are trained"},
+    Word{"lora", "low-rank adapters are not built yet: all weights are trained"},
+    Word{"qlora", "low-rank adapters are not built yet: all weights are trained"},
+    Word{"peft", "low-rank adapters are not built yet: all weights are trained"},
+    Word{"load_in_8bit", "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true"},
+    Word{"load_in_4bit", "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true"},
     Word{"quantize", "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true"},
-    Word{"logger_name", "metrics are always written to out_dir as metrics.jsonl; there is no choice of logger"},
-    Word{"initial_checkpoint_dir", "starting from another run's checkpoint is resume FOLDER"},
+    Word{"logger_name",
+         "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"wandb", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"wandb_", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"use_wandb", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"tensorboard",
+         "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"mlflow", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"report_to", "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out"},
+    Word{"num_beams", "one text is drawn token by token; temperature 0 takes the likeliest always"},
+    Word{"repetition_penalty", "tokens are drawn as the model says; there are temperature, top_k and top_p"},
+    Word{"min_p", "tokens are drawn as the model says; there are temperature, top_k and top_p"},
+    Word{"push_to_hub", "nothing is uploaded: the folders of checkpoints are Hugging Face's already"},
+    Word{
+        "initial_checkpoint_dir",
+        "weights to start from are the model, so the folder stands first: trireme pretrain FOLDER; going on with a run "
+        "is --resume FOLDER"},
     Word{"mask_prompt", "of conversations only replies are learned, unless data.learn says otherwise; leave it out"},
     Word{"ignore_index", "tokens that are not learned are marked in the data; leave it out"},
     Word{"tokenizer_dir", "the tokenizer's folder is data.tokenizer"},
     Word{"compiler", "nothing is compiled at run time here; leave it out"},
+    Word{"compile", "nothing is compiled at run time here; leave it out"},
+    Word{"torch_compile", "nothing is compiled at run time here; leave it out"},
+    Word{"flash_attention", "attention is always computed in blocks that keep no scores; leave it out"},
+    Word{"use_flash_attn", "attention is always computed in blocks that keep no scores; leave it out"},
+    Word{"attn_implementation", "attention is always computed in blocks that keep no scores; leave it out"},
     Word{"jit", "nothing is compiled at run time here; leave it out"},
     Word{"fused", "optimizers are always fused here; leave it out"},
     Word{"amsgrad", "AdamW and Adam are built without AMSGrad; leave it out"},
@@ -159,15 +220,25 @@ struct Nearest {
   int distance = std::numeric_limits<int>::max();
 
   void offer(std::string_view typed, std::string_view candidate, const std::string& hint) {
-    const int away = base::edit_distance(typed, candidate);
     // Measured on the last part: train.batch shares half its letters with train.epochs and means something else.
     const int forgiven = std::max(1, static_cast<int>(leaf_of(candidate).size()) / 3);
+    if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return;
+    const int away = base::edit_distance(typed, candidate);
     if (away <= forgiven && away < distance) {
       distance = away;
       text = hint;
     }
   }
 };
+
+// "train.global_batch_size, train.micro_batch_size, ..."
+std::string first_keys(const Group& group) {
+  std::string text;
+  int count = 0;
+  for (const std::string& key : all_keys())
+    if (group_of(key) == group.name && count < 3) text += fmt::format("{}{}", count++ == 0 ? "" : ", ", key);
+  return text + ", ...";
+}
 
 }  // namespace
 
@@ -197,6 +268,10 @@ std::string hint_for(std::string_view unknown_key) {
   Nearest nearest;
   for (const std::string& key : all_keys()) nearest.offer(unknown_key, key, "the nearest is " + key);
   for (const std::string& key : all_keys()) nearest.offer(leaf, leaf_of(key), "the nearest is " + key);
+  for (const Group& group : groups())
+    if (!group.name.empty() && own_leaf(group.name).empty())
+      nearest.offer(unknown_key, group.name,
+                    fmt::format("the nearest is the group {}: {}", group.name, first_keys(group)));
   for (const Word& row : kSynonyms) nearest.offer(leaf, row.word, std::string(row.sentence));
   if (!nearest.text.empty()) return nearest.text;
 

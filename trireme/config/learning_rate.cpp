@@ -1,5 +1,6 @@
 #include "trireme/config/learning_rate.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trireme::config {
@@ -17,6 +18,11 @@ double scaled_lr(const Settings& settings) {
       return optimizer.lr * std::sqrt(ratio);
   }
   return optimizer.lr;
+}
+
+double lowest_lr(const Settings& settings) {
+  constexpr double kMost = 6e-5;
+  return settings.train.min_lr.value_or(std::min(kMost, scaled_lr(settings) / 10));
 }
 
 }  // namespace trireme::config

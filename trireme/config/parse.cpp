@@ -7,6 +7,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/arguments.h"
 #include "trireme/config/declaration.h"
+#include "trireme/config/environment.h"
 #include "trireme/config/hints.h"
 #include "trireme/config/problems.h"
 #include "trireme/config/value.h"
@@ -15,6 +16,14 @@
 namespace trireme::config {
 
 namespace {
+
+// As a shell takes it.
+std::string shell_word(const std::string& text) {
+  const bool plain = text.find_first_of(" []'$&;|<>(){}*?!\"") == std::string::npos;
+  return plain ? text : fmt::format("\"{}\"", text);
+}
+
+std::string_view leaf(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 class Parser {
  public:
@@ -40,6 +49,8 @@ class Parser {
       const Source source{Source::Kind::environment, "environment", fmt::format("{}={}", name, value)};
       take({.key = std::string(setting.key), .text = value, .source = source});
     }
+    for (const StrayVariable& stray : stray_variables(overlay_.environment ? overlay_.variables : own_variables()))
+      problems_.add(fmt::format("{} in the environment is no setting", stray.name), {}, stray.hint);
   }
 
   void read_arguments(std::span<const std::string> arguments) {
@@ -54,7 +65,7 @@ class Parser {
           help_ = true;
           break;
         case Argument::Kind::config:
-          if (argument.has_value) {
+          if (argument.has_value && !argument.given.text.empty()) {
             for (const Given& given : read_yaml_file(argument.given.text, problems_)) take(given);
           } else {
             problems_.add("--config needs the path of a YAML file", {argument.given.source}, "");
@@ -99,15 +110,29 @@ class Parser {
     }
     argument.has_value = false;
     problems_.add(fmt::format("--{} needs a value", argument.given.key), {argument.given.source},
-                  fmt::format("for instance --{}={}", argument.given.key, value_text(*setting)));
+                  fmt::format("for instance --{}={}", argument.given.key, shell_word(example_text(*setting))));
   }
 
   void take_positional(const Given& given, std::string& first) {
+    for (const std::string_view dash : {"\u2014", "\u2013", "\u2212"}) {  // as a text program writes "--"
+      if (!given.text.starts_with(dash)) continue;
+      problems_.add(fmt::format("'{}' begins with a dash that is not two hyphens", given.text), {},
+                    fmt::format("type --{}", given.text.substr(dash.size())));
+      return;
+    }
+    if (given.text.ends_with(".yaml") || given.text.ends_with(".yml")) {
+      problems_.add(fmt::format("{} is a file of settings", given.text), {},
+                    fmt::format("say --config {}", given.text));
+      return;
+    }
     if (overlay_.positional.empty() || !first.empty()) {
       const std::string what = overlay_.positional.empty()
                                    ? "it takes settings only"
                                    : fmt::format("{} is {} already", overlay_.positional, first);
-      problems_.add(fmt::format("what is '{}'?", given.text), {}, what + "; settings are --name value or name=value");
+      const std::string meant =
+          overlay_.second.empty() ? "" : fmt::format("; for {} say --{}", overlay_.second, leaf(overlay_.second));
+      problems_.add(fmt::format("what is '{}'?", given.text), {},
+                    what + meant + "; settings are --name value or name=value, a value with spaces stands in quotes");
       return;
     }
     first = given.text;
@@ -120,6 +145,9 @@ class Parser {
     const Setting* setting = find(table_, given.key);
     if (setting == nullptr) {
       refuse_key(given);
+    } else if (const std::string_view owner = foreign_owner(given); !owner.empty()) {
+      problems_.add(fmt::format("{} belongs to trireme {}", given.key, owner), {given.source},
+                    fmt::format("trireme {} does not read it; leave it out", overlay_.command));
     } else if (const std::optional<Refusal> refusal = assign(*setting, given)) {
       problems_.add(refusal->headline, {given.source}, refusal->hint);
     } else {
@@ -127,11 +155,38 @@ class Parser {
     }
   }
 
+  // A file or the environment may hold the settings of several commands; what is typed is meant for this one.
+  std::string_view foreign_owner(const Given& given) const {
+    const std::string_view self = std::string_view(overlay_.command).substr(0, overlay_.command.find(' '));
+    if (given.source.kind != Source::Kind::command_line || self.empty() || self == "explain") return {};
+    if (overlay_.reads_its_section_alone && group_of(given.key) != overlay_.section) return "pretrain";
+    for (const Group& group : groups())
+      if (group.name == group_of(given.key)) return group.command == self ? std::string_view() : group.command;
+    return {};
+  }
+
+  // The true/false setting that no_pin, no-pin or launch.no_pin denies; empty: none.
+  std::string negated(const std::string& key) const {
+    const size_t dot = key.find(".no_");
+    if (!key.starts_with("no_") && !key.starts_with("no-") && dot == std::string::npos) return "";
+    const size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    const std::string positive = key.substr(0, begin) + key.substr(begin + 3);
+    for (const std::string& name : {resolve(positive), positive}) {
+      const Setting* setting = find(table_, name);
+      if (setting != nullptr && type_name(*setting) == "true or false") return name;
+    }
+    return "";
+  }
+
   void refuse_key(const Given& given) {
     for (const Group& group : groups()) {
       if (group.name.empty() || given.key != group.name) continue;
       problems_.add(fmt::format("{} is a group of settings and takes no value", given.key), {given.source},
                     hint_for(given.key + "."));
+      return;
+    }
+    if (const std::string flag = negated(given.key); !flag.empty()) {
+      problems_.add(fmt::format("unknown setting {}", given.key), {given.source}, fmt::format("say --{} false", flag));
       return;
     }
     if (const std::optional<std::string> reason = refusal_of(given.key)) {

@@ -29,9 +29,12 @@ struct Overlay {
   std::vector<std::pair<std::string, std::string>> values;  ///< its own defaults: {"devices", "2"}
   std::string command;              ///< its name, for messages: "pretrain"
   std::string positional = "model"; ///< key of the one argument without a name; empty: there is none
+  std::string second;               ///< key that a second one was probably meant for, for messages
+  bool reads_its_section_alone = false;  ///< other settings on the command line are refused
   bool takes_list = false;          ///< any number of arguments without a name: ParsedSettings::list
   std::string section;              ///< keys may be given without this prefix: "generate" makes --prompt work
   std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
+  std::vector<std::string> variables;  ///< names that are set, where `environment` is given
 };
 
 struct ParsedSettings {

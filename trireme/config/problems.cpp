@@ -8,6 +8,14 @@ namespace trireme::config {
 
 namespace {
 constexpr size_t kMostProblemsShown = 12;  // somebody has to read them
+constexpr size_t kMostBytes = 600, kMostBytesTyped = 200;
+}  // namespace
+
+std::string shortened(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return std::string(text);
+  size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
 }
 
 void Problems::add(std::string_view headline, const std::vector<Source>& sources, std::string_view hint) {
@@ -15,9 +23,9 @@ void Problems::add(std::string_view headline, const std::vector<Source>& sources
     ++num_more_;
     return;
   }
-  std::string text = fmt::format("error: {}", headline);
+  std::string text = fmt::format("error: {}", shortened(headline, kMostBytes));
   for (const Source& source : sources) {
-    if (!source.text.empty()) text += fmt::format("\n  {}: {}", source.place, source.text);
+    if (!source.text.empty()) text += fmt::format("\n  {}: {}", source.place, shortened(source.text, kMostBytesTyped));
   }
   if (!hint.empty()) text += fmt::format("\n  {}", hint);
   paragraphs_.push_back(text);

@@ -13,6 +13,9 @@
 
 namespace trireme::config {
 
+/// The text; what is longer than `most_bytes` ends with "...", not inside of a character.
+std::string shortened(std::string_view text, size_t most_bytes);
+
 class Problems {
  public:
   /// `hint` may be empty. Sources without a text (defaults) are left out.

@@ -7,6 +7,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/choices.h"
 #include "trireme/config/declaration.h"
+#include "trireme/config/hints.h"
 #include "trireme/config/precision.h"
 #include "trireme/config/value.h"
 
@@ -61,6 +62,13 @@ std::string wrap(std::string_view text, size_t indent, size_t width) {
   return result + "\n";
 }
 
+// "(or --prompt)" where a command of this section takes generate.prompt by its last part alone.
+std::string short_name(std::string_view key, std::string_view section) {
+  const std::string_view leaf = key.substr(key.rfind('.') + 1);
+  const bool is_own = !section.empty() && leaf.size() != key.size() && group_of(key) == section;
+  return is_own || (leaf != key && canonical_key(leaf) == key) ? fmt::format("  (or --{})", leaf) : "";
+}
+
 std::string markdown_cell(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -72,29 +80,38 @@ std::string markdown_cell(std::string_view text) {
 
 }  // namespace
 
-std::string help_text(const std::vector<std::string>& group_names) {
-  for (const std::string& name : group_names) {
-    const bool known =
-        std::any_of(groups().begin(), groups().end(), [&](const Group& g) { return public_name(g) == name; });
-    if (known) continue;
-    std::vector<std::string> names;
-    for (const Group& group : groups()) names.emplace_back(public_name(group));
-    throw UsageError(fmt::format("there is no group of settings '{}'; there are {}", name, base::join(names, ", ")));
+std::string help_text(const std::vector<std::string>& words, std::string_view section) {
+  std::vector<std::string> wanted;  // groups and keys
+  for (const std::string& word : words) {
+    const bool is_group =
+        std::any_of(groups().begin(), groups().end(), [&](const Group& g) { return public_name(g) == word; });
+    const std::string key = canonical_key(word);
+    const bool is_key = std::find(all_keys().begin(), all_keys().end(), key) != all_keys().end();
+    if (!is_group && !is_key) {
+      std::vector<std::string> names;
+      for (const Group& group : groups()) names.emplace_back(public_name(group));
+      throw UsageError(fmt::format("error: there is no setting or group of settings '{}'\n  {}\n  groups are {}", word,
+                                   hint_for(word), base::join(names, ", ")));
+    }
+    wanted.push_back(is_group ? word : key);
   }
+  const auto asked_for = [&](std::string_view name) {
+    return wanted.empty() || std::find(wanted.begin(), wanted.end(), name) != wanted.end();
+  };
   Settings settings;
   const std::vector<Setting> table = declare(settings);
   std::string text;
   for (const Group& group : groups()) {
-    const bool wanted = group_names.empty() ||
-                        std::find(group_names.begin(), group_names.end(), public_name(group)) != group_names.end();
-    if (!wanted) continue;
-    text += fmt::format("{}{} ({})\n", text.empty() ? "" : "\n", public_name(group), group.title);
+    std::string rows;
     for (const Setting& setting : table) {
-      if (group_of(setting.key) != group.name) continue;
-      text += fmt::format("  --{}  {}  [{}]\n", setting.key, type_text(setting), default_text(setting));
+      if (group_of(setting.key) != group.name || !(asked_for(public_name(group)) || asked_for(setting.key))) continue;
+      rows += fmt::format("  --{}{}  {}  [{}]\n", setting.key, short_name(setting.key, section), type_text(setting),
+                          default_text(setting));
       const std::string aliases = alias_text(setting);
-      text += wrap(fmt::format("{}{}", setting.help, aliases.empty() ? "" : "; also " + aliases), 6, 100);
+      rows += wrap(fmt::format("{}{}", setting.help, aliases.empty() ? "" : "; also " + aliases), 6, 100);
     }
+    if (rows.empty()) continue;
+    text += fmt::format("{}{} ({})\n{}", text.empty() ? "" : "\n", public_name(group), group.title, rows);
   }
   return text;
 }

@@ -11,9 +11,10 @@
 namespace trireme::config {
 
 /// What --help prints: for each setting its type, unit, default, allowed values and a line of explanation.
-/// `group_names` picks groups ("train", "model", ... and "run" for the first one); empty: all.
-/// Errors    UsageError for a group that does not exist
-std::string help_text(const std::vector<std::string>& group_names = {});
+/// `words` picks groups ("train", "model", ... and "run" for the first one) and single settings by their keys; empty:
+/// all. `section` as the command's Overlay has it: its settings' short names are shown beside the keys.
+/// Errors    UsageError for what is neither
+std::string help_text(const std::vector<std::string>& words = {}, std::string_view section = {});
 
 /// docs/settings.md, whole.
 std::string settings_reference_markdown();

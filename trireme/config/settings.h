@@ -63,6 +63,7 @@ struct DataSettings {
   std::optional<std::string> train_data_path;
   std::optional<std::string> val_data_path;
   double val_split_fraction = 0.1;
+  std::optional<std::string> val_split;  ///< "last" or "sample"; absent: by the number of documents
   std::optional<std::string> tokenizer;  ///< a folder, a file or "byte"; absent: the model folder's own, or bytes
   std::string text_field = "text";       ///< of JSONL objects, column of Parquet files
   bool append_eos = true;                ///< behind each document, when it is tokenized
@@ -91,7 +92,7 @@ struct TrainSettings {
   std::optional<int64_t> max_seq_length;
   int64_t lr_warmup_steps = 100;
   LrDecay lr_decay = LrDecay::cosine;
-  double min_lr = 6e-5;
+  std::optional<double> min_lr;  ///< absent: lowest_lr() says
   std::optional<double> max_norm = 1.0;
   std::optional<int64_t> save_interval = 1000;
   int64_t log_interval = 1;
@@ -99,7 +100,7 @@ struct TrainSettings {
 };
 
 struct EvalSettings {
-  int64_t interval = 600;
+  std::optional<int64_t> interval;  ///< absent: evaluation_interval() says
   int64_t max_iters = 100;
   bool initial_validation = false;
   bool final_validation = true;

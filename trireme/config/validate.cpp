@@ -16,6 +16,8 @@ namespace trireme::config {
 
 namespace {
 
+constexpr int64_t kMostRanks = 100'000;
+
 void check_batch(const Settings& settings, Problems& problems) {
   const int64_t global = settings.train.global_batch_size;
   const int64_t micro = settings.train.micro_batch_size;
@@ -45,8 +47,13 @@ void check_tls(const Settings& settings, Problems& problems) {
 
 // Ranks with a GPU each talk over NCCL alone; what has been built for the processor only is refused.
 void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t world_size, Problems& problems) {
-  if (settings.accelerator == Accelerator::cpu) return;
   const Backend backend = settings.comm.backend;
+  if (settings.accelerator == Accelerator::cpu) {
+    if (backend == Backend::nccl)
+      problems.add("backend nccl moves what lies on GPUs only", {},
+                   "comm.backend nccl needs accelerator cuda; ranks on processors talk over auto, shm, gloo or mpi");
+    return;
+  }
   if (world_size > 1 && backend != Backend::automatic && backend != Backend::nccl && backend != Backend::dry_run)
     problems.add(fmt::format("backend {} cannot reach what lies on a GPU", name_of(backend)), {},
                  "accelerator cuda needs comm.backend auto or nccl");
@@ -85,9 +92,9 @@ void check_optimizer(const Settings& settings, Problems& problems) {
 void check_training(const Settings& settings, Problems& problems) {
   const TrainSettings& train = settings.train;
   const double lr = scaled_lr(settings);
-  if (train.min_lr > lr && train.lr_decay != LrDecay::constant) {
+  if (lowest_lr(settings) > lr && train.lr_decay != LrDecay::constant) {
     problems.add(fmt::format("the learning rate cannot fall from {} to {}", base::format_number(lr),
-                             base::format_number(train.min_lr)),
+                             base::format_number(lowest_lr(settings))),
                  {},
                  "train.min_lr must not exceed optimizer.lr, as optimizer.lr_scaling scales it; train.lr_decay "
                  "constant keeps it level");
@@ -111,6 +118,11 @@ int64_t world_size(const Settings& settings) { return settings.devices.value_or(
 
 void validate(const Settings& settings, int64_t world_size) {
   Problems problems;
+  if (world_size > kMostRanks) {
+    problems.add(fmt::format("{} ranks are more than anybody has", base::human_count(world_size)), {},
+                 fmt::format("devices x num_nodes must be at most {}", base::human_count(kMostRanks)));
+    problems.throw_if_any();
+  }
   const MeshShape mesh = mesh_shape(settings, world_size);
   check_mesh(settings, mesh, world_size, problems);
   // With a mesh that does not fit the ranks there is no number of data-parallel ranks to speak of.
@@ -124,13 +136,28 @@ void validate(const Settings& settings, int64_t world_size) {
   problems.throw_if_any();
 }
 
+void validate_backend(const Settings& settings, int64_t world_size) {
+  const Backend backend = settings.comm.backend;
+  Problems problems;
+  if (backend == Backend::dry_run)
+    problems.add("backend dry_run moves nothing between ranks, so that no result would be right", {},
+                 "comm.backend dry_run is for plans (trireme explain ...); to compute take auto, shm, gloo or mpi");
+  if (backend == Backend::threads && world_size > 1)
+    problems.add("backend threads joins threads of one process, and ranks are processes of their own", {},
+                 "comm.backend threads is for programs that use the library; here take auto, shm or gloo");
+  problems.throw_if_any();
+}
+
 void validate_run_length(const Settings& settings) {
   const TrainSettings& train = settings.train;
-  if (train.max_steps || train.max_tokens || train.epochs || train.max_time) return;
   Problems problems;
-  problems.add("nothing says when to stop", {},
-               "give train.max_steps, train.max_tokens, train.epochs or train.max_time; "
-               "for instance --train.max_steps 1000");
+  if (settings.model.name.empty())
+    problems.add("no model is named", {},
+                 "give one first, for instance 'trireme pretrain llama-5m', or a folder with a config.json");
+  if (!train.max_steps && !train.max_tokens && !train.epochs && !train.max_time)
+    problems.add("nothing says when to stop", {},
+                 "give train.max_steps, train.max_tokens, train.epochs or train.max_time; "
+                 "for instance --train.max_steps 1000");
   problems.throw_if_any();
 }
 

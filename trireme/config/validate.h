@@ -17,6 +17,14 @@ int64_t world_size(const Settings& settings);
 /// Errors    UsageError with one "error: ..." paragraph for each broken rule, naming values that would work
 void validate(const Settings& settings, int64_t world_size);
 
+/// What a command that computes cannot use, though plans can be made with it: a backend that moves nothing.
+/// Errors    UsageError
+void validate_backend(const Settings& settings, int64_t world_size);
+
+/// Refuses places to write to that cannot be written, before hours of work: out_dir, and the files of results.
+/// Errors    UsageError
+void validate_places(const Settings& settings);
+
 /// A training run must know when to stop: steps, tokens, epochs or time.
 /// Errors    UsageError
 void validate_run_length(const Settings& settings);

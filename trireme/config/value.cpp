@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "trireme/base/text.h"
@@ -33,6 +34,10 @@ std::string shown(const Given& given) {
   return given.text.empty() ? "an empty text" : fmt::format("'{}'", given.text);
 }
 
+std::string or_absent(const Setting& setting) {
+  return setting.rules.absent.empty() ? "" : fmt::format(" or {}", setting.rules.absent);
+}
+
 // What the setting wants, with its article, for "<key> wants <this>".
 std::string wanted(const Setting& setting) {
   const std::string type = type_name(setting);
@@ -40,16 +45,27 @@ std::string wanted(const Setting& setting) {
   if (type == "name") return one_of(setting.rules.classes);
   if (type == "folder") return "false, true, auto or a folder";
   if (type == "size") return "a size such as 512MiB or 5GB";
+  if (type == "two numbers") return fmt::format("two numbers such as [0.9, 0.95]{}", or_absent(setting));
   if (type == "time") return "a time such as 30s, 10m or 1h30m";
   if (type == "list of names" && !setting.rules.classes.empty()) return "a list of " + one_of(setting.rules.classes);
-  const bool plural = type == "true or false" || type == "two numbers" || type == "text";
-  std::string text = plural ? type : "a " + type;
-  if (!setting.rules.absent.empty()) text += fmt::format(" or {}", setting.rules.absent);
-  return text;
+  const bool plural = type == "true or false" || type == "text";
+  return (plural ? type : "a " + type) + or_absent(setting);
 }
 
 Refusal wrong_type(const Setting& setting, const Given& given) {
   return {fmt::format("{} wants {}, not {}", setting.key, wanted(setting), shown(given)), ""};
+}
+
+// 1e30 is a whole number, and nobody has so many; 3B is what people say.
+Refusal wrong_number(const Setting& setting, const Given& given) {
+  Refusal refusal = wrong_type(setting, given);
+  const std::optional<double> number = base::parse_number(given.text);
+  const bool begins_well = !given.text.empty() && given.text[0] >= '0' && given.text[0] <= '9';
+  if (number && std::abs(*number) > 9e18)
+    refusal.headline = fmt::format("{} must be at most 9e18, not {}", setting.key, given.text);
+  else if (begins_well && !setting.rules.bytes)
+    refusal.hint = "a whole number is written 4096, 4_096 or 3e9";
+  return refusal;
 }
 
 bool within(const Rules& rules, double value) {
@@ -80,7 +96,7 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, bool& ou
 std::optional<Refusal> read(const Setting& setting, const Given& given, int64_t& out) {
   const std::optional<int64_t> number =
       setting.rules.bytes ? base::parse_bytes(given.text) : base::parse_count(given.text);
-  if (!number) return wrong_type(setting, given);
+  if (!number) return wrong_number(setting, given);
   out = *number;
   return check_bounds(setting, given, static_cast<double>(out));
 }
@@ -94,6 +110,7 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, double& 
 
 std::optional<Refusal> read(const Setting& setting, const Given& given, std::string& out) {
   if (setting.rules.classes.empty()) {
+    if (given.text.empty() && !setting.rules.may_be_empty) return wrong_type(setting, given);
     out = given.text;
     return std::nullopt;
   }

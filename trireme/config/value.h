@@ -36,6 +36,9 @@ std::optional<Refusal> assign(const Setting& setting, const Given& given);
 /// without quotes.
 std::string value_text(const Setting& setting);
 
+/// A value that somebody might give, for messages: "my.txt", "3e9"; assign() takes it, and it is not what is absent.
+std::string example_text(const Setting& setting);
+
 /// True where an empty optional stands.
 bool is_absent(const Setting& setting);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <map>
 
 #include "trireme/base/files.h"
@@ -16,14 +17,7 @@ namespace {
 
 constexpr int kDeepest = 8;  // the tree has three levels; an alias that holds itself has no end
 
-constexpr size_t kMostBytesShown = 200;  // bytes of a line, in messages
-
-std::string shortened(std::string_view text) {
-  if (text.size() <= kMostBytesShown) return std::string(text);
-  size_t end = kMostBytesShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside of a character
-  return std::string(text.substr(0, end)) + "...";
-}
+constexpr size_t kMostBytesShown = 200;  // of a line, in messages
 
 class Reader {
  public:
@@ -44,20 +38,45 @@ class Reader {
                       "it should start like this: train: {max_steps: 100}; a second document (---) is not read");
       }
     } catch (const YAML::Exception& error) {
-      problems_.add(fmt::format("{} is not valid YAML: {}", name_, error.msg), {at(error.mark)}, "");
+      refuse(error);
     }
     return std::move(found_);
   }
 
  private:
+  // The parser's words are about its own states; the two usual causes are seen in the text.
+  void refuse(const YAML::Exception& error) {
+    const auto last =
+        error.mark.is_null() ? 0 : std::min(static_cast<size_t>(error.mark.line) + 1, line_starts_.size());
+    for (size_t i = 0; i < last; ++i) {
+      const std::string_view line = line_at(i);
+      const std::string_view indent = line.substr(0, std::min(line.find_first_not_of(" \t"), line.size()));
+      if (indent.find('\t') == std::string_view::npos) continue;
+      YAML::Mark mark = error.mark;
+      mark.line = static_cast<int>(i);
+      return problems_.add(fmt::format("{} is not valid YAML: line {} is indented with a tab", name_, i + 1),
+                           {at(mark)}, "YAML is indented with spaces only, for instance two for each level");
+    }
+    const bool is_map = error.msg == YAML::ErrorMsg::END_OF_MAP || error.msg == YAML::ErrorMsg::MAP_VALUE ||
+                        error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW || error.msg == YAML::ErrorMsg::END_OF_SEQ;
+    problems_.add(fmt::format("{} is not valid YAML: {}", name_, error.msg), {at(error.mark)},
+                  is_map
+                      ? "settings of one group stand under each other, indented by as many spaces, and a colon with a "
+                        "space stands between name and value"
+                      : "");
+  }
+
+  std::string_view line_at(size_t number) const {
+    const std::string_view rest = std::string_view(contents_).substr(line_starts_[number]);
+    return rest.substr(0, rest.find('\n'));
+  }
+
   Source at(const YAML::Mark& mark) const {
     if (mark.is_null()) return {Source::Kind::file, name_, ""};
-    const size_t start = line_starts_[std::min(static_cast<size_t>(mark.line), line_starts_.size() - 1)];
-    std::string_view line = std::string_view(contents_).substr(start);
-    line = line.substr(0, line.find('\n'));
+    std::string_view line = line_at(std::min(static_cast<size_t>(mark.line), line_starts_.size() - 1));
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
-    const std::string text = shortened(line);
+    const std::string text = shortened(line, kMostBytesShown);
     return {Source::Kind::file, fmt::format("{}:{}", name_, mark.line + 1), text.empty() ? "(empty line)" : text};
   }
 
@@ -137,9 +156,10 @@ std::vector<Given> read_yaml(std::string contents, const std::string& name, Prob
 }
 
 std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems) try {
-  return read_yaml(base::read_file_or_pipe(path), path.string(), problems);
+  return read_yaml(base::read_file_or_pipe(path, YamlLimits{}.bytes), path.string(), problems);
 } catch (const base::FileError& error) {
-  problems.add(error.what(), {}, "--config takes the path of a YAML file");
+  problems.add(error.what(), {},
+               "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");
   return {};
 }
 

@@ -96,7 +96,7 @@ std::vector<SampleOrigin> PackedDataset::describe(int64_t /*epoch*/, int64_t ind
     origins.push_back({.source = tokens_.name(),
                        .first_document = document,
                        .last_document = document,
-                       .first_token = tokens_.first_token() + piece.first,
+                       .first_token = tokens_.token_in_set(piece.first),
                        .num_tokens = piece.count});
   }
   return origins;

@@ -91,8 +91,11 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
   for (const std::string& source : sources) {
     struct stat info{};
     if (::stat(source.c_str(), &info) != 0)
-      refuse(source, errno == ENOENT ? "there is no such file or folder"
-                                     : fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
+      refuse(source, source.find("://") != std::string::npos
+                         ? "there is no such file, and nothing is downloaded: fetch it first and name where it lies"
+                     : errno == ENOENT
+                         ? "there is no such file or folder"
+                         : fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
     files.roots_.push_back({source});
     if (S_ISDIR(info.st_mode)) {
       files.add_folder(source);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -24,33 +25,75 @@ void for_each_beginning(const TokenRange& tokens, int64_t begin, int64_t end, Vi
 }  // namespace
 
 TokenRange::TokenRange(std::shared_ptr<const TokenSet> set, int64_t first, int64_t size, std::string name)
-    : set_(std::move(set)), first_(first), size_(size), name_(std::move(name)) {
-  check_invariant(first >= 0 && size >= 0 && first + size <= set_->num_tokens(), "a range lies inside its set");
+    : TokenRange(std::move(set), std::vector<Stretch>{{first, size}}, std::move(name)) {}
+
+TokenRange::TokenRange(std::shared_ptr<const TokenSet> set, const std::vector<Stretch>& stretches, std::string name)
+    : set_(std::move(set)), name_(std::move(name)) {
+  check_invariant(!stretches.empty(), "a range has a stretch");
+  int64_t size = 0, end_in_set = 0;
+  for (const Stretch& s : stretches) {
+    check_invariant(s.first >= end_in_set && s.size >= 0, "stretches ascend and do not overlap");
+    if (s.size == 0 && stretches.size() > 1) continue;
+    parts_.push_back({.first = s.first, .begin = size, .end = size + s.size});
+    size += s.size;
+    end_in_set = s.first + s.size;
+  }
+  check_invariant(!parts_.empty() && end_in_set <= set_->num_tokens(), "a range lies inside its set");
 }
 
+const TokenRange::Part& TokenRange::part_of(int64_t token) const {
+  const auto behind = std::ranges::upper_bound(parts_, token, {}, &Part::begin);
+  return *std::prev(behind);
+}
+
+template <typename Visit>
+void TokenRange::for_each_stretch(int64_t first, int64_t count, Visit visit) const {
+  check_invariant(first >= 0 && first + count <= size(), "tokens lie inside their range");
+  for (int64_t at = first; at < first + count;) {
+    const Part& part = part_of(at);
+    const int64_t here = std::min(part.end, first + count) - at;
+    visit(part.first + at - part.begin, at - first, here);
+    at += here;
+  }
+}
+
+int64_t TokenRange::token_in_set(int64_t token) const {
+  const Part& part = part_of(token);
+  return part.first + token - part.begin;
+}
+
+int64_t TokenRange::side_by_side(int64_t token) const { return part_of(token).end - token; }
+
 void TokenRange::copy(int64_t first, std::span<int64_t> ids) const {
-  check_invariant(first >= 0 && first + static_cast<int64_t>(ids.size()) <= size_, "tokens lie inside their range");
-  set_->copy(first_ + first, ids);
+  for_each_stretch(first, std::ssize(ids), [&](int64_t in_set, int64_t offset, int64_t count) {
+    set_->copy(in_set, ids.subspan(static_cast<size_t>(offset), static_cast<size_t>(count)));
+  });
 }
 
 void TokenRange::copy_mask(int64_t first, std::span<uint8_t> out) const {
-  check_invariant(first >= 0 && first + static_cast<int64_t>(out.size()) <= size_, "tokens lie inside their range");
-  set_->copy_mask(first_ + first, out);
+  for_each_stretch(first, std::ssize(out), [&](int64_t in_set, int64_t offset, int64_t count) {
+    set_->copy_mask(in_set, out.subspan(static_cast<size_t>(offset), static_cast<size_t>(count)));
+  });
 }
 
 int64_t TokenRange::document_of(int64_t token) const {
   // The last document that begins at the token or before it: empty ones at the same place come first.
+  const int64_t in_set = token_in_set(token);
   int64_t low = 0, high = set_->num_documents();
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
-    (set_->document_start(middle) <= first_ + token ? low : high) = middle;
+    (set_->document_start(middle) <= in_set ? low : high) = middle;
   }
   return low;
 }
 
 int64_t TokenRange::document_begin(int64_t d) const {
-  if (d >= set_->num_documents()) return size_;
-  return std::clamp<int64_t>(set_->document_start(d) - first_, 0, size_);
+  if (d >= set_->num_documents()) return size();
+  const int64_t in_set = set_->document_start(d);
+  const auto behind = std::ranges::upper_bound(parts_, in_set, {}, &Part::first);
+  if (behind == parts_.begin()) return 0;
+  const Part& part = *std::prev(behind);
+  return std::min(part.end, part.begin + in_set - part.first);
 }
 
 int64_t mask_targets(const TokenRange& tokens, int64_t first, std::span<int64_t> targets, bool apart) {

@@ -1,11 +1,14 @@
-// TokenRange: a stretch of a tokenized text, with what is to be learned of it and where its documents begin. What
-// datasets cut samples from; the rest of the set is out of their reach (validation is another range).
+// TokenRange: a part of a tokenized text, with what is to be learned of it and where its documents begin: one stretch,
+// or whole documents here and there, which then follow each other as one text. What datasets cut samples from; the rest
+// of the set is out of their reach (validation is another range). Documents keep the set's numbers; one that lies
+// outside the range is empty.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/data/token_set.h"
 
@@ -16,10 +19,19 @@ class TokenRange {
   /// Tokens [first, first + size) of `set`; `name` is what the ledger calls it.
   TokenRange(std::shared_ptr<const TokenSet> set, int64_t first, int64_t size, std::string name);
 
-  int64_t size() const { return size_; }
+  /// Stretches of the set, ascending and apart.
+  struct Stretch {
+    int64_t first = 0, size = 0;
+    bool operator==(const Stretch&) const = default;
+  };
+  TokenRange(std::shared_ptr<const TokenSet> set, const std::vector<Stretch>& stretches, std::string name);
+
+  int64_t size() const { return parts_.back().end; }
   const std::string& name() const { return name_; }
-  /// Of the set, where the range begins.
-  int64_t first_token() const { return first_; }
+  /// Of the set: where a token of the range lies.
+  int64_t token_in_set(int64_t token) const;
+  /// Tokens from `token` on that lie side by side in the set.
+  int64_t side_by_side(int64_t token) const;
 
   /// Tokens [first, first + ids.size()) of the range.
   void copy(int64_t first, std::span<int64_t> ids) const;
@@ -34,8 +46,17 @@ class TokenRange {
   int64_t document_begin(int64_t d) const;
 
  private:
+  struct Part {
+    int64_t first;  // of the set
+    int64_t begin, end;  // of the range
+  };
+  const Part& part_of(int64_t token) const;
+  // Calls visit(place in the set, offset, count) for each stretch of tokens [first, first + count).
+  template <typename Visit>
+  void for_each_stretch(int64_t first, int64_t count, Visit visit) const;
+
   std::shared_ptr<const TokenSet> set_;
-  int64_t first_, size_;
+  std::vector<Part> parts_;  // at least one
   std::string name_;
 };
 

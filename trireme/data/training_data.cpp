@@ -83,6 +83,60 @@ int64_t split_at(const TokenSet& set, const fs::path& path, const TrainingDataOp
   return set.document_start(document);
 }
 
+// A source's two parts.
+struct Division {
+  std::vector<TokenRange::Stretch> train, val;
+  int64_t val_tokens = 0, val_documents = 0;
+  bool is_sample = false;
+};
+
+std::optional<Division> sampled(const TokenSet& set, const TrainingDataOptions& options) {
+  const int64_t wanted = num_held_out(set.num_tokens(), options);
+  const bool asked = options.split == Split::sample;
+  if (wanted == 0 || options.split == Split::last || (!asked && set.num_documents() < kManyDocuments))
+    return std::nullopt;
+  const std::vector<int64_t> drawn = sample_documents(set, wanted, options.seed);
+  Division d{.train = stretches_without(set, drawn), .val = stretches_of(set, drawn), .is_sample = true};
+  for (const auto& stretch : d.val) d.val_tokens += stretch.size;
+  d.val_documents = std::ssize(drawn);
+  const bool is_enough = d.val_tokens > options.sequence && d.val_tokens >= wanted / 2;
+  if (is_enough) return d;
+  if (!asked) return std::nullopt;  // a few documents that are nearly all of the text
+  throw UsageError(
+      fmt::format("a sample of the {} of {} holds {} of the {} that data.val_split_fraction {:g} asks for: take "
+                  "--data.val_split last, "
+                  "or name others by data.val_data_path",
+                  base::plural(set.num_documents(), "document"), set.path().string(),
+                  base::plural(d.val_tokens, "token"), base::human_count(wanted), options.val_split_fraction));
+}
+
+Division divide(const std::shared_ptr<const TokenSet>& set, const fs::path& path, const TrainingDataOptions& options) {
+  if (auto sample = sampled(*set, options)) return *std::move(sample);
+  const int64_t end = set->num_tokens(), split = split_at(*set, path, options);
+  Division d{.train = {{0, split}}, .val_tokens = end - split};
+  if (split == end) return d;
+  d.val = {{split, end - split}};
+  d.val_documents = set->num_documents() - TokenRange(set, 0, end, "").document_of(split);
+  return d;
+}
+
+std::string held_out_text(const std::vector<Division>& parts, int64_t documents) {
+  int64_t sampled_documents = 0, last_documents = 0, samples = 0, lasts = 0;
+  for (const Division& d : parts) {
+    if (d.val.empty()) continue;
+    (d.is_sample ? samples : lasts)++;
+    (d.is_sample ? sampled_documents : last_documents) += d.val_documents;
+  }
+  const std::string last =
+      documents == std::ssize(parts)
+          ? "the end of the text"
+          : fmt::format("the last {} of {}", base::human_count(last_documents), base::plural(documents, "document"));
+  if (samples == 0) return lasts == 0 ? "" : lasts == 1 ? last : last + ", of each source";
+  const std::string sample =
+      fmt::format("a sample of {} of {}", base::human_count(sampled_documents), base::plural(documents, "document"));
+  return lasts == 0 ? sample : fmt::format("{}, and the end of {}", sample, base::plural(lasts, "source"));
+}
+
 struct Part {
   std::shared_ptr<const Dataset> dataset;
   int64_t places = 0;  // that hold tokens
@@ -130,6 +184,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const Tokeni
   std::vector<WeightedDataset> weighted;
   std::vector<std::shared_ptr<const Dataset>> held_out;
   std::vector<std::string> weights;
+  std::vector<Division> parts;
   int64_t places = 0, samples = 0;
   const auto count = [&](const TokenSet& set) {
     data.num_documents += set.num_documents();
@@ -138,31 +193,36 @@ TrainingData load_training_data(const TrainingDataOptions& options, const Tokeni
   for (const DataSource& source : options.sources) {
     const auto set = open_source(source.path, tokenizer, source_options(options, options.setting));
     check_length(source.path, set->num_tokens(), options);
-    const int64_t end = set->num_tokens(), split = split_at(*set, source.path, options);
-    Part part = cut({set, 0, split, source.path.string()}, options, /*whole=*/false);
+    Division division = divide(set, source.path, options);
+    const int64_t train_tokens = set->num_tokens() - division.val_tokens;
+    Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false);
     places += part.places;
     samples += part.dataset->num_samples();
     weighted.push_back({std::move(part.dataset), source.weight.value_or(1)});
-    if (split < end) held_out.push_back(cut({set, split, end - split, source.path.string()}, options, true).dataset);
-    data.train_tokens += split;
-    data.val_tokens += end - split;
+    if (!division.val.empty())
+      held_out.push_back(cut({set, division.val, source.path.string()}, options, true).dataset);
+    data.train_tokens += train_tokens;
+    data.val_tokens += division.val_tokens;
     count(*set);
     data.identity.add(options.sources.size() == 1 ? "the data" : fmt::format("source {}", weighted.size()),
-                      fact_of(*set, split));
+                      fact_of(*set, train_tokens));
+    parts.push_back(std::move(division));
     if (source.weight) weights.push_back(fmt::format("{}", *source.weight));
   }
+  data.held_out = held_out_text(parts, data.num_documents);
   if (!options.val_data_path.empty()) {
     const auto set = open_source(options.val_data_path, tokenizer, source_options(options, kValSetting));
     require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
     held_out = {cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true).dataset};
     data.val_tokens = set->num_tokens();
+    data.held_out = options.val_data_path.string();
     count(*set);
   }
   data.filled = static_cast<double>(places) / static_cast<double>(samples * options.sequence);
   if (weights.empty() && weighted.size() > 1) {
-    std::vector<std::shared_ptr<const Dataset>> parts;
-    for (WeightedDataset& source : weighted) parts.push_back(std::move(source.dataset));
-    weighted = {{std::make_shared<JoinedDataset>(std::move(parts))}};
+    std::vector<std::shared_ptr<const Dataset>> joined;
+    for (WeightedDataset& source : weighted) joined.push_back(std::move(source.dataset));
+    weighted = {{std::make_shared<JoinedDataset>(std::move(joined))}};
   }
   data.train = std::make_shared<SampleStream>(std::move(weighted), options.seed);
   if (!held_out.empty()) data.val = std::make_shared<JoinedDataset>(std::move(held_out));
@@ -171,6 +231,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const Tokeni
   data.identity.add("data.packing", name_of(options.packing));
   data.identity.add("train.max_seq_length", fmt::format("{}", options.sequence));
   data.identity.add("data.seed", fmt::format("{}", options.seed));
+  if (std::ranges::any_of(parts, &Division::is_sample)) data.identity.add(kSplitFact, "sample");
   if (!weights.empty()) data.identity.add("the weights of data.mixture", base::join(weights, ", "));
   return data;
 }

@@ -52,12 +52,18 @@ int64_t WindowDataset::supervised_tokens(int64_t epoch, int64_t index) const {
 }
 
 std::vector<SampleOrigin> WindowDataset::describe(int64_t epoch, int64_t index) const {
-  const int64_t first = start(epoch, index), count = num_targets(first);
-  return {{.source = tokens_.name(),
-           .first_document = tokens_.document_of(first),
-           .last_document = tokens_.document_of(first + count - 1),
-           .first_token = tokens_.first_token() + first,
-           .num_tokens = count}};
+  const int64_t first = start(epoch, index), end = first + num_targets(first);
+  std::vector<SampleOrigin> origins;
+  for (int64_t at = first; at < end;) {
+    const int64_t count = std::min(end - at, tokens_.side_by_side(at));
+    origins.push_back({.source = tokens_.name(),
+                       .first_document = tokens_.document_of(at),
+                       .last_document = tokens_.document_of(at + count - 1),
+                       .first_token = tokens_.token_in_set(at),
+                       .num_tokens = count});
+    at += count;
+  }
+  return origins;
 }
 
 }  // namespace trireme::data

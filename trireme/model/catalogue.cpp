@@ -1,6 +1,7 @@
 // The published shapes by name: data, no logic. Sizes from the models' config.json.
 #include <fmt/format.h>
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "trireme/base/error.h"
@@ -107,7 +108,16 @@ ModelConfig catalogue_config(const std::string& name) {
     return c;
   }
   const std::vector<std::string> names = catalogue_names();
-  const auto near = base::nearest(name, names);
+  std::string last = name.substr(name.rfind('/') + 1);
+  std::transform(last.begin(), last.end(), last.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto near = base::nearest(last, names);
+  // "meta-llama/Llama-3.2-1B": a name on the hub, or a folder that is not there.
+  if (name.find('/') != std::string::npos)
+    throw UsageError(
+        fmt::format("there is no model's folder {} (one with a config.json): nothing is downloaded, so fetch it first "
+                    "and name where "
+                    "it lies{}",
+                    name, near ? fmt::format("; new weights of such a shape are {}", *near) : ""));
   throw UsageError(fmt::format("unknown model {}{}; known names: {}", name.empty() ? "''" : name,
                                near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
 }

@@ -43,7 +43,7 @@ void check(const Model& model, const Grouping& grouping) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const auto near = base::nearest(name, names);
     throw UsageError(
-        fmt::format("own_group names '{}', which is no unit of this model{}; units are embedding, block 0 "
+        fmt::format("wrap.units names '{}', which is no unit of this model{}; units are embedding, block 0 "
                     "to block {}, head",
                     name, near ? fmt::format(" (did you mean {}?)", *near) : "", model.config.num_hidden_layers - 1));
   }

@@ -61,6 +61,7 @@ LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, 
   LossCurve curve{.title = std::move(title), .unit = std::move(unit), .training = {}, .validation = {}};
   for (const auto& row : rows) {
     if (std::isfinite(row.loss)) curve.training.push_back({row.step, row.loss});
+    if (row.resumed) curve.resumes.push_back(*row.resumed);
     if (row.val_loss && std::isfinite(*row.val_loss)) curve.validation.push_back({row.step, *row.val_loss});
   }
   const auto earlier = [](const LossPoint& a, const LossPoint& b) { return a.step < b.step; };
@@ -69,15 +70,52 @@ LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, 
   return curve;
 }
 
+namespace {
+
+// The line through the points, and the area under it.
+class PointLine {
+ public:
+  explicit PointLine(const std::vector<LossPoint>& points) : points_(points), areas_{0} {
+    for (size_t i = 1; i < points.size(); ++i)
+      areas_.push_back(areas_.back() +
+                       double(points[i].step - points[i - 1].step) * (points[i - 1].loss + points[i].loss) / 2);
+  }
+
+  /// From the first point to `step`, which lies between the first and the last one.
+  double area_up_to(double step) const {
+    const auto behind = std::upper_bound(points_.begin(), points_.end(), step,
+                                         [](double s, const LossPoint& p) { return s < double(p.step); });
+    const auto i = static_cast<size_t>(std::max<std::ptrdiff_t>(1, behind - points_.begin()) - 1);
+    if (i + 1 == points_.size()) return areas_[i];
+    const LossPoint &a = points_[i], &b = points_[i + 1];
+    const double width = step - double(a.step);
+    const double slope = (b.loss - a.loss) / double(b.step - a.step);
+    return areas_[i] + width * (a.loss + slope * width / 2);
+  }
+
+ private:
+  const std::vector<LossPoint>& points_;
+  std::vector<double> areas_;
+};
+
+}  // namespace
+
 std::vector<LossPoint> smoothed(const std::vector<LossPoint>& points) {
-  const size_t half = points.size() / 60;
-  std::vector<double> sums{0};
-  for (const auto& point : points) sums.push_back(sums.back() + point.loss);
   std::vector<LossPoint> result(points);
-  for (size_t i = 0; i < points.size(); ++i) {
-    const size_t before = std::min(half, i);
-    const size_t after = std::min(before, points.size() - 1 - i);
-    result[i].loss = (sums[i + after + 1] - sums[i - before]) / static_cast<double>(before + 1 + after);
+  if (points.size() < 2) return result;
+  const PointLine line(points);
+  const auto first = double(points.front().step), last = double(points.back().step);
+  const double half = (last - first) / 60;
+  for (LossPoint& point : result) {
+    const auto step = double(point.step);
+    const double before = std::min(half, step - first), after = std::min(before, last - step);
+    // Fewer steps than from one logged step to the next are that step alone.
+    const auto distance = [&](auto other) { return std::abs(double(other->step) - step); };
+    const auto here = points.begin() + (&point - result.data());
+    const bool is_alone = (here == points.begin() || distance(here - 1) > before) &&
+                          (here + 1 == points.end() || distance(here + 1) > after);
+    if (!is_alone && before + after > 0)
+      point.loss = (line.area_up_to(step + after) - line.area_up_to(step - before)) / (before + after);
   }
   return result;
 }

@@ -22,13 +22,15 @@ struct LossCurve {
   std::string unit = "nats per token";  ///< of the loss
   std::vector<LossPoint> training;      ///< ascending steps, finite losses
   std::vector<LossPoint> validation;
+  std::vector<int64_t> resumes = {};  ///< steps of checkpoints that the run went on from
 };
 
 /// The curve of a metrics file; losses that are not finite are left out.
 LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, std::string unit);
 
-/// Mean over a window of 1/30 of the points, centred on each. At the start it shrinks on both sides, so that
-/// the steep fall is not flattened; at the end only the side that has no points does, so that it stays calm.
+/// Mean over a window of 1/30 of the steps, centred on each point, of the line through the points: a part that was
+/// logged more often counts for no more than its steps. At the start the window shrinks on both sides, so that the
+/// steep fall is not flattened; at the end only the side that has no points does, so that it stays calm.
 std::vector<LossPoint> smoothed(const std::vector<LossPoint>& points);
 
 /// A complete SVG document, 860 x 440, without scripts or outside references; follows the reader's light or

@@ -24,6 +24,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .axis { stroke: #aab4be; stroke-width: 1 }
 .raw { fill: none; stroke: #9dbcf0; stroke-width: 1; stroke-linejoin: round }
 .training { fill: none; stroke: #1f5fd0; stroke-width: 2.2; stroke-linejoin: round; stroke-linecap: round }
+.resume { stroke: #8a949e; stroke-width: 1; stroke-dasharray: 2 3 }
 .valline { fill: none; stroke: #c9480b; stroke-width: 1; stroke-dasharray: 3 3 }
 .validation { fill: #c9480b; stroke: #ffffff; stroke-width: 1.2 }
 .trainingtext { fill: #1f5fd0 }
@@ -121,6 +122,20 @@ std::string legend(const LossCurve& curve) {
   return out + "</g>\n";
 }
 
+// A line down where a run went on from a checkpoint; its word on the side that has room.
+std::string resumes(const LossCurve& curve, const Frame& frame) {
+  std::string out;
+  for (const int64_t step : curve.resumes) {
+    const double x = frame.x(static_cast<double>(step));
+    const bool is_left = x < kLeft + kPlotWidth / 2;
+    out += fmt::format("<line class=\"resume\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>\n", x, kTop,
+                       kTop + kPlotHeight);
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">resumed</text>\n", is_left ? x + 4 : x - 4,
+                       kTop + kPlotHeight - 6, is_left ? "start" : "end");
+  }
+  return out;
+}
+
 // The last values, at the right of the plot; apart by a line's height where they would touch.
 std::string end_labels(const LossCurve& curve, const std::vector<LossPoint>& smooth, const Frame& frame) {
   double training_y = frame.y(smooth.back().loss) + 4;
@@ -170,7 +185,7 @@ std::string loss_curve_svg(const LossCurve& curve) {
   out += fmt::format("<rect class=\"paper\" width=\"{}\" height=\"{}\"/>\n", kWidth, kHeight);
   out += fmt::format("<text class=\"title\" x=\"{}\" y=\"26\">{}</text>\n", kLeft, base::escape_xml(curve.title));
   out += fmt::format("<text x=\"{}\" y=\"45\">{}</text>\n", kLeft, about);
-  out += axes(frame, curve.unit);
+  out += axes(frame, curve.unit) + resumes(curve, frame);
   if (!curve.training.empty()) {
     out += polyline(thinned(curve.training), frame, "raw");
     out += polyline(thinned(smooth), frame, "training");

@@ -83,12 +83,6 @@ void draw_line(Canvas& canvas, const std::vector<LossPoint>& points, const detai
   }
 }
 
-std::string repeated(std::string_view piece, int times) {
-  std::string out;
-  for (int i = 0; i < times; ++i) out += piece;
-  return out;
-}
-
 // The step labels, each centred under its place where there is room.
 std::string step_labels(const detail::Axis& steps, int columns) {
   std::string line(static_cast<size_t>(columns), ' ');
@@ -103,6 +97,16 @@ std::string step_labels(const detail::Axis& steps, int columns) {
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
+}
+
+// The axis of steps, with a mark where a run went on from a checkpoint.
+std::string floor_of(const LossCurve& curve, const detail::Axis& steps, int columns, bool unicode) {
+  std::vector<bool> marks(static_cast<size_t>(columns));
+  for (const int64_t step : curve.resumes)
+    marks[static_cast<size_t>(place(steps, static_cast<double>(step), columns))] = true;
+  std::string out;
+  for (const bool mark : marks) out += mark ? (unicode ? "▲" : "^") : (unicode ? "─" : "-");
+  return out;
 }
 
 }  // namespace
@@ -137,13 +141,14 @@ std::string loss_curve_text(const LossCurve& curve, const LossTextOptions& optio
     const char* rule = unicode ? (label.empty() ? "│" : "┤") : (label.empty() ? "|" : "+");
     out += fmt::format("{:>{}} {}{}\n", label, margin, rule, canvas.row(row));
   }
-  out += indent + (unicode ? "└" : "+") + repeated(unicode ? "─" : "-", columns);
+  out += indent + (unicode ? "└" : "+") + floor_of(curve, steps, columns, unicode);
   out.append(kAxisName).append("\n");
   out += indent + " " + step_labels(steps, columns) + "\n" + indent;
   if (!smooth.empty()) out += fmt::format(" {} training {:.3f}", unicode ? "⠒⠒" : "**", smooth.back().loss);
   if (!curve.validation.empty()) {
     out += fmt::format("  {} held out {:.3f}", unicode ? "●" : "o", curve.validation.back().loss);
   }
+  if (!curve.resumes.empty()) out += fmt::format("  {} resumed", unicode ? "▲" : "^");
   return out + "\n";
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/json.h"
 #include "trireme/observe/memory_usage.h"
@@ -39,6 +40,7 @@ MetricsRow parse_row(std::string_view line) {
   row.seconds = number_at(object, "seconds");
   row.rss_bytes = object.at("rss_bytes").get<int64_t>();
   if (object.contains("shared_bytes")) row.shared_bytes = object.at("shared_bytes").get<int64_t>();
+  if (object.contains("resumed")) row.resumed = object.at("resumed").get<int64_t>();
   return row;
 }
 
@@ -82,6 +84,7 @@ std::string to_json(const MetricsRow& row) {
   object["seconds"] = row.seconds;
   object["rss_bytes"] = row.rss_bytes;
   if (row.shared_bytes) object["shared_bytes"] = *row.shared_bytes;
+  if (row.resumed) object["resumed"] = *row.resumed;
   return object.dump();
 }
 
@@ -112,13 +115,16 @@ void MetricsWriter::append(const MetricsRow& row) {
 }
 
 MetricsSink::MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval)
-    : writer_(std::move(path), resumed_step), log_interval_(std::max<int64_t>(1, log_interval)) {}
+    : writer_(std::move(path), resumed_step), log_interval_(std::max<int64_t>(1, log_interval)) {
+  if (resumed_step > 0) resumed_ = resumed_step;
+}
 
 void MetricsSink::step(const base::StepEvent& event) {
   const bool last = event.max_steps > 0 && event.step >= event.max_steps;
   if (!last && !event.val_loss && event.step % log_interval_ != 0) return;
   MetricsRow row = metrics_row(event);
   if (const auto usage = read_memory_usage()) row.shared_bytes = usage->shared_bytes;
+  row.resumed = std::exchange(resumed_, std::nullopt);
   writer_.append(row);
 }
 

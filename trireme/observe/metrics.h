@@ -11,6 +11,7 @@
 //   seconds            wall time of the step
 //   rss_bytes          resident memory of the reporting rank
 //   shared_bytes       the part of it that other processes map too, only when known
+//   resumed            step of the checkpoint that this part of the run went on from, only on its first line
 //
 // A number that is not finite is null. Each line is written with one write call, so a crash loses none that
 // was logged and at most cuts the last one, which readers skip.
@@ -39,6 +40,7 @@ struct MetricsRow {
   double seconds = 0;
   int64_t rss_bytes = 0;
   std::optional<int64_t> shared_bytes;
+  std::optional<int64_t> resumed;
 };
 
 MetricsRow metrics_row(const base::StepEvent& event);
@@ -70,6 +72,7 @@ class MetricsSink final : public base::ProgressSink {
  private:
   MetricsWriter writer_;
   int64_t log_interval_;
+  std::optional<int64_t> resumed_;  // until it stands in a line
 };
 
 /// All rows of the file in its order; a last line cut short is left out.

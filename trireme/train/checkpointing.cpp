@@ -317,6 +317,23 @@ std::filesystem::path find_resume(const config::Settings& settings, std::vector<
   return {};
 }
 
+void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume) {
+  if (resume.empty() || options.split != data::Split::automatic) return;
+  const RunState state = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
+  const auto& facts = state.data.facts();
+  const bool is_sample = std::ranges::any_of(facts, [](const auto& fact) { return fact.first == data::kSplitFact; });
+  if (state.step > 0 && !facts.empty() && !is_sample) options.split = data::Split::last;
+}
+
+void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume, comm::Communicator& world) {
+  std::string split;
+  checkpoint::agree(world, [&] {
+    if (world.rank() == 0) keep_split(options, resume);
+    if (options.split == data::Split::last) split = "last";
+  });
+  if (checkpoint::broadcast_text(world, split, 0) == "last") options.split = data::Split::last;
+}
+
 std::filesystem::path agree_on_resume(const config::Settings& settings, comm::Communicator& world,
                                       std::vector<checkpoint::PassedOver>& passed_over) {
   std::string found;

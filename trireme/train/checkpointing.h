@@ -10,7 +10,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/settings.h"
-#include "trireme/data/data_identity.h"
+#include "trireme/data/training_data.h"
 #include "trireme/engine/engine.h"
 #include "trireme/launch/environment.h"
 #include "trireme/train/model_source.h"
@@ -71,6 +71,12 @@ std::filesystem::path starting_weights(const config::Settings& settings);
 /// Errors    UsageError when one is asked for and there is none, when none is good, and when a newer one cannot be read
 std::filesystem::path find_resume(const config::Settings& settings,
                                   std::vector<checkpoint::PassedOver>* passed_over = nullptr);
+
+/// Options for a run that goes on from `resume` (empty: it begins): where settings leave the held-out part to choose, a
+/// run that began with the last part keeps it. Errors    CheckpointError
+void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume);
+/// The same, as rank 0 sees it. Every rank must call. Errors    CheckpointError, the same on every rank
+void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume, comm::Communicator& world);
 
 /// What find_resume finds on rank 0, on every rank: where a folder is saved to or thinned out meanwhile, or its listing
 /// is cached, ranks that look for themselves could go on from different steps. Every rank must call.

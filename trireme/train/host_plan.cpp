@@ -7,6 +7,7 @@
 #include "trireme/base/memory.h"
 #include "trireme/base/text.h"
 #include "trireme/config/validate.h"
+#include "trireme/schedule/pipeline.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
@@ -29,6 +30,7 @@ int64_t plan_host(const config::Settings& settings) {
   const int64_t here = world / settings.num_nodes;
   at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = resolve_model(settings);
+  schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
   const plan::StepRequest request = step_request(settings, config, 0, world);
   const model::Model model = model::build_model(config, request.precision, request.parallel(), grouping(settings));
   const plan::StepPlan plan = plan::make_step_plan(model, request);

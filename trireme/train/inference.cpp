@@ -69,7 +69,10 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const data::Tokenizer& 
 
 fs::path checkpoint_of(const fs::path& folder) {
   if (!fs::exists(folder))
-    throw UsageError(fmt::format("there is no folder {}: give a checkpoint, or a run's out_dir", folder.string()));
+    throw UsageError(
+        fmt::format("there is no folder {}: give a checkpoint, a run's out_dir or a Hugging Face folder; nothing is "
+                    "downloaded, and a shape's name (llama-5m) has no weights",
+                    folder.string()));
   return checkpoint::find_latest(folder).value_or(folder);
 }
 

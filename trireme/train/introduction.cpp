@@ -8,20 +8,31 @@
 #include "trireme/base/text.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/metrics.h"
+#include "trireme/ops/gemm_kernel.h"
 
 namespace trireme::train {
 
 std::string describe_data(const config::DataSettings& settings, const data::TrainingData& data,
                           const data::Tokenizer& tokenizer) {
   const std::string bytes = data.source_bytes > 0 ? base::human_count(data.source_bytes) + " bytes in " : std::string();
-  std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out; order seed {}", bytes,
+  const std::string held_out = data.held_out.empty() ? "" : fmt::format(" ({})", data.held_out);
+  std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out{}; order seed {}", bytes,
                                  base::plural(data.num_documents, "document"), base::human_count(data.train_tokens),
                                  tokenizer.name() == "byte" ? "" : tokenizer.name() + " ",
-                                 base::human_count(data.val_tokens), settings.seed);
+                                 base::human_count(data.val_tokens), held_out, settings.seed);
   if (settings.packing != "wrapped")
     line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
                         settings.packing, base::human_count(data.train->samples_per_epoch()), 100 * data.filled);
   return line;
+}
+
+std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads) {
+  const std::string scratch =
+      fmt::format("{} of scratch for matrix products ({})", base::human_bytes(threads * ops::kGemmScratchBytes),
+                  base::plural(threads, "thread"));
+  return fmt::format(
+      "outside the plan: {}{}",
+      program ? base::human_bytes(program->rss_bytes()) + " of the program and LibTorch, measured; " : "", scratch);
 }
 
 std::vector<std::string> draw_loss_curve(const Session& s, const std::string& tokenizer) {

@@ -61,6 +61,7 @@ class Run {
       : s_(make_session(settings, environment)),
         stop_(stop_options()),
         tokenizer_(resolve_tokenizer(s_->settings, s_->model.config)),
+        resume_(agree_on_resume(s_->settings, s_->world(), passed_over_)),
         data_(load_data()) {}
 
   int go() try {
@@ -128,7 +129,8 @@ class Run {
   }
 
   data::TrainingData load_data() {
-    const data::TrainingDataOptions options = training_data_options(s_->settings, s_->sequence());
+    data::TrainingDataOptions options = training_data_options(s_->settings, s_->sequence());
+    keep_split(options, resume_, s_->world());
     // Rank 0 tokenizes where nothing is cached; the others then find the set.
     std::optional<data::TrainingData> data;
     if (s_->is_first_rank()) data = data::load_training_data(options, *tokenizer_);
@@ -146,7 +148,7 @@ class Run {
   }
 
   void start() {
-    fs::path resume = agree_on_resume(s_->settings, s_->world(), passed_over_);
+    fs::path& resume = resume_;
     const fs::path weights = starting_weights(s_->settings);
     if (resume.empty()) {
       if (weights.empty())
@@ -175,7 +177,9 @@ class Run {
     s_->phases.end("first batch");
     peak_flops_ = measure_peak_flops(s_->precision.compute, s_->world(), s_->device);
     flops_per_token_ = s_->flops_per_token();
-    schedule_ = lr_schedule(s_->settings, run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch()));
+    const int64_t last = run_steps(s_->settings, s_->sequence(), data_.train->samples_per_epoch());
+    schedule_ = lr_schedule(s_->settings, last);
+    evaluation_interval_ = evaluation_interval(s_->settings, last, has_validation() ? data_.val->num_samples() : 0);
     s_->phases.end("measuring");
     loop_started_ = Clock::now();
     first_step_ = state_.step;
@@ -212,6 +216,7 @@ class Run {
 
   void introduce() {
     observers_->say(describe_start(*s_));
+    observers_->say("         " + outside_the_plan(s_->program, at::get_num_threads()));
     if (s_->model.config.is_text_half)
       observers_->say("         the text half alone: its vision tower is left out, and not saved");
     observers_->say(describe_data(s_->settings.data, data_, *tokenizer_));
@@ -303,7 +308,7 @@ class Run {
     event.eta_seconds = last > 0 ? double(last - step) * smoothed_seconds_ : std::nan("");
     event.epoch = double(state_.samples) / double(data_.train->samples_per_epoch());
     const bool final_step = is_complete(last);
-    if (has_validation() && (final_step ? c.eval.final_validation : c.eval.interval > 0 && step % c.eval.interval == 0))
+    if (has_validation() && (final_step ? c.eval.final_validation : step % evaluation_interval_ == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return validate(); });
     observers_->step(event);
     if (step == first_step_ + 1) observers_->say(s_->phases.text());
@@ -399,30 +404,32 @@ class Run {
   StopDecision stop_;
   StopDecision::Agreed agreed_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::vector<checkpoint::PassedOver> passed_over_;
+  fs::path resume_;
   data::TrainingData data_;
   RunState state_;
   std::string resumed_from_, loaded_from_, restarted_;
   std::vector<std::string> changed_;  // settings, since the checkpoint that was resumed
   bool unverified_ = false;  // what was loaded
   checkpoint::Verdict loaded_verdict_;
-  std::vector<checkpoint::PassedOver> passed_over_;
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<LedgerFile> ledger_;
   optim::LrSchedule schedule_;
   Observers* observers_ = nullptr;
   std::unique_ptr<Saver> saver_;
   double peak_flops_ = 0, flops_per_token_ = 0, smoothed_seconds_ = 0;
-  int64_t rss_bytes_ = 0, first_step_ = 0;
+  int64_t rss_bytes_ = 0, first_step_ = 0, evaluation_interval_ = 1;
 };
 
 }  // namespace
 
 void check_pretrain(const config::Settings& settings) {
   const model::ModelConfig model = resolve_model(settings);
-  const data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
+  data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
   data::check_training_data(data);
   const fs::path resume = find_resume(settings);
+  keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
   const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
   if (!settings.train.epochs) check_length(0);

@@ -73,6 +73,7 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
   s->phases.end("groups");
+  if (s->is_first_rank()) s->program = observe::read_memory_usage();
   s->engine =
       std::make_unique<engine::Engine>(s->model, std::move(plan), s->ranks.communicators,
                                        engine::EngineOptions{.poison = settings.engine.poison, .device = s->device});

@@ -11,6 +11,7 @@
 #include "trireme/engine/engine.h"
 #include "trireme/launch/environment.h"
 #include "trireme/model/model.h"
+#include "trireme/observe/memory_usage.h"
 #include "trireme/train/ranks.h"
 #include "trireme/train/start_phases.h"
 
@@ -25,6 +26,7 @@ struct Session {
   at::Device device = at::kCPU;  ///< what this rank computes on
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
+  std::optional<observe::MemoryUsage> program;  ///< what rank 0 held before the plan's memory was there
 
   std::vector<int64_t> positions;  ///< of the sequence that this rank holds (model::context_positions)
 

@@ -18,6 +18,7 @@
 #include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/load_tokenizer.h"
 #include "trireme/launch/core_share.h"
+#include "trireme/schedule/pipeline.h"
 #include "trireme/train/conversations.h"
 
 namespace trireme::train {
@@ -230,6 +231,7 @@ data::TrainingDataOptions training_data_options(const config::Settings& settings
   }
   if (d.val_data_path) o.val_data_path = *d.val_data_path;
   o.val_split_fraction = d.val_split_fraction;
+  if (d.val_split) o.split = *d.val_split == "last" ? data::Split::last : data::Split::sample;
   o.sequence = sequence;
   o.packing = d.packing == "best_fit" ? data::Packing::best_fit
               : d.packing == "none"   ? data::Packing::none
@@ -304,12 +306,22 @@ int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t sa
   return steps;
 }
 
+int64_t evaluation_interval(const config::Settings& settings, int64_t steps, int64_t num_samples) {
+  constexpr int64_t kTimes = 20, kFewestSteps = 50, kMostSteps = 600;
+  constexpr int64_t kPassesOfAStep = 3;  // forward, and twice that backward; an evaluation is one forward
+  if (settings.eval.interval) return *settings.eval.interval;
+  const config::TrainSettings& t = settings.train;
+  const int64_t samples = std::min(num_samples, settings.eval.max_iters * t.micro_batch_size);
+  const int64_t cheap = kTimes * samples / (kPassesOfAStep * t.global_batch_size);
+  return std::clamp(std::max(steps > 0 ? steps / kTimes : kMostSteps, cheap), kFewestSteps, kMostSteps);
+}
+
 optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps) {
   using Decay = optim::LrSchedule::Decay;
   const config::TrainSettings& t = settings.train;
   const bool constant = steps == 0 || t.lr_decay == config::LrDecay::constant;
   return {.peak = config::scaled_lr(settings),
-          .min = t.min_lr,
+          .min = config::lowest_lr(settings),
           .warmup_steps = t.lr_warmup_steps,
           .max_steps = steps,
           .decay = constant                                ? Decay::constant

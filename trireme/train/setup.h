@@ -60,6 +60,10 @@ int threads_of_a_rank(const config::Settings& settings);
 /// Errors    UsageError where that is less than one step
 int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);
 
+/// Steps from one evaluation to the next: eval.interval; where it is left to choose a twentieth of `steps` (0: the run
+/// has no end), but as many as take 20 times as long as an evaluation of `num_samples` held-out samples; 50 to 600.
+int64_t evaluation_interval(const config::Settings& settings, int64_t steps, int64_t num_samples);
+
 /// The learning rate of each of `steps` steps; constant behind the warm-up where there is no end (0).
 optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps);
 

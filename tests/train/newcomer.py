@@ -1,0 +1,187 @@
+"""Whoever comes from PyTorch, LitGPT or torchrun and types what they are used to gets one sentence with the way out.
+
+newcomer.py TRIREME
+A table of commands: exit code, words that the answer holds, words that it must not hold. What settings alone say is
+tests/config/refusals_test.cpp's.
+"""
+
+import json
+import sys
+
+import ring
+
+TINY = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 48, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "max_position_embeddings": 64}
+UGLY = ("Traceback", "terminate called", "std::", "c10::", "Exception raised", "filesystem error", "json.exception")
+
+# (arguments, exit code, words of the answer); {train} stands for a run of one step of a tiny model, {run} for its folder.
+ANSWERS = [
+    ("version", 0, ["trireme "]),
+    ("--version", 0, ["trireme "]),
+    ("help", 0, ["trireme pretrain"]),
+    ("help pretrain", 0, ["--train.max_norm", "(or --max_restarts)"]),
+    ("help generate", 0, ["--generate.prompt  (or --prompt)"]),
+    ("help explain memory", 0, ["trireme explain memory", "--rank N"]),
+    ("help finetune_lora", 2, ["no subcommand finetune_lora", "low-rank adapters are not built"]),
+    ("train", 2, ["no subcommand train", "trireme pretrain"]),
+    ("finetune_lora", 2, ["low-rank adapters are not built", "trireme pretrain FOLDER"]),
+    ("finetune", 2, ["trireme pretrain FOLDER"]),
+    ("chat", 2, ["trireme generate CHECKPOINT --chat"]),
+    ("serve", 2, ["there is no server", "trireme generate CHECKPOINT --chat"]),
+    ("eval", 2, ["trireme evaluate"]),
+    ("download meta-llama/Llama-3.2-1B", 2, ["nothing is downloaded"]),
+    ("pretrian", 2, ["did you mean pretrain?"]),
+    ("--config run.yaml", 2, ["settings stand behind a subcommand"]),
+    ("''", 2, ["no subcommand ''"]),
+    ("pretrain", 2, ["no model is named", "nothing says when to stop"]),
+    ("pretrain meta-llama/Llama-3.2-1B --train.max_steps 1", 2, ["meta-llama/Llama-3.2-1B", "nothing is downloaded", "llama-3.2-1b"]),
+    ("pretrain LLAMA-5M --train.max_steps 1", 2, ["did you mean llama-5m?"]),
+    ("pretrain run.yaml", 2, ["run.yaml is a file of settings", "--config run.yaml"]),
+    ("pretrain --config ''", 2, ["--config needs the path of a YAML file"]),
+    ("pretrain --config large.yaml", 2, ["large.yaml: it holds more than 1 MiB"]),
+    ("pretrain llama-5m \u2014train.max_steps 1", 2, ["not two hyphens", "type --train.max_steps"]),
+    ("pretrain llama-5m --train.max_time 5 minutes", 2, ["what is 'minutes'?", "a value with spaces stands in quotes"]),
+    ("pretrain llama-5m --train.max_steps 3B", 2, ["train.max_steps wants a whole number", "3e9"]),
+    ("pretrain llama-5m --train.max_steps 1e30", 2, ["train.max_steps must be at most 9e18"]),
+    ("pretrain llama-5m --optimizer.betas 0.9", 2, ["two numbers such as [0.9, 0.95]"]),
+    ("pretrain llama-5m --no_pin", 2, ["unknown setting no_pin", "--launch.pin false"]),
+    ("pretrain llama-5m --no-launch.pin", 2, ["--launch.pin false"]),
+    ("pretrain llama-5m --devices 3000000000", 2, ["devices must be at least 1 and at most 100,000"]),
+    ("{train} --pipeline.schedule zigzag", 2, ["no pipeline schedule 'zigzag'", "zb_v"]),
+    ("{train} --wrap.units [blok]", 2, ["wrap.units names 'blok'"]),
+    ("{train} --data.train_data_path https://example.com/x.txt", 2, ["nothing is downloaded"]),
+    ("{train} --comm.backend dry-run", 2, ["backend dry_run moves nothing", "trireme explain"]),
+    ("{train} --comm.backend threads --devices 2", 2, ["backend threads", "shm or gloo"]),
+    ("{train} --comm.backend nccl --devices 2", 2, ["backend nccl", "needs accelerator cuda"]),
+    ("{train} --out_dir text.txt", 2, ["out_dir text.txt cannot be a folder", "is a file"]),
+    ("{train} --out_dir text.txt/inside", 2, ["text.txt is a file"]),
+    ("{train} --out_dir ''", 2, ["out_dir wants text, not an empty text"]),
+    ("{train} --profile.schedule nowhere/at/all.svg", 2, ["profile.schedule", "there is no folder"]),
+    ("{train} --optimizer.lr 3e-5 --out_dir low", 0, ["saved"]),
+    ("{train} --prompt hello", 2, ["prompt"]),
+    ("{train} --generate.prompt hello", 2, ["generate.prompt belongs to trireme generate"]),
+    ("generate {run} 'It is'", 2, ["for generate.prompt say --prompt"]),
+    ("generate {run} --num_beams 4", 2, ["num_beams is not available"]),
+    ("generate {run} --comm.backend dry_run", 2, ["backend dry_run moves nothing"]),
+    ("generate {run} --prompt '\u65e5\u672c \U0001F600' --max_new_tokens 2", 0, ["\u65e5\u672c"]),
+    ("generate meta-llama/Llama-3.2-1B", 2, ["there is no folder meta-llama/Llama-3.2-1B", "nothing is downloaded"]),
+    ("generate llama-5m", 2, ["a shape's name (llama-5m) has no weights"]),
+    ("evaluate {run} text.txt", 2, ["for evaluate.text say --text"]),
+    ("evaluate {run} --text text.txt --json nowhere/at/all.json", 2, ["evaluate.json", "there is no folder"]),
+    ("convert {run} other --train.max_steps 3", 2, ["train.max_steps belongs to trireme pretrain", "convert does not read it"]),
+    ("explain config no-such-model", 2, ["unknown model no-such-model"]),
+    ("explain config llama-5m --train.global_batch_size 7", 2, ["a global batch of 7"]),
+    ("explain config llama-5m", 0, ["out_dir"]),
+    ("explain mesh no-such-model", 2, ["unknown model no-such-model"]),
+    ("explain memory --help", 0, ["trireme explain memory", "--rank N"]),
+    ("explain schedule --help", 0, ["--bandwidth GB/s"]),
+    ("explain memory llama-5m", 0, ["planned peak", "outside the plan: ", "of the program and LibTorch", "of scratch"]),
+    ("explain settings train.max_norm", 0, ["--train.max_norm"]),
+    ("explain settings --train.max_norm", 0, ["--train.max_norm"]),
+    ("explain settings optimizer", 0, ["--optimizer.betas"]),
+    ("explain settings max_norm", 2, ["it is train.max_norm"]),
+    ("explain settings --markdwn", 2, ["no setting or group of settings 'markdwn'"]),
+    ("bench train llama-5m --json", 2, ["for instance --bench.json=result.json"]),
+    ("bench train llama-5m --json nowhere/at/all.json", 2, ["bench.json", "there is no folder"]),
+]
+
+
+def split(line):
+    """As a shell would, without its expansions."""
+    words, word, inside, begun = [], "", False, False
+    for c in line:
+        if c == "'":
+            inside, begun = not inside, True
+        elif c == " " and not inside:
+            words += [word] if word or begun else []
+            word, begun = "", False
+        else:
+            word += c
+    return words + ([word] if word or begun else [])
+
+
+def answers_hold(r):
+    train = r.command("run", model=TINY, train__max_steps=1)[1:]
+    (r.folder / "large.yaml").write_text("#" * (2 << 20))
+    (r.folder / "run.yaml").write_text("seed: 1\n")
+    result = r.run([r.program, *train])
+    ring.require(result.code == 0, "a run to look at", str(result))
+    bad = []
+    for line, code, words in ANSWERS:
+        arguments = [w for word in split(line) for w in (train if word == "{train}" else [str(r.folder / "run") if word == "{run}" else word])]
+        if "{train}" in line and "--out_dir" not in line:  # of the run that is there
+            arguments[arguments.index("--out_dir") + 1] = str(r.folder / "other")
+        result = r.run([r.program, *arguments])
+        missing = [word for word in words if word not in result.text]
+        ugly = [word for word in UGLY if word in result.text]
+        long = code == 2 and not line.startswith("explain") and len(result.err.splitlines()) > 8
+        if result.code != code or missing or ugly or long:
+            bad.append(f"{line}: exit code {result.code} instead of {code}, lacks {missing}, says {ugly}\n{result.err[-1500:]}")
+    ring.check(not bad, f"{len(ANSWERS)} commands are answered in words", "\n".join(bad))
+
+
+def one_setting_is_one_setting(r):
+    text = r.run([r.program, "explain", "settings", "train.max_norm"]).out
+    ring.check(text.count("  --") == 1, "explain settings train.max_norm shows that setting alone", text)
+
+
+def the_environment_is_checked(r):
+    command = r.command("environment", model=TINY, train__max_steps=1)
+    result = r.run(command, env=ring.environment(TRIREME_TRAIN_MICRO_BATCHSIZE="4"))
+    ring.check(result.code == 2 and "TRIREME_TRAIN_MICRO_BATCHSIZE" in result.err and "TRIREME_TRAIN_MICRO_BATCH_SIZE" in result.err,
+               "a variable that is no setting is refused with the nearest name", str(result))
+    result = r.run(command, env=ring.environment(TRIREME_HOME="x", TRIREME_DATA_SERVICE_HOST="10.0.0.1"))
+    ring.check(result.code == 0, "variables that resemble no setting, and Kubernetes' own, are left alone", str(result))
+
+
+def documents(r, name, count):
+    path = r.folder / name
+    with open(path, "w") as out:
+        for i in range(count):
+            out.write(json.dumps({"text": ("early " if i < count * 0.85 else "late ") * (8 + i % 5)}) + "\n")
+    return path
+
+
+def a_sample_is_held_out(r):
+    """Of many documents; and a run that began with the last part keeps it."""
+    path = documents(r, "many.jsonl", 200)
+    settings = {"model": TINY, "data__train_data_path": path, "train__save_interval": 2, "devices": 2}
+    result = r.run(r.command("sampled", train__max_steps=2, **settings))
+    ring.check(result.code == 0 and "a sample of " in result.out and " of 200 documents" in result.out, "the start says that a sample is held out",
+               str(result))
+    result = r.run(r.command("sampled", train__max_steps=4, resume="true", **(settings | {"devices": 1})))
+    ring.check(result.code == 0 and "a sample of " in result.out, "its resume on another mesh holds out the same", str(result))
+    result = r.run(r.command("old", train__max_steps=2, data__val_split="last", **settings))
+    ring.check(result.code == 0 and "held out (the last " in result.out, "the last part is held out where that is asked for", str(result))
+    result = r.run(r.command("old", train__max_steps=4, resume="true", **settings))
+    ring.check(result.code == 0 and "held out (the last " in result.out, "a resumed run that held out the last part keeps it", str(result))
+    result = r.run(r.command("old", train__max_steps=6, resume="true", data__val_split="sample", **settings))
+    ring.check(result.code == 2 and "data.val_split" in result.err, "it is told when a resume asks for the other", str(result))
+
+
+def the_start_says_what_lies_outside_the_plan(r):
+    result = r.run(r.command("outside", train__max_steps=2))
+    line = next((line for line in result.out.splitlines() if "outside the plan: " in line), "")
+    ring.check("MiB of the program and LibTorch, measured" in line and "of scratch for matrix products (1 thread)" in line, line.strip(), str(result))
+    outside = sum(float(part.split(" MiB")[0].split()[-1]) for part in line.split(";") if " MiB" in part)
+    planned = float(next(line for line in result.out.splitlines() if line.startswith("memory")).split()[1])
+    resident = json.loads((r.folder / "outside" / "metrics.jsonl").read_text().splitlines()[-1])["rss_bytes"] / 2**20
+    ring.check(0.75 * resident < planned + outside < 1.35 * resident,
+               f"plan ({planned:.0f} MiB) and what is outside ({outside:.0f}) are about what is resident ({resident:.0f})")
+
+
+def a_resume_is_marked_in_the_picture(r):
+    r.train("marked", train__max_steps=6)
+    result = r.run(r.command("marked", train__max_steps=12, resume="true", train__log_interval=3))
+    svg = (r.folder / "marked" / "loss.svg").read_text()
+    ring.check(result.code == 0 and svg.count('<line class="resume"') == 1 and ("▲ resumed" in result.out or "^ resumed" in result.out),
+               "the loss picture shows where the run went on", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    answers_hold(r)
+    one_setting_is_one_setting(r)
+    the_environment_is_checked(r)
+    a_sample_is_held_out(r)
+    the_start_says_what_lies_outside_the_plan(r)
+    a_resume_is_marked_in_the_picture(r)

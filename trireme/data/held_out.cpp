@@ -1,0 +1,61 @@
+#include "trireme/data/held_out.h"
+
+#include <algorithm>
+
+#include "trireme/data/permutation.h"
+
+namespace trireme::data {
+
+namespace {
+
+constexpr uint64_t kSplitStream = 4;  // of the seed; sampler.cpp and window_dataset.cpp have the others
+
+int64_t document_size(const TokenSet& set, int64_t document) {
+  return set.document_start(document + 1) - set.document_start(document);
+}
+
+void append_stretch(std::vector<TokenRange::Stretch>& stretches, int64_t first, int64_t end) {
+  if (first == end) return;
+  if (!stretches.empty() && stretches.back().first + stretches.back().size == first)
+    stretches.back().size += end - first;
+  else
+    stretches.push_back({first, end - first});
+}
+
+}  // namespace
+
+std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted, uint64_t seed) {
+  const int64_t count = set.num_documents();
+  std::vector<int64_t> drawn;
+  if (count == 0) return drawn;
+  const Permutation order(count, mix_key(seed, kSplitStream));
+  const int64_t enough = wanted - wanted / 100;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < count && tokens < enough; ++i) {
+    const int64_t document = order(i), size = document_size(set, document);
+    if (size == 0 || tokens + size > wanted) continue;
+    tokens += size;
+    drawn.push_back(document);
+  }
+  std::sort(drawn.begin(), drawn.end());
+  return drawn;
+}
+
+std::vector<TokenRange::Stretch> stretches_of(const TokenSet& set, const std::vector<int64_t>& documents) {
+  std::vector<TokenRange::Stretch> stretches;
+  for (const int64_t d : documents) append_stretch(stretches, set.document_start(d), set.document_start(d + 1));
+  return stretches;
+}
+
+std::vector<TokenRange::Stretch> stretches_without(const TokenSet& set, const std::vector<int64_t>& documents) {
+  std::vector<TokenRange::Stretch> stretches;
+  int64_t at = 0;
+  for (const int64_t d : documents) {
+    append_stretch(stretches, at, set.document_start(d));
+    at = set.document_start(d + 1);
+  }
+  append_stretch(stretches, at, set.num_tokens());
+  return stretches;
+}
+
+}  // namespace trireme::data

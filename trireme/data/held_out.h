@@ -1,0 +1,34 @@
+// Which part of a text is held out for validation. The last tokens are right for one long text. Of many documents they
+// are those whose paths sort last, often of another kind than the rest: there a sample of whole documents is held out,
+// a pure function of the seed and the documents' lengths, the same on every rank of every mesh.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/data/token_range.h"
+#include "trireme/data/token_set.h"
+
+namespace trireme::data {
+
+enum class Split {
+  automatic,  ///< sample where there are kManyDocuments or more
+  last,
+  sample,
+};
+
+inline constexpr int64_t kManyDocuments = 100;
+
+/// Documents that are held out, ascending, of at most `wanted` tokens together and nearly as many. Drawn one after the
+/// other in a pseudo-random order (permutation.h); one that would be too much is passed over.
+///
+/// Cost      O(documents), nothing is read
+std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted, uint64_t seed);
+
+/// The stretches of these documents, or of all others.
+std::vector<TokenRange::Stretch> stretches_of(const TokenSet& set, const std::vector<int64_t>& documents);
+std::vector<TokenRange::Stretch> stretches_without(const TokenSet& set, const std::vector<int64_t>& documents);
+
+}  // namespace trireme::data
