@@ -174,7 +174,8 @@ TEST(Parse, AWrongTypeNamesTheTypeAndShowsWhatWasGiven) {
             "error: train.max_steps wants a whole number or null, not 'many'\n  command line: --train.max_steps many");
   EXPECT_THAT(refusal({"--train.log_interval", "1.5"}), HasSubstr("wants a whole number, not '1.5'"));
   EXPECT_THAT(refusal({"--launch.pin=maybe"}), HasSubstr("wants true or false, not 'maybe'"));
-  EXPECT_THAT(refusal({"--optimizer.betas=0.9"}), HasSubstr("wants two numbers such as [0.9, 0.95] or auto, not '0.9'"));
+  EXPECT_THAT(refusal({"--optimizer.betas=0.9"}),
+              HasSubstr("wants two numbers such as [0.9, 0.95] or auto, not '0.9'"));
   EXPECT_THAT(refusal({"--comm.timeout=soon"}), HasSubstr("wants a time such as 30s"));
   EXPECT_THAT(refusal({"--save.max_shard_bytes=big"}), HasSubstr("wants a size such as 512MiB"));
   EXPECT_THAT(refusal({"--optimizer.lr="}), HasSubstr("wants a number, not an empty text"));
@@ -182,7 +183,8 @@ TEST(Parse, AWrongTypeNamesTheTypeAndShowsWhatWasGiven) {
 }
 
 TEST(Parse, OutOfRangeSaysTheBound) {
-  EXPECT_EQ(refusal({"--devices", "0"}), "error: devices must be at least 1 and at most 100,000, not 0\n  command line: --devices 0");
+  EXPECT_EQ(refusal({"--devices", "0"}),
+            "error: devices must be at least 1 and at most 100,000, not 0\n  command line: --devices 0");
   EXPECT_THAT(refusal({"--data.val_split_fraction=1"}), HasSubstr("must be above 0 and below 1, not 1"));
   EXPECT_THAT(refusal({"--optimizer.betas=[0.9,1.0]"}), HasSubstr("optimizer.betas must be at least 0 and below 1"));
   EXPECT_THAT(refusal({"--comm.timeout=0s"}), HasSubstr("comm.timeout must be above 0s"));

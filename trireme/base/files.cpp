@@ -76,8 +76,8 @@ const char* kind_of_file(mode_t mode) {
 }
 
 [[noreturn]] void refuse_size(const std::filesystem::path& path, int64_t most_bytes) {
-  throw FileError(fmt::format("cannot read {}: it holds more than {} MiB, which is too large for a file of this kind", path.string(),
-                              most_bytes >> 20),
+  throw FileError(fmt::format("cannot read {}: it holds more than {} MiB, which is too large for a file of this kind",
+                              path.string(), most_bytes >> 20),
                   path, EINVAL);
 }
 

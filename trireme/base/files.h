@@ -92,7 +92,8 @@ std::string read_file(const std::filesystem::path& path, int64_t most_bytes = st
 std::string read_side_file(const std::filesystem::path& path);
 
 /// The same for a path that the user gives, which may be a pipe (`<(zcat text.gz)`, /dev/stdin).
-std::string read_file_or_pipe(const std::filesystem::path& path, int64_t most_bytes = std::numeric_limits<int64_t>::max());
+std::string read_file_or_pipe(const std::filesystem::path& path,
+                              int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
 /// Replaces `path` by `contents` in one step: readers see the old file or the new one, and after a crash the
 /// new one is complete (temporary sibling, fsync, rename, fsync of the folder). Errors    FileError, the old

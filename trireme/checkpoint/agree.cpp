@@ -18,8 +18,8 @@ using nlohmann::json;
 
 /// The failure of `work` as text to be sent, empty when it succeeded.
 std::string run(const std::function<void()>& work) {
-  const auto pack = [](const char* kind, const std::string& message, const std::string& path,
-                       const std::string& tensor, int code = 0) {
+  const auto pack = [](const char* kind, const std::string& message, const std::string& path, const std::string& tensor,
+                       int code = 0) {
     return json{{"kind", kind}, {"message", message}, {"path", path}, {"tensor", tensor}, {"code", code}}.dump(
         -1, ' ', false, json::error_handler_t::replace);
   };

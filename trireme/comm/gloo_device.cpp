@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 
-#include <cstring>
 #include <gloo/transport/tcp/device.h>
+#include <torch/headeronly/version.h>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/headeronly/version.h>
 #include <typeinfo>
 
 namespace trireme::comm {

@@ -49,7 +49,7 @@ LockHolder describe_self(const LockOptions& options) {
           .host = own_host(),
           .machine = base::this_host(),
           .pid = ::getpid(),
-          .start_ticks = base::process_start_ticks(::getpid()),
+          .start_ticks = base::process_start_ticks(::getpid()).value_or(0),
           .started = fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(now))};
 }
 
@@ -77,7 +77,8 @@ bool is_still(const base::FileDescriptor& file, const fs::path& path) {
 
 // On this machine the process that holds it can be looked at.
 bool is_gone(const LockHolder& holder) {
-  return holder.machine == base::this_host() && base::process_start_ticks(holder.pid) != holder.start_ticks;
+  return holder.machine == base::this_host() &&
+         base::process_start_ticks(holder.pid).value_or(holder.start_ticks) != holder.start_ticks;
 }
 
 void refuse(const fs::path& folder, const std::optional<LockHolder>& holder, const std::string& waited) {
