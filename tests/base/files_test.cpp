@@ -15,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace trireme::base {
 namespace {

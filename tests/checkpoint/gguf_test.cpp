@@ -63,6 +63,7 @@ std::vector<float> counted(int64_t count) {
 
 void write_small(const fs::path& path, const GgufMetadata& metadata = small_metadata(),
                  const std::vector<GgufTarget>& tensors = small_tensors()) {
+  fs::remove(path);
   GgufSink sink(path, metadata, tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const int64_t count = num_elements(tensors[i].shape);

@@ -193,7 +193,7 @@ int start(const Job& job, Arguments arguments) {
     launch::require_room({.num_ranks = static_cast<int>(settings.devices.value_or(1)), .planned_bytes = planned_bytes},
                          settings.launch.oversubscribe);
   };
-  const bool starts_here = !is_rank && !settings.launch.print && !settings.launch.hosts && !settings.launch.hostfile;
+  const bool starts_here = !is_rank && !is_for_others;
   if (starts_here) require_room(0);
   int64_t planned_bytes = 0;
   const auto check_job = [&] {

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <iterator>
+#include <limits>
 #include <string_view>
 
 #include "trireme/base/text.h"
 #include "trireme/config/declaration.h"
+#include "trireme/config/hints.h"
 
 namespace trireme::config {
 
@@ -19,10 +20,10 @@ namespace {
 constexpr std::string_view kPrefix = "TRIREME_";
 
 // Between a launcher and its ranks, and in scripts of this project.
-constexpr std::array<std::string_view, 12> kOfOurOwn = {
-    "TRIREME_JOB_ID",     "TRIREME_RUN",       "TRIREME_RESTART_COUNT", "TRIREME_TOKEN_FD",
-    "TRIREME_STORE_FD",   "TRIREME_REPORT_FD", "TRIREME_LAUNCHER_ID",   "TRIREME_FLIGHT_FOLDER",
-    "TRIREME_STARTED_NS", "TRIREME_HOST_ID",   "TRIREME_OUT",           "TRIREME_SLOW"};
+constexpr std::array<std::string_view, 13> kOfOurOwn = {
+    "TRIREME_JOB_ID",    "TRIREME_RUN",         "TRIREME_RESTART_COUNT", "TRIREME_TOKEN_FD",   "TRIREME_STORE_FD",
+    "TRIREME_REPORT_FD", "TRIREME_LAUNCHER_ID", "TRIREME_FLIGHT_FOLDER", "TRIREME_STARTED_NS", "TRIREME_HOST_ID",
+    "TRIREME_LOCK_FD",   "TRIREME_OUT",         "TRIREME_SLOW"};
 
 // A service that is called trireme-data puts these into every pod beside it.
 bool is_of_kubernetes(std::string_view name) {
@@ -30,18 +31,15 @@ bool is_of_kubernetes(std::string_view name) {
          name.find("_PORT_") != std::string_view::npos || name.ends_with("_PORT");
 }
 
-// As hint_for() measures: by the last part of the key, so that a group that is right is no resemblance.
 std::optional<std::string> nearest_name(std::string_view name) {
   std::optional<std::string> best;
-  int best_distance = 0;
+  int best_distance = std::numeric_limits<int>::max();
   for (const std::string& key : all_keys()) {
     const std::string known = environment_name(key);
-    const int forgiven = std::max(1, static_cast<int>(key.size() - key.rfind('.') - 1) / 3);
-    if (std::abs(std::ssize(name) - std::ssize(known)) > forgiven) continue;
-    const int distance = base::edit_distance(name, known);
-    if (distance > forgiven || (best && distance >= best_distance)) continue;
+    const auto distance = distance_if_near(name, known, key);
+    if (!distance || *distance >= best_distance) continue;
     best = known;
-    best_distance = distance;
+    best_distance = *distance;
   }
   return best;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
@@ -220,14 +221,10 @@ struct Nearest {
   int distance = std::numeric_limits<int>::max();
 
   void offer(std::string_view typed, std::string_view candidate, const std::string& hint) {
-    // Measured on the last part: train.batch shares half its letters with train.epochs and means something else.
-    const int forgiven = std::max(1, static_cast<int>(leaf_of(candidate).size()) / 3);
-    if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return;
-    const int away = base::edit_distance(typed, candidate);
-    if (away <= forgiven && away < distance) {
-      distance = away;
-      text = hint;
-    }
+    const auto away = distance_if_near(typed, candidate, candidate);
+    if (!away || *away >= distance) return;
+    distance = *away;
+    text = hint;
   }
 };
 
@@ -246,6 +243,14 @@ std::optional<std::string> refusal_of(std::string_view key) {
   const Word* row = look_up(kRefused, leaf_of(key));
   if (row == nullptr && key.find("lora_") == 0) row = look_up(kRefused, "lora_");
   return row == nullptr ? std::nullopt : std::optional<std::string>(row->sentence);
+}
+
+std::optional<int> distance_if_near(std::string_view typed, std::string_view candidate, std::string_view key) {
+  // Measured on the last part: train.batch shares half its letters with train.epochs and means something else.
+  const int forgiven = std::max(1, static_cast<int>(leaf_of(key).size()) / 3);
+  if (std::abs(std::ssize(typed) - std::ssize(candidate)) > forgiven) return std::nullopt;
+  const int distance = base::edit_distance(typed, candidate);
+  return distance <= forgiven ? std::optional(distance) : std::nullopt;
 }
 
 std::string hint_for(std::string_view unknown_key) {

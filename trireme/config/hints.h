@@ -15,4 +15,8 @@ std::string hint_for(std::string_view unknown_key);
 /// For a key that is recognised and refused (another system's feature): the reason; empty for all others.
 std::optional<std::string> refusal_of(std::string_view key);
 
+/// Letters by which `typed` differs from `candidate`, a spelling of `key`; nothing where they are more than a third of
+/// the key's last part (one letter is always forgiven), so that a group that is right is no resemblance.
+std::optional<int> distance_if_near(std::string_view typed, std::string_view candidate, std::string_view key);
+
 }  // namespace trireme::config

@@ -3,6 +3,8 @@
 // leave others, and whoever then asks for the newest would get the wrong run's.
 #pragma once
 
+#include <filesystem>
+
 #include "trireme/config/settings.h"
 
 namespace trireme::train {

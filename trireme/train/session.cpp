@@ -97,13 +97,13 @@ std::string describe_start(Session& s) {
       "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
       "model    {} {:.2f} M parameters, {}, width {}\n"
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
-      "memory   {:.0f} MiB a rank planned ({})",
+      "memory   {:.0f} MiB a rank planned{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(config::resolve(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
       base::plural(m.num_hidden_layers, "block"), m.hidden_size, t.global_batch_size, data_ranks,
       data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
-      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows);
+      t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows));
 }
 
 }  // namespace trireme::train
