@@ -63,7 +63,7 @@ CASES = [
     ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping"),
     ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar"),
     ("gemma3", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "full_attention"),
-    ("gemma3", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "rope_type is linear"),
+    ("gemma3", {"rope_scaling": {"type": "yarn", "factor": 2.0}}, "name it rope_type"),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
     ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
     ("gpt2", {"activation_function": "gelu"}, "activation_function"),

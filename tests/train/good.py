@@ -69,7 +69,7 @@ def follows(r, out):
         ring.check(result.code == 0 and f"resumed  {copy}/step-00000004 at step 4" in result.out and f"passed over {copy}/{newest}" in result.out,
                    f"--resume {resume} with another learning rate goes on from the good one, and says what it passed over", str(result))
         ring.check(ring.step_folders(copy)[:1] == ["step-00000008"], "and its checkpoints take the ruined one's place in time", str(ring.step_folders(copy)))
-    named = goes_on(r, out.name, 5, resume=out / newest) if newest != "step-00000004" else None
+    named = goes_on(r, out.name, 5, resume=out / newest, train__min_lr=1e-4) if newest != "step-00000004" else None
     ring.check(named and "starts from a checkpoint that is not good: it is marked as ruined" in named.text,
                "one that is named all the same is taken, with a warning", str(named))
 

@@ -158,7 +158,7 @@ def in_older_words(config):
     if rope:
         old["rope_theta"] = rope.pop("rope_theta")
         old["rope_scaling"] = None if rope["rope_type"] == "default" else rope
-        if rope["rope_type"] == "linear":
+        if rope["rope_type"] == "linear" and old.get("model_type") != "gemma3_text":  # whose "type" transformers 5 passes over
             old["rope_scaling"] = {"type": rope["rope_type"], "factor": rope["factor"]}
     if "dtype" in old:
         old["torch_dtype"] = old.pop("dtype")

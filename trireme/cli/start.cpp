@@ -178,6 +178,7 @@ int start(const Job& job, Arguments arguments) {
   is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
   const auto elastic = is_rank ? std::nullopt : elastic_of(settings);
   const bool is_for_others = !is_rank && (settings.launch.print || settings.launch.hosts || settings.launch.hostfile);
+  if (!is_for_others && (!is_rank || environment.global_rank == 0)) config::validate_places(settings);
   OutDirLock lock;
   if (job.owns_out_dir && !is_for_others)
     lock.take(job.subcommand, settings, environment, is_rank, elastic.has_value());
@@ -215,10 +216,7 @@ int start(const Job& job, Arguments arguments) {
   if (settings.accelerator == config::Accelerator::cuda)
     base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
   lock.look(settings);
-  if (!is_rank || environment.global_rank == 0) {
-    config::validate_places(settings);
-    check_job();
-  }
+  if (!is_rank || environment.global_rank == 0) check_job();
   lock.begin(settings);
   if (job.saves_when_stopped) launch::install_stop_signal();
   if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do

@@ -131,7 +131,7 @@ std::vector<Setting> declare(Settings& s) {
        {.above = 0, .below = 1}},
       {"data.val_split",
        &s.data.val_split,
-       "which part that is: the last one, or a sample of whole documents drawn with data.seed",
+       "which part that is: the last one, or a sample of whole documents",
        {.absent = "auto",
         .when_absent = "sample for a source of 100 documents or more, else last; a resumed run keeps its own",
         .classes = {"last", "sample"}}},

@@ -8,7 +8,7 @@ namespace trireme::data {
 
 namespace {
 
-constexpr uint64_t kSplitStream = 4;  // of the seed; sampler.cpp and window_dataset.cpp have the others
+constexpr uint64_t kSplitKey = 0x68656c64206f7574;  // "held out"
 
 int64_t document_size(const TokenSet& set, int64_t document) {
   return set.document_start(document + 1) - set.document_start(document);
@@ -24,11 +24,11 @@ void append_stretch(std::vector<TokenRange::Stretch>& stretches, int64_t first, 
 
 }  // namespace
 
-std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted, uint64_t seed) {
+std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted) {
   const int64_t count = set.num_documents();
   std::vector<int64_t> drawn;
   if (count == 0) return drawn;
-  const Permutation order(count, mix_key(seed, kSplitStream));
+  const Permutation order(count, kSplitKey);
   const int64_t enough = wanted - wanted / 100;
   int64_t tokens = 0;
   for (int64_t i = 0; i < count && tokens < enough; ++i) {

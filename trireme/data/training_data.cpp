@@ -95,7 +95,7 @@ std::optional<Division> sampled(const TokenSet& set, const TrainingDataOptions& 
   const bool asked = options.split == Split::sample;
   if (wanted == 0 || options.split == Split::last || (!asked && set.num_documents() < kManyDocuments))
     return std::nullopt;
-  const std::vector<int64_t> drawn = sample_documents(set, wanted, options.seed);
+  const std::vector<int64_t> drawn = sample_documents(set, wanted);
   Division d{.train = stretches_without(set, drawn), .val = stretches_of(set, drawn), .is_sample = true};
   for (const auto& stretch : d.val) d.val_tokens += stretch.size;
   d.val_documents = std::ssize(drawn);

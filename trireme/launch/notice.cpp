@@ -64,6 +64,7 @@ bool is_notice(const HttpAnswer& answer) {
   if (answer.status != 200) return false;
   std::string body = answer.body;
   std::erase_if(body, [](unsigned char c) { return std::isspace(c) != 0; });
+  if (base::json_too_deep_at(body)) return false;  // no service that announces anything answers so
   const auto json = base::parse_json_if_sound(body);
   if (json.is_object() && json.contains("Events")) return tells_of_an_end(json["Events"]);
   std::transform(body.begin(), body.end(), body.begin(), [](unsigned char c) { return std::toupper(c); });

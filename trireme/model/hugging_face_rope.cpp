@@ -74,6 +74,10 @@ json object_or_empty(KeyReader& keys, const char* key) {
 void read_gemma3(KeyReader& keys, ModelConfig& c) {
   json both = object_or_empty(keys, "rope_parameters");
   const json scaling = object_or_empty(keys, "rope_scaling");
+  if (scaling.contains("type") && !scaling.contains("rope_type"))
+    throw UsageError(fmt::format(
+        "{}: rope_scaling.type is read by transformers 4 and passed over by transformers 5; name it rope_type",
+        keys.source()));
   const std::string source = keys.source() + ": rope_parameters";
   for (const auto& [key, value] : both.items())
     if (key != kFull && key != kSliding)
