@@ -15,13 +15,12 @@ import ring
 
 LEVELS = 300_000
 DEEP = "[" * LEVELS + "]" * LEVELS
-SIDE_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors.index.json", "trireme/manifest.json")
+SIDE_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors.index.json", "manifest.json")
 
 
 def spoil(folder, name):
     """The file with one more key, whose value nests."""
     path = folder / name
-    path.parent.mkdir(exist_ok=True)
     text = path.read_text() if path.exists() else "{}"
     path.write_text(text.rstrip()[:-1].rstrip() + ("," if json.loads(text) else "") + f'"hidden_act": {DEEP}}}')
 
@@ -54,9 +53,8 @@ def try_all(r, folder, what):
 
 
 with ring.Ring(sys.argv[1]) as r:
-    trained = r.train("good", train__max_steps=1)
-    ring.require(trained.code == 0, "a run to spoil", str(trained))
-    good = ring.step_folders(r.folder / "good")[-1]
+    out = r.train("good", train__max_steps=1)
+    good = out / ring.step_folders(out)[-1]
     for name in SIDE_FILES:
         folder = r.folder / "spoilt"
         shutil.copytree(good, folder)
