@@ -46,8 +46,8 @@ def beside_busy_loops(r, loops, most, pairs, must):
     try:
         ratios = []
         for number in range(pairs):
-            one = step_seconds(r, f"one-{number}", 1, 12)
-            two = step_seconds(r, f"two-{number}", 2, 12)
+            one = step_seconds(r, f"one-{loops}-{number}", 1, 12)
+            two = step_seconds(r, f"two-{loops}-{number}", 2, 12)
             ratios.append(two / one)
             print(f"        {loops} busy loops: {1e3 * one:.1f} ms a step with one thread, {1e3 * two:.1f} with two: {two / one:.2f}", flush=True)
             if not ring.SLOW and two / one <= most:
