@@ -12,6 +12,7 @@
 #include "trireme/base/private_files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/config/parse.h"

@@ -1,6 +1,7 @@
 #include "trireme/train/pretrain.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
