@@ -111,7 +111,9 @@ TEST(Refusals, AnExampleIsAValueThatSomebodyWouldGive) {
   for (const Setting& setting : declare(settings)) {
     const std::string example = example_text(setting);
     EXPECT_NE(example, "") << setting.key;
-    if (is_absent(setting)) EXPECT_NE(example, setting.rules.absent) << setting.key;
+    if (is_absent(setting)) {
+      EXPECT_NE(example, setting.rules.absent) << setting.key;
+    }
     const auto refused = assign(setting, {.key = std::string(setting.key), .text = example});
     EXPECT_FALSE(refused) << setting.key << ": " << (refused ? refused->headline : "");
     EXPECT_FALSE(is_absent(setting)) << setting.key << " " << example;

@@ -49,7 +49,9 @@ TEST(TakeOver, EverySettingIsOfTheRunOrOfThePlace) {
     const std::string_view group = group_of(setting.key);
     const bool of_the_run = group == "model" || group == "data" || group == "train" || group == "eval" ||
                             group == "optimizer" || group == "save" || group == "recompute";
-    if (!group.empty()) EXPECT_EQ(is_taken_over(setting.key), of_the_run) << setting.key;
+    if (!group.empty()) {
+      EXPECT_EQ(is_taken_over(setting.key), of_the_run) << setting.key;
+    }
   }
 }
 

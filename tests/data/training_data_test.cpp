@@ -126,7 +126,9 @@ TEST_F(TrainingDataTest, OfManyDocumentsASampleIsHeldOut) {
     const auto of_the_second = std::distance(held_out.lower_bound(360), held_out.end());
     EXPECT_TRUE(of_the_second >= 1 && of_the_second <= 12) << of_the_second;
     for (const int64_t d : held_out) EXPECT_FALSE(learned.contains(d)) << d;
-    if (packing != Packing::wrapped) EXPECT_EQ(held_out.size() + learned.size(), 400u);  // windows leave an end over
+    if (packing != Packing::wrapped) {  // windows leave an end over
+      EXPECT_EQ(held_out.size() + learned.size(), 400u);
+    }
     EXPECT_EQ(documents_of(*load().val), held_out);
     options.split = Split::last;
     const std::set<int64_t> last = documents_of(*load().val);

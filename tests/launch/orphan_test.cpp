@@ -112,10 +112,10 @@ TEST(Orphans, OneThatTheLauncherMayNotEndIsNamedAndLeft) {
   Job job({"--launch", "1", "--no-cap-kill", "--", "0:grandchild_of_nobody"});
   EXPECT_EQ(job.wait(), 0) << job.err();
   const std::string out = job.out(), name = "nobody's ";
-  ASSERT_THAT(out, HasSubstr(name));
+  ASSERT_THAT(out, ::testing::HasSubstr(name));
   const std::string pid = out.substr(out.find(name) + name.size(), out.find('\n') - out.find(name) - name.size());
-  EXPECT_THAT(job.err(),
-              HasSubstr("process " + pid + ", which a rank has started and left, stays: this user may not end it"));
+  EXPECT_THAT(job.err(), ::testing::HasSubstr("process " + pid +
+                                              ", which a rank has started and left, stays: this user may not end it"));
 }
 
 }  // namespace
