@@ -1,21 +1,22 @@
 # Short names for what people do here; each line after a target's ## is what 'make help' prints.
 # PRESET picks the build that test and lint use (CMakePresets.json): make test PRESET=relassert
-PRESET ?= $(if $(CI),ci,release)
+PRESET ?= ci
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@. scripts/minutes && awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile | \
+	  sed "s/SETUP min/$$setup min/; s/PROGRAM min/$$program min/; s/EVERYTHING min/$$everything min/; s/TESTS min/$$tests min/"
 
-setup: ## install what building and training need (once: about 2 minutes, 630 MB to download)
+setup: ## install what building and training need (once: SETUP minutes, 630 MB to download)
 	@scripts/setup
 
-build: setup ## build build/release/trireme (first time: about 3 minutes)
+build: setup ## build build/release/trireme (first time: PROGRAM minutes)
 	@scripts/build release trireme
 
 train: build ## train on Jane Austen with two ranks (4 minutes), resume on one, write a sample
 	@scripts/train_austen
 
-test: ## build everything and run every quick test and a sample of each campaign
+test: ## build everything (first time: EVERYTHING minutes), run every quick test and a sample of each campaign (TESTS minutes)
 	@scripts/setup --dev --parquet
 	@scripts/setup --judges & scripts/build $(PRESET); built=$$?; wait $$! && exit $$built
 	@scripts/run_tests $(PRESET)

@@ -20,15 +20,15 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include "trireme/ops/attention.h"
-#include "trireme/ops/limits.h"
+#include "trireme/machine/limits.h"
+#include "trireme/ops/attention/attention.h"
 
 using trireme::ops::AttentionKernel;
 using trireme::ops::AttentionShape;
 
 namespace {
 
-/// Processor time of this thread, where it works alone: neighbours on the machine do not count.
+/// With one thread its processor time, which other processes do not influence; else wall time.
 double now_ms() {
   timespec t{};
   clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -78,7 +78,7 @@ struct Options {
   std::string json;
 };
 
-/// Pairs of a query and a key it sees, times 2: s^2 where nothing but the triangle hides keys.
+/// Twice the number of pairs of a query and a key that it sees: s^2 if only the causal mask hides keys.
 double visible_pairs(const AttentionShape& shape, bool causal) {
   const auto s = static_cast<double>(shape.sequence), w = static_cast<double>(shape.window);
   return causal || shape.window == 0 || w >= s ? s * s : s * s - (s - w) * (s - w);
@@ -90,8 +90,7 @@ std::string json_line(const Subject& x, const AttentionShape& shape, at::ScalarT
   std::snprintf(line, sizeof line,
                 "{\"name\": \"%s\", \"dtype\": \"%s\", \"batch\": %ld, \"sequence\": %ld, \"heads\": %ld, "
                 "\"kv_heads\": %ld, \"head_dim\": %ld, \"window\": %ld, \"threads\": %d, \"forward_ms\": %.4f, "
-                "\"backward_ms\": %.4f, "
-                "\"forward_of_peak\": %.4f, \"backward_of_peak\": %.4f, \"peak_flops\": %.4g}",
+                "\"backward_ms\": %.4f, \"forward_of_peak\": %.4f, \"backward_of_peak\": %.4f, \"peak_flops\": %.4g}",
                 x.name.c_str(), c10::toString(dtype), shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads,
                 shape.head_dim, x.causal ? 0 : shape.window, at::get_num_threads(), median(x.forward_ms),
                 median(x.backward_ms), forward_flops / median(x.forward_ms) * 1e3 / peak,
@@ -132,8 +131,9 @@ std::vector<std::string> bench(const Options& options, at::ScalarType dtype) {
   const at::Tensor workspace = at::empty({trireme::ops::attention_workspace_bytes(shape, dtype)}, at::kByte);
   std::vector<Subject> subjects;
   for (const AttentionKernel* kernel : trireme::ops::attention_kernels())
-    subjects.push_back({kernel->name, [=] { attention_forward_with(*kernel, out, lse, qkv, shape, workspace); },
-                        [=] { attention_backward_with(*kernel, dqkv, d_out, out, lse, qkv, shape, workspace); }});
+    subjects.push_back(
+        {kernel->name, [=] { trireme::ops::attention_forward(out, lse, qkv, shape, workspace, {}, kernel); },
+         [=] { trireme::ops::attention_backward(dqkv, d_out, out, lse, qkv, shape, workspace, {}, kernel); }});
   subjects.back().forward(), subjects.back().backward();
   const at::Tensor want_out = out.clone(), want_dqkv = dqkv.clone();
   if (options.best) subjects.resize(1);
@@ -144,7 +144,7 @@ std::vector<std::string> bench(const Options& options, at::ScalarType dtype) {
   subjects.push_back(libtorch(shape, qkv, d_out));
   time_in_turns(subjects, options.repeats);
 
-  const double peak = trireme::ops::register_loop_flops(dtype, at::get_num_threads());
+  const double peak = trireme::machine::register_loop_flops(dtype, at::get_num_threads());
   std::printf("%s: register-loop peak %.0f GFLOP/s\n", c10::toString(dtype), peak / 1e9);
   std::vector<std::string> json;
   for (const Subject& x : subjects) {

@@ -2,7 +2,7 @@
 set(bench_folder ${PROJECT_SOURCE_DIR}/benchmarks)
 add_executable(collectives_bench EXCLUDE_FROM_ALL
   ${bench_folder}/collectives_bench.cpp ${bench_folder}/collectives_ranks.cpp)
-target_include_directories(collectives_bench PRIVATE ${PROJECT_SOURCE_DIR}/trireme/comm/gloo_shim)
+target_include_directories(collectives_bench PRIVATE ${PROJECT_SOURCE_DIR}/trireme/comm/gloo/shim)
 target_link_libraries(collectives_bench PRIVATE trireme_comm nlohmann_json::nlohmann_json)
 trireme_use_pch(collectives_bench trireme_pch)
 set_target_properties(collectives_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})

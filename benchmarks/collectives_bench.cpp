@@ -6,9 +6,10 @@
 // Times are of the slowest rank, from the call to the return of wait(), the median and the best of several batches.
 //   algbw  size / time
 //   busbw  algbw * 2 (N-1) / N for all_reduce, algbw * (N-1) / N for the others (N ranks)
-//   copy   the least time for the bytes that the ranks must move, by a memcpy that all ranks make at once in the same
-//          run, over the time: an all_reduce in place moves what a memcpy of the vector does, a reduce_scatter
-//          (1 + 1/N) / 2 of it, an all_gather 1/N. Above 100 % where caches help.
+//   copy   the least time for the bytes that the ranks must move, divided by the time. The least time comes from a
+//   memcpy
+//          that all ranks make at once in the same run: an all_reduce in place moves as much as a memcpy of the vector,
+//          a reduce_scatter (1 + 1/N) / 2 of it, an all_gather 1/N. Above 100 % if caches help.
 //   shm is ...  how many times faster shm on shared buffers is
 #include "benchmarks/collectives_ranks.h"
 
@@ -24,7 +25,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "trireme/comm/store.h"
+#include "trireme/comm/c10d_store.h"
 
 extern char** environ;
 
@@ -93,7 +94,7 @@ std::vector<Row> run_ranks(const Options& o) {
   return rows;
 }
 
-// Without Open MPI there is one column less.
+// Adds the rows of Open MPI, if its half is built.
 void run_open_mpi(const Options& o, std::vector<Row>& rows) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "collectives_bench_mpi";
   if (!std::filesystem::exists(program)) return;
@@ -104,7 +105,7 @@ void run_open_mpi(const Options& o, std::vector<Row>& rows) {
   collect(pipe_end, pid, rows);
 }
 
-// Share of a memcpy of the size, by all ranks at once, that the operation cannot do without.
+// What the operation must move at least, as a share of what a memcpy of the size by all ranks moves.
 double copies(const std::string& operation, int ranks) {
   if (operation == "all_reduce") return 1;
   return operation == "reduce_scatter" ? (1 + 1.0 / ranks) / 2 : 1.0 / ranks;

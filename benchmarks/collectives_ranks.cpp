@@ -95,8 +95,8 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> make_raw_gloo(const c10::intrusive_pt
                                                      std::move(options));
 }
 
-// memcpy of the size by all ranks at once: what an all_reduce in place on memory must move at least, since a rank
-// reads one slice of each part and writes one slice of each part.
+// A memcpy of the size by all ranks at once. An all_reduce in place must move as much: a rank reads one slice of each
+// part and writes one slice of each part.
 void time_copy(const Buffers& b, int64_t bytes, const RankOptions& o, const Measure& m) {
   time_calls(m, o.rank, "memcpy", Operation::all_reduce, bytes,
              [&] { std::memcpy(b.output.mutable_data_ptr(), b.input.const_data_ptr(), b.input.nbytes()); });

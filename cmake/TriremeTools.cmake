@@ -70,6 +70,20 @@ function(trireme_use_pch program header)
   endif()
 endfunction()
 
+# How much of the machine a test takes. CTest hands out slots, three a core (CMakePresets.json: jobs): a test that mostly
+# waits takes one, one that computes three, every other two. COST: the longest start first, for no core to be idle
+# beside the last of them. Measured alone on two cores; a test that tests/CMakeLists.txt does not name takes
+# two slots and few seconds.
+function(trireme_test_load name)
+  set(slots 2)
+  set(seconds 1)
+  if(TRIREME_TEST_LOADS MATCHES "(^|;)${name}:([0-9]+):([0-9])(;|$)")
+    set(seconds ${CMAKE_MATCH_2})
+    set(slots ${CMAKE_MATCH_3})
+  endif()
+  set_tests_properties(${name} PROPERTIES COST ${seconds} PROCESSORS ${slots})
+endfunction()
+
 # trireme_test(<name> SOURCES a_test.cpp ... DEPENDS ... [LABEL pure|dist|slow] [TORCH])
 # makes one GoogleTest binary and registers each of its tests with CTest under the label.
 function(trireme_test name)
@@ -89,10 +103,22 @@ function(trireme_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  trireme_test_load(${name})
 endfunction()
 
-# For a test whose ranks must answer in time: one other runs beside it at most, not two (CMakePresets.json). Such tests
-# start first, so that no core is idle beside the last of them.
-function(trireme_answers_in_time test)
-  set_tests_properties(${test} PROPERTIES PROCESSORS 2 COST 1000)
+# trireme_script_test(<name> a.py [PROGRAMS target ...] [ARGUMENTS ...] [LABEL dist|pure|slow] [TIMEOUT seconds])
+# registers a script of this folder, which .venv's Python runs with the files of the programs, then the arguments.
+function(trireme_script_test name script)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "PROGRAMS;ARGUMENTS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL dist)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  list(TRANSFORM ARG_PROGRAMS REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -B -W ignore ${CMAKE_CURRENT_SOURCE_DIR}/${script}
+    ${ARG_PROGRAMS} ${ARG_ARGUMENTS})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  trireme_test_load(${name})
 endfunction()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes trireme/data/unicode_newer.inc and lower_case_newer.inc: what PyPI's tokenizers knows of other Unicode versions
+"""Writes trireme/text/unicode_newer.inc and lower_case_newer.inc: what PyPI's tokenizers knows of other Unicode versions
 than unicode_classes.inc's.
 
     .venv/bin/python -m pip install unicodedata2==17.0.0
@@ -25,16 +25,17 @@ def ages(path: str) -> dict:
 
 
 def runs(value_of) -> list:
-    """[first, last, value] of neighbours with the same value, where there is one."""
-    out = []
+    """[first, last, value] of neighbours with the same value that is not None; unassigned points between do not count."""
+    out, last = [], None
     for point in range(0x110000):
-        value = value_of(point)
-        if value is None:
+        if unicodedata2.category(chr(point)) == "Cn":
             continue
-        if out and out[-1][1] == point - 1 and out[-1][2] == value:
+        value = value_of(point)
+        if value is not None and value == last:
             out[-1][1] = point
-        else:
+        elif value is not None:
             out.append([point, point, value])
+        last = value
     return out
 
 
@@ -54,12 +55,13 @@ def main() -> None:
     by = "Written by scripts/unicode_history.py; do not edit."
 
     def newer(point: int):
-        if unicodedata2.category(chr(point)) in ("Cn", "Cs"):
+        if unicodedata2.category(chr(point)) == "Cs":
             return None
         age = age_of.get(point, 99)
         return None if age <= 8.0 else "kIn9" if age <= 9.0 else "kLater"
 
-    write(folder / "unicode_newer.inc", f"Code points that Unicode 9.0 added, and those that came later, first to last.\n{by}",
+    write(folder / "unicode_newer.inc", f"Code points that Unicode 9.0 added, and those that came later, first to last; "
+          f"unassigned ones may lie between.\n{by}",
           [f"{{0x{a:X}, 0x{b:X}, {value}}}," for a, b, value in runs(newer)], 5)
     pairs = [(p, lower(p)) for p in range(0x110000) if p not in age_of and not 0xD800 <= p < 0xE000]
     write(folder / "lower_case_newer.inc",

@@ -1,7 +1,7 @@
 """Encoding speed on one core beside PyPI's tokenizers (and tiktoken, sentencepiece), in turn in one run.
 
 speed.py PROBE [NAME...]
-PROBE is build/<preset>/tests/data/tokenizer_probe; the text is the first 1.5 MB of data/austen.txt in pieces of 100 lines.
+PROBE is build/<preset>/tests/text/tokenizer_probe; the text is the first 1.5 MB of data/austen.txt in pieces of 100 lines.
 Each side encodes it three times on one thread and the fastest counts, in processor time; ids are compared first. The target
 is 1.5 times the judge's speed. About 90 s for all vocabularies.
 """

@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "trireme/config/parse.h"
-#include "trireme/launch/environment.h"
-#include "trireme/launch/meeting_file.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/launch/machines/meeting_file.h"
+#include "trireme/settings/parse.h"
 #include "trireme/train/ranks.h"
 
 namespace comm = trireme::comm;
@@ -181,7 +181,7 @@ void on_threads() {
 // One of the processes that trireme launch, torchrun or mpirun has started.
 void as_process(const std::string& backend) {
   const std::vector<std::string> words{"--comm.backend", backend};
-  const trireme::config::Settings settings = trireme::config::parse(words).settings;
+  const trireme::Settings settings = trireme::parse_settings(words).settings;
   trireme::launch::RankEnvironment environment = trireme::launch::rank_environment();
   // torchrun and mpirun hand out no token: the ranks find it in a file, here in the folder where they were started.
   std::optional<trireme::launch::MeetingFile> meeting_file;

@@ -35,5 +35,12 @@ TEST(Json, WhatNestsTooDeepIsAnErrorAndNeverAValue) {
   EXPECT_TRUE(parse_json_if_sound("{").is_discarded());
 }
 
+TEST(Json, AWholeNumberIsNeitherAFractionNorBeyond64Bits) {
+  EXPECT_EQ(whole_number(parse_json("-9223372036854775808")), INT64_MIN);
+  EXPECT_EQ(whole_number(parse_json("9223372036854775807")), INT64_MAX);
+  for (const char* text : {"9223372036854775808", "104857677777777777777777777777777", "1e3", "1.5", "\"1\"", "null"})
+    EXPECT_THROW(whole_number(parse_json(text)), nlohmann::json::type_error) << text;
+}
+
 }  // namespace
 }  // namespace trireme::base

@@ -2,9 +2,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
 
 namespace trireme::base {
 namespace {
@@ -29,6 +38,77 @@ TEST(Process, WhoCannotLookDoesNotSayThatAProcessIsGone) {
   const auto mine = process_start_ticks(getpid());
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(mine);
+}
+
+constexpr int kNoFolder = 99;  // this user may put no other /proc in the place of the system's
+
+// Hides the system's /proc from this process, which is to be one for that alone.
+void enter_empty_proc() {
+  if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kNoFolder);
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) _exit(kNoFolder);
+  if (mount("none", "/proc", "tmpfs", 0, nullptr) != 0) _exit(kNoFolder);
+}
+
+// Looks at this process' parent in a /proc with what `make` puts into the parent's folder: 0 where that says nothing, 1
+// where it says that the parent is gone, 2 for a start.
+template <typename Make>
+int look_in_another_proc(Make make) {
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    enter_empty_proc();
+    make("/proc/" + std::to_string(parent));
+    const auto start = process_start_ticks(parent);
+    _exit(!start ? 0 : *start == 0 ? 1 : 2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+void write_stat(const std::string& folder, const std::string& text) {
+  mkdir(folder.c_str(), 0700);
+  std::ofstream(folder + "/stat") << text;
+}
+
+// Only "there is no such process" means that: a peer that is taken for dead ends the job.
+TEST(Process, NoOtherFailureMeansThatAProcessIsGone) {
+  const std::string end = " 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+  const int start = look_in_another_proc([&](const std::string& folder) { write_stat(folder, "7 (a b) S" + end); });
+  if (start == kNoFolder) GTEST_SKIP() << "this user cannot mount another /proc for itself";
+  ASSERT_EQ(start, 2);
+  EXPECT_EQ(look_in_another_proc([&](const std::string& folder) { write_stat(folder, "7 (a b) Z" + end); }), 1);
+  EXPECT_EQ(look_in_another_proc([](const std::string&) {}), 0) << "hidden, or there is no /proc";
+  EXPECT_EQ(look_in_another_proc([](const std::string& folder) { write_stat(folder, ""); }), 0) << "no text";
+  EXPECT_EQ(look_in_another_proc([](const std::string& folder) { write_stat(folder, "7 (a b) S 1 1"); }), 0)
+      << "cut text";
+  EXPECT_EQ(look_in_another_proc([](const std::string& folder) {
+              mkdir(folder.c_str(), 0700);
+              mkdir((folder + "/stat").c_str(), 0700);
+            }),
+            0)
+      << "a read that fails";
+  EXPECT_EQ(look_in_another_proc([](const std::string& folder) {
+              mkdir(folder.c_str(), 0700);
+              std::filesystem::create_symlink("stat", folder + "/stat");
+            }),
+            0)
+      << "an open that fails";
+}
+
+TEST(Process, WhoIsGoneIsGoneAlsoWithoutProc) {
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  const pid_t looker = fork();
+  if (looker == 0) {
+    enter_empty_proc();
+    _exit(process_start_ticks(child) == std::optional<uint64_t>(0) ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(looker, &status, 0);
+  if (WEXITSTATUS(status) == kNoFolder) GTEST_SKIP() << "this user cannot mount another /proc for itself";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstring>
+#include <span>
 #include <string>
 
 #include "fixtures.h"
+#include "trireme/base/files.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace checkpoint = trireme::checkpoint;
@@ -20,10 +23,15 @@ int main(int argc, char** argv) try {
     return 0;
   }
   for (int i = 2; i < argc; ++i) {
-    const checkpoint::SafetensorsFile file(argv[i]);
-    for (const auto& [name, entry] : file.header().tensors) {
+    const std::string file = trireme::base::read_file(argv[i]);
+    const auto read = [&](int64_t offset, std::span<std::byte> target) {
+      std::memcpy(target.data(), file.data() + offset, target.size());
+    };
+    const auto header = checkpoint::read_header(static_cast<int64_t>(file.size()), read, argv[i]);
+    for (const auto& [name, entry] : header.tensors) {
       std::string hex;
-      for (const std::byte byte : file.bytes(name)) hex += fmt::format("{:02x}", static_cast<int>(byte));
+      for (int64_t at = entry.begin; at < entry.end; ++at)
+        hex += fmt::format("{:02x}", static_cast<uint8_t>(file[static_cast<size_t>(at)]));
       fmt::print("{}\t{}\t{}\t{}\t{}\n", argv[i], name, checkpoint::dtype_name(entry.dtype),
                  checkpoint::shape_text(entry.shape), hex);
     }

@@ -13,7 +13,7 @@ namespace trireme::checkpoint {
 
 class MemorySource : public TensorSource {
  public:
-  void add(const SourceTensor& tensor, std::string bytes) {
+  void add(const TensorSpec& tensor, std::string bytes) {
     tensors_.push_back(tensor);
     bytes_.push_back(std::move(bytes));
   }
@@ -26,7 +26,7 @@ class MemorySource : public TensorSource {
         std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
   }
 
-  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
 
   void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override {
     const Dtype from = tensors_.at(tensor).dtype;
@@ -36,13 +36,13 @@ class MemorySource : public TensorSource {
   const std::string& bytes(size_t tensor) const { return bytes_.at(tensor); }
 
  private:
-  std::vector<SourceTensor> tensors_;
+  std::vector<TensorSpec> tensors_;
   std::vector<std::string> bytes_;
 };
 
 /// All of a tensor in its own dtype, read in pieces of `piece` elements.
 inline std::string read_whole(const TensorSource& source, size_t tensor, int64_t piece = 1000) {
-  const SourceTensor& spec = source.tensors().at(tensor);
+  const TensorSpec& spec = source.tensors().at(tensor);
   const int64_t count = num_elements(spec.shape), size = size_of(spec.dtype);
   std::string bytes(static_cast<size_t>(count * size), '\0');
   for (int64_t begin = 0; begin < count; begin += piece) {

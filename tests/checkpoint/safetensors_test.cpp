@@ -113,17 +113,6 @@ TEST(Safetensors, NamesThatCannotBeStoredAreRefused) {
   EXPECT_EQ(parse_bytes(write_header(odd, {}) + std::string(8, '\0')).tensors.begin()->first, odd[0].name);
 }
 
-TEST(Safetensors, AMappedFileGivesTheBytes) {
-  const ScratchFolder folder;
-  const std::vector<TensorSpec> tensors = {{.name = "x", .shape = {3}, .dtype = Dtype::u8},
-                                           {.name = "y", .shape = {2}, .dtype = Dtype::u8}};
-  overwrite(folder / "f", write_header(tensors, {}) + "abcde");
-  const SafetensorsFile file(folder / "f");
-  const auto bytes = file.bytes("y");
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), "de");
-  EXPECT_THROW(file.bytes("z"), CheckpointError);
-}
-
 TEST(Safetensors, RandomHeadersNeverCrash) {
   // RapidCheck reads its settings once, before its first check in this program; a caller's own come first.
   ::setenv("RC_PARAMS", slow_tests() ? "seed=7 max_success=200000" : "seed=7 max_success=2000", 0);

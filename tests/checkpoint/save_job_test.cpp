@@ -129,7 +129,7 @@ TEST(SaveJob, AFolderThatSomebodyRemovesDuringTheSaveIsAnError) {
     }
   });
   ASSERT_EQ(errors.size(), 2u);
-  EXPECT_THAT(errors[0], HasSubstr("is not to be seen from here"));
+  EXPECT_THAT(errors[0], HasSubstr("but this rank does not see it"));
   EXPECT_THAT(names_in(out.path()), testing::ElementsAre("step-00000001"));
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-using Kind = TensorDiff::Kind;
+using Difference = TensorDiff::Kind;
 
 void flip_in(const fs::path& file, size_t position) {
   std::string bytes = folder_contents(file.parent_path()).at(file.filename().string());
@@ -90,7 +90,7 @@ TEST(Diff, OfTheSameTensorsInOtherFilesIsEmpty) {
                  b = save_sample(out / "b", 4, 3, 40, [](int, SaveRequest& r) { r.max_shard_bytes = 4000; });
   const DiffReport report = diff(a, b);
   EXPECT_TRUE(report.equal());
-  EXPECT_EQ(report.count(Kind::equal), 24);
+  EXPECT_EQ(report.count(Difference::equal), 24);
 }
 
 TEST(Diff, GivesLargestAndRmsDifferenceByHand) {
@@ -108,23 +108,23 @@ TEST(Diff, GivesLargestAndRmsDifferenceByHand) {
     const double x = sample_value(name, i, 4), d = std::abs(x - sample_value(name, i, 5));
     largest = std::max(largest, d), squares += d * d, own += x * x;
   }
-  EXPECT_EQ(find(name).kind, Kind::values);
+  EXPECT_EQ(find(name).kind, Difference::values);
   EXPECT_EQ(find(name).max_difference, largest);
   EXPECT_NEAR(find(name).rms_difference, std::sqrt(squares / static_cast<double>(elements)), 1e-12);
   EXPECT_NEAR(find(name).rms, std::sqrt(own / static_cast<double>(elements)), 1e-12);
-  EXPECT_EQ(find("model.layers.1.none").kind, Kind::equal) << "no elements, no difference";
+  EXPECT_EQ(find("model.layers.1.none").kind, Difference::equal) << "no elements, no difference";
 }
 
 TEST(Diff, NamesWhatOnlyOneHasOtherShapesAndOtherDtypes) {
   const ScratchFolder out;
   const fs::path a = save_sample(out / "a", 4, 1, 1), b = save_sample(out / "b", 4, 1, 2);
   rewrite(a, out / "weights", {.dtype = Dtype::f32, .weights_only = true});
-  EXPECT_EQ(diff(a, b).count(Kind::shape), 4) << "the embedding, its master and its moments";
+  EXPECT_EQ(diff(a, b).count(Difference::shape), 4) << "the embedding, its master and its moments";
   const DiffReport weights = diff(a, out / "weights");
-  EXPECT_EQ(weights.count(Kind::only_a), 18);
-  EXPECT_EQ(weights.count(Kind::only_b), 0);
-  EXPECT_EQ(weights.count(Kind::equal), 3) << "those that were fp32 before";
-  EXPECT_EQ(weights.count(Kind::values), 3) << "widened from the masters, which are other numbers in this sample";
+  EXPECT_EQ(weights.count(Difference::only_a), 18);
+  EXPECT_EQ(weights.count(Difference::only_b), 0);
+  EXPECT_EQ(weights.count(Difference::equal), 3) << "those that were fp32 before";
+  EXPECT_EQ(weights.count(Difference::values), 3) << "widened from the masters, which are other numbers in this sample";
 }
 
 TEST(Rewrite, OtherFileSizesGiveTheSameTensorsVerified) {
@@ -174,7 +174,7 @@ TEST(Rewrite, ConsolidatedHoldsTheWeightsAndSideFilesAlone) {
   EXPECT_THAT(names, testing::ElementsAre("config.json", "generation_config.json", "manifest.json", "model.safetensors",
                                           "settings.yaml", "tokenizer.json"));
   EXPECT_EQ(open_checkpoint(b).tensors.size(), 6u);
-  EXPECT_EQ(diff(a, b).count(Kind::equal), 6);
+  EXPECT_EQ(diff(a, b).count(Difference::equal), 6);
 }
 
 TEST(Rewrite, DamageIsRefusedAndLeavesNothing) {

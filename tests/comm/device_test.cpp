@@ -4,7 +4,7 @@
 
 #include "comm_checks.h"
 #include "failure_suite.h"
-#include "trireme/comm/device_loader.h"
+#include "trireme/comm/cuda/device_loader.h"
 
 namespace trireme::comm::testing {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "tensor_device.h"
 #include "thread_ranks.h"
-#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
 
 namespace trireme::comm::testing {
 namespace {

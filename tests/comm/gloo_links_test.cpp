@@ -1,5 +1,5 @@
 // Who may take a rank's place before Gloo hears a word: only who knows the group's key.
-#include "trireme/comm/gloo_links.h"
+#include "trireme/comm/gloo/links.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-#include "trireme/door/seal.h"
+#include "trireme/store/seal.h"
 
 namespace trireme::comm::testing {
 namespace {
@@ -84,7 +84,7 @@ void expect_connected(std::vector<Links>& links) {
 }
 
 TEST(GlooLinks, StrangersAreHungUpOnAndDisturbNobody) {
-  const std::string key = door::Seal::draw_key();
+  const std::string key = store::Seal::draw_key();
   Ranks ranks(4);
   std::atomic<bool> ends{false};
   std::vector<base::FileDescriptor> before;  // in the queue before a rank looks
@@ -111,7 +111,7 @@ TEST(GlooLinks, StrangersAreHungUpOnAndDisturbNobody) {
 }
 
 TEST(GlooLinks, WhoHasAnotherKeyIsNotLetIn) {
-  const std::string key = door::Seal::draw_key(), other = door::Seal::draw_key();
+  const std::string key = store::Seal::draw_key(), other = store::Seal::draw_key();
   Ranks ranks(3);
   const auto errors = ranks.link({key, other, key}, 500ms);
   EXPECT_EQ(errors[0], "no connection with rank 1");
@@ -121,7 +121,7 @@ TEST(GlooLinks, WhoHasAnotherKeyIsNotLetIn) {
 
 // Somebody who listens at a rank's address, and hands on what he heard of another pair, proves nothing.
 TEST(GlooLinks, AnAddressThatSomebodyElseHoldsIsNotBelieved) {
-  const std::string key = door::Seal::draw_key();
+  const std::string key = store::Seal::draw_key();
   Ranks ranks(2), impostor(2);
   ranks.addresses[0] = impostor.addresses[0];
   const auto errors = ranks.link({key, key}, 300ms);

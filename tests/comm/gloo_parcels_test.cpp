@@ -1,5 +1,5 @@
 // Messages that somebody between two ranks has touched do not arrive.
-#include "trireme/comm/gloo_parcels.h"
+#include "trireme/comm/gloo/parcels.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace trireme::comm {
 namespace {
 
-const std::string kKey(door::Seal::kKeyBytes, 'k');
+const std::string kKey(store::Seal::kKeyBytes, 'k');
 constexpr int kTag = 4;
 
 Group group_of(int rank) { return {.name = "world", .rank = rank, .size = 3}; }

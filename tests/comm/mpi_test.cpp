@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/mpi_loader.h"
+#include "trireme/comm/mpi/loader.h"
 
 namespace trireme::comm::testing {
 namespace {

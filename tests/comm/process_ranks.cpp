@@ -7,7 +7,7 @@
 
 #include <stdexcept>
 
-#include "trireme/comm/store.h"
+#include "trireme/comm/c10d_store.h"
 
 extern char** environ;
 

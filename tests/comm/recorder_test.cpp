@@ -8,8 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "thread_ranks.h"
@@ -25,7 +29,7 @@ TEST(FlightRecorder, HoldsTheLastOnes) {
     if (i != 4) recorder.finish(id, i == 3 ? FlightRecorder::State::failed : FlightRecorder::State::finished);
   }
   recorder.finish(1, FlightRecorder::State::failed);  // overwritten long since
-  const auto entries = recorder.entries();
+  const auto entries = recorder.records();
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].sequence, 2u);
   EXPECT_EQ(entries[0].state, FlightRecorder::State::finished);
@@ -102,7 +106,7 @@ TEST(FlightRecorder, FilesOfAnotherJobAndFilesThatAreNoneAreLeftOut) {
 TEST(FlightRecorder, WithoutAFileItRecordsInMemory) {
   FlightRecorder recorder("/proc/no/such/folder", {.global_rank = 0, .world_size = 2});
   recorder.start("world", 0, Operation::barrier, at::ScalarType::Undefined, 0);
-  EXPECT_EQ(recorder.entries().size(), 1u);
+  EXPECT_EQ(recorder.records().size(), 1u);
 }
 
 TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
@@ -127,10 +131,10 @@ TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
     }
     ranks.clear();
     for (const auto& recorder : recorders) {
-      const auto entries = recorder->entries();
+      const auto entries = recorder->records();
       ASSERT_GE(entries.size(), 2u) << backend;
-      EXPECT_EQ(entries[0].operation, Operation::all_reduce);
-      EXPECT_EQ(entries[0].dtype, at::kDouble);
+      EXPECT_EQ(entries[0].operation_code, static_cast<uint8_t>(Operation::all_reduce));
+      EXPECT_EQ(entries[0].dtype_code, static_cast<uint8_t>(at::kDouble));
       EXPECT_EQ(entries[0].elements, 30);
       EXPECT_EQ(entries[0].state, FlightRecorder::State::finished) << backend;
       EXPECT_EQ(entries[1].sequence, 1u);
@@ -141,22 +145,29 @@ TEST(FlightRecorder, EveryBackendRecordsIntoIt) {
   }
 }
 
-// Another process writes as fast as it can, every field of a record its number: none may be read of two records.
+// Another process writes as fast as it can, its number from the first to the last byte of a record: none may be read of
+// two records.
 TEST(FlightRecorder, ARecordThatIsWrittenOverMeanwhileIsReadWholeOrNotAtAll) {
   const std::filesystem::path folder = ::testing::TempDir() + "flight-torn-test";
   std::filesystem::remove_all(folder);
   const pid_t writer = fork();
   if (writer == 0) {
     FlightRecorder recorder(folder, {.global_rank = 0, .world_size = 2, .job = "torn 0"});
-    for (uint64_t n = 1;; ++n) recorder.start("world", n, Operation::all_reduce, at::kFloat, static_cast<int64_t>(n));
+    for (uint64_t n = 1;; ++n) {
+      const ActionLabel label(std::to_string(n));
+      recorder.set_action(label);
+      recorder.start(label.text, n, Operation::all_reduce, at::kFloat, static_cast<int64_t>(n));
+    }
   }
   uint64_t looks = 0, records = 0, torn = 0;
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
        std::chrono::steady_clock::now() < end; ++looks)
     for (const base::FlightLog& log : base::read_flights(folder))
       for (const base::FlightRecord& r : log.records) {
+        const std::string number = std::to_string(r.id);
         ++records;
-        torn += r.sequence != r.id || r.elements != static_cast<int64_t>(r.id);
+        torn += r.sequence != r.id || r.elements != static_cast<int64_t>(r.id) || r.group.view() != number ||
+                r.action.view() != number;
       }
   kill(writer, SIGKILL);
   waitpid(writer, nullptr, 0);

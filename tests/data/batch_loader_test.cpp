@@ -60,8 +60,7 @@ std::vector<Micro> global_batches(int64_t num_shards, int64_t steps, int64_t glo
   for (int64_t shard = 0; shard < num_shards; ++shard) {
     BatchLoader one = loader(shard, num_shards, 0, global_batch);
     for (int64_t step = 0; step < steps; ++step) {
-      EXPECT_EQ(one.global_sample_index(), step * global_batch);
-      for (int64_t i = 0; i < one.micro_batches_per_step(); ++i) {
+      for (int64_t i = 0; i < (global_batch / 2 + num_shards - 1) / num_shards; ++i) {
         const Batch batch = one.next();
         if (batch.num_samples == 0) {  // no micro-batch in this turn
           EXPECT_GE(batch.micro_batch_index * 2, global_batch);
@@ -114,20 +113,14 @@ TEST(BatchLoader, AnEpochHasEachSampleOnce) {
   EXPECT_EQ(std::set<int64_t>(starts.begin(), starts.end()).size(), starts.size());
 }
 
-TEST(BatchLoader, SeekingEqualsWalking) {
+TEST(BatchLoader, StartingAtASampleEqualsWalkingToIt) {
   BatchLoader walker = loader(1, 2);
   std::vector<Micro> walked;
   for (int i = 0; i < 120; ++i) walked.push_back(taken(walker.next()));
   for (const int64_t step : {0, 1, 7, 29}) {
     BatchLoader fresh = loader(1, 2, step * 16);
-    walker.seek(step * 16);
-    EXPECT_EQ(walker.global_sample_index(), step * 16);
-    for (size_t i = 0; i < 4; ++i) {
-      const auto& expected = walked[static_cast<size_t>(step) * 4 + i];
-      EXPECT_EQ(taken(fresh.next()), expected) << "step " << step;
-      EXPECT_EQ(taken(walker.next()), expected) << "step " << step;
-    }
-    EXPECT_EQ(walker.global_sample_index(), (step + 1) * 16);
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(taken(fresh.next()), walked[static_cast<size_t>(step) * 4 + i]) << "step " << step;
   }
 }
 
@@ -138,8 +131,6 @@ TEST(BatchLoader, AnyNumberOfWorkersHandsOutTheSameBatchesInTheSameOrder) {
   for (const int64_t num_workers : {1, 2, 3, 8}) {
     BatchLoader one = loader(1, 3, 32, 16, num_workers);
     for (int i = 0; i < 150; ++i) ASSERT_EQ(taken(one.next()), expected[static_cast<size_t>(i)]) << num_workers;
-    one.seek(32);
-    for (int i = 0; i < 9; ++i) ASSERT_EQ(taken(one.next()), expected[static_cast<size_t>(i)]) << num_workers;
   }
 }
 

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "chat_vocabularies.h"
 #include "temporary_folder.h"
+#include "tests/text/chat_vocabularies.h"
 #include "trireme/base/error.h"
-#include "trireme/data/byte_tokenizer.h"
+#include "trireme/text/byte_tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -19,7 +19,7 @@ class TokenizeConversationsTest : public testing::Test {
   ConversationCounts run(const std::vector<std::filesystem::path>& files, const ConversationOptions& options = {},
                          const char* family = "chatml") {
     TokenSetWriter writer(folder_ / "set", tokenizer_.vocab_size(), true);
-    const auto counts = tokenize_conversations(files, find_chat_family(family), tokenizer_, writer, options);
+    const auto counts = tokenize_conversations(files, text::find_chat_family(family), tokenizer_, writer, options);
     writer.commit({.chat_template = family});
     return counts;
   }
@@ -52,7 +52,7 @@ class TokenizeConversationsTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  PipelineTokenizer tokenizer_ = test::byte_level_tokenizer();
+  text::PipelineTokenizer tokenizer_ = text::test::byte_level_tokenizer();
 };
 
 constexpr const char* kTwo =

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 std::string talk_of(const Conversation& conversation) {
   std::string text;
-  for (const ChatMessage& m : conversation.messages)
+  for (const text::ChatMessage& m : conversation.messages)
     text += m.role + ":" + m.content + (m.input.empty() ? "" : "+" + m.input) + (m.learned ? "" : "!") + ";";
   return text;
 }

@@ -1,4 +1,5 @@
 #include "trireme/data/packed_dataset.h"
+#include "trireme/base/mix64.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,6 @@
 
 #include "token_sets.h"
 #include "trireme/base/error.h"
-#include "trireme/data/joined_dataset.h"
-#include "trireme/data/permutation.h"
 #include "trireme/data/window_dataset.h"
 
 namespace trireme::data {
@@ -18,8 +17,8 @@ namespace {
 std::vector<int64_t> lengths_of(uint64_t seed, int64_t count, int64_t longest) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < count; ++i)
-    lengths.push_back(1 +
-                      static_cast<int64_t>(mix_key(seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(longest)));
+    lengths.push_back(
+        1 + static_cast<int64_t>(base::mix_key(seed, static_cast<uint64_t>(i)) % static_cast<uint64_t>(longest)));
   return lengths;
 }
 
@@ -129,7 +128,7 @@ TEST(WindowDataset, CountsAreThoseOfTheTargetsForAnyMaskAndBorders) {
   const TemporaryFolder folder;
   std::vector<TestDocument> documents = counting_documents(lengths_of(3, 200, 40));
   for (TestDocument& d : documents)
-    for (const int32_t id : d.ids) d.mask.push_back(mix64(static_cast<uint64_t>(id)) % 3 != 0);
+    for (const int32_t id : d.ids) d.mask.push_back(base::mix64(static_cast<uint64_t>(id)) % 3 != 0);
   const auto set = make_set(folder.path(), documents, true);
   for (const bool apart : {false, true}) {
     const WindowDataset windows(whole(set), {.sequence = 37, .seed = 5, .apart = apart});

@@ -1,4 +1,5 @@
 #include "trireme/data/permutation.h"
+#include "trireme/base/mix64.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +50,7 @@ TEST(Permutation, SpreadsEveryIndexEvenlyOverKeys) {
   constexpr int kKeys = 20'000;
   for (int64_t index = 0; index < kSize; ++index) {
     int hits[kSize] = {};
-    for (uint64_t key = 0; key < kKeys; ++key) ++hits[Permutation(kSize, mix_key(5, key))(index)];
+    for (uint64_t key = 0; key < kKeys; ++key) ++hits[Permutation(kSize, base::mix_key(5, key))(index)];
     double chi2 = 0;
     for (const int h : hits) chi2 += (h - 2000.0) * (h - 2000.0) / 2000.0;
     EXPECT_LT(chi2, 40) << "index " << index;  // 9 degrees of freedom: beyond 40 in 1 of 100,000 cases
@@ -58,7 +59,7 @@ TEST(Permutation, SpreadsEveryIndexEvenlyOverKeys) {
 
 // The order is part of what a checkpoint means: a change here changes where a resumed run goes on.
 TEST(Permutation, OrderIsTheDocumentedOne) {
-  const Permutation order(10, mix_key(42, 0));
+  const Permutation order(10, base::mix_key(42, 0));
   std::vector<int64_t> first;
   for (int64_t i = 0; i < 10; ++i) first.push_back(order(i));
   EXPECT_EQ(first, (std::vector<int64_t>{7, 8, 2, 1, 9, 3, 5, 0, 6, 4}));

@@ -1,4 +1,5 @@
 #include "trireme/data/sampler.h"
+#include "trireme/base/mix64.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +8,6 @@
 #include <numeric>
 #include <set>
 #include <vector>
-
-#include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace {
@@ -99,7 +98,7 @@ TEST(Interleaving, EveryPrefixHasTheRightShares) {
   uint64_t random = 1;
   for (int round = 0; round < 40; ++round) {
     std::vector<double> weights(1 + round % 9);
-    for (double& weight : weights) weight = double(1 + (random = mix64(random + 1)) % 1000) / 100;
+    for (double& weight : weights) weight = double(1 + (random = base::mix64(random + 1)) % 1000) / 100;
     expect_fair(weights);
   }
 }

@@ -126,7 +126,7 @@ TEST_F(TokenSetTest, MasksSayWhatIsLearned) {
   std::filesystem::remove(folder / "set.mask");
   EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), AllOf(HasSubstr("set.mask"), HasSubstr("missing")));
   folder.write("set.mask", "1234");
-  EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("has 4 bytes and there are 6 tokens"));
+  EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("has 4 bytes, but there are 6 tokens"));
   write_three(300);  // a set without a mask takes its place
   EXPECT_FALSE(TokenSet::open(folder / "set").has_mask());
 }
@@ -204,7 +204,7 @@ TEST_F(TokenSetTest, DamageIsRefusedByName) {
   std::filesystem::copy(folder / "other.json", folder / "set.json", std::filesystem::copy_options::overwrite_existing);
   write_three(1000, "set2");
   std::filesystem::copy(folder / "set2.bin", folder / "set.bin", std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("speaks of 1 tokens in 1 documents"));
+  EXPECT_THAT(refusal([&] { TokenSet::open(folder / "set"); }), HasSubstr("says 1 tokens in 1 documents"));
 }
 
 TEST_F(TokenSetTest, ChangedTokensAreFoundByTheStatistics) {
@@ -249,9 +249,8 @@ TEST_F(LitdataTest, ChunksAreOneRowOfTokensWithTheirDocuments) {
   EXPECT_EQ(set.document_start(2), 3);
   EXPECT_EQ(set.document_start(3), 5);
   std::vector<int64_t> middle(3);
-  set.view().sub(1, 4).copy(1, middle);  // across the border of two chunks
+  set.copy(2, middle);  // across the border of two chunks
   EXPECT_THAT(middle, ElementsAre(3, 4, 5));
-  EXPECT_EQ(set.view()[3], 4);
 }
 
 TEST_F(LitdataTest, DamageIsRefusedByName) {
@@ -278,7 +277,7 @@ TEST_F(LitdataTest, DamageIsRefusedByName) {
                R"({"chunks":[],"config":{"compression":"zstd","data_format":["no_header_tensor:16"]}})");
   EXPECT_THAT(opened(), HasSubstr("compressed"));
   folder.write("lit/index.json", "[");
-  EXPECT_THAT(opened(), HasSubstr("no JSON"));
+  EXPECT_THAT(opened(), HasSubstr("not JSON"));
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 #include "refusal.h"
 #include "temporary_folder.h"
 #include "trireme/base/files.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/jsonl.h"
 #include "trireme/data/ordered_workers.h"
 #include "trireme/data/text_cut.h"
+#include "trireme/text/byte_tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -36,9 +36,9 @@ std::string prose(size_t bytes) {
 }
 
 // Words and what lies between them, so that a text cut inside a word, or among several blanks, gets other ids.
-class RunTokenizer : public Tokenizer {
+class RunTokenizer : public text::Tokenizer {
  public:
-  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& = {}) const override {
+  std::vector<int32_t> encode(std::string_view text, const text::EncodeOptions& = {}) const override {
     std::vector<int32_t> ids;
     for (size_t at = 0; at < text.size();) {
       const bool blank = std::isspace(static_cast<unsigned char>(text[at])) != 0;
@@ -49,7 +49,7 @@ class RunTokenizer : public Tokenizer {
     }
     return ids;
   }
-  std::string decode(std::span<const int32_t>, const DecodeOptions&) const override { return {}; }
+  std::string decode(std::span<const int32_t>, const text::DecodeOptions&) const override { return {}; }
   int64_t vocab_size() const override { return 60001; }
   std::string name() const override { return "runs"; }
   uint64_t fingerprint() const override { return 5; }
@@ -76,7 +76,7 @@ class TokenizeTest : public ::testing::Test {
     return all;
   }
   TemporaryFolder folder;
-  ByteTokenizer bytes;
+  text::ByteTokenizer bytes;
 };
 
 TEST_F(TokenizeTest, FilesOfAllKindsAreDocumentsInTheOrderOfTheirNames) {
@@ -192,7 +192,7 @@ TEST_F(TokenizeTest, AnotherJobsFilesAreNeitherContinuedNorReplacedUnasked) {
   EXPECT_THAT(texts(), ElementsAre(prose(50'000)));
   other.overwrite = false;
   EXPECT_THAT(refusal([&] { tokenize(other, bytes); }),
-              AllOf(HasSubstr("out.idx is there already"), HasSubstr("--overwrite")));
+              AllOf(HasSubstr("out.idx already exists"), HasSubstr("--overwrite")));
   folder.write("broken.part", "{");
   folder.write("broken.bin.part", "");
   EXPECT_THAT(refusal([&] { tokenize(options({path.string()}, "broken"), bytes); }), HasSubstr("broken.part"));
@@ -260,7 +260,7 @@ TEST(TextCut, LiesOnlyWhereTheTokenizerAgrees) {
   EXPECT_EQ(find_cut(runs, "aa bb\ncc", 0)->left_end, 6);
   EXPECT_EQ(find_cut(runs, "aa\n\nbb\ncc", 0)->left_end, 7);  // not among several line ends
   EXPECT_FALSE(find_cut(runs, "aa bb 1", 0));  // a space left out would be a token less
-  EXPECT_EQ(find_cut(ByteTokenizer(), "aabb", 3)->left_end, 3);
+  EXPECT_EQ(find_cut(text::ByteTokenizer(), "aabb", 3)->left_end, 3);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 #include "token_sets.h"
 #include "trireme/base/error.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/ledger.h"
+#include "trireme/text/byte_tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -46,7 +46,7 @@ std::map<std::string, int64_t> sources_of(const SampleStream& samples, int64_t c
 class TrainingDataTest : public ::testing::Test {
  protected:
   void use(const std::filesystem::path& path) { options.sources = {{path, {}}}; }
-  TrainingData load() { return load_training_data(options, ByteTokenizer()); }
+  TrainingData load() { return load_training_data(options, text::ByteTokenizer()); }
   std::string refusal(bool check_only = false) {
     try {
       check_only ? check_training_data(options) : static_cast<void>(load());
@@ -65,7 +65,7 @@ TEST_F(TrainingDataTest, TheTailOfATextIsHeldOut) {
   const std::string text = numbered(1005);
   use(folder.write("a.txt", text));
   const TrainingData data = load();
-  EXPECT_EQ(data.train_tokens + data.val_tokens, 1005 + ByteTokenizer().document_separator().size());
+  EXPECT_EQ(data.train_tokens + data.val_tokens, 1005 + text::ByteTokenizer().document_separator().size());
   EXPECT_EQ(data.val_tokens, 101);
   EXPECT_EQ(data.source_bytes, 1005);
   EXPECT_EQ(data.num_documents, 1);
@@ -146,7 +146,7 @@ TEST_F(TrainingDataTest, TheSampleIsOneForAllSeedsAndSaysSoToResumes) {
   options.split = Split::last;
   const DataIdentity last = load().identity;
   for (const auto& [name, value] : last.facts()) EXPECT_NE(name, kSplitFact);  // as runs before there was a choice
-  EXPECT_THAT(data.identity.changes_since(last), HasSubstr("data.val_split is sample and was not there"));
+  EXPECT_THAT(data.identity.changes_since(last), HasSubstr("data.val_split is sample and was not given before"));
 }
 
 TEST_F(TrainingDataTest, OfFewDocumentsTheEndIsHeldOut) {
@@ -251,7 +251,7 @@ TEST_F(TrainingDataTest, WhatChangedIsNamed) {
     TrainingDataOptions other = options;
     change(other);
     try {
-      check_same_data(load_training_data(other, ByteTokenizer()).identity, before.identity);
+      check_same_data(load_training_data(other, text::ByteTokenizer()).identity, before.identity);
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -270,9 +270,10 @@ TEST_F(TrainingDataTest, WhatChangedIsNamed) {
   changed[999] ^= 1;
   const auto other_text = folder.write("c.txt", changed);
   EXPECT_THAT(refusal_with([&](auto& o) { o.sources = {{other_text, {}}}; }), HasSubstr("the data was "));
-  EXPECT_THAT(refusal_with([&](auto& o) { o.sources = {{elsewhere, 1.0}, {other_text, 2.0}}; }),
-              AllOf(HasSubstr("source 2 is "), HasSubstr("the weights of data.mixture is 1, 2 and was not there"),
-                    HasSubstr("the data was "), HasSubstr("and is gone")));
+  EXPECT_THAT(
+      refusal_with([&](auto& o) { o.sources = {{elsewhere, 1.0}, {other_text, 2.0}}; }),
+      AllOf(HasSubstr("source 2 is "), HasSubstr("the weights of data.mixture is 1, 2 and was not given before"),
+            HasSubstr("the data was "), HasSubstr("and is gone")));
   EXPECT_THAT(refusal_with([](auto& o) {
                 o.packing = Packing::none;
                 o.val_split_fraction = 0;
@@ -283,7 +284,7 @@ TEST_F(TrainingDataTest, WhatChangedIsNamed) {
                                                                .val_split_fraction = 0.1,
                                                                .sequence = 8,
                                                                .cache_dir = folder / "cache"},
-                                                              ByteTokenizer())
+                                                              text::ByteTokenizer())
                                                .identity.fingerprint());
 }
 

@@ -1,4 +1,4 @@
-#include "trireme/engine/copy_state.h"
+#include "trireme/engine/arena.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 
 #include "matrix.h"
 #include "support.h"
-#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
 #include "trireme/engine/device.h"
 
 namespace trireme::engine {
@@ -102,7 +102,7 @@ TEST_F(CudaEngine, RecomputationAndPrefetchChangeNoBit) {
     job.prefetch = {.depth = depth};
     expect_equal_bits(run(job), plain);
   }
-  using Mode = plan::RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   for (const Mode mode : {Mode::full, Mode::selective}) {
     job.recompute = {.mode = mode};
     expect_equal_bits(run(job), plain);

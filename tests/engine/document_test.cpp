@@ -159,7 +159,7 @@ struct Way {
   plan::Strategy strategy = plan::Strategy::no_shard;
   bool sequence_parallel = false;
   const char* pipeline = "1f1b";
-  plan::RecomputeRequest::Mode recompute = plan::RecomputeRequest::Mode::none;
+  schedule::Recompute recompute = schedule::Recompute::none;
   double tolerance = 1e-10;  ///< 0: the same bits
 };
 
@@ -179,7 +179,7 @@ TEST_P(DocumentsOnMeshes, TrainLikeOneRank) {
     job.mesh = way.mesh;
     job.strategy = way.strategy;
     job.sequence_parallel = way.sequence_parallel;
-    job.context = model::Parallel::Context::ulysses;
+    job.context = model::Context::ulysses;
     job.pipeline.schedule = way.pipeline;
     job.recompute.mode = way.recompute;
     job.poison = true;
@@ -190,7 +190,7 @@ TEST_P(DocumentsOnMeshes, TrainLikeOneRank) {
   }
 }
 
-using Mode = plan::RecomputeRequest::Mode;
+using Mode = schedule::Recompute;
 INSTANTIATE_TEST_SUITE_P(
     Ways, DocumentsOnMeshes,
     testing::Values(

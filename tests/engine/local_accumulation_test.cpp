@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "support.h"
-#include "trireme/ops/products.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::engine {
 namespace {
 
-using Mode = plan::RecomputeRequest::Mode;
+using Mode = schedule::Recompute;
 
 // LibTorch's products are rounded before they are added; vectors and tables are not made by it.
 const bool kLibraryRounds = ops::product_kernel_name(at::kBFloat16) == std::string("LibTorch");

@@ -103,9 +103,9 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
                  : c.strategy == "zero2" || c.strategy == "hybrid_zero2" ? plan::Strategy::shard_grad_op
                                                                          : plan::Strategy::full_shard;
   job.sequence_parallel = c.sequence_parallel;
-  job.context = c.ulysses ? model::Parallel::Context::ulysses : model::Parallel::Context::ring;
+  job.context = c.ulysses ? model::Context::ulysses : model::Context::ring;
   job.pipeline.schedule = c.schedule.empty() ? "1f1b" : c.schedule;
-  using Mode = plan::RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   job.recompute.mode = c.recompute == "full" ? Mode::full : c.recompute == "none" ? Mode::none : Mode::selective;
   job.recompute.values = {"hidden", "attended"};
   const bool local = c.accumulation == "local";

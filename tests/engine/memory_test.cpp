@@ -8,13 +8,13 @@
 
 #include "support.h"
 #include "trireme/comm/factory.h"
-#include "trireme/ops/products.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::engine {
 namespace {
 
 TEST(Memory, NaNAtTheEndOfEveryLifeAndGuardsBetweenValuesChangeNoResult) {
-  using Mode = plan::RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   for (plan::Strategy strategy : {plan::Strategy::no_shard, plan::Strategy::shard_grad_op, plan::Strategy::full_shard})
     for (Mode recompute : {Mode::none, Mode::selective, Mode::full}) {
       Job job{.model = small_llama(),

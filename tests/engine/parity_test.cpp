@@ -69,7 +69,7 @@ TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
           .strategy = plan::Strategy::full_shard,
           .steps = 3};
   const Outcome plain = run(job);
-  using Backward = schedule::Prefetch::Backward;
+  using Backward = schedule::PrefetchBackward;
   for (const schedule::Prefetch& prefetch :
        {schedule::Prefetch{.depth = 0}, schedule::Prefetch{.depth = 2}, schedule::Prefetch{.forward = false},
         schedule::Prefetch{.backward = Backward::post}, schedule::Prefetch{.backward = Backward::none},
@@ -80,11 +80,11 @@ TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
       expect_equal_bits(run(job), plain);
     }
   job.prefetch = {};
-  using Mode = plan::RecomputeRequest::Mode;
-  for (const plan::RecomputeRequest& recompute :
-       {plan::RecomputeRequest{.mode = Mode::full}, plan::RecomputeRequest{.mode = Mode::selective},
-        plan::RecomputeRequest{.mode = Mode::selective, .values = {"qkv", "attended"}},
-        plan::RecomputeRequest{.mode = Mode::full, .every = 2}}) {
+  using Mode = schedule::Recompute;
+  for (const schedule::RecomputeSettings& recompute :
+       {schedule::RecomputeSettings{.mode = Mode::full}, schedule::RecomputeSettings{.mode = Mode::selective},
+        schedule::RecomputeSettings{.mode = Mode::selective, .values = {"qkv", "attended"}},
+        schedule::RecomputeSettings{.mode = Mode::full, .every = 2}}) {
     job.recompute = recompute;
     expect_equal_bits(run(job), plain);
   }
@@ -93,7 +93,7 @@ TEST(ParityOfPasses, RecomputationPrefetchAndLagChangeNoBit) {
 // How parameters are cut into groups changes what is gathered together, not what is computed. Sums of squares run over
 // other blocks, so norms agree to rounding.
 TEST(ParityOfGroupings, BlocksLayersParametersSizesAndNamedUnitsComputeTheSame) {
-  using By = model::Grouping::By;
+  using By = model::WrapBy;
   constexpr int64_t kEverything = int64_t{1} << 40;
   for (const model::ModelConfig& config : {small_llama(), small_gpt2(), small_gemma3()}) {
     Job job{.model = config, .precision = kFloat64, .mesh = {.shard = 3}, .strategy = plan::Strategy::full_shard};

@@ -104,8 +104,8 @@ plan::StepRequest request_of(const Job& job, int rank) {
   plan::StepRequest r{.precision = job.precision, .shape = job.shape, .mesh = {job.mesh, job.ranks()}, .rank = rank};
   r.precision.on_gpu = job.on_gpu;
   r.strategy = job.strategy;
-  r.ordered = job.ordered;
-  r.local_accumulation = job.local_accumulation;
+  r.reduce = job.ordered ? plan::Reduce::ordered : plan::Reduce::fast;
+  r.accumulation = job.local_accumulation ? plan::Accumulation::local : plan::Accumulation::sharded;
   r.sequence_parallel = job.sequence_parallel;
   r.context = job.context;
   r.num_micro_batches = (job.global_micro_batches + r.num_data_ranks() - 1) / r.num_data_ranks();
@@ -131,7 +131,8 @@ std::map<std::string, int64_t> traffic_of(const Communicators& c) {
         out[name + "." + std::string(comm::to_string(operation))] += bytes;
     }
   };
-  add("gather", c.gather), add("reduce", c.reduce), add("replicas", c.replicas), add("tp", c.tp), add("cp", c.cp);
+  add("gather", c.gather), add("reduce", c.reduce), add("replicas", c.replicas);
+  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) add(axis.name, c.inside[axis.axis]);
   add("activations", c.stages[0]), add("gradients", c.stages[1]);
   for (const auto& [group, communicator] : c.tied) add("tied", communicator);
   return out;
@@ -141,6 +142,7 @@ std::map<std::string, int64_t> traffic_of(const Communicators& c) {
 class Assembly {
  public:
   void add(const GroupState& g, at::Tensor GroupState::* member) {
+    if (!(g.*member).defined()) return;
     for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
       const shard::FlatTensor& t = g.layout->tensors()[i];
       const model::ParameterSpec& spec = (*g.parameters)[i];
@@ -160,6 +162,7 @@ class Assembly {
     for (const auto& [name, tensor] : whole_) parts.push_back(tensor);
     return at::cat(parts);
   }
+  const std::map<std::string, at::Tensor>& by_name() const { return whole_; }
 
  private:
   std::map<std::string, at::Tensor> whole_;
@@ -190,6 +193,8 @@ class Runner {
       if (error) std::rethrow_exception(error);
     outcome_.parameters = parameters_.all();
     outcome_.gradients = gradients_.all();
+    outcome_.parameter = parameters_.by_name();
+    outcome_.gradient = gradients_.by_name();
     return std::move(outcome_);
   }
 

@@ -30,14 +30,14 @@ struct Job {
   comm::MeshSizes mesh = {.shard = 1};
   plan::Strategy strategy = plan::Strategy::no_shard;
   bool ordered = true, local_accumulation = false, sequence_parallel = false;
-  model::Parallel::Context context = model::Parallel::Context::ring;
-  plan::PipelineRequest pipeline;
+  model::Context context = model::Context::ring;
+  schedule::PipelineSettings pipeline;
   model::Grouping grouping;
   int steps = 3;
   int global_micro_batches = 4;      ///< ranks without one in the last round get one without supervised tokens
   int first_micro_batch = 0;         ///< number of the first one in the text
   model::BatchShape shape{2, 16};
-  plan::RecomputeRequest recompute;
+  schedule::RecomputeSettings recompute;
   schedule::Prefetch prefetch;
   int reduce_lag = 1;
   optim::OptimizerOptions optimizer = {.lr = 3e-3, .weight_decay = 0.1, .step = 0};
@@ -54,6 +54,7 @@ struct Outcome {
   double evaluation = 0;             ///< of the same tokens on every data rank
   at::Tensor parameters;             ///< all master weights after the last step, by name, whole
   at::Tensor gradients;              ///< of the first step, in the same order
+  std::map<std::string, at::Tensor> parameter, gradient;  ///< both by name
   std::vector<int64_t> planned, allocated;  ///< arena bytes, by rank
   std::vector<int64_t> lower_bound;
   std::vector<std::map<std::string, int64_t>> traffic;  ///< of the first step by rank: "gather.all_gather" -> bytes

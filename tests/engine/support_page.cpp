@@ -37,7 +37,11 @@ std::string axes_of(const MatrixCell& c) {
 
 }  // namespace
 
-std::string rule_of(const std::string& refusal) { return std::regex_replace(refusal, std::regex("[0-9]+"), "N"); }
+// Numbers are N, and of several that would fit one is named.
+std::string rule_of(const std::string& refusal) {
+  const std::string rule = std::regex_replace(refusal, std::regex("[0-9]+"), "N");
+  return std::regex_replace(rule, std::regex("N or N fits"), "N fits");
+}
 
 std::string refusal_of(const MatrixCell& cell) {
   const Job job = job_of(cell, {at::kDouble, at::kDouble});

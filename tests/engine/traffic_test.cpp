@@ -129,7 +129,7 @@ TEST(Traffic, TensorParallelBlocksAllReduceFourTimesAMicroBatch) {
 TEST(Traffic, RecomputationRepeatsItsPartOfTensorParallelTraffic) {
   Job job = job_on({.shard = 1, .tp = 2}, plan::Strategy::no_shard);
   const int64_t plain = at(run(job), 0, "tp.all_reduce");
-  job.recompute.mode = plan::RecomputeRequest::Mode::full;
+  job.recompute.mode = schedule::Recompute::full;
   // A block's last all_reduce makes its output, which recomputation does not need.
   const int64_t once = 2 * job.shape.tokens() * job.model.hidden_size * kCompute / 2;
   EXPECT_EQ(at(run(job), 0, "tp.all_reduce") - plain, kMicroBatchesPerRank * job.model.num_hidden_layers * once);
@@ -162,7 +162,7 @@ TEST(Traffic, RingPassesKeysAndValuesAndTheirGradients) {
 
 TEST(Traffic, UlyssesTurnsRowsIntoHeadsAndBack) {
   Job job = job_on({.shard = 1, .cp = 2}, plan::Strategy::no_shard);
-  job.context = model::Parallel::Context::ulysses;
+  job.context = model::Context::ulysses;
   const Outcome o = run(job);
   const int64_t tokens = job.shape.tokens() / 2, d = job.model.head_dim;
   const int64_t q = tokens * job.model.num_attention_heads * d, kv = tokens * 2 * job.model.num_key_value_heads * d;

@@ -3,8 +3,8 @@
 
 #include "targets.h"
 #include "trireme/base/error.h"
-#include "trireme/checkpoint/gguf_config.h"
-#include "trireme/checkpoint/gguf_tokenizer.h"
+#include "trireme/formats/gguf/config.h"
+#include "trireme/formats/gguf/tokenizer.h"
 
 namespace trireme::fuzz {
 namespace {
@@ -14,17 +14,17 @@ using namespace trireme::checkpoint;
 /// The tensors of a header, all zeros.
 class Zeros : public TensorSource {
  public:
-  explicit Zeros(const GgufHeader& header) {
-    for (const GgufTensor& tensor : header.tensors)
-      tensors_.push_back({.name = tensor.name, .shape = tensor.shape, .dtype = info(tensor.type).dtype});
+  explicit Zeros(const formats::GgufHeader& header) {
+    for (const formats::GgufTensor& tensor : header.tensors)
+      tensors_.push_back({.name = tensor.name, .shape = tensor.shape, .dtype = formats::info(tensor.type).dtype});
   }
-  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   void read(size_t, int64_t begin, int64_t end, void* data, Dtype dtype) const override {
     std::memset(data, 0, static_cast<size_t>((end - begin) * size_of(dtype)));
   }
 
  private:
-  std::vector<SourceTensor> tensors_;
+  std::vector<TensorSpec> tensors_;
 };
 
 template <class Work>
@@ -40,12 +40,13 @@ void may_refuse(const Work& work) {
 /// Any bytes as a GGUF file: header, shape, names and tokenizer are read, or refused with one CheckpointError.
 void fuzz_gguf(std::string_view bytes) {
   may_refuse([&] {
-    const GgufHeader header = parse_gguf(std::as_bytes(std::span(bytes)), "fuzz.gguf");
+    const formats::GgufHeader header = formats::parse_gguf(std::as_bytes(std::span(bytes)), "fuzz.gguf");
     const Zeros source(header);
-    may_refuse([&] { tokenizer_from_gguf(header); });
-    const nlohmann::json config(config_from_gguf(header, source));
-    const MappedSource mapped(source, gguf_to_hugging_face(*header.text("general.architecture"), source.tensors(),
-                                                           heads_of(config), "fuzz.gguf"));
+    may_refuse([&] { formats::tokenizer_from_gguf(header); });
+    const nlohmann::json config(formats::config_from_gguf(header, source));
+    const formats::MappedSource mapped(
+        source, formats::gguf_to_hugging_face(*header.text("general.architecture"), source.tensors(),
+                                              formats::heads_of(config), "fuzz.gguf"));
   });
 }
 

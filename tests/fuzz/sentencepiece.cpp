@@ -1,4 +1,4 @@
-#include "trireme/data/tokenizer_sentencepiece.h"
+#include "trireme/text/tokenizer_formats.h"
 
 #include "tokenizer_use.h"
 
@@ -6,7 +6,7 @@ namespace trireme::fuzz {
 
 /// SentencePiece's tokenizer.model.
 void fuzz_sentencepiece(std::string_view bytes) {
-  use_tokenizer(data::parse_sentencepiece_model(bytes, "tokenizer.model"));
+  use_tokenizer(text::parse_sentencepiece_model(bytes, "tokenizer.model"));
 }
 
 }  // namespace trireme::fuzz

@@ -1,10 +1,10 @@
-#include "trireme/data/tokenizer_json.h"
+#include "trireme/text/tokenizer_formats.h"
 
 #include "tokenizer_use.h"
 
 namespace trireme::fuzz {
 
 /// Hugging Face's tokenizer.json.
-void fuzz_tokenizer_json(std::string_view bytes) { use_tokenizer(data::parse_tokenizer_json(bytes, "tokenizer.json")); }
+void fuzz_tokenizer_json(std::string_view bytes) { use_tokenizer(text::parse_tokenizer_json(bytes, "tokenizer.json")); }
 
 }  // namespace trireme::fuzz

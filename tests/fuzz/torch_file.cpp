@@ -2,13 +2,14 @@
 #include <vector>
 
 #include "targets.h"
-#include "trireme/checkpoint/torch_file.h"
+#include "trireme/formats/torch/file.h"
 
 namespace trireme::fuzz {
 
 /// A .pth file: zip directory, pickle and tensors, of which the first and last values are read.
 void fuzz_torch_file(std::string_view bytes) {
   using namespace checkpoint;
+  using namespace formats;
   ReadBudget budget(static_cast<int64_t>(bytes.size()), "x.pth");
   const TorchArchive archive(std::as_bytes(std::span(bytes)), budget);
   for (const FlatTensor& tensor : flatten_tensors(archive, budget)) {

@@ -1,7 +1,7 @@
 #include <string>
 
 #include "targets.h"
-#include "trireme/checkpoint/torch_file.h"
+#include "trireme/checkpoint/layout.h"
 
 namespace trireme::fuzz {
 

@@ -1,4 +1,4 @@
-#include "trireme/launch/core_share.h"
+#include "trireme/launch/identity/core_share.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/launch/environment.h"
-#include "trireme/launch/kubernetes.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/launch/identity/launchers.h"
 
 namespace trireme::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/launch/folder_lock.h"
+#include "trireme/launch/machines/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The verdict on a hang, from recorders made by hand.
 #include <functional>
 
-#include "trireme/launch/hang.h"
+#include "trireme/launch/hang/hang.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "tests/launch/job.h"
 #include "trireme/base/process.h"
-#include "trireme/launch/headline.h"
+#include "trireme/launch/supervise/headline.h"
 
 namespace trireme::launch {
 namespace {

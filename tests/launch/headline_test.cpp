@@ -1,11 +1,11 @@
-#include "trireme/launch/headline.h"
+#include "trireme/launch/supervise/headline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/worker.h"
+#include "trireme/launch/supervise/worker.h"
 
 namespace trireme::launch {
 namespace {

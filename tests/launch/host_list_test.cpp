@@ -1,4 +1,4 @@
-#include "trireme/launch/host_list.h"
+#include "trireme/launch/machines/host_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -88,6 +88,8 @@ bool Job::wait_for(const std::string& text, int times) const {
   return eventually([&] { return count(out() + err(), text) >= times; });
 }
 
+void Job::make(const std::string& name) const { std::ofstream(folder_ / name).flush(); }
+
 void Job::pause_briefly() { usleep(2000); }
 
 std::string Job::out() const { return read_file(folder_ / "out"); }

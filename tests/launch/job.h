@@ -35,6 +35,9 @@ class Job {
   /// Waits until stdout and stderr together hold `text` `times` times; false when that takes too long.
   bool wait_for(const std::string& text, int times = 1) const;
 
+  /// Makes the file for which ranks wait by the action "await".
+  void make(const std::string& name) const;
+
   /// Waits until `condition` holds.
   template <typename Condition>
   static bool eventually(Condition condition, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {

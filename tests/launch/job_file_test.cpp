@@ -1,4 +1,4 @@
-#include "trireme/launch/job_file.h"
+#include "trireme/launch/machines/job_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/environment.h"
-#include "trireme/launch/launch.h"
-#include "trireme/launch/stop_signal.h"
-#include "trireme/launch/worker.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/launch/supervise/launch.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/launch/supervise/worker.h"
 
 namespace launch = trireme::launch;
 
@@ -77,6 +77,24 @@ void leave_grandchild_of_nobody(const std::string&) {
     for (;;) pause();
   }
   usleep(200'000);
+}
+
+// Waits in the kernel, where no signal reaches it, if the file's system does not answer (dead_files.h).
+void look_at_file(const std::string& path) {
+  signal(SIGALRM, [](int) {});
+  ualarm(20'000, 0);
+  struct stat about{};
+  stat(path.c_str(), &about);
+}
+
+void leave_grandchild_that_looks_at_file(const std::string& path) {
+  if (fork() == 0) {
+    setsid();
+    if (fork() != 0) _exit(0);
+    put(1, fmt::format("grandchild {}", getpid()));
+    look_at_file(path);
+    _exit(0);
+  }
 }
 
 // From then on this process may end its own user's processes only, as one that is not root.
@@ -187,6 +205,9 @@ const std::map<std::string, void (*)(const std::string&), std::less<>> kActions 
     {"mark", signal_others},
     {"await", await_other},
     {"grandchild", leave_grandchild},
+    {"grandchild_look", leave_grandchild_that_looks_at_file},
+    {"look", look_at_file},
+    {"pid", [](const std::string&) { put(1, fmt::format("pid {}", getpid())); }},
     {"await_stop", await_stop},
     {"tell_requests", tell_requests},
     {"hang", hang},

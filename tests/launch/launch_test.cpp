@@ -1,5 +1,5 @@
 // What each rank is given (environment, descriptors, cores) and where its output goes.
-#include "trireme/launch/launch.h"
+#include "trireme/launch/supervise/launch.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@
 
 #include "tests/launch/job.h"
 #include "trireme/base/error.h"
-#include "trireme/launch/core_share.h"
+#include "trireme/launch/identity/core_share.h"
 
 namespace trireme::launch::testing {
 namespace {

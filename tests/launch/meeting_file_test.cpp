@@ -1,4 +1,4 @@
-#include "trireme/launch/meeting_file.h"
+#include "trireme/launch/machines/meeting_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
 namespace {

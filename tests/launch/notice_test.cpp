@@ -1,4 +1,4 @@
-#include "trireme/launch/notice.h"
+#include "trireme/launch/supervise/notice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
 namespace {

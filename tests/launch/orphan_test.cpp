@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/launch/job.h"
-#include "trireme/launch/processes.h"
+#include "trireme/launch/supervise/processes.h"
 
 namespace trireme::launch::testing {
 namespace {
@@ -115,7 +115,7 @@ TEST(Orphans, OneThatTheLauncherMayNotEndIsNamedAndLeft) {
   ASSERT_THAT(out, ::testing::HasSubstr(name));
   const std::string pid = out.substr(out.find(name) + name.size(), out.find('\n') - out.find(name) - name.size());
   EXPECT_THAT(job.err(), ::testing::HasSubstr("process " + pid +
-                                              ", which a rank has started and left, stays: this user may not end it"));
+                                              ", which a rank has left behind, still runs: this user may not end it"));
 }
 
 }  // namespace

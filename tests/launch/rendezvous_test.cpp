@@ -1,5 +1,5 @@
 // Launchers of several machines, each a thread here, meet and meet again; no rank is started.
-#include "trireme/launch/rendezvous.h"
+#include "trireme/launch/machines/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::launch {
 namespace {
@@ -25,7 +25,7 @@ using Kind = RoundResult::Kind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const door::Token kToken(64, 'a');
+const store::Token kToken(64, 'a');
 constexpr auto kLongEnough = 20s;  // for what takes a moment, on a machine that does other things too
 
 // What a thread will say. Nobody waits for it without end, not even where a test has failed: a stop that is requested
@@ -57,7 +57,7 @@ class Soon {
 
 class Machines : public ::testing::Test {
  protected:
-  Machines() : listener_(door::listen_at("127.0.0.1", 0)) {
+  Machines() : listener_(store::listen_at("127.0.0.1", 0)) {
     sockaddr_in address{};
     socklen_t size = sizeof address;
     getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
@@ -87,8 +87,8 @@ class Machines : public ::testing::Test {
   static std::unique_ptr<Rendezvous> other(RendezvousOptions o) { return std::make_unique<Rendezvous>(std::move(o)); }
 
   // Of the store at which the launchers meet: sees what they see, and can be one of them.
-  std::unique_ptr<door::Client> client() const {
-    return std::make_unique<door::Client>(door::ClientOptions{
+  std::unique_ptr<store::Client> client() const {
+    return std::make_unique<store::Client>(store::ClientOptions{
         .place = {"127.0.0.1", port_, kToken}, .self = {"job", "the test"}, .timeout = kLongEnough});
   }
 
@@ -329,15 +329,15 @@ TEST_F(Machines, WithoutTheDeciderTheOthersEnd) {
     b->conclude({.kind = Kind::consequence, .words = "its ranks were stopped"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("where the launchers meet, has gone"), HasSubstr("start the job again")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("where the launchers meet, is gone"), HasSubstr("start the job again")));
   }
 }
 
 TEST_F(Machines, ALauncherWithoutTheTokenIsRefused) {
   auto a = decider(options(1, 2));
   RendezvousOptions o = options(1, 2);
-  o.token = door::Token(64, 'b');
-  EXPECT_THROW(other(std::move(o)), door::Refused);
+  o.token = store::Token(64, 'b');
+  EXPECT_THROW(other(std::move(o)), store::Refused);
 }
 
 TEST_F(Machines, AStopThatIsRequestedEndsTheWaiting) {
@@ -362,7 +362,7 @@ TEST_F(Machines, AStopOfTheOneThatDecidesIsToldToThoseThatWaitWithIt) {
 }
 
 TEST_F(Machines, WhoIsToldOfAStopStopsToo) {
-  const door::Server decider(std::move(listener_), {.token = kToken, .job = "job"});
+  const store::Server decider(std::move(listener_), {.token = kToken, .job = "job"});
   const auto says = client();
   says->set("round", "0");
   says->set("0/plan", "stopped");
@@ -371,7 +371,7 @@ TEST_F(Machines, WhoIsToldOfAStopStopsToo) {
 
 TEST_F(Machines, WhoIsStoppedItselfMissesNobody) {
   auto decider =
-      std::make_unique<door::Server>(std::move(listener_), door::ServerOptions{.token = kToken, .job = "job"});
+      std::make_unique<store::Server>(std::move(listener_), store::ServerOptions{.token = kToken, .job = "job"});
   auto says = client();
   says->set("round", "0");
   auto b = other(options(2, 2));

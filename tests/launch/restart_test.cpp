@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/launch/launch.h"
+#include "trireme/launch/supervise/launch.h"
 
 #include "job.h"
 

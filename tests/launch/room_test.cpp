@@ -1,4 +1,4 @@
-#include "trireme/launch/room.h"
+#include "trireme/launch/machines/room.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

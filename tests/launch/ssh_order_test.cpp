@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/launch/ssh_start.h"
+#include "trireme/launch/machines/ssh_start.h"
 
 namespace trireme::launch {
 namespace {

@@ -1,5 +1,5 @@
 // Ctrl-C and SIGTERM: once to finish and save, twice to end at once.
-#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/supervise/stop_signal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,9 @@
-#include "trireme/launch/verdict.h"
+#include "trireme/launch/machines/verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <vector>
 
 namespace trireme::launch {
 namespace {

@@ -34,7 +34,7 @@ ModelConfig generator_config(Architecture architecture) {
 void fill_held(const ParameterSpec& p, const at::Tensor& t) {
   initialize_held(t.data_ptr<double>(), p, 5, 0, p.numel());
 }
-void fill(const ParameterSpec& p, const at::Tensor& t) { initialize_span(t.data_ptr<double>(), p, 5, 0, p.numel()); }
+void fill(const ParameterSpec& p, const at::Tensor& t) { initialize_held(t.data_ptr<double>(), p, 5, 0, p.numel()); }
 
 // Loss of the training units over a whole sequence, for comparison.
 double loss_of_units(const ModelConfig& config, const std::vector<int64_t>& ids) {
@@ -87,7 +87,7 @@ TEST_P(Decoding, TokenByTokenEqualsTheTrainingForward) {
 TEST_P(Decoding, GoesOnWhenTheContextIsFull) {
   Generator generator(
       generator_config(GetParam()), {at::kFloat, at::kFloat},
-      [](const ParameterSpec& p, const at::Tensor& t) { initialize_span(t.data_ptr<float>(), p, 5, 0, p.numel()); });
+      [](const ParameterSpec& p, const at::Tensor& t) { initialize_held(t.data_ptr<float>(), p, 5, 0, p.numel()); });
   int count = 0;
   generator.generate(std::vector<int64_t>{1, 2, 3}, 40, {.seed = 1}, [&](int64_t token) {
     EXPECT_TRUE(0 <= token && token < 37);

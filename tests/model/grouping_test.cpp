@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using By = Grouping::By;
+using By = WrapBy;
 
 ModelConfig grouping_config(Architecture architecture) {
   ModelConfig c;
@@ -55,6 +55,43 @@ std::vector<std::string> grouped(Architecture architecture, const Grouping& grou
   const Model model = build_model(grouping_config(architecture), {}, {}, grouping);
   expect_complete(model);
   return names(model);
+}
+
+std::vector<std::string> frozen_groups(const Grouping& grouping) {
+  const Model model = build_model(grouping_config(Architecture::llama), {}, {}, grouping);
+  expect_complete(model);
+  std::vector<std::string> frozen;
+  for (const ParameterGroup& g : model.groups)
+    if (!g.trained) frozen.push_back(g.name);
+  return frozen;
+}
+
+TEST(Grouping, FrozenAndTrainedParametersLieInGroupsOfTheirOwn) {
+  const std::string down = "model.layers.1.mlp.down_proj.weight", norm = "model.norm.weight";
+  EXPECT_THAT(frozen_groups({.frozen = {"block 0"}}), ElementsAre("block 0.frozen"));
+  EXPECT_THAT(frozen_groups({.frozen = {"embedding", down, norm}}),
+              ElementsAre("embedding.frozen", "block 1.frozen", "head.frozen"));
+  EXPECT_THAT(frozen_groups({.by = By::parameter, .frozen = {down}}), ElementsAre(down + ".frozen"));
+  EXPECT_THAT(frozen_groups({.min_num_params = 1 << 20, .frozen = {"embedding", down}}),
+              ElementsAre("embedding.frozen..block 1.frozen"));
+  EXPECT_THAT(frozen_groups({.own_group = {"block 0"}, .frozen = {down, norm}}), ElementsAre("rest.frozen"));
+  EXPECT_THAT(grouped(Architecture::llama, {.frozen = {down}}),
+              ElementsAre("embedding", "block 0", "block 1", "block 1.frozen", "head"));
+  EXPECT_THAT(grouped(Architecture::gpt2, {.frozen = {"embedding"}}),
+              ElementsAre("tied transformer.wte.weight", "embedding.frozen", "block 0", "block 1", "head"));
+}
+
+TEST(Grouping, RefusesToFreezeWhatIsNotThereOrHalfAMatrix) {
+  const auto refusal = [](const Grouping& grouping) -> std::string {
+    try {
+      build_model(grouping_config(Architecture::llama), {}, {}, grouping);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "none";
+  };
+  EXPECT_THAT(refusal({.frozen = {"block 7"}}), HasSubstr("'block 7', which is no unit or parameter of this model"));
+  EXPECT_THAT(refusal({.frozen = {"model.layers.0.self_attn.q_proj.weight"}}), HasSubstr("freeze both or neither"));
 }
 
 TEST(Grouping, ByUnitPartOrParameter) {

@@ -13,7 +13,7 @@ const ParameterSpec kWeight{
 
 std::vector<float> whole(const ParameterSpec& p, uint64_t seed) {
   std::vector<float> w(p.numel());
-  initialize_span(w.data(), p, seed, 0, p.numel());
+  initialize_held(w.data(), p, seed, 0, p.numel());
   return w;
 }
 
@@ -21,7 +21,7 @@ TEST(Initialize, AnySpanEqualsThatPartOfTheWhole) {
   const std::vector<float> all = whole(kWeight, 42);
   for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 2}, {7, 8}, {33, 4097}, {50000, 100100}}) {
     std::vector<float> part(end - begin);
-    initialize_span(part.data(), kWeight, 42, begin, end);
+    initialize_held(part.data(), kWeight, 42, begin, end);
     for (int64_t i = begin; i < end; ++i) ASSERT_EQ(part[i - begin], all[i]) << i;
   }
 }

@@ -12,7 +12,6 @@
 #include "recording_communicator.h"
 #include "trireme/comm/factory.h"
 #include "trireme/model/initialize.h"
-#include "trireme/model/local_rows.h"
 
 namespace trireme::model {
 namespace {
@@ -24,7 +23,7 @@ at::Tensor poisoned(const TensorSpec& spec) {
   return at::full(spec.shape, std::numeric_limits<double>::quiet_NaN(), options);
 }
 
-std::vector<at::Tensor> poisoned(const std::vector<TensorSpec>& specs) {
+std::vector<at::Tensor> poisoned(const Slots& specs) {
   std::vector<at::Tensor> tensors;
   for (const TensorSpec& s : specs) tensors.push_back(poisoned(s));
   return tensors;
@@ -33,7 +32,7 @@ std::vector<at::Tensor> poisoned(const std::vector<TensorSpec>& specs) {
 std::string text(const std::vector<TrafficRow>& rows) {
   std::string all;
   for (const TrafficRow& r : rows)
-    all += fmt::format("{} {} {} {}; ", r.axis == TrafficRow::Axis::tp ? "tp" : "cp", to_string(r.operation),
+    all += fmt::format("{} {} {} {}; ", r.axis == comm::UnitAxis::tp ? "tp" : "cp", to_string(r.operation),
                        comm::dtype_name(r.dtype), r.elements);
   return all;
 }
@@ -56,13 +55,12 @@ class Rank {
   Rank(const UnitRun& run, const Parallel& parallel, comm::CommunicatorPtr tp, comm::CommunicatorPtr cp)
       : run_(run), model_(build_model(run.config, run.precision, parallel)) {
     result.parallel = parallel;
-    if (tp) tp_ = std::make_unique<RecordingCommunicator>(tp, TrafficRow::Axis::tp, calls_);
-    if (cp) cp_ = std::make_unique<RecordingCommunicator>(cp, TrafficRow::Axis::cp, calls_);
+    if (tp) tp_ = std::make_unique<RecordingCommunicator>(tp, comm::UnitAxis::tp, calls_);
+    if (cp) cp_ = std::make_unique<RecordingCommunicator>(cp, comm::UnitAxis::cp, calls_);
     for (const auto& unit : model_.units) {
       UnitTensors t;
       t.shape = run.shape;
-      t.tp = tp_.get();
-      t.cp = cp_.get();
+      t.ranks = {{tp_.get(), cp_.get()}};
       t.parameters = flat_tensors(*unit, run.precision.compute);
       t.gradients = flat_tensors(*unit, run.precision.gradient());
       t.accumulate.assign(t.gradients.size(), run.adds);
@@ -183,8 +181,7 @@ class Rank {
     // The other half stands alone: nothing else is there any more.
     UnitTensors rest;
     rest.shape = t.shape;
-    rest.tp = t.tp;
-    rest.cp = t.cp;
+    rest.ranks = t.ranks;
     rest.deferred = t.deferred;
     rest.saved.resize(v.saved.size());
     for (int i : v.saved_for_weight) rest.saved[i] = t.saved[i];

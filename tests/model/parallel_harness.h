@@ -18,7 +18,7 @@ struct UnitRun {
   BatchShape shape{2, 16};
   int tp = 1, cp = 1;
   bool sequence_parallel = false;
-  Parallel::Context context = Parallel::Context::ring;
+  Context context = Context::ring;
   bool split = false;                      ///< backward in two halves where a unit has them
   bool recompute = false;                  ///< forget and compute again between forward and backward
   std::vector<std::string> recompute_names = {};  ///< empty: all of what is saved

@@ -43,7 +43,7 @@ TEST(ForEachRun, PiecesOfTheLastDimensionRepeatInEveryRow) {
 TEST(InitializeHeld, TakesTheElementsOfTheWholeParameterAndZerosThePadding) {
   ParameterSpec p{.name = "w", .shape = {5, 2}};
   std::vector<double> whole(10), held(6, 9.0);
-  initialize_span(whole.data(), p, 3, 0, 10);
+  initialize_held(whole.data(), p, 3, 0, 10);
   p.full_shape = p.shape;
   p.shape = {3, 2};
   p.split_dim = 0;
@@ -59,7 +59,7 @@ TEST(ContextPositions, RingPairsAnEarlyAndALateChunk) {
   const Parallel ring{.cp_rank = 1, .cp_size = 2};
   EXPECT_EQ(context_positions(ring, 8), (std::vector<int64_t>{2, 3, 4, 5}));
   EXPECT_EQ(context_positions({.cp_rank = 0, .cp_size = 2}, 8), (std::vector<int64_t>{0, 1, 6, 7}));
-  EXPECT_EQ(context_positions({.cp_rank = 1, .cp_size = 2, .context = Parallel::Context::ulysses}, 6),
+  EXPECT_EQ(context_positions({.cp_rank = 1, .cp_size = 2, .context = Context::ulysses}, 6),
             (std::vector<int64_t>{3, 4, 5}));
   EXPECT_EQ(context_positions({}, 3), (std::vector<int64_t>{0, 1, 2}));
   EXPECT_THROW(context_positions(ring, 6), UsageError);

@@ -8,7 +8,7 @@ namespace trireme::model {
 
 class RecordingCommunicator final : public comm::Communicator {
  public:
-  using Axis = TrafficRow::Axis;
+  using Axis = comm::UnitAxis;
   using Operation = comm::Operation;
   using Counts = std::span<const int64_t>;
   using WorkPtr = comm::WorkPtr;

@@ -13,7 +13,6 @@ namespace trireme::model {
 namespace {
 
 using ::testing::HasSubstr;
-using Context = Parallel::Context;
 
 // 61 tokens: divisible by no number of ranks.
 ModelConfig llama(int64_t kv_heads, bool tied) {

@@ -7,10 +7,10 @@
 #include <ostream>
 
 #include "tests/ops/attention_support.h"
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
-#include "trireme/ops/attention.h"
-#include "trireme/ops/reference.h"
+#include "trireme/ops/attention/attention.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -66,16 +66,16 @@ struct Ring {
       bytes = std::max(bytes, attention_block_workspace_bytes(at_case.block(i), dtype));
     const auto workspace = at::full({bytes / 8 + 1}, garbage, at::TensorOptions().dtype(at::kDouble));
     const int64_t width = at_case.width();
-    attention_forward_with(kernel, out, lse, qkv, at_case.causal(), workspace);
+    attention_forward(out, lse, qkv, at_case.causal(), workspace, {}, &kernel);
     for (size_t i = 0; i < foreign.size(); ++i)
-      attention_block_forward_with(kernel, rows(out, width), seen_lse(), rows(qkv, width), kv(foreign[i]),
-                                   at_case.block(i), workspace);
+      attention_block_forward(rows(out, width), seen_lse(), rows(qkv, width), kv(foreign[i]), at_case.block(i),
+                              workspace, &kernel);
     dqkv = unwritten(qkv.sizes(), dtype);
-    attention_backward_with(kernel, dqkv, d_out, out, lse, qkv, at_case.causal(), workspace);
+    attention_backward(dqkv, d_out, out, lse, qkv, at_case.causal(), workspace, {}, &kernel);
     workspace.fill_(garbage);
     for (size_t i = 0; i < foreign.size(); ++i)
-      attention_block_backward_with(kernel, rows(dq, width), kv(d_foreign[i]), rows(d_out, width), rows(out, width),
-                                    seen_lse(), rows(qkv, width), kv(foreign[i]), at_case.block(i), workspace);
+      attention_block_backward(rows(dq, width), kv(d_foreign[i]), rows(d_out, width), rows(out, width), seen_lse(),
+                               rows(qkv, width), kv(foreign[i]), at_case.block(i), workspace, &kernel);
   }
 
   Case at_case;
@@ -191,12 +191,12 @@ TEST(AttentionBlock, PaddingOfTheLastBlockHasNoWeightUnderVeryNegativeScores) {
       for (const AttentionKernel* kernel : attention_kernels()) {
         SCOPED_TRACE(std::string(kernel->name) + " " + c10::toString(dtype));
         const auto out = at::zeros({1, 5, 16}, dtype), lse = at::full({1, 1, 5}, -INFINITY).to(wide(dtype));
-        attention_block_forward_with(*kernel, out, lse, q, kv, shape, workspace);
+        attention_block_forward(out, lse, q, kv, shape, workspace, kernel);
         const auto mean = kv.slice(2, 16).to(at::kDouble).mean(1, true).expand({1, 5, 16});
         EXPECT_LT(distance(out, mean), tolerance(dtype));
         EXPECT_NEAR(lse[0][0][0].item<double>(), -400 + std::log(131.0), dtype == at::kDouble ? 1e-12 : 1e-4);
         const auto dq = at::zeros({1, 5, 16}, wide(dtype)), dkv = at::zeros({1, 131, 32}, wide(dtype));
-        attention_block_backward_with(*kernel, dq, dkv, at::ones_like(out), out, lse, q, kv, shape, workspace);
+        attention_block_backward(dq, dkv, at::ones_like(out), out, lse, q, kv, shape, workspace, kernel);
         // dv of every key: 5 queries, each with weight 1/131.
         const auto each = at::full({1, 131, 16}, 5.0 / 131, at::TensorOptions().dtype(at::kDouble));
         EXPECT_LT(distance(dkv.slice(2, 16), each), dtype == at::kDouble ? 1e-11 : 1e-2);

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "trireme/base/error.h"
-#include "trireme/ops/attention.h"
+#include "trireme/ops/attention/attention.h"
 
 namespace trireme::ops {
 namespace {
@@ -52,7 +52,7 @@ void expect_last_rows(at::ScalarType dtype, AttentionShape shape, int64_t count,
   shape.sequence = count;
   for (const AttentionKernel* kernel : attention_kernels()) {
     const at::Tensor got = at::full({B * count, width}, NAN, qkv.options());
-    attention_decode_with(*kernel, got, cache.q.slice(1, 0, width), cache.k, cache.v, cache.lengths, shape);
+    attention_decode(got, cache.q.slice(1, 0, width), cache.k, cache.v, cache.lengths, shape, kernel);
     for (int64_t b = 0; b < B; ++b) {
       const int64_t length = cache.lengths[b].item<int64_t>();
       const at::Tensor want = out.view({B, S, width})[b].slice(0, length - count, length);
@@ -113,7 +113,7 @@ TEST(AttentionDecode, RefusesALengthTheCacheCannotHold) {
     FAIL() << "accepted";
   } catch (const ShapeError& error) {
     EXPECT_THAT(error.what(),
-                testing::HasSubstr("lengths[0] is 5, with 1 new it must be 1 to the 4 tokens that the cache holds"));
+                testing::HasSubstr("lengths[0] is 5, with 1 new it must be 1 to 4, the tokens that the cache holds"));
   }
 }
 

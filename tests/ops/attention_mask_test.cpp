@@ -157,8 +157,8 @@ TEST(AttentionMask, RefusalsNameTheEntryAndTheRule) {
   const AttentionShape shape{2, 3, 2, 1, 16};
   EXPECT_EQ(refusal(shape, starts_of({0, 0, 2, 0, 1, 1})), "accepted");
   EXPECT_EQ(refusal(shape, starts_of({0, 0, 2, 0, 2, 2})),
-            "attention: starts[1][1] is 2, it must be 0 to 1: the first position of the row's document, which no later "
-            "row comes back to");
+            "attention: starts[1][1] is 2, it must be 0 to 1: the first position of the row's document, which never "
+            "falls from one row to the next");
   EXPECT_THAT(refusal(shape, starts_of({0, 1, 0, 0, 0, 0})),
               testing::HasSubstr("starts[0][2] is 0, it must be 1 to 2"));
   EXPECT_THAT(refusal(shape, starts_of({-1, 0, 0, 0, 0, 0})), testing::HasSubstr("starts[0][0] is -1"));

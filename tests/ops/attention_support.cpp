@@ -85,9 +85,9 @@ AttentionResults run_attention_with(const AttentionKernel& kernel, const Attenti
   AttentionResults r{filled(in.d_out.sizes(), dtype, garbage),
                      filled({shape.batch, shape.num_heads, shape.sequence}, statistics(dtype), garbage),
                      filled(in.qkv.sizes(), dtype, garbage)};
-  attention_forward_with(kernel, r.out, r.lse, in.qkv, shape, workspace, in.starts);
+  attention_forward(r.out, r.lse, in.qkv, shape, workspace, in.starts, &kernel);
   workspace.fill_(garbage);
-  attention_backward_with(kernel, r.dqkv, in.d_out, r.out, r.lse, in.qkv, shape, workspace, in.starts);
+  attention_backward(r.dqkv, in.d_out, r.out, r.lse, in.qkv, shape, workspace, in.starts, &kernel);
   return r;
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <iosfwd>
 
-#include "trireme/ops/attention.h"
+#include "trireme/ops/attention/attention.h"
 
 namespace trireme::ops {
 

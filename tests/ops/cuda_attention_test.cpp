@@ -7,7 +7,7 @@
 
 #include "tests/ops/cuda_support.h"
 #include "trireme/base/error.h"
-#include "trireme/ops/attention.h"
+#include "trireme/ops/attention/attention.h"
 #include "trireme/ops/checks.h"
 
 namespace trireme::ops {

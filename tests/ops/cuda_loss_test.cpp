@@ -10,7 +10,7 @@
 #include "cuda_support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/products.h"
+#include "trireme/ops/products/products.h"
 #include "trireme/optim/optimizer.h"
 
 namespace trireme::ops {

@@ -6,8 +6,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
-#include "trireme/base/cuda_library.h"
-#include "trireme/ops/cuda_kernels.h"
+#include "trireme/base/shared_library.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::ops {
 

@@ -3,11 +3,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
-#include "trireme/ops/limits.h"
+#include "trireme/base/processor.h"
+#include "trireme/machine/limits.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -58,7 +59,7 @@ TEST(Add, RoundsTiesToEvenOnEveryInstructionSet) {
 
 // Results past the caches are written by other instructions; 72 MiB exceed the last cache of any core's here.
 TEST(Elementwise, ResultsTooLargeForTheCachesHaveTheSameBits) {
-  const int64_t rows = 2 * last_level_cache_bytes() / 2 / 512 + 3, width = 512;
+  const int64_t rows = 2 * base::last_level_cache_bytes() / 2 / 512 + 3, width = 512;
   const auto gate_up = random({rows, 2 * width}, at::kBFloat16, 1), y = unwritten({rows, width}, at::kBFloat16);
   const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - 5, 5).clone(); };
   const auto few = unwritten({5, width}, at::kBFloat16), a = gate_up.view({2 * rows, width}).narrow(0, 0, rows);

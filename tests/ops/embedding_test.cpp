@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {

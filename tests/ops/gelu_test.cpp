@@ -4,9 +4,9 @@
 
 #include <vector>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {

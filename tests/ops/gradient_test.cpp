@@ -6,7 +6,7 @@
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/products.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -110,6 +110,23 @@ TEST(GradientsOfWeights, AreAddedToWhatIsThere) {
           EXPECT_LE(relative_error(added[i], expected), tolerance(to)) << c.name << " into " << c10::toString(to);
         }
       }
+  });
+}
+
+TEST(GradientsOfWeights, ThatAreNotWantedAreLeftOutAndChangeNoOther) {
+  for_each_case([](at::ScalarType dtype) {
+    for (const GradientCase& c : gradient_cases(dtype)) {
+      const auto all = gradients(c, dtype, false);
+      c.run(std::vector<Gradient>(c.shapes.size()));
+      for (size_t left_out = 0; left_out < c.shapes.size(); ++left_out) {
+        std::vector<Gradient> to;
+        for (size_t i = 0; i < c.shapes.size(); ++i)
+          to.push_back(i == left_out ? Gradient() : Gradient(unwritten(c.shapes[i], dtype)));
+        c.run(to);
+        for (size_t i = 0; i < c.shapes.size(); ++i)
+          if (i != left_out) expect_same_bits(to[i].to, all[i], c.name);
+      }
+    }
   });
 }
 

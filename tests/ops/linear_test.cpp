@@ -4,10 +4,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <gmock/gmock.h>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {

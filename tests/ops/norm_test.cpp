@@ -1,9 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
-#include "trireme/ops/limits.h"
+#include "trireme/base/processor.h"
+#include "trireme/machine/limits.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -207,7 +208,7 @@ TEST(Norms, HaveTheSameBitsOnAnyNumberOfThreadsAndInAnyBatch) {
 // Results past the caches are written by other instructions; those that take an input's place are not.
 TEST(Norms, ResultsTooLargeForTheCachesHaveTheSameBits) {
   const auto dtype = at::kBFloat16;
-  const int64_t width = 512, rows = last_level_cache_bytes() / 2 / width + 3, few = 5;
+  const int64_t width = 512, rows = base::last_level_cache_bytes() / 2 / width + 3, few = 5;
   const auto x = random({rows, width}, dtype, 1), w = random({width}, dtype, 2), b = random({width}, dtype, 3);
   const auto part = [&](const at::Tensor& t) { return t.narrow(0, rows - few, few).clone(); };
   const auto all_rows = unwritten({rows, width}, dtype), few_rows = unwritten({few, width}, dtype);

@@ -1,6 +1,6 @@
 // Products against LibTorch in float64: by every way to them that this processor has, in every form, shape and way to
 // write the result.
-#include "trireme/ops/products.h"
+#include "trireme/ops/products/products.h"
 
 #include <cmath>
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include "support.h"
 #include "trireme/base/error.h"
-#include "trireme/ops/products_library.h"
+#include "trireme/ops/products/library.h"
 
 namespace trireme::ops::test {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "tests/ops/reference.h"
 #include "tests/ops/support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/ops.h"
-#include "trireme/ops/reference.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -131,7 +131,7 @@ TEST(Rotary, RefusesTheWrongNumberOfFrequenciesAndPositionsWithoutAFloat) {
     return "";
   };
   EXPECT_EQ(refusal(10, 0), "rotary_table: 5 inverse frequencies for cosine of [3, 4]; there must be one per column");
-  EXPECT_EQ(refusal(8, (1 << 24) - 2), "rotary_table: positions 16777214 to 16777216 must lie in 0 to 16777215");
+  EXPECT_EQ(refusal(8, (1 << 24) - 2), "rotary_table: positions 16777214 to 16777216 must be in 0 to 16777215");
   EXPECT_EQ(refusal(8, (1 << 24) - 3), "");
 }
 

@@ -25,7 +25,7 @@ TEST(LrSchedule, CosineFallsToTheMinimumAtTheLastStep) {
 }
 
 TEST(LrSchedule, LinearFallsInAStraightLine) {
-  const LrSchedule schedule{.peak = 2.0, .min = 0.0, .warmup_steps = 2, .max_steps = 6, .decay = LrSchedule::linear};
+  const LrSchedule schedule{.peak = 2.0, .min = 0.0, .warmup_steps = 2, .max_steps = 6, .decay = LrDecay::linear};
   EXPECT_DOUBLE_EQ(schedule.at(3), 1.5);
   EXPECT_DOUBLE_EQ(schedule.at(4), 1.0);
   EXPECT_DOUBLE_EQ(schedule.at(5), 0.5);
@@ -33,14 +33,14 @@ TEST(LrSchedule, LinearFallsInAStraightLine) {
 }
 
 TEST(LrSchedule, ConstantStaysAtThePeak) {
-  const LrSchedule schedule{.peak = 2.0, .min = 0.1, .warmup_steps = 2, .max_steps = 6, .decay = LrSchedule::constant};
+  const LrSchedule schedule{.peak = 2.0, .min = 0.1, .warmup_steps = 2, .max_steps = 6, .decay = LrDecay::constant};
   EXPECT_DOUBLE_EQ(schedule.at(1), 1.0);
   EXPECT_DOUBLE_EQ(schedule.at(2), 2.0);
   EXPECT_DOUBLE_EQ(schedule.at(100), 2.0);
 }
 
 TEST(LrSchedule, WithoutWarmupOrWithNothingElseIsDefinedAtEveryStep) {
-  EXPECT_DOUBLE_EQ((LrSchedule{.peak = 2.0, .min = 0.0, .max_steps = 4, .decay = LrSchedule::linear}.at(1)), 1.5);
+  EXPECT_DOUBLE_EQ((LrSchedule{.peak = 2.0, .min = 0.0, .max_steps = 4, .decay = LrDecay::linear}.at(1)), 1.5);
   const LrSchedule all_warmup{.peak = 2.0, .min = 0.5, .warmup_steps = 4, .max_steps = 4};
   EXPECT_DOUBLE_EQ(all_warmup.at(4), 2.0);
   EXPECT_DOUBLE_EQ(all_warmup.at(5), 0.5);

@@ -29,7 +29,7 @@ Planned plan_of(const std::string& name, StepRequest request,
 comm::ProcessMesh sharded(int ranks) { return {{.shard = ranks}, ranks}; }
 
 TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
-  using Mode = RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   for (Strategy strategy : {Strategy::no_shard, Strategy::zero1, Strategy::shard_grad_op, Strategy::full_shard})
     for (Mode recompute : {Mode::none, Mode::selective, Mode::full})
       for (int ranks : {1, 2, 8}) {
@@ -61,8 +61,9 @@ TEST(StepPlan, WholeGradientsLieOnceOnAHost) {
   for (Strategy strategy : {Strategy::no_shard, Strategy::zero1}) {
     const auto [shared, bytes] = arena_of("llama-32m", {.mesh = sharded(2), .strategy = strategy});
     EXPECT_EQ(shared.of(Memory::host_reduced), bytes);
-    const auto [local, same] =
-        arena_of("llama-32m", {.mesh = sharded(2), .strategy = strategy, .ordered = false, .local_accumulation = true});
+    const auto [local, same] = arena_of(
+        "llama-32m",
+        {.mesh = sharded(2), .strategy = strategy, .reduce = Reduce::fast, .accumulation = Accumulation::local});
     EXPECT_EQ(local.of(Memory::host_reduced), 0);
   }
   EXPECT_EQ(arena_of("llama-32m", {.mesh = sharded(1)}).first.of(Memory::host_reduced), 0);
@@ -91,7 +92,7 @@ TEST(StepPlan, AModelOfEightBillionParametersIsPlannedWithoutItsMemory) {
   const Planned p = plan_of("llama-3-8b", {.shape = {1, 8192},
                                            .mesh = sharded(64),
                                            .strategy = Strategy::full_shard,
-                                           .recompute = {.mode = RecomputeRequest::Mode::full}});
+                                           .recompute = {.mode = schedule::Recompute::full}});
   const double gib = double(p.plan.arena.total()) / (1 << 30);
   // 8.03e9 x (4 + 4 + 4 + 4 + 2) / 64 = 2.1 GiB of state and the activations of 8192 tokens.
   EXPECT_GT(gib, 2.1);
@@ -106,9 +107,9 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
     Strategy strategy;
     const char* schedule = "1f1b";
     bool sequence_parallel = false, local = false;
-    RecomputeRequest::Mode recompute = RecomputeRequest::Mode::none;
+    schedule::Recompute recompute = schedule::Recompute::none;
   };
-  using Mode = RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   std::vector<Case> cases;
   for (Strategy strategy : {Strategy::no_shard, Strategy::zero1, Strategy::shard_grad_op, Strategy::full_shard}) {
     cases.push_back({{.shard = 3}, strategy});
@@ -132,8 +133,8 @@ TEST(StepPlan, ArenasOfAllAxesLieNearTheBound) {
       r.num_micro_batches = 8;
       r.pipeline.schedule = c.schedule;
       r.sequence_parallel = c.sequence_parallel;
-      r.local_accumulation = c.local;
-      r.ordered = !c.local;
+      r.accumulation = c.local ? Accumulation::local : Accumulation::sharded;
+      r.reduce = c.local ? Reduce::fast : Reduce::ordered;
       r.recompute.mode = c.recompute;
       const Planned p = plan_of("llama-32m", r);
       const MemoryReport report = memory_report(p.plan);

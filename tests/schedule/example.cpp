@@ -29,7 +29,7 @@ UnitDeclaration block_unit(const Example& e, int block) {
                     .saved_for_weight = {1}};
   if (e.recompute) u.recomputed = {1};
   u.splits_backward = true;
-  u.talks_tp = e.talks_tp;
+  u.meets[comm::UnitAxis::tp] = u.meets_in_weight_half[comm::UnitAxis::tp] = e.meets_tp;
   return u;
 }
 
@@ -79,12 +79,18 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
   d.sharding = sharding_of(e);
   d.num_micro_batches = e.micro_batches;
   d.input_bytes = d.target_bytes = 1024;
-  d.compute_bytes = e.mixed ? 2 : 4;
   d.prefetch = e.prefetch;
   d.reduce_lag = e.reduce_lag;
   const bool whole = e.strategy == Example::Strategy::ddp;
   const auto group = [&](const std::string& name, int64_t numel) {
-    d.groups.push_back({name, numel, whole ? numel : numel / e.shards});
+    const bool frozen = e.frozen.contains(static_cast<int>(d.groups.size()));
+    d.groups.push_back({.name = name,
+                        .numel = numel,
+                        .owned = whole ? numel : numel / e.shards,
+                        .trained = !frozen,
+                        .compute_bytes = e.mixed ? 2 : 4,
+                        .state_bytes = e.mixed && frozen ? 2 : 4});
+    if (frozen) d.groups.back().optimizer_state.clear();
   };
   group("embedding", 8 * 4096);
   d.units.push_back(embedding_unit(e));
@@ -94,6 +100,8 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
   }
   group("head", 8 * 4096);
   d.units.push_back(head_unit(e, e.blocks + 1));
+  // As the plan declares them: with nothing to train there is no weight half.
+  for (UnitDeclaration& u : d.units) u.splits_backward = u.splits_backward && !trained_groups(d, u.groups).empty();
   cut(d, e);
   d.pipeline_rank = pipeline_rank;
   for (int g = 0; g < static_cast<int>(d.groups.size()); ++g) {
@@ -108,6 +116,11 @@ StepDeclaration declare(const Example& e, int pipeline_rank) {
   d.norm_ranks = e.world_size();
   d.all_losses = static_cast<int64_t>(e.data_ranks()) * e.micro_batches;
   return d;
+}
+
+static PipelineTiming one_rank_timing(int micro_batches, bool train) {
+  const PipelineSchedule& s = pipeline_schedule("1f1b");
+  return train ? time_pipeline(s, 1, 1, micro_batches) : time_forward_only(s, 1, 1, micro_batches);
 }
 
 PipelineTiming timing_of(const Example& e, bool train) {
@@ -127,6 +140,7 @@ std::string describe(const Example& e) {
   if (e.local) text += ", local";
   if (e.recompute) text += ", recompute";
   if (e.tied_to_head >= 0) text += ", tied";
+  if (!e.frozen.empty()) text += fmt::format(", {} groups frozen", e.frozen.size());
   return text;
 }
 
@@ -143,10 +157,10 @@ void recompute_everything(StepDeclaration& step) {
 }
 
 Schedule training_schedule(const StepDeclaration& step) {
-  return training_schedule(step, one_rank_timing(step.num_micro_batches, true));
+  return make_list(List::train, step, one_rank_timing(step.num_micro_batches, true));
 }
 Schedule evaluation_schedule(const StepDeclaration& step) {
-  return evaluation_schedule(step, one_rank_timing(step.num_micro_batches, false));
+  return make_list(List::evaluate, step, one_rank_timing(step.num_micro_batches, false));
 }
 
 namespace {
@@ -187,7 +201,7 @@ Job make_job(const Example& e, bool train) {
   const PipelineTiming timing = timing_of(e, train);
   for (int p = 0; p < e.stage_ranks; ++p) {
     const StepDeclaration d = declare(e, p);
-    job.lists.push_back(train ? training_schedule(d, timing) : evaluation_schedule(d, timing));
+    job.lists.push_back(make_list(train ? List::train : List::evaluate, d, timing));
     job.arenas.push_back(place({&job.lists.back(), 1}));
   }
   for (int r = 0; r < e.world_size(); ++r) job.programs.push_back(program_of(job, declare(e), r));

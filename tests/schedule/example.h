@@ -2,12 +2,13 @@
 // divides them; and whole jobs of them, with the lists of all ranks.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
-#include "trireme/schedule/passes.h"
 #include "trireme/schedule/placement.h"
 #include "trireme/schedule/queue_model.h"
+#include "trireme/schedule/step_declaration.h"
 #include "trireme/schedule/validate.h"
 
 namespace trireme::schedule {
@@ -24,7 +25,8 @@ struct Example {
   std::string pipeline = {};        ///< schedule; empty: no pipeline
   int stage_ranks = 1, chunks = 0;  ///< 0: the schedule's own number
   int tied_to_head = -1;            ///< group that the head reads too; 0: the embedding's
-  bool talks_tp = false;            ///< blocks meet their own group inside
+  std::set<int> frozen = {};        ///< groups that are not trained
+  bool meets_tp = false;            ///< blocks meet their tensor-parallel ranks inside
   int units_per_stage = 0;          ///< 0: stages balanced over the blocks; otherwise so many units each
   Prefetch prefetch = {};
   int reduce_lag = 1;

@@ -44,6 +44,15 @@ std::vector<Example> examples() {
                        .stage_ranks = *pipeline ? 2 : 1,
                        .tied_to_head = tied ? 0 : -1});
   all.push_back({.blocks = 2, .strategy = Strategy::zero3, .micro_batches = 1, .tied_to_head = 0});
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3})
+    for (const char* pipeline : {"", "zb_h1"})
+      all.push_back({.blocks = 3,
+                     .strategy = strategy,
+                     .recompute = true,
+                     .pipeline = pipeline,
+                     .stage_ranks = *pipeline ? 2 : 1,
+                     .tied_to_head = 2,
+                     .frozen = {0, 2}});
   all.push_back({.blocks = 4, .strategy = Strategy::zero3, .prefetch = {.depth = 2}, .reduce_lag = 3});
   for (const PipelineSchedule& s : pipeline_schedules())
     for (int ranks : {2, 4})

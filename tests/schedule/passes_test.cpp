@@ -1,4 +1,4 @@
-#include "trireme/schedule/passes.h"
+#include "trireme/schedule/step_declaration.h"
 
 #include <gtest/gtest.h>
 

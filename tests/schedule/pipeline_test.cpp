@@ -9,9 +9,9 @@
 #include <map>
 
 #include "trireme/base/error.h"
-#include "trireme/schedule/passes.h"
 #include "trireme/schedule/placement.h"
 #include "trireme/schedule/queue_model.h"
+#include "trireme/schedule/step_declaration.h"
 
 namespace trireme::schedule {
 namespace {
@@ -90,7 +90,7 @@ Lists lists_of(const Shape& s, int units) {
   std::vector<int> all;
   for (int r = 0; r < s.ranks; ++r) {
     d.pipeline_rank = r;
-    out.lists.push_back(training_schedule(d, timing));
+    out.lists.push_back(make_list(List::train, d, timing));
     all.push_back(r);
   }
   for (const Schedule& list : out.lists)
@@ -222,7 +222,7 @@ TEST(Pipeline, FewerMicroBatchesThanTheFormulasWantStillRun) {
     for (int p : {2, 3, 4})
       for (int m = 1; m < 2 * p; ++m) {
         const Shape s{std::string(schedule.name), p, schedule.default_chunks, m};
-        if (schedule.refusal && !schedule.refusal({.ranks = p, .chunks = s.chunks, .micro_batches = m}).empty()) {
+        if (check_rounds(schedule, {.ranks = p, .micro_batches = m})) {
           EXPECT_THROW(time(s), UsageError) << s.text();
           continue;
         }

@@ -8,10 +8,10 @@
 #include <set>
 #include <sstream>
 
-#include "trireme/schedule/passes.h"
 #include "trireme/schedule/pipeline.h"
-#include "trireme/schedule/render.h"
+#include "trireme/schedule/placement.h"
 #include "trireme/schedule/render_timeline.h"
+#include "trireme/schedule/step_declaration.h"
 
 namespace trireme::schedule {
 namespace {
@@ -61,7 +61,7 @@ Example example(const Shape& shape) {
   std::vector<int> everyone;
   for (int r = 0; r < shape.ranks; ++r) {
     d.pipeline_rank = r;
-    e.lists.push_back(training_schedule(d, timing));
+    e.lists.push_back(make_list(List::train, d, timing));
     everyone.push_back(r);
   }
   for (const Schedule& list : e.lists)

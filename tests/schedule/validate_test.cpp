@@ -87,6 +87,34 @@ TEST(Validate, EveryPipelineIsRight) {
           }
 }
 
+TEST(Validate, FrozenGroupsAreRightUnderEveryStrategyAndPipeline) {
+  for (Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3})
+    for (const char* pipeline : {"", "1f1b", "zb_h1", "zb_v"})
+      for (const std::set<int>& frozen : {std::set{0}, std::set{1, 2}, std::set{2, 5}, std::set{0, 1, 2, 3, 4}}) {
+        const Job job = make_job({.blocks = 4,
+                                  .strategy = strategy,
+                                  .micro_batches = 4,
+                                  .pipeline = pipeline,
+                                  .stage_ranks = *pipeline ? 2 : 1,
+                                  .frozen = frozen});
+        EXPECT_THAT(validate_ranks(rank_lists(job)), IsEmpty()) << describe(job.example);
+        for (const Schedule& s : job.lists)
+          for (const Value& v : s.values)
+            if (frozen.contains(v.owner)) EXPECT_NE(v.cause, Cause::gradients) << v.label;
+      }
+}
+
+TEST(Validate, NamesWhatTrainsAFrozenGroup) {
+  Damaged d({.blocks = 2, .strategy = Strategy::zero2, .frozen = {1}});
+  const Schedule right = d.list;
+  d.list.frozen_groups = {1, 2};
+  EXPECT_THAT(d.verdict(), Contains(AllOf(HasSubstr("gradient(block 1)"), HasSubstr("block 1 is frozen"))));
+  EXPECT_THAT(d.verdict(), Contains(HasSubstr("Step(block 1) trains a group that is frozen")));
+  d.list = right;
+  d.list.frozen_groups.clear();
+  EXPECT_THAT(d.verdict(), Contains(HasSubstr("leaves out the gradient of block 0")));
+}
+
 TEST(Validate, NamesTwoValuesThatShareBytes) {
   Placed p = placed();
   Schedule& s = p.lists[0];

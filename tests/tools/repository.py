@@ -4,7 +4,13 @@ import subprocess
 from pathlib import Path
 
 # design.md section 7 and docs/architecture.md: a folder includes only itself and folders above it.
-LAYERS = ("base config door comm ops model data optim shard schedule plan engine checkpoint launch observe train bench doctor cli").split()
+LAYERS = ("base config store comm ops machine model text data optim shard schedule plan engine checkpoint formats settings launch observe "
+          "train bench doctor dialects cli").split()
+SOURCES = ("trireme/*.h", "trireme/*.cpp", "trireme/*.cu")
+
+# The sections of settings stand in their folders (trireme/*/settings.h), trireme/settings joins them: all without LibTorch.
+JOIN = "settings"
+LIBTORCH = re.compile(r"(?:ATen|c10|torch|caffe2)/")
 
 
 def files(root, *patterns):
@@ -22,10 +28,27 @@ def includes(text):
     return re.findall(r'^\s*#\s*include\s+["<](trireme/[^">]+)[">]', text, re.M)
 
 
+def is_section(path):
+    """trireme/<folder>/settings.h or settings.cpp."""
+    return len(path.parts) == 3 and path.stem == "settings"
+
+
+def may_include(path, target):
+    """Whether a file of trireme/ may include another one."""
+    own, other = path.parts[1], target.parts[1]
+    if own not in LAYERS or other not in LAYERS:
+        return False
+    if own == JOIN:  # above the folders whose sections it joins
+        return other in ("base", "config", JOIN) or is_section(target) or target.as_posix() == "trireme/schedule/pipeline.h"
+    if is_section(path) and LAYERS.index(other) < LAYERS.index(own):
+        return other in ("base", "config") or is_section(target)
+    return LAYERS.index(other) <= LAYERS.index(own)
+
+
 def layers(root):
     """Includes that point down the list of layers, or at nothing."""
     wrong = []
-    for path in files(root, "trireme/*.h", "trireme/*.cpp"):
+    for path in files(root, "trireme/*.h", "trireme/*.cpp", "trireme/*.cu"):
         own = path.parts[1]
         if own not in LAYERS:
             wrong.append(f"{path}: trireme/{own} is not in the list of layers")
@@ -34,9 +57,37 @@ def layers(root):
             other = Path(target).parts[1]
             if not (root / target).is_file():
                 wrong.append(f"{path} includes {target}, which does not exist")
-            elif other not in LAYERS or LAYERS.index(other) > LAYERS.index(own):
-                wrong.append(f"{path} includes {target}, but {own} stands above {other}")
+            elif not may_include(path, Path(target)):
+                wrong.append(f"{path} includes {target}, but {own} stands above {other}" if not is_section(path) and own != JOIN
+                             else f"{path} includes {target}, but settings see sections, base and config alone")
     return wrong
+
+
+def light_settings(root):
+    """Sections of settings, and what joins them, that reach LibTorch: a wrong setting is refused in milliseconds."""
+    wrong = []
+    for path in files(root, "trireme/*/settings.h", "trireme/*/settings.cpp", f"trireme/{JOIN}/*.h", f"trireme/{JOIN}/*.cpp", "trireme/config/*.h"):
+        heavy = sorted(name for name in included(root, path, set()) if LIBTORCH.match(name))
+        if heavy:
+            wrong.append(f"{path} reaches <{heavy[0]}>")
+    return wrong
+
+
+def enums(root):
+    """Enums of trireme/ with the enumerators of another one that a section of settings declares."""
+    found = []
+    for path in files(root, "trireme/*.h"):
+        text = re.sub(r"//.*", "", read(root, path))
+        for name, body in re.findall(r"\benum\s+(?:class\s+|struct\s+)?(\w+)[^;{]*\{([^}]*)\}", text):
+            names = frozenset(re.sub(r"=.*", "", one, flags=re.S).strip() for one in body.split(",")) - {""}
+            found.append((path, name, names))
+    wrong = []
+    for path, name, names in found:
+        for other, twin, same in found:
+            if is_section(path) and names == same and (path, name) < (other, twin) or (
+                    is_section(path) and not is_section(other) and names == same):
+                wrong.append(f"{other} says {twin} {{{', '.join(sorted(same))}}}, which is {name} of {path}")
+    return sorted(set(wrong))
 
 
 def listed_in_cmake(root, path):
@@ -45,22 +96,32 @@ def listed_in_cmake(root, path):
     while folder != root.parent:
         if (folder / "CMakeLists.txt").is_file():
             name = re.escape((root / path).relative_to(folder).as_posix())
-            lists = [folder / "CMakeLists.txt", *folder.glob("*.cmake")]
+            lists = [folder / "CMakeLists.txt", *folder.rglob("*.cmake")]
             return any(re.search(rf"(?<![\w.]){name}(?![\w.])", list.read_text(encoding="utf-8")) for list in lists)
         folder = folder.parent
     return False
 
 
+def is_listed(root, path):
+    """The same, or one of the sections that trireme/settings builds."""
+    join = root / "trireme" / JOIN / "CMakeLists.txt"
+    return listed_in_cmake(root, path) or (
+        is_section(path) and join.is_file() and f"../{path.parts[1]}/settings.cpp" in join.read_text(encoding="utf-8"))
+
+
 def registered(root):
     """Sources and tests that no CMakeLists.txt builds."""
-    return [f"{path} is in no CMakeLists.txt, so it is never built" for path in files(root, "trireme/*.cpp", "tests/*.cpp")
-            if not listed_in_cmake(root, path)]
+    wrong = [f"{path} is in no CMakeLists.txt, so it is never built" for path in files(root, "trireme/*.cpp", "tests/*.cpp")
+             if not is_listed(root, path)]
+    fuzz = root / "tests/fuzz/CMakeLists.txt"  # whose build make test does not make
+    parsers = re.findall(r"(?<![\w./])\w+/[\w/]+\.cpp", fuzz.read_text()) if fuzz.is_file() else []
+    return wrong + [f"tests/fuzz/CMakeLists.txt lists trireme/{name}, which does not exist" for name in parsers if not (root / "trireme" / name).is_file()]
 
 
 def headers(root):
     """Headers without an opening comment or an include guard; a shim's are explained together, in its first."""
     wrong = []
-    for path in files(root, "trireme/*.h", ":!:trireme/comm/gloo_shim"):
+    for path in files(root, "trireme/*.h", ":!:trireme/comm/gloo/shim"):
         text = read(root, path)
         if not text.startswith("//"):
             wrong.append(f"{path} does not open with a comment on what it is and why it exists")
@@ -111,6 +172,37 @@ def declared(root):
     return wrong
 
 
+# A declaration or definition of a type.
+TYPE = r"(?:struct|class|enum(?: class)?|union|concept|using|typename)\s+(?:alignas\(\w+\)\s*|\[\[\w+\]\]\s*)?([A-Z]\w*)\b"
+# Before a name: not one of another library.
+FOREIGN = r"(?<!std::)(?<!at::)(?<!c10::)(?<!c10d::)(?<!torch::)(?<!YAML::)(?<!detail::)(?<!json::)(?<!gloo::)(?<!arrow::)(?<!testing::)"
+
+
+def own_types(root):
+    """Files that use a type of ours which no header that they include declares: a unit of a unity build hides it, and a
+    compiler that takes the file by itself stops there."""
+    code = {path: re.sub(r'//.*|"(?:[^"\\\n]|\\.)*"|^TEST.*', "", read(root, path), flags=re.M) for path in files(root, "trireme/*.h", "trireme/*.cpp", "tests/*.h", "tests/*.cpp")}
+    declared_in = {path: set(re.findall(TYPE, text)) for path, text in code.items()}
+    ours = set()
+    for path, text in code.items():
+        if path.suffix == ".h" and path.parts[0] == "trireme":
+            ours |= set(re.findall(r"^(?:template <.*>\n)?" + TYPE, text, re.M))
+    wrong = []
+    for path, text in code.items():
+        known, waiting, seen = set(), [path], {path}
+        while waiting:
+            file = waiting.pop()
+            known |= declared_in.get(file, set())
+            for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read(root, file), re.M):
+                for candidate in (Path(name), file.parent / name):
+                    if candidate in code and candidate not in seen:
+                        seen.add(candidate)
+                        waiting.append(candidate)
+        for name in sorted(set(re.findall(FOREIGN + r"\b([A-Z]\w*[a-z0-9][A-Z]\w*)\b", text)) & ours - known):
+            wrong.append(f"{path} uses {name}, which no header that it includes declares")
+    return wrong
+
+
 # Written in pieces, so that this file does not contain what it looks for.
 FORBIDDEN = {
     "a package registry's host": r"pypi\." r"org|python" r"hosted\.org|deb\.deb" r"ian\.org|npm" r"js\.org|cra" r"tes\.io|proxy\.gol" r"ang\.org",
@@ -151,3 +243,70 @@ def make_targets(root):
     phony = re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split()
     explained = re.findall(r"^([a-z-]+):.*## \S", text, re.M)
     return [f"make {name} is not explained by make help" for name in phony if name not in explained]
+
+
+def minutes(root):
+    """Where README.md says other minutes than scripts/minutes, which everything else reads."""
+    found = dict(re.findall(r"^(\w+)=(\d+)$", read(root, "scripts/minutes"), re.M))
+    said = ["installs what is needed ({setup} minutes)", "builds ({program} minutes)", "builds everything ({everything} minutes the first time)",
+            "of each campaign ({tests} minutes)"]
+    text = " ".join(read(root, "README.md").split())
+    return [f"README.md does not say '{one.format(**found)}', as scripts/minutes does" for one in said if one.format(**found) not in text]
+
+
+# Files that everything is put into unless somebody looks: the most lines that they may have.
+MOST_LINES = {"trireme/train/loop.cpp": 200, "trireme/train/pretrain.cpp": 120, "trireme/cli/start.cpp": 240}
+MOST_LINES_OF_A_FUNCTION = 60
+
+
+def functions(text):
+    """The functions of a source, as (first line, number of lines). A lambda is part of the function around it."""
+    found, begin, depths = [], 0, []
+    # Directives, comments and literals are blanked, so that every brace left is one of the code's.
+    code = re.sub(r'^#[^\n]*|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+    for brace in re.finditer(r"[{};]", code):
+        head = code[begin:brace.start()]
+        if brace.group() == "{":
+            start = re.match(r"(\s|public:|private:|protected:)*", head).end()
+            is_scope = re.match(r"(namespace|class|struct|union|enum|extern)\b", head[start:])
+            depths.append(None if is_scope else begin + start)
+        elif brace.group() == "}" and depths:
+            start = depths.pop()
+            if start is not None and all(depth is None for depth in depths):
+                found.append((code.count("\n", 0, start) + 1, code.count("\n", start, brace.end()) + 1))
+        if all(depth is None for depth in depths):
+            begin = brace.end()
+    return found
+
+
+def sizes(root):
+    """Files and functions that have grown beyond what MOST_LINES allows."""
+    wrong = []
+    for path, most in MOST_LINES.items():
+        if not (root / path).is_file():
+            continue
+        text = read(root, path)
+        if text.count("\n") > most:
+            wrong.append(f"{path} has {text.count(chr(10))} lines, more than {most}")
+        wrong += [f"{path}:{first} begins a function of {lines} lines, more than {MOST_LINES_OF_A_FUNCTION}"
+                  for first, lines in functions(text) if lines > MOST_LINES_OF_A_FUNCTION]
+    return wrong
+
+
+def pages(root):
+    """What the pages on adding something print that the sources do not say: code blocks ("```cpp FILE"; a toy that has one block is printed whole),
+    and lengths of files."""
+    wrong = []
+    for page in files(root, "docs/adding-*.md"):
+        text = read(root, page)
+        blocks = re.findall(r"^```cpp ?(.*)\n((?:.*\n)*?)```$", text, re.M)
+        for name, block in blocks:
+            source = read(root, name) if name and (root / name).is_file() else ""
+            is_toy = Path(name).name.startswith("toy_") and not name.endswith("_test.cpp") and [one for one, _ in blocks].count(name) == 1
+            if block not in source or is_toy and block != source:
+                wrong.append(f"{page} prints code that is not {'all of ' if is_toy else 'in '}{name or 'any file'}: {block[:80]!r}")
+        for name, lines in re.findall(r"^\| `([^`]+)` \| (\d+) \|", text, re.M):
+            length = read(root, name).count("\n") if (root / name).is_file() else 0
+            if abs(int(lines) - length) > 1 + length // 10:  # a tenth more or less is the same to a reader
+                wrong.append(f"{page} says that {name} has {lines} lines; it has {length}")
+    return wrong

@@ -1,5 +1,6 @@
 """The repository keeps its rules, and each rule notices a fault planted in a small repository."""
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -51,11 +52,38 @@ class Repository(unittest.TestCase):
                      fault="comm stands above train")
         self.notices(repository.layers, {"trireme/comm/a.h": '#include "trireme/base/gone.h"\n'}, fault="does not exist")
 
+        self.notices(repository.layers, {"trireme/comm/a.cu": '#include "trireme/train/b-inl.h"\n', "trireme/train/b-inl.h": ""},
+                     fault="comm stands above train")
+        for files in ({"trireme/optim/settings.h": '#include "trireme/ops/ops.h"\n', "trireme/ops/ops.h": ""},
+                      {"trireme/settings/a.h": '#include "trireme/optim/b.h"\n', "trireme/optim/b.h": ""}):
+            self.notices(repository.layers, files, fault="settings see sections, base and config alone")
+        self.notices(repository.layers, {"trireme/plan/a.h": '#include "trireme/settings/b.h"\n', "trireme/settings/b.h": ""},
+                     fault="plan stands above settings")
+
+    def test_settings_do_without_libtorch(self):
+        self.keeps(repository.light_settings)
+        self.notices(repository.light_settings, {"trireme/optim/settings.h": '#include "trireme/optim/b.h"\n', "trireme/optim/b.h": "#include <ATen/ATen.h>\n"},
+                     fault="reaches <ATen/ATen.h>")
+
+    def test_no_enum_of_settings_is_said_twice(self):
+        self.keeps(repository.enums)
+        self.notices(repository.enums, {"trireme/optim/settings.h": "enum class Decay { cosine, linear };\n",
+                                        "trireme/optim/schedule.h": "struct A {\n  enum Falls {\n    linear,  ///< straight\n    cosine = 3,\n  };\n};\n"},
+                     fault="trireme/optim/schedule.h says Falls {cosine, linear}, which is Decay of trireme/optim/settings.h")
+
     def test_every_source_is_built(self):
         self.keeps(repository.registered)
         self.notices(repository.registered,
                      {"tests/comm/mesh_test.cpp": "", "tests/comm/CMakeLists.txt": "SOURCES other_mesh_test.cpp"},
                      fault="mesh_test.cpp is in no CMakeLists.txt")
+
+        self.notices(repository.registered, {"tests/fuzz/CMakeLists.txt": "set(parsers base/gone.cpp)"}, fault="lists trireme/base/gone.cpp")
+
+    def test_minutes_are_said_in_one_place(self):
+        self.keeps(repository.minutes)
+        text = (ROOT / "README.md").read_text()
+        minutes = (ROOT / "scripts/minutes").read_text()
+        self.notices(repository.minutes, {"README.md": text, "scripts/minutes": re.sub("setup=.*", "setup=77", minutes)}, fault="(77 minutes)")
 
     def test_headers_say_what_they_are(self):
         self.keeps(repository.headers)
@@ -67,6 +95,12 @@ class Repository(unittest.TestCase):
         self.notices(repository.declared, {"trireme/base/a.h": "std::vector<int> a;\n"}, fault="without <vector>")
         through = {"trireme/base/a.h": "#include <vector>\n", "trireme/base/b.cpp": '#include "trireme/base/a.h"\nstd::vector<int> b;\nfmt::x();\n'}
         self.notices(repository.declared, through, fault="b.cpp uses fmt:: without <fmt/>")
+
+    def test_files_include_the_types_of_ours_that_they_use(self):
+        self.keeps(repository.own_types)
+        through = {"trireme/base/a.h": "struct OpenFile {};\n", "trireme/base/b.h": '#include "trireme/base/a.h"\n',
+                   "trireme/base/c.cpp": '#include "trireme/base/b.h"\nOpenFile c;\n', "trireme/base/d.cpp": "OpenFile* d;\n"}
+        self.notices(repository.own_types, through, fault="d.cpp uses OpenFile")
 
     def test_no_file_holds_forbidden_words(self):
         self.keeps(repository.words)
@@ -83,6 +117,24 @@ class Repository(unittest.TestCase):
     def test_make_help_explains_every_target(self):
         self.keeps(repository.make_targets)
         self.notices(repository.make_targets, {"Makefile": "a: ## does a\nb:\n.PHONY: a b\n"}, fault="make b")
+
+    def test_the_loop_and_its_neighbours_stay_short(self):
+        for path in repository.MOST_LINES:
+            self.assertTrue((ROOT / path).is_file(), f"{path} is gone: name what has taken its place")
+            self.assertGreater(len(repository.functions(repository.read(ROOT, path))), 3, path)
+        self.keeps(repository.sizes)
+        self.notices(repository.sizes, {"trireme/train/loop.cpp": "int a;\n" * 201}, fault="201 lines, more than 200")
+        body = "class A {\n public:\n  // {\n  int f(int n) {\n" + "    if (n > 0) { g([] { return '{'; }); }\n" * 60 + "  }\n  int h() { return 0; }\n};\n"
+        self.notices(repository.sizes, {"trireme/train/pretrain.cpp": body}, fault="pretrain.cpp:4 begins a function of 62 lines")
+
+    def test_pages_print_what_the_sources_say(self):
+        self.keeps(repository.pages)
+        self.assertGreater(len(repository.files(ROOT, "docs/adding-*.md")), 1)
+        page = "# A\n\n```cpp tests/a/toy_a.cpp\nint a;\n```\n\n| to read | lines |\n|---|---|\n| `tests/a/toy_a.cpp` | 1 |\n"
+        self.notices(repository.pages, {"docs/adding-a.md": page, "tests/a/toy_a.cpp": "int b;\n"}, fault="not all of tests/a/toy_a.cpp: 'int a;")
+        self.notices(repository.pages, {"docs/adding-a.md": page, "tests/a/toy_a.cpp": "int a;\nint b;\n"}, fault="not all of tests/a/toy_a.cpp")
+        self.notices(repository.pages, {"docs/adding-a.md": page.replace("| 1 |", "| 4 |"), "tests/a/toy_a.cpp": "int a;\n"}, fault="4 lines; it has 1")
+        self.notices(repository.pages, {"docs/adding-a.md": "```cpp\nint a;\n```\n"}, fault="not in any file")
 
     def test_layers_agree_with_cmake(self):
         text = (ROOT / "CMakeLists.txt").read_text()

@@ -142,7 +142,7 @@ class Suite:
         ring.check(result.code == 0 and all(word in result.out for word in ("full ", "sharded ", "local ", "StateDictType")),
                    "the help says what full, sharded and local are here", str(result))
         for words, hint in ((["verfy", "x"], "did you mean verify?"), (["diff", self.first], "takes 2 folders, 1 given"),
-                            (["verify", self.first, "--thread", "2"], "did you mean --threads?")):
+                            (["verify", self.first, "--thread", "2"], "the nearest is threads")):
             result = self.command(*words)
             ring.check(result.code == 2 and hint in result.err, f"checkpoint {words[0]}: {hint}", str(result))
 

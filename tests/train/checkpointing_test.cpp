@@ -18,7 +18,7 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/comm/factory.h"
-#include "trireme/config/report.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::train {
 namespace {
@@ -110,7 +110,7 @@ using Work = std::function<void(engine::Engine&, const model::Model&, comm::Comm
 
 /// Runs `work` on thread ranks, each with an engine, and joins what the engines then hold.
 State on_ranks(const model::ModelConfig& config, const model::Precision& precision, const Layout& layout,
-               const Work& work) {
+               const Work& work, const model::Grouping& grouping = {}) {
   const auto n = static_cast<size_t>(layout.ranks());
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(n);
@@ -122,7 +122,7 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
         .precision = precision, .shape = {1, 16}, .mesh = {layout.mesh, layout.ranks()}, .rank = rank};
     request.strategy = layout.strategy;
     request.optimizer_state = optim::state_names(chosen(layout.optimizer));
-    const model::Model model = model::build_model(config, precision, request.parallel());
+    const model::Model model = model::build_model(config, precision, request.parallel(), grouping);
     const plan::StepPlan plan = plan::make_step_plan(model, request);
     engine::Engine engine(
         model, plan,
@@ -188,7 +188,7 @@ void save_and_load_everywhere(const model::ModelConfig& config, const model::Pre
   for (int saver : savers) {
     const Layout& saved = kLayouts[saver];
     const Folder folder;
-    config::Settings settings;
+    Settings settings;
     settings.out_dir = folder.path();
     const RunState at_save{.step = 3,
                            .samples = 6,
@@ -229,9 +229,9 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
   const model::ModelConfig config = small(model::Architecture::llama, false);
   const model::Precision precision{at::kBFloat16, at::kFloat};
   const Folder folder;
-  config::Settings settings;
+  Settings settings;
   settings.out_dir = folder.path();
-  settings.save.dtype = config::SaveDtype::bf16;
+  settings.save.dtype = checkpoint::SaveDtype::bf16;
   const State original =
       on_ranks(config, precision, kLayouts[1],
                [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
@@ -246,14 +246,47 @@ TEST(Checkpointing, MastersOfBf16RunsComeBackBitEqualThoughTheModelFilesAreBf16)
   EXPECT_TRUE(loaded == original);
 }
 
+// A frozen group has no master and no optimizer's tensors, on disk as in memory; a run that trains all of the model
+// goes on from such a checkpoint, and the other way round.
+TEST(Checkpointing, FrozenGroupsAreSavedAsWeightsAndComeBackBitEqual) {
+  const model::ModelConfig config = small(model::Architecture::llama, false);
+  const model::Precision precision{at::kBFloat16, at::kFloat};
+  const model::Grouping frozen{
+      .frozen = {"embedding", "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_proj.weight"}};
+  const std::string stays = "model.embed_tokens.weight", trained = "model.layers.0.mlp.down_proj.weight";
+  const Folder folder;
+  Settings settings;
+  settings.out_dir = folder.path();
+  const auto begin = [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+    engine.initialize(1);
+    train(engine, rank, 2);
+    save_run(engine, model, settings, {.step = 2}, world);
+  };
+  const auto go_on = [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+    engine.initialize(2);
+    load_run(engine, model, folder.path() / "step-00000002", world);
+  };
+  const State original = on_ranks(config, precision, kLayouts[1], begin, frozen);
+  const checkpoint::Checkpoint saved = checkpoint::open_checkpoint(folder.path() / "step-00000002");
+  EXPECT_FALSE(saved.has_tensor(stays + ".master") || saved.has_tensor(stays + ".exp_avg"));
+  EXPECT_TRUE(saved.has_tensor(trained + ".master") && saved.has_tensor(trained + ".exp_avg"));
+  EXPECT_FALSE(original.tensors.contains(stays + ".exp_avg"));
+  for (const int layout : {0, 6, 10})
+    EXPECT_TRUE(on_ranks(config, precision, kLayouts[layout], go_on, frozen) == original) << kLayouts[layout].name;
+  const State all = on_ranks(config, precision, kLayouts[1], go_on);
+  EXPECT_TRUE(at::equal(all.tensors.at(stays + ".master"), original.tensors.at(stays + ".master").to(at::kFloat)));
+  EXPECT_TRUE(at::equal(all.tensors.at(trained + ".exp_avg"), original.tensors.at(trained + ".exp_avg")));
+  EXPECT_EQ(all.tensors.at(stays + ".exp_avg").abs().max().item<double>(), 0);
+}
+
 /// A checkpoint of one rank's new model, as a run with `settings` saves it that was loaded to `before`.
-fs::path save_small(const fs::path& out_dir, int64_t step, const config::Settings& settings,
+fs::path save_small(const fs::path& out_dir, int64_t step, const Settings& settings,
                     const model::Precision& precision = {at::kFloat, at::kFloat}, const RunState& before = {}) {
-  config::Settings to = settings;
+  Settings to = settings;
   to.out_dir = out_dir;
   RunState state = before;
   state.step = step;
-  state.settings_yaml = config::to_yaml(to);
+  state.settings_yaml = to_yaml(to);
   on_ranks(small(model::Architecture::llama, false), precision, kLayouts[0],
            [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
              engine.initialize(1);
@@ -280,10 +313,10 @@ TEST(Checkpointing, ModelFilesAreFp32UnlessBf16OrTheSourceSaysOtherwiseInDoubleP
     return checkpoint::open_checkpoint(saved).tensor(tensor).dtype;
   };
   for (const auto& [asked, dtype] :
-       {std::pair(config::SaveDtype::fp32, Dtype::f32), std::pair(config::SaveDtype::as_loaded, Dtype::f32),
-        std::pair(config::SaveDtype::bf16, Dtype::bf16)}) {
+       {std::pair(checkpoint::SaveDtype::fp32, Dtype::f32), std::pair(checkpoint::SaveDtype::as_loaded, Dtype::f32),
+        std::pair(checkpoint::SaveDtype::bf16, Dtype::bf16)}) {
     const Folder folder;
-    config::Settings settings;
+    Settings settings;
     settings.save.dtype = asked;
     const fs::path saved = save_small(folder.path(), 1, settings, wide);
     EXPECT_EQ(stored_dtype(saved, name), dtype);
@@ -310,12 +343,12 @@ TEST(Checkpointing, HiddenFilesBesideAModelStayBehindAndSavesSucceed) {
 
 TEST(Checkpointing, TheModelTheTokenizerAndTheResumeFolderOfTheSettingsAreNotDeleted) {
   const Folder folder;
-  config::Settings all, settings;
+  Settings all, settings;
   all.save.keep_last = 0;
   settings.save.keep_last = 1;
   settings.model.name = save_small(folder.path(), 1, all);
   settings.data.tokenizer = save_small(folder.path(), 2, all) / "tokenizer.json";
-  settings.resume = {.from = config::Resume::From::folder, .folder = save_small(folder.path(), 3, all)};
+  settings.resume = {.from = train::Resume::From::folder, .folder = save_small(folder.path(), 3, all)};
   const fs::path other = save_small(folder.path(), 4, all);
   save_small(folder.path(), 5, settings);
   for (const int64_t step : {1, 2, 3, 5})
@@ -326,8 +359,8 @@ TEST(Checkpointing, TheModelTheTokenizerAndTheResumeFolderOfTheSettingsAreNotDel
 TEST(Checkpointing, AdamAndAdamWDoNotTakeEachOthersStateThoughItsNamesAreTheSame) {
   for (const auto& [saver, loader] : {std::pair("AdamW", "Adam"), std::pair("Adam", "AdamW")}) {
     const Folder folder;
-    config::Settings settings;
-    settings.optimizer.name = saver;
+    Settings settings;
+    settings.optimizer.name = optim::options_of(saver).rule;
     const fs::path saved = save_small(folder.path(), 1, settings);
     EXPECT_EQ(load_small(saved, {at::kFloat, at::kFloat}, saver).step, 1);
     EXPECT_NO_THROW(load_small(saved, {at::kFloat, at::kFloat}, loader, LoadWhat::weights));
@@ -349,7 +382,7 @@ TEST(Checkpointing, WhatAnOptimizerKeepsComesBackOnAnyMeshAndNoOtherOneTakesIt) 
   const model::Precision precision{at::kFloat, at::kFloat};
   for (const char* optimizer : {"SGD", "Lion"}) {
     const Folder folder;
-    config::Settings settings;
+    Settings settings;
     settings.out_dir = folder.path();
     const fs::path saved = folder.path() / "step-00000002";
     const auto load = [&](const char* name, comm::MeshSizes mesh, LoadWhat what = LoadWhat::run) {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "../checkpoint/thread_ranks.h"
-#include "trireme/train/peak.h"
+#include "trireme/train/pace.h"
 
 namespace trireme::train {
 namespace {

@@ -178,7 +178,7 @@ def mistakes_are_refused(r):
     here = f"127.0.0.1:{free_port()}"
     for what, settings, sentence in [
             ("no endpoint", {"nnodes": "2:4"}, "launch.nnodes 2:4 needs launch.rdzv_endpoint HOST:PORT"),
-            ("no range", {"nnodes": "4:2", "rdzv_endpoint": here}, "launch.nnodes 4:2 is no number of machines"),
+            ("no range", {"nnodes": "4:2", "rdzv_endpoint": here}, "launch.nnodes 4:2 is not a number of machines"),
             ("no port", {"nnodes": "1:2", "rdzv_endpoint": "host:seven"}, "launch.rdzv_endpoint host:seven is not HOST:PORT"),
             ("two numbers", {"nnodes": "1:3", "num_nodes": "2", "rdzv_endpoint": here}, "launch.nnodes 1:3 and num_nodes 2 contradict each other"),
             ("mpi", {"nnodes": "1:2", "rdzv_endpoint": here, "comm__backend": "mpi"},

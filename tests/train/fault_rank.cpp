@@ -17,11 +17,11 @@
 #include "faulty_communicator.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
-#include "trireme/config/parse.h"
-#include "trireme/config/validate.h"
-#include "trireme/launch/meeting_file.h"
-#include "trireme/launch/stop_signal.h"
-#include "trireme/launch/worker.h"
+#include "trireme/launch/machines/meeting_file.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/launch/supervise/worker.h"
+#include "trireme/settings/parse.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
 
@@ -99,12 +99,12 @@ void run_bare(comm::Communicator& c, comm::FlightRecorder& recorder) {
   c.barrier()->wait();
 }
 
-void run_training(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  const model::ModelConfig config = train::resolve_model(settings);
+void run_training(const Settings& settings, const launch::RankEnvironment& environment) {
+  const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request =
       train::step_request(settings, config, environment.global_rank, environment.world_size);
-  const model::Model model =
-      model::build_model(config, train::resolve_precision(settings), request.parallel(), train::grouping(settings));
+  const model::Model model = model::build_model(config, train::resolve_precision(settings), request.parallel(),
+                                                model::grouping_of(settings.wrap));
   const plan::StepPlan plan = plan::make_step_plan(model, request);
   train::Ranks ranks = train::connect_ranks(settings, environment, plan);
   engine::Communicators& c = ranks.communicators;
@@ -118,8 +118,7 @@ void run_training(const config::Settings& settings, const launch::RankEnvironmen
   fault(c.world, "world");
   fault(c.stages[schedule::kActivations], "activations");
   fault(c.stages[schedule::kGradients], "gradients");
-  fault(c.tp, "tp");
-  fault(c.cp, "cp");
+  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) fault(c.inside[axis.axis], axis.name);
   engine::Engine engine(model, plan, c, {});
   engine.initialize(7);
   for (int step = 1; step <= num_steps(); ++step) {
@@ -139,8 +138,8 @@ void run_training(const config::Settings& settings, const launch::RankEnvironmen
 }
 
 int run(const std::string& mode, const std::vector<std::string>& words) {
-  const config::ParsedSettings parsed = config::parse(words);
-  config::Settings settings = parsed.settings;
+  const ParsedSettings parsed = parse_settings(words);
+  Settings settings = parsed.settings;
   const launch::RankEnvironment environment = launch::rank_environment();
   settings.devices = environment.world_size;
   std::filesystem::create_directories(settings.out_dir);

@@ -83,22 +83,39 @@ def a_normal_run_is_never_marked(r):
     ring.check(high.code == 0 and not marked, "nor of one whose learning rate is 30 times too high", str(high) + str(marked))
 
 
+def damaged_tensors_show_while_they_are_read(r):
+    """Of a model of several blocks the damage lies behind what is looked at first."""
+    out = r.train("large", model=ring.WIDE, devices=2, train__max_steps=4, train__save_interval=2, save__keep_last=0, eval__interval=100000)
+    newest, older = out / "step-00000004", out / "step-00000002"
+    ring.damage(newest / "model.safetensors")
+    for name, words in (("generate", ["--prompt", "the sea", "--generate.max_new_tokens", "2"]), ("evaluate", ["--text", str(r.text), "--evaluate.limit", "2"])):
+        for ranks in (1, 2):
+            more = [*words, "--devices", str(ranks), "--mesh.tp", str(ranks)]
+            found, good, named = (r.run([r.program, name, str(folder), *more]) for folder in (out, older, newest))
+            ring.check(found.code == 0 and found.out == good.out and found.err.count(f"passed over {newest}") == 1,
+                       f"{name} RUN_FOLDER, {ranks} of --devices, takes the older one, and says so", str(found) + str(good))
+            ring.check(named.code == 2 and f"{newest} is damaged" in named.err, f"{name}: the damaged one that is named is refused", str(named))
+    for path in newest.glob("optimizer-*.safetensors"):
+        ring.damage(path)
+    named = goes_on(r, "named", 5, model=ring.WIDE, devices=2, resume=newest)
+    ring.check(named.code == 2 and f"{newest} is damaged" in named.err, "--resume FOLDER refuses the damaged one", str(named))
+    result = goes_on(r, out.name, 5, model=ring.WIDE, devices=2, save__keep_last=0)
+    ring.check(result.code == 0 and f"resumed  {older} at step 2" in result.out and f"passed over {newest}" in result.out,
+               "--resume auto goes back to the older one", str(result))
+
+
 def damaged_ones_are_passed_over(r):
     source = r.train("source", devices=2, train__max_steps=4, train__save_interval=2, save__keep_last=0, eval__interval=100000)
     names = sorted(path.name for path in (source / "step-00000004").iterdir())
     for name in names:
         out = r.folder / f"damaged-{name}"
         shutil.copytree(source, out)
-        path = out / "step-00000004" / name
-        data = bytearray(path.read_bytes())
-        data[-len(data) // 3] ^= 4
-        path.write_bytes(data)
+        ring.damage(out / "step-00000004" / name)
         verify = r.run([r.program, "checkpoint", "verify", str(out / "step-00000004")])
         ring.require(verify.code == 1 and "damaged" in verify.out, f"verify calls a damaged {name} damaged", str(verify))
         result = goes_on(r, out.name, 5, devices=2, save__keep_last=0)
         ring.check(result.code == 0 and f"resumed  {out}/step-00000002 at step 2" in result.out and f"passed over {out}/step-00000004" in result.out,
                    f"--resume auto passes over a damaged {name}, and says so", str(result))
-        path.write_bytes(data)
     out = r.folder / f"damaged-{names[0]}"
     for folder in ring.step_folders(out):
         (out / folder / "config.json").write_text("{}")
@@ -115,3 +132,4 @@ with ring.Ring(sys.argv[1]) as r:
     ruined_run(r, "ruined-async", "async", 2)
     a_normal_run_is_never_marked(r)
     damaged_ones_are_passed_over(r)
+    damaged_tensors_show_while_they_are_read(r)

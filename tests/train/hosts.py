@@ -198,7 +198,7 @@ def mistakes_are_refused(r, machines):
     for what, hosts, more, sentence in [
             ("different numbers of ranks", "a:4,b:2", [], "a has 4 ranks and b has 2"),
             ("a machine twice", "a:1,a:1", [], "names a twice"),
-            ("no name", ":4", [], "':4' is no machine"),
+            ("no name", ":4", [], "':4' is not a machine"),
             ("a loopback address", "localhost:1,b:1", [], "localhost is a loopback address"),
             ("another number of machines", "a:1,b:1", ["--num_nodes", "3"], "num_nodes 3 contradicts the 2 machines"),
             ("two lists", "a:1,b:1", ["--hostfile", "x"], "say one of them")]:

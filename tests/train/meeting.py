@@ -70,7 +70,6 @@ def a_lone_rank_ends_as_asked(r, rank, how, **settings):
     ring.check(code == 75, f"rank {rank} alone, {how}: SIGTERM, exit code 75 {took:.1f} s later", f"{code}\n{ranks.log(rank).read_text()}")
 
 
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
 with ring.Ring(sys.argv[1]) as r:
     token = r.folder / "token"
     token.write_text("5b1c9e0f7a2d48836cf04b9a1e7d25f83b60c4ad918e2f57")

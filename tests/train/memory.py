@@ -51,15 +51,13 @@ def measured(r, name, settings):
     report = r.folder / "bench.json"
     process = r.start([r.program, "bench", "train", *MODEL, *settings, "--out_dir", str(r.folder / "bench"), "--bench.json",
                        str(report), "--comm.timeout", "120s", "--bench.warmup", "3", "--bench.steps", "1", "--launch.threads_per_rank", "1"])
-    pids, peak, before = r.ranks(RANKS), {}, {}
+    pids, peak = r.ranks(RANKS), {}
     while process.poll() is None:
         # One rank is read after the other. What the second maps in between counts in full for the first and by half for
-        # itself: so only what two readings in a row agree on counts.
-        now = resident(pids)
-        both = {key: min(value, before.get(key, 0)) for key, value in now.items()}
-        if sum(both.values()) > sum(peak.values()):
-            peak = both
-        before = now
+        # itself: so only readings count during which nothing was mapped.
+        now, again = resident(pids), resident(pids)
+        if all(abs(now[key] - again[key]) < 65536 for key in now) and sum(now.values()) > sum(peak.values()):
+            peak = now
         time.sleep(0.1)
     result = r.finish(process)
     ring.check(result.code == 0, f"{name}: runs", str(result))

@@ -20,7 +20,6 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/factory.h"
-#include "trireme/model/head.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/inference.h"
 
@@ -84,7 +83,7 @@ class Trained {
       if (u + 1 < model_.units.size()) boundary = forward(*model_.units[u], parameters, boundary, tokens.flatten());
     }
     const at::Tensor out = at::empty({tokens.numel(), model_.config.vocab_size}, boundary.options());
-    static_cast<const model::HeadUnit&>(*model_.units.back()).logits(out, boundary, parameters, nullptr);
+    model_.units.back()->decode({.parameters = parameters, .x = boundary, .logits = out});
     return out.view({tokens.size(0), tokens.size(1), -1});
   }
 

@@ -2,7 +2,7 @@
 
 newcomer.py TRIREME
 A table of commands: exit code, words that the answer holds, words that it must not hold. What settings alone say is
-tests/config/refusals_test.cpp's.
+tests/settings/refusals_test.cpp's.
 """
 
 import json
@@ -21,7 +21,7 @@ ANSWERS = [
     ("help", 0, ["trireme pretrain"]),
     ("help pretrain", 0, ["--train.max_norm", "(or --max_restarts)"]),
     ("help generate", 0, ["--generate.prompt  (or --prompt)"]),
-    ("help explain memory", 0, ["trireme explain memory", "--rank N"]),
+    ("help explain memory", 0, ["trireme explain memory", "--rank  whole number"]),
     ("help finetune_lora", 2, ["no subcommand finetune_lora", "low-rank adapters are not built"]),
     ("train", 2, ["no subcommand train", "trireme pretrain"]),
     ("finetune_lora", 2, ["low-rank adapters are not built", "trireme pretrain FOLDER"]),
@@ -31,7 +31,7 @@ ANSWERS = [
     ("eval", 2, ["trireme evaluate"]),
     ("download meta-llama/Llama-3.2-1B", 2, ["nothing is downloaded"]),
     ("pretrian", 2, ["did you mean pretrain?"]),
-    ("--config run.yaml", 2, ["settings stand behind a subcommand"]),
+    ("--config run.yaml", 2, ["settings follow a subcommand"]),
     ("''", 2, ["no subcommand ''"]),
     ("pretrain", 2, ["no model is named"]),
     ("pretrain meta-llama/Llama-3.2-1B --train.max_steps 1", 2, ["meta-llama/Llama-3.2-1B", "nothing is downloaded", "llama-3.2-1b"]),
@@ -47,7 +47,7 @@ ANSWERS = [
     ("pretrain llama-5m --no_pin", 2, ["unknown setting no_pin", "--launch.pin false"]),
     ("pretrain llama-5m --no-launch.pin", 2, ["--launch.pin false"]),
     ("pretrain llama-5m --devices 3000000000", 2, ["devices must be at least 1 and at most 100,000"]),
-    ("{train} --pipeline.schedule zigzag", 2, ["no pipeline schedule 'zigzag'", "zb_v"]),
+    ("{train} --pipeline.schedule zigzag", 2, ["pipeline.schedule wants gpipe", "zb_v", "not 'zigzag'"]),
     ("{train} --wrap.units [blok]", 2, ["wrap.units names 'blok'"]),
     ("{train} --data.train_data_path https://example.com/x.txt", 2, ["nothing is downloaded"]),
     ("{train} --comm.backend dry-run", 2, ["backend dry_run moves nothing", "trireme explain"]),
@@ -68,13 +68,14 @@ ANSWERS = [
     ("generate llama-5m", 2, ["a shape's name (llama-5m) has no weights"]),
     ("evaluate {run} text.txt", 2, ["for evaluate.text say --text"]),
     ("evaluate {run} --text text.txt --json nowhere/at/all.json", 2, ["evaluate.json", "there is no folder"]),
+    ("convert meta-llama/Llama-3.2-1B other", 2, ["there is no meta-llama/Llama-3.2-1B", "nothing is downloaded, so fetch it first"]),
     ("convert {run} other --train.max_steps 3", 2, ["train.max_steps belongs to trireme pretrain", "convert does not read it"]),
     ("explain config no-such-model", 2, ["unknown model no-such-model"]),
     ("explain config llama-5m --train.global_batch_size 7", 2, ["a global batch of 7"]),
     ("explain config llama-5m", 0, ["out_dir"]),
     ("explain mesh no-such-model", 2, ["unknown model no-such-model"]),
-    ("explain memory --help", 0, ["trireme explain memory", "--rank N"]),
-    ("explain schedule --help", 0, ["--bandwidth GB/s"]),
+    ("explain memory --help", 0, ["trireme explain memory", "--rank  whole number"]),
+    ("explain schedule --help", 0, ["--bandwidth  number of GB/s"]),
     ("explain memory llama-5m", 0, ["planned peak", "outside the plan: ", "of the program and LibTorch", "of scratch"]),
     ("explain settings train.max_norm", 0, ["--train.max_norm"]),
     ("explain settings --train.max_norm", 0, ["--train.max_norm"]),

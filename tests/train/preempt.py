@@ -208,8 +208,6 @@ def a_stop_at_the_end_finds_nothing_left(r):
         r.require_nothing_is_left(out, what)
 
 
-for number in SIGNALS:  # a shell's background job has some ignored, and ranks leave that so
-    signal.signal(number, signal.SIG_DFL)
 with ring.Ring(sys.argv[1]) as r:
     a_stop_at_the_end_finds_nothing_left(r)
     a_long_step_is_given_up(r)

@@ -54,6 +54,26 @@ def a_restart_goes_on_from_its_own_checkpoints(r):
     r.require_nothing_is_left("shared", "a restart beside an earlier run")
 
 
+def a_restart_passes_over_a_damaged_checkpoint(r):
+    """Tensors that turn out to be damaged while they are read: the run's own older checkpoint takes the newest one's place."""
+    straight = r.train("whole", model=ring.WIDE, devices=2, train__max_steps=STEPS)
+    out = r.folder / "damaged"
+    job = r.start(r.command("damaged", model=ring.WIDE, devices=2, train__max_steps=STEPS, train__save_interval=2, save__keep_last=0, launch__max_restarts=2))
+    ring.wait_for(lambda: len(ring.step_folders(out)) > 1, "two checkpoints")
+    os.kill(r.ranks(2)[1], signal.SIGKILL)
+    ring.wait_for(lambda: "restart 1 of 2" in (r.folder / "start.err").read_text(), "the restart")
+    newest = ring.step_folders(out)[-1]
+    for path in (out / newest).glob("*.safetensors"):
+        ring.damage(path)
+    result = r.finish(job)
+    older = f"step-{int(newest[5:]) - 2:08}"
+    ring.check(result.code == 0 and f"passed over {out}/{newest}" in result.out and f"resumed  {out}/{older} at" in result.out,
+               "a restart passes over a damaged checkpoint of its run, and says so", str(result))
+    want, rows = ring.metrics(straight), ring.metrics(out)
+    unequal = [s for s in range(1, STEPS + 1) if want[s]["loss"] != rows[s]["loss"]]
+    ring.check(not unequal, "with the losses of the run that lost nobody", str(unequal))
+
+
 def a_run_that_never_named_itself_starts_anew(r):
     """An attempt that dies at its very start leaves an earlier run's name in the folder: no restart may take it."""
     older = r.train("unnamed", devices=2, train__max_steps=4, train__save_interval=2, train__lr_warmup_steps=1)
@@ -90,8 +110,8 @@ def other_programs_are_launched(r):
     ring.check(result.code == 1 and "restart 1 of 2" in result.err and "for the second time" in result.err,
                "a program that always fails is started twice", str(result))
     for words, sentence in [
-            (["--nproc_per_node", "two", "--", "true"], "--nproc_per_node two is not a number of ranks"),
-            (["--nproc_per_nod", "2", "--", "true"], "did you mean --nproc_per_node?"),
+            (["--nproc_per_node", "two", "--", "true"], "nproc_per_node wants a whole number or auto, not 'two'"),
+            (["--nproc_per_nod", "2", "--", "true"], "the nearest is nproc_per_node"),
             (["--nproc_per_node", "2"], "trireme launch needs a program"),
             (["--nproc_per_node", "2", "no-such-program"], "no-such-program"),
             (["--nnodes", "1:4", "--", "true"], "launch.nnodes 1:4 needs launch.rdzv_endpoint HOST:PORT"),
@@ -107,3 +127,4 @@ with ring.Ring(sys.argv[1]) as r:
     a_run_that_never_named_itself_starts_anew(r)
     lost_ranks_cost_nothing(r)
     a_restart_goes_on_from_its_own_checkpoints(r)
+    a_restart_passes_over_a_damaged_checkpoint(r)

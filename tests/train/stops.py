@@ -100,8 +100,6 @@ def many_ranks(r, source):
     ring.check(True, f"{len(times)} jobs of 64 ranks, whose second step ends after {latest:.1f} s, are over {max(times):.1f} s after SIGTERM at the latest")
 
 
-for which in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):  # a shell's background job has some ignored
-    signal.signal(which, signal.SIG_DFL)
 with ring.Ring(sys.argv[1]) as r:
     r.skip_if_sanitized("the time and the memory of a start")
     seed = int(os.environ.get("TRIREME_SEED", time.time_ns() % 1_000_000))

@@ -16,7 +16,7 @@ import time
 import ring
 
 STEPS = 60
-HEADER = b"!emerirt"  # ends the description of each collective that gloo's ranks send (comm/gloo_exchange.cpp)
+HEADER = b"!emerirt"  # ends the description of each collective that gloo's ranks send (comm/gloo/exchange.cpp)
 RAW_CLIENT = """
 import datetime, sys
 from torch.distributed import TCPStore

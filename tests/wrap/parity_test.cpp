@@ -91,7 +91,7 @@ TEST_P(WrapParity, GradientsThatAreAddedUpOnTheirRank) {
 }
 
 TEST_P(WrapParity, FullRecomputation) {
-  job.recompute = {.mode = plan::RecomputeRequest::Mode::full};
+  job.recompute = {.mode = schedule::Recompute::full};
   for (const comm::MeshSizes& mesh : {comm::MeshSizes{.shard = 2}, comm::MeshSizes{.pp = 2, .shard = 1}})
     for (const plan::Strategy strategy : {plan::Strategy::no_shard, plan::Strategy::full_shard}) {
       job.mesh = mesh;

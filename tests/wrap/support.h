@@ -16,8 +16,8 @@ struct WrapJob {
   model::Precision precision{at::kDouble, at::kDouble};
   comm::MeshSizes mesh = {.shard = 1};
   plan::Strategy strategy = plan::Strategy::no_shard;
-  plan::PipelineRequest pipeline;
-  plan::RecomputeRequest recompute;
+  schedule::PipelineSettings pipeline;
+  schedule::RecomputeSettings recompute;
   std::string optimizer = "AdamW";  ///< of torch.optim; SGD with Nesterov's momentum
   int steps = 3;
   int micro_batches = 4;   ///< of the global batch

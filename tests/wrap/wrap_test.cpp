@@ -8,7 +8,7 @@
 
 #include "support.h"
 #include "trireme/base/error.h"
-#include "trireme/model/allocation_watch.h"
+#include "trireme/model/wrapped_unit.h"
 
 namespace trireme::engine {
 namespace {
@@ -156,7 +156,7 @@ std::vector<Wrapped> with_dropout() {
 
 TEST(Wrap, RecomputationDrawsTheSameRandomNumbersAndEvaluationNone) {
   std::vector<std::vector<double>> losses;
-  for (const auto mode : {plan::RecomputeRequest::Mode::none, plan::RecomputeRequest::Mode::full}) {
+  for (const auto mode : {schedule::Recompute::none, schedule::Recompute::full}) {
     Trainer trainer(build_model(with_dropout(), kExample), {.recompute = {.mode = mode}, .accumulate = 2});
     losses.emplace_back();
     for (int step = 0; step < 3; ++step) {
@@ -185,7 +185,7 @@ TEST(Wrap, BuildingAModelLeavesBuffersAndTheRandomStateAsTheyWere) {
 
 // The allowance is a bound on what LibTorch allocates during a step, and not a loose one.
 TEST(Wrap, TheAllowanceIsWhatAutogradTakes) {
-  using Mode = plan::RecomputeRequest::Mode;
+  using Mode = schedule::Recompute;
   std::vector<int64_t> allowances;
   for (const Mode mode : {Mode::none, Mode::full}) {
     const model::Example batch{torch::ones({512, 3}), torch::zeros({512, 3})};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -23,9 +24,8 @@ std::optional<std::uint64_t> number_after(const std::string& text, std::string_v
   std::istringstream lines(text);
   std::string word;
   std::uint64_t value = 0;
-  while (lines >> word >> value) {
+  while (lines >> word >> value)
     if (word == key) return value;
-  }
   return std::nullopt;
 }
 
@@ -37,15 +37,14 @@ std::optional<double> first_number(const std::string& text) {
 
 bool lists(std::string_view comma_separated, std::string_view name) {
   std::istringstream in{std::string(comma_separated)};
-  for (std::string part; std::getline(in, part, ',');) {
+  for (std::string part; std::getline(in, part, ',');)
     if (part == name) return true;
-  }
   return false;
 }
 
 constexpr double kUnlimited = 1e18;  // v1 writes "unlimited" as a number near 2^63
 
-// Names of the files that say what a group may use and does, and which of that are cached files.
+// File names of a group's limit and use, and the rows of memory.stat that count cached files.
 struct MemoryFiles {
   const char *limit, *used, *inactive, *active;
 };
@@ -63,6 +62,12 @@ std::optional<std::int64_t> left_in(const std::string& folder, const MemoryFiles
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// The text of a group's file; nothing if there is no such group or file.
+std::optional<std::string> file_of(const std::string& folder, const char* name) {
+  if (folder.empty() || !exists(folder + name)) return std::nullopt;
+  return read_text(folder + name);
+}
 
 }  // namespace
 
@@ -88,7 +93,7 @@ std::string cgroup_folder(std::string_view self_cgroup, std::string_view mountin
     }
     words >> type >> skip >> options;
     if (unified ? type != "cgroup2" : type != "cgroup" || !lists(options, controller)) continue;
-    // Inside a container the mount's root is the container's group, and the path may repeat it.
+    // In a container the mount's root is the container's group, and the path may repeat it.
     if (root != "/" && group_path.starts_with(root)) group_path.erase(0, root.size());
     if (group_path == "/") group_path.clear();
     return mount_point + group_path;
@@ -103,19 +108,14 @@ Cgroup Cgroup::of_this_process() {
 }
 
 std::optional<std::uint64_t> Cgroup::oom_kills() const {
-  if (const auto path = unified_ + "/memory.events"; !unified_.empty() && exists(path)) {
-    return number_after(read_text(path), "oom_kill");
-  }
-  return memory_.empty() ? std::nullopt : number_after(read_text(memory_ + "/memory.oom_control"), "oom_kill");
+  if (const auto events = file_of(unified_, "/memory.events")) return number_after(*events, "oom_kill");
+  return number_after(file_of(memory_, "/memory.oom_control").value_or(""), "oom_kill");
 }
 
 std::optional<std::uint64_t> Cgroup::memory_limit_bytes() const {
-  std::optional<double> limit;
-  if (const auto path = unified_ + "/memory.max"; !unified_.empty() && exists(path)) {
-    limit = first_number(read_text(path));
-  } else if (!memory_.empty()) {
-    limit = first_number(read_text(memory_ + "/memory.limit_in_bytes"));
-  }
+  auto text = file_of(unified_, kUnifiedMemory.limit);
+  if (!text) text = file_of(memory_, kVersionOneMemory.limit);
+  const auto limit = first_number(text.value_or(""));
   if (!limit || *limit > kUnlimited) return std::nullopt;
   return static_cast<std::uint64_t>(*limit);
 }
@@ -123,7 +123,7 @@ std::optional<std::uint64_t> Cgroup::memory_limit_bytes() const {
 std::optional<std::int64_t> Cgroup::memory_left_bytes() const {
   std::optional<std::int64_t> least;
   for (const auto& [deepest, files] : {std::pair(unified_, kUnifiedMemory), std::pair(memory_, kVersionOneMemory)}) {
-    // Schedulers limit a job, whose steps and tasks are groups inside without a limit of their own.
+    // Schedulers limit a job; its steps and tasks are groups inside, without a limit of their own.
     for (std::filesystem::path folder = deepest; exists(folder.string() + files.used); folder = folder.parent_path())
       if (const auto left = left_in(folder.string(), files)) least = std::min(*left, least.value_or(*left));
   }
@@ -131,17 +131,22 @@ std::optional<std::int64_t> Cgroup::memory_left_bytes() const {
 }
 
 std::optional<double> Cgroup::cpu_quota() const {
-  if (const auto path = unified_ + "/cpu.max"; !unified_.empty() && exists(path)) {
-    std::istringstream in(read_text(path));
-    double quota = 0, period = 0;
-    if (in >> quota >> period && quota > 0 && period > 0) return quota / period;
-    return std::nullopt;
-  }
-  if (cpu_.empty()) return std::nullopt;
-  const auto quota = first_number(read_text(cpu_ + "/cpu.cfs_quota_us"));
-  const auto period = first_number(read_text(cpu_ + "/cpu.cfs_period_us"));
-  if (quota && period && *quota > 0 && *period > 0) return *quota / *period;
-  return std::nullopt;
+  std::istringstream in(file_of(unified_, "/cpu.max")
+                            .value_or(file_of(cpu_, "/cpu.cfs_quota_us").value_or("") + " " +
+                                      file_of(cpu_, "/cpu.cfs_period_us").value_or("")));
+  double quota = 0, period = 0;
+  return in >> quota >> period && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+}
+
+AvailableMemory available_memory() {
+  AvailableMemory memory{.bytes = std::numeric_limits<int64_t>::max()};
+  std::ifstream info("/proc/meminfo");
+  int64_t kib = 0;
+  for (std::string key, unit; info >> key >> kib; std::getline(info, unit))
+    if (key == "MemAvailable:") memory.bytes = kib << 10;
+  const auto left = Cgroup::of_this_process().memory_left_bytes();
+  if (left && *left < memory.bytes) memory = {.bytes = *left, .is_limited = true};
+  return memory;
 }
 
 }  // namespace trireme::base

@@ -1,4 +1,4 @@
-// XXH3, 64 bits: finds damage in files at memory speed. Not a defence against forgery.
+// XXH3, 64 bits: detects damaged files, at the speed of memory. It does not protect against forgery.
 #pragma once
 
 #include <cstddef>
@@ -8,27 +8,27 @@
 #include <string>
 #include <string_view>
 
+struct XXH3_state_s;
+
 namespace trireme::base {
 
 uint64_t checksum(std::span<const std::byte> bytes);
 
-/// The same of a text.
+/// The checksum of a text.
 inline uint64_t hash_text(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
-/// The same value from pieces given in order.
+/// The same checksum from pieces, which are given in order.
 class Checksum {
  public:
   Checksum();
-  ~Checksum();
-  Checksum(Checksum&&) noexcept;
-  Checksum& operator=(Checksum&&) noexcept;
-
   void update(std::span<const std::byte> bytes);
   uint64_t value() const;  ///< of all bytes so far; more may follow
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Free {
+    void operator()(XXH3_state_s* state) const;
+  };
+  std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
 /// Sixteen lower-case hexadecimal digits, as manifests store it.

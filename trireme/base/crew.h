@@ -1,5 +1,4 @@
-// Threads for one piece of work, none of which can end the process: what one of them throws comes out where they are
-// waited for.
+// Threads for one piece of work. An exception in a thread does not end the process: join() throws it.
 #pragma once
 
 #include <atomic>
@@ -20,10 +19,10 @@ class Crew {
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this, i] { run(i); });
   }
 
-  /// Whether one has thrown: the others may stop.
+  /// Whether a thread has thrown, so that the others may stop.
   bool has_failed() const { return failed_; }
 
-  /// Waits for all; throws what the first of them threw.
+  /// Waits for all threads; throws the first exception.
   void join() {
     threads_.clear();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -44,7 +43,7 @@ class Crew {
   std::mutex mutex_;
   std::exception_ptr failure_;
   std::atomic<bool> failed_{false};
-  std::vector<std::jthread> threads_;  // last: they end before what they use goes
+  std::vector<std::jthread> threads_;  // last, so that they end before the members they use
 };
 
 }  // namespace trireme::base

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <set>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/text.h"
 
@@ -22,7 +22,7 @@ namespace trireme::base {
 
 int exit_code_of(int code) {
   constexpr std::array kLater = {ENOSPC, EDQUOT, EFBIG, EIO, ESTALE};
-  return std::find(kLater.begin(), kLater.end(), code) != kLater.end() ? kStorageFailed : kRefused;
+  return std::ranges::count(kLater, code) > 0 ? kStorageFailed : kRefused;
 }
 
 std::string file_size_limit() {
@@ -35,7 +35,7 @@ void throw_file_error(std::string_view action, const std::filesystem::path& path
   std::string reason = std::generic_category().message(code);
   if (code == ENOSPC) reason = fmt::format("the disk is full ({})", reason);
   if (code == EFBIG) reason = fmt::format("the file would be larger than {} ({})", file_size_limit(), reason);
-  if (code == ELOOP) reason = "it is a symbolic link, or leads through a circle of them";
+  if (code == ELOOP) reason = "it is a symbolic link, or goes through a circle of them";
   throw FileError(fmt::format("cannot {} {}: {}", action, path.string(), reason), path, code);
 }
 
@@ -63,16 +63,7 @@ FileDescriptor open_any(const std::filesystem::path& path, int flags, int mode) 
 
 /// "a named pipe"
 const char* kind_of_file(mode_t mode) {
-  switch (mode & S_IFMT) {
-    case S_IFDIR:
-      return "a folder";
-    case S_IFIFO:
-      return "a named pipe";
-    case S_IFSOCK:
-      return "a socket";
-    default:
-      return "a device";
-  }
+  return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a named pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 [[noreturn]] void refuse_size(const std::filesystem::path& path, int64_t most_bytes) {
@@ -81,7 +72,7 @@ const char* kind_of_file(mode_t mode) {
                   path, EINVAL);
 }
 
-/// To the end: sizes lie for pipes and /proc.
+/// Reads to the end, because the sizes of pipes and of files in /proc are wrong.
 std::string read_to_end(const FileDescriptor& file, const std::filesystem::path& path, int64_t most_bytes) {
   std::string contents;
   for (size_t chunk = 64 * 1024;;) {
@@ -139,6 +130,19 @@ unsigned readable_as(std::span<const std::filesystem::path> sources) {
   return mode;
 }
 
+void make_files_as_private_as(std::span<const std::filesystem::path> sources) {
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path& source : sources) {
+    files.push_back(source);
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(source, error), end; !error && entry != end; entry.increment(error))
+      if (entry->is_regular_file(error)) files.push_back(entry->path());
+  }
+  const unsigned readable = readable_as(files);
+  const unsigned mask = ((readable & 0040U) == 0 ? 0070U : 0U) | ((readable & 0004U) == 0 ? 0007U : 0U);
+  ::umask(::umask(0077) | mask);
+}
+
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,
               const std::filesystem::path& path) {
   while (!bytes.empty()) {
@@ -156,11 +160,10 @@ void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t off
     const ssize_t got = ::pread(file.get(), bytes.data(), bytes.size(), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_file_error("read", path, errno);
-    if (got == 0) {
+    if (got == 0)
       throw FileError(
           fmt::format("cannot read {}: it ends at byte {}, {} bytes too early", path.string(), offset, bytes.size()),
           path, 0);
-    }
     bytes = bytes.subspan(static_cast<size_t>(got));
     offset += got;
   }
@@ -209,9 +212,7 @@ void fsync_directory(const std::filesystem::path& folder) {
 int64_t free_disk_bytes(const std::filesystem::path& path) {
   std::filesystem::path existing = std::filesystem::absolute(path);
   std::error_code ignored;
-  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) {
-    existing = existing.parent_path();
-  }
+  while (!std::filesystem::exists(existing, ignored) && existing.has_relative_path()) existing = existing.parent_path();
   struct statvfs info{};
   if (::statvfs(existing.c_str(), &info) != 0) throw_file_error("read the free space at", existing, errno);
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
@@ -224,27 +225,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   if (info.st_size == 0) return;
   void* address = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) throw_file_error("map", path, errno);
-  data_ = static_cast<const std::byte*>(address);
-  size_ = static_cast<size_t>(info.st_size);
+  data_ = {static_cast<const std::byte*>(address), Unmap{static_cast<size_t>(info.st_size)}};
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  if (this != &other) {
-    unmap();
-    path_ = std::move(other.path_);
-    data_ = std::exchange(other.data_, nullptr);
-    size_ = std::exchange(other.size_, 0);
-  }
-  return *this;
-}
-
-MappedFile::~MappedFile() { unmap(); }
-
-void MappedFile::unmap() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
+void MappedFile::Unmap::operator()(const std::byte* data) const { ::munmap(const_cast<std::byte*>(data), size); }
 
 }  // namespace trireme::base

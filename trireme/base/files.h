@@ -1,11 +1,12 @@
-// Files with errors that name the path and the system's reason. Nothing that a reader may meet is ever half
-// written: write_file_atomic goes through a temporary sibling, fsync and rename.
+// Functions on files. Their errors name the path and the system's reason. No reader ever sees a half-written file:
+// write_file_atomic writes a temporary file beside it, then calls fsync and rename.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 
 namespace trireme::base {
 
-/// A file operation the system refused: "cannot open data/a.txt: No such file or directory".
+/// A file operation that the system refused: "cannot open data/a.txt: No such file or directory".
 struct FileError : UsageError {
   FileError(const std::string& message, std::filesystem::path path_, int code_)
       : UsageError(message), path(std::move(path_)), code(code_) {}
@@ -22,26 +23,26 @@ struct FileError : UsageError {
   int code;  ///< errno
 };
 
-/// Exit codes: what the user can mend in the command, and what the same command may survive later (EX_IOERR): a full
-/// disk, a used-up quota, a limit on file sizes, a disk or file server that fails.
+/// Exit codes. kRefused: the user has to change the command. kStorageFailed (EX_IOERR): the same command may work
+/// later; the disk is full, a quota or a limit on file sizes is reached, or a disk or file server fails.
 constexpr int kRefused = 2;
 constexpr int kStorageFailed = 74;
 
-/// Which of the two the system's `code` (errno; 0: none) stands for.
+/// The exit code for the system's `code` (errno; 0: none).
 int exit_code_of(int code);
 
-/// A checkpoint that the file system would not take or give.
+/// A checkpoint that the file system could not write or read.
 struct StorageError : CheckpointError {
   StorageError(const std::string& message, std::string path_, int code_)
       : CheckpointError(message, std::move(path_)), code(code_) {}
   int code;  ///< errno
 };
 
-/// Throws FileError "cannot <action> <path>: <errno's text>" for `code`; a full disk and a limit on file
-/// sizes say so in plain words.
+/// Throws FileError "cannot <action> <path>: <errno's text>" for `code`, with plain words for a full disk and a limit
+/// on file sizes.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int code);
 
-/// "the limit on file sizes, 1.0 MiB (ulimit -f)": what a file may not exceed here.
+/// "the limit on file sizes, 1.0 MiB (ulimit -f)": what no file of this process may exceed.
 std::string file_size_limit();
 
 /// An open descriptor that closes itself; -1 when it holds none.
@@ -60,44 +61,48 @@ class FileDescriptor {
   int descriptor_ = -1;
 };
 
-/// open(2) with close-on-exec. What is opened to be read is a regular file: a named pipe would wait for its writer for
-/// ever, and whoever made a folder may have put one there. Errors    FileError
+/// open(2) with close-on-exec. A file opened for reading must be a regular file. Anybody may have put a named pipe into
+/// a folder, and reading one could wait for ever. Errors    FileError
 FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
 
-/// Makes `folder` where it is missing, in a folder that is there; one that is a link is refused: what belongs to one
-/// folder shall not be written into another. Errors    FileError
+/// Makes `folder` unless it exists; the folder around it must exist. A link is refused: files for one folder must not
+/// be written into another. Errors    FileError
 void make_real_folder(const std::filesystem::path& folder);
 
-/// 0644 without the bits of those who cannot read all of `sources`: what is made of files is for nobody else's eyes
-/// than they are. A file in a folder that others may not enter counts as not theirs.
+/// The mode for a file that is made from `sources`: 0644, without the bit of group or others if these cannot read every
+/// source. Users who may not enter the folders of a source cannot read it.
 unsigned readable_as(std::span<const std::filesystem::path> sources);
+
+/// Sets the process' umask to the same effect, for libraries that create files with mode 0666. From now on, users who
+/// cannot read all of `sources` (of a folder: the files in it) cannot read new files of this process either.
+void make_files_as_private_as(std::span<const std::filesystem::path> sources);
 
 /// Writes all of `bytes` at `offset` (pwrite, until done). Errors    FileError
 void write_at(const FileDescriptor& file, std::span<const std::byte> bytes, int64_t offset,
               const std::filesystem::path& path);
 
-/// Fills all of `bytes` from `offset`. Errors    FileError, also when the file ends before
+/// Fills all of `bytes` from `offset`. Errors    FileError, also if the file ends too early
 void read_at(const FileDescriptor& file, std::span<std::byte> bytes, int64_t offset, const std::filesystem::path& path);
 
-/// A regular file or a link to one; false also where nothing may be looked at.
+/// True for a regular file or a link to one; false also if this user may not look.
 bool is_file(const std::filesystem::path& path);
 
-/// No file beside a model's weights is larger, not even a tokenizer's table.
+/// The largest file, in bytes, that is accepted beside a model's weights. Tokenizers' tables are the largest of these.
 inline constexpr int64_t kLargestSideFile = 256 << 20;
 
-/// Whole file as bytes. Errors    FileError, also where it holds more than `most_bytes`
+/// Whole file as bytes. Errors    FileError, also if it holds more than `most_bytes`
 std::string read_file(const std::filesystem::path& path, int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
-/// A file that stands beside a model's weights: read_file() of at most kLargestSideFile.
+/// read_file() of at most kLargestSideFile, for a file beside a model's weights.
 std::string read_side_file(const std::filesystem::path& path);
 
-/// The same for a path that the user gives, which may be a pipe (`<(zcat text.gz)`, /dev/stdin).
+/// read_file() for a path that the user gives and that may be a pipe (`<(zcat text.gz)`, /dev/stdin).
 std::string read_file_or_pipe(const std::filesystem::path& path,
                               int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
-/// Replaces `path` by `contents` in one step: readers see the old file or the new one, and after a crash the
-/// new one is complete (temporary sibling, fsync, rename, fsync of the folder). Errors    FileError, the old
-/// file untouched and the temporary one removed
+/// Replaces `path` by `contents` in one step: readers see the old file or the new one, and after a crash the new one is
+/// complete (temporary file beside it, fsync, rename, fsync of the folder). Errors    FileError: the old file is
+/// unchanged and the temporary one removed
 void write_file_atomic(const std::filesystem::path& path, std::string_view contents);
 
 /// The folder that holds `path`; "." for a bare name, whose parent_path is empty.
@@ -106,28 +111,27 @@ std::filesystem::path parent_of(const std::filesystem::path& path);
 /// Makes renames and new names in `folder` survive a crash. Errors    FileError
 void fsync_directory(const std::filesystem::path& folder);
 
-/// Bytes that this user may still write where `path` is or would be (its nearest existing parent counts).
+/// Bytes that this user may still write at `path`, or at its nearest parent that exists.
 int64_t free_disk_bytes(const std::filesystem::path& path);
 
-/// A file's bytes, mapped read-only for as long as this object lives. An empty file maps to an empty span.
+/// A file's bytes, mapped read-only for as long as this object lives. The mapping is shared: what another process
+/// writes into the file appears in it. An empty file maps to an empty span.
 class MappedFile {
  public:
   /// Errors    FileError
   explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  int64_t size_bytes() const { return static_cast<int64_t>(size_); }
+  std::span<const std::byte> bytes() const { return {data_.get(), data_ ? data_.get_deleter().size : 0}; }
+  int64_t size_bytes() const { return std::ssize(bytes()); }
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void unmap();
-
+  struct Unmap {
+    size_t size;
+    void operator()(const std::byte* data) const;
+  };
   std::filesystem::path path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  std::unique_ptr<const std::byte, Unmap> data_;
 };
 
 }  // namespace trireme::base

@@ -1,16 +1,12 @@
 #include "trireme/base/flight_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <optional>
-#include <span>
 
 #include "trireme/base/files.h"
 
@@ -25,13 +21,14 @@ fs::path flight_file(const fs::path& folder, int global_rank) {
 
 namespace {
 
-// The rank may be writing over it. The id, its first field, is 0 meanwhile and another one afterwards: what was read
-// between two looks at the same id is of one record. A rank that writes faster than this reads has no old record here.
+// The rank may overwrite the record at any time. Meanwhile the id (the first field) is 0, and afterwards it is a new
+// one. So if the id is the same before and after the copy, the copy is one whole record. Nothing if there is no record,
+// or if the rank overwrites it during each of a few tries.
 std::optional<FlightRecord> read_record(const std::byte* from) {
-  constexpr int kLooks = 8;
+  constexpr int kTries = 8;
   const auto* id = reinterpret_cast<const uint64_t*>(from);
   static_assert(offsetof(FlightRecord, id) == 0 && sizeof(FlightRecord) % alignof(uint64_t) == 0);
-  for (int i = 0; i < kLooks; ++i) {
+  for (int i = 0; i < kTries; ++i) {
     const uint64_t before = __atomic_load_n(id, __ATOMIC_ACQUIRE);
     FlightRecord record;
     std::memcpy(&record, from, sizeof record);
@@ -44,27 +41,6 @@ std::optional<FlightRecord> read_record(const std::byte* from) {
   return std::nullopt;
 }
 
-// A file as it lies in memory now, shared with the rank that writes it; empty where it cannot be had.
-class LiveFile {
- public:
-  explicit LiveFile(const fs::path& path) {
-    const FileDescriptor file = open_file(path, O_RDONLY);
-    struct stat about{};
-    if (fstat(file.get(), &about) != 0 || about.st_size < static_cast<off_t>(sizeof(FlightHeader))) return;
-    void* at = mmap(nullptr, static_cast<size_t>(about.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
-    if (at != MAP_FAILED) bytes_ = {static_cast<const std::byte*>(at), static_cast<size_t>(about.st_size)};
-  }
-  ~LiveFile() {
-    if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-  LiveFile(const LiveFile&) = delete;
-  LiveFile& operator=(const LiveFile&) = delete;
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 }  // namespace
 
 FlightLog read_flight(const void* bytes, int64_t size, const std::string& what) {
@@ -75,7 +51,7 @@ FlightLog read_flight(const void* bytes, int64_t size, const std::string& what) 
   if (size < static_cast<int64_t>(sizeof(FlightHeader))) refuse("it is too short");
   std::memcpy(&log.header, bytes, sizeof log.header);
   FlightHeader& h = log.header;
-  if (std::memcmp(h.magic, kFlightMagic, sizeof h.magic) != 0) refuse("it begins otherwise");
+  if (std::memcmp(h.magic, kFlightMagic, sizeof h.magic) != 0) refuse("it begins with other bytes");
   if (h.header_bytes != sizeof(FlightHeader) || h.record_bytes != sizeof(FlightRecord))
     refuse("its parts differ in size");
   if (h.capacity < 1 || h.capacity > 1 << 20 || size < flight_file_bytes(h.capacity)) refuse("records are missing");
@@ -94,9 +70,9 @@ std::vector<FlightLog> read_flights(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".flight") continue;
     try {
-      const LiveFile file(entry.path());
+      const MappedFile file(entry.path());
       logs.push_back(read_flight(file.bytes().data(), std::ssize(file.bytes()), entry.path().string()));
-    } catch (const Error&) {  // another version's, or gone meanwhile
+    } catch (const Error&) {  // of another version, or removed meanwhile
     }
   }
   if (logs.empty()) return logs;

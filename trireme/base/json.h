@@ -1,9 +1,11 @@
-// The one way to parse JSON. A file that somebody else wrote may nest as deep as it is long, and what walks such a
-// value (copying, writing, comparing) calls itself once a level: 300,000 brackets end the process. So depth is counted
-// in the text, before there is a value. Files are limited in size where they are read (base/files.h).
+// Parses JSON (checkpoint/read_budget.h has another parser, which also limits memory). A file from outside may be
+// nested as deep as it is long, and functions on a value (copy, write, compare) recurse once a level: 300,000 brackets
+// would crash the process. So the depth is checked in the text, before there is a value. The size of files is limited
+// where they are read (base/files.h).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,10 +13,10 @@
 
 namespace trireme::base {
 
-/// The deepest file of any model or tokenizer that is known nests 8 levels.
+/// The most levels that are accepted. The deepest known file of a model or tokenizer has 8.
 inline constexpr int kDeepestJson = 100;
 
-/// Where the text opens its (`most` + 1)th level, whether or not it is JSON otherwise. One pass.
+/// The position at which the text opens its (`most` + 1)th level; nothing if it does not. The text need not be JSON.
 std::optional<size_t> json_too_deep_at(std::string_view text, int most = kDeepestJson);
 
 /// Errors    Json::parse_error
@@ -26,11 +28,22 @@ Json parse_json(std::string_view text) {
   return Json::parse(text);
 }
 
-/// The same; a discarded value (is_discarded(), no object, no array) where the text is not JSON or nests too deep.
+/// The same without exceptions: a discarded value (is_discarded()) if the text is not JSON or nests too deep.
 template <typename Json = nlohmann::json>
 Json parse_json_if_sound(std::string_view text) {
   if (json_too_deep_at(text)) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+/// The whole number that `value` is. Json::get would also take a floating-point number, as which a longer integer is
+/// parsed, and convert it even if int64_t cannot hold it.
+///
+/// Errors    Json::type_error if it is not a whole number, or does not fit
+template <typename Json>
+int64_t whole_number(const Json& value) {
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.template get<uint64_t>() > INT64_MAX))
+    throw Json::type_error::create(302, value.dump() + " is not a whole number of 64 bits", &value);
+  return value.template get<int64_t>();
 }
 
 }  // namespace trireme::base

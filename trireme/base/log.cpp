@@ -7,7 +7,6 @@
 #include <mutex>
 
 namespace trireme::base {
-
 namespace {
 
 std::mutex prefix_mutex;
@@ -54,11 +53,7 @@ void write_log(LogLevel level, std::string_view text) {
 
 void report_error(const std::exception& error) {
   const std::string_view text = error.what();
-  if (text.substr(0, 7) == "error: ") {
-    write_log(LogLevel::info, text);
-  } else {
-    write_log(LogLevel::error, text);
-  }
+  write_log(text.starts_with("error: ") ? LogLevel::info : LogLevel::error, text);
 }
 
 bool terminal_has_colour(int descriptor) {

@@ -1,6 +1,5 @@
-// Lines to stderr: notes and warnings, one line per fact. Each line is one write(2), so that lines of several
-// ranks never mix. A rank's process sets a prefix once; colour appears on a terminal only and says nothing
-// that the words do not.
+// Lines on stderr: notes and warnings, one line per fact. Each line is one write(2), so that lines of several ranks
+// never mix. A rank's process sets a prefix once. Colour appears only on a terminal; the words alone say everything.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,12 +11,12 @@
 
 namespace trireme::base {
 
-/// Prefix of every later line of this process, for instance "rank 1"; empty for none.
+/// Sets the prefix of all later lines of this process, for instance "rank 1"; empty for none.
 void set_log_prefix(std::string prefix);
 
 enum class LogLevel { info, warn, error };
 
-/// The line as it is written: "rank 1: warn  text" (level word for warnings and errors only).
+/// The line as it is written: "rank 1: warn  text" (only warnings and errors have a word for the level).
 std::string log_line(LogLevel level, std::string_view prefix, std::string_view text, bool colour);
 
 void write_log(LogLevel level, std::string_view text);
@@ -32,11 +31,11 @@ void warn(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   write_log(LogLevel::warn, fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// Prints what an exception says after "error: ", once: texts that carry the word already (refused settings
-/// come several at a time) are printed as they are.
+/// Prints an exception's text after "error: ". A text that already begins with that word is printed unchanged: several
+/// refused settings are one text.
 void report_error(const std::exception& error);
 
-/// True when stderr (or stdout) is a terminal that shows colour: NO_COLOR unset, TERM not "dumb".
+/// True when `descriptor` is a terminal that shows colour: NO_COLOR is unset, and TERM is not "dumb".
 bool terminal_has_colour(int descriptor);
 
 }  // namespace trireme::base

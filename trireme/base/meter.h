@@ -1,6 +1,5 @@
-// Where a thread's time goes, by kind of activity: what `trireme bench train` prints as a table. A scope costs two
-// reads of the clock. Every moment belongs to exactly one activity, so that the table's rows add up to the time
-// measured.
+// A thread's time by kind of activity, which `trireme bench train` prints as a table. A scope costs two reads of the
+// clock. Every moment belongs to exactly one activity, so that the table's rows add up to the measured time.
 #pragma once
 
 #include <array>
@@ -11,11 +10,11 @@ namespace trireme::base {
 enum class Activity : uint8_t { products, attention, elementwise, communication, optimizer, data, other };
 constexpr int kNumActivities = 7;
 
-/// Seconds this thread has spent on each activity since its first call of anything here, by index of Activity.
+/// Seconds that this thread has spent on each activity since it first used this header, by index of Activity.
 using ActivitySeconds = std::array<double, kNumActivities>;
 ActivitySeconds activity_seconds();
 
-/// Until the end of the scope this thread's time is `activity`'s; that of inner scopes is theirs alone.
+/// Until the end of its scope this thread's time counts as `activity`, except inside an inner Metered.
 class Metered {
  public:
   explicit Metered(Activity activity);
@@ -27,10 +26,10 @@ class Metered {
   Activity outer_;
 };
 
-/// From now on this thread calls `fence` before it reads the clock: on a GPU one that waits until the work issued is
-/// done, so that time is counted where it is spent. Null: none, as at first.
+/// From now on this thread calls `fence` before it reads the clock. On a GPU the fence waits until the launched work is
+/// done, so that time counts for the activity that spends it. Null (the default): none.
 void set_meter_fence(void (*fence)());
-/// Calls it.
+/// Calls the fence, if there is one.
 void meter_fence();
 
 }  // namespace trireme::base

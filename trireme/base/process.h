@@ -1,4 +1,4 @@
-// Who a process is: its machine, and its start, which tells a process id that is used again apart.
+// What identifies a process: its machine, and its start time, because process ids are reused.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,13 @@ namespace trireme::base {
 /// This machine by name and boot: equal for processes that see the same process ids, as far as that can be told.
 std::string this_host();
 
-/// Ticks since boot at which a process started; 0 when it is gone or a zombie; nothing where the system does not tell
-/// (no descriptor is left, no right to look). Allocates nothing.
+/// Ticks since boot at which a process started; 0 if it is gone or a zombie; nothing if the system does not tell (no
+/// descriptor is left, no right to look, /proc is missing or hides the process). Allocates nothing.
 std::optional<uint64_t> process_start_ticks(int64_t pid);
+
+/// From now on no core dump of this process, or of what it starts, is written to a file or handed to a program: its
+/// memory holds a secret. It stays "dumpable" (prctl): shared memory and the diagnosis of hangs need peers and
+/// debuggers that can read it. The hard limit stays too: `prlimit --pid PID --core=unlimited` allows dumps again.
+void allow_no_core_dumps();
 
 }  // namespace trireme::base

@@ -1,5 +1,11 @@
 #include "trireme/base/processor.h"
 
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -19,8 +25,8 @@ bool has_amx_bf16() {
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & kTileState) != kTileState) return false;
-  // The kernel keeps tiles, 8 KiB a thread, only for processes that ask; for all their threads, and asked twice is
-  // fine.
+  // The kernel saves tiles, 8 KiB a thread, only for processes that ask. One request is for all threads, and a second
+  // one does no harm.
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
@@ -40,11 +46,44 @@ Processor ask() {
 Processor ask() { return {}; }
 #endif
 
+// The largest cache of levels `from` to `to`, as the kernel reports it. sysconf() would add up the caches of all core
+// complexes of a socket.
+int64_t cache_bytes(int from, int to, int64_t unknown) {
+  int64_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    std::ifstream level_file(folder + "level"), size_file(folder + "size"), type_file(folder + "type");
+    int level = 0;
+    int64_t kib = 0;
+    std::string type;
+    if (level_file >> level && size_file >> kib && type_file >> type && type != "Instruction" && level >= from &&
+        level <= to)
+      largest = std::max(largest, kib << 10);
+  }
+  return largest > 0 ? largest : unknown;
+}
+
+// The machine's last-level caches: each set of processors that share one counts once.
+int num_last_level_caches() {
+  std::set<std::string> shared;
+  for (unsigned cpu = 0; cpu < std::thread::hardware_concurrency(); ++cpu) {
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/shared_cpu_list");
+    if (std::string processors; std::getline(file, processors)) shared.insert(processors);
+  }
+  return std::max(1, static_cast<int>(shared.size()));
+}
+
 }  // namespace
 
 const Processor& processor() {
   static const Processor has = ask();
   return has;
 }
+
+int64_t last_level_cache_bytes(int threads) {
+  return cache_bytes(2, 4, int64_t{32} << 20) * std::min(threads, num_last_level_caches());
+}
+
+int64_t core_cache_bytes() { return cache_bytes(2, 2, int64_t{1} << 20); }
 
 }  // namespace trireme::base

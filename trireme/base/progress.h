@@ -1,5 +1,5 @@
-// What a run tells while it works, as plain structs. The training loop makes them and knows no screen; who
-// shows or stores them (terminal line, metrics.jsonl, plots) is a ProgressSink in observe/.
+// What a run reports while it works, as plain structs. The training loop fills them in; sinks in observe/ show or store
+// them (terminal line, metrics.jsonl, plots).
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,21 @@
 
 namespace trireme::base {
 
-/// One finished optimizer step, as the whole job sees it (losses and rates over all ranks).
+/// One finished optimizer step of the whole job (losses and rates over all ranks).
 struct StepEvent {
-  int64_t step = 0;                      ///< steps done, this one included: 1 after the first
-  int64_t max_steps = 0;                 ///< planned steps of the run; 0 when unknown
-  double loss = 0;                       ///< mean over the step's supervised tokens, nats a token
-  double grad_norm = 0;                  ///< global norm before clipping
-  double lr = 0;                         ///< learning rate the step used
-  int64_t tokens = 0;                    ///< tokens seen since the start of training
-  double step_seconds = 0;               ///< wall time of the step
-  double tokens_per_second = 0;          ///< of the job, over the last log interval
-  std::optional<double> peak_fraction;   ///< share of the machine's peak arithmetic; empty when not known
-  int64_t rss_bytes = 0;                 ///< resident memory of the reporting rank
-  double eta_seconds = 0;                ///< to the end of training; NaN when unknown
-  double epoch = 0;                      ///< passes over the training data so far, with fraction
-  std::optional<double> val_loss;        ///< held-out loss, where this step ended with an evaluation
+  int64_t step = 0;  ///< steps done, this one included: 1 after the first
+  int64_t max_steps = 0;  ///< planned steps of the run; 0 when unknown
+  double loss = 0;  ///< mean over the step's supervised tokens, nats a token
+  double grad_norm = 0;  ///< global norm before clipping
+  double lr = 0;  ///< learning rate of this step
+  int64_t tokens = 0;  ///< tokens seen since the start of training
+  double step_seconds = 0;  ///< wall time of the step
+  double tokens_per_second = 0;  ///< of the job, over the last log interval
+  std::optional<double> peak_fraction;  ///< share of the machine's peak arithmetic; empty when not known
+  int64_t rss_bytes = 0;  ///< resident memory of the reporting rank
+  double eta_seconds = 0;  ///< to the end of training; NaN when unknown
+  double epoch = 0;  ///< passes over the training data so far, with fraction
+  std::optional<double> val_loss;  ///< held-out loss, if this step ended with an evaluation
 };
 
 /// A stage of the run that begins or ends: "load data", "evaluate", "save".
@@ -30,8 +30,8 @@ struct PhaseEvent {
   enum class Kind { begin, end };
   Kind kind = Kind::begin;
   std::string name;
-  std::string detail;   ///< one fact in words, may be empty: "austen: 4,024,953 bytes"
-  double seconds = 0;   ///< how long it took; end only
+  std::string detail;  ///< one fact in words, may be empty: "austen: 4,024,953 bytes"
+  double seconds = 0;  ///< how long it took; end only
 };
 
 class ProgressSink {

@@ -1,4 +1,4 @@
-// Wall time since a start, on the clock that never jumps.
+// Wall time since a start, by the monotonic clock.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
-  /// Seconds since the start or the last lap, and starts anew.
+  /// Seconds since the start or the last lap; starts again.
   double lap() {
     const Clock::time_point now = Clock::now();
     const double passed = std::chrono::duration<double>(now - start_).count();

@@ -32,14 +32,12 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
   std::optional<std::string> best;
   int best_distance = 0;
   for (const std::string& candidate : candidates) {
-    const int forgiven = std::max(1, static_cast<int>(candidate.size()) / 3);
-    if (std::abs(std::ssize(name) - std::ssize(candidate)) > forgiven) continue;  // a name may be of any length
+    const int allowed = std::max(1, static_cast<int>(candidate.size()) / 3);
+    if (std::abs(std::ssize(name) - std::ssize(candidate)) > allowed) continue;  // a name may be of any length
     const int distance = edit_distance(name, candidate);
-    if (distance > forgiven) continue;
-    if (!best || distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
+    if (distance > allowed || (best && distance >= best_distance)) continue;
+    best = candidate;
+    best_distance = distance;
   }
   return best;
 }
@@ -56,7 +54,7 @@ std::string three_digits(double value) {
   return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
-// Divides by `base` until the printed number stays below it, so that 1023.9 KiB reads as 1.00 MiB.
+// Divides by `base` until the printed number is below it: 1023.9 KiB is printed as 1.00 MiB.
 template <size_t N>
 std::string scaled(double value, double base, const std::array<const char*, N>& units) {
   size_t unit = 0;
@@ -101,17 +99,17 @@ std::string plural(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", human_count(count), noun, count == 1 ? "" : "s");
 }
 
+std::string near_multiples(int64_t number, int64_t unit) {
+  const int64_t below = number / unit * unit;
+  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
 std::string escape_xml(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
+    const size_t special = std::string_view("&<>\"").find(c);
+    if (special != std::string_view::npos)
+      out += std::array{"&amp;", "&lt;", "&gt;", "&quot;"}[special];
     else
       out += static_cast<unsigned char>(c) >= 0x20 || c == '\n' ? c : ' ';
   }

@@ -1,5 +1,5 @@
-// Words for people: the nearest spelling of a mistyped name, lists, and numbers with their units as every
-// line of Trireme's output shows them ("412 MiB", "12,430", "2m41s"). Reading units back is units.h.
+// Text for people: the nearest spelling of a mistyped name, lists, and numbers with their units as every line of output
+// shows them ("412 MiB", "12,430", "2m41s"). units.h reads units.
 #pragma once
 
 #include <chrono>
@@ -11,12 +11,12 @@
 
 namespace trireme::base {
 
-/// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`; no letter is
-/// touched twice (optimal string alignment, the usual restriction of Damerau-Levenshtein).
+/// Fewest insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`; no letter is changed
+/// twice (optimal string alignment, the usual restriction of Damerau-Levenshtein).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate closest to `name`, the earlier one of two; nothing when even that one differs in more than
-/// a third of its letters (one letter is always forgiven), so that a hint is never absurd.
+/// The candidate closest to `name`, the first one if several are. Nothing if more than a third of its letters differ
+/// (one letter may always differ), so that a hint is never absurd.
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates);
 
 /// "a, b, c" for {a, b, c} and separator ", ".
@@ -31,15 +31,21 @@ std::string human_count(int64_t count);
 /// "4.95 M", "8.03 B", "812": three digits, powers of 1000 (K, M, B, T).
 std::string human_quantity(double quantity);
 
-/// "0.4s", "41s", "2m41s", "3h07m", "2d04h"; negative times read as "0.0s", unknown ones (NaN, infinity) as "?".
+/// "0.4s", "41s", "2m41s", "3h07m", "2d04h"; "0.0s" for negative times, "?" for NaN and infinity.
 std::string human_duration(double seconds);
 inline std::string human_duration(std::chrono::duration<double> time) { return human_duration(time.count()); }
 
 /// "1 rank", "2 ranks", "12,430 tokens".
 std::string plural(int64_t count, std::string_view noun);
 
-/// Text as it may stand in XML, between tags or in an attribute: &, <, > and " are named, control characters (but for
-/// line ends) become spaces.
+/// "60 or 72": the multiples of `unit` below and above `number`; only the upper one if the lower one is 0.
+std::string near_multiples(int64_t number, int64_t unit);
+
+/// Text for XML, between tags or in an attribute: &, <, > and " become entities, and control characters (except line
+/// ends) become spaces.
 std::string escape_xml(std::string_view text);
+
+/// Ends the message "there is no meta-llama/Llama-3.2-1B: ..." in places where other programs would download the model.
+inline constexpr std::string_view kFetchFirst = "nothing is downloaded, so fetch it first and name where it lies";
 
 }  // namespace trireme::base

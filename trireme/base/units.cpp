@@ -16,7 +16,7 @@ constexpr double kLargestCount = 9.0e18;  // below 2^63, so that the conversion 
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Drops underscores that stand between digits; any other underscore makes the text unreadable.
+// Drops underscores between digits; any other underscore is an error.
 std::optional<std::string> without_grouping(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -28,6 +28,17 @@ std::optional<std::string> without_grouping(std::string_view text) {
   }
   if (!result.empty() && result[0] == '+') result.erase(0, 1);
   return result;
+}
+
+// The number that the whole text is, by std::from_chars.
+template <typename Number>
+std::optional<Number> all_of(std::string_view text) {
+  const std::optional<std::string> plain = without_grouping(text);
+  if (!plain) return std::nullopt;
+  const char* end = plain->data() + plain->size();
+  Number value = 0;
+  const auto [stop, error] = std::from_chars(plain->data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
 std::string lower(std::string_view text) {
@@ -58,16 +69,17 @@ size_t number_length(std::string_view text) {
   return i;
 }
 
-constexpr std::array<std::pair<const char*, int64_t>, 10> kByteUnits = {{{"", 1},
-                                                                         {"b", 1},
-                                                                         {"kb", 1'000},
-                                                                         {"mb", 1'000'000},
-                                                                         {"gb", 1'000'000'000},
-                                                                         {"tb", 1'000'000'000'000},
-                                                                         {"kib", int64_t{1} << 10},
-                                                                         {"mib", int64_t{1} << 20},
-                                                                         {"gib", int64_t{1} << 30},
-                                                                         {"tib", int64_t{1} << 40}}};
+// Falling, as format_bytes tries them.
+constexpr std::pair<const char*, int64_t> kByteUnits[] = {{"TiB", int64_t{1} << 40},
+                                                          {"TB", 1'000'000'000'000},
+                                                          {"GiB", int64_t{1} << 30},
+                                                          {"GB", 1'000'000'000},
+                                                          {"MiB", int64_t{1} << 20},
+                                                          {"MB", 1'000'000},
+                                                          {"KiB", int64_t{1} << 10},
+                                                          {"KB", 1'000},
+                                                          {"B", 1},
+                                                          {"", 1}};
 
 constexpr std::array<std::pair<const char*, int64_t>, 5> kTimeUnits = {
     {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1'000}, {"ms", 1}}};
@@ -75,22 +87,12 @@ constexpr std::array<std::pair<const char*, int64_t>, 5> kTimeUnits = {
 }  // namespace
 
 std::optional<double> parse_number(std::string_view text) {
-  const std::optional<std::string> plain = without_grouping(text);
-  if (!plain || plain->empty()) return std::nullopt;
-  const char* end = plain->data() + plain->size();
-  double value = 0;
-  const auto [stop, error] = std::from_chars(plain->data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) return std::nullopt;
-  return value;
+  const std::optional<double> value = all_of<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 std::optional<int64_t> parse_count(std::string_view text) {
-  const std::optional<std::string> plain = without_grouping(text);
-  if (!plain || plain->empty()) return std::nullopt;
-  const char* end = plain->data() + plain->size();
-  int64_t value = 0;
-  const auto [stop, error] = std::from_chars(plain->data(), end, value);
-  if (error == std::errc() && stop == end) return value;
+  if (const auto value = all_of<int64_t>(text)) return value;
   const std::optional<double> number = parse_number(text);  // "3e9", "1.5e3"
   return number ? whole(*number) : std::nullopt;
 }
@@ -101,7 +103,7 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   while (!rest.empty() && rest[0] == ' ') rest.remove_prefix(1);
   const std::string unit = lower(rest);
   for (const auto& [name, bytes] : kByteUnits) {
-    if (unit != name) continue;
+    if (unit != lower(name)) continue;
     if (bytes == 1) return parse_count(text.substr(0, length));
     const std::optional<double> number = parse_number(text.substr(0, length));
     return number ? whole(*number * static_cast<double>(bytes)) : std::nullopt;
@@ -137,17 +139,9 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
 }
 
 std::string format_bytes(int64_t bytes) {
-  static constexpr std::array<std::pair<const char*, int64_t>, 8> kUnits = {{{"TiB", int64_t{1} << 40},
-                                                                             {"TB", 1'000'000'000'000},
-                                                                             {"GiB", int64_t{1} << 30},
-                                                                             {"GB", 1'000'000'000},
-                                                                             {"MiB", int64_t{1} << 20},
-                                                                             {"MB", 1'000'000},
-                                                                             {"KiB", int64_t{1} << 10},
-                                                                             {"KB", 1'000}}};
-  for (const auto& [name, size] : kUnits) {
-    if (bytes != 0 && bytes % size == 0 && bytes < (int64_t{1} << 50)) return fmt::format("{}{}", bytes / size, name);
-  }
+  for (const auto& [name, size] : kByteUnits)
+    if (size > 1 && bytes != 0 && bytes % size == 0 && bytes < (int64_t{1} << 50))
+      return fmt::format("{}{}", bytes / size, name);
   return fmt::format("{}", bytes);
 }
 

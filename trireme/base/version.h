@@ -1,4 +1,4 @@
-// The version of Trireme, said once: CMakeLists.txt reads it from this line.
+// The version of Trireme; CMakeLists.txt reads it from this line.
 #pragma once
 
 namespace trireme::base {

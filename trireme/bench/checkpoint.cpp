@@ -11,11 +11,10 @@
 #include "trireme/bench/commands.h"
 #include "trireme/bench/disk.h"
 #include "trireme/bench/measure.h"
-#include "trireme/bench/memory_growth.h"
 #include "trireme/checkpoint/save_job.h"
 #include "trireme/comm/collective.h"
-#include "trireme/config/report.h"
-#include "trireme/ops/limits.h"
+#include "trireme/machine/limits.h"
+#include "trireme/settings/parse.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/session.h"
 
@@ -25,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-// A folder below out_dir, known to all ranks, that rank 0 removes whatever happens.
+// A folder below out_dir that all ranks know and rank 0 removes, also after errors.
 class TemporaryFolder {
  public:
   TemporaryFolder(fs::path path, bool owner) : path_(std::move(path)), owner_(owner) {
@@ -43,7 +42,7 @@ class TemporaryFolder {
   bool owner_;
 };
 
-// A load takes the master weights from the optimizer's files: it leaves the model's own alone.
+// A load takes the master weights from the optimizer's files and does not read the model's files.
 int64_t loaded_bytes(const fs::path& folder) {
   int64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -55,7 +54,8 @@ int64_t loaded_bytes(const fs::path& folder) {
 struct Times {
   std::vector<double> save, load, stall, beside, write, as_dd, read;
   int64_t bytes = 0, loaded_bytes = 0, copied_bytes = 0;
-  // The worst round: growth of the rank that grows most while saving, of all ranks while loading, sent while saving.
+  // Figures of the worst round: memory growth of the rank that grows most while saving, memory growth of all ranks
+  // while loading, bytes sent while saving.
   int64_t save_growth = 0, load_growth = 0, sent_bytes = 0;
 };
 
@@ -77,20 +77,19 @@ int64_t bytes_of(std::span<const engine::GroupState> copy) {
 
 class CheckpointBench {
  public:
-  CheckpointBench(const config::Settings& settings, const launch::RankEnvironment& environment)
+  CheckpointBench(const Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings),
         folder_(fs::path(settings.out_dir) /
                     ("checkpoint-" + (environment.job_id.empty() ? std::to_string(getpid()) : environment.job_id)),
                 environment.global_rank == 0) {
     settings_.out_dir = folder_.path().string();
-    settings_.save.mode = config::SaveMode::async;  // plans the copy
+    settings_.save.mode = checkpoint::SaveMode::async;  // plans memory for the copy
     settings_.save.keep_last = 0;
     s_ = train::make_session(settings_, environment);
     s_->engine->initialize(static_cast<uint64_t>(settings_.seed));
-    // Moments as after some steps: a disk may be quicker with zeros than with anything else.
-    for (const engine::GroupState& g : s_->engine->state()) {
+    // Moments are random, as after some steps: a disk may write zeros faster than other data.
+    for (const engine::GroupState& g : s_->engine->state())
       for (const engine::OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).uniform_(0, 1e-6);
-    }
   }
 
   bool is_first_rank() const { return s_->is_first_rank(); }
@@ -128,7 +127,7 @@ class CheckpointBench {
     return watch.seconds();
   }
 
-  train::RunState state_at(int64_t step) const { return {.step = step, .settings_yaml = config::to_yaml(settings_)}; }
+  train::RunState state_at(int64_t step) const { return {.step = step, .settings_yaml = to_yaml(settings_)}; }
 
   int64_t over_ranks(int64_t mine, comm::ReduceOp op) {
     at::Tensor value = at::full({1}, mine, at::kLong);
@@ -148,14 +147,15 @@ class CheckpointBench {
     return saved;
   }
 
-  // Training would go on but for the copy and the moments in which ranks agree: they are the stall.
+  // Training waits only for the copy and while ranks agree: that is the stall.
   checkpoint::SaveResult save_beside(int64_t step, Times& t) {
     std::vector<engine::GroupState> copy;
     std::unique_ptr<checkpoint::SaveJob> job;
     double stall = seconds_of([&] {
       copy = s_->engine->copy_state();
-      job = std::make_unique<checkpoint::SaveJob>(train::save_request(copy, s_->model, settings_, state_at(step)),
-                                                  s_->world(), checkpoint::SaveJob::Options{.background = true});
+      job = std::make_unique<checkpoint::SaveJob>(
+          train::save_request(copy, s_->engine->plan(), settings_, state_at(step)), s_->world(),
+          checkpoint::SaveJob::Options{.background = true});
     });
     const base::Stopwatch watch;
     double agreeing = 0;
@@ -179,7 +179,7 @@ class CheckpointBench {
     if (is_first_rank()) fs::remove_all(path);
   }
 
-  // Every rank its share, in a file of its own.
+  // Every rank writes and reads its share in a file of its own.
   void plain_round(Times& t) {
     const fs::path file = folder_.path() / fmt::format("plain-{}", s_->environment.global_rank);
     const int64_t share = t.bytes / s_->environment.world_size;
@@ -199,7 +199,7 @@ class CheckpointBench {
     s_->world().barrier()->wait();
   }
 
-  config::Settings settings_;
+  Settings settings_;
   TemporaryFolder folder_;
   std::unique_ptr<train::Session> s_;
 };
@@ -211,21 +211,20 @@ Row row(const std::string& name, const std::string& shape, const std::vector<dou
   return r;
 }
 
-// The fastest round: what the disk can do.
+// The fastest round is what the disk can do.
 Limit best(const std::string& name, const std::vector<double>& seconds, int64_t bytes) {
   return {name, static_cast<double>(bytes) / kGiB / quantile(seconds, 0), "GiB/s"};
 }
 
 }  // namespace
 
-int bench_checkpoint(const config::Settings& settings, const launch::RankEnvironment& environment,
-                     const std::string& command) {
+int bench_checkpoint(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command) {
   CheckpointBench bench(settings, environment);
   const Times t = bench.run(settings.bench.quick ? 2 : 5);
   bench.world().barrier()->wait();
-  // Ranks that share a core share what it copies.
+  // Ranks that share a core share its copying rate.
   const int copying = std::min(environment.world_size, static_cast<int>(std::thread::hardware_concurrency()));
-  const double copied = ops::copy_bandwidth(1) / 2 / kGiB * copying;
+  const double copied = machine::measure_copy(1).best() / 2 / kGiB * copying;
   if (!bench.is_first_rank()) return 0;
   Report report = new_report("checkpoint", command);
   const std::string memory = "copy in memory, bytes copied by all ranks", write = "write() and fsync, plain files",

@@ -19,14 +19,12 @@ double mine(const CommunicatorPtr& comm) { return comm->rank() + 1.0; }
 double sum_of(const CommunicatorPtr& comm) { return comm->size() * (comm->size() + 1) / 2.0; }
 
 std::vector<int64_t> slices(const CommunicatorPtr& comm, int64_t elements) {
-  std::vector<int64_t> counts(static_cast<size_t>(comm->size()), elements / comm->size());
+  std::vector<int64_t> counts(comm->size(), elements / comm->size());
   counts.back() += elements % comm->size();
   return counts;
 }
 
-int64_t own_slice(const CommunicatorPtr& comm, const std::vector<int64_t>& counts) {
-  return counts[static_cast<size_t>(comm->rank())];
-}
+int64_t own_slice(const CommunicatorPtr& comm, const std::vector<int64_t>& counts) { return counts[comm->rank()]; }
 
 bool all_equal(const at::Tensor& t, double value) { return t.eq(value).all().item<bool>(); }
 
@@ -40,7 +38,7 @@ bool holds_ranks(const at::Tensor& t, const std::vector<int64_t>& counts) {
   return true;
 }
 
-// In place where it is shared: zeros afterwards, for a sum in place would grow from call to call.
+// In place if the buffer is shared. Then the sum would grow with each call, so the check sets the input to zero.
 CollectiveCall all_reduce(const CommunicatorPtr& comm, const at::Tensor& out, const at::Tensor& in) {
   in.fill_(mine(comm));
   return {[=] { comm->all_reduce(out, in, {})->wait(); },
@@ -90,12 +88,12 @@ CollectiveCall scatter(const CommunicatorPtr& comm, int64_t bytes) {
 
 CollectiveCall all_to_all(const CommunicatorPtr& comm, int64_t bytes) {
   const int64_t each = elements_of(bytes) / comm->size();
-  const std::vector<int64_t> counts(static_cast<size_t>(comm->size()), each);
+  const std::vector<int64_t> counts(comm->size(), each);
   const at::Tensor in = own(each * comm->size(), mine(comm)), out = own(each * comm->size(), 0);
   return {[=] { comm->all_to_all(out, in, counts, counts)->wait(); }, [=] { return holds_ranks(out, counts); }};
 }
 
-// Every rank to the next, round the ring.
+// Every rank sends to the next one in a ring.
 CollectiveCall send_receive(const CommunicatorPtr& comm, int64_t bytes) {
   const at::Tensor out = own(elements_of(bytes), 0), in = own(elements_of(bytes), mine(comm));
   const int next = (comm->rank() + 1) % comm->size(), previous = (comm->rank() + comm->size() - 1) % comm->size();

@@ -15,14 +15,14 @@
 namespace trireme::bench {
 
 enum class Buffers {
-  own,     ///< private to each rank: what is reduced or gathered is staged
-  shared,  ///< what peers read lies where they can read it: nothing is staged
+  own,     ///< private to each rank: data are copied to shared memory first
+  shared,  ///< peers read them directly
 };
 
-/// A call over `bytes` of float32: the whole, as nccl-tests count it (the larger of input and output).
+/// A call over `bytes` of float32, counted as in nccl-tests: the larger of input and output.
 struct CollectiveCall {
   std::function<void()> run;           ///< starts it and waits
-  std::function<bool()> is_right;      ///< whether run(), just done on fresh values, gave the right result
+  std::function<bool()> is_right;      ///< whether the first run() gave the right result
 };
 
 struct CollectiveCase {
@@ -30,7 +30,7 @@ struct CollectiveCase {
   Buffers buffers;
   /// busbw = algbw * bus_factor(N), algbw = bytes / time: what each rank's link carries if it is used both ways.
   double (*bus_factor)(double ranks);
-  /// Bytes that a rank reads plus writes at least, where ranks share memory, as a multiple of `bytes`.
+  /// The fewest bytes that a rank must read plus write in shared memory, as a multiple of `bytes`.
   double (*moved)(double ranks);
   CollectiveCall (*make)(const comm::CommunicatorPtr& comm, int64_t bytes);
 };

@@ -1,4 +1,4 @@
-// Timing calls that all ranks make together, so that every rank makes as many and all know the slowest's time.
+// Times calls that all ranks make together, equally many on each. Every rank learns the slowest rank's times.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace trireme::bench {
 
-/// Seconds of a call, the slowest rank's each time. Every rank of `comm` calls it with a call of its own.
+/// Seconds of each call on the slowest rank. Every rank of `comm` must call it, with its own `call`.
 std::vector<double> time_together(comm::Communicator& comm, const std::function<void()>& call, const Budget& budget);
 
-/// Bytes a second that a rank's copy moves (read plus written) in buffers of `bytes` while all ranks copy: their mean.
-/// Ranks that share a core share its copies.
+/// Bytes a second (read plus written) that a copy between buffers of `bytes` moves while all ranks copy; the mean of
+/// the ranks. Ranks that share a core share its rate.
 double copy_together(comm::Communicator& comm, int64_t bytes);
 
 }  // namespace trireme::bench

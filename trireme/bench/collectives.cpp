@@ -12,16 +12,16 @@
 #include "trireme/bench/collective_timing.h"
 #include "trireme/bench/commands.h"
 #include "trireme/comm/factory.h"
-#include "trireme/comm/mpi_loader.h"
+#include "trireme/comm/mpi/loader.h"
 #include "trireme/config/choices.h"
-#include "trireme/config/validate.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/ranks.h"
 
 namespace trireme::bench {
 namespace {
 
-std::vector<std::string> backends_of(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  if (settings.comm.backend != config::Backend::automatic) return {std::string(config::name_of(settings.comm.backend))};
+std::vector<std::string> backends_of(const Settings& settings, const launch::RankEnvironment& environment) {
+  if (settings.comm.backend != comm::Backend::automatic) return {std::string(config::name_of(settings.comm.backend))};
   if (!environment.by_mpirun) return {"shm", "gloo"};
   const std::string why_no_mpi = comm::why_no_mpi();
   if (why_no_mpi.empty()) return {"shm", "gloo", "mpi"};
@@ -31,10 +31,10 @@ std::vector<std::string> backends_of(const config::Settings& settings, const lau
 
 class CollectivesBench {
  public:
-  CollectivesBench(const config::Settings& settings, const launch::RankEnvironment& environment)
+  CollectivesBench(const Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings), environment_(environment), budget_(Budget::of(settings.bench.quick)) {
     budget_.seconds = std::min(budget_.seconds, 0.15);
-    if (settings.comm.backend == config::Backend::mpi) return;  // ranks meet through MPI
+    if (settings.comm.backend == comm::Backend::mpi) return;  // ranks meet through MPI
     store_ = train::open_job_store(settings, environment);
   }
 
@@ -53,7 +53,7 @@ class CollectivesBench {
   const Budget& budget() const { return budget_; }
 
  private:
-  const config::Settings& settings_;
+  const Settings& settings_;
   const launch::RankEnvironment& environment_;
   Budget budget_;
   comm::StoreHandle store_;
@@ -86,16 +86,16 @@ void add_bandwidths(Row& row, const CollectiveCase& c, int64_t bytes, int ranks)
 
 }  // namespace
 
-void check_collectives(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  const int64_t ranks = environment.launched ? environment.world_size : config::world_size(settings);
+void check_collectives(const Settings& settings, const launch::RankEnvironment& environment) {
+  const int64_t ranks = environment.launched ? environment.world_size : world_size(settings);
   if (ranks < 2) throw UsageError("error: bench collectives needs ranks that talk to each other: --devices 2 or more");
-  const config::Backend b = settings.comm.backend;
-  if (b == config::Backend::threads || b == config::Backend::dry_run || b == config::Backend::nccl)
+  const comm::Backend b = settings.comm.backend;
+  if (b == comm::Backend::threads || b == comm::Backend::dry_run || b == comm::Backend::nccl)
     throw UsageError(fmt::format("error: bench collectives does not time comm.backend {}; it times shm, gloo and mpi",
                                  config::name_of(b)));
 }
 
-int bench_collectives(const config::Settings& settings, const launch::RankEnvironment& environment,
+int bench_collectives(const Settings& settings, const launch::RankEnvironment& environment,
                       const std::string& command) {
   at::set_num_threads(1);
   const std::vector<int64_t> sizes = settings.bench.quick
@@ -110,12 +110,12 @@ int bench_collectives(const config::Settings& settings, const launch::RankEnviro
   std::map<int64_t, double> copies;
   for (const std::string& backend : backends) {
     for (const int64_t bytes : sizes) {
-      // A communicator for each size, so that what it shares goes with it.
+      // A communicator for each size: its shared memory is freed with it.
       const comm::CommunicatorPtr comm = bench.connect(backend);
       copies[bytes] = std::max(copies[bytes], copy_together(*comm, bytes));
       for (const CollectiveCase& c : collective_cases()) {
         if (c.buffers == Buffers::shared && comm->backend() != "shm") continue;
-        progress.step(static_cast<int64_t>(report.rows.size()), total, backend + " " + c.name);
+        progress.step(std::ssize(report.rows), total, backend + " " + c.name);
         const CollectiveCall call = c.make(comm, bytes);
         check_result(c, call, comm);
         Row row = row_of(c, comm, bytes);

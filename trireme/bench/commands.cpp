@@ -9,7 +9,7 @@
 
 namespace trireme::bench {
 
-void deliver(const Report& report, const config::Settings& settings) {
+void deliver(const Report& report, const Settings& settings) {
   fmt::print("{}", table_text(report));
   std::fflush(stdout);
   if (!settings.bench.json) return;
@@ -17,7 +17,7 @@ void deliver(const Report& report, const config::Settings& settings) {
   fmt::print("\nwrote {}\n", *settings.bench.json);
 }
 
-int use_threads(const config::Settings& settings) {
+int use_threads(const Settings& settings) {
   const auto threads = static_cast<int>(settings.bench.threads.value_or(1));
   at::set_num_threads(threads);
   return threads;

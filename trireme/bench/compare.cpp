@@ -48,12 +48,11 @@ Comparison compare(const Report& before, const Report& after) {
     throw UsageError(fmt::format("a result of bench {} cannot be compared with one of bench {}; measure the same twice",
                                  before.kind, after.kind));
   Comparison c;
-  for (const Row& row : before.rows) {
+  for (const Row& row : before.rows)
     if (const Row* other = find(after.rows, row))
       c.changes.push_back(change_of(row, *other));
     else
       c.only_before.push_back(&row);
-  }
   for (const Row& row : after.rows)
     if (find(before.rows, row) == nullptr) c.only_after.push_back(&row);
   if (c.changes.empty())
@@ -83,7 +82,7 @@ std::string compare_text(const Report& before, const Report& after) {
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }
-  const auto same = static_cast<int64_t>(c.changes.size()) - faster - slower;
+  const auto same = std::ssize(c.changes) - faster - slower;
   text += fmt::format("\n{} faster, {} slower, {} within their spread (ratio of times, after / before)\n", faster,
                       slower, same);
   for (const Row* row : c.only_before) text += fmt::format("only before: {} {}\n", row->name, row->shape);

@@ -1,4 +1,4 @@
-// Two reports beside each other: what became faster, what slower, and what is only noise.
+// Compares two reports: what became faster, what became slower, and what is only noise.
 #pragma once
 
 #include "trireme/bench/report.h"
@@ -9,7 +9,7 @@ struct Change {
   enum class Kind { same, faster, slower };
   const Row *before, *after;
   double ratio = 1;  ///< of the times, after / before: below 1 is faster
-  double spread = 0;  ///< the larger of the two: what lies within it is noise
+  double spread = 0;  ///< the larger spread of the two rows; smaller changes are noise
   Kind kind = Kind::same;
 };
 
@@ -18,11 +18,11 @@ struct Comparison {
   std::vector<const Row*> only_before, only_after;
 };
 
-/// Refers to rows of both, which must outlive it.
+/// Refers to rows of both reports, which must outlive it.
 /// Errors    UsageError when the reports are of different kinds, or have no row in common
 Comparison compare(const Report& before, const Report& after);
 
-/// A table; ends with the counts of what changed.
+/// A table that ends with the numbers of faster and slower rows.
 std::string compare_text(const Report& before, const Report& after);
 
 /// `trireme bench compare A.json B.json`. Errors: UsageError as above, and for files that cannot be read

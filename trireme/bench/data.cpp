@@ -1,31 +1,33 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "trireme/base/processor.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/data/batch_loader.h"
-#include "trireme/ops/limits.h"
+#include "trireme/machine/limits.h"
 #include "trireme/train/session.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/step.h"
 
 namespace trireme::bench {
 namespace {
 
 struct Setup {
-  config::Settings settings;
+  Settings settings;
   data::TrainingData data;
   data::BatchOptions options;
   int64_t sequence = 0;
   int64_t tokens = 0;  // of a micro-batch
 };
 
-Setup set_up(const config::Settings& given) {
+Setup set_up(const Settings& given) {
   Setup s{.settings = given};
   s.settings.devices = 1;
   s.settings.train.global_batch_size = given.train.micro_batch_size;
-  const model::ModelConfig model = train::resolve_model(s.settings);
+  const model::ModelConfig model = model::config_of(s.settings.model);
   s.sequence = train::sequence_length(s.settings, model);
   s.data = data::load_training_data(train::training_data_options(s.settings, s.sequence),
                                     *train::resolve_tokenizer(s.settings, model));
@@ -47,33 +49,38 @@ Row tokens_row(const std::string& name, const Setup& s, const std::vector<double
   return row;
 }
 
-// A step that is fed by the loader, as in training.
+// Batches from the loader, as in training.
+class LoadedBatches : public train::StepTask {
+ public:
+  LoadedBatches(const Setup& s, train::Session& session) : session_(session), loader_(loader_of(s)) {}
+
+  void load(int64_t, int, const engine::BatchTensors& to) override { session_.load(to, loader_.next()); }
+  int64_t supervised_tokens(int64_t) const override { return session_.tokens_per_step(); }
+  double learning_rate(int64_t) const override { return 1e-4; }
+
+ private:
+  train::Session& session_;
+  data::BatchLoader loader_;
+};
+
 std::vector<double> step_seconds(const Setup& s, train::Session& session) {
-  data::BatchLoader loader = loader_of(s);
-  engine::StepInputs inputs;
-  inputs.load_batch = [&](int, const engine::BatchTensors& to) { session.load(to, loader.next()); };
-  inputs.supervised_tokens = s.tokens;
+  LoadedBatches batches(s, session);
   int64_t step = 0;
   const Budget budget = s.settings.bench.quick ? Budget{.seconds = 0.1, .least = 2, .most = 3}
                                                : Budget{.seconds = 3, .least = 3, .most = 20};
-  return time_calls(
-      [&] {
-        inputs.optimizer = session.optimizer(1e-4, ++step);
-        session.engine->train_step(inputs);
-      },
-      budget);
+  return time_calls([&] { train::take_step(session, batches, ++step); }, budget);
 }
 
 }  // namespace
 
-int bench_data(const config::Settings& settings, const std::string& command) {
+int bench_data(const Settings& settings, const std::string& command) {
   const int threads = use_threads(settings);
   const Setup s = set_up(settings);
   const Budget budget = Budget::of(settings.bench.quick);
   Report report = new_report("data", command);
   Progress progress("bench data");
 
-  // The bytes of this corpus are its tokens; each is written twice as int64: as input, and as the target before it.
+  // A token of this corpus is one byte; it is written twice as int64: as an input and as a target.
   const double token_bytes = 1 + 16;
   const std::string moved = fmt::format("copy of {:.0f} bytes a token, 1 thread", token_bytes),
                     arithmetic = fmt::format("the model's products at the register loop's peak, {}",
@@ -95,8 +102,8 @@ int bench_data(const config::Settings& settings, const std::string& command) {
   report.rows = {background, inline_row, step};
   for (Row& row : report.rows) row.values = {{"steps fed at once", row.rate / step.rate}};
 
-  const double copy = ops::measure_copy(1, ops::core_cache_bytes() / 4).best(),
-               flops = ops::register_loop_flops(session->precision.compute, threads);
+  const double copy = machine::measure_copy(1, base::core_cache_bytes() / 4).best(),
+               flops = machine::register_loop_flops(session->precision.compute, threads);
   report.limits = {{moved, copy / token_bytes, "tokens/s"},
                    {arithmetic, flops / session->flops_per_token(), "tokens/s"}};
   deliver(report, settings);

@@ -1,4 +1,4 @@
-// What the disk does with plain system calls: the limit of checkpoints.
+// The speed of the disk with plain system calls: the limit of checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,18 @@
 
 namespace trireme::bench {
 
-/// Reserves a new file of `bytes` bytes, which is faster, writes it in pieces of 8 MiB, and fsync; the file is left.
+/// Reserves the space of a new file of `bytes` bytes (so writing is faster), writes pieces of 8 MiB, and calls fsync.
 /// Errors: base::FileError
 void write_plainly(const std::filesystem::path& path, int64_t bytes);
 
-/// As `dd bs=4M conv=fsync` does: nothing reserved, pieces of 4 MiB. Errors: base::FileError
+/// Writes as `dd bs=4M conv=fsync` does: reserves nothing, writes pieces of 4 MiB. Errors: base::FileError
 void write_as_dd(const std::filesystem::path& path, int64_t bytes);
 
-/// Reads all of it, in pieces of 8 MiB; the bytes read. Errors: base::FileError
+/// Reads the whole file in pieces of 8 MiB; returns its bytes. Errors: base::FileError
 int64_t read_plainly(const std::filesystem::path& path);
 
-/// Asks the system to drop the cached pages of every file below `path`, which were flushed before, so that the disk is
-/// read. Some file systems do not listen.
+/// Asks the system to drop the cached pages of every file below `path`, so that the next read is from the disk. The
+/// files must have been flushed. Some file systems ignore this.
 void drop_caches(const std::filesystem::path& path);
 
 }  // namespace trireme::bench

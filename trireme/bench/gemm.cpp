@@ -8,8 +8,8 @@
 #include "trireme/bench/commands.h"
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
+#include "trireme/machine/limits.h"
 #include "trireme/model/model.h"
-#include "trireme/ops/limits.h"
 #include "trireme/ops/ops.h"
 #include "trireme/train/setup.h"
 
@@ -58,7 +58,7 @@ at::Tensor rows(const at::Tensor& t) { return t.narrow(0, 0, std::min(kCheckedRo
 at::Tensor columns(const at::Tensor& t) { return t.narrow(1, 0, std::min(kCheckedRows, t.size(1))).to(at::kDouble); }
 at::Tensor whole(const at::Tensor& t) { return t.to(at::kDouble); }
 
-// Letters: is an operand transposed, as in BLAS; weights are [out, in] unless in_out.
+// The letters say which operands are transposed (T), as in BLAS. Weights are [out, in] unless in_out.
 const Direction kDirections[] = {
     {"forward NT",
      [](const Operands& o, bool in_out) { (in_out ? ops::linear_in_out_forward : ops::linear_forward)(o.y, o.x, o.w); },
@@ -88,7 +88,7 @@ void check(const Product& p, const Direction& d, const Operands& o) {
                             d.name, error, allowed));
 }
 
-// Until all are in, `sum` holds seconds of spread, GFLOP, and the seconds that the limits beside would have taken.
+// While rows are added, `sum` keeps seconds in spread, GFLOP in rate, and the seconds at the limits in limit_beside.
 void add(Row& sum, const Row& row, double times, double gflop) {
   sum.median_seconds += row.median_seconds * times;
   sum.best_seconds += row.best_seconds * times;
@@ -100,16 +100,16 @@ void add(Row& sum, const Row& row, double times, double gflop) {
 
 }  // namespace
 
-int bench_gemm(const config::Settings& settings, const std::string& command) {
+int bench_gemm(const Settings& settings, const std::string& command) {
   const int threads = use_threads(settings);
-  const model::ModelConfig config = train::resolve_model(settings);
+  const model::ModelConfig config = model::config_of(settings.model);
   const at::ScalarType dtype = train::resolve_precision(settings).compute;
   const int64_t tokens = settings.train.micro_batch_size * train::sequence_length(settings, config);
   const std::vector<Product> products = products_of(config);
   Report report = new_report("gemm", command);
   Limits limits(threads);
   const std::string limit = limits.arithmetic(dtype);
-  const ops::RegisterPasses passes(dtype, threads);
+  const machine::RegisterPasses passes(dtype, threads);
   Progress progress("bench gemm");
   const int64_t total = static_cast<int64_t>(products.size() * std::size(kDirections));
   Row all{.name = "all of a micro-batch",
@@ -125,7 +125,7 @@ int bench_gemm(const config::Settings& settings, const std::string& command) {
                                    base::plural(threads, "thread")),
               .unit = "GFLOP/s",
               .limit = limit};
-      progress.step(static_cast<int64_t>(report.rows.size()), total, row.name);
+      progress.step(std::ssize(report.rows), total, row.name);
       d.run(o, p.in_out);
       check(p, d, o);
       const double gflop = 2e-9 * static_cast<double>(tokens * p.in * p.out);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/text.h"
-#include "trireme/ops/limits.h"
+#include "trireme/machine/limits.h"
 
 namespace trireme::bench {
 
@@ -22,29 +22,31 @@ std::string Limits::add(std::string name, std::string unit, std::function<double
 }
 
 std::string Limits::arithmetic(at::ScalarType dtype) {
-  return add(fmt::format("{} multiply-adds on {}, {}", dtype_name(dtype), ops::register_loop_place(dtype),
+  return add(fmt::format("{} multiply-adds on {}, {}", dtype_name(dtype), machine::register_loop_place(dtype),
                          base::plural(threads_, "thread")),
-             "GFLOP/s", [this, dtype] { return ops::register_loop_flops(dtype, threads_) * 1e-9; });
+             "GFLOP/s", [this, dtype] { return machine::register_loop_flops(dtype, threads_) * 1e-9; });
+}
+
+std::string Limits::name(std::string_view what, int64_t bytes) const {
+  return fmt::format("{}, {}, {}", what, bytes == 0 ? "beyond the caches" : base::human_bytes(bytes),
+                     base::plural(threads_, "thread"));
 }
 
 std::string Limits::copy(int64_t bytes) {
-  const std::string where = bytes == 0 ? "beyond the caches" : base::human_bytes(bytes);
-  return add(fmt::format("copy, {}, {}", where, base::plural(threads_, "thread")), "GB/s",
-             [this, bytes] { return ops::measure_copy(threads_, bytes / 2 / threads_).best() * 1e-9; });
+  return add(name("copy", bytes), "GB/s",
+             [this, bytes] { return machine::measure_copy(threads_, bytes / 2 / threads_).best() * 1e-9; });
 }
 
 std::string Limits::update(int64_t bytes) {
-  const std::string where = bytes == 0 ? "beyond the caches" : base::human_bytes(bytes);
-  return add(fmt::format("update in place, {}, {}", where, base::plural(threads_, "thread")), "GB/s", [this, bytes] {
+  return add(name("update in place", bytes), "GB/s", [this, bytes] {
     const int64_t each = bytes / 2 / threads_;
-    return std::max(ops::update_bandwidth(threads_, each), ops::measure_copy(threads_, each).best()) * 1e-9;
+    return std::max(machine::update_bandwidth(threads_, each), machine::measure_copy(threads_, each).best()) * 1e-9;
   });
 }
 
 std::string Limits::read(int64_t bytes) {
-  const std::string where = bytes == 0 ? "beyond the caches" : base::human_bytes(bytes);
-  return add(fmt::format("read, {}, {}", where, base::plural(threads_, "thread")), "GB/s",
-             [this, bytes] { return ops::read_bandwidth(threads_, bytes / threads_) * 1e-9; });
+  return add(name("read", bytes), "GB/s",
+             [this, bytes] { return machine::read_bandwidth(threads_, bytes / threads_) * 1e-9; });
 }
 
 void Limits::again() {

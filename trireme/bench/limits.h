@@ -1,5 +1,5 @@
-// The limits of a run, measured when first asked for and once more at its end: the better figure counts, because
-// whatever slowed the machine down meanwhile slowed the rows down too.
+// The machine's limits for a benchmark. Each is measured when it is first needed, and again at the end. The better
+// figure counts, because other work on the machine disturbed it less.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/bench/report.h"
@@ -17,15 +18,15 @@ class Limits {
  public:
   explicit Limits(int threads) : threads_(threads) {}
 
-  /// Names for Row::limit. Arithmetic in GFLOP/s; copies in GB/s moved (read plus written).
+  /// Each returns a name for Row::limit. Arithmetic in GFLOP/s; the others in GB/s, read plus written.
   std::string arithmetic(at::ScalarType dtype);
-  /// Of buffers that are read and written, `bytes` together, by all threads; 0: beyond the caches.
+  /// `bytes`: the size of all buffers of all threads together; 0: a size beyond the caches.
   std::string copy(int64_t bytes = 0);
 
-  /// The same for what is updated in place: the better of a copy and a pass in place over `bytes` / 2.
+  /// The same for data updated in place: the better of a copy and an in-place pass over `bytes` / 2.
   std::string update(int64_t bytes = 0);
 
-  /// The same when nothing is written.
+  /// The same for a pass that only reads.
   std::string read(int64_t bytes = 0);
 
   void again();  ///< measures all of them once more
@@ -36,6 +37,7 @@ class Limits {
     Limit limit;
     std::function<double()> measure;
   };
+  std::string name(std::string_view what, int64_t bytes) const;
   std::string add(std::string name, std::string unit, std::function<double()> measure);
 
   int threads_;

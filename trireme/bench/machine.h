@@ -1,5 +1,5 @@
-// What a result was measured on, in words: the first lines of every report. Host names say nothing about speed and
-// are left out.
+// The machine on which a result was measured, in words: the first lines of every report. Host names say nothing about
+// speed and are omitted.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace trireme::bench {
 std::string machine_name();  ///< "Linux 6.1 x86_64, 23.4 GiB"
 std::string processor_name();  ///< as /proc/cpuinfo names it, else "unknown processor"
 int64_t machine_cores();
-int64_t usable_cores();  ///< that this process may run on: a pinned rank has fewer
+int64_t usable_cores();  ///< cores that this process may run on; a pinned rank has fewer
 std::string libtorch_version();
 std::string utc_now();  ///< "2026-01-31T12:00:00Z"
 

@@ -1,9 +1,11 @@
-// Timing a call until its figure stands, and saying meanwhile that something happens.
+// Times a call until the figure is stable, shows progress meanwhile, and measures how memory grows.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trireme/base/stopwatch.h"
@@ -12,21 +14,21 @@ namespace trireme::bench {
 
 struct Budget {
   double seconds = 0.3;  ///< for all samples of one row
-  int64_t least = 5;  ///< samples, whatever they take; 3 where one takes longer than `seconds`
+  int64_t least = 5;  ///< samples, even if they take longer; 3 if one sample takes longer than `seconds`
   int64_t most = 2000;
 
-  /// `quick` is what --quick means: enough to see that it works, too little to believe the figures.
+  /// `quick` (--quick) only shows that it works; its figures are not to be trusted.
   static Budget of(bool quick) { return quick ? Budget{.seconds = 0.02, .least = 3, .most = 50} : Budget{}; }
 };
 
-/// Seconds of single calls, after one that is not timed. Calls shorter than 20 us are timed several at a time. With
-/// `prepare`, which is not timed, before every call: for calls that overwrite what they read. `beside`, which is not
-/// timed here either, after every sample: for a limit that meets the same disturbances.
+/// Seconds of single calls, after one or two that do not count. Calls shorter than 20 us are timed several at a time.
+/// `prepare` runs untimed before every call, for calls that overwrite what they read. `beside` runs untimed after every
+/// sample, to measure a limit under the same disturbances by other work.
 std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
                                const std::function<void()>& prepare = {}, const std::function<void()>& beside = {});
 
-/// Says on standard error what is being measured, once two seconds have passed: one line that updates on a terminal,
-/// a line every ten seconds elsewhere.
+/// After two seconds, shows on standard error what is being measured: on a terminal one line that updates, else
+/// a line every ten seconds.
 class Progress {
  public:
   explicit Progress(std::string what, bool shown = true);
@@ -40,6 +42,20 @@ class Progress {
   base::Stopwatch watch_;
   double next_ = 2;  // seconds
   bool shown_, terminal_, line_open_ = false;
+};
+
+/// How much a process's private memory grows from construction to growth(): a thread looks every 2 ms. Files and shared
+/// memory do not count.
+class MemoryGrowth {
+ public:
+  MemoryGrowth();
+  /// The largest growth so far, in bytes; ends the thread.
+  int64_t growth();
+
+ private:
+  int64_t before_;
+  std::atomic<int64_t> most_;
+  std::jthread thread_;
 };
 
 }  // namespace trireme::bench

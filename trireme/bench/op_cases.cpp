@@ -61,20 +61,13 @@ double MemoryCase::moved_bytes(const Widths& w, int64_t rows) const {
 }
 
 int64_t MemoryCase::rows_for(const Widths& w, int64_t bytes) const {
-  // One line up to a sequence, another beyond.
+  // moved_bytes() grows linearly up to one sequence, and linearly beyond it with another slope.
   const bool whole = moved_bytes(w, w.S) <= static_cast<double>(bytes);
   const int64_t from = whole ? w.S : 0;
   const double left = std::max(0.0, static_cast<double>(bytes) - moved_bytes(w, from)),
                each = moved_bytes(w, from + 1) - moved_bytes(w, from);
   const auto rows = std::max<int64_t>(8, from + static_cast<int64_t>(left / each));
   return rows >= w.S ? rows / w.S * w.S : rows;
-}
-
-std::vector<MemoryCase> memory_cases() {
-  std::vector<MemoryCase> all;
-  for (const auto part : {norm_cases(), elementwise_cases(), vocabulary_cases()})
-    all.insert(all.end(), part.begin(), part.end());
-  return all;
 }
 
 }  // namespace trireme::bench

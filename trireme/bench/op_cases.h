@@ -15,18 +15,18 @@
 
 namespace trireme::bench {
 
-/// The letters of ops/ops.h.
+/// Widths by the letters of ops/ops.h.
 struct Widths {
   int64_t D, F, H, K, d, V, S;
   at::ScalarType dtype;
-  at::ScalarType wide() const;  ///< of statistics
+  at::ScalarType wide() const;  ///< type of statistics
   double E() const;  ///< bytes of an element
   double W() const;  ///< bytes of a statistic
-  int64_t R() const { return (H + 2 * K) * d; }
+  int64_t R() const { return (H + 2 * K) * d; }  ///< elements of a row of q, k and v together
 };
 Widths widths_of(const model::ModelConfig& config, at::ScalarType dtype);
 
-/// Memory that tensors are cut from: the same pages for every case, touched before anything is timed.
+/// Memory for tensors: every case uses the same pages, which are touched before anything is timed.
 class Pool {
  public:
   explicit Pool(int64_t bytes) : memory_(bytes) {}
@@ -44,36 +44,37 @@ class Pool {
 
 struct Calls {
   std::function<void()> call;
-  std::function<void()> prepare = {};  ///< restores what `call` overwrites, where its next call reads it
+  std::function<void()> prepare = {};  ///< restores what `call` overwrites and reads again
 };
 
-/// What a case is measured by: a copy of as many bytes; a pass in place, where most of it overwrites what it reads and
-/// no line is fetched only to be overwritten; or a pass that only reads, which one core does more slowly than a copy.
+/// The limit of a case. kCopy: a copy of as many bytes. kInPlace: a pass in place, for cases that mostly overwrite what
+/// they read, so no cache line is fetched only to be overwritten. kRead: a pass that only reads; on one core it is
+/// slower than a copy.
 enum class Access { kCopy, kInPlace, kRead };
 
-/// Of a case without fixed bytes.
+/// For cases without fixed bytes.
 inline double nothing(const Widths&) { return 0; }
 
-/// Each input is read once and each output written once; what is updated in place counts as both.
+/// The least that an operation moves: each input is read once, and each output is written once. An update in place
+/// counts as both.
 struct MemoryCase {
   const char* name;
-  double (*row_bytes)(const Widths& w);
-  double (*fixed_bytes)(const Widths& w);
+  double (*row_bytes)(const Widths& w);  ///< for each row
+  double (*fixed_bytes)(const Widths& w);  ///< for each call
   Calls (*make)(Pool& pool, const Widths& w, int64_t rows);
   Access access = Access::kCopy;
-  double (*position_bytes)(const Widths& w) = nullptr;  ///< of tables with a row for each position of a sequence
+  double (*position_bytes)(const Widths& w) = nullptr;  ///< for each position: tables with a row per position
 
-  /// By one call over whole sequences, or over part of one.
+  /// Bytes of one call over `rows`, which are whole sequences or part of one.
   double moved_bytes(const Widths& w, int64_t rows) const;
-  /// The rows that move about `bytes`, at least 8: whole sequences where there are some, for operations that count
-  /// positions.
+  /// The number of rows that move about `bytes`, at least 8; a multiple of the sequence if it is longer than one.
   int64_t rows_for(const Widths& w, int64_t bytes) const;
 };
-std::vector<MemoryCase> memory_cases();
+std::span<const MemoryCase> memory_cases();
 
 struct ArithmeticCase {
   std::string name, shape;
-  double flops;  ///< a multiply-add counts 2; of attention, only what a causal mask leaves
+  double flops;  ///< a multiply-add counts 2; causal attention counts only what the mask leaves
   Calls calls;
 };
 struct ArithmeticRecipe {
@@ -81,10 +82,5 @@ struct ArithmeticRecipe {
   ArithmeticCase (*make)(Pool& pool, const Widths& w, int64_t batch);
 };
 std::vector<ArithmeticRecipe> arithmetic_cases();
-
-/// Parts of memory_cases().
-std::span<const MemoryCase> norm_cases();
-std::span<const MemoryCase> elementwise_cases();
-std::span<const MemoryCase> vocabulary_cases();
 
 }  // namespace trireme::bench

@@ -18,7 +18,7 @@ ArithmeticCase linear(Pool& p, const Widths& w, int64_t batch) {
              weight = p.values(InOut ? std::vector{w.D, out} : std::vector{out, w.D}, w.dtype);
   ArithmeticCase c{.shape = fmt::format("{} x {} -> {}", T, w.D, out),
                    .flops = 2.0 * static_cast<double>(T * w.D * out)};
-  // What is read stays as it is: the result has memory of its own.
+  // Inputs are not overwritten: the result has its own memory.
   c.calls.call = Result == Role::y    ? std::function<void()>([=] { Run(y, x, weight); })
                  : Result == Role::dx ? std::function<void()>([=] { Run(x, y, weight); })
                                       : std::function<void()>([=] { Run(weight, y, x); });

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
+#include "trireme/base/processor.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/bench/op_cases.h"
-#include "trireme/ops/limits.h"
+#include "trireme/machine/limits.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::bench {
@@ -16,7 +17,7 @@ namespace {
 
 struct Size {
   const char* where;
-  int64_t moved_bytes;  // about so many by one call
+  int64_t moved_bytes;  // by one call, about
   std::string copy, update, read;  // limits
 
   const std::string& limit(Access access) const {
@@ -24,7 +25,7 @@ struct Size {
   }
 };
 
-// What memory gives in turn with a row's samples, so that a busy neighbour slows both.
+// The rate of memory, measured between a row's samples, so that other work on the machine slows both.
 class Beside {
  public:
   explicit Beside(int threads) : passes_(threads) {}
@@ -33,7 +34,7 @@ class Beside {
     copies_.push_back(passes_.copy());
     if (access == Access::kInPlace) updates_.push_back(passes_.update());
   }
-  /// The median since the last call, GB/s; of the better way where there are two.
+  /// The median since the last call, in GB/s; if two kinds of passes were sampled, of the faster one.
   double take() {
     double best = 0;
     for (auto* rates : {&copies_, &updates_, &reads_}) {
@@ -44,11 +45,11 @@ class Beside {
   }
 
  private:
-  ops::MemoryPasses passes_;
+  machine::MemoryPasses passes_;
   std::vector<double> copies_, updates_, reads_;
 };
 
-// The largest case is one whose fixed part is; values that are restored are kept elsewhere.
+// Enough for the largest case; it may be one with large fixed tables. Values to restore are kept outside the pool.
 int64_t pool_bytes(const Widths& w, int64_t largest_call, int64_t batch) {
   const int64_t T = batch * w.S, word = static_cast<int64_t>(w.W());
   const int64_t products = 2 * word * (T * (4 * w.D + 4 * w.F + 4 * w.R()) + 2 * w.D * w.F);
@@ -58,21 +59,21 @@ int64_t pool_bytes(const Widths& w, int64_t largest_call, int64_t batch) {
 
 }  // namespace
 
-int bench_ops(const config::Settings& settings, const std::string& command) {
+int bench_ops(const Settings& settings, const std::string& command) {
   const int threads = use_threads(settings);
   const Budget budget = Budget::of(settings.bench.quick);
   const at::ScalarType dtype = train::resolve_precision(settings).compute;
   const Widths w = [&] {
-    Widths widths = widths_of(train::resolve_model(settings), dtype);
-    widths.S = train::sequence_length(settings, train::resolve_model(settings));
+    Widths widths = widths_of(model::config_of(settings.model), dtype);
+    widths.S = train::sequence_length(settings, model::config_of(settings.model));
     return widths;
   }();
   const int64_t batch = settings.train.micro_batch_size;
   Limits limits(threads);
-  // Beyond: eight times the last cache, read and written together; inside: half a core's own.
+  // Two sizes, read plus written: eight times the last-level cache, and half of a core's own cache.
   const int64_t beyond =
-                    std::clamp<int64_t>(8 * ops::last_level_cache_bytes(threads), int64_t{64} << 20, int64_t{4} << 30),
-                inside = ops::core_cache_bytes() / 2 * threads;
+                    std::clamp<int64_t>(8 * base::last_level_cache_bytes(threads), int64_t{64} << 20, int64_t{4} << 30),
+                inside = base::core_cache_bytes() / 2 * threads;
   const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update(), limits.read()},
                         {"cache", inside, limits.copy(inside), limits.update(inside), limits.read(inside)}};
   const std::string arithmetic = limits.arithmetic(dtype);
@@ -82,13 +83,13 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
   Progress progress("bench ops");
   Beside beside(threads);
   Pool pool(pool_bytes(w, beyond, batch));
-  const std::vector<MemoryCase> memory = memory_cases();
+  const std::span<const MemoryCase> memory = memory_cases();
   const std::vector<ArithmeticRecipe> products = arithmetic_cases();
   const auto total = static_cast<int64_t>(2 * memory.size() + products.size());
   for (const MemoryCase& c : memory) {
     for (const Size& size : sizes) {
-      progress.step(static_cast<int64_t>(report.rows.size()), total, c.name);
-      // A table that fills the cache by itself has no small size.
+      progress.step(std::ssize(report.rows), total, c.name);
+      // A case whose table alone fills the cache has no small size.
       if (c.fixed_bytes(w) > static_cast<double>(size.moved_bytes) / 2) continue;
       const int64_t rows = c.rows_for(w, size.moved_bytes);
       const double moved = c.moved_bytes(w, rows);
@@ -99,7 +100,8 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
                                    size.where, suffix),
               .unit = "GB/s",
               .limit = size.limit(c.access)};
-      // A core's own cache has no neighbours, and what is measured beside would push the values out of it.
+      // At sizes inside a core's cache, no limit is measured between samples: other work cannot disturb that cache, and
+      // such passes would evict the values.
       std::function<void()> passes;
       if (size.moved_bytes == beyond) passes = [&] { beside.sample(c.access); };
       set_times(row, time_calls(calls.call, budget, calls.prepare, passes), moved * 1e-9);
@@ -108,7 +110,7 @@ int bench_ops(const config::Settings& settings, const std::string& command) {
     }
   }
   for (const ArithmeticRecipe& recipe : products) {
-    progress.step(static_cast<int64_t>(report.rows.size()), total, recipe.name);
+    progress.step(std::ssize(report.rows), total, recipe.name);
     pool.clear();
     const ArithmeticCase c = recipe.make(pool, w, batch);
     Row row{.name = recipe.name, .shape = c.shape + suffix, .unit = "GFLOP/s", .limit = arithmetic};

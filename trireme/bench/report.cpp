@@ -52,7 +52,7 @@ double quantile(std::span<const double> values, double q) {
 void set_times(Row& row, std::span<const double> seconds, double amount) {
   row.median_seconds = quantile(seconds, 0.5);
   row.best_seconds = quantile(seconds, 0);
-  row.samples = static_cast<int64_t>(seconds.size());
+  row.samples = std::ssize(seconds);
   if (row.median_seconds <= 0) return;
   row.spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / row.median_seconds;
   row.rate = amount / row.median_seconds;

@@ -1,5 +1,5 @@
-// Report: what a benchmark found, as data. One row per thing measured, each beside the limit it was measured against
-// in the same run; shown as a table (table.cpp), kept as JSON, compared with another (compare.h).
+// Report: the result of a benchmark, as data. Each row has a measurement and the limit that was measured in the same
+// run. It is shown as a table (table.cpp), stored as JSON, and compared with another report (compare.h).
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace trireme::bench {
 
-/// The best that the machine did when asked for nothing else.
+/// The best that the machine reaches when it does nothing else.
 struct Limit {
   std::string name;  ///< "bf16 multiply-adds on registers, 1 thread", "copy, 2 threads"
   double rate = 0;
-  std::string unit;  ///< that of the rows that are measured against it
+  std::string unit;  ///< of this rate and of the rows beside it
 };
 
 struct Row {
@@ -27,7 +27,7 @@ struct Row {
   double rate = 0;  ///< at the median
   std::string unit = {};  ///< "GFLOP/s", "GB/s", "tokens/s"
   std::string limit = {};  ///< name of a limit of the report; empty: none applies
-  double limit_beside = 0;  ///< median rate of that limit, measured in turn with this row's samples; 0: it was not
+  double limit_beside = 0;  ///< median rate of that limit, measured between this row's samples; 0: not measured
   std::vector<std::pair<std::string, double>> values = {};  ///< further columns, unit in the name: "busbw GB/s"
 };
 
@@ -43,19 +43,19 @@ struct Report {
 
   /// The limit of a row, or null.
   const Limit* limit_of(const Row& row) const;
-  /// The rate that a row is measured against: the one found beside it, else that of its limit; 0 where it has none.
+  /// The rate that a row is compared with: its limit_beside, else the rate of its limit; 0 if it has none.
   double limit_rate(const Row& row) const;
-  /// What a row reaches of its limit; 0 where it has none.
+  /// The share of its limit that a row reaches; 0 if it has none.
   double fraction(const Row& row) const;
 };
 
 /// A report of this machine, now, without rows.
 Report new_report(std::string kind, std::string command);
 
-/// Fills median, best, spread and samples from the seconds of single calls, and the rate of `amount` a call.
+/// Fills median, best, spread and samples from the seconds of single calls; the rate counts `amount` a call.
 void set_times(Row& row, std::span<const double> seconds, double amount);
 
-/// Quantile `q` in [0, 1] of values in any order, between neighbours by their distance; 0 for none.
+/// Quantile `q` in [0, 1] of values in any order, interpolated linearly; 0 if there are none.
 double quantile(std::span<const double> values, double q);
 
 /// Version 1 of the format; docs/benchmarks.md lists the keys.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
@@ -21,15 +22,34 @@ Json to_object(const std::vector<std::pair<std::string, double>>& values) {
   return object;
 }
 
+// Calls `visit` with name and value of the members that are stored under their own names, in the order of the file.
+template <class RowType, class Visit>
+void visit_row(RowType& row, Visit visit) {
+  visit("name", row.name);
+  visit("shape", row.shape);
+  visit("median_seconds", row.median_seconds);
+  visit("best_seconds", row.best_seconds);
+  visit("spread", row.spread);
+  visit("samples", row.samples);
+  visit("rate", row.rate);
+  visit("unit", row.unit);
+}
+
+template <class ReportType, class Visit>
+void visit_report(ReportType& report, Visit visit) {
+  visit("kind", report.kind);
+  visit("command", report.command);
+  visit("date", report.date);
+  visit("machine", report.machine);
+  visit("processor", report.processor);
+  visit("cores", report.cores);
+  visit("libtorch", report.libtorch);
+  visit("trireme", report.trireme);
+}
+
 Json json_of(const Report& report, const Row& row) {
-  Json j = {{"name", row.name},
-            {"shape", row.shape},
-            {"median_seconds", row.median_seconds},
-            {"best_seconds", row.best_seconds},
-            {"spread", row.spread},
-            {"samples", row.samples},
-            {"rate", row.rate},
-            {"unit", row.unit}};
+  Json j;
+  visit_row(row, [&](const char* name, const auto& value) { j[name] = value; });
   if (const Limit* limit = report.limit_of(row)) {
     j["limit"] = limit->name;
     j["limit_rate"] = report.limit_rate(row);
@@ -40,18 +60,19 @@ Json json_of(const Report& report, const Row& row) {
   return j;
 }
 
+template <class Value>
+void read(const Json& j, Value& value) {
+  if constexpr (std::is_same_v<Value, int64_t>)
+    value = base::whole_number(j);
+  else
+    j.get_to(value);
+}
+
 Row row_of(const Json& j) {
   Row row;
-  row.name = j.at("name").get<std::string>();
-  row.shape = j.at("shape").get<std::string>();
-  row.median_seconds = j.at("median_seconds").get<double>();
-  row.best_seconds = j.at("best_seconds").get<double>();
-  row.spread = j.at("spread").get<double>();
-  row.samples = j.at("samples").get<int64_t>();
-  row.rate = j.at("rate").get<double>();
-  row.unit = j.at("unit").get<std::string>();
+  visit_row(row, [&](const char* name, auto& value) { read(j.at(name), value); });
   row.limit = j.value("limit", "");
-  if (j.value("limit_beside", false)) row.limit_beside = j.at("limit_rate").get<double>();
+  if (j.value("limit_beside", false)) j.at("limit_rate").get_to(row.limit_beside);
   if (j.contains("values"))
     for (const auto& [name, value] : j.at("values").items()) row.values.emplace_back(name, value.get<double>());
   return row;
@@ -59,27 +80,18 @@ Row row_of(const Json& j) {
 
 Report report_of(const Json& j) {
   Report report;
-  report.kind = j.at("kind").get<std::string>();
-  report.command = j.at("command").get<std::string>();
-  report.date = j.at("date").get<std::string>();
-  report.machine = j.at("machine").get<std::string>();
-  report.processor = j.at("processor").get<std::string>();
-  report.cores = j.at("cores").get<int64_t>();
-  report.libtorch = j.at("libtorch").get<std::string>();
-  report.trireme = j.at("trireme").get<std::string>();
-  for (const Json& l : j.at("limits"))
-    report.limits.push_back(
-        {l.at("name").get<std::string>(), l.at("rate").get<double>(), l.at("unit").get<std::string>()});
+  visit_report(report, [&](const char* name, auto& value) { read(j.at(name), value); });
+  for (const Json& l : j.at("limits")) report.limits.push_back({l.at("name"), l.at("rate"), l.at("unit")});
   for (const Json& r : j.at("rows")) report.rows.push_back(row_of(r));
   return report;
 }
 
-// Its step, and the times inside of it: medians alone, whose spread is the step's.
+// A row for the step, and one for each of its parts: these have medians only, and the spread of the step.
 Report report_of_train(const Json& j) {
   Report report;
   report.kind = "train";
   const std::string shape = fmt::format("{}, {} ranks, {}, {}, {}", j.at("model").get<std::string>(),
-                                        j.at("ranks").get<int64_t>(), j.at("strategy").get<std::string>(),
+                                        base::whole_number(j.at("ranks")), j.at("strategy").get<std::string>(),
                                         j.at("precision").get<std::string>(), j.at("backend").get<std::string>());
   const auto seconds = j.at("step_seconds").get<std::vector<double>>();
   Row step{.name = "step", .shape = shape, .unit = "tokens/s"};
@@ -103,18 +115,10 @@ Report report_of_train(const Json& j) {
 }  // namespace
 
 std::string to_json(const Report& report) {
-  Json j = {{"format", kFormat},
-            {"version", kVersion},
-            {"kind", report.kind},
-            {"command", report.command},
-            {"date", report.date},
-            {"machine", report.machine},
-            {"processor", report.processor},
-            {"cores", report.cores},
-            {"libtorch", report.libtorch},
-            {"trireme", report.trireme},
-            {"limits", Json::array()},
-            {"rows", Json::array()}};
+  Json j = {{"format", kFormat}, {"version", kVersion}};
+  visit_report(report, [&](const char* name, const auto& value) { j[name] = value; });
+  j["limits"] = Json::array();
+  j["rows"] = Json::array();
   for (const Limit& l : report.limits) j["limits"].push_back({{"name", l.name}, {"rate", l.rate}, {"unit", l.unit}});
   for (const Row& row : report.rows) j["rows"].push_back(json_of(report, row));
   return j.dump(2) + "\n";
@@ -126,9 +130,9 @@ Report parse_report(std::string_view text, const std::string& source) try {
   if (j.contains("step_seconds")) return report_of_train(j);
   if (j.value("format", "") != kFormat)
     throw UsageError(fmt::format("{} is no benchmark's result: its \"format\" is not \"{}\"", source, kFormat));
-  if (j.at("version").get<int>() != kVersion)
+  if (base::whole_number(j.at("version")) != kVersion)
     throw UsageError(fmt::format("{} is of version {} of the format; this program reads version {}", source,
-                                 j.at("version").get<int>(), kVersion));
+                                 base::whole_number(j.at("version")), kVersion));
   return report_of(j);
 } catch (const nlohmann::json::exception& e) {
   throw UsageError(fmt::format("{} is no benchmark's result: {}", source, e.what()));

@@ -40,14 +40,13 @@ ScalingRun parse_scaling_run(std::string_view text, const std::string& source) t
   const auto j = base::parse_json<nlohmann::ordered_json>(text);
   for (const char* key : {"ranks", "step_seconds", "tokens_per_step", "parts"})
     if (!j.contains(key))
-      throw UsageError(
-          fmt::format("{} has no key \"{}\", which scaling reads; was it written by another version of "
-                      "trireme bench train?",
-                      source, key));
+      throw UsageError(fmt::format(
+          "{} has no key \"{}\", which scaling reads; was it written by another version of trireme bench train?",
+          source, key));
   ScalingRun run;
-  run.ranks = j.at("ranks").get<int64_t>();
+  run.ranks = base::whole_number(j.at("ranks"));
   run.step_seconds = j.at("step_seconds").get<std::vector<double>>();
-  run.tokens_per_step = j.at("tokens_per_step").get<int64_t>();
+  run.tokens_per_step = base::whole_number(j.at("tokens_per_step"));
   for (const auto& [cause, seconds] : j.at("parts").items())
     if (cause != kHidden) run.parts.emplace_back(cause, seconds.get<double>());
   return run;

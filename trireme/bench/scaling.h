@@ -1,5 +1,5 @@
-// What more ranks bring: tokens/s for each number of ranks, how far that is from the best it could be, and where the
-// rest went. Pure functions over what `bench train` writes; bench_scaling (commands.h) runs it.
+// Scaling with the number of ranks: tokens/s for each number, the distance from ideal scaling, and the losses by cause.
+// Pure functions over what `bench train` writes; bench_scaling (commands.h) runs them.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@ struct ScalingRun {
   int64_t ranks = 1, threads_per_rank = 1;
   std::vector<double> step_seconds;
   int64_t tokens_per_step = 0;
-  /// Seconds of a median step by cause on rank 0: key "parts" of the JSON, hidden communication left out, because
-  /// it takes no time of its own.
+  /// Seconds of rank 0's median step by cause: key "parts" of the JSON. Hidden communication is left out, because it
+  /// takes no time of its own.
   std::vector<std::pair<std::string, double>> parts;
 };
 
-/// Errors    UsageError naming the key that `json`, written to `source`, lacks
+/// Reads `json`, the text of the file `source`. Errors    UsageError naming a missing key
 ScalingRun parse_scaling_run(std::string_view json, const std::string& source);
 
 struct ScalingPoint {
   ScalingRun run;
   double tokens_per_second = 0;  ///< at the median
-  double efficiency = 1;  ///< of (ranks / first's ranks) times the first run's tokens/s
-  double core_efficiency = 1;  ///< the same, but only as far as there are cores for the threads
-  /// Share of the cores' time that this run's threads lack because they are more than the cores: 1 - cores / threads.
-  /// It shows in every cause below.
+  double efficiency = 1;  ///< tokens/s as a share of (ranks / first run's ranks) x first run's tokens/s
+  double core_efficiency = 1;  ///< the same, with the cores that the threads use in place of ranks
+  /// If this run has more threads than cores, the share of the cores that it lacks: 1 - cores / threads. Every cause
+  /// below includes it.
   double shared = 0;
-  /// Share of this run's step that is longer than the first run's, by cause; a cause that became shorter is negative.
+  /// For each cause, how much more time it takes than in the first run, as a share of this run's step; negative: less.
   std::vector<std::pair<std::string, double>> lost;
 };
 
-/// Weak scaling: every rank works on as many tokens as in the first run, so that time beyond the first's is lost.
+/// Weak scaling: every rank has as many tokens as in the first run, so any additional time is a loss.
 std::vector<ScalingPoint> scaling_points(std::vector<ScalingRun> runs, int64_t cores);
 
-/// Rows "step", one for each point, each beside what the cores allow, with efficiencies and losses as columns.
+/// Adds a row "step" for each point, with efficiencies and losses as columns; its limit is what the cores allow.
 void add_rows(Report& report, const std::string& model, const std::vector<ScalingPoint>& points);
 
-/// Bars: for each number of ranks the part of a step that the first run has too, and the loss by cause.
+/// A bar for each number of ranks: the time that the first run takes too, and the losses by cause.
 std::string scaling_svg(const std::string& title, const std::vector<ScalingPoint>& points);
 
 }  // namespace trireme::bench

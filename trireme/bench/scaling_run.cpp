@@ -1,4 +1,4 @@
-// `trireme bench scaling`: bench train as a child of this process, once for each number of ranks.
+// `trireme bench scaling`: runs bench train as a child process, once for each number of ranks.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 #include "trireme/bench/machine.h"
 #include "trireme/bench/measure.h"
 #include "trireme/bench/scaling.h"
-#include "trireme/launch/spawn.h"
+#include "trireme/launch/supervise/spawn.h"
 
 namespace trireme::bench {
 namespace {
@@ -47,7 +47,7 @@ int run_child(std::vector<std::string> arguments, const fs::path& log) {
   return wait_for(launch::spawn_rank(request));
 }
 
-// The child's own words where it refused its settings.
+// If the child refused its settings, its message is passed on.
 void check_exit(int code, int64_t ranks, const fs::path& log) {
   if (code == 0) return;
   std::string text = base::read_file(log);
@@ -57,7 +57,7 @@ void check_exit(int code, int64_t ranks, const fs::path& log) {
                           base::plural(ranks, "rank"), code, log.string()));
 }
 
-ScalingRun run_train(const config::Settings& settings, std::span<const std::string> arguments, int64_t ranks) {
+ScalingRun run_train(const Settings& settings, std::span<const std::string> arguments, int64_t ranks) {
   const fs::path folder = fs::path(settings.out_dir) / fmt::format("{}-ranks", ranks);
   fs::create_directories(folder);
   const fs::path json = folder / "train.json", log = folder / "train.log";
@@ -83,16 +83,14 @@ ScalingRun run_train(const config::Settings& settings, std::span<const std::stri
 
 }  // namespace
 
-int bench_scaling(const config::Settings& settings, std::span<const std::string> arguments,
-                  const std::string& command) {
+int bench_scaling(const Settings& settings, std::span<const std::string> arguments, const std::string& command) {
   const std::vector<int64_t> counts = settings.bench.ranks.value_or(std::vector<int64_t>{1, 2, 4});
   Report report = new_report("scaling", command);
   std::vector<ScalingRun> runs;
   {
     Progress progress("bench scaling");
     for (const int64_t ranks : counts) {
-      progress.step(static_cast<int64_t>(runs.size()) + 1, static_cast<int64_t>(counts.size()),
-                    base::plural(ranks, "rank"));
+      progress.step(std::ssize(runs) + 1, std::ssize(counts), base::plural(ranks, "rank"));
       runs.push_back(run_train(settings, arguments, ranks));
     }
   }

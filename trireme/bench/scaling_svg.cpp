@@ -13,7 +13,7 @@ namespace {
 constexpr double kWidth = 860, kLeft = 96, kRight = 210, kTop = 96, kBar = 30, kStep = 52;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 
-// Colours of the causes in order, light then dark; the first is the work itself.
+// Colours of the causes in order; the first is the work itself.
 constexpr std::array<std::string_view, 9> kLight = {"#1f5fd0", "#7fa6e8", "#8f6fd0", "#3f9e8f", "#c9480b",
                                                     "#e0a030", "#7a8a3a", "#b05080", "#9aa4ae"};
 
@@ -42,7 +42,7 @@ std::string rectangle(double x, double y, double width, size_t part, const std::
       part, x, y, width, kBar, title);
 }
 
-// Causes that became shorter would overlap the others: they are part of the work that remains.
+// Causes that became shorter are not drawn; they are part of the remaining work.
 std::string bar(const ScalingPoint& p, double y) {
   double lost = 0;
   for (const auto& [cause, share] : p.lost) lost += std::max(0.0, share);
@@ -77,8 +77,8 @@ std::string legend(const std::vector<ScalingPoint>& points, double y) {
       y += 20;
     }
     out += fmt::format(
-        "<rect class=\"part{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>"
-        "<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
+        "<rect class=\"part{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/><text x=\"{:.1f}\" "
+        "y=\"{:.1f}\">{}</text>\n",
         i == 0 ? 0 : color(i - 1), x, y - 10, x + 17, y, names[i]);
     x += width;
   }

@@ -1,4 +1,4 @@
-// A report as lines for people: one line per fact, units on every number.
+// A report as a table for people.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using Cells = std::vector<std::string>;
 
 std::string percent(double share) { return fmt::format("{:.{}f} %", share * 100, std::abs(share) < 0.0995 ? 1 : 0); }
 
-// Names of all further columns, each once, in the order of their first row.
+// Names of all further columns, in the order in which they first appear.
 Cells further_columns(const Report& report) {
   Cells names;
   for (const Row& row : report.rows)
@@ -43,7 +43,7 @@ Cells cells_of(const Report& report, const Row& row, const Cells& further) {
 }
 
 std::string line_of(const Cells& cells, const std::vector<size_t>& widths) {
-  constexpr size_t kLeft = 2;  // names and shapes stand left, numbers right
+  constexpr size_t kLeft = 2;  // names and shapes are left-aligned, numbers right-aligned
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i)
     line += i < kLeft ? fmt::format("{:<{}}  ", cells[i], widths[i]) : fmt::format("{:>{}}  ", cells[i], widths[i]);

@@ -17,13 +17,13 @@
 #include "trireme/base/meter.h"
 #include "trireme/base/text.h"
 #include "trireme/config/choices.h"
-#include "trireme/config/precision.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
-#include "trireme/ops/cuda_kernels.h"
-#include "trireme/train/peak.h"
-#include "trireme/train/profile.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/settings/derived.h"
+#include "trireme/train/pace.h"
 #include "trireme/train/session.h"
+#include "trireme/train/step.h"
 
 namespace trireme::bench {
 namespace {
@@ -36,10 +36,9 @@ int64_t peak_rss_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-// Micro-batch i of data rank r always holds the same tokens: the loss of a fixed batch falls, which is checked by
-// readers.
+// Micro-batch i of data rank r always holds the same tokens, so the loss must fall.
 void fill_fixed(std::vector<int64_t>& in, std::vector<int64_t>& out, int64_t vocabulary, uint64_t seed) {
-  const auto n = static_cast<int64_t>(in.size());
+  const auto n = std::ssize(in);
   uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
   for (int64_t i = 0; i <= n; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -49,8 +48,8 @@ void fill_fixed(std::vector<int64_t>& in, std::vector<int64_t>& out, int64_t voc
   }
 }
 
-// Rows of the table: what a step's time went to. They add up to the step, but for hidden communication, which runs
-// beside the rest.
+// Rows of the table: where a step's time goes. They add up to the step, without hidden communication, which overlaps
+// with the rest.
 struct Row {
   const char* name;
   const char* text;
@@ -87,10 +86,12 @@ struct Steps {
   double minor_faults = 0;  ///< a step
 };
 
-/// Time that communicators' own threads have worked so far; groups with the same ranks may share a communicator.
+/// Seconds that communicators' own threads have worked so far; groups of the same ranks may share a communicator.
 double background_seconds(const engine::Communicators& c) {
   std::set<const comm::Communicator*> all;
-  for (const auto& one : {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1], c.tp, c.cp})
+  for (const auto& one : {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1]})
+    if (one) all.insert(one.get());
+  for (const auto& one : c.inside)
     if (one) all.insert(one.get());
   for (const auto& [group, one] : c.tied) all.insert(one.get());
   double sum = 0;
@@ -98,7 +99,7 @@ double background_seconds(const engine::Communicators& c) {
   return sum;
 }
 
-/// The step whose time is the median; its parts add up to its time, as medians of parts would not.
+/// The index of the step with the median time. Its parts add up to its time; medians of parts would not.
 size_t median_step(const std::vector<double>& seconds) {
   std::vector<size_t> order(seconds.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -108,20 +109,24 @@ size_t median_step(const std::vector<double>& seconds) {
 
 double median(const std::vector<double>& values) { return values[median_step(values)]; }
 
-engine::StepInputs fixed_inputs(Session& s) {
-  const plan::StepRequest& request = s.engine->plan().request;
-  engine::StepInputs inputs;
-  inputs.load_batch = [&s, &request, in = std::vector<int64_t>(request.shape.tokens()),
-                       out = std::vector<int64_t>(request.shape.tokens()),
-                       starts = std::vector<int64_t>(request.shape.tokens())](int mb,
-                                                                              const engine::BatchTensors& to) mutable {
-    fill_fixed(in, out, s.model.config.vocab_size, uint64_t(mb) * 1024 + uint64_t(request.data_index()) + 1);
-    s.load(to, {.inputs = in, .targets = out, .document_starts = starts});
-  };
-  inputs.supervised_tokens = s.settings.train.global_batch_size * s.sequence();
-  inputs.max_norm = s.settings.train.max_norm;
-  return inputs;
-}
+/// A task with the same tokens in every step.
+class FixedBatches : public train::StepTask {
+ public:
+  explicit FixedBatches(Session& s)
+      : s_(s), in_(s.engine->plan().request.shape.tokens()), out_(in_.size()), starts_(in_.size()) {}
+
+  void load(int64_t, int micro_batch, const engine::BatchTensors& to) override {
+    const int data_index = s_.engine->plan().request.data_index();
+    fill_fixed(in_, out_, s_.model.config.vocab_size, uint64_t(micro_batch) * 1024 + uint64_t(data_index) + 1);
+    s_.load(to, {.inputs = in_, .targets = out_, .document_starts = starts_});
+  }
+  int64_t supervised_tokens(int64_t) const override { return s_.tokens_per_step(); }
+  double learning_rate(int64_t) const override { return s_.settings.optimizer.lr; }
+
+ private:
+  Session& s_;
+  std::vector<int64_t> in_, out_, starts_;
+};
 
 void say(const Session& s, const std::string& text) {
   if (!s.is_first_rank()) return;
@@ -129,17 +134,16 @@ void say(const Session& s, const std::string& text) {
   std::fflush(stdout);
 }
 
-Steps run_steps(Session& s, engine::StepInputs& inputs, bool first) {
+Steps run_steps(Session& s, FixedBatches& batches, bool first) {
   Steps steps;
   const int64_t warmup = s.settings.bench.warmup, count = s.settings.bench.steps;
   int64_t faults_before = 0;
   for (int64_t i = 0; i < warmup + count; ++i) {
-    inputs.optimizer = s.optimizer(s.settings.optimizer.lr, i + 1);
     if (i == warmup) faults_before = observe::page_faults().minor;
     const base::ActivitySeconds before = base::activity_seconds();
     const double background = background_seconds(s.engine->communicators());
     const Clock::time_point begin = Clock::now();
-    steps.losses.push_back(s.engine->train_step(inputs).loss);
+    steps.losses.push_back(train::take_step(s, batches, i + 1).loss);
     const Clock::time_point end = Clock::now();
     if (first && i == 0) {
       s.phases.end("first step");
@@ -148,7 +152,7 @@ Steps run_steps(Session& s, engine::StepInputs& inputs, bool first) {
     if (i < warmup) continue;
     steps.seconds.push_back(std::chrono::duration<double>(end - begin).count());
     Parts parts = parts_between(before, base::activity_seconds());
-    // What others did meanwhile and this thread did not wait for.
+    // What those threads did while this thread did not wait for them.
     parts[kHiddenRow] = std::max(0.0, background_seconds(s.engine->communicators()) - background - parts[kExposedRow]);
     steps.parts.push_back(parts);
     std::map<std::string, double> kinds;
@@ -160,9 +164,9 @@ Steps run_steps(Session& s, engine::StepInputs& inputs, bool first) {
   return steps;
 }
 
-Steps run_fenced_steps(Session& s, engine::StepInputs& inputs) {
-  base::set_meter_fence(ops::cuda_kernels().synchronize);
-  Steps steps = run_steps(s, inputs, false);
+Steps run_fenced_steps(Session& s, FixedBatches& batches) {
+  base::set_meter_fence([] { ops::cuda_kernels().synchronize(); });
+  Steps steps = run_steps(s, batches, false);
   base::set_meter_fence(nullptr);
   return steps;
 }
@@ -171,18 +175,17 @@ struct Figures {
   double step, tokens_per_second;
   double peak;  ///< FLOP/s of all ranks, as train::measure_peak_flops
   double fraction;
-  double divided_step;  ///< the step whose time the parts add up to
+  double divided_step;  ///< seconds of the step whose parts are shown
   Parts parts;
-  int64_t gpu_bytes = 0;  ///< most that LibTorch's allocator has held while steps were taken; the plan lies in it
+  int64_t gpu_bytes = 0;  ///< the most that LibTorch's allocator held during the steps, which includes the plan
 };
 
-/// Whether a rank's part of the work is its share of the model's: not where some is done again, nor where stages
-/// differ.
+/// Whether each rank does an equal share of the model's work: not with recomputation or pipeline stages.
 bool does_even_share(const Session& s) {
-  return s.settings.recompute.mode == config::Recompute::none && s.engine->plan().request.size(comm::Axis::pp) == 1;
+  return s.settings.recompute.mode == schedule::Recompute::none && s.engine->plan().request.size(comm::Axis::pp) == 1;
 }
 
-/// Products and attention beside the peak; empty for other rows.
+/// "   at 71.2 % of peak" for products and attention; empty for other rows.
 std::string rate(const Session& s, const Figures& f, size_t row) {
   if (row > 1 || f.parts[row] <= 0 || !does_even_share(s)) return "";
   const double products = 6.0 * double(s.model.config.num_product_parameters());
@@ -219,9 +222,9 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
                                     {"ranks", s.environment.world_size},
                                     {"threads", at::get_num_threads()},
                                     {"strategy", config::name_of(s.settings.strategy)},
-                                    {"precision", config::name_of(config::resolve(s.settings))},
+                                    {"precision", config::name_of(number_format(s.settings))},
                                     {"backend", s.ranks.backend},
-                                    {"tokens_per_step", s.settings.train.global_batch_size * s.sequence()},
+                                    {"tokens_per_step", s.tokens_per_step()},
                                     {"step_seconds", steps.seconds},
                                     {"median_seconds", f.step},
                                     {"tokens_per_second", f.tokens_per_second},
@@ -241,23 +244,21 @@ void write_json(const Session& s, const Steps& steps, const Figures& f) {
 
 }  // namespace
 
-int bench_train(const config::Settings& settings, const launch::RankEnvironment& environment) {
+int bench_train(const Settings& settings, const launch::RankEnvironment& environment) {
   const auto s = train::make_session(settings, environment);
   say(*s, train::describe_start(*s));
   s->engine->initialize(static_cast<uint64_t>(settings.seed));
   s->phases.end("weights");
-  engine::StepInputs inputs = fixed_inputs(*s);
-  const Steps steps = run_steps(*s, inputs, true);
+  FixedBatches batches(*s);
+  const Steps steps = run_steps(*s, batches, true);
   if (settings.profile.schedule) {
-    s->world().barrier()->wait();
-    inputs.optimizer = s->optimizer(settings.optimizer.lr, settings.bench.warmup + settings.bench.steps + 1);
-    s->engine->train_step(inputs);
+    train::take_step(*s, batches, settings.bench.warmup + settings.bench.steps + 1, {.begins_together = true});
     train::write_profile(*s);
   }
   Figures f{};
-  // A host that runs ahead of its GPU does not see where time goes: once more, waiting for each action.
+  // On a GPU the host runs ahead and cannot see where time goes, so run again and wait for each action.
   if (s->device.is_cuda()) f.gpu_bytes = ops::cuda_kernels().peak_bytes();
-  const Steps divided = s->device.is_cuda() ? run_fenced_steps(*s, inputs) : steps;
+  const Steps divided = s->device.is_cuda() ? run_fenced_steps(*s, batches) : steps;
   f.peak = train::measure_peak_flops(s->precision.compute, s->world(), s->device);
   if (!s->is_first_rank()) return 0;
 
@@ -265,7 +266,7 @@ int bench_train(const config::Settings& settings, const launch::RankEnvironment&
   const size_t typical = median_step(divided.seconds);
   f.divided_step = divided.seconds[typical];
   f.parts = divided.parts[typical];
-  f.tokens_per_second = double(inputs.supervised_tokens) / f.step;
+  f.tokens_per_second = double(s->tokens_per_step()) / f.step;
   f.fraction = observe::peak_fraction(f.tokens_per_second, s->flops_per_token(), f.peak);
   print(*s, steps, f);
   if (settings.bench.json) write_json(*s, steps, f);

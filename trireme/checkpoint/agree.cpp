@@ -3,20 +3,22 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
-#include "trireme/checkpoint/gather.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 using nlohmann::json;
 
-/// The failure of `work` as text to be sent, empty when it succeeded.
+/// The failure of `work` as text to send; empty if it succeeded.
 std::string run(const std::function<void()>& work) {
   const auto pack = [](const char* kind, const std::string& message, const std::string& path, const std::string& tensor,
                        int code = 0) {
@@ -43,7 +45,50 @@ std::string run(const std::function<void()>& work) {
   }
 }
 
+at::Tensor numbers(std::span<const int64_t> values) {
+  at::Tensor tensor = at::empty({std::ssize(values)}, at::kLong);
+  std::copy(values.begin(), values.end(), tensor.data_ptr<int64_t>());
+  return tensor;
+}
+
+std::vector<int64_t> values_of(const at::Tensor& tensor) {
+  const int64_t* begin = tensor.data_ptr<int64_t>();
+  return {begin, begin + tensor.numel()};
+}
+
+int64_t sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
 }  // namespace
+
+std::vector<int64_t> all_gather_numbers(comm::Communicator& world, std::span<const int64_t> mine,
+                                        const std::vector<int64_t>& counts) {
+  at::Tensor output = at::empty({sum(counts)}, at::kLong);
+  world.all_gather(output, numbers(mine), counts)->wait();
+  return values_of(output);
+}
+
+std::vector<int64_t> gather_numbers(comm::Communicator& world, std::span<const int64_t> mine,
+                                    const std::vector<int64_t>& counts) {
+  at::Tensor output = world.rank() == 0 ? at::empty({sum(counts)}, at::kLong) : at::Tensor();
+  world.gather(output, numbers(mine), counts, 0)->wait();
+  return world.rank() == 0 ? values_of(output) : std::vector<int64_t>();
+}
+
+std::string broadcast_text(comm::Communicator& world, const std::string& text, int root) {
+  at::Tensor length = at::full({1}, std::ssize(text), at::kLong);
+  world.broadcast(length, root)->wait();
+  at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
+  if (world.rank() == root) std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  world.broadcast(bytes, root)->wait();
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags) {
+  const at::Tensor mine = at::from_blob(flags.data(), {std::ssize(flags)}, at::kByte);
+  at::Tensor all = at::empty_like(mine);
+  world.all_reduce(all, mine, {.op = comm::ReduceOp::max})->wait();
+  std::memcpy(flags.data(), all.const_data_ptr(), flags.size());
+}
 
 void agree(comm::Communicator& world, const std::function<void()>& work) {
   std::string failure = run(work);
@@ -59,7 +104,7 @@ void agree(comm::Communicator& world, const std::function<void()>& work) {
   if (world.size() > 1) message = fmt::format("rank {}: {}", rank, message);
   const auto kind = error.at("kind").get<std::string>();
   const auto path = error.at("path").get<std::string>(), tensor = error.at("tensor").get<std::string>();
-  if (const int code = error.at("code").get<int>()) throw base::StorageError(message, path, code);
+  if (const int code = base::whole_number(error.at("code"))) throw base::StorageError(message, path, code);
   if (kind == "damaged") throw DamagedError(message, path, tensor);
   if (kind == "unreadable") throw UnreadableError(message, path, tensor);
   throw CheckpointError(message, path, tensor);

@@ -1,22 +1,38 @@
-// One rank's failure becomes every rank's: the collective form of try and catch.
-//
-// Reading and writing files fail on one rank alone (a full disk, a bad sector), while the others would go on
-// into a collective and wait there. Wrap such work in agree(): all ranks return, or all throw.
+// Collectives about files: ranks exchange numbers and texts of a few KiB on CPU tensors, and whether all succeeded.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "trireme/comm/communicator.h"
 
 namespace trireme::checkpoint {
 
-/// Runs `work` on this rank and returns when it has succeeded on every rank; also a barrier.
+/// Returns all ranks' numbers in rank order, on every rank; counts[rank] is how many a rank gives. All ranks must call
+/// this and the functions below.
+std::vector<int64_t> all_gather_numbers(comm::Communicator& world, std::span<const int64_t> mine,
+                                        const std::vector<int64_t>& counts);
+
+/// The same on rank 0; empty elsewhere.
+std::vector<int64_t> gather_numbers(comm::Communicator& world, std::span<const int64_t> mine,
+                                    const std::vector<int64_t>& counts);
+
+/// Rank `root`'s text on every rank.
+std::string broadcast_text(comm::Communicator& world, const std::string& text, int root);
+
+/// flags[i] becomes true if it is true on any rank.
+void any_rank(comm::Communicator& world, std::vector<uint8_t>& flags);
+
+/// Runs `work` on this rank and returns when it has succeeded on every rank; also a barrier. Reading and writing files
+/// may fail on one rank alone (a full disk, a bad sector). The others would then hang in the next collective.
 ///
-/// Cost      one all_reduce of 8 bytes; on failure two small broadcasts more
-/// Ordering  every rank of `world` must call; `work` must not communicate in a way that its failure would break
+/// Cost      one all_reduce of 8 bytes; on failure two more small broadcasts
+/// Ordering  every rank of `world` must call; if `work` fails, no other rank may wait for its messages
 /// Errors    CheckpointError (StorageError where the file system failed), the same on every rank: the message of the
-///           lowest rank that failed;
-///           CommError passes through unchanged (the group is then unusable)
+///           lowest rank that failed. CommError passes through unchanged (the group is then unusable)
 void agree(comm::Communicator& world, const std::function<void()>& work);
 
 }  // namespace trireme::checkpoint

@@ -49,13 +49,12 @@ BlockFile::BlockFile(const std::filesystem::path& path, std::optional<ManifestFi
     throw_refused(error, advice);
   }
   if (!expected_) return;
-  if (bytes_ != expected_->bytes) {
+  if (bytes_ != expected_->bytes)
     throw_damaged(
         path.parent_path(),
         fmt::format("{} has {}, but {} were saved{}", name, base::plural(bytes_, "byte"),
                     base::human_count(expected_->bytes), bytes_ < expected_->bytes ? " (it is truncated)" : ""),
         path, "", advice);
-  }
   verified_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(num_blocks(bytes_)));
 }
 
@@ -63,9 +62,8 @@ int64_t BlockFile::block_end(int64_t block) const { return std::min((block + 1) 
 
 std::optional<std::string> BlockFile::check_block(int64_t block, std::span<const std::byte> bytes) const {
   if (!expected_) return std::nullopt;
-  if (base::checksum(bytes) != expected_->blocks[static_cast<size_t>(block)])
-    return name_of(block) + " does not match its checksum";
-  verified_[static_cast<size_t>(block)] = true;
+  if (base::checksum(bytes) != expected_->blocks[block]) return name_of(block) + " does not match its checksum";
+  verified_[block] = true;
   return std::nullopt;
 }
 
@@ -76,7 +74,7 @@ std::string BlockFile::name_of(int64_t block) const {
 
 std::optional<std::string> BlockFile::read_block(int64_t block, std::span<std::byte> target) const {
   const int64_t begin = block * kBlockBytes;
-  target = target.first(static_cast<size_t>(block_end(block) - begin));
+  target = target.first(block_end(block) - begin);
   try {
     base::read_at(file_, target, begin, path_);
   } catch (const base::FileError& error) {
@@ -110,17 +108,16 @@ std::string BlockFile::contents_of(int64_t block) const {
 }
 
 void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::string& tensor) const {
-  const int64_t end = offset + static_cast<int64_t>(target.size());
+  const int64_t end = offset + std::ssize(target);
   check_invariant(offset >= 0 && end <= bytes_, "a read lies inside its file");
   std::vector<std::byte> scratch;
   for (int64_t position = offset; position < end;) {
     const int64_t block = position / kBlockBytes;
     const int64_t block_begin = block * kBlockBytes;
     const int64_t stop = std::min(block_end(block), end);
-    const std::span<std::byte> part =
-        target.subspan(static_cast<size_t>(position - offset), static_cast<size_t>(stop - position));
+    const std::span<std::byte> part = target.subspan(position - offset, stop - position);
     std::optional<std::string> problem;
-    if (!expected_ || verified_[static_cast<size_t>(block)]) {
+    if (!expected_ || verified_[block]) {
       try {
         base::read_at(file_, part, position, path_);
       } catch (const base::FileError& error) {
@@ -129,7 +126,7 @@ void BlockFile::read(int64_t offset, std::span<std::byte> target, const std::str
     } else if (position == block_begin && stop == block_end(block)) {
       problem = read_block(block, part);
     } else {
-      scratch.resize(static_cast<size_t>(kBlockBytes));
+      scratch.resize(kBlockBytes);
       problem = read_block(block, scratch);
       std::memcpy(part.data(), scratch.data() + (position - block_begin), part.size());
     }

@@ -1,5 +1,5 @@
-// One file of a checkpoint that is verified as it is read: every 1 MiB block that a read touches is compared
-// with its checksum the first time. Files without a manifest entry are read as they are.
+// BlockFile: a file of a checkpoint that is verified while it is read. The first read of a 1 MiB block compares the
+// block with its checksum in the manifest (manifest.h). Files without a manifest entry are not verified.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace trireme::checkpoint {
 
-/// Whether an error looks for the checkpoint to take instead.
+/// Whether an error message names an older checkpoint to use instead.
 enum class Advice { none, name_older };
 
 /// Throws the DamagedError "the checkpoint <folder> is damaged: <problem>; the next older good one is ...".
@@ -24,10 +24,10 @@ enum class Advice { none, name_older };
                                 const std::filesystem::path& file, const std::string& tensor = "",
                                 Advice advice = Advice::name_older);
 
-/// Throws what a refusal of the system means: DamagedError where the file or its bytes are lost, else UnreadableError.
+/// Throws DamagedError if the system's error means that the file or its bytes are lost, else UnreadableError.
 [[noreturn]] void throw_refused(const base::FileError& error, Advice advice = Advice::name_older);
 
-/// Threads may read at the same time.
+/// Thread-safe for reading.
 class BlockFile {
  public:
   /// Errors    DamagedError when the file is missing or its size is not the manifest's; UnreadableError
@@ -38,9 +38,9 @@ class BlockFile {
   const base::FileDescriptor& descriptor() const { return file_; }
   int64_t bytes() const { return bytes_; }
 
-  /// Fills `target` with the bytes from `offset`, verified; `tensor` is for messages.
+  /// Fills `target` with the verified bytes from `offset` on; `tensor` is for messages.
   ///
-  /// Cost      a block not seen before is read whole; seen ones only as far as asked
+  /// Cost      reads an unverified block whole, and only the requested bytes of a verified block
   /// Errors    DamagedError naming folder, file, block, byte range and the next older complete checkpoint
   void read(int64_t offset, std::span<std::byte> target, const std::string& tensor = "") const;
 
@@ -52,7 +52,7 @@ class BlockFile {
 
   int64_t block_end(int64_t block) const;  ///< one past its last byte in the file
 
-  /// " (it holds the header, tensors 'a' and 'b')", as far as the file's header, unverified, can be read; else empty.
+  /// " (it holds the header, tensor 'a', tensor 'b')", from the file's unverified header. Empty if that is unreadable.
   std::string contents_of(int64_t block) const;
 
  private:

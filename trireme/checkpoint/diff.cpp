@@ -4,11 +4,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <limits>
-#include <mutex>
-#include <thread>
 
+#include "trireme/base/crew.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::checkpoint {
@@ -16,11 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr int64_t kPieceElements = 1 << 17;  // 1 MiB of doubles
-
-void read(const Checkpoint& checkpoint, const std::string& name, int64_t begin, int64_t end, void* to, Dtype dtype) {
-  const PieceRequest request{.tensor = name, .begin = begin, .end = end, .data = to, .dtype = dtype};
-  read_piece(checkpoint, request);
-}
 
 /// Sums over the pieces of one tensor.
 struct Sums {
@@ -32,7 +25,7 @@ struct Sums {
         continue;
       }
       const double difference = std::abs(a[i] - b[i]);
-      // max() would lose a NaN.
+      // std::max() would drop a NaN.
       largest = std::isnan(difference) || std::isnan(largest) ? std::numeric_limits<double>::quiet_NaN()
                                                               : std::max(largest, difference);
       squares += difference * difference;
@@ -45,21 +38,21 @@ void compare_values(const Checkpoint& a, const Checkpoint& b, TensorDiff& t) {
   const int64_t elements = a.tensor(t.name).elements;
   const bool same_dtype = t.dtype_a == t.dtype_b;
   const bool numbers = convertible(t.dtype_a, Dtype::f64) && convertible(t.dtype_b, Dtype::f64);
-  const auto piece = std::min<int64_t>(kPieceElements, std::max<int64_t>(elements, 1));
-  std::vector<double> values_a(static_cast<size_t>(piece)), values_b(values_a.size());
+  const auto piece = std::clamp<int64_t>(elements, 1, kPieceElements);
+  std::vector<double> values_a(piece), values_b(values_a.size());
   t.same_bytes = same_dtype;
   Sums sums;
   for (int64_t begin = 0; begin < elements; begin += piece) {
     const int64_t count = std::min(piece, elements - begin);
     const auto n = static_cast<size_t>(count);
-    if (same_dtype) {  // bytes first: equal ones need no arithmetic but the norm's
-      read(a, t.name, begin, begin + count, values_a.data(), t.dtype_a);
-      read(b, t.name, begin, begin + count, values_b.data(), t.dtype_b);
+    if (same_dtype) {  // bytes, because values may be equal in other bytes
+      read_piece(a, {t.name, begin, begin + count, values_a.data(), t.dtype_a});
+      read_piece(b, {t.name, begin, begin + count, values_b.data(), t.dtype_b});
       t.same_bytes &= std::memcmp(values_a.data(), values_b.data(), n * static_cast<size_t>(size_of(t.dtype_a))) == 0;
     }
     if (!numbers) continue;
-    read(a, t.name, begin, begin + count, values_a.data(), Dtype::f64);
-    read(b, t.name, begin, begin + count, values_b.data(), Dtype::f64);
+    read_piece(a, {t.name, begin, begin + count, values_a.data(), Dtype::f64});
+    read_piece(b, {t.name, begin, begin + count, values_b.data(), Dtype::f64});
     sums.add(std::span(values_a).first(n), std::span(values_b).first(n));
   }
   const auto n = static_cast<double>(std::max<int64_t>(elements, 1));
@@ -102,24 +95,16 @@ DiffReport diff(const fs::path& path_a, const fs::path& path_b, int threads) {
   const Checkpoint a = open_checkpoint(path_a), b = open_checkpoint(path_b);
   DiffReport report{.tensors = pair_up(a, b)};
   std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
+  base::Crew workers(static_cast<size_t>(threads), [&](size_t) {
     try {
       for (size_t i; (i = next++) < report.tensors.size();)
         if (report.tensors[i].kind == TensorDiff::Kind::values) compare_values(a, b, report.tensors[i]);
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-      next = report.tensors.size();
+      next = report.tensors.size();  // the others stop too
+      throw;
     }
-  };
-  {
-    std::vector<std::jthread> workers;
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    for (int i = 0; i < (threads > 0 ? threads : cores); ++i) workers.emplace_back(work);
-  }
-  if (failure) std::rethrow_exception(failure);
+  });
+  workers.join();
   return report;
 }
 

@@ -1,4 +1,4 @@
-// Two checkpoints side by side, tensor by tensor, whoever wrote them: values are compared whatever the dtypes.
+// Compares two checkpoints or Hugging Face folders tensor by tensor. Values are compared even if the dtypes differ.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct TensorDiff {
   Dtype dtype_a = Dtype::f32, dtype_b = Dtype::f32;
   std::vector<int64_t> shape_a, shape_b;
   bool same_bytes = false;      ///< same dtype, shape and bytes
-  double max_difference = 0;    ///< of values; NaN where one has a NaN that the other has not
+  double max_difference = 0;    ///< of values; NaN if A or B alone has a NaN somewhere
   double rms_difference = 0;
-  double rms = 0;               ///< of the values of A, to compare with
+  double rms = 0;               ///< of A's values; compare rms_difference with it
 };
 
 struct DiffReport {
@@ -28,10 +28,10 @@ struct DiffReport {
   bool equal() const;           ///< every tensor has the same bytes in both
 };
 
-/// Reads both (verified where there is a manifest), on `threads` threads (0: one a core).
+/// Reads both on `threads` threads. Verifies a checkpoint that has a manifest.
 ///
-/// Cost      reads all tensors that both have; 3 MiB of buffers a thread
+/// Cost      reads all tensors that exist in both; 3 MiB of buffers a thread
 /// Errors    CheckpointError: no checkpoint, damage
-DiffReport diff(const std::filesystem::path& a, const std::filesystem::path& b, int threads = 0);
+DiffReport diff(const std::filesystem::path& a, const std::filesystem::path& b, int threads = 1);
 
 }  // namespace trireme::checkpoint

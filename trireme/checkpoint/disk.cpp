@@ -5,8 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <span>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -49,6 +50,22 @@ void flush(const base::FileDescriptor& file, const std::filesystem::path& path) 
   if (::fsync(file.get()) != 0) base::throw_file_error("flush", path, errno);
 }
 
+void write_elements(const base::FileDescriptor& file, const std::filesystem::path& path, int64_t first_byte,
+                    Dtype stored, int64_t begin, int64_t end, const void* data, Dtype dtype,
+                    const std::function<void(std::span<const std::byte>)>& written) {
+  const int64_t size = size_of(stored), block = (1 << 20) / size;
+  const auto* source = static_cast<const std::byte*>(data);
+  std::vector<std::byte> buffer(dtype == stored ? 0 : static_cast<size_t>(std::min(block, end - begin) * size));
+  for (int64_t from = begin; from < end; from += block) {
+    const int64_t count = std::min(block, end - from);
+    if (dtype != stored) convert(source, dtype, buffer.data(), stored, count);
+    const std::span<const std::byte> bytes(dtype == stored ? source : buffer.data(), static_cast<size_t>(count * size));
+    if (written) written(bytes);
+    base::write_at(file, bytes, first_byte + from * size, path);
+    source += count * size_of(dtype);
+  }
+}
+
 int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path) {
   struct stat info{};
   if (::fstat(file.get(), &info) != 0) base::throw_file_error("read the size of", path, errno);
@@ -57,11 +74,10 @@ int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path
 
 void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes) {
   const std::string needed = needed_bytes > 0 ? base::plural(needed_bytes, "byte") + " needed, " : "";
-  throw base::StorageError(
-      fmt::format("cannot save a checkpoint below {}: the disk is full, {}{} free; free some space, or save to another "
-                  "disk with --out_dir",
-                  path.string(), needed, base::plural(base::free_disk_bytes(path), "byte")),
-      path.string(), ENOSPC);
+  throw base::StorageError(fmt::format("cannot save a checkpoint below {}: the disk is full, {}{} free; free some "
+                                       "space, or save to another disk with --out_dir",
+                                       path.string(), needed, base::plural(base::free_disk_bytes(path), "byte")),
+                           path.string(), ENOSPC);
 }
 
 void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work) {

@@ -1,44 +1,54 @@
-// What a save asks of the file system beyond base/files.h: space reserved before writing, flushes, and a
-// full disk reported with the bytes needed and free.
+// File system functions of a save, beside base/files.h: they reserve space before writing, flush, and say in the error
+// of a full disk how many bytes are needed and free.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "trireme/base/files.h"
+#include "trireme/checkpoint/dtype.h"
 
 namespace trireme::checkpoint {
 
-/// Makes a new file of `bytes` bytes that are reserved on the disk now: a later write cannot find it full.
-/// An existing file is an error. Errors    base::FileError
+/// Creates a file and reserves its `bytes` bytes on the disk, so that no later write finds the disk full.
+/// Errors    base::FileError, also if the file exists
 base::FileDescriptor create_file(const std::filesystem::path& path, int64_t bytes);
 
-/// Makes a new small file and flushes it; where that fails, no file is left. Errors    base::FileError
+/// Creates a small file and flushes it; after a failure, no file is left. Errors    base::FileError
 void write_new_file(const std::filesystem::path& path, std::string_view text);
 
-/// Asks the system to begin writing these bytes to the disk now instead of at the flush; nothing is promised.
+/// Asks the system to start writing these bytes to the disk now, instead of at the flush.
 void start_writing_out(const base::FileDescriptor& file, int64_t begin, int64_t end);
 
-/// What direct access (O_DIRECT) wants of positions, lengths and memory: every disk and file system in use is content.
+/// The alignment of positions, lengths and memory for direct access (O_DIRECT); enough for all common disks and file
+/// systems.
 constexpr int64_t kPageBytes = 4096;
 
-/// Opens an existing file for access past the page cache; holds none where the file system has no such thing.
+/// Opens an existing file with O_DIRECT, past the page cache; empty if the file system does not support that.
 /// Errors    base::FileError
 base::FileDescriptor open_direct(const std::filesystem::path& path, int flags);
 
 /// fsync(2). Errors    base::FileError
 void flush(const base::FileDescriptor& file, const std::filesystem::path& path);
 
+/// Writes elements [begin, end) of a tensor; `data` holds them in `dtype`. The file has the tensor from `first_byte`
+/// on, in the dtype `stored`. Converts at most 1 MiB at a time; calls `written` with the bytes written.
+/// Errors    base::FileError
+void write_elements(const base::FileDescriptor& file, const std::filesystem::path& path, int64_t first_byte,
+                    Dtype stored, int64_t begin, int64_t end, const void* data, Dtype dtype,
+                    const std::function<void(std::span<const std::byte>)>& written = {});
+
 /// Size of an open file. Errors    base::FileError
 int64_t file_bytes(const base::FileDescriptor& file, const std::filesystem::path& path);
 
-/// Throws the StorageError of a full disk: needed (0: not known), free, and the way out.
+/// Throws the StorageError of a full disk. It says the bytes needed (0: unknown), the bytes free, and what to do.
 [[noreturn]] void throw_disk_full(const std::filesystem::path& path, int64_t needed_bytes);
 
-/// Runs `work`, which writes `needed_bytes` below `path`; a full disk or quota becomes throw_disk_full, any
-/// other refusal of the system a StorageError with its text.
+/// Runs `work`, which writes `needed_bytes` below `path`. A full disk or quota becomes throw_disk_full, any other
+/// system error a StorageError with its text.
 void translate_file_errors(const std::filesystem::path& path, int64_t needed_bytes, const std::function<void()>& work);
 
 }  // namespace trireme::checkpoint

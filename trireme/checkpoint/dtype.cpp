@@ -1,10 +1,13 @@
 #include "trireme/checkpoint/dtype.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <string>
 
 #include "trireme/base/error.h"
 
@@ -13,26 +16,32 @@ namespace {
 
 struct Info {
   std::string_view name;
+  std::string_view torch_name;
   int64_t bytes;
 };
 
-constexpr std::array<Info, 15> kInfo{{{"F64", 8},
-                                      {"F32", 4},
-                                      {"F16", 2},
-                                      {"BF16", 2},
-                                      {"I64", 8},
-                                      {"I32", 4},
-                                      {"I16", 2},
-                                      {"I8", 1},
-                                      {"U64", 8},
-                                      {"U32", 4},
-                                      {"U16", 2},
-                                      {"U8", 1},
-                                      {"BOOL", 1},
-                                      {"F8_E4M3", 1},
-                                      {"F8_E5M2", 1}}};
+constexpr std::array<Info, 15> kInfo{{{"F64", "float64", 8},
+                                      {"F32", "float32", 4},
+                                      {"F16", "float16", 2},
+                                      {"BF16", "bfloat16", 2},
+                                      {"I64", "int64", 8},
+                                      {"I32", "int32", 4},
+                                      {"I16", "int16", 2},
+                                      {"I8", "int8", 1},
+                                      {"U64", "uint64", 8},
+                                      {"U32", "uint32", 4},
+                                      {"U16", "uint16", 2},
+                                      {"U8", "uint8", 1},
+                                      {"BOOL", "bool", 1},
+                                      {"F8_E4M3", "float8_e4m3fn", 1},
+                                      {"F8_E5M2", "float8_e5m2", 1}}};
 
 const Info& info(Dtype dtype) { return kInfo.at(static_cast<size_t>(dtype)); }
+
+std::optional<Dtype> find(std::string_view name, std::string_view Info::* column) {
+  const auto found = std::ranges::find(kInfo, name, column);
+  return found == kInfo.end() ? std::nullopt : std::optional(static_cast<Dtype>(found - kInfo.begin()));
+}
 
 /// float64 to float32 rounded to odd: a later rounding to 16 bits then equals a direct one
 /// (Boldo and Melquiond, "When double rounding is odd", 2005).
@@ -137,26 +146,20 @@ int64_t size_of(Dtype dtype) { return info(dtype).bytes; }
 
 std::string_view dtype_name(Dtype dtype) { return info(dtype).name; }
 
-std::optional<Dtype> parse_dtype(std::string_view name) {
-  for (size_t i = 0; i < kInfo.size(); ++i) {
-    if (kInfo[i].name == name) return static_cast<Dtype>(i);
-  }
-  return std::nullopt;
-}
+std::string_view torch_name(Dtype dtype) { return info(dtype).torch_name; }
 
-bool is_scaled(Dtype dtype) { return dtype == Dtype::f8_e4m3 || dtype == Dtype::f8_e5m2; }
+std::optional<Dtype> parse_dtype(std::string_view name) { return find(name, &Info::name); }
 
-bool convertible(Dtype from, Dtype to) { return from == to || (is_float(from) && is_float(to)); }
+std::optional<Dtype> parse_torch_name(std::string_view name) { return find(name, &Info::torch_name); }
 
 void convert(const void* source, Dtype from, void* target, Dtype to, int64_t count) {
   if (from == to) {
     if (source != target && count > 0) std::memcpy(target, source, static_cast<size_t>(count * size_of(from)));
     return;
   }
-  if (!convertible(from, to)) {
-    throw ShapeError("no conversion from " + std::string(dtype_name(from)) + " to " + std::string(dtype_name(to)) +
-                     ": only F64, F32, F16 and BF16 convert into each other");
-  }
+  if (!convertible(from, to))
+    throw ShapeError(fmt::format("no conversion from {} to {}: only F64, F32, F16 and BF16 convert into each other",
+                                 dtype_name(from), dtype_name(to)));
   switch (from) {
     case Dtype::f64:
       return convert_from<Float64>(source, target, to, count);
@@ -168,5 +171,31 @@ void convert(const void* source, Dtype from, void* target, Dtype to, int64_t cou
       return convert_from<Bfloat16>(source, target, to, count);
   }
 }
+
+Dtype dtype_for(const TensorSpec& tensor, std::optional<Dtype> wanted) {
+  if (!wanted || tensor.dtype == *wanted) return tensor.dtype;
+  if (tensor.dtype == Dtype::f8_e4m3 || tensor.dtype == Dtype::f8_e5m2)
+    throw UsageError(
+        fmt::format("error: tensor '{}' is {}: its values need scales from other tensors, which are not applied here, "
+                    "so it cannot become {}\n  take the model's {} files, or leave --dtype out to copy it as it is",
+                    tensor.name, dtype_name(tensor.dtype), dtype_name(*wanted), dtype_name(*wanted)));
+  return is_float(tensor.dtype) ? *wanted : tensor.dtype;
+}
+
+int64_t num_elements(std::span<const int64_t> shape) {
+  int64_t count = 1;
+  // A zero anywhere makes the product zero, whatever the other sizes are.
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  for (const int64_t size : shape) {
+    if (size < 0) throw ShapeError("the shape " + shape_text(shape) + " holds a negative size");
+    if (!empty && (__builtin_mul_overflow(count, size, &count) || count > kMostElements))
+      throw ShapeError("the shape " + shape_text(shape) + " has more than 2^58 elements");
+  }
+  return empty ? 0 : count;
+}
+
+int64_t tensor_bytes(std::span<const int64_t> shape, Dtype dtype) { return num_elements(shape) * size_of(dtype); }
+
+std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 }  // namespace trireme::checkpoint

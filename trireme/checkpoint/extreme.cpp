@@ -9,12 +9,12 @@
 #include <set>
 #include <vector>
 
-#include "trireme/checkpoint/gather.h"
+#include "trireme/checkpoint/agree.h"
 
 namespace trireme::checkpoint {
 namespace {
 
-/// The largest pattern of bits without the sign: magnitudes order like these, and what is not finite is above them.
+/// The largest bit pattern without the sign. Patterns order like magnitudes; values that are not finite come last.
 template <typename Bits>
 Bits largest_bits(const void* data, int64_t count) {
   constexpr Bits kMagnitude = std::numeric_limits<Bits>::max() >> 1;
@@ -41,7 +41,7 @@ double largest_magnitude(const Piece& piece) {
       break;
     }
     default:
-      break;  // no training changes it
+      break;  // training does not change it
   }
   return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
 }
@@ -55,7 +55,7 @@ Extreme find_extreme(std::span<const Piece> pieces, std::span<const TensorSpec> 
   const void* before = nullptr;
   for (const Piece& piece : pieces) {
     if (piece.data == nullptr || piece.data == before || piece.end <= piece.begin)
-      continue;  // a weight, then its master
+      continue;  // the same memory: a weight, then its master
     before = piece.data;
     const double value = largest_magnitude(piece);
     if (value > extreme.value && (names.contains(piece.tensor) || std::isinf(value))) extreme = {value, piece.tensor};

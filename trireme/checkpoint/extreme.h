@@ -1,7 +1,7 @@
-// The value of a save that tells whether training has blown up: the largest weight, or one that is not finite.
+// Extreme: the value in a save that shows whether training has diverged: the largest weight, or a non-finite value.
 //
-// Loss and gradient are of the weights before the update, so they cannot say what the update made of them; the saved
-// values can. A largest value is the same however the tensors are divided among ranks.
+// A step's loss and gradient belong to the weights before its update. Only the saved values show what the update did.
+// The result does not depend on how the tensors are divided among ranks.
 #pragma once
 
 #include <map>
@@ -14,24 +14,24 @@
 
 namespace trireme::checkpoint {
 
-/// The largest value of float16. No model is known whose weights do not fit it.
+/// The largest value of float16. The weights of all known models are smaller.
 inline constexpr double kLargestWeight = 65504;
 
 struct Extreme {
-  double value = 0;  ///< magnitude; infinity for what is not finite
+  double value = 0;  ///< magnitude; infinity if not finite
   std::string tensor;
 };
 
-/// The largest weight of the pieces that lie in memory; of what the optimizer keeps only values that are not finite
-/// count. `weights` are the names of the model's tensors.
+/// The largest weight among the pieces that are in memory. In the optimizer's state only non-finite values count.
+/// `weights` are the model's tensors.
 ///
 /// Cost      one pass over the pieces
 Extreme find_extreme(std::span<const Piece> pieces, std::span<const TensorSpec> weights);
 
-/// The largest of all ranks, on every rank. Every rank must call.
+/// The extreme over all ranks, on every rank. Every rank must call.
 Extreme agree_on_extreme(const Extreme& mine, comm::Communicator& world);
 
-/// Why a save with this extreme is ruined; empty when it is not.
+/// Why a save with this extreme is ruined (good.h); empty if it is not.
 std::string why_ruined(const Extreme& extreme);
 
 }  // namespace trireme::checkpoint

@@ -38,7 +38,7 @@ fs::path temporary_path(const fs::path& out_dir, const std::string& label) {
   return out_dir / fmt::format("{}{}-{:08x}{:08x}", kTemporaryPrefix, label, random(), random());
 }
 
-/// True for the names that temporary_path makes: other programs' `.tmp-` folders are theirs.
+/// True for the names that temporary_path makes; other `.tmp-` folders belong to other programs.
 bool is_temporary_name(std::string_view name) {
   constexpr size_t kNonceDigits = 16;
   if (!name.starts_with(kTemporaryPrefix)) return false;
@@ -77,9 +77,8 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 
 void remove_leftovers(const fs::path& out_dir) {
   std::vector<fs::path> candidates;
-  for (const auto& entry : fs::directory_iterator(out_dir)) {
+  for (const auto& entry : fs::directory_iterator(out_dir))
     if (is_temporary_name(entry.path().filename().string())) candidates.push_back(entry.path());
-  }
   for (const fs::path& candidate : candidates) {
     const int handle = ::open(candidate.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (handle < 0) continue;
@@ -102,11 +101,10 @@ void remove_checkpoint(const fs::path& folder) {
 TemporaryFolder::TemporaryFolder(const fs::path& out_dir, const std::string& label)
     : path_(temporary_path(out_dir, label)) {
   std::error_code error;
-  if (!fs::create_directory(path_, error)) {
-    base::throw_file_error("create", path_, error ? error.value() : EEXIST);
-  }
+  if (!fs::create_directory(path_, error)) base::throw_file_error("create", path_, error ? error.value() : EEXIST);
   lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where locks are unknown, leftovers stay until removed by hand
+  if (lock_ >= 0)
+    ::flock(lock_, LOCK_EX | LOCK_NB);  // without locks on this file system, leftovers stay until removed by hand
 }
 
 TemporaryFolder::~TemporaryFolder() {
@@ -123,7 +121,7 @@ void TemporaryFolder::publish(const fs::path& target) {
     rename_folder(path_, target);
     path_.clear();
   } else if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
-    // A file system without exchange: for a moment neither of the two is there, older ones are.
+    // The file system cannot exchange two names: for a moment neither folder exists, but older checkpoints do.
     if (errno != EINVAL && errno != ENOSYS) base::throw_file_error("replace", target, errno);
     remove_checkpoint(target);
     rename_folder(path_, target);

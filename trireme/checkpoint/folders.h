@@ -1,8 +1,8 @@
-// The folders of a run's output: `step-00000800` are checkpoints, `.tmp-<label>-<nonce>` are being written or
-// deleted.
+// The folders in a run's output folder (out_dir): `step-00000800` is a checkpoint; `.tmp-<label>-<nonce>` is one that
+// is being written or deleted.
 //
-// A checkpoint appears and disappears by one rename, so a reader never sees half of one. A temporary folder is
-// locked (flock) by the process that works in it; one without a lock belongs to a dead job.
+// A checkpoint appears and disappears by one rename, so a reader never sees an incomplete one. The process that works
+// in a temporary folder locks it (flock). An unlocked temporary folder belongs to a dead job.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct StepFolder {
   std::filesystem::path path;
 };
 
-/// The folders named step-<digits> in `out_dir`, newest first, whatever they hold. Empty when there is no out_dir.
+/// The folders named step-<digits> in `out_dir`, highest step first, with any contents. Empty if there is no out_dir.
 std::vector<StepFolder> list_step_folders(const std::filesystem::path& out_dir);
 
-/// The step of a folder named so: 800 for "step-00000800".
+/// The step in a folder's name: 800 for "step-00000800"; nothing for other names.
 std::optional<int64_t> step_of(const std::filesystem::path& folder);
 
-/// Removes the folders named as TemporaryFolder and remove_checkpoint name them that no living process has locked.
-/// Other folders that begin with `.tmp-` are somebody else's.
+/// Removes the folders of TemporaryFolder and remove_checkpoint that no living process has locked. Folders `.tmp-*`
+/// with other labels belong to other programs and stay.
 void remove_leftovers(const std::filesystem::path& out_dir);
 
 /// Makes `folder` disappear by a rename to `.tmp-...`, then deletes it.
@@ -37,8 +37,8 @@ void remove_checkpoint(const std::filesystem::path& folder);
 /// The label of a conversion's temporary folder; a save's is step-<digits>.
 constexpr const char* kConvertLabel = "convert";
 
-/// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked as long as this object lives. remove_leftovers knows
-/// the labels step-... and kConvertLabel.
+/// A new folder `.tmp-<label>-<nonce>` in `out_dir`, locked during this object's life. Labels are step-... and
+/// kConvertLabel, which remove_leftovers knows.
 class TemporaryFolder {
  public:
   TemporaryFolder(const std::filesystem::path& out_dir, const std::string& label);
@@ -48,8 +48,8 @@ class TemporaryFolder {
   ~TemporaryFolder();
 
   const std::filesystem::path& path() const { return path_; }
-  /// Renames it to `target` and flushes out_dir; a checkpoint already there is swapped out in the same rename
-  /// and then deleted.
+  /// Renames the folder to `target` and flushes out_dir. The same rename swaps out an older `target`, which is then
+  /// deleted.
   void publish(const std::filesystem::path& target);
 
  private:

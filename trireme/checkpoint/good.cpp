@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 /// True when `folder` is one of the paths or their parent, under whatever name.
 bool is_or_holds(const fs::path& folder, std::span<const fs::path> paths) {
   return std::any_of(paths.begin(), paths.end(), [&](const fs::path& path) {
-    std::error_code ignored;  // what does not exist is not to be protected
+    std::error_code ignored;  // a path that does not exist needs no protection
     return fs::equivalent(folder, path, ignored) || fs::equivalent(folder, base::parent_of(path), ignored);
   });
 }
@@ -48,9 +48,8 @@ std::optional<fs::path> find_older(const fs::path& folder) {
   const std::optional<int64_t> step = step_of(folder);
   if (!step) return std::nullopt;
   const fs::path named = folder.has_filename() ? folder : folder.parent_path();
-  for (const StepFolder& other : list_step_folders(base::parent_of(named))) {
+  for (const StepFolder& other : list_step_folders(base::parent_of(named)))
     if (other.step < *step && verdict_of(other.path).good()) return other.path;
-  }
   return std::nullopt;
 }
 

@@ -1,9 +1,8 @@
-// Which checkpoints are good: the one rule that everybody goes by who chooses, keeps or lists them (--resume, generate,
-// evaluate, convert, `trireme checkpoint`, save.keep_last).
+// Decides which checkpoints are good. All that chooses, keeps or lists checkpoints uses this one rule (--resume,
+// generate, evaluate, convert, `trireme checkpoint`, save.keep_last).
 //
-// A good checkpoint is whole and was saved by a training that went well. Training that blew up saves numbers too, with
-// right checksums; such a save is marked as ruined in its manifest, and is kept, but never taken for the newest good
-// one.
+// A good checkpoint is complete, and its training had not diverged. A training that diverged saves complete checkpoints
+// too. Their manifests mark them as ruined; they are kept, but never count as the newest good one.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,9 @@ namespace trireme::checkpoint {
 struct Verdict {
   enum class Kind {
     good,
-    damaged,  ///< its bytes are not those that were saved, or it has no manifest
-    ruined,  ///< whole, but the training had blown up
-    unreadable  ///< the system does not let it be read: nobody knows
+    damaged,  ///< its bytes differ from those that were saved, or it has no manifest
+    ruined,  ///< complete, but the training had diverged
+    unreadable  ///< a system error prevents reading it, so its state is unknown
   };
   Kind kind = Kind::good;
   std::string problem;  ///< one sentence; empty for a good one
@@ -28,33 +27,32 @@ struct Verdict {
   bool good() const { return kind == Kind::good; }
 };
 
-/// Good: the manifest is sound and carries no mark, every file of it is there in its full size, and the files beside
-/// the tensors and the tensors' headers match their checksums. Whoever loads tensors verifies them; verify() reads all.
+/// Good means here: the manifest is valid and has no mark, every file in it exists with its full size, and the
+/// checksums of small files and headers match. Tensors' data are not read; loading or verify() does that.
 ///
 /// Cost      reads the small files and headers
 Verdict verdict_of(const std::filesystem::path& folder);
 
-/// A checkpoint that was passed over.
+/// A checkpoint that was skipped because it is not good.
 struct PassedOver {
   std::filesystem::path path;
   Verdict verdict;
 };
 
-/// The newest good checkpoint of a run's folder, or nothing: no checkpoint yet. Newer ones that are not good are added
-/// to `passed_over`.
+/// The newest good checkpoint in a run's folder, or nothing. Newer ones that are not good are added to `passed_over`.
 std::optional<std::filesystem::path> find_latest(const std::filesystem::path& out_dir,
                                                  std::vector<PassedOver>* passed_over = nullptr);
 
-/// The newest good checkpoint older than `folder` beside it.
+/// The newest good checkpoint in the same folder that is older than `folder`.
 std::optional<std::filesystem::path> find_older(const std::filesystem::path& folder);
 
-/// Writes into the manifest of a checkpoint why it is ruined, in one step. Errors    Error; it is then as it was
+/// Writes into a checkpoint's manifest why it is ruined, atomically. Errors    Error; nothing has changed then
 void mark_ruined(const std::filesystem::path& folder, const std::string& why);
 
-/// Deletes checkpoints older than `step` until `keep_last` good ones are left, that of `step` among them. Where that of
-/// `step` is ruined, no good one goes. Of ruined ones only the newest stays. Newer ones, folders without a manifest,
-/// and those that are or hold one of `protected_paths`, are never touched. Nothing happens when keep_last < 1 or when
-/// that of `step` is damaged.
+/// Deletes checkpoints older than `step` until `keep_last` good ones are left; the checkpoint of `step` counts. If it
+/// is ruined, no good one is deleted; if it is damaged or keep_last < 1, nothing is. Of the ruined ones only the newest
+/// stays. Never deletes checkpoints newer than `step`, folders without a manifest, and folders that are or contain one
+/// of `protected_paths`.
 /// @returns  the folders deleted
 std::vector<std::filesystem::path> keep_last_checkpoints(const std::filesystem::path& out_dir, int64_t step,
                                                          int keep_last,

@@ -14,17 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_weights(const fs::path& folder) {
-  std::error_code ignored;
-  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored))
-    if (entry->path().extension() == ".safetensors") return true;
-  return false;
-}
-
 void add_tensors(FolderInfo& info, const Checkpoint& checkpoint) {
   std::set<std::string> dtypes;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    const bool optimizer = is_optimizer_file(checkpoint.files[static_cast<size_t>(tensor.file)]->path());
+    const bool optimizer = is_optimizer_file(checkpoint.files[tensor.file]->path());
     ++(optimizer ? info.optimizer_tensors : info.model_tensors);
     if (!optimizer) dtypes.emplace(dtype_name(tensor.dtype));
   }
@@ -32,7 +25,7 @@ void add_tensors(FolderInfo& info, const Checkpoint& checkpoint) {
   info.dtypes = base::join(sorted, " ");
 }
 
-/// It has a file that only our checkpoints have.
+/// True if it has a file that only checkpoints of Trireme have.
 bool is_ours(const fs::path& folder) { return fs::exists(folder / kManifestName) || fs::exists(folder / kStateName); }
 
 FolderInfo inspect(const fs::path& folder) {
@@ -57,12 +50,19 @@ FolderInfo inspect(const fs::path& folder) {
 
 }  // namespace
 
+bool holds_weights(const fs::path& folder) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; entry != end; entry.increment(ignored))
+    if (entry->path().extension() == ".safetensors") return true;
+  return false;
+}
+
 bool is_optimizer_file(const fs::path& path) { return path.filename().string().starts_with("optimizer-"); }
 
 std::vector<TensorSpec> tensors_in_order(const Checkpoint& checkpoint, bool optimizer) {
   std::vector<std::tuple<int, int64_t, TensorSpec>> ordered;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (is_optimizer_file(checkpoint.files[static_cast<size_t>(tensor.file)]->path()) != optimizer) continue;
+    if (is_optimizer_file(checkpoint.files[tensor.file]->path()) != optimizer) continue;
     ordered.emplace_back(tensor.file, tensor.begin,
                          TensorSpec{.name = name, .shape = tensor.shape, .dtype = tensor.dtype});
   }
@@ -81,7 +81,7 @@ std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   if (is_ours(folder) || holds_weights(folder)) return {folder};
   std::vector<fs::path> found;
   for (const StepFolder& step : list_step_folders(folder)) found.push_back(step.path);
-  if (found.empty() && step_of(folder)) return {folder};  // the step of a run, whatever became of it
+  if (found.empty() && step_of(folder)) return {folder};  // an empty or damaged step of a run
   if (found.empty())
     throw CheckpointError(
         fmt::format("{} holds no checkpoint: no folder step-... and no .safetensors file", folder.string()),

@@ -7,6 +7,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/read_budget.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -38,24 +40,6 @@ struct Groups {
   std::vector<std::vector<TensorSpec>> tensors;
 };
 
-Layout lay_out(std::string_view stem, Groups groups);
-
-Layout plan_files(std::string_view stem, bool always_numbered, std::span<const TensorSpec> tensors,
-                  int64_t max_shard_bytes) {
-  if (max_shard_bytes < 1) {
-    throw UsageError(fmt::format("a checkpoint file of at most {} bytes cannot hold anything; the usual limit is {}",
-                                 max_shard_bytes, kDefaultShardBytes));
-  }
-  Groups groups{.tensors = split_into_files(tensors, max_shard_bytes)};
-  if (groups.tensors.empty() && !always_numbered) groups.tensors.emplace_back();  // no tensors: still a file
-  const size_t count = groups.tensors.size();
-  for (size_t i = 0; i < count; ++i)
-    groups.names.push_back(always_numbered || count > 1
-                               ? fmt::format("{}-{:05d}-of-{:05d}.safetensors", stem, i + 1, count)
-                               : fmt::format("{}.safetensors", stem));
-  return lay_out(stem, std::move(groups));
-}
-
 Layout lay_out(std::string_view stem, Groups groups) {
   Layout layout;
   int64_t total_bytes = 0;
@@ -65,14 +49,13 @@ Layout lay_out(std::string_view stem, Groups groups) {
     FilePlan file;
     file.name = groups.names[i];
     file.header = write_header(groups.tensors[i], {{"format", "pt"}});
-    file.bytes = static_cast<int64_t>(file.header.size());
+    file.bytes = std::ssize(file.header);
     for (const TensorSpec& tensor : groups.tensors[i]) {
       const int64_t bytes = tensor_bytes(tensor.shape, tensor.dtype);
       const TensorPlace place{
           .spec = tensor, .elements = num_elements(tensor.shape), .file = static_cast<int>(i), .begin = file.bytes};
-      if (!layout.tensors.emplace(tensor.name, place).second) {
+      if (!layout.tensors.emplace(tensor.name, place).second)
         throw CheckpointError(fmt::format("tensor name '{}' is given twice", tensor.name), "", tensor.name);
-      }
       weight_map[tensor.name] = file.name;
       file.bytes += bytes;
       if (__builtin_add_overflow(total_bytes, bytes, &total_bytes))
@@ -89,8 +72,23 @@ Layout lay_out(std::string_view stem, Groups groups) {
   return layout;
 }
 
-/// Whether an index names just these tensors, each in the same file: one from elsewhere may also name tensors that are
-/// not saved, and files that do not exist.
+Layout plan_files(std::string_view stem, bool always_numbered, std::span<const TensorSpec> tensors,
+                  int64_t max_shard_bytes) {
+  if (max_shard_bytes < 1)
+    throw UsageError(fmt::format("a checkpoint file of at most {} bytes cannot hold anything; the usual limit is {}",
+                                 max_shard_bytes, kDefaultShardBytes));
+  Groups groups{.tensors = split_into_files(tensors, max_shard_bytes)};
+  if (groups.tensors.empty() && !always_numbered) groups.tensors.emplace_back();  // no tensors: still a file
+  const size_t count = groups.tensors.size();
+  for (size_t i = 0; i < count; ++i)
+    groups.names.push_back(always_numbered || count > 1
+                               ? fmt::format("{}-{:05d}-of-{:05d}.safetensors", stem, i + 1, count)
+                               : fmt::format("{}.safetensors", stem));
+  return lay_out(stem, std::move(groups));
+}
+
+/// Whether a given index names the same tensors in the same files: it may also name tensors that are not saved, or
+/// files that do not exist.
 bool same_weight_map(const std::string& given, const std::string& ours) {
   const auto map_of = [](const std::string& text) {
     const nlohmann::json index = base::parse_json_if_sound(text);
@@ -132,6 +130,26 @@ std::vector<TensorSpec> state_tensors(std::span<const TensorSpec> parameters,
     };
     add("master");
     for (const std::string& name : optimizer_state) add(name);
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, std::string>> parse_weight_index(const std::string& text, const std::string& path) {
+  const auto fail = [&](const std::string& problem) {
+    throw CheckpointError(fmt::format("{} is not a sound index of weights: {}", path, problem), path);
+  };
+  std::vector<std::pair<std::string, std::string>> result;
+  try {
+    ReadBudget budget(std::ssize(text), path);
+    const nlohmann::json root = parse_json(text, 4, "a sound index of weights", budget);
+    for (const auto& [tensor, file] : root.at("weight_map").items()) {
+      result.emplace_back(tensor, file.get<std::string>());
+      if (!is_plain_name(result.back().second))
+        fail(fmt::format("tensor '{}' is said to be in '{}', which is no file of the same folder", tensor,
+                         result.back().second));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    fail(error.what());
   }
   return result;
 }

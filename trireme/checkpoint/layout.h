@@ -1,15 +1,15 @@
-// Which byte of which file every tensor of a checkpoint occupies, from names, shapes and dtypes alone.
+// Layout: the file and the bytes of each tensor of a checkpoint, computed from names, shapes and dtypes alone.
 //
-// Pure: every rank computes the same layout without communication, and then writes only its own ranges
-// (design: checkpoints are Hugging Face folders, written in parallel). A file takes tensors in the given
-// order until the next one would pass max_shard_bytes; inside a file the wider dtypes come first, so that
-// each tensor is aligned to its element. A tensor larger than the limit gets a file of its own.
+// So every rank computes the same layout without communication, and then writes only its own ranges. A file takes
+// tensors in the given order until the next one would exceed max_shard_bytes. Inside a file the wider dtypes come
+// first, so that each tensor is aligned to its element. A tensor larger than the limit gets a file of its own.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/checkpoint/safetensors.h"
@@ -23,7 +23,7 @@ constexpr int64_t kDefaultShardBytes = 5'000'000'000;
 struct FilePlan {
   std::string name;    ///< "model.safetensors"
   int64_t bytes = 0;   ///< whole file, header included
-  std::string header;  ///< its first bytes
+  std::string header;  ///< the file's first bytes
 };
 
 /// Where one tensor goes.
@@ -43,21 +43,25 @@ struct Layout {
 
 /// Files `model.safetensors`, or `model-00001-of-0000N.safetensors` with an index when there are several.
 ///
-/// With `given` (name of a tensor -> name of its file) the files are these, and `index_json` is taken over where it
-/// names the same tensors in the same files: a model goes back into the files it came from. Ignored unless it has all
-/// tensors.
+/// `given` (tensor name -> file name) replaces this division, so that a model is written to the files that it came
+/// from. It is ignored unless it has all tensors. If it is used and `index_json` agrees with it, that index is kept.
 ///
 /// Errors    CheckpointError on names that cannot be stored; UsageError when max_shard_bytes < 1
 Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes,
                         const std::map<std::string, std::string>& given = {}, const std::string& index_json = "");
 
-/// Files `optimizer-00001-of-0000N.safetensors`, always numbered and with an index, so that Hugging Face's
-/// readers never take them for weights. No tensors: no files.
+/// Files `optimizer-00001-of-0000N.safetensors`, always numbered and with an index, so that readers of Hugging Face
+/// folders never mistake them for weights. No tensors: no files.
 Layout plan_optimizer_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes);
 
-/// What training keeps of `parameters` beside them: `<name>.master` and `<name>.<state>` for each name in
-/// `optimizer_state` (AdamW's exp_avg and exp_avg_sq), in `dtype` (fp32; float64 for 64-true).
+/// The optimizer's tensors of `parameters`: `<name>.master`, and `<name>.<state>` for each name in `optimizer_state`
+/// (AdamW's exp_avg and exp_avg_sq), in `dtype` (fp32; float64 for 64-true).
 std::vector<TensorSpec> state_tensors(std::span<const TensorSpec> parameters,
                                       std::span<const std::string> optimizer_state, Dtype dtype = Dtype::f32);
+
+/// {"weight_map": {tensor: file}} of a Hugging Face index; `path` is for messages.
+///
+/// Errors    CheckpointError: broken JSON, or a file that is not a plain name in the same folder
+std::vector<std::pair<std::string, std::string>> parse_weight_index(const std::string& text, const std::string& path);
 
 }  // namespace trireme::checkpoint

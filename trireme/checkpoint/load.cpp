@@ -12,7 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/checkpoint/torch_file.h"
+#include "trireme/checkpoint/layout.h"
 #include "trireme/checkpoint/window_reader.h"
 
 namespace trireme::checkpoint {
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 }
 
 std::string read_all(const BlockFile& file) {
-  std::string text(static_cast<size_t>(file.bytes()), '\0');
+  std::string text(file.bytes(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
 }
@@ -38,7 +38,7 @@ std::vector<std::string> files_of_index(const fs::path& index) {
   return {names.begin(), names.end()};
 }
 
-/// Files without an index say themselves how many they are: model-00001-of-00002.safetensors.
+/// Without an index, the names of the files say how many there are: model-00001-of-00002.safetensors.
 void check_parts(const fs::path& folder, const std::vector<std::string>& names) {
   static const std::regex kPart(R"((.*)-(\d{5})-of-(\d{5})\.safetensors)");
   for (const std::string& name : names) {
@@ -59,9 +59,8 @@ std::vector<std::string> weight_files(const fs::path& folder) {
   if (fs::exists(index)) return files_of_index(index);
   if (fs::exists(folder / "model.safetensors")) return {"model.safetensors"};
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename().string());
-  }
   std::sort(names.begin(), names.end());
   check_parts(folder, names);
   return names;
@@ -83,7 +82,7 @@ void add_file(Checkpoint& checkpoint, const std::string& name, std::optional<Man
     const auto [place, is_new] = checkpoint.tensors.emplace(tensor, stored);
     if (!is_new) {
       fail_load(file->path(),
-                fmt::format("tensor '{}' is in {} and in {}: which one counts is not to be known", tensor,
+                fmt::format("tensor '{}' is in {} and in {}: it is unknown which one counts", tensor,
                             checkpoint.files[place->second.file]->path().string(), file->path().string()),
                 tensor);
     }
@@ -119,9 +118,9 @@ void open_with_manifest(Checkpoint& checkpoint, Advice advice) {
     more = fmt::format("; its newest good checkpoint is {}", latest->string());
   } else if (!passed_over.empty()) {
     const PassedOver& newest = passed_over.front();
-    more = fmt::format(", and none of the {} in it is good; the newest is {}: {}",
-                       base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), newest.path.string(),
-                       newest.verdict.problem);
+    more =
+        fmt::format(", and none of the {} in it is good; the newest is {}: {}",
+                    base::plural(std::ssize(passed_over), "checkpoint"), newest.path.string(), newest.verdict.problem);
   }
   fail_load(path, fmt::format("{} is not a checkpoint: it holds no .safetensors file{}", path.string(), more));
 }
@@ -138,9 +137,9 @@ void check_request(const Checkpoint& checkpoint, const PieceRequest& request) {
   if (!convertible(tensor.dtype, request.dtype)) {
     fail_load(
         checkpoint.path,
-        fmt::format("tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 "
-                    "convert into each other",
-                    request.tensor, dtype_name(tensor.dtype), checkpoint.path.string(), dtype_name(request.dtype)),
+        fmt::format(
+            "tensor '{}' is {} in {} and cannot be read as {}: only F64, F32, F16 and BF16 convert into each other",
+            request.tensor, dtype_name(tensor.dtype), checkpoint.path.string(), dtype_name(request.dtype)),
         request.tensor);
   }
 }
@@ -154,19 +153,19 @@ void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRe
     file.read(tensor.begin + request.begin * file_size, {target, static_cast<size_t>(bytes)}, request.tensor);
     return;
   }
-  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kBlockBytes, (request.end - request.begin) * file_size)));
+  std::vector<std::byte> buffer(std::min(kBlockBytes, (request.end - request.begin) * file_size));
   for (int64_t element = request.begin; element < request.end;) {
-    // To the end of the block, so that no block is read twice; one element more where a block cuts it.
+    // Reads to the end of the block, so that no block is read twice; if the block cuts an element, one element.
     const int64_t position = tensor.begin + element * file_size;
     const int64_t left_in_block = kBlockBytes - position % kBlockBytes;
     const int64_t count = std::min(std::max(left_in_block / file_size, int64_t{1}), request.end - element);
-    file.read(position, std::span(buffer).first(static_cast<size_t>(count * file_size)), request.tensor);
+    file.read(position, std::span(buffer).first(count * file_size), request.tensor);
     convert(buffer.data(), tensor.dtype, target + (element - request.begin) * memory_size, request.dtype, count);
     element += count;
   }
 }
 
-/// A request's bytes in its file.
+/// The bytes of a request in its file.
 struct Wanted {
   const BlockFile* file;
   const StoredTensor* tensor;
@@ -181,8 +180,8 @@ std::vector<Wanted> in_file_order(const Checkpoint& checkpoint, std::span<const 
     if (request.begin == request.end) continue;
     const StoredTensor& tensor = checkpoint.tensor(request.tensor);
     const int64_t size = size_of(tensor.dtype);
-    wanted.push_back({checkpoint.files[static_cast<size_t>(tensor.file)].get(), &tensor, &request,
-                      tensor.begin + request.begin * size, tensor.begin + request.end * size});
+    wanted.push_back({checkpoint.files[tensor.file].get(), &tensor, &request, tensor.begin + request.begin * size,
+                      tensor.begin + request.end * size});
   }
   std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
     return std::tuple(a.tensor->file, a.begin) < std::tuple(b.tensor->file, b.begin);
@@ -195,7 +194,7 @@ struct FileWindow {
   int64_t begin, end;
 };
 
-/// The blocks that are touched, each once and whole, in windows of several.
+/// The blocks that are touched, each once and whole, joined to windows.
 std::vector<FileWindow> windows_of(std::span<const Wanted> wanted) {
   std::vector<FileWindow> windows;
   for (const Wanted& w : wanted) {
@@ -214,19 +213,18 @@ std::vector<FileWindow> windows_of(std::span<const Wanted> wanted) {
   return windows;
 }
 
-/// Verifies the window's blocks; `wanted` begins with the first piece in it.
+/// Verifies the window's blocks; `wanted` starts with the first piece in the window.
 void verify(const FileWindow& window, std::span<const std::byte> bytes, std::span<const Wanted> wanted) {
   for (int64_t block = window.begin / kBlockBytes; block * kBlockBytes < window.end; ++block) {
     const int64_t begin = block * kBlockBytes, end = window.file->block_end(block);
-    const auto problem = window.file->check_block(
-        block, bytes.subspan(static_cast<size_t>(begin - window.begin), static_cast<size_t>(end - begin)));
+    const auto problem = window.file->check_block(block, bytes.subspan(begin - window.begin, end - begin));
     if (!problem) continue;
     while (wanted.front().end <= begin) wanted = wanted.subspan(1);
     throw_damaged(window.file->path().parent_path(), *problem, window.file->path(), wanted.front().request->tensor);
   }
 }
 
-/// Copies what the window holds of a piece.
+/// Copies the part of a piece that lies in the window.
 void take(const Wanted& w, const FileWindow& window, std::span<const std::byte> bytes) {
   const int64_t begin = std::max(w.begin, window.begin), end = std::min(w.end, window.end);
   if (begin >= end) return;
@@ -240,8 +238,8 @@ void take(const Wanted& w, const FileWindow& window, std::span<const std::byte> 
   const int64_t first = (begin - w.begin + from - 1) / from, last = (end - w.begin) / from;
   convert(source + w.begin + first * from, w.tensor->dtype, target + first * to, w.request->dtype, last - first);
   if (w.begin + last * from == end) return;
-  std::array<std::byte, 8> cut;  // an element across two windows: only in files that align nothing
-  w.file->read(w.begin + last * from, std::span(cut).first(static_cast<size_t>(from)), w.request->tensor);
+  std::array<std::byte, 8> cut;  // an element across two windows: only in files without alignment
+  w.file->read(w.begin + last * from, std::span(cut).first(from), w.request->tensor);
   convert(cut.data(), w.tensor->dtype, target + last * to, w.request->dtype, 1);
 }
 
@@ -297,8 +295,8 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
   if (wrong == 0) return;
   fail_load(
       checkpoint.path,
-      fmt::format("the checkpoint {} is not of this model: {}{}; its config.json, or a setting under model., "
-                  "is that of other weights",
+      fmt::format("the checkpoint {} is not of this model: {}{}; its config.json, or a setting under model., belongs "
+                  "to other weights",
                   checkpoint.path.string(), first, wrong > 1 ? fmt::format(" (and {} more differ)", wrong - 1) : ""),
       first_name);
 }
@@ -306,7 +304,7 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
 void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {
   check_request(checkpoint, request);
   const StoredTensor& tensor = checkpoint.tensor(request.tensor);
-  read_piece(*checkpoint.files[static_cast<size_t>(tensor.file)], tensor, request);
+  read_piece(*checkpoint.files[tensor.file], tensor, request);
 }
 
 void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests, PageCache cache) {

@@ -1,4 +1,4 @@
-// Reading a checkpoint: any rank reads just the element ranges it needs, and verifies what it reads.
+// Reads a checkpoint: each rank reads only the element ranges that it needs, and verifies what it reads.
 //
 //     if (auto path = find_latest("out/run")) {                      // good.h
 //       const Checkpoint checkpoint = open_checkpoint(*path);        // headers and small files
@@ -6,8 +6,8 @@
 //       agree(world, [&] { read_pieces(checkpoint, pieces); });      // all ranks succeed, or all throw
 //     }
 //
-// The pieces need not be those of the save: any mesh loads what any other saved. A plain Hugging Face folder
-// (no manifest) is read the same way, unverified.
+// The pieces may differ from those of the save: any mesh loads what any other mesh saved. A plain Hugging Face folder
+// (no manifest) is read in the same way, without verification.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace trireme::checkpoint {
 
-/// A tensor of a checkpoint and where it lies.
+/// A tensor of a checkpoint, and its place in the files.
 struct StoredTensor {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
@@ -34,7 +34,7 @@ struct StoredTensor {
   int64_t begin = 0;  ///< first byte in the file
 };
 
-/// An open checkpoint; copies share its files and what is known to be verified.
+/// An open checkpoint; copies share its files and the record of verified blocks.
 struct Checkpoint {
   std::filesystem::path path;
   bool has_manifest = false;  ///< false: a plain Hugging Face folder, nothing is verified
@@ -45,7 +45,7 @@ struct Checkpoint {
   std::vector<std::shared_ptr<const BlockFile>> files;
 
   bool has_tensor(const std::string& name) const { return tensors.contains(name); }
-  /// Errors    CheckpointError naming the nearest spelling when there is none of that name
+  /// Errors    CheckpointError naming the nearest spelling if there is no such tensor
   const StoredTensor& tensor(const std::string& name) const;
 };
 
@@ -55,35 +55,35 @@ struct PieceRequest {
   int64_t begin = 0;  ///< first element
   int64_t end = 0;    ///< one past the last
   void* data = nullptr;
-  Dtype dtype = Dtype::f32;  ///< of the memory; converted from the file's
+  Dtype dtype = Dtype::f32;  ///< of `data`; the file's dtype is converted to it
 };
 
 /// Opens a folder: reads its manifest, the small files that it names and the tensors' headers, all verified.
 ///
-/// Errors    DamagedError: a damaged or missing manifest, a missing or truncated file, a small file or a header that is
-///           not as it was saved; UnreadableError; CheckpointError: no such folder, a header that breaks a rule of the
-///           format
+/// Errors    DamagedError: a damaged or missing manifest, a missing or truncated file, a small file or a header that
+///           has changed since the save; UnreadableError; CheckpointError: no such folder, a header that breaks a rule
+///           of the format
 Checkpoint open_checkpoint(const std::filesystem::path& path, Advice advice = Advice::name_older);
 
-/// Refuses a checkpoint that is not of this model: every tensor must be there in its shape (any float dtype).
+/// Refuses a checkpoint of another model: every tensor must exist with its shape (in any float dtype).
 /// Errors    CheckpointError naming the first wrong tensor and how many there are
 void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected);
 
-/// Whether what is read stays in the system's page cache, for others on the host that read it too.
+/// Whether reads go through the page cache. `use` if other ranks of the host read the same data.
 enum class PageCache { use, bypass };
 
-/// Fills every request's memory. Local to this rank: wrap it in agree() (agree.h) where others wait.
+/// Fills every request's memory. Local to this rank: wrap it in agree() (agree.h) if other ranks wait for it.
 ///
-/// Cost      reads the blocks touched once, in the order of the files, while a thread reads the next 4 MiB; 8 MiB
+/// Cost      reads each needed block once, in the order of the files; a thread reads 4 MiB ahead; 8 MiB of buffers
 /// Numerics  floats round to nearest even when the memory's dtype is narrower
 /// Errors    CheckpointError: unknown tensor, range outside it, dtypes that do not convert, damaged block.
 ///           Requests are checked before anything is read; memory is undefined after damage
 void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests,
                  PageCache cache = PageCache::use);
 
-/// The same for one piece, now and without a thread: for those that take a tensor in small steps.
+/// The same for one piece, without a thread: for callers that read a tensor in small steps.
 ///
-/// Cost      blocks not seen before are read whole; one conversion buffer of 1 MiB
+/// Cost      reads unverified blocks whole; one conversion buffer of 1 MiB
 void read_piece(const Checkpoint& checkpoint, const PieceRequest& request);
 
 /// A small file of the folder ("config.json"), verified. Errors    CheckpointError when missing or damaged

@@ -8,7 +8,6 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
@@ -38,28 +37,26 @@ uint64_t own_checksum(std::string text, size_t position) {
 uint64_t parse_hex(const std::string& digits) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-  if (digits.size() != kHexDigits || error != std::errc() || end != digits.data() + digits.size()) {
+  if (digits.size() != kHexDigits || error != std::errc() || end != digits.data() + digits.size())
     throw std::runtime_error(fmt::format("'{}' is not a checksum", digits));
-  }
   return value;
 }
 
 Manifest parse_members(const json& root) {
   if (root.at("format").get<std::string>() != kFormat) throw std::runtime_error("its format is not trireme-checkpoint");
-  if (root.at("version").get<int>() != kManifestVersion) {
-    throw std::runtime_error(
-        fmt::format("it has version {}, this program reads {}", root.at("version").get<int>(), kManifestVersion));
-  }
-  if (root.at("block_bytes").get<int64_t>() != kBlockBytes) throw std::runtime_error("its blocks are not of 1 MiB");
-  Manifest manifest{.step = root.at("step").get<int64_t>(), .ruined = root.value("ruined", "")};
+  if (base::whole_number(root.at("version")) != kManifestVersion)
+    throw std::runtime_error(fmt::format("it has version {}, this program reads {}",
+                                         base::whole_number(root.at("version")), kManifestVersion));
+  if (base::whole_number(root.at("block_bytes")) != kBlockBytes)
+    throw std::runtime_error("its blocks are not of 1 MiB");
+  Manifest manifest{.step = base::whole_number(root.at("step")), .ruined = root.value("ruined", "")};
   for (const auto& [name, value] : root.at("files").items()) {
     if (!is_plain_name(name)) throw std::runtime_error(fmt::format("'{}' is not a file name", name));
-    ManifestFile file{.bytes = value.at("bytes").get<int64_t>()};
+    ManifestFile file{.bytes = base::whole_number(value.at("bytes"))};
     for (const json& digits : value.at("blocks")) file.blocks.push_back(parse_hex(digits.get<std::string>()));
-    if (file.bytes < 0 || static_cast<int64_t>(file.blocks.size()) != num_blocks(file.bytes)) {
+    if (file.bytes < 0 || std::ssize(file.blocks) != num_blocks(file.bytes))
       throw std::runtime_error(fmt::format("file {} of {} has {} block checksums", name,
                                            base::plural(file.bytes, "byte"), file.blocks.size()));
-    }
     manifest.files[name] = std::move(file);
   }
   return manifest;
@@ -73,10 +70,9 @@ bool is_plain_name(std::string_view name) {
 }
 
 ManifestFile describe(std::string_view bytes) {
-  ManifestFile file{.bytes = static_cast<int64_t>(bytes.size())};
-  for (size_t begin = 0; begin < bytes.size(); begin += kBlockBytes) {
+  ManifestFile file{.bytes = std::ssize(bytes)};
+  for (size_t begin = 0; begin < bytes.size(); begin += kBlockBytes)
     file.blocks.push_back(base::hash_text(bytes.substr(begin, kBlockBytes)));
-  }
   return file;
 }
 
@@ -91,8 +87,8 @@ std::string manifest_to_json(const Manifest& manifest) {
   const std::string ruined =
       manifest.ruined.empty() ? "" : fmt::format("  \"ruined\": {},\n", json(manifest.ruined).dump());
   std::string text = fmt::format(
-      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n{}  \"block_bytes\": {},\n  \"files\": "
-      "{{{}\n  }},\n  {}{:016x}\"\n}}\n",
+      "{{\n  \"format\": \"{}\",\n  \"version\": {},\n  \"step\": {},\n{}  \"block_bytes\": {},\n  \"files\": {{{}\n  "
+      "}},\n  {}{:016x}\"\n}}\n",
       kFormat, kManifestVersion, manifest.step, ruined, kBlockBytes, files, kChecksumKey, 0);
   return with_own_checksum(std::move(text));
 }
@@ -107,21 +103,11 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   try {
     const size_t position = checksum_position(text);
     if (position == std::string::npos) throw std::runtime_error("its own checksum is missing");
-    if (parse_hex(text.substr(position, kHexDigits)) != own_checksum(text, position)) {
+    if (parse_hex(text.substr(position, kHexDigits)) != own_checksum(text, position))
       throw std::runtime_error("it does not match its own checksum");
-    }
     return parse_members(base::parse_json(text));
   } catch (const std::exception& error) {
     throw CheckpointError(fmt::format("{} is damaged: {}", path, error.what()), path);
-  }
-}
-
-std::optional<Manifest> find_manifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifestName;
-  try {
-    return parse_manifest(base::read_side_file(path), path.string());
-  } catch (const Error&) {
-    return std::nullopt;
   }
 }
 

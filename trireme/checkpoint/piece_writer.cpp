@@ -18,28 +18,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Neighbouring bytes of a file and where they come from.
+/// Contiguous bytes of a file and where they come from.
 struct Segment {
   int64_t begin = 0;  ///< in the file
   int64_t bytes = 0;
   const std::byte* memory = nullptr;
-  const Piece* piece = nullptr;            ///< where its elements come from a function
+  const Piece* piece = nullptr;            ///< set if its elements come from a function
   Dtype from = Dtype::u8, to = Dtype::u8;  ///< of memory and file
-  bool written = true;                     ///< false: another rank writes it, this one only knows it
+  bool written = true;                     ///< false: another rank writes it, this one only hashes it
 };
 
 base::FileDescriptor open_shared(const fs::path& path) try {
   return base::open_file(path, O_RDWR);
 } catch (const base::FileError& error) {
   if (error.code != ENOENT) throw;
-  throw CheckpointError(
-      fmt::format("{} was made by rank 0 for this save and is not to be seen from here: --out_dir must "
-                  "be on a file system that all ranks share, and nobody may remove its folders",
-                  path.string()),
-      path.string());
+  throw CheckpointError(fmt::format("rank 0 made {} for this save, but this rank does not see it: --out_dir must be "
+                                    "on a file system that all ranks share, and nothing may remove its folders",
+                                    path.string()),
+                        path.string());
 }
 
-/// Writes what this rank has of one file, and hashes the blocks that it knows whole.
+/// Writes this rank's segments of one file, and hashes the blocks that it knows completely.
 class FileWriter {
  public:
   FileWriter(const fs::path& path, int64_t file_bytes, int64_t first_block, StageBuffer& buffer,
@@ -88,7 +87,7 @@ class FileWriter {
 
   void hash(int64_t block, int64_t block_end, std::span<const std::byte> bytes) {
     const bool at_begin = position_ % kBlockBytes == 0;
-    const bool at_end = position_ + static_cast<int64_t>(bytes.size()) == block_end;
+    const bool at_end = position_ + std::ssize(bytes) == block_end;
     if (at_begin) whole_ = true;
     if (!whole_) return;
     if (at_begin && at_end) {
@@ -105,30 +104,30 @@ class FileWriter {
   StagedFile file_;
   int64_t file_bytes_, first_block_;
   std::vector<BlockHash>& hashes_;
-  int64_t position_ = 0;               // end of what is put
-  bool whole_ = true;                  // the block at position_ has come from its first byte on
-  std::optional<base::Checksum> sum_;  // of it
+  int64_t position_ = 0;               // end of what was put
+  bool whole_ = true;                  // the block at position_ was put from its first byte on
+  std::optional<base::Checksum> sum_;  // of that block
 };
 
-/// By file: what this rank knows of it, in order.
+/// For each file, the segments that this rank knows, in order.
 std::vector<std::vector<Segment>> segments_of(const SavePlan& plan, std::span<const Piece> pieces, bool with_headers) {
   std::vector<std::vector<Segment>> files(plan.files.size());
   for (const Piece& piece : pieces) {
     if (piece.begin == piece.end) continue;
     const TensorPlace& place = plan.tensors.at(piece.tensor);
     const int64_t size = size_of(place.spec.dtype);
-    files[static_cast<size_t>(place.file)].push_back({.begin = place.begin + piece.begin * size,
-                                                      .bytes = (piece.end - piece.begin) * size,
-                                                      .memory = static_cast<const std::byte*>(piece.data),
-                                                      .piece = piece.fill ? &piece : nullptr,
-                                                      .from = piece.dtype,
-                                                      .to = place.spec.dtype});
+    files[place.file].push_back({.begin = place.begin + piece.begin * size,
+                                 .bytes = (piece.end - piece.begin) * size,
+                                 .memory = static_cast<const std::byte*>(piece.data),
+                                 .piece = piece.fill ? &piece : nullptr,
+                                 .from = piece.dtype,
+                                 .to = place.spec.dtype});
   }
   for (size_t i = 0; i < files.size(); ++i) {
     if (files[i].empty() && !with_headers) continue;
     const std::string& header = plan.files[i].header;
     files[i].push_back({.begin = 0,
-                        .bytes = static_cast<int64_t>(header.size()),
+                        .bytes = std::ssize(header),
                         .memory = reinterpret_cast<const std::byte*>(header.data()),
                         .written = with_headers});
     std::sort(files[i].begin(), files[i].end(), [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
@@ -167,7 +166,7 @@ std::vector<BlockHash> write_pieces(const SavePlan& plan, const fs::path& folder
 std::vector<BlockHash> hash_blocks(const SavePlan& plan, const fs::path& folder, std::span<const int64_t> blocks,
                                    const BytesDone& done, std::stop_token stop) {
   std::vector<BlockHash> hashes;
-  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  std::vector<std::byte> buffer(kBlockBytes);
   size_t next = 0;
   for (size_t i = 0; i < plan.files.size() && next < blocks.size(); ++i) {
     if (blocks[next] >= plan.first_block[i + 1]) continue;
@@ -175,11 +174,10 @@ std::vector<BlockHash> hash_blocks(const SavePlan& plan, const fs::path& folder,
     const base::FileDescriptor file = open_shared(path);
     for (; next < blocks.size() && blocks[next] < plan.first_block[i + 1] && !stop.stop_requested(); ++next) {
       const int64_t offset = (blocks[next] - plan.first_block[i]) * kBlockBytes;
-      const std::span<std::byte> bytes =
-          std::span(buffer).first(static_cast<size_t>(std::min(kBlockBytes, plan.files[i].bytes - offset)));
+      const std::span<std::byte> bytes = std::span(buffer).first(std::min(kBlockBytes, plan.files[i].bytes - offset));
       base::read_at(file, bytes, offset, path);
       hashes.push_back({blocks[next], base::checksum(bytes)});
-      if (done) done(static_cast<int64_t>(next + 1) * kBlockBytes, static_cast<int64_t>(blocks.size()) * kBlockBytes);
+      if (done) done(static_cast<int64_t>(next + 1) * kBlockBytes, std::ssize(blocks) * kBlockBytes);
     }
   }
   return hashes;

@@ -1,9 +1,9 @@
-// Writes a rank's pieces into the files of a checkpoint, in the order of the files, and hashes them on the way.
+// Writes a rank's pieces into the files of a checkpoint, in the order of the files, and hashes the blocks.
 //
-// A block of the manifest (1 MiB) that this rank fills alone is hashed from memory just before it is written, while it
-// is in the cache: what was meant is what the manifest says. Blocks that several ranks fill have to be read back by
-// one of them (hash_blocks) when all have written. Headers are known to all ranks and written by rank 0, so the first
-// block of a file needs no exchange either.
+// If this rank alone fills a block of the manifest (1 MiB), it hashes the block in memory just before writing it, while
+// the block is in the processor's cache. So the hash is that of the intended bytes. If several ranks fill a block, one
+// of them reads it back (hash_blocks) after all have written. Only rank 0 writes the headers, but all ranks know them,
+// so the first block of a file can be hashed from memory too.
 #pragma once
 
 #include <filesystem>
@@ -21,14 +21,14 @@ struct BlockHash {
   uint64_t hash = 0;
 };
 
-/// Told about bytes done, of those to be done.
+/// Called with the bytes done and the bytes to do.
 using BytesDone = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
-/// Writes and flushes `pieces`, headers too where asked.
+/// Writes and flushes `pieces`, and the headers if `with_headers`.
 ///
 /// Cost      one buffer of 4 MiB; whole pages go past the page cache where the file system allows it (staged_file.h)
-/// Errors    base::FileError; CheckpointError when the folder is not to be seen from here. Returns early, with fewer
-///           hashes, when `stop` is requested
+/// Errors    base::FileError; CheckpointError if this rank does not see the folder. Returns early, with fewer hashes,
+///           if `stop` is requested
 std::vector<BlockHash> write_pieces(const SavePlan& plan, const std::filesystem::path& folder,
                                     std::span<const Piece> pieces, bool with_headers, const BytesDone& done,
                                     std::stop_token stop);

@@ -11,11 +11,9 @@
 namespace trireme::checkpoint {
 
 void ReadBudget::take(int64_t bytes) {
-  if (bytes > left_) {
+  if (bytes > left_)
     throw CheckpointError(
-        fmt::format("{} asks for more memory than its own size and 64 MiB: it is damaged or made to harm", path_),
-        path_);
-  }
+        fmt::format("{} asks for more memory than its own size and 64 MiB: it is damaged or malicious", path_), path_);
   left_ -= bytes;
 }
 
@@ -33,7 +31,7 @@ nlohmann::json parse_json(std::string_view text, int max_depth, std::string_view
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key) {
       const auto& key = parsed.get_ref<const std::string&>();
-      budget.take(kKeyBytes + 2 * static_cast<int64_t>(key.size()));
+      budget.take(kKeyBytes + 2 * std::ssize(key));
       if (!keys.back().insert(key).second) fail(fmt::format("it names '{}' twice", key), key);
     } else {
       budget.take(kValueBytes);

@@ -17,20 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* torch_name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bf16:
-      return "bfloat16";
-    case Dtype::f16:
-      return "float16";
-    case Dtype::f64:
-      return "float64";
-    default:
-      return "float32";
-  }
-}
-
-/// config.json with the new dtype where it names one; otherwise as it is, byte for byte.
+/// config.json with the new dtype, if it names one; else unchanged, byte for byte.
 std::string config_with(const std::string& text, std::optional<Dtype> dtype) {
   if (!dtype || text.empty()) return text;
   auto config = base::parse_json<nlohmann::ordered_json>(text);
@@ -43,7 +30,7 @@ std::string config_with(const std::string& text, std::optional<Dtype> dtype) {
   return named ? config.dump(2) + "\n" : text;
 }
 
-/// What is neither weights nor written by every save.
+/// True for files to be copied: they are neither weights nor written by every save.
 bool comes_along(const fs::directory_entry& entry) {
   static const std::set<std::string> kOthers = {".safetensors", ".bin",     ".pt",   ".pth",   ".gguf",
                                                 ".h5",          ".msgpack", ".onnx", ".distcp"};
@@ -98,7 +85,7 @@ class Rewrite {
       std::string from = spec.name;
       if (!optimizer) {
         const Dtype stored = spec.dtype;
-        spec.dtype = dtype_for({.name = spec.name, .shape = spec.shape, .dtype = stored}, options_.dtype);
+        spec.dtype = dtype_for(spec, options_.dtype);
         const bool wider = size_of(spec.dtype) > size_of(stored);
         if (wider && source_.has_tensor(spec.name + ".master")) from = spec.name + ".master";
       }
@@ -107,9 +94,7 @@ class Rewrite {
                                  .end = num_elements(spec.shape),
                                  .dtype = spec.dtype,
                                  .fill = [this, from, dtype = spec.dtype](int64_t begin, int64_t end, void* to) {
-                                   const PieceRequest piece{
-                                       .tensor = from, .begin = begin, .end = end, .data = to, .dtype = dtype};
-                                   read_piece(source_, piece);
+                                   read_piece(source_, {from, begin, end, to, dtype});
                                  }});
       specs.push_back(std::move(spec));
     }

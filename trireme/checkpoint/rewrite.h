@@ -1,7 +1,7 @@
-// Writes a checkpoint or a model folder anew, with other file sizes or another dtype, whole or the weights alone.
+// Copies a checkpoint or a model folder with other file sizes or another dtype, completely or only the weights.
 //
-// It is a save on one rank whose pieces are read from the other folder while they are written: memory stays at a few
-// MiB, everything read is verified, and the new folder appears by one rename with a manifest of its own.
+// This is a save on one rank that reads its pieces from the other folder while it writes. It takes a few MiB of memory
+// and verifies everything that it reads. The new folder has a manifest and appears by one rename.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ namespace trireme::checkpoint {
 
 struct RewriteOptions {
   int64_t max_shard_bytes = kDefaultShardBytes;
-  std::optional<Dtype> dtype;  ///< of the model's float tensors; wider ones than stored come from the master weights
-  bool weights_only = false;   ///< leaves out optimizer state and trireme_state.json
+  std::optional<Dtype> dtype;  ///< of the model's float tensors; a wider one than stored takes the master weights
+  bool weights_only = false;  ///< leaves out optimizer state and trireme_state.json
   std::function<void(const SaveProgress&)> progress = {};
 };
 
-/// Files of the folder that are not weights (tokenizer, templates, settings) come along.
+/// Other files of the folder (tokenizer, templates, settings) are copied.
 ///
-/// Cost      reads and writes every byte kept once; a few MiB of memory
-/// Errors    CheckpointError: no checkpoint, damage, a target that exists, a full disk; the target is then not there
+/// Cost      reads and writes every copied byte once; a few MiB of memory
+/// Errors    CheckpointError: no checkpoint, damage, an existing target, a full disk. No new target is left then
 SaveResult rewrite(const std::filesystem::path& from, const std::filesystem::path& to, const RewriteOptions& options);
 
 }  // namespace trireme::checkpoint

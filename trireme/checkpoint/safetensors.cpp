@@ -34,10 +34,9 @@ std::vector<int64_t> parse_integers(const json& value, const std::string& what, 
   if (!value.is_array()) fail_safetensors(path, fmt::format("{} of tensor '{}' is not a list", what, name), name);
   std::vector<int64_t> result;
   for (const json& item : value) {
-    if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{1} << 62) {
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > uint64_t{1} << 62)
       fail_safetensors(
           path, fmt::format("{} of tensor '{}' holds {}, not a size", what, name, item.dump(-1, ' ', true)), name);
-    }
     result.push_back(item.get<int64_t>());
   }
   return result;
@@ -60,27 +59,24 @@ TensorEntry parse_entry(const std::string& name, const json& value, int64_t data
                     .shape = parse_integers(member(value, "shape", path, name), "the shape", path, name)};
   const std::vector<int64_t> offsets =
       parse_integers(member(value, "data_offsets", path, name), "data_offsets", path, name);
-  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+  if (offsets.size() != 2 || offsets[0] > offsets[1])
     fail_safetensors(path, fmt::format("data_offsets of tensor '{}' are not [begin, end]", name), name);
-  }
-  if (offsets[1] > data_bytes) {
+  if (offsets[1] > data_bytes)
     fail_safetensors(path,
                      fmt::format("tensor '{}' ends at byte {} of the data, but the file holds {}: it is truncated",
                                  name, offsets[1], bytes_text(data_bytes)),
                      name);
-  }
   int64_t bytes = 0;
   try {
     bytes = tensor_bytes(entry.shape, *dtype);
   } catch (const ShapeError& error) {
     fail_safetensors(path, fmt::format("tensor '{}': {}", name, error.what()), name);
   }
-  if (bytes != offsets[1] - offsets[0]) {
+  if (bytes != offsets[1] - offsets[0])
     fail_safetensors(path,
                      fmt::format("tensor '{}' of shape {} and dtype {} does not fill its {}", name,
                                  shape_text(entry.shape), dtype_text, bytes_text(offsets[1] - offsets[0])),
                      name);
-  }
   entry.begin = data_begin + offsets[0];
   entry.end = data_begin + offsets[1];
   return entry;
@@ -94,53 +90,32 @@ void check_contiguous(const SafetensorsHeader& header, int64_t file_bytes, const
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.first < b.first; });
   int64_t position = header.data_begin;
   for (const auto& [range, name] : items) {
-    if (range.first != position) {
+    if (range.first != position)
       fail_safetensors(path,
                        fmt::format("tensor '{}' begins at byte {}, but the one before it ends at {}: {}", *name,
                                    range.first, position, range.first < position ? "they overlap" : "there is a hole"),
                        *name);
-    }
     position = range.second;
   }
-  if (position != file_bytes) {
+  if (position != file_bytes)
     fail_safetensors(path,
                      fmt::format("its tensors end at byte {}, but the file has {}", position, bytes_text(file_bytes)));
-  }
 }
 
 }  // namespace
-
-int64_t num_elements(std::span<const int64_t> shape) {
-  int64_t count = 1;
-  // A zero anywhere makes the product zero, whatever the other sizes are.
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  for (const int64_t size : shape) {
-    if (size < 0) throw ShapeError("the shape " + shape_text(shape) + " holds a negative size");
-    if (!empty && (__builtin_mul_overflow(count, size, &count) || count > kMostElements)) {
-      throw ShapeError("the shape " + shape_text(shape) + " has more than 2^58 elements");
-    }
-  }
-  return empty ? 0 : count;
-}
-
-int64_t tensor_bytes(std::span<const int64_t> shape, Dtype dtype) { return num_elements(shape) * size_of(dtype); }
-
-std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const std::string& path) {
   if (file_bytes < 8)
     fail_safetensors(path, fmt::format("it has {}, fewer than the 8 of the header's length", bytes_text(file_bytes)));
   uint64_t length = 0;
   read(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
+  if (length > static_cast<uint64_t>(kMaxHeaderBytes))
     fail_safetensors(
         path, fmt::format("its header claims {} bytes, more than the {} allowed", length, bytes_text(kMaxHeaderBytes)));
-  }
   const auto header_bytes = static_cast<int64_t>(length);
-  if (8 + header_bytes > file_bytes) {
+  if (8 + header_bytes > file_bytes)
     fail_safetensors(path, fmt::format("its header needs {}, but the file has {}: it is truncated",
                                        bytes_text(8 + header_bytes), bytes_text(file_bytes)));
-  }
   std::string text(length, '\0');
   read(8, std::as_writable_bytes(std::span(text)));
   if (text.empty() || text.front() != '{') fail_safetensors(path, "its header does not begin with '{'");
@@ -165,19 +140,18 @@ SafetensorsHeader read_header(int64_t file_bytes, const ReadBytes& read, const s
 }
 
 std::string write_header(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata) {
-  // Written by hand around the quoting, so that tensors stand in the order of their bytes.
+  // Written by hand, so that tensors come in the order of their bytes.
   std::string text = "{";
   std::set<std::string_view> seen;
   int64_t offset = 0;
   try {
     if (!metadata.empty()) text += fmt::format("\"{}\":{}", kMetadataKey, json(metadata).dump());
     for (const TensorSpec& tensor : tensors) {
-      if (tensor.name == kMetadataKey || !seen.insert(tensor.name).second) {
+      if (tensor.name == kMetadataKey || !seen.insert(tensor.name).second)
         throw CheckpointError(
             fmt::format("tensor name '{}' {}", tensor.name,
                         tensor.name == kMetadataKey ? "is reserved by safetensors" : "is given twice"),
             "", tensor.name);
-      }
       int64_t end = 0;
       if (__builtin_add_overflow(offset, tensor_bytes(tensor.shape, tensor.dtype), &end))
         throw CheckpointError("the tensors of a file claim more bytes than a file can hold", "", tensor.name);
@@ -191,41 +165,16 @@ std::string write_header(std::span<const TensorSpec> tensors, const std::map<std
   }
   text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (static_cast<int64_t>(text.size()) > kMaxHeaderBytes) {
+  if (std::ssize(text) > kMaxHeaderBytes)
     throw CheckpointError(
-        fmt::format("{} tensors need a header of {}, more than the {} that safetensors allows: lower "
-                    "the size of a file",
-                    tensors.size(), bytes_text(static_cast<int64_t>(text.size())), bytes_text(kMaxHeaderBytes)),
+        fmt::format(
+            "{} tensors need a header of {}, more than the {} that safetensors allows: lower the size of a file",
+            tensors.size(), bytes_text(std::ssize(text)), bytes_text(kMaxHeaderBytes)),
         "");
-  }
   const uint64_t length = text.size();
   std::string prefix(8, '\0');
   std::memcpy(prefix.data(), &length, 8);
   return prefix + text;
-}
-
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : map_(path) {
-  const std::span<const std::byte> all = map_.bytes();
-  header_ = read_header(
-      map_.size_bytes(),
-      [&](int64_t offset, std::span<std::byte> target) {
-        std::memcpy(target.data(), all.data() + offset, target.size());
-      },
-      path.string());
-}
-
-const TensorEntry& SafetensorsFile::entry(const std::string& name) const {
-  const auto found = header_.tensors.find(name);
-  if (found == header_.tensors.end()) {
-    const std::string path = map_.path().string();
-    throw CheckpointError(fmt::format("{} holds no tensor '{}'", path, name), path, name);
-  }
-  return found->second;
-}
-
-std::span<const std::byte> SafetensorsFile::bytes(const std::string& name) const {
-  const TensorEntry& found = entry(name);
-  return map_.bytes().subspan(static_cast<size_t>(found.begin), static_cast<size_t>(found.end - found.begin));
 }
 
 }  // namespace trireme::checkpoint

@@ -1,82 +1,45 @@
 #include "trireme/checkpoint/safetensors_tensors.h"
 
 #include <algorithm>
-#include <set>
 
-#include "trireme/base/error.h"
 #include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/inspect.h"
 
 namespace trireme::checkpoint {
-namespace {
 
-std::vector<TensorSpec> specs_of(const std::vector<SourceTensor>& tensors) {
-  std::vector<TensorSpec> specs;
-  for (const SourceTensor& tensor : tensors) specs.push_back({tensor.name, tensor.shape, tensor.dtype});
-  return specs;
-}
+SafetensorsSource::SafetensorsSource(Checkpoint checkpoint)
+    : checkpoint_(std::move(checkpoint)), tensors_(tensors_in_order(checkpoint_, false)) {}
 
-}  // namespace
-
-SafetensorsSource::SafetensorsSource(Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {
-  std::set<int> optimizer_files;
-  std::vector<std::pair<std::pair<int, int64_t>, const std::string*>> order;
-  for (const auto& [name, stored] : checkpoint_.tensors) {
-    const std::string file = checkpoint_.files[static_cast<size_t>(stored.file)]->path().filename().string();
-    if (file.starts_with("optimizer-")) {
-      optimizer_files.insert(stored.file);
-    } else {
-      order.push_back({{stored.file, stored.begin}, &name});
-    }
-  }
-  std::sort(order.begin(), order.end());
-  for (const auto& [place, name] : order) {
-    const StoredTensor& stored = checkpoint_.tensors.at(*name);
-    tensors_.push_back({.name = *name, .shape = stored.shape, .dtype = stored.dtype});
-  }
-  num_optimizer_files_ = static_cast<int64_t>(optimizer_files.size());
+int64_t SafetensorsSource::num_optimizer_files() const {
+  return std::count_if(checkpoint_.files.begin(), checkpoint_.files.end(),
+                       [](const auto& file) { return is_optimizer_file(file->path()); });
 }
 
 void SafetensorsSource::read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const {
-  const PieceRequest request{
-      .tensor = tensors_.at(tensor).name, .begin = begin, .end = end, .data = data, .dtype = dtype};
-  read_piece(checkpoint_, request);
+  read_piece(checkpoint_, {tensors_.at(tensor).name, begin, end, data, dtype});
 }
 
-SafetensorsSink::SafetensorsSink(const std::filesystem::path& folder, const std::vector<SourceTensor>& tensors,
+SafetensorsSink::SafetensorsSink(const std::filesystem::path& folder, const std::vector<TensorSpec>& tensors,
                                  int64_t max_shard_bytes)
-    : folder_(folder), layout_(plan_model_files(specs_of(tensors), max_shard_bytes)) {
+    : folder_(folder), layout_(plan_model_files(tensors, max_shard_bytes)) {
   for (const FilePlan& plan : layout_.files) {
     files_.push_back(create_file(folder_ / plan.name, plan.bytes));
     base::write_at(files_.back(), std::as_bytes(std::span(plan.header)), 0, folder_ / plan.name);
   }
-  for (const SourceTensor& tensor : tensors) places_.push_back(layout_.tensors.at(tensor.name));
+  for (const TensorSpec& tensor : tensors) places_.push_back(layout_.tensors.at(tensor.name));
 }
 
-int64_t SafetensorsSink::total_bytes(const std::vector<SourceTensor>& tensors, int64_t max_shard_bytes) {
+int64_t SafetensorsSink::total_bytes(const std::vector<TensorSpec>& tensors, int64_t max_shard_bytes) {
   int64_t bytes = 0;
-  for (const FilePlan& plan : plan_model_files(specs_of(tensors), max_shard_bytes).files) bytes += plan.bytes;
+  for (const FilePlan& plan : plan_model_files(tensors, max_shard_bytes).files) bytes += plan.bytes;
   return bytes;
 }
 
 void SafetensorsSink::write(size_t tensor, int64_t begin, int64_t end, const void* data, Dtype dtype) {
-  constexpr int64_t kPiece = 1 << 17;  // elements converted at a time, at most 1 MiB
   const TensorPlace& place = places_.at(tensor);
-  const FilePlan& file = layout_.files[static_cast<size_t>(place.file)];
-  const int64_t size = size_of(place.spec.dtype);
-  const auto* in = static_cast<const std::byte*>(data);
-  std::vector<std::byte> converted;
-  while (begin < end) {
-    const int64_t count = dtype == place.spec.dtype ? end - begin : std::min(end - begin, kPiece);
-    std::span<const std::byte> bytes(in, static_cast<size_t>(count * size));
-    if (dtype != place.spec.dtype) {
-      converted.resize(static_cast<size_t>(count * size));
-      convert(in, dtype, converted.data(), place.spec.dtype, count);
-      bytes = converted;
-    }
-    base::write_at(files_[static_cast<size_t>(place.file)], bytes, place.begin + begin * size, folder_ / file.name);
-    in += count * size_of(dtype);
-    begin += count;
-  }
+  const auto file = static_cast<size_t>(place.file);
+  write_elements(files_[file], folder_ / layout_.files[file].name, place.begin, place.spec.dtype, begin, end, data,
+                 dtype);
 }
 
 void SafetensorsSink::finish() {

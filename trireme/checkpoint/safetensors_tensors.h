@@ -12,33 +12,30 @@
 
 namespace trireme::checkpoint {
 
-/// Tensors of an open checkpoint, verified as they are read where it has a manifest. Files named optimizer-* are left
-/// out.
+/// The weights of an open checkpoint, without its optimizer files. Reads are verified if it has a manifest.
 class SafetensorsSource : public TensorSource {
  public:
   explicit SafetensorsSource(Checkpoint checkpoint);
 
-  const std::vector<SourceTensor>& tensors() const override { return tensors_; }
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override;
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
-  int64_t num_optimizer_files() const { return num_optimizer_files_; }
+  int64_t num_optimizer_files() const;
 
  private:
   Checkpoint checkpoint_;
-  std::vector<SourceTensor> tensors_;
-  int64_t num_optimizer_files_ = 0;
+  std::vector<TensorSpec> tensors_;
 };
 
-/// Files as layout.h plans them, and their index.
+/// Writes the files that layout.h plans, and their index.
 class SafetensorsSink : public TensorSink {
  public:
-  /// Makes the files in `folder`, which exists, with their space reserved. Errors    base::FileError
-  SafetensorsSink(const std::filesystem::path& folder, const std::vector<SourceTensor>& tensors,
-                  int64_t max_shard_bytes);
+  /// Creates the files in an existing `folder` and reserves their space. Errors    base::FileError
+  SafetensorsSink(const std::filesystem::path& folder, const std::vector<TensorSpec>& tensors, int64_t max_shard_bytes);
 
   /// Bytes of all files.
-  static int64_t total_bytes(const std::vector<SourceTensor>& tensors, int64_t max_shard_bytes);
+  static int64_t total_bytes(const std::vector<TensorSpec>& tensors, int64_t max_shard_bytes);
 
   void write(size_t tensor, int64_t begin, int64_t end, const void* data, Dtype dtype) override;
   void finish() override;

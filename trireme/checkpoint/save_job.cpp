@@ -10,7 +10,6 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/disk.h"
-#include "trireme/checkpoint/gather.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/manifest.h"
 
@@ -20,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Training goes first: on Linux each thread has a niceness of its own.
+/// Training has priority. On Linux each thread has its own niceness.
 void lower_priority() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
 
-/// Calls the request's progress function, at most once a second and not in short saves.
+/// Calls the request's progress function at most once a second, and not during short saves.
 class Meter {
  public:
   Meter(const SaveRequest& request, const char* phase)
@@ -147,15 +146,15 @@ void SaveJob::begin_writing() {
   });
 }
 
-/// What nobody filled alone is dealt to the ranks in equal runs.
+/// Blocks that no rank filled alone are divided among the ranks in equal runs.
 void SaveJob::begin_hashing() {
-  std::vector<uint8_t> hashed(static_cast<size_t>(plan_.num_blocks()));
-  for (const BlockHash& h : hashes_) hashed[static_cast<size_t>(h.block)] = 1;
+  std::vector<uint8_t> hashed(plan_.num_blocks());
+  for (const BlockHash& h : hashes_) hashed[h.block] = 1;
   any_rank(world_, hashed);
   std::vector<int64_t> open;
   for (int64_t block = 0; block < plan_.num_blocks(); ++block)
-    if (!hashed[static_cast<size_t>(block)]) open.push_back(block);
-  const auto share = [&](int rank) { return static_cast<int64_t>(open.size()) * rank / world_.size(); };
+    if (!hashed[block]) open.push_back(block);
+  const auto share = [&](int rank) { return std::ssize(open) * rank / world_.size(); };
   std::vector<int64_t> mine(open.begin() + share(world_.rank()), open.begin() + share(world_.rank() + 1));
   phase_ = Phase::hashing;
   begin("checksum", [this, mine = std::move(mine)](const BytesDone& done, std::stop_token stop) {
@@ -168,14 +167,13 @@ void SaveJob::begin_hashing() {
 std::vector<uint64_t> SaveJob::gather_hashes() {
   std::vector<int64_t> mine;
   for (const BlockHash& h : hashes_) mine.insert(mine.end(), {h.block, std::bit_cast<int64_t>(h.hash)});
-  const int64_t count[] = {static_cast<int64_t>(mine.size())};
+  const int64_t count[] = {std::ssize(mine)};
   const std::vector<int64_t> counts = all_gather_numbers(world_, count, std::vector<int64_t>(world_.size(), 1));
   const std::vector<int64_t> all = gather_numbers(world_, mine, counts);
   if (world_.rank() != 0) return {};
-  check_invariant(static_cast<int64_t>(all.size()) == 2 * plan_.num_blocks(), "every block is hashed by one rank");
-  std::vector<uint64_t> hashes(static_cast<size_t>(plan_.num_blocks()));
-  for (size_t i = 0; i < all.size(); i += 2)
-    hashes.at(static_cast<size_t>(all[i])) = std::bit_cast<uint64_t>(all[i + 1]);
+  check_invariant(std::ssize(all) == 2 * plan_.num_blocks(), "every block is hashed by one rank");
+  std::vector<uint64_t> hashes(plan_.num_blocks());
+  for (size_t i = 0; i < all.size(); i += 2) hashes.at(all[i]) = std::bit_cast<uint64_t>(all[i + 1]);
   return hashes;
 }
 
@@ -218,6 +216,10 @@ void SaveJob::abandon() {
   }
   work_ = nullptr;
   temporary_.reset();
+}
+
+SaveResult save_checkpoint(const SaveRequest& request, comm::Communicator& world) {
+  return SaveJob(request, world, {.background = false}).finish();
 }
 
 }  // namespace trireme::checkpoint

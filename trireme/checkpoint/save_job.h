@@ -1,15 +1,14 @@
-// A save in phases, so that it can go on beside a training loop: each phase is work of every rank for itself
-// (write the pieces, hash blocks that several ranks filled, publish), and between two of them the ranks meet.
+// SaveJob: a save in phases, so that it can run in the background of a training loop. In a phase (writing, hashing,
+// publishing, ...) every rank works alone. Between two phases the ranks communicate.
 //
 //     SaveJob job(request, world, {.background = true});   // collective; checked, folder made, writing has begun
 //     while (training) {
 //       step();
-//       if (all ranks: job.idle()) job.advance();          // collective; agree on it with whatever the loop sends
-//       anyway
+//       if (job.idle() on all ranks) job.advance();        // collective; the loop has to find out about the others
 //     }
 //     job.finish();                                        // collective; waits
 //
-// Threads in the background only touch files: no collective is called from them.
+// Background threads only read and write files: they call no collective.
 #pragma once
 
 #include <atomic>
@@ -32,27 +31,27 @@ namespace trireme::checkpoint {
 class SaveJob {
  public:
   struct Options {
-    bool background = false;  ///< phases run in a thread of low priority; otherwise inside advance()
+    bool background = false;  ///< true: phases run in a thread of low priority; false: inside advance()
   };
 
-  /// Begins to plan, alone: what ranks have to agree on waits for advance(). The pieces' memory must not change until
-  /// committed().
+  /// Begins to plan, without communication: the ranks compare their plans in advance(). The pieces' memory must not
+  /// change until committed().
   ///
-  /// Ordering  every rank of `world` must make one, and call advance() or finish() alike
+  /// Ordering  every rank of `world` must make a job, and call advance() and finish() in the same order
   SaveJob(SaveRequest request, comm::Communicator& world, Options options);
-  /// Abandons a save that is not committed: stops its thread and removes the folder, without any other rank.
+  /// Abandons a save that is not committed: stops its thread and removes the folder, without communication.
   ~SaveJob();
 
   int64_t step() const { return request_.step; }
-  /// True when this rank's work of the phase is over: advance() will not wait for this rank.
+  /// True if this rank has finished the phase, so that advance() will not wait for it.
   bool idle() const { return idle_; }
   bool committed() const { return phase_ == Phase::committed; }
 
-  /// Ends the phase (waits where it is not over) and begins the next.
-  /// Errors    as save_checkpoint, the same on every rank; the unfinished folder is gone then
+  /// Waits for the end of the phase and begins the next one.
+  /// Errors    as save_checkpoint, the same on every rank; the unfinished folder is then removed
   void advance();
 
-  /// Advances to the end. With Options::background off this is where everything happens.
+  /// Advances to the end. Without Options::background, all remaining work is done here.
   SaveResult finish();
   /// Of a committed save.
   const SaveResult& result() const { return result_; }
@@ -78,7 +77,7 @@ class SaveJob {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   SavePlan plan_;
   std::filesystem::path folder_;  // the unfinished folder, on every rank
-  std::unique_ptr<TemporaryFolder> temporary_;  // rank 0's hold on it
+  std::unique_ptr<TemporaryFolder> temporary_;  // on rank 0, its owner
   Phase phase_ = Phase::planning;
   std::vector<BlockHash> hashes_;  // of this rank
   Extreme extreme_;  // of this rank's pieces
@@ -86,7 +85,7 @@ class SaveJob {
   SaveResult result_;
 
   // The phase under way.
-  std::function<void(std::stop_token)> work_;  // in the foreground: not yet done
+  std::function<void(std::stop_token)> work_;  // without a background: not yet done
   std::exception_ptr failure_;
   std::atomic<bool> idle_{true};
   std::jthread thread_;

@@ -1,6 +1,6 @@
-// What a save is going to write, worked out before a byte is written: files, places of tensors, small files, bytes.
+// SavePlan: what a save will write: files, each tensor's place, small files, bytes. It is computed before any write.
 //
-// Pure: every rank computes the same plan from its own request, and compares it with the others' (agree_on_plan).
+// plan_save is pure: every rank computes the same plan from its own request. agree_on_plan checks that they are equal.
 #pragma once
 
 #include <map>
@@ -13,19 +13,19 @@ namespace trireme::checkpoint {
 
 struct SavePlan {
   std::vector<FilePlan> files;                 ///< the model's, then the optimizer's
-  std::vector<int64_t> first_block;  ///< number of each file's first block, counted through; then their number
-  std::map<std::string, TensorPlace> tensors;  ///< of both
+  std::vector<int64_t> first_block;  ///< each file's first checksum block, counted over all files; then the block count
+  std::map<std::string, TensorPlace> tensors;  ///< of model and optimizer
   std::map<std::string, std::string> texts;  ///< small files, which rank 0 writes
-  int64_t needed_bytes = 0;  ///< on the disk, with what folder and manifest take
+  int64_t needed_bytes = 0;  ///< disk space, including the folder and the manifest
 
   int64_t num_blocks() const { return first_block.back(); }
 };
 
-/// Errors    CheckpointError: a negative step, names that cannot be files, text that is not JSON, tensors given twice,
-///           pieces that do not fit; UsageError for max_shard_bytes < 1
+/// Errors    CheckpointError: a negative step, names that no file can have, text that is not JSON, a name given to two
+///           tensors, pieces whose tensor, range or dtype does not fit; UsageError for max_shard_bytes < 1
 SavePlan plan_save(const SaveRequest& request);
 
-/// Compares the ranks' plans, and sees to it that every element is given exactly once over all ranks.
+/// Compares the plans of all ranks, and checks that their pieces together hold every element exactly once.
 ///
 /// Ordering  every rank of `world` must call
 /// Errors    CheckpointError, the same on every rank

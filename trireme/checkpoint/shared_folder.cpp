@@ -11,7 +11,6 @@
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/disk.h"
-#include "trireme/checkpoint/gather.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -28,7 +27,7 @@ std::string random_word() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-/// The file is there and says `word`.
+/// The file exists and holds `word`.
 bool sees(const fs::path& file, const std::string& word) {
   try {
     return base::read_file(file) == word;
@@ -59,12 +58,10 @@ void check_shared_folder(const fs::path& folder, comm::Communicator& world) {
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
       while (!sees(file, word)) {
         if (std::chrono::steady_clock::now() > deadline)
-          throw CheckpointError(
-              fmt::format(
-                  "rank {} on host {} does not see the file that rank 0 on host {} made in {}: out_dir must be a "
-                  "folder of a file system that all hosts share",
-                  world.rank(), host_name(), writer, fs::absolute(folder).string()),
-              folder.string());
+          throw CheckpointError(fmt::format("rank {} on host {} does not see the file that rank 0 on host {} made in "
+                                            "{}: out_dir must be a folder of a file system that all hosts share",
+                                            world.rank(), host_name(), writer, fs::absolute(folder).string()),
+                                folder.string());
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     });

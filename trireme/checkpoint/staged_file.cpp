@@ -55,7 +55,7 @@ void StagedFile::write_out() {
       return;
     } catch (const base::FileError& error) {
       if (error.code != EINVAL) throw;
-      direct_ = {};  // an alignment beyond a page, or a file system that changed its mind
+      direct_ = {};  // the file system wants an alignment beyond a page, or no direct access any more
     }
   put(file_, begin, end_);
   start_writing_out(file_, begin, end_);

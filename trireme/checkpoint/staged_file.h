@@ -1,6 +1,6 @@
-// Writes a file's bytes through an aligned buffer and past the page cache (O_DIRECT) where the file system allows it:
-// a save neither pushes what training reads out of memory nor waits for the kernel's own copy. Pages that are not
-// filled whole, the edges of a run, go the usual way, since another rank may be writing their other half.
+// StagedFile: writes a file from an aligned buffer, past the page cache (O_DIRECT) if the file system allows it. Then a
+// save neither evicts what training reads nor waits for the kernel's copy. A page at the edge of a range that is only
+// partly filled goes through the cache, because another rank may write the rest of it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace trireme::checkpoint {
 
-/// Aligned as direct access wants it; one serves many files in turn.
+/// Memory aligned for O_DIRECT; files use one buffer in turn.
 class StageBuffer {
  public:
   static constexpr int64_t kBytes = int64_t{4} << 20;
@@ -29,14 +29,14 @@ class StageBuffer {
 
 class StagedFile {
  public:
-  /// Takes over `file`, open for reading and writing. `direct` false: everything goes through the page cache.
+  /// Takes ownership of `file`, open for reading and writing. `direct` false: everything goes through the page cache.
   StagedFile(base::FileDescriptor file, std::filesystem::path path, StageBuffer& buffer, bool direct = true);
 
-  /// Where bytes [position, position + count) of the file are to be put before the next call. Positions rise;
-  /// no piece crosses a multiple of StageBuffer::kBytes. Errors    base::FileError of earlier bytes
+  /// Memory for bytes [position, position + count) of the file. The caller fills it before the next call. Positions
+  /// must rise, and no range may cross a multiple of StageBuffer::kBytes. Errors    base::FileError of earlier bytes
   std::span<std::byte> room(int64_t position, int64_t count);
 
-  /// What was put is on the disk when this returns. Errors    base::FileError
+  /// Returns when all bytes are on the disk. Errors    base::FileError
   void flush();
 
  private:
@@ -45,7 +45,7 @@ class StagedFile {
   base::FileDescriptor file_, direct_;
   const std::filesystem::path path_;
   StageBuffer& buffer_;
-  int64_t begin_ = 0, end_ = 0;  // of the file, in the buffer and not yet written
+  int64_t begin_ = 0, end_ = 0;  // the bytes of the file that are in the buffer and not yet written
 };
 
 }  // namespace trireme::checkpoint

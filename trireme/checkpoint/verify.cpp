@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file to be read, and where its blocks stand in the common count.
+/// A file to be read; the blocks of all files are counted through.
 struct Part {
   std::unique_ptr<BlockFile> file;
   int64_t first_block = 0;
@@ -26,8 +26,8 @@ class Readers {
  public:
   Readers(const std::vector<Part>& parts, int64_t blocks) : parts_(parts), blocks_(blocks), problems_(parts.size()) {}
 
-  void run(int threads, int64_t total_bytes, const VerifyOptions& options) {
-    base::Crew workers(static_cast<size_t>(threads), [this](size_t) { work(); });
+  void run(int64_t total_bytes, const VerifyOptions& options) {
+    base::Crew workers(static_cast<size_t>(options.threads), [this](size_t) { work(); });
     while (options.progress && next_ < blocks_ && !workers.has_failed()) {
       options.progress(std::min<int64_t>(done_bytes_, total_bytes), total_bytes);
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -45,7 +45,7 @@ class Readers {
 
  private:
   void work() {
-    std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+    std::vector<std::byte> buffer(kBlockBytes);
     for (int64_t block; (block = next_++) < blocks_;) {
       const auto after = std::upper_bound(parts_.begin(), parts_.end(), block,
                                           [](int64_t b, const Part& part) { return b < part.first_block; });
@@ -76,17 +76,17 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
     const Checkpoint checkpoint = open_checkpoint(path, Advice::none);
     report.has_manifest = checkpoint.has_manifest;
     manifest = checkpoint.manifest;
-    if (!checkpoint.has_manifest) report.files = static_cast<int64_t>(checkpoint.files.size());
+    if (!checkpoint.has_manifest) report.files = std::ssize(checkpoint.files);
   } catch (const Error& error) {
-    const auto found = find_manifest(path);
-    if (!found) {
-      const bool unreadable = dynamic_cast<const UnreadableError*>(&error) != nullptr;
-      (unreadable ? report.unreadable : report.problems).emplace_back(error.what());
+    refused = error.what();
+    const bool unreadable = dynamic_cast<const UnreadableError*>(&error) != nullptr;
+    try {  // with a sound manifest: name every bad block
+      manifest = parse_manifest(base::read_side_file(path / kManifestName), "");
+    } catch (const Error&) {
+      (unreadable ? report.unreadable : report.problems).push_back(refused);
       return report;
     }
-    report.has_manifest = true;  // go on: name every bad block
-    manifest = *found;
-    refused = error.what();
+    report.has_manifest = true;
   }
   report.ruined = manifest.ruined;
   std::vector<Part> parts;
@@ -104,9 +104,8 @@ VerifyReport verify(const fs::path& path, const VerifyOptions& options) {
     }
   }
   std::erase_if(parts, [](const Part& part) { return part.file->bytes() == 0; });
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   Readers readers(parts, report.blocks);
-  readers.run(options.threads > 0 ? options.threads : cores, report.bytes, options);
+  readers.run(report.bytes, options);
   for (size_t part = 0; part < parts.size(); ++part)
     for (std::string& problem : readers.problems(part)) report.problems.push_back(std::move(problem));
   if (report.problems.empty() && report.unreadable.empty() && !refused.empty()) report.problems.push_back(refused);

@@ -13,7 +13,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// The same file past the page cache, whatever its path is by now; holds none where that cannot be.
+/// Opens the same file again without the page cache, even if it was renamed; empty if that is impossible.
 base::FileDescriptor reopen_direct(const base::FileDescriptor& file) try {
   return open_direct(fmt::format("/proc/self/fd/{}", file.get()), O_RDONLY);
 } catch (const base::FileError&) {
@@ -68,7 +68,7 @@ void WindowReader::fill(const Window& window, std::byte* to) {
     if (got < 0 && errno == EINVAL) direct_file_ = {};  // an alignment beyond a page
     if (got > 0) have = std::min(static_cast<size_t>(got), wanted);
   }
-  // What direct access left: nothing, as a rule. Errors of the disk come up again here.
+  // Reads what direct access did not, usually nothing. Disk errors are thrown here.
   base::read_at(*file_, {to + have, wanted - have}, window.begin + static_cast<int64_t>(have), window.path);
 }
 

@@ -1,6 +1,6 @@
-// Stretches of files, read one ahead of who uses them: the disk works while the last one is verified and copied. Past
-// the page cache (O_DIRECT) where asked for: a load that nobody else on the host shares pushes nothing out of memory
-// and spares the kernel's copy.
+// WindowReader: a thread reads ranges of files, one range ahead of the caller. So the disk reads while the caller
+// verifies and copies the range before. It can bypass the page cache (O_DIRECT), which saves the kernel's copy and
+// evicts nothing from memory. That is worth it if no other rank of the host reads the same data.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ class WindowReader {
  public:
   static constexpr int64_t kBytes = StageBuffer::kBytes;
 
-  /// Bytes [begin, end) of a file, at most kBytes; `begin` is a multiple of the page size. `file` stays open; `path`
-  /// is for messages: retention may have renamed the folder since.
+  /// Bytes [begin, end) of a file, at most kBytes; `begin` is a multiple of the page size. `file` must stay open.
+  /// `path` is only for messages, because save.keep_last may have removed the folder since.
   struct Window {
     const base::FileDescriptor* file;
     std::filesystem::path path;
@@ -34,7 +34,7 @@ class WindowReader {
   ~WindowReader();
   WindowReader(const WindowReader&) = delete;
 
-  /// The bytes of the windows, one a call, in order; valid until the next call. Errors    base::FileError
+  /// The next window's bytes, in order; valid until the next call. Errors    base::FileError
   std::span<const std::byte> next();
 
  private:
@@ -49,7 +49,7 @@ class WindowReader {
 
   const std::vector<Window> windows_;
   const bool direct_;
-  const base::FileDescriptor* file_ = nullptr;  // the window's, which direct_file_ is too
+  const base::FileDescriptor* file_ = nullptr;  // of the last window; direct_file_ is this file opened with O_DIRECT
   base::FileDescriptor direct_file_;
   std::array<Slot, 2> slots_;
   size_t taken_ = 0;

@@ -1,11 +1,11 @@
-// What has to happen before the constructors of LibTorch and of libgomp, which are some nine tenths of the time from
-// exec to main (0.2 s): a function in .preinit_array, which the dynamic linker calls before any constructor, about
-// 20 ms after exec. It blocks requests to stop, so that none ends the process before main knows what to do with them
-// (stop_signal.h), and says how libgomp's threads wait (openmp_wait.h).
+// A function that runs before the constructors of LibTorch and libgomp, which take about nine tenths of the time from
+// exec to main (0.2 s). It stands in .preinit_array: the dynamic linker calls it before any constructor, about 20 ms
+// after exec. It blocks the stop signals, so that none ends the process before main can handle them (stop_signal.h),
+// and sets how libgomp's threads wait (openmp_wait.h).
 //
-// The surprising part is how: setenv would be for nothing, for the C library takes its environment from the process'
-// first stack only afterwards, and that list has no room for another entry. So one entry that no constructor reads
-// lends its place, and gets it back before main.
+// setenv would have no effect yet: the C library only later takes its environment from the process's first stack, and
+// that list has no room for another entry. So the function overwrites an entry that no constructor reads, and a
+// constructor puts it back before main.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -13,9 +13,9 @@
 
 #include <string_view>
 
-#include "trireme/launch/openmp_wait.h"
+#include "trireme/launch/identity/openmp_wait.h"
 
-// Sanitizers set themselves up only afterwards, and may not be called before: their builds go without.
+// Sanitizers initialise later and must not be called before, so their builds do without this.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define TRIREME_SANITIZED
@@ -23,7 +23,7 @@
 #endif
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(TRIREME_SANITIZED)
 
-// Nothing is set up yet: no call of the C library but the bare system call, no allocation.
+// Nothing is initialised yet: no allocation, and no call of the C library except bare system calls.
 namespace {
 
 using trireme::launch::kWaitNames;
@@ -31,7 +31,7 @@ using trireme::launch::kWaitNames;
 char spin_entry[] = "GOMP_SPINCOUNT=2000";
 static_assert(trireme::launch::kSpinName == "GOMP_SPINCOUNT" && trireme::launch::kSpinCount == "2000");
 
-// What shells leave to every process first; at last what every process has.
+// First what shells set in every process, last what every process has.
 constexpr std::string_view kLenders[] = {"_",   "OLDPWD", "SHLVL", "LS_COLORS", "HOSTNAME",
                                          "PWD", "TERM",   "HOME",  "PATH"};
 
@@ -75,7 +75,7 @@ void before_constructors(int, char**, char** environment) {
 __attribute__((section(".preinit_array"), used)) void (*const kBeforeConstructors)(int, char**,
                                                                                    char**) = before_constructors;
 
-// Those of libraries have run, the program's own follow.
+// Runs after the constructors of all libraries, before the program's own.
 __attribute__((constructor(101))) void give_back() {
   if (lent != nullptr) putenv(lent);
 }

@@ -1,54 +1,220 @@
+// trireme bench: its topics, and the job that each of them starts.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/cli/bench_topics.h"
-#include "trireme/config/report.h"
+#include "trireme/bench/commands.h"
+#include "trireme/bench/compare.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/cli/start.h"
+#include "trireme/settings/validate.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 namespace {
 
-bool asks_for_help(Arguments arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+config::Overlay overlay(const std::string& topic, const std::string& model) {
+  config::Overlay o{.values = {{"out_dir", "out/bench"}}, .command = "bench " + topic, .section = "bench"};
+  if (!model.empty()) o.values.insert(o.values.end(), {{"model", model}, {"train.micro_batch_size", "2"}});
+  return o;
 }
 
-void print_topics() {
-  fmt::print("trireme bench measures, each figure beside what the machine can do at most in the same run.\n\n");
-  for (const BenchTopic& t : bench_topics()) fmt::print("  {:<12} {}\n", t.name, t.help);
-  fmt::print("\nFor instance\n");
-  for (const BenchTopic& t : bench_topics()) fmt::print("  {}\n", t.example);
-  fmt::print(
-      "\n--json FILE keeps the result, --quick only shows that it works; trireme bench SUBCOMMAND --help teaches.\n");
+std::string command_line(const std::string& topic, Arguments arguments) {
+  return "trireme bench " + topic + (arguments.empty() ? "" : " ") +
+         base::join(std::vector<std::string>(arguments.begin(), arguments.end()), " ");
 }
 
-void print_help(const BenchTopic& t) {
+// One micro-batch a rank, unless the settings say otherwise.
+void one_micro_batch(ParsedSettings& parsed) {
+  if (!parsed.given("train.global_batch_size"))
+    parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
+}
+
+void check_model(const Settings& settings) { train::sequence_length(settings, model::config_of(settings.model)); }
+
+// Runs in this process, without starting ranks.
+int run_here(const std::string& topic, const std::string& model, Arguments arguments,
+             int (*run)(const Settings&, const std::string&)) {
+  const ParsedSettings parsed = read_settings(arguments, overlay(topic, model));
+  refuse_gpus(parsed.settings, "bench " + topic);
+  check_model(parsed.settings);
+  return run(parsed.settings, command_line(topic, arguments));
+}
+
+int run_train(Arguments arguments) {
+  return start({.subcommand = "bench train",
+                .overlay = overlay("train", ""),
+                .complete = one_micro_batch,
+                .plan = train::plan_host,
+                .check = check_model,
+                .run = bench::bench_train,
+                .uses_gpus = true},
+               arguments);
+}
+
+int run_ops(Arguments arguments) { return run_here("ops", "llama-32m", arguments, bench::bench_ops); }
+int run_gemm(Arguments arguments) { return run_here("gemm", "llama-32m", arguments, bench::bench_gemm); }
+int run_data(Arguments arguments) { return run_here("data", "llama-5m", arguments, bench::bench_data); }
+
+int run_collectives(Arguments arguments) {
+  config::Overlay o = overlay("collectives", "");
+  o.values.emplace_back("devices", "2");
+  o.positional = "";
+  return start(
+      {.subcommand = "bench collectives",
+       .overlay = o,
+       .complete = one_micro_batch,
+       .check = [](const Settings& settings) { bench::check_collectives(settings, launch::rank_environment()); },
+       .run =
+           [=](const Settings& settings, const launch::RankEnvironment& environment) {
+             return bench::bench_collectives(settings, environment, command_line("collectives", arguments));
+           }},
+      arguments);
+}
+
+int run_checkpoint(Arguments arguments) {
+  return start({.subcommand = "bench checkpoint",
+                .overlay = overlay("checkpoint", "llama-32m"),
+                .complete = one_micro_batch,
+                .plan = train::plan_host,
+                .check = check_model,
+                .run =
+                    [=](const Settings& settings, const launch::RankEnvironment& environment) {
+                      return bench::bench_checkpoint(settings, environment, command_line("checkpoint", arguments));
+                    }},
+               arguments);
+}
+
+int run_scaling(Arguments arguments) {
+  ParsedSettings parsed = read_settings(arguments, overlay("scaling", ""));
+  if (parsed.given("train.global_batch_size"))
+    throw UsageError(
+        "error: bench scaling gives every rank one micro-batch, however many ranks there are: leave "
+        "train.global_batch_size out and set train.micro_batch_size");
+  check_model(parsed.settings);
+  bench::BenchSettings& b = parsed.settings.bench;
+  if (!parsed.given("bench.steps")) b.steps = b.quick ? 2 : 5;
+  if (!parsed.given("bench.warmup")) b.warmup = b.quick ? 1 : 2;
+  return bench::bench_scaling(parsed.settings, arguments, command_line("scaling", arguments));
+}
+
+int run_compare(Arguments arguments) {
+  if (arguments.size() != 2)
+    throw UsageError(
+        "error: bench compare takes two results: trireme bench compare before.json after.json (bench ... --json FILE "
+        "writes them)");
+  return bench::compare_files(arguments[0], arguments[1]);
+}
+
+struct Topic {
+  const char* name;
+  const char* help;     ///< one line
+  const char* example;  ///< a command to try
+  const char* lesson;   ///< what is measured, against which limit, with which formulas; ends with a newline
+  int (*run)(Arguments arguments);  ///< everything after the topic's name
+};
+
+constexpr Topic kTopics[] = {
+    {"train", "a whole training step: tokens/s, share of the peak, where the time goes",
+     "trireme bench train llama-32m --devices 2 --train.micro_batch_size 2",
+     "Times --steps optimizer steps after --warmup, on fixed random tokens, with no files and no evaluation.\n"
+     "Every setting of trireme pretrain that changes a step works here too: --devices, --strategy, --mesh.tp, ...\n",
+     run_train},
+    {"ops", "every fused operation beside copy bandwidth, products and attention beside the arithmetic peak",
+     "trireme bench ops llama-32m --threads 2",
+     "Calls each function of trireme/ops/ops.h, AdamW and the squared norm with the widths of the model.\n"
+     "Operations that move memory run at two sizes: larger than all caches, and within one core's cache.\n"
+     "Rate: the bytes they must move (each input read once, each output written once, both for updates in place)\n"
+     "divided by their time. Limit: a copy of as many bytes, read plus written, with the best of memcpy, plain vector\n"
+     "stores and non-temporal stores; for updates in place also a pass in place; for pure reads, a pass that reads.\n"
+     "Products, attention and cross-entropy: rate counts operations (a multiply-add is 2; causal attention counts\n"
+     "only the half that is not masked). Limit: multiply-adds on registers (AMX tiles).\n",
+     run_ops},
+    {"gemm", "the matrix products of a model beside the arithmetic peak",
+     "trireme bench gemm llama-32m --precision bf16-mixed --train.micro_batch_size 2",
+     "Times each product of a block and the head in three directions: forward (NT: the weight is transposed), input\n"
+     "gradient (NN), weight gradient (TN). Rows: the tokens of one micro-batch. Operations: 2 x tokens x in x out.\n"
+     "Limit: independent multiply-adds on registers (AMX tiles where there are any), with as many threads: the\n"
+     "median of runs in turn with the row's samples. A few rows of every result are checked.\n",
+     run_gemm},
+    {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
+     "trireme bench collectives --devices 2 --comm.backend shm",
+     "Starts --devices ranks (default 2) and times each collective on shm and gloo (under mpirun on mpi too), or\n"
+     "only on the --comm.backend given. Times are the slowest rank's. Size: the larger of input and output, as "
+     "nccl-tests\n"
+     "counts it. algbw = size / time; busbw = algbw x 2(N-1)/N for all_reduce, x (N-1)/N for reduce_scatter,\n"
+     "all_gather, gather, scatter and all_to_all, x 1 for broadcast, reduce and send_receive (to the next rank).\n"
+     "Rate: the bytes that a rank must read and write in shared memory, divided by the time: 2 x size for all_reduce,\n"
+     "all_gather, broadcast, gather, all_to_all and send_receive, (1 + 1/N) for reduce_scatter and reduce, 2/N for\n"
+     "scatter, and for all_gather into one buffer that all ranks share. Limit: the rate of a copy of that size while\n"
+     "all ranks copy. Shared buffers are read in place by peers. Every result is checked before it is timed.\n",
+     run_collectives},
+    {"checkpoint", "save and load of a model's training state beside plain file access",
+     "trireme bench checkpoint llama-32m --devices 2",
+     "Saves and loads the real training state (weights, masters, moments) with the real code, in a temporary folder\n"
+     "below out_dir that is removed again. Limit: write() with fsync, and read(), of as many bytes in plain files, "
+     "each\n"
+     "rank its share; the limit of those is a copy in memory. The page cache is dropped before reading if possible.\n"
+     "A save hashes what it writes; a load verifies what it reads, which includes the optimizer's files.\n"
+     "Further columns: growth of a rank's private memory, bytes that ranks send each other, and how long training "
+     "waits\n"
+     "for a save in the background (save.mode async), as a share of the blocking save.\n",
+     run_checkpoint},
+    {"data", "the batch loader's tokens/s beside what a training step consumes", "trireme bench data llama-5m",
+     "Takes micro-batches from the real batch loader as fast as it delivers them, then trains one rank with it.\n"
+     "Column 'steps fed at once': how many such ranks one loader could feed. Limits: a copy of the bytes that a token\n"
+     "must move, and the model's operations at the arithmetic peak.\n",
+     run_data},
+    {"scaling", "bench train with several numbers of ranks: efficiency, and losses by cause, as a table and a picture",
+     "trireme bench scaling llama-32m --ranks 1,2,4 --train.micro_batch_size 2",
+     "Runs trireme bench train once for each number of ranks, with the settings given, one thread a rank unless\n"
+     "launch.threads_per_rank says otherwise, and one micro-batch a rank. efficiency = tokens/s divided by (ranks x\n"
+     "tokens/s of the first run); share = the same, but with no more ranks than there are cores for. 'lost to X' is "
+     "how\n"
+     "much longer X takes than in the first run, in per cent of the step (rank 0); negative: X takes less time.\n"
+     "'cores lacking' = 1 - cores / threads, if there are more threads than cores; every cause takes longer then.\n",
+     run_scaling},
+    {"compare", "two results as JSON: what became faster or slower beyond its spread",
+     "trireme bench compare before.json after.json",
+     "Matches rows by what was measured and its size. ratio = time after / before; spread = the larger of the two\n"
+     "runs' (third minus first quartile) / median; smaller differences are not marked. Takes the JSON of any bench\n"
+     "subcommand; both files must come from the same one.\n",
+     run_compare},
+};
+
+std::string bench_overview() {
+  std::string text =
+      "trireme bench measures each part of training beside the limit of this machine in the same run.\n\n";
+  for (const Topic& t : kTopics) text += fmt::format("  {:<12} {}\n", t.name, t.help);
+  text += "\nExamples\n";
+  for (const Topic& t : kTopics) text += fmt::format("  {}\n", t.example);
+  return text +
+         "\n--json FILE writes the result; --quick only checks that it works. trireme bench SUBCOMMAND --help explains "
+         "more.\n";
+}
+
+int print_help(const Topic& t) {
   fmt::print("trireme bench {}: {}\n  {}\n\n{}\n{}", t.name, t.help, t.example, t.lesson,
-             config::help_text({"bench"}, "bench"));
+             settings_help({"bench"}, "bench"));
   fmt::print("\nAll other settings: trireme explain settings.\n");
+  return 0;
 }
 
 }  // namespace
 
 int run_bench(Arguments arguments) {
-  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-    print_topics();
-    return arguments.empty() ? 2 : 0;
-  }
+  if (const auto code = answer_help(arguments, bench_overview())) return *code;
   std::vector<std::string> names;
-  for (const BenchTopic& t : bench_topics()) {
+  for (const Topic& t : kTopics) {
     names.emplace_back(t.name);
     if (arguments[0] != t.name) continue;
     const Arguments rest = arguments.subspan(1);
-    if (!asks_for_help(rest)) return t.run(rest);
-    print_help(t);
-    return 0;
+    return std::ranges::any_of(rest, is_help) ? print_help(t) : t.run(rest);
   }
-  const auto near = base::nearest(arguments[0], names);
   throw UsageError(fmt::format("error: there is no trireme bench {}{}; there is {}", arguments[0],
-                               near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
+                               did_you_mean(arguments[0], names), base::join(names, ", ")));
 }
 
 }  // namespace trireme::cli

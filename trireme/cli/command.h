@@ -1,8 +1,11 @@
 // The subcommands of `trireme`: one thin file each, all of the same shape.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace trireme::cli {
 
@@ -21,7 +24,18 @@ int run_data(Arguments arguments);
 int run_checkpoint(Arguments arguments);
 int run_report(Arguments arguments);
 
-/// Whether `trireme WORD ...` is one of the above.
+/// Whether `trireme WORD ...` is one of the above and starts no other program.
 bool is_subcommand(const std::string& word);
+
+inline bool is_help(std::string_view word) { return word == "--help" || word == "-h"; }
+
+/// Prints `text` if a command is called with --help or without any word, and returns the exit code.
+std::optional<int> answer_help(Arguments arguments, const std::string& text);
+
+/// " (did you mean llama?)", or nothing.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& names);
+
+/// A hint for a subcommand of LitGPT, torchrun or Hugging Face that Trireme does not have; empty for other words.
+std::string hint_for(std::string_view subcommand);
 
 }  // namespace trireme::cli

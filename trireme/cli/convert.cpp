@@ -1,4 +1,4 @@
-#include "trireme/checkpoint/convert.h"
+#include "trireme/formats/convert.h"
 
 #include <fmt/format.h>
 
@@ -8,47 +8,43 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 #include "trireme/base/log.h"
-#include "trireme/base/private_files.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/out_dir_lock.h"
-#include "trireme/config/parse.h"
-#include "trireme/config/report.h"
-#include "trireme/launch/stop_signal.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/observe/work_bar.h"
 
 namespace trireme::cli {
 namespace {
 
 constexpr const char* kConvertUsage =
-    "trireme convert SOURCE OUT: a model from one format into another\n"
+    "trireme convert SOURCE OUT: converts a model to another format\n"
     "\n"
     "  trireme convert SmolLM2.Q4_1.gguf smollm2                   a GGUF file to a Hugging Face folder, dequantised\n"
     "  trireme convert out/austen austen.gguf --dtype float16      the newest checkpoint of a run to GGUF\n"
     "  trireme convert llama llama-bf16 --dtype bfloat16           half the size\n"
     "  trireme convert model.pth model --to dcp                    PyTorch's file to its distributed form\n"
     "\n"
-    "SOURCE is recognised by looking: a .gguf or .pth file, a folder with safetensors or pytorch_model.bin, LitGPT's,\n"
-    "PyTorch's distributed checkpoint, one of Trireme's or a folder of them. OUT ending in .gguf or .pth is such a "
-    "file, else a\n"
-    "folder with safetensors, config.json and tokenizer; --to says otherwise. Tensors stream in pieces, so that "
-    "memory\n"
-    "does not grow with the model, and OUT appears by one rename when all of it is on the disk.\n"
-    "docs/formats.md says what every format keeps.\n\n";
+    "SOURCE is recognised by its contents: a .gguf or .pth file, a folder with safetensors or pytorch_model.bin,\n"
+    "LitGPT's folder, PyTorch's distributed checkpoint, a checkpoint of Trireme or a folder of them. If OUT ends in\n"
+    ".gguf or .pth, it is such a file; else a folder with safetensors, config.json and tokenizer. --to overrides\n"
+    "this. Tensors stream in pieces, so memory does not grow with the model. OUT appears by one rename when all of\n"
+    "it is on the disk. docs/formats.md lists what every format keeps.\n\n";
 
-/// VmHWM: unlike getrusage's figure, nothing of the process that started this one.
+/// VmHWM: unlike getrusage's figure, it does not include the process that started this one.
 int64_t peak_bytes() {
   std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
+  for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
-  }
   return 0;
 }
 
-/// SOURCE and OUT stand first, without names.
+/// Adds the setting's names to SOURCE and OUT, which come first.
 std::vector<std::string> with_names(Arguments arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
   const auto bare = [&](size_t i) { return i < words.size() && !words[i].starts_with("-"); };
@@ -61,39 +57,37 @@ std::vector<std::string> with_names(Arguments arguments) {
 
 int run_convert(Arguments arguments) {
   const std::vector<std::string> words = with_names(arguments);
-  const config::ParsedSettings parsed = config::parse(
+  const ParsedSettings parsed = read_settings(
       words, {.command = "convert", .positional = "", .reads_its_section_alone = true, .section = "convert"});
   if (parsed.help) {
-    fmt::print("{}{}", kConvertUsage, config::help_text({"convert"}, "convert"));
+    fmt::print("{}{}", kConvertUsage, settings_help({"convert"}, "convert"));
     return 0;
   }
-  const config::ConvertSettings& settings = parsed.settings.convert;
-  if (settings.source.empty() || settings.out.empty()) {
-    throw UsageError(
-        fmt::format("error: {} is not named\n  trireme convert SOURCE OUT, for instance trireme convert "
-                    "model.gguf model",
-                    settings.source.empty() ? "what to convert" : "where to write"));
-  }
+  const checkpoint::ConvertSettings& settings = parsed.settings.convert;
+  if (settings.source.empty() || settings.out.empty())
+    throw UsageError(fmt::format(
+        "error: {} is not named\n  trireme convert SOURCE OUT, for instance trireme convert model.gguf model",
+        settings.source.empty() ? "what to convert" : "where to write"));
   refuse_in_a_running_jobs_folder(settings.out);
   base::make_files_as_private_as(
       std::vector<std::filesystem::path>{checkpoint::find_latest(settings.source).value_or(settings.source)});
   launch::install_stop_signal();
   const int64_t before = peak_bytes();
-  checkpoint::ConvertResult result;
+  formats::ConvertResult result;
   {
     observe::WorkBar bar("converting");
-    const auto progress = [&](const checkpoint::ConvertProgress& so_far) {
+    const auto progress = [&](const formats::ConvertProgress& so_far) {
       if (launch::stop_requested()) throw UsageError("stopped by request: nothing was written");
       bar.show(static_cast<double>(so_far.done_bytes) / static_cast<double>(so_far.total_bytes));
     };
-    result = checkpoint::convert_checkpoint({.source = settings.source,
-                                             .out = settings.out,
-                                             .to = settings.to.value_or(""),
-                                             .dtype = settings.dtype.value_or(""),
-                                             .force = settings.force,
-                                             .max_shard_bytes = settings.max_shard_bytes,
-                                             .progress = progress,
-                                             .note = [](const std::string& line) { base::info("{}", line); }});
+    result = formats::convert_checkpoint({.source = settings.source,
+                                          .out = settings.out,
+                                          .to = settings.to.value_or(""),
+                                          .dtype = settings.dtype.value_or(""),
+                                          .force = settings.force,
+                                          .max_shard_bytes = settings.max_shard_bytes,
+                                          .progress = progress,
+                                          .note = [](const std::string& line) { base::info("{}", line); }});
   }
   fmt::print("{}  {} to {}: {}, {} parameters, {} in {} ({}/s)\n", settings.out, result.from, result.to,
              base::plural(result.tensors, "tensor"), base::human_quantity(static_cast<double>(result.elements)),

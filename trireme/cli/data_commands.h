@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trireme/cli/command.h"
-#include "trireme/config/parse.h"
-#include "trireme/data/tokenizer.h"
+#include "trireme/settings/parse.h"
+#include "trireme/text/tokenizer.h"
 
 namespace trireme::cli {
 
@@ -15,18 +15,18 @@ struct DataCommand {
   const char* name;
   const char* usage;  ///< one line: "trireme data stats PREFIX"
   const char* help;   ///< what it does, in one line
-  int (*run)(const config::ParsedSettings& parsed);
+  int (*run)(const ParsedSettings& parsed);
   std::vector<std::string> settings = {"data", "prepare"};  ///< groups that --help lists
 };
 
-int data_tokenize(const config::ParsedSettings& parsed);
-int data_stats(const config::ParsedSettings& parsed);
-int data_train_tokenizer(const config::ParsedSettings& parsed);
-int data_show(const config::ParsedSettings& parsed);
-int data_ledger(const config::ParsedSettings& parsed);
+int data_tokenize(const ParsedSettings& parsed);
+int data_stats(const ParsedSettings& parsed);
+int data_train_tokenizer(const ParsedSettings& parsed);
+int data_show(const ParsedSettings& parsed);
+int data_ledger(const ParsedSettings& parsed);
 
 /// The tokenizer that data.tokenizer names, which the command needs.
 /// Errors    UsageError when none is named
-std::unique_ptr<data::Tokenizer> named_tokenizer(const config::Settings& settings, const std::string& command);
+std::unique_ptr<text::Tokenizer> named_tokenizer(const Settings& settings, const std::string& command);
 
 }  // namespace trireme::cli

@@ -8,12 +8,12 @@
 
 namespace trireme::cli {
 
-int data_ledger(const config::ParsedSettings& parsed) {
-  config::Settings s = parsed.settings;
+int data_ledger(const ParsedSettings& parsed) {
+  Settings s = parsed.settings;
   if (!parsed.list.empty()) s.model.name = parsed.list[0];
   if (!s.prepare.step)
     throw UsageError("error: trireme data ledger needs --step N: the optimizer step whose samples are listed, from 1");
-  const model::ModelConfig model = train::resolve_model(s);
+  const model::ModelConfig model = model::config_of(s.model);
   const int64_t sequence = train::sequence_length(s, model);
   const data::TrainingData data =
       data::load_training_data(train::training_data_options(s, sequence), *train::resolve_tokenizer(s, model));

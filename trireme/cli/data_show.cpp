@@ -11,17 +11,17 @@
 #include "trireme/data/show.h"
 #include "trireme/data/text_source.h"
 #include "trireme/data/token_set.h"
-#include "trireme/train/conversations.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr int64_t kMostTokens = 2000;  // of a document: nobody reads more
+constexpr int64_t kMostTokens = 2000;  // that are printed of a document
 
-/// Prints documents until there are enough.
+/// Prints up to prepare.count documents.
 class Printer {
  public:
-  Printer(const config::Settings& settings, const data::Tokenizer& tokenizer, bool has_mask)
+  Printer(const Settings& settings, const text::Tokenizer& tokenizer, bool has_mask)
       : tokenizer_(tokenizer),
         left_(settings.prepare.count),
         options_{
@@ -35,7 +35,7 @@ class Printer {
     --left_;
     const auto shown = std::min(ids.size(), static_cast<size_t>(kMostTokens));
     const int64_t learned = mask.empty() ? 0 : std::count(mask.begin(), mask.end(), uint8_t{1});
-    fmt::print("\n-- {}: {}{}\n", title, base::plural(static_cast<int64_t>(ids.size()), "token"),
+    fmt::print("\n-- {}: {}{}\n", title, base::plural(std::ssize(ids), "token"),
                mask.empty() ? "" : fmt::format(", {} learned", base::human_count(learned)));
     fmt::print("{}",
                data::show_tokens(tokenizer_, ids.first(shown), mask.first(std::min(mask.size(), shown)), options_));
@@ -44,12 +44,12 @@ class Printer {
   }
 
  private:
-  const data::Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   int64_t left_;
   data::ShowOptions options_;
 };
 
-std::unique_ptr<data::Tokenizer> tokenizer_for(const config::Settings& settings, const data::TokenSet& set) {
+std::unique_ptr<text::Tokenizer> tokenizer_for(const Settings& settings, const data::TokenSet& set) {
   auto tokenizer = named_tokenizer(settings, "show");
   const auto& about = set.about();
   if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer->fingerprint())
@@ -58,7 +58,7 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const config::Settings& settings,
   return tokenizer;
 }
 
-void show_set(const std::string& path, const config::Settings& settings) {
+void show_set(const std::string& path, const Settings& settings) {
   const data::TokenSet set = data::TokenSet::open(path);
   const auto tokenizer = tokenizer_for(settings, set);
   Printer printer(settings, *tokenizer, set.has_mask());
@@ -77,11 +77,11 @@ void show_set(const std::string& path, const config::Settings& settings) {
 }
 
 void show_conversations(std::span<const std::filesystem::path> files, const data::ConversationSource& source,
-                        const config::Settings& settings) {
+                        const Settings& settings) {
   const auto tokenizer = named_tokenizer(settings, "show");
-  const data::ChatFamily& family = source.family(files);
+  const text::ChatFamily& family = source.family(files);
   const data::ConversationOptions& options = source.options;
-  const data::ChatEncoder encoder(*tokenizer, family);
+  const text::ChatEncoder encoder(*tokenizer, family);
   encoder.require_stop();
   fmt::print("chat template {}\n", family.name);
   Printer printer(settings, *tokenizer, true);
@@ -95,16 +95,15 @@ void show_conversations(std::span<const std::filesystem::path> files, const data
       const auto conversation = data::parse_conversation(record->text, place, options.format);
       data::ConversationCounts counts;
       const auto tokens = data::render_conversation(conversation, family, encoder, options, counts);
-      if (tokens.ids.empty()) {
-        fmt::print("\n-- {}: left out, nothing in it is learned\n", place);
-      } else {
+      if (tokens.ids.empty())
+        fmt::print("\n-- {}: left out, because none of its tokens is trained on\n", place);
+      else
         printer.print(place + (counts.cut > 0 ? " (cut)" : ""), tokens.ids, tokens.mask);
-      }
     }
   }
 }
 
-void show_text(const std::string& path, const config::Settings& settings) {
+void show_text(const std::string& path, const Settings& settings) {
   const auto tokenizer = named_tokenizer(settings, "show");
   data::TextSource source(data::TextFiles::list(std::span(&path, 1)), settings.data.text_field, *tokenizer);
   Printer printer(settings, *tokenizer, false);
@@ -115,7 +114,7 @@ void show_text(const std::string& path, const config::Settings& settings) {
     if (!block) break;
     source.read(*block, [&](const data::TextPiece& piece) {
       if (!printer.wants_more()) return;
-      if (static_cast<int64_t>(ids.size()) <= kMostTokens) {
+      if (std::ssize(ids) <= kMostTokens) {
         const auto more = tokenizer->encode(piece.text);
         ids.insert(ids.end(), more.begin(), more.end());
       }
@@ -129,7 +128,7 @@ void show_text(const std::string& path, const config::Settings& settings) {
 
 }  // namespace
 
-int data_show(const config::ParsedSettings& parsed) {
+int data_show(const ParsedSettings& parsed) {
   if (parsed.list.empty())
     throw UsageError("error: trireme data show needs files of text or conversations, or the PREFIX of a tokenized set");
   const data::ConversationSource source = train::conversation_source(parsed.settings);

@@ -27,7 +27,8 @@ bool is_damaged(const TokenSet& set, const TokenStats& stats) {
 void print_origin(const TokenSet& set, const TokenStats& stats) {
   const auto& about = set.about();
   if (!about) {
-    fmt::print("  tokenizer    not said: no {}.json, so another program wrote it\n", set.path().filename().string());
+    fmt::print("  tokenizer    unknown: there is no {}.json, so another program wrote the set\n",
+               set.path().filename().string());
     return;
   }
   fmt::print("  tokenizer    {}, vocabulary of {}\n", about->tokenizer, base::human_count(about->vocab_size));
@@ -110,11 +111,11 @@ int report_damage(const TokenSet& set, const TokenStats& stats) {
 
 }  // namespace
 
-int data_stats(const config::ParsedSettings& parsed) {
+int data_stats(const ParsedSettings& parsed) {
   if (parsed.list.empty())
     throw UsageError(
-        "error: trireme data stats needs the PREFIX of a tokenized set (PREFIX.bin with PREFIX.idx), or a "
-        "folder of LitGPT's chunks");
+        "error: trireme data stats needs the PREFIX of a tokenized set (PREFIX.bin with PREFIX.idx), or a folder of "
+        "LitGPT's chunks");
   int code = 0;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& prefix : parsed.list) {

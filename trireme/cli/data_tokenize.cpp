@@ -10,13 +10,13 @@
 #include "trireme/data/token_set.h"
 #include "trireme/data/tokenize.h"
 #include "trireme/observe/work_bar.h"
-#include "trireme/train/conversations.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 namespace {
 
-data::TokenizeOptions tokenize_options_of(const config::ParsedSettings& parsed) {
-  const config::Settings& s = parsed.settings;
+data::TokenizeOptions tokenize_options_of(const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
   if (parsed.list.empty()) throw UsageError("error: trireme data tokenize needs files or folders of text");
   if (s.prepare.output.empty())
     throw UsageError(
@@ -34,8 +34,8 @@ data::TokenizeOptions tokenize_options_of(const config::ParsedSettings& parsed) 
           }};
 }
 
-/// The files of conversations among what is to be tokenized: all of it, or nothing.
-std::vector<std::filesystem::path> conversation_files(const config::ParsedSettings& parsed) {
+/// The files, if they hold conversations; empty if they hold text.
+std::vector<std::filesystem::path> conversation_files(const ParsedSettings& parsed) {
   const data::ConversationSource source = train::conversation_source(parsed.settings);
   std::vector<std::filesystem::path> files;
   size_t with = 0;
@@ -45,19 +45,19 @@ std::vector<std::filesystem::path> conversation_files(const config::ParsedSettin
     with += found.empty() ? 0 : 1;
   }
   if (with > 0 && with < parsed.list.size())
-    throw UsageError("error: some of these files hold conversations and some text; a set is made of one or the other");
+    throw UsageError("error: some of these files hold conversations and some text; a set holds one or the other");
   return files;
 }
 
-int tokenize_conversations(const std::vector<std::filesystem::path>& files, const config::ParsedSettings& parsed) {
-  const config::Settings& s = parsed.settings;
+int tokenize_conversations(const std::vector<std::filesystem::path>& files, const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
   const std::string& output = s.prepare.output;
   if (data::TokenSet::exists(output) && !s.prepare.overwrite)
     throw UsageError(
-        fmt::format("{}.idx is there already; name another --output, or replace it with --overwrite", output));
+        fmt::format("{}.idx already exists; name another --output, or replace it with --overwrite", output));
   const auto tokenizer = named_tokenizer(s, "tokenize");
   const data::ConversationSource source = train::conversation_source(s);
-  const data::ChatFamily& family = source.family(files);
+  const text::ChatFamily& family = source.family(files);
   data::ConversationOptions options = source.options;
   data::ConversationSet set;
   {
@@ -73,7 +73,7 @@ int tokenize_conversations(const std::vector<std::filesystem::path>& files, cons
 
 }  // namespace
 
-int data_tokenize(const config::ParsedSettings& parsed) {
+int data_tokenize(const ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
   data::TokenizeOptions options = tokenize_options_of(parsed);
   if (const auto files = conversation_files(parsed); !files.empty()) return tokenize_conversations(files, parsed);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/private_files.h"
+#include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/data_commands.h"
 #include "trireme/data/train_tokenizer.h"
@@ -15,8 +15,8 @@
 namespace trireme::cli {
 namespace {
 
-data::TrainTokenizerOptions train_options_of(const config::ParsedSettings& parsed) {
-  const config::PrepareSettings& prepare = parsed.settings.prepare;
+data::TrainTokenizerOptions train_options_of(const ParsedSettings& parsed) {
+  const data::PrepareSettings& prepare = parsed.settings.prepare;
   if (parsed.list.empty()) throw UsageError("error: trireme data train_tokenizer needs files or folders of text");
   if (prepare.output.empty())
     throw UsageError("error: trireme data train_tokenizer needs --output FOLDER: it writes tokenizer.json there");
@@ -33,11 +33,11 @@ data::TrainTokenizerOptions train_options_of(const config::ParsedSettings& parse
 
 }  // namespace
 
-int data_train_tokenizer(const config::ParsedSettings& parsed) {
+int data_train_tokenizer(const ParsedSettings& parsed) {
   const auto start = std::chrono::steady_clock::now();
-  const config::PrepareSettings& prepare = parsed.settings.prepare;
+  const data::PrepareSettings& prepare = parsed.settings.prepare;
   data::TrainTokenizerOptions options = train_options_of(parsed);
-  data::check_output(prepare.output, prepare.overwrite);
+  text::check_output(prepare.output, prepare.overwrite);
   base::make_files_as_private_as(std::vector<std::filesystem::path>(parsed.list.begin(), parsed.list.end()));
   data::TrainTokenizerResult result;
   {
@@ -51,9 +51,9 @@ int data_train_tokenizer(const config::ParsedSettings& parsed) {
     };
     result = data::train_tokenizer(options);
   }
-  data::write_tokenizer(prepare.output, result.trained, data::pattern_named(options.pattern), prepare.overwrite);
+  text::write_tokenizer(prepare.output, result.trained, text::pattern_named(options.pattern), prepare.overwrite);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const auto tokens = static_cast<int64_t>(result.trained.tokens.size());
+  const auto tokens = std::ssize(result.trained.tokens);
   fmt::print("wrote    {}/tokenizer.json: {} tokens{}\n", prepare.output, base::human_count(tokens),
              tokens < prepare.vocab_size ? " (no pair is left that occurs often enough for more)" : "");
   fmt::print("text     {}, {} pieces, {} different\n", base::human_bytes(result.source_bytes),

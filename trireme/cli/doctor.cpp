@@ -1,7 +1,7 @@
 #include "trireme/doctor/doctor.h"
 
 #include "trireme/cli/start.h"
-#include "trireme/config/validate.h"
+#include "trireme/settings/validate.h"
 
 namespace trireme::cli {
 
@@ -11,21 +11,21 @@ int run_doctor(Arguments arguments) {
                             .command = "doctor",
                             .positional = "",
                             .section = "doctor"},
-                .help = "trireme doctor: looks at machines and ranks before a run, and says what to mend\n"
+                .help = "trireme doctor: checks machines and ranks before a run, and says what to fix\n"
                         "  trireme doctor\n"
                         "  trireme doctor --devices 4 --out_dir out/mine\n"
                         "  srun -n 8 trireme doctor; mpirun -n 8 trireme doctor; --num_nodes as in trireme pretrain\n\n"
                         "Cores, memory, limits, names, interfaces, GPUs, versions, the disk of out_dir; then latency,\n"
                         "bandwidth and clocks of pairs of ranks, one pair after the other, and collectives beside\n"
-                        "what a copy moves. Exit code 1 where a line says FAIL. Figures are those of this moment: end\n"
-                        "other work first.\n\n",
+                        "the rate of a copy. Exit code 1 if a line says FAIL. The figures are those of this moment,\n"
+                        "so end other work first.\n\n",
                 .help_groups = {"doctor"},
                 .complete =
-                    [](config::ParsedSettings& parsed) {
+                    [](ParsedSettings& parsed) {
                       parsed.settings.train.global_batch_size =
-                          parsed.settings.train.micro_batch_size * config::world_size(parsed.settings);
+                          parsed.settings.train.micro_batch_size * world_size(parsed.settings);
                     },
-                .check = [](const config::Settings&) {},
+                .check = [](const Settings&) {},
                 .run = doctor::run_doctor,
                 .answer_code = doctor::kFoundFailing},
                arguments);

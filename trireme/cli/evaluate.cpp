@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/start.h"
-#include "trireme/config/report.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::cli {
 
@@ -17,10 +17,10 @@ int run_evaluate(Arguments arguments) {
                             .section = "evaluate"},
                 .help = "trireme evaluate CHECKPOINT --text FILE\n"
                         "trireme evaluate CHECKPOINT --multiple_choice QUESTIONS.jsonl --devices 4 --mesh.tp 2\n\n"
-                        "mesh.tp and mesh.pp divide the model; ranks beyond them are copies that share the work.\n\n",
+                        "mesh.tp and mesh.pp divide the model; further ranks are copies that share the work.\n\n",
                 .help_groups = {"evaluate"},
                 .check =
-                    [](const config::Settings& settings) {
+                    [](const Settings& settings) {
                       if (settings.evaluate.checkpoint.empty())
                         throw UsageError("error: no checkpoint is named\n  trireme evaluate out/austen --text my.txt");
                       train::check_evaluate(settings);

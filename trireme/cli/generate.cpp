@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/start.h"
-#include "trireme/config/validate.h"
+#include "trireme/settings/validate.h"
 
 namespace trireme::cli {
 
@@ -20,19 +20,19 @@ int run_generate(Arguments arguments) {
                "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n\n",
        .help_groups = {"generate"},
        .complete =
-           [](config::ParsedSettings& parsed) {
-             config::Settings& s = parsed.settings;
+           [](ParsedSettings& parsed) {
+             Settings& s = parsed.settings;
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
-             if (!s.mesh.tp && !s.mesh.pp) s.mesh.tp = config::world_size(s);
+             if (!s.mesh.tp && !s.mesh.pp) s.mesh.tp = world_size(s);
            },
        .check =
-           [](const config::Settings& settings) {
+           [](const Settings& settings) {
              if (settings.generate.checkpoint.empty())
                throw UsageError("error: no checkpoint is named\n  trireme generate out/austen --prompt \"It is\"");
              train::check_generate(settings);
            },
        .run =
-           [](const config::Settings& settings, const launch::RankEnvironment& environment) {
+           [](const Settings& settings, const launch::RankEnvironment& environment) {
              return train::generate(settings, environment, [](std::string_view text) {
                std::fwrite(text.data(), 1, text.size(), stdout);
                std::fflush(stdout);

@@ -1,5 +1,5 @@
-// The one binary. Errors become one message and an exit code here and nowhere else: 2 for what the user can mend
-// (settings, files, checkpoints), 74 for a disk that takes no more, 1 for the rest.
+// The program. Only here do errors become a message and an exit code: 2 for what the user can correct (settings, files,
+// checkpoints), 74 for a full or failing disk, 1 for the rest.
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,10 @@
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
-#include "trireme/cli/other_words.h"
-#include "trireme/launch/environment.h"
-#include "trireme/launch/ssh_start.h"
-#include "trireme/launch/stop_signal.h"
-#include "trireme/launch/worker.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/launch/machines/ssh_start.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/launch/supervise/worker.h"
 
 namespace {
 
@@ -35,19 +35,20 @@ struct Subcommand {
 constexpr Subcommand kSubcommands[] = {
     {"pretrain", "train a model from text: trireme pretrain llama-5m --data TextFiles --data.train_data_path my.txt",
      trireme::cli::run_pretrain},
-    {"generate", "write text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
+    {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
-    {"convert", "a model from one format into another: trireme convert model.gguf model", trireme::cli::run_convert},
+    {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},
     {"evaluate", "perplexity of a text, multiple choice: trireme evaluate out/austen --text my.txt",
      trireme::cli::run_evaluate},
     {"launch", "start the ranks of any program: trireme launch --nproc_per_node 4 -- ./my_program",
      trireme::cli::run_launch},
-    {"doctor", "look at machines and ranks before a run, and say what to mend", trireme::cli::run_doctor},
-    {"explain", "say beforehand what a run would do: config, mesh, schedule, memory, settings",
+    {"doctor", "check machines and ranks before a run, and say what to fix", trireme::cli::run_doctor},
+    {"explain", "show what a run would do, without running it: config, mesh, schedule, memory, settings",
      trireme::cli::run_explain},
-    {"data", "text to tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
-    {"checkpoint", "look after checkpoints: list, verify, diff, reshard, consolidate", trireme::cli::run_checkpoint},
-    {"report", "what is left of a job says about its end: trireme report hang out/austen", trireme::cli::run_report},
+    {"data", "turn text into tokens: tokenize, stats, show, ledger, train_tokenizer", trireme::cli::run_data},
+    {"checkpoint", "inspect and rewrite checkpoints: list, verify, diff, reshard, consolidate",
+     trireme::cli::run_checkpoint},
+    {"report", "find out how a job ended or where it hangs: trireme report hang out/austen", trireme::cli::run_report},
     {"bench", "measure: train, ops, gemm, collectives, checkpoint, data, scaling, compare", trireme::cli::run_bench},
 };
 
@@ -55,11 +56,12 @@ void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
   for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<10} {}\n", s.name, s.help);
   fmt::print(
-      "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md has them all.\n");
+      "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md lists them "
+      "all.\n");
 }
 
-// They have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains takes requests
-// to stop from its first moment; who starts ranks, or is to train alone, has nothing to lose before that.
+// Stop signals have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains handles
+// them from now on. A process that starts ranks or trains alone has nothing to save yet, so the signal ends it.
 void take_stop_signals(const std::string& subcommand) {
   const bool trains = subcommand == "pretrain";
   if (trains && trireme::launch::was_launched())
@@ -77,7 +79,7 @@ int run(const std::vector<std::string>& words) {
     asked.emplace_back("--help");
     return run(asked);
   }
-  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+  if (words.empty() || trireme::cli::is_help(words[0]) || words[0] == "help") {
     print_help();
     return words.empty() ? 2 : 0;
   }
@@ -86,23 +88,22 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   take_stop_signals(words[0]);
-  if (words[0] == "on_host") return trireme::launch::run_on_host();  // what --hosts runs by ssh; nobody types it
+  if (words[0] == "on_host") return trireme::launch::run_on_host();  // --hosts runs this by ssh
   for (const Subcommand& s : kSubcommands)
     if (words[0] == s.name) return s.run(Arguments(words).subspan(1));
   std::vector<std::string> names;
   for (const Subcommand& s : kSubcommands) names.emplace_back(s.name);
-  const auto near = trireme::base::nearest(words[0], names);
-  const std::string way_out = trireme::cli::way_out_for(words[0]);
+  const std::string hint = trireme::cli::hint_for(words[0]);
   throw trireme::UsageError(fmt::format("error: there is no subcommand {}{}\n  {}trireme knows {}",
                                         words[0].empty() ? "''" : words[0],
-                                        near && way_out.empty() ? fmt::format(" (did you mean {}?)", *near) : "",
-                                        way_out.empty() ? "" : way_out + "\n  ", trireme::base::join(names, ", ")));
+                                        hint.empty() ? trireme::cli::did_you_mean(words[0], names) : "",
+                                        hint.empty() ? "" : hint + "\n  ", trireme::base::join(names, ", ")));
 }
 
-// Runs after whatever the program itself has registered, and instead of LibTorch's destructors: they would take back
-// the registration of each of its operators, which costs a process 0.1 to 0.2 s.
+// Runs after the program's own exit handlers and replaces LibTorch's destructors, which would unregister each of its
+// operators: 0.1 to 0.2 s.
 void leave_without_destructors() {
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers report in what comes after
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // sanitizers report at exit
   on_exit(
       [](int status, void*) {
         std::fflush(nullptr);
@@ -112,6 +113,23 @@ void leave_without_destructors() {
 #endif
 }
 
+// Prints the error, tells the launcher, and returns the exit code.
+int report(const std::exception& e) {
+  namespace base = trireme::base;
+  const auto* lost = dynamic_cast<const trireme::CommError*>(&e);
+  const auto* file = dynamic_cast<const base::FileError*>(&e);
+  const auto* storage = dynamic_cast<const base::StorageError*>(&e);
+  const bool refused =
+      dynamic_cast<const trireme::UsageError*>(&e) || dynamic_cast<const trireme::CheckpointError*>(&e);
+  trireme::launch::report_failure(e.what(), lost ? trireme::launch::fault_of(*lost) : trireme::launch::Fault::own);
+  if (!refused) trireme::launch::name_rank_in_log();
+  base::report_error(e);
+  return file      ? base::exit_code_of(file->code)
+         : storage ? base::exit_code_of(storage->code)
+         : refused ? base::kRefused
+                   : 1;
+}
+
 }  // namespace
 
 bool trireme::cli::is_subcommand(const std::string& word) {
@@ -119,37 +137,24 @@ bool trireme::cli::is_subcommand(const std::string& word) {
                      [&](const Subcommand& s) { return word == s.name && word != "launch"; });
 }
 
+std::optional<int> trireme::cli::answer_help(Arguments arguments, const std::string& text) {
+  if (!arguments.empty() && !is_help(arguments[0])) return std::nullopt;
+  fmt::print("{}", text);
+  return arguments.empty() ? base::kRefused : 0;
+}
+
+std::string trireme::cli::did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+  const auto near = base::nearest(word, names);
+  return near ? fmt::format(" (did you mean {}?)", *near) : "";
+}
+
 int main(int argc, char** argv) try {
   leave_without_destructors();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails then, and says so
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes then fails with an error
   return run(std::vector<std::string>(argv + 1, argv + argc));
-} catch (const trireme::base::FileError& e) {
-  trireme::launch::report_failure(e.what());
-  trireme::base::report_error(e);
-  return trireme::base::exit_code_of(e.code);
-} catch (const trireme::UsageError& e) {
-  trireme::launch::report_failure(e.what());
-  trireme::base::report_error(e);
-  return trireme::base::kRefused;
-} catch (const trireme::base::StorageError& e) {
-  trireme::launch::report_failure(e.what());
-  trireme::base::report_error(e);
-  return trireme::base::exit_code_of(e.code);
-} catch (const trireme::CheckpointError& e) {
-  trireme::launch::report_failure(e.what());
-  trireme::base::report_error(e);
-  return trireme::base::kRefused;
 } catch (const trireme::launch::Stopped& e) {
   trireme::base::info("{}", e.what());
   return trireme::launch::kStoppedEarly;
-} catch (const trireme::CommError& e) {
-  trireme::launch::report_failure(e.what(), trireme::launch::fault_of(e));
-  trireme::launch::name_rank_in_log();
-  trireme::base::report_error(e);
-  return 1;
 } catch (const std::exception& e) {
-  trireme::launch::report_failure(e.what());
-  trireme::launch::name_rank_in_log();
-  trireme::base::report_error(e);
-  return 1;
+  return report(e);
 }

@@ -1,23 +1,28 @@
-#include "trireme/cli/other_words.h"
-
+// Subcommands of LitGPT, torchrun and Hugging Face, and what to type here.
 #include <array>
 #include <utility>
 
-namespace trireme::cli {
+#include "trireme/cli/command.h"
 
+namespace trireme::cli {
 namespace {
 
-constexpr std::string_view kTrain = "training is trireme pretrain MODEL";
-constexpr std::string_view kTune = "training a model's weights further is trireme pretrain FOLDER";
+constexpr std::string_view kTrain = "to train, use trireme pretrain MODEL";
+constexpr std::string_view kTune = "to train an existing model further, use trireme pretrain FOLDER";
 constexpr std::string_view kAdapters =
-    "low-rank adapters are not built yet; training all weights of a model further is trireme pretrain FOLDER";
-constexpr std::string_view kGenerate = "writing text is trireme generate CHECKPOINT --prompt TEXT";
-constexpr std::string_view kChat = "a conversation on standard input is trireme generate CHECKPOINT --chat";
-constexpr std::string_view kEvaluate = "judging a model is trireme evaluate CHECKPOINT --text FILE";
-constexpr std::string_view kConvert = "turning one format into another is trireme convert SOURCE OUT";
-constexpr std::string_view kDownload = "nothing is downloaded; a model's folder that lies here is named by its path";
-constexpr std::string_view kExplain = "what a run would do is said by trireme explain config, mesh, schedule or memory";
-constexpr std::string_view kCheckpoint = "that is trireme checkpoint list, verify, diff, reshard or consolidate";
+    "low-rank adapters are not built yet; to train all weights of a model further, use trireme pretrain FOLDER";
+constexpr std::string_view kGenerate = "to generate text, use trireme generate CHECKPOINT --prompt TEXT";
+constexpr std::string_view kChat = "to chat on standard input, use trireme generate CHECKPOINT --chat";
+constexpr std::string_view kEvaluate = "to evaluate a model, use trireme evaluate CHECKPOINT --text FILE";
+constexpr std::string_view kConvert = "to convert a model to another format, use trireme convert SOURCE OUT";
+constexpr std::string_view kDownload = "nothing is downloaded; give the path of a model's folder on this machine";
+constexpr std::string_view kLaunch =
+    "to start the ranks of any program, use trireme launch --nproc_per_node N -- PROGRAM";
+constexpr std::string_view kTokenize = "to turn text into tokens, use trireme data tokenize";
+constexpr std::string_view kExplain =
+    "to see what a run would do, use trireme explain config, mesh, schedule or memory";
+constexpr std::string_view kCheckpoint = "use trireme checkpoint list, verify, diff, reshard or consolidate";
+constexpr std::string_view kDoctor = "for facts about this machine, use trireme doctor";
 
 constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"train", kTrain},
@@ -30,9 +35,9 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_vi
     {"finetune_adapter_v2", kAdapters},
     {"lora", kAdapters},
     {"merge_lora", kAdapters},
-    {"resume", "going on with a run is trireme pretrain ... --resume true"},
+    {"resume", "to resume a run, use trireme pretrain ... --resume true"},
     {"chat", kChat},
-    {"serve", "there is no server; a conversation on standard input is trireme generate CHECKPOINT --chat"},
+    {"serve", "there is no server; to chat on standard input, use trireme generate CHECKPOINT --chat"},
     {"sample", kGenerate},
     {"infer", kGenerate},
     {"inference", kGenerate},
@@ -49,26 +54,26 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_vi
     {"convert_pretrained_checkpoint", kConvert},
     {"export", kConvert},
     {"quantize", kConvert},
-    {"torchrun", "starting the ranks of any program is trireme launch --nproc_per_node N -- PROGRAM"},
-    {"run", "starting the ranks of any program is trireme launch --nproc_per_node N -- PROGRAM"},
-    {"tokenize", "text becomes tokens by trireme data tokenize"},
-    {"prepare", "text becomes tokens by trireme data tokenize"},
+    {"torchrun", kLaunch},
+    {"run", kLaunch},
+    {"tokenize", kTokenize},
+    {"prepare", kTokenize},
     {"config", kExplain},
     {"plan", kExplain},
     {"memory", kExplain},
-    {"settings", "all settings are in trireme explain settings"},
+    {"settings", "for all settings, use trireme explain settings"},
     {"list", kCheckpoint},
     {"verify", kCheckpoint},
     {"diff", kCheckpoint},
     {"consolidate", kCheckpoint},
-    {"env", "facts of this machine are in trireme doctor"},
-    {"info", "facts of this machine are in trireme doctor"},
+    {"env", kDoctor},
+    {"info", kDoctor},
 });
 
 }  // namespace
 
-std::string way_out_for(std::string_view subcommand) {
-  if (subcommand.starts_with("-")) return "settings stand behind a subcommand: trireme pretrain --config FILE";
+std::string hint_for(std::string_view subcommand) {
+  if (subcommand.starts_with("-")) return "settings follow a subcommand: trireme pretrain --config FILE";
   for (const auto& [word, sentence] : kWords)
     if (word == subcommand) return std::string(sentence);
   return "";

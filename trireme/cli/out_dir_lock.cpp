@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "trireme/cli/nodes.h"
+#include "trireme/launch/machines/nodes.h"
 #include "trireme/train/out_dir.h"
 
 namespace trireme::cli {
 namespace {
 
-// For the rank 0 of the attempt before this one to end.
+// How long to wait until rank 0 of the previous attempt has ended.
 constexpr std::chrono::milliseconds kLastAttempt = std::chrono::seconds(30);
 
 }  // namespace
@@ -20,10 +20,11 @@ void refuse_in_a_running_jobs_folder(const std::filesystem::path& written) {
     launch::refuse_while_in_use(named.has_parent_path() ? named.parent_path() : ".");
 }
 
-void OutDirLock::take(const std::string& subcommand, const config::Settings& settings,
+void OutDirLock::take(const std::string& subcommand, const Settings& settings,
                       const launch::RankEnvironment& environment, bool is_rank, bool is_elastic) {
   if (launch::inherits_folder_lock()) return;
-  const bool takes_it = is_rank ? environment.global_rank == 0 : !is_elastic && is_first_node(settings, environment);
+  const bool takes_it =
+      is_rank ? environment.global_rank == 0 : !is_elastic && launch::is_first_node(settings, environment);
   if (!takes_it) {
     if (environment.launched && environment.launcher != "trireme")
       launch::wait_for_rank_0_to_lock(settings.out_dir, environment.job_id, settings.launch.join_timeout);
@@ -34,17 +35,17 @@ void OutDirLock::take(const std::string& subcommand, const config::Settings& set
       .folder = settings.out_dir,
       .command = "trireme " + subcommand,
       .job_id = environment.job_id,
-      .waits_for_its_own = settings.resume.from == config::Resume::From::newest_if_any,
+      .waits_for_its_own = settings.resume.from == train::Resume::From::newest_if_any,
       .waits_for_anybody = is_restart,
       .patience = is_restart ? std::min(kLastAttempt, settings.launch.join_timeout) : settings.launch.join_timeout});
   is_first_start_ = !is_restart;
 }
 
-void OutDirLock::look(const config::Settings& settings) const {
+void OutDirLock::look(const Settings& settings) const {
   if (lock_ && is_first_start_) train::refuse_another_runs_folder(settings);
 }
 
-void OutDirLock::begin(const config::Settings& settings) {
+void OutDirLock::begin(const Settings& settings) {
   if (!lock_) return;
   lock_->begin();
   if (is_first_start_) train::remove_earlier_run(settings);

@@ -1,41 +1,40 @@
-// Who of a job's processes takes its out_dir, so that no other job works in it (launch/folder_lock.h): the launcher
-// that starts rank 0, which hands the lock on to its ranks; rank 0 itself where another launcher started it, or where
-// machines come and go. Under the lock out_dir is looked at: it holds nothing, the run that this one goes on with, or
-// another one.
+// The lock on out_dir, so that no other job works in it (launch/machines/folder_lock.h). One process of a job takes it:
+// the launcher of rank 0, which hands it on to its ranks; or rank 0 itself, if another launcher started it or the job
+// is elastic. Whoever holds the lock checks whether out_dir is empty, holds the run to be resumed, or another run.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "trireme/config/settings.h"
-#include "trireme/launch/environment.h"
-#include "trireme/launch/folder_lock.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/launch/machines/folder_lock.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::cli {
 
-/// For commands that write a checkpoint: none replaces a running job's folder, or appears as a step among its own.
+/// For commands that write a checkpoint: refuses to write over a running job's folder, or a step folder into it.
 ///
 /// Errors    UsageError naming the job
 void refuse_in_a_running_jobs_folder(const std::filesystem::path& written);
 
 class OutDirLock {
  public:
-  /// Returns when this process' job has out_dir, whoever of its processes took it.
+  /// Returns when a process of this job holds the lock on out_dir.
   ///
   /// Errors    UsageError naming the other job; Stopped
-  void take(const std::string& subcommand, const config::Settings& settings, const launch::RankEnvironment& environment,
+  void take(const std::string& subcommand, const Settings& settings, const launch::RankEnvironment& environment,
             bool is_rank, bool is_elastic);
 
-  /// Looks at what lies there, where this is no restart.
+  /// Checks what out_dir holds, except after a restart.
   ///
   /// Errors    UsageError: another run's checkpoints (train/out_dir.h)
-  void look(const config::Settings& settings) const;
+  void look(const Settings& settings) const;
 
-  /// All settings have been accepted: an earlier run goes, where overwrite says so.
-  void begin(const config::Settings& settings);
+  /// Call it when all settings have been accepted. With overwrite, removes an earlier run.
+  void begin(const Settings& settings);
 
-  /// For the ranks that this process starts; -1: it has taken none.
+  /// The lock's open file, for the ranks that this process starts; -1: it holds no lock.
   int descriptor() const { return lock_ ? lock_->descriptor() : -1; }
 
  private:

@@ -1,8 +1,8 @@
 #include "trireme/train/pretrain.h"
 
 #include "trireme/cli/start.h"
-#include "trireme/config/validate.h"
-#include "trireme/train/host_plan.h"
+#include "trireme/settings/validate.h"
+#include "trireme/train/setup.h"
 
 namespace trireme::cli {
 
@@ -11,8 +11,8 @@ int run_pretrain(Arguments arguments) {
                 .overlay = {.command = "pretrain", .section = "launch"},
                 .plan = train::plan_host,
                 .check =
-                    [](const config::Settings& settings) {
-                      config::validate_run_length(settings);
+                    [](const Settings& settings) {
+                      validate_run_length(settings);
                       train::check_pretrain(settings);
                     },
                 .run = train::pretrain,

@@ -3,31 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
-#include <thread>
+#include <utility>
 
-#include "trireme/base/cuda_library.h"
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
-#include "trireme/base/text.h"
+#include "trireme/base/shared_library.h"
 #include "trireme/checkpoint/good.h"
-#include "trireme/cli/elastic.h"
-#include "trireme/cli/nodes.h"
 #include "trireme/cli/out_dir_lock.h"
-#include "trireme/cli/print_job.h"
-#include "trireme/cli/ssh_hosts.h"
-#include "trireme/config/report.h"
-#include "trireme/config/validate.h"
-#include "trireme/launch/core_share.h"
-#include "trireme/launch/kubernetes.h"
-#include "trireme/launch/launch.h"
-#include "trireme/launch/meeting_file.h"
-#include "trireme/launch/room.h"
-#include "trireme/launch/stop_signal.h"
-#include "trireme/train/checkpointing.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/launch/machines/elastic.h"
+#include "trireme/launch/machines/meeting_file.h"
+#include "trireme/launch/machines/nodes.h"
+#include "trireme/launch/machines/print_job.h"
+#include "trireme/launch/machines/room.h"
+#include "trireme/launch/machines/ssh_hosts.h"
+#include "trireme/launch/supervise/launch.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/resume_settings.h"
 
@@ -41,25 +36,24 @@ std::vector<std::string> words(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-// A run's own records say how it ended: another command's must not take their place.
-void keep_records_apart(std::string subcommand, config::Settings& settings) {
+// Another command must not overwrite the records of a run.
+void keep_records_apart(std::string subcommand, Settings& settings) {
   std::replace(subcommand.begin(), subcommand.end(), ' ', '-');
   if (train::holds_a_run(settings.out_dir)) settings.out_dir = (fs::path(settings.out_dir) / subcommand).string();
 }
 
-int launch(const Job& job, const config::Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
-           const std::optional<Elastic>& elastic, const OutDirLock& lock, int64_t planned_bytes) {
+int launch(const Job& job, const Settings& settings, launch::RankEnvironment& environment, Arguments arguments,
+           const std::optional<launch::Elastic>& elastic, const OutDirLock& lock, int64_t planned_bytes) {
   launch::LaunchOptions options;
   options.planned_bytes = planned_bytes;
   options.tells_begin = job.saves_when_stopped;
   options.oversubscribe = settings.launch.oversubscribe;
   std::optional<launch::MeetingFile> meeting;
   options.num_ranks = static_cast<int>(settings.devices.value_or(1));
-  if (elastic) {
-    options.rendezvous = make_rendezvous(*elastic, settings, false, meeting);
-  } else {
-    options.nodes = choose_nodes(settings, environment, meeting);
-  }
+  if (elastic)
+    options.rendezvous = launch::make_rendezvous(*elastic, settings, false, meeting);
+  else
+    options.nodes = launch::choose_nodes(settings, environment, meeting);
   options.arguments = words(job.subcommand);
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.out_dir = settings.out_dir;
@@ -78,158 +72,154 @@ int launch(const Job& job, const config::Settings& settings, launch::RankEnviron
   return launch::launch_ranks(options);
 }
 
-// What recognises a launcher says so in one line, with what it found.
-std::string found(const launch::RankEnvironment& e) {
-  return fmt::format("{} started {} on {}{}", e.launcher, base::plural(e.world_size, "rank"),
-                     base::plural(e.num_nodes, "host"),
-                     e.hosts.empty() ? "" : fmt::format(" ({})", base::join(e.hosts, ", ")));
-}
-
-// A batch script's own process, or each pod of a job, would quietly train alone.
-void refuse_a_world_of_one(const launch::RankEnvironment& environment, const config::Settings& settings,
-                           const Job& job) {
-  if (const auto pod = launch::pod_index(std::getenv);
-      pod.value_or(0) > 0 && !environment.launched && settings.num_nodes == 1 && job.saves_when_stopped)
-    throw UsageError(
-        fmt::format("JOB_COMPLETION_INDEX {} says that this is one of several pods, but num_nodes is 1, and each would "
-                    "train alone: say --num_nodes N, the job's completions, or unset JOB_COMPLETION_INDEX",
-                    *pod));
-  if (environment.unstarted_by_accelerate && !settings.devices)
-    throw UsageError(fmt::format(
-        "accelerate launch was asked for several processes and has started one: on processors it starts more only with "
-        "--mpirun_hostfile FILE; or write trireme {} ... --devices N, which needs no launcher",
-        job.subcommand));
-  if (environment.unstarted_tasks == 0 || settings.devices) return;
-  throw UsageError(fmt::format(
-      "Slurm's job asks for {} tasks (SLURM_NTASKS), but srun did not start this process: write srun trireme {} ..., "
-      "or say --devices N for N ranks on this host alone",
-      environment.unstarted_tasks, job.subcommand));
-}
-
-// The number of ranks is the launcher's word: settings say the same, or nothing.
-void take_over_ranks(const launch::RankEnvironment& environment, config::Settings& settings) {
-  if (settings.devices && settings.num_nodes == 1 &&
-      *settings.devices * environment.num_nodes == environment.world_size)
-    settings.num_nodes = environment.num_nodes;
-  if (!settings.devices && environment.world_size % settings.num_nodes == 0)
-    settings.devices = environment.world_size / settings.num_nodes;
-  if (config::world_size(settings) != environment.world_size)
-    throw UsageError(fmt::format("devices {} on num_nodes {} are not the {} ranks that {} started; leave devices out",
-                                 settings.devices.value_or(1), settings.num_nodes, environment.world_size,
-                                 environment.launcher));
-  // Other launchers say nothing about threads, and ranks that all take every core stand in each other's way.
-  if (environment.launcher != "trireme" && !settings.launch.threads_per_rank &&
-      std::getenv("OMP_NUM_THREADS") == nullptr)
-    settings.launch.threads_per_rank =
-        std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);
-}
-
-// Nobody said how many: a rank for each GPU, or for each NUMA node, its threads a core each. A mesh that is spelled out
-// says itself.
-void choose_ranks(config::Settings& settings) {
-  const config::MeshSettings& mesh = settings.mesh;
-  const bool free = !mesh.replicate && !mesh.shard && !mesh.pp && !mesh.cp && !mesh.tp;
-  if (!settings.devices && free && settings.num_nodes == 1)
-    settings.devices =
-        settings.accelerator == config::Accelerator::cuda ? std::max(1, base::num_gpus()) : launch::num_numa_nodes();
-  if (settings.devices.value_or(1) == 1 && !settings.launch.threads_per_rank && !std::getenv("OMP_NUM_THREADS"))
-    settings.launch.threads_per_rank = launch::share_cores(1).threads_per_rank;
-}
-
-// Our own launcher's ranks could only say so one by one.
-void refuse_mpi_without_mpirun(const Job& job, const config::Settings& settings) {
-  if (settings.comm.backend == config::Backend::mpi)
+// Refused here once; otherwise every rank would refuse it.
+void refuse_mpi_without_mpirun(const Job& job, const Settings& settings) {
+  if (settings.comm.backend == comm::Backend::mpi)
     throw UsageError(
         fmt::format("comm.backend mpi needs ranks that mpirun starts: mpirun -n {} trireme {} ..., or use "
                     "--comm.backend auto, shm or gloo",
                     *settings.devices, job.subcommand));
 }
 
+int print_help(const Job& job) {
+  const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
+  fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay.section));
+  return 0;
+}
+
+// One call of start(). Its functions are called in the order below; each uses the results of those above it.
+class Start {
+ public:
+  Start(const Job& job, Arguments arguments, ParsedSettings parsed)
+      : job_(job), arguments_(arguments), parsed_(std::move(parsed)), settings_(parsed_.settings) {}
+
+  int run() {
+    place();
+    find_out_who_this_is();
+    take_out_dir();
+    complete_settings();
+    if (starts_here()) require_room();
+    validate(settings_, world_size(settings_));
+    validate_backend(settings_, world_size(settings_));
+    // Only settings are checked: the job will see other files than this machine, and printing must create no files.
+    if (settings_.launch.print && !is_rank_) return launch::print_job(job_.subcommand, parsed_, arguments_);
+    if (is_for_others_) return start_elsewhere();
+    check_machine();
+    lock_.look(settings_);
+    if (!is_rank_ || environment_.global_rank == 0) check_job();
+    lock_.begin(settings_);
+    if (job_.saves_when_stopped) launch::install_stop_signal();
+    if (!is_rank_ && launch::stop_requested()) {  // a rank stops together with the others
+      base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
+      return launch::kStoppedEarly;
+    }
+    return launches() ? launch(job_, settings_, environment_, arguments_, elastic_, lock_, planned_bytes_) : run_rank();
+  }
+
+ private:
+  void place() {
+    job_.owns_out_dir ? train::place_run(parsed_) : keep_records_apart(job_.subcommand, settings_);
+    if (!job_.uses_gpus) refuse_gpus(settings_, job_.subcommand);
+    launch::take_over_hosts(parsed_);
+  }
+
+  void find_out_who_this_is() {
+    environment_ = launch::rank_environment();
+    // A command's default number of ranks only counts for ranks that it starts itself.
+    if (!parsed_.given("devices") && (environment_.launched || environment_.unstarted_tasks > 0))
+      settings_.devices.reset();
+    refuse_a_world_of_one(environment_, settings_, job_.subcommand, job_.saves_when_stopped);
+    is_rank_ = environment_.launched && !launch::is_launcher_of_a_node(environment_, settings_);
+    if (environment_.launched && !is_rank_ && settings_.num_nodes == 1) settings_.num_nodes = environment_.num_nodes;
+    launch::refuse_elastic(settings_, environment_);
+    is_rank_ ? take_over_ranks(environment_, settings_) : choose_ranks(settings_);
+    if (!is_rank_) elastic_ = launch::elastic_of(settings_);
+    const launch::LaunchSettings& l = settings_.launch;
+    is_for_others_ = !is_rank_ && (l.print || l.hosts || l.hostfile);
+  }
+
+  void take_out_dir() {
+    if (is_for_others_) return;
+    if (!is_rank_ || environment_.global_rank == 0) validate_places(settings_);
+    if (job_.owns_out_dir) lock_.take(job_.subcommand, settings_, environment_, is_rank_, elastic_.has_value());
+  }
+
+  void complete_settings() {
+    // A restart resumes from what earlier attempts saved, whatever the first one started from.
+    if (environment_.restart_count > 0)
+      if (const auto saved = train::find_saved_by_this_run(settings_.out_dir, environment_))
+        settings_.resume = {.from = train::Resume::From::folder, .folder = saved->string()};
+    if (job_.owns_out_dir && (is_rank_ || !settings_.launch.print)) train::take_over_run(parsed_);
+    if (elastic_) launch::fit_num_nodes(settings_, *elastic_);
+    if (job_.complete) job_.complete(parsed_);
+  }
+
+  bool starts_here() const { return !is_rank_ && !is_for_others_; }
+  bool launches() const { return !is_rank_ && (world_size(settings_) > 1 || elastic_); }
+
+  // Called early to refuse too many ranks, and again when memory is planned.
+  void require_room() const {
+    launch::require_room(
+        {.num_ranks = static_cast<int>(settings_.devices.value_or(1)), .planned_bytes = planned_bytes_},
+        settings_.launch.oversubscribe);
+  }
+
+  void check_job() {
+    if (job_.plan) planned_bytes_ = job_.plan(settings_);
+    if (starts_here()) require_room();
+    job_.check(settings_);
+  }
+
+  int start_elsewhere() {
+    return launch::start_on_hosts(
+        settings_,
+        [&](const launch::HostPlace& where) {
+          return launch::words_on_host(job_.subcommand, settings_, arguments_, where);
+        },
+        [this] { check_job(); });
+  }
+
+  void check_machine() const {
+    if (launches()) refuse_mpi_without_mpirun(job_, settings_);
+    if (launches() && !settings_.launch.rdzv_endpoint) launch::check_nodes(settings_, environment_);
+    if (settings_.accelerator == engine::Accelerator::cuda)
+      base::require_gpus(is_rank_ ? environment_.local_rank + 1 : static_cast<int>(settings_.devices.value_or(1)));
+  }
+
+  int run_rank() {
+    if (environment_.launched && environment_.launcher != "trireme" && environment_.global_rank == 0)
+      base::info("{}", describe_launcher(environment_));
+    std::optional<launch::MeetingFile> meeting;
+    if (environment_.has_no_token() && settings_.comm.backend != comm::Backend::mpi)
+      meeting.emplace(environment_, launch::meeting_options(settings_));
+    return job_.run(settings_, environment_);
+  }
+
+  const Job& job_;
+  Arguments arguments_;
+  ParsedSettings parsed_;
+  Settings& settings_;  ///< parsed_'s
+  launch::RankEnvironment environment_;
+  bool is_rank_ = false;  ///< started by a launcher; else this process starts ranks, or is the only rank
+  bool is_for_others_ = false;  ///< prints a job file, or starts ranks on other hosts only
+  std::optional<launch::Elastic> elastic_;
+  OutDirLock lock_;
+  int64_t planned_bytes_ = 0;  ///< of all ranks on this machine
+};
+
 }  // namespace
 
-void refuse_gpus(const config::Settings& settings, const std::string& subcommand) {
-  if (settings.accelerator == config::Accelerator::cuda)
+void refuse_gpus(const Settings& settings, const std::string& subcommand) {
+  if (settings.accelerator == engine::Accelerator::cuda)
     throw UsageError(
         fmt::format("error: trireme {} computes on the processor only; leave out --accelerator cuda, which pretrain "
-                    "and bench train "
-                    "take",
+                    "and bench train take",
                     subcommand));
 }
 
 int start(const Job& job, Arguments arguments) {
-  config::ParsedSettings parsed = config::parse(arguments, job.overlay);
-  if (parsed.help) {
-    const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
-    fmt::print("{}{}", usage, config::help_text(job.help_groups, job.overlay.section));
-    return 0;
-  }
-  const config::Settings& settings = parsed.settings;
-  job.owns_out_dir ? train::place_run(parsed) : keep_records_apart(job.subcommand, parsed.settings);
-  if (!job.uses_gpus) refuse_gpus(settings, job.subcommand);
-  take_over_hosts(parsed);
-  launch::RankEnvironment environment = launch::rank_environment();
-  // A command's own number of ranks is for those that it starts itself.
-  if (!parsed.given("devices") && (environment.launched || environment.unstarted_tasks > 0))
-    parsed.settings.devices.reset();
-  refuse_a_world_of_one(environment, settings, job);
-  const bool is_rank = environment.launched && !is_launcher_of_a_node(environment, settings);
-  if (environment.launched && !is_rank && settings.num_nodes == 1) parsed.settings.num_nodes = environment.num_nodes;
-  refuse_elastic(settings, environment);
-  is_rank ? take_over_ranks(environment, parsed.settings) : choose_ranks(parsed.settings);
-  const auto elastic = is_rank ? std::nullopt : elastic_of(settings);
-  const bool is_for_others = !is_rank && (settings.launch.print || settings.launch.hosts || settings.launch.hostfile);
-  if (!is_for_others && (!is_rank || environment.global_rank == 0)) config::validate_places(settings);
-  OutDirLock lock;
-  if (job.owns_out_dir && !is_for_others)
-    lock.take(job.subcommand, settings, environment, is_rank, elastic.has_value());
-  // A restart goes on from what the attempts before it have saved, wherever the first one began.
-  if (environment.restart_count > 0)
-    if (const auto saved = train::find_saved_by_this_run(settings.out_dir, environment))
-      parsed.settings.resume = {.from = config::Resume::From::folder, .folder = saved->string()};
-  if (job.owns_out_dir && (is_rank || !settings.launch.print)) train::take_over_run(parsed);
-  if (elastic) fit_num_nodes(parsed.settings, *elastic);
-  if (job.complete) job.complete(parsed);
-  // More than may ever start here is refused before anything else is looked at.
-  const auto require_room = [&](int64_t planned_bytes) {
-    launch::require_room({.num_ranks = static_cast<int>(settings.devices.value_or(1)), .planned_bytes = planned_bytes},
-                         settings.launch.oversubscribe);
-  };
-  const bool starts_here = !is_rank && !is_for_others;
-  if (starts_here) require_room(0);
-  int64_t planned_bytes = 0;
-  const auto check_job = [&] {
-    if (job.plan) planned_bytes = job.plan(settings);
-    if (starts_here) require_room(planned_bytes);
-    job.check(settings);
-  };
-  config::validate(settings, config::world_size(settings));
-  config::validate_backend(settings, config::world_size(settings));
-  const bool launches = !is_rank && (config::world_size(settings) > 1 || elastic);
-  // Of settings alone: where a pod runs lie other files than here, and whoever prints wants none made.
-  if (settings.launch.print && !is_rank) return print_job(job.subcommand, parsed, arguments);
-  if (!is_rank && (settings.launch.hosts || settings.launch.hostfile))
-    return start_on_hosts(
-        settings, [&](const HostPlace& place) { return words_on_host(job.subcommand, settings, arguments, place); },
-        check_job);
-  if (launches) refuse_mpi_without_mpirun(job, settings);
-  if (launches && !settings.launch.rdzv_endpoint) check_nodes(settings, environment);
-  if (settings.accelerator == config::Accelerator::cuda)
-    base::require_gpus(is_rank ? environment.local_rank + 1 : static_cast<int>(settings.devices.value_or(1)));
-  lock.look(settings);
-  if (!is_rank || environment.global_rank == 0) check_job();
-  lock.begin(settings);
-  if (job.saves_when_stopped) launch::install_stop_signal();
-  if (!is_rank && launch::stop_requested()) {  // a rank stops where the others do
-    base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
-    return launch::kStoppedEarly;
-  }
-  if (launches) return launch(job, settings, environment, arguments, elastic, lock, planned_bytes);
-  if (environment.launched && environment.launcher != "trireme" && environment.global_rank == 0)
-    base::info("{}", found(environment));
-  std::optional<launch::MeetingFile> meeting;
-  if (environment.has_no_token() && settings.comm.backend != config::Backend::mpi)
-    meeting.emplace(environment, meeting_options(settings));
-  return job.run(settings, environment);
+  ParsedSettings parsed = read_settings(arguments, job.overlay);
+  return parsed.help ? print_help(job) : Start(job, arguments, std::move(parsed)).run();
 }
 
 }  // namespace trireme::cli

@@ -1,36 +1,56 @@
-// What pretrain and bench have in common: read settings, refuse what can be refused, and either start the ranks or
-// be one of them.
+// What all commands with ranks have in common: they read settings, refuse wrong ones early, decide how many ranks there
+// are, and then start the ranks or are one of them.
 #pragma once
 
 #include <functional>
 #include <string>
 
 #include "trireme/cli/command.h"
-#include "trireme/config/parse.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::cli {
 
 struct Job {
-  std::string subcommand;                                     ///< as typed: {"bench", "train"} is "bench train"
+  std::string subcommand;  ///< as typed: "bench train"
   config::Overlay overlay;
-  std::string help = {};                                      ///< how to call it, above its settings
-  std::vector<std::string> help_groups = {};                  ///< settings that help lists; empty: all
-  std::function<void(config::ParsedSettings&)> complete = {}; ///< fills what follows from other settings
-  std::function<int64_t(const config::Settings&)> plan = {};  ///< bytes that a machine's ranks plan; refuses likewise
-  std::function<void(const config::Settings&)> check;  ///< refuses before any process starts
-  std::function<int(const config::Settings&, const launch::RankEnvironment&)> run;
-  bool uses_gpus = false;  ///< takes accelerator cuda
-  bool owns_out_dir = false;  ///< a run of its own lies there, one at a time (cli/out_dir_lock.h); what others record
-                              ///< goes to a folder inside of it
-  bool saves_when_stopped = false;  ///< takes requests to stop (launch/stop_signal.h); others end by the signal
-  int answer_code = 0;  ///< exit code of a rank that is its answer and no failure; 0: there is none
+  std::string help = {};  ///< how to call it, above its settings
+  std::vector<std::string> help_groups = {};  ///< settings that help lists; empty: all
+  std::function<void(ParsedSettings&)> complete = {};  ///< sets settings that follow from others
+  std::function<int64_t(const Settings&)> plan = {};  ///< bytes that one machine's ranks plan; also refuses settings
+  std::function<void(const Settings&)> check;  ///< refuses settings before any process starts
+  std::function<int(const Settings&, const launch::RankEnvironment&)> run;
+  bool uses_gpus = false;  ///< accepts accelerator cuda
+  /// Its run lies in out_dir, which it locks (cli/out_dir_lock.h). Other commands write to a folder inside out_dir.
+  bool owns_out_dir = false;
+  /// Handles requests to stop (launch/supervise/stop_signal.h); other commands end by the signal.
+  bool saves_when_stopped = false;
+  int answer_code = 0;  ///< a rank's exit code that is a result, not a failure; 0: none
 };
 
-/// Errors    UsageError, before any process starts where it can be known then
+/// Errors    UsageError, before any process starts if possible
 int start(const Job& job, Arguments arguments);
 
-/// Errors    UsageError where the settings ask for a GPU, which this command does not use
-void refuse_gpus(const config::Settings& settings, const std::string& subcommand);
+/// Errors    UsageError if the settings ask for a GPU, which this command does not use
+void refuse_gpus(const Settings& settings, const std::string& subcommand);
+
+/// Refuses a process that would work alone although a scheduler meant it as one of several: the process of a batch
+/// script itself, or one pod of a job.
+///
+/// Errors    UsageError
+void refuse_a_world_of_one(const launch::RankEnvironment& environment, const Settings& settings,
+                           const std::string& subcommand, bool is_training);
+
+/// For a launcher's rank: takes the number of ranks from the launcher. Other launchers than Trireme's do not set the
+/// number of threads; a rank then takes its share of the cores.
+///
+/// Errors    UsageError if the settings give another number of ranks
+void take_over_ranks(const launch::RankEnvironment& environment, Settings& settings);
+
+/// If neither devices nor a mesh is given: one rank for each GPU, or for each NUMA node with one thread a core.
+void choose_ranks(Settings& settings);
+
+/// "torchrun started 4 ranks on 2 hosts (a, b)"
+std::string describe_launcher(const launch::RankEnvironment& environment);
 
 }  // namespace trireme::cli

@@ -11,9 +11,7 @@
 #include "trireme/comm/flight_recorder.h"
 
 namespace trireme::comm {
-
 namespace {
-
 int8_t dtype_code(const at::Tensor& t) {
   return static_cast<int8_t>(t.defined() ? t.scalar_type() : at::ScalarType::Undefined);
 }
@@ -22,7 +20,7 @@ int64_t* counts_of(void* descriptor) {
   return reinterpret_cast<int64_t*>(static_cast<std::byte*>(descriptor) + sizeof(CallDescriptor));
 }
 
-// Wide groups would fill the screen: the first few counts are enough to see what is meant.
+// The first eight counts are enough to recognise a call, and do not fill the screen.
 std::string show_counts(std::span<const int64_t> counts) {
   if (counts.size() <= 8) return fmt::format("{}", counts);
   return fmt::format("[{}, ... {} in all]", fmt::join(counts.first(8), ", "), counts.size());
@@ -32,7 +30,7 @@ bool undefined(int8_t dtype) { return dtype == static_cast<int8_t>(at::ScalarTyp
 bool clash(int8_t a, int8_t b) { return a != b && !undefined(a) && !undefined(b); }
 bool clash(int64_t a, int64_t b) { return a != b && a >= 0 && b >= 0; }
 
-// Every number goes through a multiplication and a shift, so that none can make up for another.
+// Each number is multiplied and shifted in, so that changes to two numbers do not cancel out.
 uint64_t fingerprint(const Call& checked) {
   const Collective& call = checked.collective;
   uint64_t h = 0x9e3779b97f4a7c15;
@@ -47,7 +45,7 @@ uint64_t fingerprint(const Call& checked) {
   return h;
 }
 
-// Whole tensors that must be of one size on all ranks (other operations are bound by counts).
+// Operations whose tensors must have one size on all ranks; the others have counts.
 bool same_elements(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::broadcast || operation == Operation::reduce;
 }
@@ -55,7 +53,6 @@ bool same_elements(Operation operation) {
 bool folds(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce || operation == Operation::reduce_scatter;
 }
-
 }  // namespace
 
 void write_descriptor(void* to, const Call& checked, uint64_t sequence, SharedPlace input, SharedPlace output,
@@ -141,7 +138,7 @@ std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallVi
     if (calls[k].fixed && !(what = difference(mine, group.rank, calls[k], k)).empty()) other = k;
   if (other < 0) return std::nullopt;
   constexpr const char* kRule = "all ranks must make the same calls in the same order";
-  // Those who call alike, the largest camp first.
+  // Ranks whose calls match form a camp; the largest camp comes first.
   std::vector<std::vector<int>> camps;
   for (int k = 0; k < group.size; ++k) {
     if (!calls[k].fixed) continue;
@@ -151,7 +148,7 @@ std::optional<Mismatch> find_mismatch(const Group& group, std::span<const CallVi
   }
   std::ranges::stable_sort(camps, std::greater(), &std::vector<int>::size);
   if (camps.size() < 2 || camps[0].size() == camps[1].size()) {
-    // The same words on every rank, where that can be.
+    // Without a majority, all ranks name the same two ranks where possible.
     const int one = camps.size() < 2 ? group.rank : camps[0][0], two = camps.size() < 2 ? other : camps[1][0];
     return Mismatch{two == group.rank ? one : two,
                     fmt::format("{}: {} calls {} but {} calls {}; {}", what, name_rank(group, one),

@@ -9,15 +9,13 @@
 #include "trireme/comm/flight_recorder.h"
 
 namespace trireme::comm {
-
 namespace {
-
 const at::Tensor& payload(const Collective& c) {
   const bool larger_output = c.output.defined() && (!c.input.defined() || c.output.numel() >= c.input.numel());
   return larger_output ? c.output : c.input;
 }
 
-// `term_bytes`: what an element of a sum's input takes on its way.
+// `term_bytes`: bytes in which an element of a sum's input is sent.
 int64_t logical_bytes(const Collective& c, int rank, int size, int64_t term_bytes) {
   const at::Tensor& t = c.input.defined() ? c.input : c.output;
   if (!t.defined() || size == 1) return 0;
@@ -52,7 +50,6 @@ class CompletedWork final : public Work {
   bool poll() override { return true; }
   void wait() override {}
 };
-
 }  // namespace
 
 std::string name_rank(const Group& group, int k) {
@@ -114,6 +111,14 @@ int64_t CheckedCommunicator::whole_pages(int64_t bytes) const {
     throw UsageError(
         fmt::format("[comm] allocate_shared of group '{}': {} bytes; pass a size of 0 or more", name(), bytes));
   return std::max<int64_t>((bytes + 4095) / 4096 * 4096, 4096);
+}
+
+SharedBuffer CheckedCommunicator::allocate_private(int64_t bytes) {
+  const int64_t rounded = whole_pages(bytes);
+  mappings_.push_back(Mapping::create_private(
+      rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group_, rank()))));
+  void* mine = mappings_.back()->data();
+  return {.mine = mine, .parts = {mine}, .host_shared = false};
 }
 
 void CheckedCommunicator::finished(const Call& call) const {
@@ -198,7 +203,6 @@ WorkPtr completed_work() {
 }
 
 namespace {
-
 [[noreturn]] void throw_error(const Group& group, std::string_view operation, const std::string& number,
                               const std::string& where, int peer, std::chrono::milliseconds elapsed,
                               const std::string& reason) {
@@ -211,7 +215,6 @@ namespace {
                    .elapsed = elapsed,
                    .timeout = group.timeout});
 }
-
 }  // namespace
 
 void throw_comm_error(const Group& group, const std::string& operation, int peer, std::chrono::milliseconds elapsed,

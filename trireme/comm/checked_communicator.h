@@ -1,5 +1,5 @@
-// The part that all backends share: turn a call into a Collective, check it before anything is sent, number and
-// record it, and hand it to the backend's start(). A communicator is used by one thread at a time.
+// The part that all backends share: it turns a call into a Collective, checks it before anything is sent, numbers and
+// records it, and passes it to the backend's start(). A communicator is used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -7,17 +7,18 @@
 
 #include "trireme/comm/collective.h"
 #include "trireme/comm/group.h"
+#include "trireme/comm/shared_memory/mapping.h"
 
 namespace trireme::comm {
 
 struct ActionLabel;  // flight_recorder.h
 
-/// A checked call on its way.
+/// A checked call in progress.
 struct Call {
   Collective collective;
-  uint64_t sequence = 0;   ///< calls of this communicator before it (send and receive are counted apart)
+  uint64_t sequence = 0;   ///< calls of this communicator before it (messages are counted separately)
   uint64_t record_id = 0;  ///< in the flight recorder
-  const ActionLabel* action = nullptr;  ///< what it is made for; null: nobody said
+  const ActionLabel* action = nullptr;  ///< null: no action was set
 };
 
 class CheckedCommunicator : public Communicator {
@@ -40,23 +41,27 @@ class CheckedCommunicator : public Communicator {
  protected:
   explicit CheckedCommunicator(Group group);
 
-  /// Starts a call that has passed its checks; the backend calls finished() or failed() on it once.
+  /// Starts a call that has passed its checks. The backend calls finished() or failed() once for each call.
   virtual WorkPtr start(Call call) = 0;
   virtual at::DeviceType device() const { return at::kCPU; }
 
-  /// Bytes in which each element of a sum's input travels: those of its dtype, unless the backend compresses.
+  /// Bytes sent for each element of a sum's input: the size of its dtype, unless the backend compresses.
   virtual int64_t term_bytes(const Collective& call) const;
 
   const Group& group() const { return group_; }
-  /// Bytes to reserve for a request to allocate_shared: whole pages.
+  /// Does allocate_shared for backends whose ranks share no memory.
+  SharedBuffer allocate_private(int64_t bytes);
+  /// `bytes` rounded up to whole pages, for allocate_shared.
   /// Errors    UsageError for a negative size
   int64_t whole_pages(int64_t bytes) const;
   void finished(const Call& call) const;
   void failed(const Call& call) const;
-  /// Keeps the vectors of a call that is over for calls to come.
+  /// Keeps the vectors of a finished call, so that later calls need not allocate.
   void recycle(Call&& call);
   /// Checks, numbers and records `collective`.
   Call make_call(Collective collective);
+
+  std::vector<std::shared_ptr<Mapping>> mappings_;  ///< what allocate_shared has given
 
  private:
   std::vector<int64_t> copy(std::span<const int64_t> counts);
@@ -68,10 +73,10 @@ class CheckedCommunicator : public Communicator {
   std::array<TrafficCount, 12> traffic_{};  ///< by Operation
 };
 
-/// A Work that was complete when the call returned.
+/// A Work that was complete before the call returned.
 WorkPtr completed_work();
 
-/// What throw_comm_error is told of an attempt that began at `start`.
+/// The time since `start`, for throw_comm_error.
 inline std::chrono::milliseconds elapsed_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
 }
@@ -81,7 +86,7 @@ inline std::chrono::milliseconds elapsed_since(std::chrono::steady_clock::time_p
 [[noreturn]] void throw_comm_error(const Group& group, const Call& call, int peer, std::chrono::milliseconds elapsed,
                                    const std::string& reason);
 
-/// The same for what happens before there are calls; `operation` is "connect".
+/// The same for failures before the first call; `operation` is "connect".
 [[noreturn]] void throw_comm_error(const Group& group, const std::string& operation, int peer,
                                    std::chrono::milliseconds elapsed, const std::string& reason);
 

@@ -4,13 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/fold.h"
 
 namespace trireme::comm {
-
 namespace {
-
 constexpr std::string_view kOperationNames[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
                                                 "reduce",     "gather",         "scatter",    "all_to_all",
                                                 "send",       "receive",        "barrier",    "allocate_shared"};
@@ -23,16 +23,14 @@ class Checker {
 
   void run() const {
     switch (call_.operation) {
-      case Operation::all_gather:
-        return all_gather();
       case Operation::reduce_scatter:
         return reduce_scatter();
-      case Operation::all_reduce:
-        return all_reduce();
       case Operation::broadcast:
         return root(), tensor(call_.input, "tensor");
+      case Operation::all_reduce:
       case Operation::reduce:
         return reduce();
+      case Operation::all_gather:
       case Operation::gather:
         return gather();
       case Operation::scatter:
@@ -98,7 +96,7 @@ class Checker {
       refuse(fmt::format("root {} is not a rank of the group (0 to {})", call_.root, comm_.size() - 1));
   }
 
-  // Overlap that is not the one the contract allows would read what was already overwritten.
+  // Any overlap that the contract does not allow would read data that is already overwritten.
   void overlap(const at::Tensor& output, const at::Tensor& input, int64_t allowed_output_begin,
                int64_t allowed_input_begin) const {
     if (!output.defined() || !input.defined() || output.numel() == 0 || input.numel() == 0) return;
@@ -116,13 +114,6 @@ class Checker {
     return std::accumulate(call_.counts.begin(), call_.counts.begin() + comm_.rank(), int64_t{0});
   }
 
-  void all_gather() const {
-    counts(call_.counts, "counts");
-    elements(call_.input, "input", call_.counts[comm_.rank()], "counts[rank]");
-    elements(call_.output, "output", sum(call_.counts), "the sum of counts");
-    same_dtype();
-    overlap(call_.output, call_.input, before_me(), 0);
-  }
   void reduce_scatter() const {
     options();
     counts(call_.counts, "counts");
@@ -131,29 +122,24 @@ class Checker {
     fold_dtypes();
     overlap(call_.output, call_.input, 0, before_me());
   }
-  void all_reduce() const {
-    options();
-    tensor(call_.input, "input");
-    elements(call_.output, "output", call_.input.numel(), "the size of input");
-    fold_dtypes();
-    overlap(call_.output, call_.input, 0, 0);
-  }
   void reduce() const {
+    const bool has_root = call_.operation == Operation::reduce;
     options();
-    root();
+    if (has_root) root();
     tensor(call_.input, "input");
-    if (!can_fold(call_.input.scalar_type(), call_.input.scalar_type()))
+    if (has_root && !can_fold(call_.input.scalar_type(), call_.input.scalar_type()))
       refuse(fmt::format("cannot fold {}", dtype_name(call_.input.scalar_type())));
-    if (comm_.rank() != call_.root) return;
+    if (has_root && comm_.rank() != call_.root) return;
     elements(call_.output, "output", call_.input.numel(), "the size of input");
     fold_dtypes();
     overlap(call_.output, call_.input, 0, 0);
   }
   void gather() const {
-    root();
+    const bool has_root = call_.operation == Operation::gather;
+    if (has_root) root();
     counts(call_.counts, "counts");
     elements(call_.input, "input", call_.counts[comm_.rank()], "counts[rank]");
-    if (comm_.rank() != call_.root) return;
+    if (has_root && comm_.rank() != call_.root) return;
     elements(call_.output, "output", sum(call_.counts), "the sum of counts");
     same_dtype();
     overlap(call_.output, call_.input, before_me(), 0);
@@ -189,57 +175,25 @@ class Checker {
   const Communicator& comm_;
   at::DeviceType device_;
 };
-
 }  // namespace
 
 std::string_view to_string(Operation operation) { return kOperationNames[static_cast<int>(operation)]; }
 
 std::string_view dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    case at::kLong:
-      return "int64";
-    case at::kInt:
-      return "int32";
-    case at::kShort:
-      return "int16";
-    case at::kChar:
-      return "int8";
-    case at::kByte:
-      return "uint8";
-    case at::kBool:
-      return "bool";
-    case at::ScalarType::Undefined:
-      return "none";
-    default:
-      return c10::toString(dtype);
-  }
-}
-
-bool can_fold(at::ScalarType input, at::ScalarType output) {
-  const bool mixed = output == at::kFloat && (input == at::kBFloat16 || input == at::kHalf);
-  if (input != output && !mixed) return false;
-  switch (input) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kBFloat16:
-    case at::kHalf:
-    case at::kLong:
-    case at::kInt:
-    case at::kShort:
-    case at::kChar:
-    case at::kByte:
-      return true;
-    default:
-      return false;
-  }
+  static constexpr std::pair<at::ScalarType, std::string_view> kNames[] = {{at::kFloat, "float32"},
+                                                                           {at::kDouble, "float64"},
+                                                                           {at::kBFloat16, "bfloat16"},
+                                                                           {at::kHalf, "float16"},
+                                                                           {at::kLong, "int64"},
+                                                                           {at::kInt, "int32"},
+                                                                           {at::kShort, "int16"},
+                                                                           {at::kChar, "int8"},
+                                                                           {at::kByte, "uint8"},
+                                                                           {at::kBool, "bool"},
+                                                                           {at::ScalarType::Undefined, "none"}};
+  for (const auto& [known, name] : kNames)
+    if (known == dtype) return name;
+  return c10::toString(dtype);
 }
 
 void check_call(const Collective& call, const Communicator& communicator, at::DeviceType device) {

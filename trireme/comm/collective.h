@@ -1,6 +1,5 @@
-// One call of a communicator as data: what is asked for, with which tensors, counts and options. All backends
-// share this record, the checks that are made before any communication, and its description in messages, so
-// that a wrong call reads the same everywhere.
+// One call of a communicator as data: the operation, its tensors, counts and options. All backends share this record
+// and the checks before any communication. So a wrong call gives the same message on every backend.
 #pragma once
 
 #include "trireme/comm/communicator.h"
@@ -26,28 +25,25 @@ enum class Operation : uint8_t {
 
 std::string_view to_string(Operation operation);
 
-/// From one rank to another: calls that are numbered and run apart from those of the whole group.
+/// Point-to-point calls. They are numbered, and run, separately from collectives.
 inline bool is_message(Operation operation) { return operation == Operation::send || operation == Operation::receive; }
 
-/// Name of a dtype as settings and files write it: "float32", "bfloat16", ...
+/// Name of a dtype as in settings and files: "float32", "bfloat16", ...
 std::string_view dtype_name(at::ScalarType dtype);
 
 struct Collective {
   Operation operation = Operation::barrier;
   at::Tensor output;                    ///< undefined where the operation has none on this rank
   at::Tensor input;                     ///< broadcast: the same tensor as `output`
-  std::vector<int64_t> counts;          ///< elements per rank; of the output in all_to_all
+  std::vector<int64_t> counts;          ///< elements per rank; in all_to_all those of the output
   std::vector<int64_t> input_counts;    ///< all_to_all only
   int root = -1;                        ///< or the peer of send and receive
   ReduceOptions options;
-  int64_t extent = 0;                   ///< allocate_shared: bytes asked for
+  int64_t extent = 0;                   ///< allocate_shared: requested bytes
 };
 
-/// Checks dtypes, sizes, devices and ranks of `call` as far as one rank can see them.
+/// Checks dtypes, sizes, devices and ranks of `call`, as far as one rank can.
 /// Errors    ShapeError or UsageError, before any communication
 void check_call(const Collective& call, const Communicator& communicator, at::DeviceType device);
-
-/// True when sums and maxima of `input` into `output` are defined: equal dtypes, or bf16/fp16 into fp32.
-bool can_fold(at::ScalarType input, at::ScalarType output);
 
 }  // namespace trireme::comm

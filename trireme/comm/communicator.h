@@ -1,17 +1,15 @@
 // Communicator: the collectives of one group of ranks, on flat contiguous tensors.
 //
-// Every collective is asynchronous: the call *starts* it and returns a Work; calls of one communicator
-// complete in the order of the calls. Backends are same-shaped siblings (shm, threads, gloo, mpi,
-// dry_run, nccl); a group of one rank is legal and costs nothing. There is no average: means are folded into the
-// loss. Two choices set it apart from c10d: sums are a left fold over the ranks in rank order, in the dtype
-// of the *output* (a bf16 input may be summed into an fp32 output), and may go on top of what the output
-// holds. So the bits of a sum do not depend on the backend, and a gradient accumulates over micro-batches
-// without losing bits.
+// Every collective is asynchronous: the call *starts* it and returns a Work. The calls of one communicator complete in
+// order. The backends are shm, threads, gloo, mpi, dry_run and nccl; a group of one rank is legal and costs nothing.
+// There is no average: the loss is scaled instead. Two choices differ from c10d. Sums are a left fold over the ranks in
+// rank order, in the dtype of the *output* (a bf16 input may be summed into an fp32 output). And a sum may be added to
+// the output's old contents. So the bits of a sum do not depend on the backend, and a gradient accumulates over
+// micro-batches without losing bits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -23,26 +21,26 @@ namespace trireme::comm {
 enum class ReduceOp : uint8_t { sum, max };
 enum class Operation : uint8_t;  // collective.h
 
-/// What went through a communicator: calls, and logical bytes that this rank has to send (receive: to receive) by the
-/// textbook algorithm, whatever the backend really moves: all_gather and reduce_scatter n - own part, all_reduce
-/// 2 n (N-1)/N, all_to_all the others' parts, a message its size; n is the whole, in bytes of its own dtype (of bf16
-/// for the terms of a sum that travel so, see GroupOptions::bf16_sums).
+/// Traffic of a communicator: the number of calls, and the bytes that this rank sends (for receive: receives). The
+/// bytes are those of the textbook algorithm, whatever the backend really moves. all_gather and reduce_scatter count n
+/// minus the rank's own part, all_reduce 2 n (N-1)/N, all_to_all the others' parts, and a message its size. N is the
+/// number of ranks. n is the whole tensor in bytes of its dtype (of bf16 with GroupOptions::bf16_sums).
 struct TrafficCount {
   int64_t calls = 0, bytes = 0;
 };
 
-/// A collective under way. Destroying an unfinished Work waits for nothing; the communicator finishes it.
+/// A call in progress. The destructor of an unfinished Work does not wait; the communicator finishes the call.
 class Work {
  public:
   virtual ~Work() = default;
 
-  /// Makes progress without blocking; true when the result is complete on this rank and its inputs may be
-  /// reused (for shared memory: no peer still reads them).
+  /// Makes progress without blocking. True when the result is complete on this rank and the inputs may be reused (with
+  /// shared memory: when no peer reads them any more).
   /// Errors    CommError as wait()
   virtual bool poll() = 0;
 
-  /// Returns when poll() would be true; for tensors on a GPU, when what comes next on the caller's current stream comes
-  /// after that (device_communicator.h).
+  /// Returns when poll() would be true. For tensors on a GPU it returns earlier: as soon as later work on the caller's
+  /// current stream is ordered after the collective (device_communicator.h).
   /// Errors    CommError on timeout, peer loss or mismatched calls; the group is unusable afterwards
   virtual void wait() = 0;
 };
@@ -52,13 +50,13 @@ using WorkPtr = std::shared_ptr<Work>;
 /// Options of a reduction.
 struct ReduceOptions {
   ReduceOp op = ReduceOp::sum;
-  bool accumulate = false;  ///< fold on top of what `output` holds (sum only)
+  bool accumulate = false;  ///< add to the old contents of `output` (sum only)
 };
 
-/// Bytes that the ranks of one group can reach, as set up by Communicator::allocate_shared.
+/// Memory that the ranks of a group can access, from Communicator::allocate_shared.
 struct SharedBuffer {
   void* mine = nullptr;  ///< this rank's part
-  std::vector<void*> parts;  ///< part of every group rank, as mapped here; just {mine} where peers cannot be read
+  std::vector<void*> parts;  ///< every rank's part, as mapped here; just {mine} if peers' memory is out of reach
   bool host_shared = false;  ///< true: `mine` is the same memory for all ranks of the group
 };
 
@@ -71,12 +69,11 @@ class Communicator {
   const std::string& name() const { return name_; }  ///< the group: "shard", "world", ...
   virtual std::string backend() const = 0;  ///< "shm", "threads", "gloo", "mpi", "dry_run", "nccl"
 
-  /// Gives every rank of the group `bytes` zeroed bytes (4096-aligned), collectively, for as long as the
-  /// communicator lives. symmetric: one part per rank, readable by peers. host_shared: one part for all the
-  /// ranks. Backends whose ranks share no memory return private memory for both (`host_shared` false).
-  /// A reduction whose input lies in symmetric memory and a gather whose output lies in host_shared memory
-  /// run without staging copies, when all ranks pass the same offset.
-  /// Errors    CommError when memory cannot be had (the numbers are in the message)
+  /// Collective. Gives every rank `bytes` zeroed bytes (4096-aligned) for as long as the communicator lives.
+  /// symmetric: one part per rank, readable by peers. host_shared: one part for all ranks. Backends whose ranks share
+  /// no memory return private memory for both (`host_shared` false). A reduction whose input is in symmetric memory,
+  /// and a gather whose output is in host_shared memory, need no staging copies if all ranks pass the same offset.
+  /// Errors    CommError with the numbers if there is too little memory
   virtual SharedBuffer allocate_shared(int64_t bytes, bool host_shared) = 0;
 
   /// Concatenates the ranks' `input` [counts[rank]] into `output` [sum(counts)] on every rank.
@@ -102,22 +99,22 @@ class Communicator {
   /// Sends `input` slice k [input_counts[k]] to rank k; output = the slices received, in rank order.
   virtual WorkPtr all_to_all(at::Tensor output, at::Tensor input, std::span<const int64_t> output_counts,
                              std::span<const int64_t> input_counts) = 0;
-  /// Messages between two ranks arrive in the order they were sent.
+  /// Messages from one rank to another arrive in the order in which they were sent.
   virtual WorkPtr send(at::Tensor tensor, int peer) = 0;
   virtual WorkPtr receive(at::Tensor tensor, int peer) = 0;
   virtual WorkPtr barrier() = 0;
 
   virtual TrafficCount traffic(Operation operation) const = 0;
 
-  /// Seconds in which threads of this communicator's own have worked on calls, beside the thread that made them.
+  /// Seconds that this communicator's own threads have spent on calls.
   virtual double background_seconds() const { return 0; }
 
-  /// Lets pending works advance (shared memory backends have no thread of their own). Called by the engine
-  /// between actions; never blocks.
+  /// Lets pending works advance: shared-memory backends have no thread of their own. The engine calls it between
+  /// actions. It never blocks.
   virtual void progress() {}
 
-  /// Communicators of the same thread that have to go on while this one waits: a message larger than a mailbox needs
-  /// both its ends driven, whatever else they wait for. Backends with threads of their own need none.
+  /// Names communicators of the same thread that must make progress while this one waits. A message larger than a
+  /// mailbox needs progress at both ends, whatever else these ranks wait for. Backends with threads ignore it.
   virtual void drive_while_waiting(const std::vector<std::shared_ptr<Communicator>>& others) { (void)others; }
 
  protected:

@@ -1,18 +1,12 @@
 #include "trireme/comm/dry_run.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <limits>
 
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/exchange.h"
-#include "trireme/comm/mapping.h"
 
 namespace trireme::comm {
-
 namespace {
-
 class DryRunCommunicator final : public CheckedCommunicator {
  public:
   DryRunCommunicator(Group group, std::string backend)
@@ -21,12 +15,9 @@ class DryRunCommunicator final : public CheckedCommunicator {
   std::string backend() const override { return backend_; }
 
   SharedBuffer allocate_shared(int64_t bytes, bool host_shared) override {
-    const int64_t rounded = whole_pages(bytes);
-    mappings_.push_back(Mapping::create_private(
-        rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()))));
-    void* mine = mappings_.back()->data();
-    // With one rank, its memory is the memory of all.
-    return {.mine = mine, .parts = {mine}, .host_shared = host_shared && size() == 1};
+    SharedBuffer buffer = allocate_private(bytes);
+    buffer.host_shared = host_shared && size() == 1;
+    return buffer;
   }
 
  protected:
@@ -40,9 +31,7 @@ class DryRunCommunicator final : public CheckedCommunicator {
 
  private:
   std::string backend_;
-  std::vector<std::shared_ptr<Mapping>> mappings_;
 };
-
 }  // namespace
 
 CommunicatorPtr make_dry_run(Group group, std::string backend) {

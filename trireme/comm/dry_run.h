@@ -1,13 +1,13 @@
-// A communicator that talks to nobody: of any rank and world size for planning and --simulate, and the free one
-// of a group of size 1. Works are complete at once; an output receives what this rank itself contributes (its own
-// slice of a gather, its own term of a sum), the rest stays as it was.
+// A communicator without peers. It serves planning and --simulate with any rank and world size, and groups of one rank.
+// Every Work is complete at once. An output receives this rank's own contribution (its slice of a gather, its term of a
+// sum); the rest of the output stays unchanged.
 #pragma once
 
 #include "trireme/comm/group.h"
 
 namespace trireme::comm {
 
-/// `backend` is the name it reports: "dry_run", or "local" for a group of one.
+/// `backend` is the name that backend() returns: "dry_run", or "local" for a group of one.
 CommunicatorPtr make_dry_run(Group group, std::string backend);
 
 }  // namespace trireme::comm

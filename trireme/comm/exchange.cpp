@@ -7,9 +7,7 @@
 #include "trireme/comm/fold.h"
 
 namespace trireme::comm {
-
 namespace {
-
 std::vector<int64_t> prefix(std::span<const int64_t> counts) {
   std::vector<int64_t> begins(counts.size(), 0);
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), int64_t{0});
@@ -101,8 +99,8 @@ Exchange all_to_all(Exchange e, const Collective& call, int rank, std::span<cons
   return e;
 }
 
-// Every rank folds the whole vector: one phase, right for small ones, and the only way to add to outputs that
-// may differ between ranks.
+// Every rank folds the whole vector in one phase. That is fast for small vectors, and the only way to add to outputs
+// that may differ between ranks.
 Exchange fold_whole(Exchange e) {
   e.fold = e.spread = true;
   e.stage = e.input.const_data_ptr() == e.output.const_data_ptr();
@@ -112,7 +110,7 @@ Exchange fold_whole(Exchange e) {
   return e;
 }
 
-// Slices of the ranks in an all_reduce: whole cache lines, so that neighbours do not share one.
+// The ranks' slices in an all_reduce. Each is a number of whole cache lines, so no two ranks write to the same line.
 std::vector<int64_t> even_counts(int64_t total, int size) {
   const int64_t each = ((total + size - 1) / size + 63) / 64 * 64;
   std::vector<int64_t> counts(size);
@@ -137,7 +135,6 @@ std::vector<Exchange> all_reduce(const Collective& call, int rank, int size, int
   for (int k = 0; k < size; ++k) second.take[k].source_begin = begins[k];
   return {reduce_scatter(std::move(first), counts, rank), std::move(second)};
 }
-
 }  // namespace
 
 std::vector<Exchange> plan_exchanges(const Collective& call, int rank, int size, std::span<const CallView> calls,

@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/device_loader.h"
+#include "trireme/comm/cuda/device_loader.h"
 #include "trireme/comm/dry_run.h"
-#include "trireme/comm/gloo.h"
-#include "trireme/comm/mpi_loader.h"
-#include "trireme/comm/segment_communicator.h"
-#include "trireme/comm/shm.h"
+#include "trireme/comm/gloo/gloo.h"
+#include "trireme/comm/mpi/loader.h"
+#include "trireme/comm/shared_memory/segment_communicator.h"
+#include "trireme/comm/shared_memory/shm.h"
 
 namespace trireme::comm {
-
 namespace {
-
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 Group group_of(const GroupOptions& o) {
@@ -32,13 +31,13 @@ GlooOptions gloo_options(const GroupOptions& o) {
   return {.interface = o.interface, .sealed = o.sealed, .bf16_sums = o.bf16_sums};
 }
 
-// Keys of this group alone: the ranks tell groups of one name apart, a counter tells a group made again.
+// A prefix for this group's keys. Groups of one name differ in their ranks; a counter separates a group from an
+// earlier one with the same ranks.
 StorePtr own_store(const GroupOptions& o) {
   if (!o.store)
-    throw UsageError(
-        fmt::format("[comm] group '{}' of {} ranks with backend {} needs a store; pass GroupOptions::store "
-                    "(see open_store)",
-                    o.name, o.size, o.backend));
+    throw UsageError(fmt::format(
+        "[comm] group '{}' of {} ranks with backend {} needs a store; pass GroupOptions::store (see open_store)",
+        o.name, o.size, o.backend));
   const std::string prefix = o.global_ranks.empty()
                                  ? fmt::format("trireme/{}/world", o.name)
                                  : fmt::format("trireme/{}/{}", o.name, fmt::join(o.global_ranks, "-"));
@@ -61,21 +60,15 @@ CommunicatorPtr make_threads(const GroupOptions& o) {
   return on_segment(group, std::move(segment));
 }
 
-CommunicatorPtr make_shm(const GroupOptions& o) {
-  HostSegment host = connect_processes(group_of(o), *own_store(o));
-  if (!host.segment)
-    throw UsageError(
-        fmt::format("[comm] group '{}': backend shm needs all ranks on one host, but {}; use backend auto "
-                    "or gloo",
-                    o.name, host.why_not));
-  return on_segment(group_of(o), std::move(host.segment));
-}
-
-CommunicatorPtr make_auto(const GroupOptions& o) {
+CommunicatorPtr make_shm_or_gloo(const GroupOptions& o) {
   const StorePtr store = own_store(o);
+  if (o.backend == "gloo") return make_gloo(group_of(o), store, gloo_options(o));
   HostSegment host = connect_processes(group_of(o), *store);
   if (host.segment) return on_segment(group_of(o), std::move(host.segment));
-  return make_gloo(group_of(o), store, gloo_options(o));
+  if (o.backend == "auto") return make_gloo(group_of(o), store, gloo_options(o));
+  throw UsageError(
+      fmt::format("[comm] group '{}': backend shm needs all ranks on one host, but {}; use backend auto or gloo",
+                  o.name, host.why_not));
 }
 
 CommunicatorPtr make_on_device(const GroupOptions& o, bool by_nccl) {
@@ -87,7 +80,6 @@ CommunicatorPtr make_on_device(const GroupOptions& o, bool by_nccl) {
   if (o.size == 1) return make_device_local(group_of(o));
   return by_nccl ? make_nccl(group_of(o), own_store(o)) : make_device_threads(group_of(o), own_store(o));
 }
-
 }  // namespace
 
 CommunicatorPtr make_communicator(const GroupOptions& o) {
@@ -95,22 +87,19 @@ CommunicatorPtr make_communicator(const GroupOptions& o) {
     throw UsageError(fmt::format("[comm] group '{}': rank {} is not a rank of a group of {}", o.name, o.rank, o.size));
   const bool by_nccl = o.backend == "nccl" || (o.on_device && o.backend == "auto");
   if (o.sealed && o.size > 1 && (by_nccl || o.backend == "mpi"))
-    throw UsageError(
-        fmt::format("[comm] group '{}': backend {} cannot seal what it sends; use gloo, or a network you "
-                    "trust and no comm.tls",
-                    o.name, by_nccl ? "nccl" : "mpi"));
+    throw UsageError(fmt::format(
+        "[comm] group '{}': backend {} cannot seal what it sends; use gloo, or a network you trust and no comm.tls",
+        o.name, by_nccl ? "nccl" : "mpi"));
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
-  if (!by_nccl && o.backend != "auto" && o.backend != "shm" && o.backend != "gloo" && o.backend != "mpi" &&
-      o.backend != "threads")
+  constexpr std::string_view kBackends[] = {"auto", "shm", "gloo", "mpi", "threads", "nccl"};
+  if (std::ranges::find(kBackends, o.backend) == std::end(kBackends))
     throw UsageError(
         fmt::format("[comm] there is no backend '{}'; use auto, shm, gloo, mpi, threads, nccl or dry_run", o.backend));
   if (o.on_device || by_nccl) return make_on_device(o, by_nccl);
   if (o.size == 1) return make_dry_run(group_of(o), "local");
-  if (o.backend == "shm") return make_shm(o);
   if (o.backend == "threads") return make_threads(o);
   if (o.backend == "mpi") return make_mpi(group_of(o));
-  if (o.backend == "gloo") return make_gloo(group_of(o), own_store(o), gloo_options(o));
-  return make_auto(o);
+  return make_shm_or_gloo(o);
 }
 
 }  // namespace trireme::comm

@@ -1,9 +1,9 @@
 // Makes the communicator of a group from options: by backend name, or by topology ("auto").
 #pragma once
 
+#include "trireme/comm/c10d_store.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/comm/store.h"
-#include "trireme/comm/threads.h"
+#include "trireme/comm/shared_memory/threads.h"
 
 namespace trireme::comm {
 
@@ -20,16 +20,16 @@ struct GroupOptions {
   std::shared_ptr<SharedSegment> thread_segment;  ///< threads: see make_thread_segment; null: found by the store
   std::shared_ptr<FlightRecorder> recorder;       ///< null: nothing is recorded
   std::string interface = "lo";         ///< network interface of gloo; empty: the host's default
-  bool sealed = false;  ///< gloo: messages are sealed (GlooOptions); refused where the backend cannot
-  bool on_device = false;  ///< tensors lie on this rank's GPU, the thread's current one; nccl takes no others
-  bool bf16_sums = false;  ///< gloo: terms of fp32 sums travel as bf16 (GlooOptions); others ignore it
+  bool sealed = false;  ///< gloo: messages are encrypted (GlooOptions); refused for mpi and nccl, which cannot
+  bool on_device = false;  ///< tensors are on this rank's GPU, the thread's current device; nccl requires it
+  bool bf16_sums = false;  ///< gloo: terms of fp32 sums are sent as bf16 (GlooOptions); other backends ignore it
 };
 
 /// Collective over the ranks of the group (each calls with its own rank); returns when all have joined.
-/// "auto": a group of one is free; ranks that provably share a host get shm; others gloo. With on_device: auto is nccl,
-/// threads are ranks that share one GPU, and a group of one needs neither.
+/// "auto": a group of one costs nothing; ranks that provably share a host use shm; others use gloo. With on_device,
+/// "auto" means nccl, "threads" means ranks that share one GPU, and a group of one needs neither.
 ///
-/// Every TCPStore client blocks its other users while one waits, so thread ranks need a client each.
+/// While one user of a TCPStore client waits, its other users are blocked. So each thread rank needs its own client.
 /// Errors    UsageError for options that do not fit, nccl or on_device without a GPU, on_device over gloo, shm or mpi,
 ///           mpi without mpirun, shm across hosts, a sealed group over mpi or nccl; CommError naming the ranks that
 ///           have not joined within the timeout

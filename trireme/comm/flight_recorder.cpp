@@ -23,11 +23,6 @@ using base::FlightHeader;
 using base::FlightRecord;
 
 namespace {
-
-std::chrono::system_clock::time_point time_of(int64_t us) {
-  return std::chrono::system_clock::time_point(std::chrono::microseconds(us));
-}
-
 // FNV-1a over name and members: the same on every rank and in every build.
 uint64_t key_of(const Group& group) {
   uint64_t hash = 14695981039346656037u;
@@ -52,18 +47,19 @@ void fill_header(FlightHeader& h, int capacity, const FlightRecorder::Owner& own
   h.job = owner.job;
 }
 
-// Of what moves: the larger of input and output.
 int64_t bytes_of(at::ScalarType dtype, int64_t elements) {
   return dtype == at::ScalarType::Undefined ? 0 : elements * static_cast<int64_t>(c10::elementSize(dtype));
 }
-
 }  // namespace
 
 FlightRecorder::FlightRecorder(int capacity) {
-  capacity = std::max(capacity, 1);
+  keep_in_memory(std::max(capacity, 1));
+  fill_header(header(), std::max(capacity, 1), {});
+}
+
+void FlightRecorder::keep_in_memory(int capacity) {
   own_ = std::make_unique<std::byte[]>(static_cast<size_t>(base::flight_file_bytes(capacity)));
   memory_ = own_.get();
-  fill_header(header(), capacity, {});
 }
 
 FlightRecorder::FlightRecorder(const std::filesystem::path& folder, const Owner& owner) {
@@ -73,8 +69,7 @@ FlightRecorder::FlightRecorder(const std::filesystem::path& folder, const Owner&
     open(base::flight_file(folder, owner.global_rank));
   } catch (const std::exception& error) {
     base::warn("the flight recorder is kept in memory only, so a hang is told without it: {}", error.what());
-    own_ = std::make_unique<std::byte[]>(static_cast<size_t>(base::flight_file_bytes(base::kFlightRecords)));
-    memory_ = own_.get();
+    keep_in_memory(base::kFlightRecords);
   }
   fill_header(header(), base::kFlightRecords, owner);
 }
@@ -91,8 +86,8 @@ FlightRecorder::~FlightRecorder() {
   if (mapped_bytes_ > 0) munmap(memory_, static_cast<size_t>(mapped_bytes_));
 }
 
-// A new file in the place of an old one: another attempt's rank may still have that mapped. All of its blocks are
-// there before it is written to, because a full disk would be a signal then, not an error.
+// Makes a new file instead of truncating an old one, because a rank of an earlier attempt may still have the old file
+// mapped. All blocks are allocated first: a write to a mapping on a full disk would be SIGBUS, not an error.
 void FlightRecorder::open(const std::filesystem::path& path) {
   std::filesystem::remove(path);
   const base::FileDescriptor file = base::open_file(path, O_RDWR | O_CREAT | O_EXCL);
@@ -158,8 +153,8 @@ uint64_t FlightRecorder::start(const std::string& group, uint64_t sequence, Oper
   FlightHeader& h = header();
   const uint64_t id = h.last_id + 1;
   FlightRecord& r = record(id);
-  // Readers take a record only where its id is the same before and after (base/flight_file.cpp): nothing of the new one
-  // may be seen under the old id, nor the new id before all of it.
+  // Readers accept a record only if its id is the same before and after they copy it (base/flight_file.cpp). So they
+  // must not see new fields under the old id, or the new id before all new fields.
   std::atomic_ref(r.id).store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   r.sequence = sequence;
@@ -204,7 +199,7 @@ void FlightRecorder::Waiting::still() const {
   if (recorder_) recorder_->header().seen_us = base::now_us();
 }
 
-// What it gave up on stays: that is what a reader wants to know.
+// After an exception the record stays, so that readers see which call the rank gave up on.
 FlightRecorder::Waiting::~Waiting() {
   if (!recorder_ || recorder_->header().gave_up_us != 0) return;
   if (std::uncaught_exceptions() > exceptions_)
@@ -220,25 +215,8 @@ std::string FlightRecorder::where(uint64_t id) const {
   return fmt::format(" in {} of step {}", r.action.view(), r.step);
 }
 
-std::vector<FlightRecorder::Entry> FlightRecorder::entries() const {
-  std::lock_guard lock(mutex_);
-  std::vector<Entry> held;
-  for (int i = 0; i < header().capacity; ++i) {
-    const FlightRecord& r = record(static_cast<uint64_t>(i));
-    if (r.id == 0) continue;
-    held.push_back({.id = r.id,
-                    .sequence = r.sequence,
-                    .group = std::string(r.group.view()),
-                    .action = std::string(r.action.view()),
-                    .operation = static_cast<Operation>(r.operation_code),
-                    .dtype = static_cast<at::ScalarType>(r.dtype_code),
-                    .elements = r.elements,
-                    .started = time_of(r.started_us),
-                    .finished = time_of(r.finished_us),
-                    .state = r.state});
-  }
-  std::ranges::sort(held, {}, &Entry::id);
-  return held;
+std::vector<FlightRecord> FlightRecorder::records() const {
+  return base::read_flight(memory_, base::flight_file_bytes(header().capacity), "the recorder").records;
 }
 
 }  // namespace trireme::comm

@@ -1,10 +1,10 @@
-// The flight recorder: the last calls of this rank, what it does now and what it waits for, so that after a hang or a
-// loss one can see what each rank was doing. Always on: recording costs well under a microsecond. With a file it writes
-// through a mapping, in the layout of base/flight_file.h, which others read while this rank is stuck and after it is
-// gone (launch/hang.h, `trireme report hang`); without one it keeps the same bytes in memory. Plain object, passed in
-// by the caller: nothing here is global.
+// The flight recorder: the last calls of this rank, what the rank does now, and what it waits for. After a hang or the
+// loss of a rank it shows what each rank was doing. It is always on: recording costs well under a microsecond. It
+// writes to a mapped file in the layout of base/flight_file.h, which other processes read while this rank is stuck or
+// after it has ended (launch/hang/hang.h, `trireme report hang`). Without a file it keeps the same bytes in memory.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,8 +17,8 @@ namespace trireme::comm {
 
 struct Group;
 
-/// What a call is made for, "Unshard(block 3)": ranks compare it, so that equal calls of different actions do not
-/// match.
+/// The entry of the training step's list that makes a call: "Unshard(block 3)". Ranks compare it: equal calls of
+/// different actions do not match.
 struct ActionLabel {
   explicit ActionLabel(std::string text_ = {}) : text(std::move(text_)), hash(std::hash<std::string>()(text)) {}
   std::string text;
@@ -28,55 +28,41 @@ struct ActionLabel {
 class FlightRecorder {
  public:
   using State = base::CallState;
-  struct Entry {
-    uint64_t id = 0;  ///< number of the record in this process, from 1
-    uint64_t sequence = 0;  ///< number of the call in its group
-    std::string group;
-    std::string action;  ///< of the schedule; empty outside of one
-    Operation operation = Operation::barrier;
-    at::ScalarType dtype = at::ScalarType::Undefined;
-    int64_t elements = 0;
-    std::chrono::system_clock::time_point started, finished;
-    State state = State::started;
-  };
 
-  /// Who records, for those who read the file.
+  /// The recording rank, as the file names it.
   struct Owner {
     int global_rank = 0, world_size = 1;
-    std::string job = {};  ///< the same on all ranks, another one for each attempt
+    std::string job = {};  ///< the same on all ranks, new for each attempt
     std::chrono::milliseconds timeout{0};
   };
 
   /// Keeps its records in memory.
   explicit FlightRecorder(int capacity = base::kFlightRecords);
-  /// Keeps them in `folder`/rank<N>.flight, a new file; in memory, with a warning, where that cannot be written.
+  /// Keeps them in a new file, `folder`/rank<N>.flight. If it cannot be written, warns and keeps them in memory.
   FlightRecorder(const std::filesystem::path& folder, const Owner& owner);
-  /// In the folder that the launcher names (TRIREME_FLIGHT_FOLDER), else in `otherwise`; in memory where that is empty,
-  /// and for a world of one, which waits for nobody.
+  /// Uses the launcher's folder (TRIREME_FLIGHT_FOLDER), or else the folder `otherwise`. Keeps the records in memory if
+  /// there is no folder, or in a world of one rank.
   static std::shared_ptr<FlightRecorder> of_environment(Owner owner, const std::filesystem::path& otherwise = {});
   ~FlightRecorder();
-  FlightRecorder(const FlightRecorder&) = delete;
-  FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// Makes a group known to readers; each communicator does it when it is made.
+  /// Adds a group to the file. Each new communicator calls it.
   void join(const Group& group);
 
-  // What the rank does; by the one thread that also makes the calls.
+  // What the rank does; called by the thread that makes the calls.
   void set_phase(std::string_view phase);  ///< "evaluate", "save"; empty: training
   void set_step(int64_t step);
-  /// `label` is compared with that of the peers' calls until the next one, or the end of the Actions around it; it has
-  /// to live that long.
+  /// Calls carry `label` until the next set_action, or until the surrounding Actions ends. `label` must live that long.
   void set_action(const ActionLabel& label);
   const ActionLabel* action() const { return action_; }
 
-  /// Returns the id under which finish() knows the call. `peer` is the group rank of a message's other end.
+  /// Returns the id for finish(). `peer` is the group rank of a message's other end.
   uint64_t start(const std::string& group, uint64_t sequence, Operation operation, at::ScalarType dtype,
                  int64_t elements, int peer = -1);
-  /// Does nothing when the entry has been overwritten since.
+  /// Does nothing if the record has been overwritten since.
   void finish(uint64_t id, State state);
 
-  /// The life of a list of actions, which begins with none; at its end the rank is where it was before. Ends it by an
-  /// exception, then readers still find the action that threw.
+  /// The scope of a list of actions. It begins without an action, and its end restores the earlier action. If an
+  /// exception ends the scope, readers still see the action that threw.
   class Actions {
    public:
     explicit Actions(FlightRecorder* recorder);
@@ -90,14 +76,14 @@ class FlightRecorder {
     int exceptions_;
   };
 
-  /// Says for its life that this thread waits for record `id`; when it ends by an exception, that it gave up.
+  /// While this object lives, the thread waits for record `id`. If an exception ends it, the thread has given up.
   class Waiting {
    public:
     Waiting(FlightRecorder* recorder, uint64_t id);
     ~Waiting();
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
-    /// It still waits; said now and then, so that a reader knows for how long when all is over.
+    /// Call it regularly during the wait: readers see from it how long the wait lasted.
     void still() const;
 
    private:
@@ -105,13 +91,14 @@ class FlightRecorder {
     int exceptions_;
   };
 
-  /// " in Unshard(block 3) of step 12" for a record that is still held; else empty.
+  /// " in Unshard(block 3) of step 12" if the record is still held; else empty.
   std::string where(uint64_t id) const;
 
-  /// The entries that are still held, oldest first.
-  std::vector<Entry> entries() const;
+  /// The records that are still held, oldest first.
+  std::vector<base::FlightRecord> records() const;
 
  private:
+  void keep_in_memory(int capacity);
   void open(const std::filesystem::path& path);
   base::FlightHeader& header() const { return *static_cast<base::FlightHeader*>(memory_); }
   base::FlightRecord& record(uint64_t id) const;

@@ -8,9 +8,7 @@
 #include "trireme/comm/fold_kernels.h"
 
 namespace trireme::comm {
-
 namespace {
-
 const FoldTable& best_table() {
 #ifdef TRIREME_FOLD_X86
   const base::Processor& has = base::processor();
@@ -23,37 +21,16 @@ const FoldTable& best_table() {
 #endif
 }
 
+// In the order of FoldPair.
+constexpr at::ScalarType kFolded[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong,
+                                      at::kInt,   at::kShort,  at::kChar,     at::kByte};
+
 FoldPair pair_of(at::ScalarType input, at::ScalarType output) {
   if (output == at::kFloat && input == at::kBFloat16) return FoldPair::bf16_into_f32;
   if (output == at::kFloat && input == at::kHalf) return FoldPair::f16_into_f32;
-  check_invariant(input == output, "a fold of mixed dtypes goes from bfloat16 or float16 into float32");
-  switch (input) {
-    case at::kFloat:
-      return FoldPair::f32;
-    case at::kDouble:
-      return FoldPair::f64;
-    case at::kBFloat16:
-      return FoldPair::bf16;
-    case at::kHalf:
-      return FoldPair::f16;
-    case at::kLong:
-      return FoldPair::i64;
-    case at::kInt:
-      return FoldPair::i32;
-    case at::kShort:
-      return FoldPair::i16;
-    case at::kChar:
-      return FoldPair::i8;
-    case at::kByte:
-      return FoldPair::u8;
-    default:
-      throw InternalError("a fold over a dtype that check_call lets through but no kernel knows");
-  }
+  check_invariant(can_fold(input, output), "check_call refuses dtypes that have no fold");
+  return static_cast<FoldPair>(std::ranges::find(kFolded, input) - kFolded);
 }
-
-}  // namespace
-
-namespace {
 
 constexpr int64_t kBlock = 2048;  // elements: at most 16 KiB of sums
 constexpr int64_t kStrip = 256;  // elements between requests for later lines: more at once would wait for each other
@@ -79,7 +56,7 @@ struct Kernels {
     }
   }
 
-  /// Asks for the lines of a later block: the processor's own prefetchers stop at each page of 4 KiB.
+  /// Prefetches the lines of a later block. The processor's own prefetchers stop at each page of 4 KiB.
   void prefetch(std::span<const void* const> sources, int64_t begin, int64_t n) const {
     for (const void* source : sources) {
       const auto* from = static_cast<const char*>(source) + begin * in_size;
@@ -91,8 +68,12 @@ struct Kernels {
   int64_t out_size, in_size;
   FoldKernel start, step;
 };
-
 }  // namespace
+
+bool can_fold(at::ScalarType input, at::ScalarType output) {
+  const bool mixed = output == at::kFloat && (input == at::kBFloat16 || input == at::kHalf);
+  return mixed || (input == output && std::ranges::find(kFolded, input) != std::end(kFolded));
+}
 
 void fold(void* output, at::ScalarType output_dtype, std::span<const void* const> sources, at::ScalarType input_dtype,
           int64_t count, ReduceOptions options) {
@@ -103,7 +84,7 @@ void fold(void* output, at::ScalarType output_dtype, std::span<const void* const
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
     auto* out = static_cast<std::byte*>(output) + begin * kernels.out_size;
-    // A source that is the output must be read in its turn, after others have been added: sum elsewhere.
+    // If the output is also a source, it must stay unchanged until its turn. So the sum is built in `scratch`.
     std::byte* acc = in_place ? scratch : out;
     if (in_place && options.accumulate) std::memcpy(acc, out, n * kernels.out_size);
     kernels.block(acc, sources, begin, n);

@@ -1,4 +1,4 @@
-// Compiled once per instruction set with TRIREME_FOLD_ISA naming the namespace. It must not include anything
+// This file is compiled once for each instruction set; TRIREME_FOLD_ISA is the namespace. It must not include anything
 // with inline functions: the linker could pick their wide-vector copy for the whole program.
 #include "trireme/comm/fold_kernels.h"
 
@@ -9,11 +9,10 @@
 namespace trireme::comm::TRIREME_FOLD_ISA {
 
 namespace {
-
 inline float as_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint32_t as_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 
-// Each type of element: how it is stored, the type it is computed in, and the way there and back.
+// Element types: how each is stored, in which type it is computed, and both conversions.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -21,7 +20,7 @@ struct Plain {
   static T load(T x) { return x; }
   static T store(T x) { return x; }
 };
-// Signed sums wrap instead of being undefined.
+// Signed sums wrap around; plain C++ leaves an overflow undefined.
 template <typename T, typename Unsigned>
 struct Integer {
   using Stored = T;
@@ -78,11 +77,10 @@ template <typename Acc, typename In>
 void start(void* acc, const void* x, int64_t count) {
   auto* __restrict a = static_cast<typename Acc::Stored*>(acc);
   const auto* __restrict b = static_cast<const typename In::Stored*>(x);
-  if constexpr (__is_same(Acc, In)) {
+  if constexpr (__is_same(Acc, In))
     __builtin_memcpy(a, b, count * sizeof *a);
-  } else {
+  else
     for (int64_t i = 0; i < count; ++i) a[i] = Acc::store(In::load(b[i]));
-  }
 }
 
 template <typename Acc, typename In>
@@ -138,7 +136,7 @@ void stream(void* to, const void* from, int64_t bytes) {
   _mm_sfence();
 }
 
-// memcpy is free to take "rep movsb", which goes past the caches as well.
+// Not memcpy, which may use "rep movsb" and so bypass the caches too.
 void store(void* to, const void* from, int64_t bytes) {
   char* out = static_cast<char*>(to);
   const char* in = static_cast<const char*>(from);
@@ -169,7 +167,6 @@ constexpr FoldTable kTable = {
     stream,
     store,
 };
-
 }  // namespace
 
 const FoldTable& table() { return kTable; }

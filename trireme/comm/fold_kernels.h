@@ -6,19 +6,19 @@
 
 namespace trireme::comm {
 
-/// acc[i] = x[i] (start), acc[i] + x[i] (sum) or max(acc[i], x[i]) for `count` elements; no overlap.
+/// acc[i] = x[i] (start), acc[i] + x[i] (sum) or max(acc[i], x[i]) for `count` elements. acc and x do not overlap.
 using FoldKernel = void (*)(void* acc, const void* x, int64_t count);
 
-/// Copies `bytes`; visible to other cores before any store after it.
+/// Copies `bytes`. Other cores see the copy before any later store of this core.
 using CopyKernel = void (*)(void* to, const void* from, int64_t bytes);
 
-/// What is folded into what.
+/// Element types of inputs and output.
 enum class FoldPair { f32, f64, bf16, f16, i64, i32, i16, i8, u8, bf16_into_f32, f16_into_f32 };
 constexpr int kNumFoldPairs = 11;
 
 struct FoldTable {
   FoldKernel start[kNumFoldPairs], sum[kNumFoldPairs], max[kNumFoldPairs];
-  CopyKernel stream, store;  ///< past the caches; through them
+  CopyKernel stream, store;  ///< stream bypasses the caches; store writes through them
 };
 
 namespace fold_baseline {

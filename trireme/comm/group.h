@@ -1,7 +1,9 @@
-// What every backend needs to know about its group: name, ranks, how long to wait, where to record.
+// What every backend needs to know about its group: name, ranks, timeout and flight recorder.
 #pragma once
 
 #include "trireme/comm/communicator.h"
+
+#include <chrono>
 
 namespace trireme::comm {
 

@@ -18,10 +18,7 @@ class Lane::Job final : public LaneWork {
   }
 
   void wait() override {
-    const base::Metered metered(base::Activity::communication);
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_; });
-    if (error_) std::rethrow_exception(error_);
+    while (!wait_for(std::chrono::hours(1))) continue;
   }
 
   bool wait_for(std::chrono::milliseconds limit) override {
@@ -43,7 +40,7 @@ class Lane::Job final : public LaneWork {
   }
 
   void finish(std::exception_ptr error) {
-    job_ = nullptr;  // lets go of tensors before anyone is told
+    job_ = nullptr;  // releases its tensors before the waiting thread continues
     std::lock_guard lock(mutex_);
     error_ = error;
     done_ = true;
@@ -69,10 +66,8 @@ Lane::~Lane() {
     changed_.notify_all();
   }
   for (const auto& job : dropped)
-    job->finish(
-        std::make_exception_ptr(CommError("[comm] the communicator was destroyed before this call began; keep "
-                                          "it until its works are done",
-                                          {})));
+    job->finish(std::make_exception_ptr(CommError(
+        "[comm] the communicator was destroyed before this call began; keep it until its works are done", {})));
   thread_.join();
 }
 

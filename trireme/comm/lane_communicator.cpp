@@ -8,10 +8,9 @@
 
 namespace trireme::comm {
 namespace {
-
 using Clock = std::chrono::steady_clock;
 
-// Tells the recorder what its thread waits for.
+// Records that the calling thread waits for the call.
 class RecordedWork final : public Work {
  public:
   RecordedWork(std::shared_ptr<LaneWork> work, std::shared_ptr<FlightRecorder> recorder, uint64_t record_id)
@@ -21,29 +20,18 @@ class RecordedWork final : public Work {
   void wait() override {
     if (poll()) return;
     const FlightRecorder::Waiting waiting(recorder_.get(), record_id_);
-    while (!work_->wait_for(kBetweenWords)) waiting.still();
+    while (!work_->wait_for(std::chrono::milliseconds(100))) waiting.still();
   }
 
  private:
-  static constexpr std::chrono::milliseconds kBetweenWords{100};
-
   std::shared_ptr<LaneWork> work_;
   std::shared_ptr<FlightRecorder> recorder_;
   uint64_t record_id_;
 };
-
 }  // namespace
 
 LaneCommunicator::LaneCommunicator(Group group)
     : CheckedCommunicator(std::move(group)), collectives_(std::make_unique<Lane>()) {}
-
-SharedBuffer LaneCommunicator::allocate_shared(int64_t bytes, bool) {
-  const int64_t rounded = whole_pages(bytes);
-  mappings_.push_back(Mapping::create_private(
-      rounded, rounded, fmt::format("allocate_shared of group '{}' on {}", name(), name_rank(group(), rank()))));
-  void* mine = mappings_.back()->data();
-  return {.mine = mine, .parts = {mine}, .host_shared = false};
-}
 
 double LaneCommunicator::background_seconds() const {
   double sum = collectives_->busy_seconds();
@@ -90,12 +78,8 @@ bool LaneCommunicator::is_broken() const {
 }
 
 void LaneCommunicator::check_usable(const Call& call) const {
-  std::string broken;
-  {
-    std::lock_guard lock(mutex_);
-    broken = broken_;
-  }
-  if (!broken.empty()) throw_comm_error(group(), call, -1, {}, broken);
+  std::lock_guard lock(mutex_);
+  if (!broken_.empty()) throw_comm_error(group(), call, -1, {}, broken_);
 }
 
 void LaneCommunicator::break_group(const Call& call, const TransportFailure& failure,

@@ -1,5 +1,5 @@
-// What transports have in common whose waits block: calls run on lanes, one for collectives and one for the messages
-// in each direction with each peer; memory for allocate_shared is private; the first failure makes the group unusable.
+// The common part of transports whose waits block. Calls run on lanes: one lane for collectives, and one for each peer
+// and direction of messages. allocate_shared gives private memory. The first failure makes the group unusable.
 #pragma once
 
 #include <map>
@@ -7,34 +7,29 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "trireme/comm/checked_communicator.h"
 #include "trireme/comm/lane.h"
-#include "trireme/comm/mapping.h"
-#include "trireme/comm/transport_failure.h"
 
 namespace trireme::comm {
 
 class LaneCommunicator : public CheckedCommunicator {
  public:
-  SharedBuffer allocate_shared(int64_t bytes, bool host_shared) final;
+  SharedBuffer allocate_shared(int64_t bytes, bool) final { return allocate_private(bytes); }
   double background_seconds() const final;
 
  protected:
   explicit LaneCommunicator(Group group);
 
-  /// Both on a lane, calls of one lane in order; a TransportFailure breaks the group.
+  /// Both are called on a lane, in the order of its calls. A TransportFailure breaks the group.
   virtual void run_collective(const Call& call) = 0;
   virtual void run_message(const Call& call) = 0;
-  /// Before the group is declared broken.
+  /// Called before the group becomes unusable.
   virtual void gave_up() {}
 
-  /// To be called first in the destructor of the class that runs calls, after it has made the one under way return.
+  /// The derived class calls it first in its destructor, after it has made the current calls return.
   void end_lanes();
   bool is_broken() const;
-
-  std::vector<std::shared_ptr<Mapping>> mappings_;  ///< what allocate_shared gave
 
  private:
   WorkPtr start(Call call) final;
@@ -44,7 +39,7 @@ class LaneCommunicator : public CheckedCommunicator {
 
   mutable std::mutex mutex_;  // guards broken_
   std::string broken_;
-  // Last, so that they end first.
+  // Last members, so that they are destroyed first.
   std::unique_ptr<Lane> collectives_;
   std::map<std::pair<Operation, int>, std::unique_ptr<Lane>> messages_;
 };

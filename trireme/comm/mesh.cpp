@@ -8,9 +8,7 @@
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
-
 namespace {
-
 constexpr std::string_view kAxisNames[kNumAxes] = {"pp", "replicate", "shard", "cp", "tp"};
 
 std::string show(const std::array<int, kNumAxes>& sizes) {
@@ -29,7 +27,11 @@ int64_t product(const std::array<int, kNumAxes>& sizes) {
   return total;
 }
 
-// What would mend a product that is not the world size: a size of `shard` that fits, or another world.
+bool contains(std::initializer_list<Axis> axes, int axis) {
+  return std::ranges::find(axes, static_cast<Axis>(axis)) != axes.end();
+}
+
+// How to make the product of the sizes equal to the world size: another `shard`, or another number of ranks.
 std::string advice(std::array<int, kNumAxes> sizes, int world_size) {
   const int64_t total = product(sizes);
   sizes[static_cast<int>(Axis::shard)] = kAutoSize;
@@ -38,7 +40,6 @@ std::string advice(std::array<int, kNumAxes> sizes, int world_size) {
     return fmt::format("use --mesh.shard {}, or start {} ranks", world_size / others, total);
   return fmt::format("start {} ranks, or choose sizes that divide {}", total, world_size);
 }
-
 }  // namespace
 
 std::string_view to_string(Axis axis) { return kAxisNames[static_cast<int>(axis)]; }
@@ -75,7 +76,7 @@ ProcessMesh::ProcessMesh(const MeshSizes& sizes, int world_size)
 int ProcessMesh::size(std::initializer_list<Axis> axes) const {
   int total = 1;
   for (int a = 0; a < kNumAxes; ++a)
-    if (std::ranges::find(axes, static_cast<Axis>(a)) != axes.end()) total *= sizes_[a];
+    if (contains(axes, a)) total *= sizes_[a];
   return total;
 }
 
@@ -104,8 +105,7 @@ std::vector<int> ProcessMesh::group(int global_rank, std::initializer_list<Axis>
   for (int other = 0; other < world_size_; ++other) {
     const Coordinates c = coordinates(other);
     bool same = true;
-    for (int a = 0; a < kNumAxes && same; ++a)
-      same = c[a] == mine[a] || std::ranges::find(axes, static_cast<Axis>(a)) != axes.end();
+    for (int a = 0; a < kNumAxes && same; ++a) same = c[a] == mine[a] || contains(axes, a);
     if (same) members.push_back(other);
   }
   return members;
@@ -115,7 +115,7 @@ int ProcessMesh::group_rank(int global_rank, std::initializer_list<Axis> axes) c
   const Coordinates mine = coordinates(global_rank);
   int rank = 0;
   for (int a = 0; a < kNumAxes; ++a)
-    if (std::ranges::find(axes, static_cast<Axis>(a)) != axes.end()) rank = rank * sizes_[a] + mine[a];
+    if (contains(axes, a)) rank = rank * sizes_[a] + mine[a];
   return rank;
 }
 

@@ -4,8 +4,8 @@
 //     shard       slices of parameters, gradients and optimizer state
 //     cp          slices of the sequence
 //     tp          slices of single matrices
-// Neighbouring global ranks differ in the innermost axis first, so that where ranks are numbered host by host,
-// the axes that talk most stay inside a host. Plain data: no process group is needed to build or print one.
+// Neighbouring global ranks differ in the innermost axis first. So if ranks are numbered host by host, the axes that
+// communicate most stay inside a host. A mesh is plain data and needs no process group.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ std::string_view to_string(Axis axis);
 /// Errors    UsageError for other names; "ep" is refused as reserved for experts
 Axis parse_axis(std::string_view name);
 
-constexpr int kAutoSize = 0;  ///< "auto": whatever is left of the world
+constexpr int kAutoSize = 0;  ///< "auto": the world size divided by the product of the other sizes
 
 /// Sizes as asked for; at most one may be kAutoSize.
 struct MeshSizes {
@@ -48,15 +48,15 @@ class ProcessMesh {
   int coordinate(int global_rank, Axis axis) const { return coordinates(global_rank)[static_cast<int>(axis)]; }
   int global_rank(const Coordinates& coordinates) const;
 
-  /// Global ranks that differ from `global_rank` along `axes` only, itself included, in ascending order (so outer
-  /// axes vary slowest, in whatever order `axes` names them). Its index there is its rank in that group.
+  /// Global ranks that differ from `global_rank` along `axes` only, itself included, in ascending order. So outer axes
+  /// vary slowest, whatever the order of `axes`.
   std::vector<int> group(int global_rank, std::initializer_list<Axis> axes) const;
-  /// Index of `global_rank` in its group along `axes`.
+  /// Index of `global_rank` in group(global_rank, axes): its rank in that group.
   int group_rank(int global_rank, std::initializer_list<Axis> axes) const;
   /// All groups along `axes`; each rank is in exactly one.
   std::vector<std::vector<int>> groups(std::initializer_list<Axis> axes) const;
 
-  /// A table: one line per axis of more than one rank, with its groups.
+  /// A table with one line for each axis of more than one rank: its groups.
   std::string describe() const;
 
  private:

@@ -7,10 +7,8 @@
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
-
 namespace {
-
-// One step of the fold, rounded to out's dtype; out may be a or b. With b of a narrower dtype the sum is made in a's.
+// One step of the fold, rounded to the dtype of `out`, which may be a or b. If b is narrower, a's dtype is used.
 void step(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   if (op == ReduceOp::sum)
     at::add_out(out, a, b);
@@ -18,14 +16,15 @@ void step(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, ReduceOp op
     at::maximum_out(out, a, b);
 }
 
-// Index of the term that is the output; -1: none is. check_call lets no other overlap pass.
+// Index of the term that is the output, or -1. check_call refuses every other overlap.
 int64_t find_output(const at::Tensor& output, std::span<const at::Tensor> terms) {
   for (size_t k = 0; k < terms.size(); ++k)
     if (terms[k].const_data_ptr() == output.const_data_ptr()) return static_cast<int64_t>(k);
   return -1;
 }
 
-// Every rank's output gets the same sum: it is made once, in the first output, which is no term but perhaps the first.
+// Every rank's output gets the same sum. It is computed once, in the first output; of all terms, only the first may be
+// that same memory.
 void all_reduce_once(std::span<const Collective* const> calls) {
   std::vector<at::Tensor> terms;
   for (const Collective* call : calls) terms.push_back(call->input.view({-1}));
@@ -33,7 +32,6 @@ void all_reduce_once(std::span<const Collective* const> calls) {
   fold_tensors(sum, terms, calls[0]->options);
   for (const Collective* call : calls.subspan(1)) call->output.view({-1}).copy_(sum);
 }
-
 }  // namespace
 
 at::Tensor slice_of(const at::Tensor& tensor, int64_t begin, int64_t count) {
@@ -51,7 +49,7 @@ void fold_tensors(const at::Tensor& output, std::span<const at::Tensor> terms, R
     if (place != 0) sum.copy_(terms[0]);
     next = 1;
   } else {
-    // A term is read in its turn, after others have been added; until then nothing else may be written there.
+    // If a later term is the output, that memory must stay unchanged until the term's turn.
     if (place > 1) sum = at::empty_like(output);
     step(sum, terms[0], terms[1], options.op);
     next = 2;
@@ -65,7 +63,7 @@ void fold_tensors(const at::Tensor& output, std::span<const at::Tensor> terms, R
 
 void take_slices(const Exchange& phase, std::span<const at::Tensor> slices) {
   if (phase.fold) {
-    const Exchange::Take& all = phase.take[0];  // of every rank the same part
+    const Exchange::Take& all = phase.take[0];  // the same for every giver
     if (all.count > 0) fold_tensors(slice_of(phase.output, all.begin, all.count), slices, phase.options);
     return;
   }
@@ -86,7 +84,7 @@ void exchange_all(std::span<const Collective* const> calls) {
   std::vector<at::Tensor> sources;
   for (int r = 0; r < size; ++r) {
     auto plan = plan_exchanges(*calls[r], r, size, {}, kAlwaysWhole);
-    check_invariant(plan.size() == 1, "but for sliced sums, a collective is one phase");
+    check_invariant(plan.size() == 1, "a collective without sliced sums is one phase");
     phases.push_back(std::move(plan[0]));
     sources.push_back(phases[r].stage ? phases[r].input.clone() : phases[r].input);
   }

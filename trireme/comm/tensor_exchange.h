@@ -1,5 +1,5 @@
-// The phases of a collective (exchange.h) by ATen's operations, wherever the tensors lie: for communicators of tensors
-// on a GPU, whose copies and folds are issued to a stream. Same bits as fold.h.
+// Runs the phases of a collective (exchange.h) with ATen's operations, on tensors of any device. Communicators of GPU
+// tensors use it; copies and folds go to the current stream. The bits are those of fold.h.
 #pragma once
 
 #include "trireme/comm/exchange.h"
@@ -10,17 +10,15 @@ namespace trireme::comm {
 at::Tensor slice_of(const at::Tensor& tensor, int64_t begin, int64_t count);
 
 /// The left fold of `terms` (flat, in rank order) into `output`, which may be one of them.
-///
-/// Cost      one pass per term, the first two in one where dtypes are equal; allocates only where `output` is a term
-///           behind the second (behind the first when accumulating)
+/// Cost      one pass per term (one for the first two together if dtypes are equal); allocates only if `output` is a
+///           term after the second (after the first when accumulating)
 void fold_tensors(const at::Tensor& output, std::span<const at::Tensor> terms, ReduceOptions options);
 
-/// Copies or folds `slices`, by giving rank, to where `phase` takes them; those of which nothing is taken may be
+/// Copies or folds `slices`, one for each giving rank, to their place in `phase`. A slice of no elements may be
 /// undefined.
 void take_slices(const Exchange& phase, std::span<const at::Tensor> slices);
 
-/// A collective as a whole, where one thread reaches the tensors of all ranks: `calls` by rank, which must match. Runs
-/// in the order of the ranks and phases on one stream.
+/// Runs a whole collective if one thread can access the tensors of all ranks. `calls`, one for each rank, must match.
 void exchange_all(std::span<const Collective* const> calls);
 
 }  // namespace trireme::comm

@@ -5,14 +5,13 @@
 #include <string_view>
 
 namespace trireme::config {
-
 namespace {
 
 bool is_key_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
 }
 
-// Where the '=' of a bare key=value stands; npos for paths, prompts and the like.
+// The place of the '=' in a bare key=value; npos for paths, prompts and the like.
 size_t assignment_in(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) return std::string_view::npos;
@@ -37,10 +36,15 @@ Argument make(Argument::Kind kind, std::string key, std::string text, std::strin
 }  // namespace
 
 std::vector<Argument> split_arguments(std::span<const std::string> arguments,
-                                      const std::function<bool(const std::string&)>& is_flag) {
+                                      const std::function<bool(const std::string&)>& is_flag, bool takes_rest) {
   std::vector<Argument> result;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& typed = arguments[i];
+    if (takes_rest && (typed == "--" || (!typed.starts_with("--") && typed != "-h"))) {
+      for (const std::string& word : arguments.subspan(typed == "--" ? i + 1 : i))
+        result.push_back(make(Argument::Kind::positional, "", word, word));
+      break;
+    }
     if (typed == "-h" || typed == "--help") {
       result.push_back(make(Argument::Kind::help, "", "", typed));
       continue;

@@ -1,5 +1,5 @@
-// A command line cut into keys and values: --key value, --key=value, key=value, --flag, one positional value.
-// Which keys exist is not known here, except which of them are true/false and may stand without a value.
+// Cuts a command line into keys and values: --key value, --key=value, key=value, --flag, one positional value. It does
+// not know which keys exist. It only knows which keys are true/false and so may have no value.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,13 @@ namespace trireme::config {
 struct Argument {
   enum class Kind { setting, config, positional, help };
   Kind kind = Kind::setting;
-  Given given;             ///< key and text; for config the path is the text
-  bool has_value = true;   ///< false: --key stood alone
+  Given given;            ///< key and text; for config the text is the path
+  bool has_value = true;  ///< false: --key without a value
 };
 
-/// `is_flag(key)` says that a setting is true/false: it takes the next argument only when that is such a word.
+/// `is_flag(key)` says whether the setting is true/false. Such a setting takes the next argument only if that is a word
+/// like true. With `takes_rest`, everything is positional from the first argument that is no option, or after --.
 std::vector<Argument> split_arguments(std::span<const std::string> arguments,
-                                      const std::function<bool(const std::string&)>& is_flag);
+                                      const std::function<bool(const std::string&)>& is_flag, bool takes_rest = false);
 
 }  // namespace trireme::config

@@ -1,39 +1,56 @@
-// The one declaration of every setting: its key, where its value lies, what it means, its unit and its
-// bounds. Parsing, help, the reference page, dumps and `explain config` are loops over this table; a new
-// setting is one field in settings.h and one row in declaration.cpp.
+// How settings are declared. A row is one setting, a section is the rows of one owner, and a table joins sections for a
+// command. Parsing, hints, help, the reference page, dumps and resuming are loops over a table; this folder knows no
+// setting by name. A section is declared beside the code that reads it (trireme/*/settings.h).
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "trireme/config/settings.h"
+#include "trireme/config/choices.h"
+#include "trireme/config/given.h"
 
 namespace trireme::config {
+
+class Problems;
 
 using ValuePointer =
     std::variant<bool*, std::optional<bool>*, int64_t*, std::optional<int64_t>*, double*, std::optional<double>*,
                  std::string*, std::optional<std::string>*, std::chrono::milliseconds*,
-                 std::optional<std::chrono::milliseconds>*, std::optional<std::array<double, 2>>*, Resume*, Precision*,
-                 Accelerator*, Strategy*, Backend*, Reduce*, Accumulation*, Recompute*, Context*, PrefetchBackward*,
-                 WrapBy*, LrScaling*, Compression*, LrDecay*, SaveDtype*, SaveMode*, OnSaveError*,
+                 std::optional<std::chrono::milliseconds>*, std::optional<std::array<double, 2>>*,
                  std::vector<std::string>*, std::optional<std::vector<std::string>>*,
-                 std::optional<std::vector<int64_t>>*>;
+                 std::optional<std::vector<int64_t>>*, ChoiceValue, ChoiceOrText>;
 
-/// What a value must obey and how it is shown; times are bounded in seconds.
+/// What a resumed run does with its checkpoint's value of a setting that the user does not give.
+enum class Resumed {
+  no,  ///< ignores it: settings of where, and on how many ranks, a run computes
+  yes,  ///< takes it over
+  learned,  ///< takes it over; another value changes what is learned, so the user is told
+};
+
+/// The rules of a value, how it is shown, and more facts about it. Bounds of times are in seconds.
 struct Rules {
-  std::string_view unit = {};             ///< "sequences", "steps"; shown, not parsed
+  std::string_view unit = {};  ///< "sequences", "steps"; shown, not parsed
   std::optional<double> at_least = {};
   std::optional<double> above = {};
   std::optional<double> at_most = {};
   std::optional<double> below = {};
-  bool may_be_empty = false;              ///< a text that says something by being empty
-  bool bytes = false;                     ///< a whole number that may carry a unit: 16MiB
-  std::string_view absent = {};           ///< word for an empty optional: "auto", "none"
-  std::string_view when_absent = {};      ///< what that means: "the model's own"
-  std::vector<std::string> classes = {};  ///< names that a text, or each text of a list, may be; others are free
+  bool may_be_empty = false;  ///< an empty text is a value
+  bool bytes = false;  ///< a whole number that may have a unit: 16MiB
+  std::string_view absent = {};  ///< word for an optional without a value: "auto", "none"
+  std::string_view when_absent = {};  ///< what this word means: "the model's own"
+  std::vector<std::string> classes = {};  ///< the allowed names, for a text or each text of a list; empty: any text
+  std::string_view example = {};  ///< for messages, if the default is no example: "my.txt", "3e9"
+  std::optional<Resumed> resumed = {};  ///< empty: Section::resumed
+  bool ends_run = false;  ///< if the user gives one of these, a resumed run takes over none of them
+  bool writes_file = false;  ///< a file for results: refused early if it cannot be written
 };
 
 struct Setting {
@@ -41,36 +58,75 @@ struct Setting {
   ValuePointer value;
   std::string_view help;  ///< one line, without a full stop
   Rules rules = {};
+  std::string here = {};  ///< what the value means on this machine: "bf16-mixed"; empty: itself
 };
 
-/// A group of settings for help and the reference page: the part of the key before the dot ("" for the first).
-struct Group {
-  std::string_view name;
-  std::string_view title;
-  std::string_view command = {};  ///< the only one that reads them: "generate"; empty: several do
+/// Other systems' words for a setting. They are compared with the last part of an unknown key: learning_rate and
+/// train.learning_rate alike. A word that ends in _ stands for all words that begin with it.
+struct OtherWords {
+  std::vector<std::string_view> words;
+  std::string_view sentence;  ///< the way out: "the learning rate is optimizer.lr"
+  bool is_not_available = false;  ///< Trireme lacks the feature; false: only the name is wrong
 };
 
-const std::vector<Group>& groups();
+/// The settings of one owner: "name.setting", or plain "setting" if the section has no name.
+struct Section {
+  std::string_view name;  ///< the part of the keys before the dot
+  std::string_view title;  ///< for help: "the update rule"
+  std::string_view command = {};  ///< the only command that reads them: "generate"; empty: several do
+  std::string_view own_leaf = {};  ///< `model: X` means model.<own_leaf>: "name"; empty: the section takes no value
+  Resumed resumed = Resumed::no;
+  std::vector<Setting> rows;
+  std::vector<OtherWords> others = {};
+  std::function<void(Problems&)> check = {};  ///< rules between the section's own settings
+};
 
-/// The table for `settings`, in the order of the groups; its rows point into `settings`, which must outlive them.
-std::vector<Setting> declare(Settings& settings);
+/// Sections for a command, in the order of its help. Rows point into settings that must outlive the table.
+class Table {
+ public:
+  explicit Table(std::vector<Section> sections);
 
-/// Group of a key. "model", "data", "optimizer" and "recompute" take a value and belong to their own groups.
-std::string_view group_of(std::string_view key);
+  /// Translators of other systems' words.
+  std::vector<Dialect> dialects;
 
-/// Name inside its group of the value that a group's own key takes: "name" of model, "mode" of recompute; "" where
-/// the group's key takes no value.
-std::string_view own_leaf(std::string_view group);
+  const std::vector<Section>& sections() const { return sections_; }
+  /// All rows' keys, in order.
+  const std::vector<std::string>& keys() const { return keys_; }
+  /// The row of `key`, or null.
+  const Setting* find(std::string_view key) const { return row(key).second; }
+  Setting* find(std::string_view key) { return const_cast<Setting*>(row(key).second); }
+  /// The section that holds `key`, or null.
+  const Section* section_of(std::string_view key) const { return row(key).first; }
+  /// The section of that name, or null.
+  const Section* section_named(std::string_view name) const;
+  /// The name of the section of `key`, which may be unknown; "" for a key without a section.
+  std::string_view group_of(std::string_view key) const;
+  /// True if the section of that name takes a value itself.
+  bool takes_value(std::string_view name) const;
+  /// Whether keys begin with "<key>.".
+  bool has_keys_below(std::string_view key) const;
+  /// Turns the key into the table's own: model.name becomes "model", recompute.mode "recompute". Applies the dialects.
+  void translate(Given& given) const;
+  /// The same for a key alone.
+  std::string canonical_key(std::string_view key) const;
+  /// What a resumed run does with its checkpoint's value of `key`.
+  Resumed resumed(std::string_view key) const;
+  /// Calls visit(section, setting) for each row, in order.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (const Section& section : sections_)
+      for (const Setting& setting : section.rows) visit(section, setting);
+  }
 
-/// All keys, in order.
-const std::vector<std::string>& all_keys();
+ private:
+  std::pair<const Section*, const Setting*> row(std::string_view key) const;
 
-/// The row of `key`, or null.
-const Setting* find(const std::vector<Setting>& table, std::string_view key);
+  std::vector<Section> sections_;
+  std::vector<std::string> keys_;
+};
 
-/// The key that other spellings of it stand for: model.name is "model", recompute.mode "recompute"; LitGPT's
-/// data.class_path is "data", its data.init_args.train_data_path "data.train_data_path" (optimizer likewise).
-std::string canonical_key(std::string_view key);
+/// The section's name in help: "run" for settings without a section.
+std::string_view public_name(const Section& section);
 
 /// "TRIREME_TRAIN_MICRO_BATCH_SIZE": the environment variable that sets `key`.
 std::string environment_name(std::string_view key);

@@ -1,22 +1,34 @@
-// What to say to a key that does not exist: words other systems use for the same thing, the nearest right
-// spelling, and things that are known but not built. Tables, so that a word is one line.
+// Hints for unknown keys: what a section says about other systems' words, the nearest right spelling, and features that
+// are known but not built. Environment variables that look like settings but are none get hints too. Otherwise a
+// misspelled TRIREME_TRAIN_MICRO_BATCHSIZE=4 would be ignored silently.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "trireme/config/declaration.h"
 
 namespace trireme::config {
 
-/// A way out for an unknown key: "the learning rate is optimizer.lr", "the nearest is train.max_steps".
-/// Always names something to do.
-std::string hint_for(std::string_view unknown_key);
+/// A way out for an unknown key, never empty: "the learning rate is optimizer.lr", "the nearest is train.max_steps".
+std::string hint_for(const Table& table, std::string_view unknown_key);
 
-/// For a key that is recognised and refused (another system's feature): the reason; empty for all others.
-std::optional<std::string> refusal_of(std::string_view key);
+/// Why a key of another system's feature is refused; empty for all other keys.
+std::optional<std::string> refusal_of(const Table& table, std::string_view key);
 
-/// Letters by which `typed` differs from `candidate`, a spelling of `key`; nothing where they are more than a third of
-/// the key's last part (one letter is always forgiven), so that a group that is right is no resemblance.
-std::optional<int> distance_if_near(std::string_view typed, std::string_view candidate, std::string_view key);
+/// A variable that begins like a group of settings, or is nearly a setting's name.
+struct StrayVariable {
+  std::string name;
+  std::string hint;  ///< the nearest right name, or what else to do
+};
+
+/// The stray variables among `names`. Ignores launchers' and Kubernetes' variables, and names that resemble no setting.
+std::vector<StrayVariable> stray_variables(const Table& table, std::span<const std::string> names);
+
+/// Names of this process's variables that begin with TRIREME_, in order.
+std::vector<std::string> own_variables();
 
 }  // namespace trireme::config

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 
 namespace trireme::config {
-
 namespace {
-constexpr size_t kMostProblemsShown = 12;  // somebody has to read them
+constexpr size_t kMostProblemsShown = 12;
 constexpr size_t kMostBytes = 600, kMostBytesTyped = 200;
 }  // namespace
 

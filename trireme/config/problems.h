@@ -1,29 +1,35 @@
-// Collects what is wrong with settings, so that all of it is said at once. Each problem is a paragraph:
+// Collects mistakes in settings, so that all are shown at once. Each mistake is a paragraph:
 //
 //     error: unknown setting train.learnig_rate
 //       configs/austen.yaml:14: learnig_rate: 2e-3
 //       the learning rate is optimizer.lr
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "trireme/config/parse.h"
+#include "trireme/config/given.h"
 
 namespace trireme::config {
 
-/// The text; what is longer than `most_bytes` ends with "...", not inside of a character.
+/// `text`, cut to `most_bytes` between two characters and "..." if it is longer.
 std::string shortened(std::string_view text, size_t most_bytes);
 
 class Problems {
  public:
-  /// `hint` may be empty. Sources without a text (defaults) are left out.
+  /// `hint` may be empty. Sources without a text (defaults) are not shown.
   void add(std::string_view headline, const std::vector<Source>& sources, std::string_view hint);
+
+  /// Adds `refusal` if there is one.
+  void add_if(const std::optional<Refusal>& refusal) {
+    if (refusal) add(refusal->headline, {}, refusal->hint);
+  }
 
   bool empty() const { return paragraphs_.empty(); }
 
-  /// Errors    UsageError with all paragraphs, an empty line between them; of more than 12 their number
+  /// Errors    UsageError with all paragraphs, an empty line between them; after 12 only the number of the rest
   void throw_if_any() const;
 
  private:

@@ -1,5 +1,4 @@
-// Settings as text for people and files: help, the reference page, the resolved values. All are loops over
-// the declaration.
+// Writes a table as text for people and files: help, the reference page, values and their sources, YAML, JSON.
 #pragma once
 
 #include <string>
@@ -10,23 +9,22 @@
 
 namespace trireme::config {
 
-/// What --help prints: for each setting its type, unit, default, allowed values and a line of explanation.
-/// `words` picks groups ("train", "model", ... and "run" for the first one) and single settings by their keys; empty:
-/// all. `section` as the command's Overlay has it: its settings' short names are shown beside the keys.
-/// Errors    UsageError for what is neither
-std::string help_text(const std::vector<std::string>& words = {}, std::string_view section = {});
+/// What --help prints: for each setting its type, unit, default, allowed values and a line of explanation. `words`
+/// selects groups ("train", "model", ... and "run" for settings without a section) and keys of single settings; empty:
+/// all. `section` is the command's Overlay::section: its settings are shown with their short names too.
+/// Errors    UsageError for a word that is neither
+std::string help_text(const Table& table, const std::vector<std::string>& words = {}, std::string_view section = {});
 
-/// docs/settings.md, whole.
-std::string settings_reference_markdown();
+/// A heading and a table for each section, in Markdown.
+std::string reference_tables(const Table& table);
 
-/// One line per setting: key, value, where it came from. `trireme explain config` prints it.
-std::string explain(const ParsedSettings& parsed);
+/// One line per setting: key, value, source. `trireme explain config` prints it.
+std::string explain(const Table& table, const Parsed& parsed);
 
-/// Every setting as a YAML tree that `--config` reads back to equal Settings.
-std::string to_yaml(const Settings& settings);
+/// Every setting as a YAML tree that `--config` reads back to equal values.
+std::string to_yaml(const Table& table);
 
-/// Every setting as a JSON object with dotted keys; numbers are numbers, times are seconds, sizes are bytes,
-/// what is not given is null.
-std::string to_json(const Settings& settings);
+/// Every setting as a JSON object with dotted keys. Times are seconds, sizes are bytes, settings not given are null.
+std::string to_json(const Table& table);
 
 }  // namespace trireme::config

@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <type_traits>
 
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/config/choices.h"
 #include "trireme/config/value_types.h"
 
 namespace trireme::config {
-
 namespace {
 
 std::string lower(std::string text) {
@@ -38,12 +37,12 @@ std::string or_absent(const Setting& setting) {
   return setting.rules.absent.empty() ? "" : fmt::format(" or {}", setting.rules.absent);
 }
 
-// What the setting wants, with its article, for "<key> wants <this>".
+// What the setting wants, with an article, for "<key> wants <this>".
 std::string wanted(const Setting& setting) {
   const std::string type = type_name(setting);
   if (type == "choice") return allowed_text(setting);
   if (type == "name") return one_of(setting.rules.classes);
-  if (type == "folder") return "false, true, auto or a folder";
+  if (type == "choice or text") return allowed_text(setting);
   if (type == "size") return "a size such as 512MiB or 5GB";
   if (type == "two numbers") return fmt::format("two numbers such as [0.9, 0.95]{}", or_absent(setting));
   if (type == "time") return "a time such as 30s, 10m or 1h30m";
@@ -56,7 +55,14 @@ Refusal wrong_type(const Setting& setting, const Given& given) {
   return {fmt::format("{} wants {}, not {}", setting.key, wanted(setting), shown(given)), ""};
 }
 
-// 1e30 is a whole number, and nobody has so many; 3B is what people say.
+Refusal not_among(const Setting& setting, const Given& given, const std::vector<std::string>& names) {
+  Refusal refusal = wrong_type(setting, given);
+  if (const std::optional<std::string> near = base::nearest(lower(given.text), names))
+    refusal.hint = fmt::format("the nearest is {}", *near);
+  return refusal;
+}
+
+// 1e30 is a whole number but too large; 3B is not how numbers are written here.
 Refusal wrong_number(const Setting& setting, const Given& given) {
   Refusal refusal = wrong_type(setting, given);
   const std::optional<double> number = base::parse_number(given.text);
@@ -74,10 +80,9 @@ bool within(const Rules& rules, double value) {
 }
 
 std::optional<Refusal> check_bounds(const Setting& setting, const Given& given, double value, bool seconds = false) {
-  if (!within(setting.rules, value)) {
+  if (!within(setting.rules, value))
     return Refusal{fmt::format("{} must be {}, not {}", setting.key, bounds_text(setting.rules, seconds), given.text),
                    ""};
-  }
   return std::nullopt;
 }
 
@@ -114,16 +119,13 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, std::str
     out = given.text;
     return std::nullopt;
   }
-  // LitGPT writes a class with its module: litgpt.data.TextFiles, torch.optim.AdamW.
-  const std::string name = given.text.substr(given.text.rfind('.') + 1);
   for (const std::string& known : setting.rules.classes) {
-    if (lower(known) == lower(name)) {
+    if (lower(known) == lower(given.text)) {
       out = known;
       return std::nullopt;
     }
   }
-  return Refusal{fmt::format("{} {} does not exist here", setting.key, given.text),
-                 fmt::format("{} is {}", setting.key, one_of(setting.rules.classes))};
+  return not_among(setting, given, setting.rules.classes);
 }
 
 std::optional<Refusal> read(const Setting& setting, const Given& given, Milliseconds& out) {
@@ -193,45 +195,43 @@ std::optional<Refusal> read(const Setting& setting, const Given& given, Pair& ou
   return std::nullopt;
 }
 
-std::optional<Refusal> read(const Setting& setting, const Given& given, Resume& out) {
-  const std::string word = lower(given.text);
-  if (given.text.empty()) return wrong_type(setting, given);
-  if (!given.quoted && (word == "false" || word == "no" || word == "off")) {
-    out = {};
-  } else if (!given.quoted && (word == "true" || word == "yes" || word == "on")) {
-    out = {Resume::From::newest, ""};
-  } else if (!given.quoted && word == "auto") {
-    out = {Resume::From::newest_if_any, ""};
-  } else {
-    out = {Resume::From::folder, given.text};
-  }
-  return std::nullopt;
+// The row that a word names; nothing if there is none.
+std::optional<size_t> row_of(const ChoiceValue& choice, const std::string& word) {
+  const std::span<const ChoiceValue::Word> words = choice.words();
+  const auto at = std::find_if(words.begin(), words.end(), [&](const ChoiceValue::Word& row) {
+    return word == lower(std::string(row.name)) ||
+           std::find(row.aliases.begin(), row.aliases.end(), word) != row.aliases.end();
+  });
+  return at == words.end() ? std::nullopt : std::optional<size_t>(at - words.begin());
 }
 
-template <typename Enum>
-  requires std::is_enum_v<Enum>
-std::optional<Refusal> read(const Setting& setting, const Given& given, Enum& out) {
+std::optional<Refusal> take(const Setting& setting, const Given& given, const ChoiceValue& choice) {
   const std::string word = lower(given.text);
-  std::vector<std::string> spellings;
-  for (const Choice<Enum>& choice : choices_of(Enum{})) {
-    const bool alias = std::find(choice.aliases.begin(), choice.aliases.end(), word) != choice.aliases.end();
-    if (word == choice.name || alias) {
-      if (!choice.available) {
-        const std::string also = alias ? fmt::format(" ({})", choice.name) : "";
-        return Refusal{fmt::format("{} {}{} is not built yet", setting.key, given.text, also),
-                       fmt::format("{} can be {}", setting.key, allowed_text(setting))};
-      }
-      out = choice.value;
+  if (const std::optional<size_t> row = row_of(choice, word)) {
+    const ChoiceValue::Word& found = choice.words()[*row];
+    if (found.available) {
+      choice.set(*row);
       return std::nullopt;
     }
-    spellings.emplace_back(choice.name);
-    spellings.insert(spellings.end(), choice.aliases.begin(), choice.aliases.end());
+    const std::string also = word == lower(std::string(found.name)) ? "" : fmt::format(" ({})", found.name);
+    return Refusal{fmt::format("{} {}{} is not built yet", setting.key, given.text, also),
+                   fmt::format("{} can be {}", setting.key, allowed_text(setting))};
   }
-  Refusal refusal = wrong_type(setting, given);
-  if (const std::optional<std::string> near = base::nearest(word, spellings)) {
-    refusal.hint = fmt::format("the nearest is {}", *near);
+  std::vector<std::string> spellings;
+  for (const ChoiceValue::Word& row : choice.words()) {
+    spellings.emplace_back(row.name);
+    spellings.insert(spellings.end(), row.aliases.begin(), row.aliases.end());
   }
-  return refusal;
+  return not_among(setting, given, spellings);
+}
+
+std::optional<Refusal> take(const Setting& setting, const Given& given, const ChoiceOrText& value) {
+  if (given.text.empty()) return wrong_type(setting, given);
+  const auto row = given.quoted ? std::nullopt : row_of(value.choice, lower(given.text));
+  const bool is_word = row && value.choice.words()[*row].name != value.free;
+  value.choice.set(is_word ? *row : *row_of(value.choice, std::string(value.free)));
+  *value.text = is_word ? "" : given.text;
+  return std::nullopt;
 }
 
 bool means_absent(const Setting& setting, const Given& given) {
@@ -245,9 +245,16 @@ bool means_absent(const Setting& setting, const Given& given) {
 
 std::optional<Refusal> assign(const Setting& setting, const Given& given) {
   return std::visit(
-      [&](auto* target) -> std::optional<Refusal> {
-        using Held = std::remove_pointer_t<decltype(target)>;
+      [&](auto target) -> std::optional<Refusal> {
+        using Target = decltype(target);
+        using Held = std::remove_pointer_t<Target>;
         using Value = typename Optional<Held>::Inner;
+        if constexpr (std::is_same_v<Target, ChoiceValue>) {
+          if (target.is_optional() && means_absent(setting, given)) {
+            target.reset();
+            return std::nullopt;
+          }
+        }
         if constexpr (Optional<Held>::value) {
           if (means_absent(setting, given)) {
             target->reset();
@@ -255,13 +262,16 @@ std::optional<Refusal> assign(const Setting& setting, const Given& given) {
           }
         }
         const bool takes_list = std::is_same_v<Value, Pair> || List<Value>::value;
-        if (given.kind != Given::Kind::scalar && !(given.kind == Given::Kind::list && takes_list)) {
+        if (given.kind != Given::Kind::scalar && !(given.kind == Given::Kind::list && takes_list))
           return wrong_type(setting, given);
+        if constexpr (std::is_pointer_v<Target>) {
+          Value value{};
+          if (std::optional<Refusal> refusal = read(setting, given, value)) return refusal;
+          *target = value;
+          return std::nullopt;
+        } else {
+          return take(setting, given, target);
         }
-        Value value{};
-        if (std::optional<Refusal> refusal = read(setting, given, value)) return refusal;
-        *target = value;
-        return std::nullopt;
       },
       setting.value);
 }

@@ -5,12 +5,10 @@
 
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/config/choices.h"
 #include "trireme/config/value.h"
 #include "trireme/config/value_types.h"
 
 namespace trireme::config {
-
 namespace {
 
 std::string written(const Rules&, bool value) { return value ? "true" : "false"; }
@@ -31,23 +29,14 @@ std::string written(const Rules&, const std::vector<int64_t>& value) {
   for (const int64_t number : value) items.push_back(fmt::format("{}", number));
   return fmt::format("[{}]", base::join(items, ", "));
 }
-std::string written(const Rules&, const Resume& value) {
-  switch (value.from) {
-    case Resume::From::nothing:
-      return "false";
-    case Resume::From::newest:
-      return "true";
-    case Resume::From::newest_if_any:
-      return "auto";
-    case Resume::From::folder:
-      break;
-  }
-  return value.folder;
-}
-template <typename Enum>
-  requires std::is_enum_v<Enum>
-std::string written(const Rules&, Enum value) {
-  return std::string(name_of(value));
+
+std::string_view word_of(const ChoiceValue& choice) { return choice.words()[choice.row().value_or(0)].name; }
+
+std::vector<std::string> available(const ChoiceValue& choice) {
+  std::vector<std::string> names;
+  for (const ChoiceValue::Word& word : choice.words())
+    if (word.available) names.emplace_back(word.name);
+  return names;
 }
 
 }  // namespace
@@ -69,8 +58,13 @@ std::string bounds_text(const Rules& rules, bool seconds) {
 
 std::string value_text(const Setting& setting) {
   return std::visit(
-      [&](auto* value) -> std::string {
-        if constexpr (Optional<std::remove_pointer_t<decltype(value)>>::value) {
+      [&](auto value) -> std::string {
+        using Target = decltype(value);
+        if constexpr (std::is_same_v<Target, ChoiceValue>) {
+          return std::string(value.row() ? word_of(value) : setting.rules.absent);
+        } else if constexpr (std::is_same_v<Target, ChoiceOrText>) {
+          return word_of(value.choice) == value.free ? *value.text : std::string(word_of(value.choice));
+        } else if constexpr (Optional<std::remove_pointer_t<Target>>::value) {
           return *value ? written(setting.rules, **value) : std::string(setting.rules.absent);
         } else {
           return written(setting.rules, *value);
@@ -81,8 +75,11 @@ std::string value_text(const Setting& setting) {
 
 bool is_absent(const Setting& setting) {
   return std::visit(
-      [](auto* value) {
-        if constexpr (Optional<std::remove_pointer_t<decltype(value)>>::value) {
+      [&](auto value) {
+        using Target = decltype(value);
+        if constexpr (std::is_same_v<Target, ChoiceValue>) {
+          return !value.row() || word_of(value) == setting.rules.absent;
+        } else if constexpr (Optional<std::remove_pointer_t<Target>>::value) {
           return !value->has_value();
         } else {
           return false;
@@ -102,44 +99,48 @@ std::string type_name(const Setting& setting) {
     if constexpr (std::is_same_v<Value, Pair>) return "two numbers";
     if constexpr (std::is_same_v<Value, std::vector<std::string>>) return "list of names";
     if constexpr (std::is_same_v<Value, std::vector<int64_t>>) return "list of whole numbers";
-    if constexpr (std::is_same_v<Value, Resume>) return "folder";
+    if constexpr (std::is_same_v<Value, ChoiceOrText>) return "choice or text";
     return "choice";
   });
 }
 
 std::string allowed_text(const Setting& setting) {
   if (!setting.rules.classes.empty()) return one_of(setting.rules.classes);
+  if (const auto* choice = std::get_if<ChoiceValue>(&setting.value)) return one_of(available(*choice));
+  if (const auto* value = std::get_if<ChoiceOrText>(&setting.value)) {
+    std::vector<std::string> names = available(value->choice);
+    std::erase(names, value->free);
+    names.push_back(fmt::format("a {}", value->free));
+    return one_of(names);
+  }
   return visit_type(setting, [&](auto* type) -> std::string {
     using Value = std::remove_pointer_t<decltype(type)>;
-    if constexpr (std::is_enum_v<Value>) {
-      std::vector<std::string> names;
-      for (const Choice<Value>& choice : choices_of(Value{})) {
-        if (choice.available) names.emplace_back(choice.name);
-      }
-      return one_of(names);
-    } else if constexpr (std::is_same_v<Value, Resume>) {
-      return "false, true, auto or a folder";
-    } else {
-      const std::string text = bounds_text(setting.rules, std::is_same_v<Value, Milliseconds>);
-      if (Optional<Value>::value || setting.rules.absent.empty()) return text;
-      return text.empty() ? text : fmt::format("{}, or {}", text, setting.rules.absent);
-    }
+    const std::string text = bounds_text(setting.rules, std::is_same_v<Value, Milliseconds>);
+    if (Optional<Value>::value || setting.rules.absent.empty()) return text;
+    return text.empty() ? text : fmt::format("{}, or {}", text, setting.rules.absent);
   });
 }
 
 std::string alias_text(const Setting& setting) {
-  return visit_type(setting, [&](auto* type) -> std::string {
-    using Value = std::remove_pointer_t<decltype(type)>;
-    std::vector<std::string> parts;
-    if constexpr (std::is_enum_v<Value>) {
-      for (const Choice<Value>& choice : choices_of(Value{})) {
-        if (!choice.available || choice.aliases.empty()) continue;
-        const std::vector<std::string> aliases(choice.aliases.begin(), choice.aliases.end());
-        parts.push_back(fmt::format("{} for {}", base::join(aliases, ", "), choice.name));
-      }
-    }
-    return base::join(parts, "; ");
-  });
+  const auto* choice = std::get_if<ChoiceValue>(&setting.value);
+  if (choice == nullptr) return "";
+  std::vector<std::string> parts;
+  for (const ChoiceValue::Word& word : choice->words()) {
+    if (!word.available || word.aliases.empty()) continue;
+    const std::vector<std::string> aliases(word.aliases.begin(), word.aliases.end());
+    parts.push_back(fmt::format("{} for {}", base::join(aliases, ", "), word.name));
+  }
+  return base::join(parts, "; ");
+}
+
+std::string example_text(const Setting& setting) {
+  if (!setting.rules.example.empty()) return std::string(setting.rules.example);
+  if (!setting.rules.classes.empty()) return setting.rules.classes.front();
+  const auto* choice = std::get_if<ChoiceValue>(&setting.value);
+  if (choice != nullptr && is_absent(setting))
+    for (const std::string& name : available(*choice))
+      if (name != setting.rules.absent) return name;
+  return type_name(setting) == "true or false" ? "true" : value_text(setting);
 }
 
 std::string one_of(const std::vector<std::string>& words) {

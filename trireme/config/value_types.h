@@ -1,4 +1,4 @@
-// What reading a value (value.cpp) and writing it (value_text.cpp) share: which type a setting has.
+// A setting's type, for reading a value (value.cpp) and writing it (value_text.cpp).
 #pragma once
 
 #include <string>
@@ -27,11 +27,11 @@ struct List<std::vector<T>> : std::true_type {};
 using Pair = std::array<double, 2>;
 using Milliseconds = std::chrono::milliseconds;
 
-// Calls `visitor` with a null pointer of the setting's type, optional stripped.
+// Calls `visitor` with a null pointer to the setting's type, without std::optional.
 template <typename Visitor>
 auto visit_type(const Setting& setting, Visitor visitor) {
   return std::visit(
-      [&](auto* value) {
+      [&](auto value) {
         using Held = std::remove_pointer_t<decltype(value)>;
         return visitor(static_cast<typename Optional<Held>::Inner*>(nullptr));
       },

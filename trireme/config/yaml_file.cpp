@@ -8,21 +8,17 @@
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
-#include "trireme/config/declaration.h"
-#include "trireme/config/yaml_limits.h"
 
 namespace trireme::config {
-
 namespace {
 
-constexpr int kDeepest = 8;  // the tree has three levels; an alias that holds itself has no end
-
+constexpr int kDeepest = 8;               // the tree has three levels; an alias may contain itself
 constexpr size_t kMostBytesShown = 200;  // of a line, in messages
 
 class Reader {
  public:
-  Reader(std::string contents, std::string name, Problems& problems)
-      : name_(std::move(name)), problems_(problems), contents_(std::move(contents)) {
+  Reader(std::string contents, std::string name, const Table& table, Problems& problems)
+      : name_(std::move(name)), table_(table), problems_(problems), contents_(std::move(contents)) {
     for (size_t at = contents_.find('\n'); at != std::string::npos; at = contents_.find('\n', at + 1))
       line_starts_.push_back(at + 1);
   }
@@ -44,7 +40,7 @@ class Reader {
   }
 
  private:
-  // The parser's words are about its own states; the two usual causes are seen in the text.
+  // The parser describes its own states; the two usual causes can be found in the text.
   void refuse(const YAML::Exception& error) {
     const auto last =
         error.mark.is_null() ? 0 : std::min(static_cast<size_t>(error.mark.line) + 1, line_starts_.size());
@@ -60,10 +56,9 @@ class Reader {
     const bool is_map = error.msg == YAML::ErrorMsg::END_OF_MAP || error.msg == YAML::ErrorMsg::MAP_VALUE ||
                         error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW || error.msg == YAML::ErrorMsg::END_OF_SEQ;
     problems_.add(fmt::format("{} is not valid YAML: {}", name_, error.msg), {at(error.mark)},
-                  is_map
-                      ? "settings of one group stand under each other, indented by as many spaces, and a colon with a "
-                        "space stands between name and value"
-                      : "");
+                  is_map ? "settings of one group stand below each other, with the same indentation; name and value "
+                           "are separated by a colon and a space"
+                         : "");
   }
 
   std::string_view line_at(size_t number) const {
@@ -80,14 +75,6 @@ class Reader {
     return {Source::Kind::file, fmt::format("{}:{}", name_, mark.line + 1), text.empty() ? "(empty line)" : text};
   }
 
-  static bool has_settings_below(const std::string& key) {
-    const std::string prefix = key + ".";
-    for (const std::string& known : all_keys()) {
-      if (known.compare(0, prefix.size(), prefix) == 0) return true;
-    }
-    return false;
-  }
-
   void flatten(const YAML::Node& map, const std::string& prefix, int depth) {
     for (const auto& entry : map) {
       const Source source = at(entry.first.Mark());
@@ -96,17 +83,18 @@ class Reader {
         problems_.add(fmt::format("{} has a key that is no name", name_), {source}, "keys are names such as train");
         continue;
       }
-      const std::string key =
-          canonical_key(prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar());
-      if (entry.second.IsMap() && has_settings_below(key)) {
-        flatten(entry.second, key, depth + 1);
+      const std::string key = prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
+      Given given = given_of(key, entry.second, source);
+      table_.translate(given);
+      if (entry.second.IsMap() && table_.has_keys_below(given.key)) {
+        flatten(entry.second, given.key, depth + 1);
       } else {
-        keep(given_of(key, entry.second, source));
+        keep(std::move(given));
       }
     }
   }
 
-  // {path: P, weight: W} of data.mixture is what the command line calls "W P".
+  // {path: P, weight: W} of data.mixture is "W P" on the command line.
   static std::string item_of(const YAML::Node& item) {
     if (item.IsScalar()) return item.Scalar();
     if (!item.IsMap() || !item["path"] || !item["path"].IsScalar()) return "?";
@@ -142,6 +130,7 @@ class Reader {
   }
 
   std::string name_;
+  const Table& table_;
   Problems& problems_;
   std::string contents_;
   std::vector<size_t> line_starts_ = {0};
@@ -151,12 +140,12 @@ class Reader {
 
 }  // namespace
 
-std::vector<Given> read_yaml(std::string contents, const std::string& name, Problems& problems) {
-  return Reader(std::move(contents), name, problems).read();
+std::vector<Given> read_yaml(std::string contents, const std::string& name, const Table& table, Problems& problems) {
+  return Reader(std::move(contents), name, table, problems).read();
 }
 
-std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems) try {
-  return read_yaml(base::read_file_or_pipe(path, YamlLimits{}.bytes), path.string(), problems);
+std::vector<Given> read_yaml_file(const std::filesystem::path& path, const Table& table, Problems& problems) try {
+  return read_yaml(base::read_file_or_pipe(path, YamlLimits{}.bytes), path.string(), table, problems);
 } catch (const base::FileError& error) {
   problems.add(error.what(), {},
                "--config takes the path of a YAML file of settings, for instance configs/austen.yaml");

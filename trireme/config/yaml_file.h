@@ -1,21 +1,35 @@
-// A YAML file of settings, flattened to dotted keys, each with its line. LitGPT's `class_path` and `init_args`
-// are understood; what keys mean is parse.cpp's business.
+// Reads a YAML file of settings as dotted keys, each with its line. The table knows which keys have keys below them,
+// and it knows other systems' words. parse.cpp reads the values.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "trireme/config/declaration.h"
 #include "trireme/config/problems.h"
-#include "trireme/config/value.h"
 
 namespace trireme::config {
 
-/// The file's settings in its own order. What is wrong with the file itself (missing, not YAML, a key twice)
-/// goes to `problems`, with file:line and the line's text.
-std::vector<Given> read_yaml_file(const std::filesystem::path& path, Problems& problems);
+/// The file's settings in their order. Mistakes of the file itself (missing, not YAML, a key twice) go to `problems`,
+/// with file:line and the line's text.
+std::vector<Given> read_yaml_file(const std::filesystem::path& path, const Table& table, Problems& problems);
 
-/// The same of a file that has been read; `name` is for messages.
-std::vector<Given> read_yaml(std::string contents, const std::string& name, Problems& problems);
+/// The same for the contents of a file. `name` is for messages.
+std::vector<Given> read_yaml(std::string contents, const std::string& name, const Table& table, Problems& problems);
+
+/// Limits for YAML from strangers, checked before it becomes a tree. A few hundred bytes of aliases to aliases can mean
+/// a billion values, and a tree takes a hundred bytes for each.
+struct YamlLimits {
+  int64_t values = 20'000;  ///< scalars, lists and maps; an alias counts as all the values that it stands for
+  int64_t bytes = int64_t{1} << 20;
+};
+
+/// The number of documents in `text`, counted up to 2.
+///
+/// Memory    a few copies of `text`
+/// Errors    YAML::Exception with the place: not YAML, beyond the limits, an alias inside of its own value
+int count_yaml_documents(const std::string& text, const YamlLimits& limits = {});
 
 }  // namespace trireme::config

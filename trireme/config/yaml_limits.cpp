@@ -1,5 +1,3 @@
-#include "trireme/config/yaml_limits.h"
-
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -9,11 +7,12 @@
 #include <vector>
 
 #include "trireme/base/text.h"
+#include "trireme/config/yaml_file.h"
 
 namespace trireme::config {
 namespace {
 
-/// Hears what the parser reads and counts the values that a tree of it would show.
+/// Counts the values that a tree would have, from the parser's events.
 class Counter : public YAML::EventHandler {
  public:
   explicit Counter(const YamlLimits& limits) : limits_(limits) {}
@@ -26,7 +25,7 @@ class Counter : public YAML::EventHandler {
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto size = size_of_.find(anchor);
-    if (size == size_of_.end()) throw YAML::ParserException(mark, "an alias stands inside of what it stands for");
+    if (size == size_of_.end()) throw YAML::ParserException(mark, "an alias is inside of its own value");
     add(mark, size->second);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
@@ -61,9 +60,9 @@ class Counter : public YAML::EventHandler {
   void add(const YAML::Mark& mark, int64_t count) {
     total_ += count;  // each is at most the limit: no overflow
     if (total_ > limits_.values)
-      throw YAML::ParserException(mark, fmt::format("there are more than {} values up to here, counting aliases as "
-                                                    "what they stand for",
-                                                    base::human_count(limits_.values)));
+      throw YAML::ParserException(
+          mark, fmt::format("there are more than {} values up to here, with those that aliases stand for",
+                            base::human_count(limits_.values)));
   }
 
   const YamlLimits& limits_;
@@ -83,7 +82,7 @@ int count_yaml_documents(const std::string& text, const YamlLimits& limits) {
   YAML::Parser parser(stream);
   Counter counter(limits);
   int documents = 0;
-  // Not LoadAll: it never ends on a file that starts with a comma, where it meets empty documents for ever.
+  // Not LoadAll: on a file that starts with a comma it finds empty documents for ever.
   while (documents < 2 && parser.HandleNextDocument(counter)) ++documents;
   return documents;
 }

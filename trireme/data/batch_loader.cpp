@@ -16,12 +16,10 @@ void check_shards(const BatchOptions& o) {
 
 BatchOptions checked(const BatchOptions& o) {
   check_shards(o);
-  if (o.micro_batch < 1 || o.global_batch < 1 || o.global_batch % o.micro_batch != 0) {
+  if (o.micro_batch < 1 || o.global_batch < 1 || o.global_batch % o.micro_batch != 0)
     throw UsageError(
-        fmt::format("train.global_batch_size {} is not a multiple of train.micro_batch_size {} of at "
-                    "least one sample",
+        fmt::format("train.global_batch_size {} is not a multiple of train.micro_batch_size {} of at least one sample",
                     o.global_batch, o.micro_batch));
-  }
   return o;
 }
 
@@ -50,10 +48,9 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleStream> samples, BatchOptio
     : samples_(std::move(samples)),
       options_(checked(options)),
       per_step_((options.global_batch / options.micro_batch + options.num_shards - 1) / options.num_shards),
-      step_start_(first_sample),
-      origin_(first_sample) {
+      first_sample_(first_sample) {
   check_invariant(first_sample >= 0, "samples are numbered from 0");
-  // One slot is in the consumer's hands, the others are being prepared.
+  // The consumer uses one slot; the others are being prepared.
   for (int64_t i = 0; i < options.num_workers + 1; ++i)
     slots_.push_back({.rows = BatchRows(options.micro_batch, samples_->sequence())});
   for (int64_t i = 0; i < options.num_workers; ++i)
@@ -63,10 +60,9 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleStream> samples, BatchOptio
 Batch BatchLoader::next() {
   std::unique_lock lock(mutex_);
   const int64_t turn = taken_++;
-  step_start_ = origin_ + taken_ / per_step_ * options_.global_batch;
   Slot& slot = slot_of(turn);
   if (workers_.empty()) {
-    fill(slot, turn, origin_);
+    fill(slot, turn);
     return slot.batch;
   }
   changed_.notify_all();  // the slot of the turn before is free now
@@ -75,18 +71,8 @@ Batch BatchLoader::next() {
   return slot.batch;
 }
 
-void BatchLoader::seek(int64_t global_sample_index) {
-  check_invariant(global_sample_index >= 0, "samples are numbered from 0");
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return filling_ == 0; });
-  origin_ = step_start_ = global_sample_index;
-  taken_ = begun_ = 0;
-  for (Slot& slot : slots_) slot.turn = -1;
-  changed_.notify_all();
-}
-
-void BatchLoader::fill(Slot& slot, int64_t turn, int64_t origin) const {
-  const int64_t step_start = origin + turn / per_step_ * options_.global_batch;
+void BatchLoader::fill(Slot& slot, int64_t turn) const {
+  const int64_t step_start = first_sample_ + turn / per_step_ * options_.global_batch;
   slot.batch = slot.rows.batch();
   Batch& batch = slot.batch;
   batch.micro_batch_index = turn % per_step_ * options_.num_shards + options_.shard_index;
@@ -109,23 +95,21 @@ void BatchLoader::take_sample(int64_t number, const SampleView& row) const try {
 void BatchLoader::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    // The consumer holds the turn handed out last, taken_ - 1; at first none.
+    // The consumer uses the last turn handed out, taken_ - 1; at first none.
     const auto room = [&] { return begun_ < std::max<int64_t>(taken_, 1) + options_.num_workers; };
     if (!changed_.wait(lock, stop, room)) return;
-    const int64_t turn = begun_++, origin = origin_;
-    ++filling_;
+    const int64_t turn = begun_++;
     lock.unlock();
     Slot& slot = slot_of(turn);
-    std::exception_ptr failure;  // an exception that left a thread would end the process without a word
+    std::exception_ptr failure;  // an exception that leaves a thread ends the process without a message
     try {
-      fill(slot, turn, origin);
+      fill(slot, turn);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
     slot.failure = failure;
     slot.turn = turn;
-    --filling_;
     changed_.notify_all();
   }
 }

@@ -149,12 +149,11 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
                                 std::optional<ConversationFormat> format) {
   const json object = parse_object(record, place);
   if (!format) format = format_of(object);
-  if (!format) {
+  if (!format)
     throw UsageError(
         fmt::format("{}: this is no conversation: it has neither messages, nor conversations, nor instruction and "
                     "output (or prompt and response)",
                     place));
-  }
   const Fields fields(object, "", place);
   Conversation conversation;
   switch (*format) {

@@ -1,11 +1,11 @@
-// Conversations to learn from, as files of three forms hold them:
+// Reads conversations from files of three forms:
 //
 //   alpaca     {"instruction": "...", "input": "...", "output": "..."}, or prompt and response (or completion)
 //   sharegpt   {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
 //   messages   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //
-// one a line (JSONL) or in one JSON list. Other keys are left alone. Files are mapped and read record by record, so
-// their size does not matter; a record's does (kMostRecordBytes), which keeps memory in bounds for any input.
+// A file has one conversation a line (JSONL), or one JSON list of them. Other keys are ignored. Files are mapped and
+// read record by record, so they may have any size. Records are limited (kMostRecordBytes), so memory is bounded.
 #pragma once
 
 #include <cstdint>
@@ -17,45 +17,43 @@
 #include <vector>
 
 #include "trireme/base/files.h"
-#include "trireme/data/chat_template.h"
+#include "trireme/text/chat_template.h"
 
 namespace trireme::data {
 
 enum class ConversationFormat { alpaca, sharegpt, messages };
 
 struct Conversation {
-  std::vector<ChatMessage> messages;
+  std::vector<text::ChatMessage> messages;
 };
 
-/// A conversation, and its form where none was asked for.
-///
-/// `place` is what errors begin with: "chat.jsonl:12".
-/// Errors    UsageError naming the place, the field and what it should hold
+/// Reads a conversation; recognises its form if `format` is empty.
+/// Errors    UsageError naming `place` ("chat.jsonl:12"), the field and what it should hold
 Conversation parse_conversation(std::string_view record, const std::string& place,
                                 std::optional<ConversationFormat> format = {});
 
 inline constexpr int64_t kMostRecordBytes = int64_t{8} << 20;
 inline constexpr int64_t kMostRecordValues = 100'000;
 
-/// A record of a file, not yet parsed, and where it stands.
+/// A record of a file, not yet parsed, and its place.
 struct ConversationRecord {
   std::string_view text;
-  int64_t line = 0;   ///< counted from 1, at which it begins
+  int64_t line = 0;   ///< its first line, counted from 1
   int64_t index = 0;  ///< counted from 0
 };
 
 /// Cuts JSONL or a JSON list into its records without parsing them.
 class RecordReader {
  public:
-  /// `name` is for errors; `text` has to stay.
+  /// `name` is for errors; `text` has to outlive the reader.
   RecordReader(std::string_view text, std::string name);
 
   /// The next record; nothing at the end.
   ///
-  /// Errors    UsageError: a list that does not end, or has something else between records; records above the bounds
+  /// Errors    UsageError: a list that does not end, or has other text between records; records beyond the limits
   std::optional<ConversationRecord> next();
 
-  /// "chat.jsonl:12", and for lists "chat.json:12 (record 3)".
+  /// The record's place for messages: "chat.jsonl:12", and for lists "chat.json:12 (record 3)".
   std::string place(const ConversationRecord& record) const;
   int64_t position() const { return static_cast<int64_t>(at_); }  ///< bytes read
 
@@ -73,8 +71,8 @@ class RecordReader {
   bool is_list_ = false, is_done_ = false;
 };
 
-/// The form of a file's first record; nothing where the file holds no conversations (plain text, JSONL with "text").
-/// Never an error: what is broken is told by who reads it.
+/// The form of a file's first record; nothing if the file holds no conversations (plain text, JSONL with "text").
+/// Throws nothing: errors are reported when the file is read.
 std::optional<ConversationFormat> conversation_format_of(const std::filesystem::path& file);
 
 }  // namespace trireme::data

@@ -6,8 +6,8 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/base/text.h"
-#include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -36,15 +36,15 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
   return files;
 }
 
-const ChatFamily& ConversationSource::family(std::span<const fs::path> files) const {
-  if (chat_template) return find_chat_family(*chat_template);
-  const auto of_model = folder.empty() ? std::nullopt : chat_family_of(folder);
-  if (of_model) return find_chat_family(*of_model);
+const text::ChatFamily& ConversationSource::family(std::span<const fs::path> files) const {
+  if (chat_template) return text::find_chat_family(*chat_template);
+  const auto of_model = folder.empty() ? std::nullopt : text::chat_family_of(folder);
+  if (of_model) return text::find_chat_family(*of_model);
   const bool is_alpaca = options.format == ConversationFormat::alpaca ||
                          (!files.empty() && conversation_format_of(files.front()) == ConversationFormat::alpaca);
-  if (is_alpaca) return find_chat_family("alpaca");
+  if (is_alpaca) return text::find_chat_family("alpaca");
   std::vector<std::string> names;
-  for (const ChatFamily& family : chat_families()) names.emplace_back(family.name);
+  for (const text::ChatFamily& family : text::chat_families()) names.emplace_back(family.name);
   throw UsageError(
       fmt::format("{} holds conversations, and {} to write them with: name one with --data.chat_template, of {}",
                   files.empty() ? "the data" : files.front().string(),
@@ -53,11 +53,11 @@ const ChatFamily& ConversationSource::family(std::span<const fs::path> files) co
                   base::join(names, ", ")));
 }
 
-uint64_t ConversationSource::fingerprint(const ChatFamily& family) const {
-  uint64_t value = mix_key(kRenderingVersion, base::hash_text(family.name));
+uint64_t ConversationSource::fingerprint(const text::ChatFamily& family) const {
+  uint64_t value = base::mix_key(kRenderingVersion, base::hash_text(family.name));
   for (const uint64_t part : {static_cast<uint64_t>(options.learn), static_cast<uint64_t>(options.max_tokens),
                               uint64_t{options.drop_long}, options.format ? static_cast<uint64_t>(*options.format) : 9})
-    value = mix_key(value, part);
+    value = base::mix_key(value, part);
   return value;
 }
 

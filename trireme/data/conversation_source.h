@@ -1,4 +1,4 @@
-// How a run treats conversations among its data: which files hold some, how they are written, what of them is learned.
+// How a run treats conversations in its data: which files hold them, which template writes them, and what it learns.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,20 @@ namespace trireme::data {
 
 struct ConversationSource {
   enum class Use { found, never, always };
-  Use use = Use::found;  ///< found: where a file's first record is a conversation
+  Use use = Use::found;  ///< found: only if the first file's first record is a conversation
   ConversationOptions options;
-  std::optional<std::string> chat_template;  ///< none: that of the model in `folder`; for Alpaca's form alpaca
-  std::filesystem::path folder;              ///< of the tokenizer
+  std::optional<std::string> chat_template;  ///< empty: the template of the model in `folder`; alpaca for Alpaca's form
+  std::filesystem::path folder;  ///< of the tokenizer
 
-  /// The files of conversations at `path`: itself, or those of a folder (*.json, *.jsonl), sorted; empty where it is
-  /// other text.
-  ///
-  /// Errors    UsageError: with Use::always a folder without any
+  /// The files of conversations at `path`: the file itself, or a folder's *.json and *.jsonl, sorted. Empty for other
+  /// text. Errors    UsageError: a folder without any, with Use::always
   std::vector<std::filesystem::path> files(const std::filesystem::path& path) const;
 
-  /// The template to write them with.
-  ///
-  /// Errors    UsageError asking for a name
-  const ChatFamily& family(std::span<const std::filesystem::path> files) const;
+  /// The template that writes the conversations. Errors    UsageError that asks for a template's name
+  const text::ChatFamily& family(std::span<const std::filesystem::path> files) const;
 
-  /// Changes with all that decides about the tokens of a file.
-  uint64_t fingerprint(const ChatFamily& family) const;
+  /// Differs if any option differs that changes a file's tokens.
+  uint64_t fingerprint(const text::ChatFamily& family) const;
 };
 
 }  // namespace trireme::data

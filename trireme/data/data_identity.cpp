@@ -10,13 +10,10 @@
 
 namespace trireme::data {
 namespace {
-
 const std::string* find(const DataIdentity& identity, const std::string& name) {
-  for (const auto& [known, value] : identity.facts())
-    if (known == name) return &value;
-  return nullptr;
+  const auto at = std::ranges::find(identity.facts(), name, &std::pair<std::string, std::string>::first);
+  return at == identity.facts().end() ? nullptr : &at->second;
 }
-
 }  // namespace
 
 uint64_t DataIdentity::fingerprint() const {
@@ -30,7 +27,7 @@ std::string DataIdentity::changes_since(const DataIdentity& saved) const {
   for (const auto& [name, value] : facts_) {
     const std::string* before = find(saved, name);
     if (before == nullptr)
-      changes.push_back(fmt::format("{} is {} and was not there", name, value));
+      changes.push_back(fmt::format("{} is {} and was not given before", name, value));
     else if (*before != value)
       changes.push_back(fmt::format("{} was {} and is {}", name, *before, value));
   }
@@ -43,10 +40,10 @@ void check_same_data(const DataIdentity& now, const DataIdentity& saved) {
   if (now == saved) return;
   const std::string changes =
       saved.facts().empty() ? "the checkpoint does not say what data it learned from" : now.changes_since(saved);
-  throw UsageError(fmt::format(
-      "the run to resume learned from other data: {}; give it the same, or begin the new data at its first sample with "
-      "--data.on_change restart",
-      changes));
+  throw UsageError(
+      fmt::format("the run to resume learned from other data: {}; give it the same, or begin the new data at its first "
+                  "sample with --data.on_change restart",
+                  changes));
 }
 
 }  // namespace trireme::data

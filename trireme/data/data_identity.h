@@ -1,5 +1,5 @@
-// What fixes the order of a run's samples beside its seed of weights and its batch sizes: facts with names, saved with
-// a checkpoint. A run goes on with the same facts only; what differs is named, not a checksum that nobody can read.
+// Named facts that, with the batch sizes, determine the order of a run's samples. A checkpoint saves them, and a run
+// resumes only with the same facts. A refusal names the facts that differ, not a checksum.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class DataIdentity {
   void add(std::string name, std::string value) { facts_.emplace_back(std::move(name), std::move(value)); }
   const std::vector<std::pair<std::string, std::string>>& facts() const { return facts_; }
 
-  /// XXH3 over the facts: equal means the same samples in the same order.
+  /// XXH3 over the facts. Equal fingerprints mean the same samples in the same order.
   uint64_t fingerprint() const;
 
-  /// "train.max_seq_length was 32 and is 64; ..."; empty where all is the same.
+  /// "train.max_seq_length was 32 and is 64; ..."; empty if all are equal.
   std::string changes_since(const DataIdentity& saved) const;
 
   bool operator==(const DataIdentity&) const = default;
@@ -29,8 +29,8 @@ class DataIdentity {
   std::vector<std::pair<std::string, std::string>> facts_;
 };
 
-/// Refuses to go on with `now` where the run began with `saved`.
-/// Errors    UsageError naming what changed, and the way out
+/// Refuses to continue with `now` if the run began with other facts (`saved`).
+/// Errors    UsageError naming what changed, and what to do
 void check_same_data(const DataIdentity& now, const DataIdentity& saved);
 
 }  // namespace trireme::data

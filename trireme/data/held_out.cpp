@@ -5,7 +5,6 @@
 #include "trireme/data/permutation.h"
 
 namespace trireme::data {
-
 namespace {
 
 constexpr uint64_t kSplitKey = 0x68656c64206f7574;  // "held out"

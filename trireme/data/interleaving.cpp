@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLongestPeriod = int64_t{1} << 20;
 
-// Whole numbers in the weights' proportions, or nothing where they have more decimals than that.
+// Whole numbers in the weights' proportions; empty if the weights have more than six decimals.
 std::vector<int64_t> as_decimals(const std::vector<double>& weights) {
   for (double scale = 1; scale <= 1e6; scale *= 10) {
     std::vector<int64_t> counts;
@@ -30,7 +30,7 @@ std::vector<int64_t> as_decimals(const std::vector<double>& weights) {
   return {};
 }
 
-// The longest period dealt in proportion: whole parts, and the rest to the largest remainders; none gets nothing.
+// Divides the longest period in proportion: whole parts first, the rest by largest remainders. Each source gets some.
 std::vector<int64_t> by_largest_remainder(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<int64_t> counts;
@@ -65,8 +65,8 @@ Interleaving::Interleaving(const std::vector<double>& weights) {
   const int64_t period = std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
   const auto n = static_cast<int64_t>(counts_.size());
   std::vector<int64_t> dealt(counts_.size(), 0);
-  // Everything in units of 1 / (2 (n - 1) period) turns. Among the sources that are behind their share by at least
-  // 1/(2n - 2) turns, the one whose turn becomes overdue first has it.
+  // All numbers count units of 1 / (2 (n - 1) period) turns. A source is a candidate if it is behind its share by at
+  // least 1/(2n - 2) turns. The candidate whose turn becomes overdue first gets the turn.
   const int64_t unit = 2 * std::max<int64_t>(1, n - 1);
   for (int64_t turn = 1; turn <= period; ++turn) {
     size_t chosen = counts_.size();

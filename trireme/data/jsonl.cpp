@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/data/json_fields.h"
+#include "trireme/text/json_fields.h"
 
 namespace trireme::data {
 namespace {
 
-// Keeps one string of the outermost object and forgets the rest, so that big records cost no more than their text.
+// Keeps one string of the outermost object and drops the rest, so that big records cost no more than their text.
 class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit FieldFinder(const std::string& field) : field_(field) {}
@@ -51,7 +51,7 @@ class FieldFinder final : public nlohmann::json_sax<nlohmann::json> {
     const std::string_view message = error.what();
     const size_t colon = message.find(": ");
     throw UsageError(fmt::format("is no JSON, at byte {}: {}", position,
-                                 shown(colon == std::string_view::npos ? message : message.substr(colon + 2))));
+                                 text::shown(colon == std::string_view::npos ? message : message.substr(colon + 2))));
   }
 
   std::optional<std::string> text;

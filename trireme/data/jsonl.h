@@ -1,4 +1,4 @@
-// One field of JSON objects that stand one a line.
+// Reads one field of JSONL, which has a JSON object in each line.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace trireme::data {
 
-/// The string at `field` of the object that `line` is; nothing when the line is blank. The rest of the object is
-/// checked, and not kept.
+/// The string at `field` of the JSON object in `line`; nothing if the line is blank. The rest of the object is checked
+/// and forgotten.
 ///
-/// Errors    UsageError with the rule alone: the caller knows file and line
+/// Errors    UsageError without file and line, which the caller adds
 std::optional<std::string> jsonl_text(std::string_view line, const std::string& field);
 
 }  // namespace trireme::data

@@ -1,5 +1,5 @@
-// The ledger: what samples are made of, as lines for people and as JSON. The same for a run that writes down what it
-// learns from and for `trireme data ledger`, which works it out.
+// The ledger says what each sample is made of, as lines for people and as JSON. A run can record it. `trireme data
+// ledger` computes it, and writes the same.
 #pragma once
 
 #include <cstdint>

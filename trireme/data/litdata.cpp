@@ -10,10 +10,9 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/files.h"
-#include "trireme/base/json.h"
-#include "trireme/data/json_fields.h"
-#include "trireme/data/permutation.h"
+#include "trireme/base/mix64.h"
 #include "trireme/data/token_set.h"
+#include "trireme/text/json_fields.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -32,19 +31,18 @@ TokenType token_type(const std::string& format) {
   const auto found = kFormats.find(format);
   if (found == kFormats.end())
     throw UsageError(
-        fmt::format("config.data_format is {:?}, which are no rows of tokens (no_header_tensor or "
-                    "no_header_numpy of whole numbers up to 64 bits)",
-                    shown(format)));
+        fmt::format("config.data_format is {:?}, which are no rows of tokens (no_header_tensor or no_header_numpy of "
+                    "whole numbers up to 64 bits)",
+                    text::shown(format)));
   return found->second;
 }
 
 LitdataIndex index_of(const nlohmann::json& json) {
-  const JsonObject top(json, ""), config = top.object("config");
+  const text::JsonObject top(json, ""), config = top.object("config");
   if (config.find("compression") != nullptr)
     throw UsageError(
-        fmt::format("its chunks are compressed ({}), which is not supported; write them without "
-                    "compression",
-                    shown(config.at("compression").dump())));
+        fmt::format("its chunks are compressed ({}), which is not supported; write them without compression",
+                    text::shown(config.at("compression").dump())));
   if (config.find("encryption") != nullptr) throw UsageError("its chunks are encrypted, which is not supported");
   const nlohmann::json& formats = config.array("data_format");
   if (formats.size() != 1 || !formats[0].is_string())
@@ -52,12 +50,12 @@ LitdataIndex index_of(const nlohmann::json& json) {
   LitdataIndex index{.type = token_type(formats[0].get<std::string>()), .chunks = {}};
   const nlohmann::json& chunks = top.array("chunks");
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const JsonObject chunk(chunks[i], fmt::format("chunks[{}]", i));
+    const text::JsonObject chunk(chunks[i], fmt::format("chunks[{}]", i));
     const std::string file = chunk.text("filename");
     if (file.empty() || file.find('\0') != std::string::npos || file != fs::path(file).filename().string() ||
         file == "." || file == "..")
-      throw UsageError(
-          fmt::format("{} is {:?}, which is no name of a file in the folder", chunk.place_of("filename"), shown(file)));
+      throw UsageError(fmt::format("{} is {:?}, which is no name of a file in the folder", chunk.place_of("filename"),
+                                   text::shown(file)));
     index.chunks.push_back({file, chunk.integer("chunk_size"), chunk.integer("dim", -1)});
   }
   return index;
@@ -76,13 +74,7 @@ struct OpenChunk {
 }  // namespace
 
 LitdataIndex parse_litdata_index(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = base::parse_json_if_sound(json);
-  try {
-    if (parsed.is_discarded()) throw UsageError("it is no JSON");
-    return index_of(parsed);
-  } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{} is no index of litdata chunks that can be read: {}", name, error.what()));
-  }
+  return text::read_json(json, name, "is not an index of litdata chunks that can be read", index_of);
 }
 
 LitdataChunk::LitdataChunk(std::span<const std::byte> bytes, TokenType type, const LitdataIndex::Chunk& said,
@@ -134,7 +126,7 @@ TokenSet open_litdata(const fs::path& folder) {
     documents += chunk.num_documents();
     tokens += chunk.num_tokens();
     const auto first = file->bytes().first(std::min<size_t>(file->bytes().size(), size_t{64} << 10));
-    fingerprint = mix_key(fingerprint, mix_key(base::checksum(first), file->bytes().size()));
+    fingerprint = base::mix_key(fingerprint, base::mix_key(base::checksum(first), file->bytes().size()));
   }
   TokenSet set;
   set.path_ = folder;

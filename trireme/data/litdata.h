@@ -1,4 +1,5 @@
-// LitGPT's packed folders, as Lightning's litdata writes them for its TokensLoader: index.json and chunks of documents.
+// Reads LitGPT's packed folders: index.json and chunks of documents. Lightning's litdata writes them for its
+// TokensLoader.
 //
 //   chunk   u32 N   u32 offset[N+1], from the start of the file; the first is 4 * (N + 2)   the documents' tokens
 //
@@ -23,7 +24,7 @@ struct LitdataIndex {
   struct Chunk {
     std::string file;  ///< a name in the folder
     int64_t documents = 0;  ///< "chunk_size"
-    int64_t tokens = -1;  ///< "dim"; -1: not said
+    int64_t tokens = -1;  ///< "dim"; -1: the index does not say
   };
   TokenType type = TokenType::int32;
   std::vector<Chunk> chunks;
@@ -32,10 +33,11 @@ struct LitdataIndex {
 /// Errors    UsageError naming `name` and what is wrong: no index, chunks that are compressed or hold no tokens
 LitdataIndex parse_litdata_index(std::string_view json, const std::string& name);
 
-/// Where the documents of a chunk begin. Looks into `bytes`, which have to stay.
+/// A view of a chunk that knows where its documents begin. `bytes` have to outlive it.
 class LitdataChunk {
  public:
-  /// Errors    UsageError naming `name`: borders outside the file, out of order, inside a token; not what `said` says
+  /// Errors    UsageError naming `name`: borders outside the file, out of order, inside a token; counts that differ
+  ///           from `said`
   LitdataChunk(std::span<const std::byte> bytes, TokenType type, const LitdataIndex::Chunk& said,
                const std::string& name);
 

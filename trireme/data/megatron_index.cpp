@@ -47,7 +47,7 @@ MegatronHeader read_header(std::span<const std::byte> bytes, const std::string& 
   const auto sequences = read<uint64_t>(bytes.data() + 18), entries = read<uint64_t>(bytes.data() + 26);
   const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
   // Divided first, so that no product overflows.
-  if (sequences > rest / 12 || entries > rest / 8 || sequences * 12 + entries * 8 != rest) {
+  if (sequences > rest / 12 || entries > rest / 8 || sequences * 12 + entries * 8 != rest)
     refuse_index(name,
                  fmt::format("{} sequences and {} document entries make {} bytes with the header, and it has {}{}",
                              sequences, entries,
@@ -58,7 +58,6 @@ MegatronHeader read_header(std::span<const std::byte> bytes, const std::string& 
                              sequences <= rest && sequences * 13 + entries * 8 == rest
                                  ? " (with modes of a multimodal data set, which are not supported)"
                                  : ""));
-  }
   if (entries == 0) refuse_index(name, "its document index is empty; it begins with 0");
   return {known->second, static_cast<int64_t>(sequences), static_cast<int64_t>(entries)};
 }
@@ -94,10 +93,9 @@ void MegatronIndex::check(const std::string& name) const {
   const int64_t width = bytes_per_token(header_.type), end = num_tokens_ * width;
   for (int64_t s = 0; s < header_.num_sequences; ++s) {
     if (pointer(s) != expected)
-      refuse_index(name,
-                   fmt::format("sequence {} begins at byte {} of .bin and the one before ends at {}; only sequences "
-                               "without gaps, in order, are supported",
-                               s, pointer(s), expected));
+      refuse_index(name, fmt::format("sequence {} begins at byte {} of .bin and the one before ends at {}; only "
+                                     "sequences without gaps, in order, are supported",
+                                     s, pointer(s), expected));
     if (length(s) < 0 || length(s) > (end - expected) / width)
       refuse_index(name,
                    fmt::format("sequence {} of {} tokens does not fit into a .bin of {} bytes; is that file whole?", s,

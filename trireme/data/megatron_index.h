@@ -4,8 +4,8 @@
 //   34 i32 length[S], in tokens   i64 pointer[S], bytes into .bin   i64 document[D]: sequences [d[k], d[k+1]) are
 //   document k
 //
-// Nothing in it is aligned. The reader takes pairs whose sequences follow each other in .bin without gaps, as
-// Megatron's own builder writes them: then a document is a stretch of one row of tokens.
+// Nothing in it is aligned. The sequences must follow each other in .bin without gaps, as Megatron's own builder writes
+// them. So each document is a range of one row of tokens.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct MegatronHeader {
 /// The first kMegatronHeaderBytes of an .idx file.
 std::string megatron_header(const MegatronHeader& header);
 
-/// Looks into the bytes of an .idx file, which have to stay.
+/// A view of an .idx file's bytes. The bytes have to outlive it.
 class MegatronIndex {
  public:
   MegatronIndex() = default;

@@ -1,6 +1,5 @@
-// Threads that work on the items of a sequence, and one consumer that gets the results in the sequence's order. At most
-// `window` items are between taken and consumed, so memory is bounded; the first failing item's exception comes out
-// where its result would have, whatever fails later.
+// Threads work on the items of a sequence, and one consumer gets the results in order. At most window_ items are in
+// work or wait for the consumer, so memory is bounded. A failed item's exception replaces its result.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +18,7 @@ namespace trireme::data {
 template <typename Item, typename Result>
 class OrderedWorkers {
  public:
-  /// `next` is called by one thread at a time, `work` by all at once.
+  /// One thread at a time calls `next`. All threads call `work` at once.
   OrderedWorkers(int num_threads, std::function<std::optional<Item>()> next, std::function<Result(const Item&)> work)
       : next_(std::move(next)), work_(std::move(work)), window_(2 * num_threads + 2) {
     for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this](std::stop_token stop) { run(stop); });
@@ -84,7 +83,7 @@ class OrderedWorkers {
   std::map<int64_t, Done> done_;
   int64_t taken_ = 0, consumed_ = 0;
   bool ended_ = false;
-  std::vector<std::jthread> threads_;  // last: they stop before what they use goes
+  std::vector<std::jthread> threads_;  // the last member: threads stop before the members that they use are destroyed
 };
 
 }  // namespace trireme::data

@@ -1,12 +1,12 @@
-// PackedDataset: whole documents in rows of `sequence` tokens. A document of n tokens takes n - 1 places (its last
-// token is only a target, its first one only an input); one that is longer than a row is cut, and its parts are packed
-// like documents. What is left of a row is padding. Every token but the first of its document is a target exactly once
-// an epoch; parts without a token to learn are left out.
+// A PackedDataset puts whole documents into rows of `sequence` tokens. A document of n tokens takes n - 1 places,
+// because its last token is only a target and its first one only an input. A document longer than a row is cut, and its
+// parts are packed like documents. The rest of a row is padding. Every token but a document's first is a target exactly
+// once an epoch. Parts without a token to learn are left out.
 //
-// Method (fixed: changing it changes every run's data order): best-fit decreasing. Documents in the order of their
-// lengths, longest first, equal ones in their own order; each goes into the row with the least room that it fits in.
-// Source: Johnson et al., Worst-case performance bounds for simple one-dimensional packing algorithms (1974);
-// for training Ding et al., Fewer truncations improve language modeling (2024)
+// Method (fixed: changing it changes every run's data order): best-fit decreasing. Documents are taken by length,
+// longest first; equally long ones keep their order. Each goes into the row with the least room in which it fits.
+// Source: Johnson et al., Worst-case performance bounds for simple one-dimensional packing algorithms (1974); for
+// training Ding et al., Fewer truncations improve language modeling (2024)
 #pragma once
 
 #include <vector>
@@ -24,7 +24,7 @@ struct PackingOptions {
 class PackedDataset final : public Dataset {
  public:
   /// Cost      16 bytes for each document and 8 for each row; reads the mask where there is one
-  /// Errors    UsageError when no document has a token to learn
+  /// Errors    UsageError if no document has a token to learn
   PackedDataset(TokenRange tokens, PackingOptions options);
 
   int64_t num_samples() const override { return static_cast<int64_t>(first_piece_.size()) - 1; }
@@ -38,7 +38,7 @@ class PackedDataset final : public Dataset {
 
  private:
   struct Piece {
-    int64_t first;  // of the range
+    int64_t first;  // token of the range
     int64_t count;  // inputs
   };
   std::vector<Piece> cut() const;
@@ -46,8 +46,8 @@ class PackedDataset final : public Dataset {
 
   TokenRange tokens_;
   PackingOptions options_;
-  std::vector<Piece> pieces_;          // by row
-  std::vector<int64_t> first_piece_;   // of each row, and their number
+  std::vector<Piece> pieces_;  // by row
+  std::vector<int64_t> first_piece_;  // by row; at the end, the number of pieces
   int64_t num_places_ = 0;
 };
 

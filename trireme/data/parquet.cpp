@@ -11,7 +11,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/shared_library.h"
-#include "trireme/data/parquet_arrow.h"
 
 namespace trireme::data {
 namespace {
@@ -19,12 +18,12 @@ namespace {
 constexpr const char* kLibrary = "libtrireme_parquet.so";
 
 OpenParquet* load() {
-  // Local: what Arrow's libraries define must not meet what LibTorch's do.
+  // Local: symbols of Arrow's libraries must not collide with LibTorch's.
   void* library = dlopen(base::library_path(kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw UsageError(
-        fmt::format("Parquet files need {}, which cannot be opened ({}): run scripts/setup --parquet and "
-                    "build again, or write the texts as JSONL",
+        fmt::format("Parquet files need {}, which cannot be opened ({}): run scripts/setup --parquet and build again, "
+                    "or write the texts as JSONL",
                     kLibrary, dlerror()));
   void* open = dlsym(library, kOpenParquet);
   if (open == nullptr)

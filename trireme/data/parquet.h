@@ -1,5 +1,5 @@
-// The text column of Parquet files, through Arrow's C++ library. That is a component of its own
-// (libtrireme_parquet.so): it is opened when the first Parquet file is, so that everything else works without it.
+// Reads the text column of Parquet files with Arrow's C++ library. The code is in a library of its own
+// (libtrireme_parquet.so), which is opened with the first Parquet file. All else works without this library.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,23 @@ class ParquetColumn {
   virtual int64_t num_row_groups() const = 0;
   virtual int64_t num_rows(int64_t row_group) const = 0;
 
-  /// Hands out the texts of a row group in order; rows without a value (null) are left out.
+  /// Calls `take` for the texts of a row group in order; rows without a value (null) are left out.
   virtual void read(int64_t row_group, const std::function<void(std::string_view)>& take) const = 0;
 };
 
-/// Checks what can be checked before Arrow sees the file of `file_bytes`: its last 8 bytes, and that the footer lies
-/// inside. Errors    UsageError naming `name`
+/// Checks a file of `file_bytes` before Arrow reads it: its last 8 bytes (`tail`) are right, and the footer lies
+/// inside.
+/// Errors    UsageError naming `name`
 void check_parquet_frame(std::span<const std::byte> tail, int64_t file_bytes, const std::string& name);
 
 /// Opens column `column` of the file at `path`. Several threads may read one ParquetColumn each.
 ///
-/// Errors    UsageError: the component is missing (and how to get it), the file is damaged, it has no such column,
-///           the column holds no strings
+/// Errors    UsageError: libtrireme_parquet.so is missing (and how to get it), the file is damaged or has no such
+///           column, the column holds no strings
 std::unique_ptr<ParquetColumn> open_parquet(const std::filesystem::path& path, const std::string& column);
+
+/// What libtrireme_parquet.so exports, under the name kOpenParquet.
+using OpenParquet = std::unique_ptr<ParquetColumn>(const std::filesystem::path& path, const std::string& column);
+inline constexpr const char* kOpenParquet = "trireme_open_parquet";
 
 }  // namespace trireme::data

@@ -1,6 +1,6 @@
-// The only file that sees Arrow. Texts are read in batches of a few rows through buffered pages, so that memory does
-// not grow with the row group.
-#include "trireme/data/parquet_arrow.h"
+// The only file that includes Arrow's headers. Texts are read in batches of a few rows through buffered pages, so that
+// memory does not grow with the row group.
+#include "trireme/data/parquet.h"
 
 #include <arrow/array.h>
 #include <arrow/io/file.h>
@@ -73,10 +73,9 @@ class ArrowColumn final : public ParquetColumn {
     for (const auto& field : schema->fields()) names += (names.empty() ? "" : ", ") + field->name();
     const int index = schema->GetFieldIndex(name_);
     if (index < 0)
-      refuse(
-          fmt::format("has no column {:?} (or two of that name), there is {}; name the one with the text with "
-                      "--data.text_field",
-                      name_, names));
+      refuse(fmt::format(
+          "has no column {:?} (or two of that name), there is {}; name the one with the text with --data.text_field",
+          name_, names));
     if (!is_text(*value_type(*schema->field(index)->type())))
       refuse(fmt::format("its column {:?} holds {} and no text", name_, schema->field(index)->type()->ToString()));
     leaf_ = metadata_->schema()->ColumnIndex(name_);

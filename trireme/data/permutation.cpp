@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 
 namespace trireme::data {
 
@@ -11,7 +12,8 @@ Permutation::Permutation(int64_t size, uint64_t key) : size_(size) {
   const int bits = std::bit_width(static_cast<uint64_t>(size - 1));
   half_bits_ = bits < 2 ? 1 : (bits + 1) / 2;
   half_mask_ = (uint64_t{1} << half_bits_) - 1;
-  for (int round = 0; round < kNumRounds; ++round) round_keys_[round] = mix_key(key, static_cast<uint64_t>(round));
+  for (int round = 0; round < kNumRounds; ++round)
+    round_keys_[round] = base::mix_key(key, static_cast<uint64_t>(round));
 }
 
 int64_t Permutation::operator()(int64_t index) const {
@@ -21,7 +23,7 @@ int64_t Permutation::operator()(int64_t index) const {
     uint64_t left = x >> half_bits_;
     uint64_t right = x & half_mask_;
     for (const uint64_t round_key : round_keys_) {
-      const uint64_t mixed = left ^ (mix64(right + round_key) & half_mask_);
+      const uint64_t mixed = left ^ (base::mix64(right + round_key) & half_mask_);
       left = right;
       right = mixed;
     }

@@ -75,8 +75,7 @@ std::optional<ConversationRecord> RecordReader::next_of_list() {
   return ConversationRecord{.text = value(), .line = line, .index = index_};
 }
 
-// The object that begins here, found by its braces alone. What it holds is counted, so that parsing it takes memory
-// within bounds.
+// The object that begins here, found by its braces alone. Its values are counted: parsing it takes bounded memory.
 std::string_view RecordReader::value() {
   if (text_[at_] != '{') refuse("a conversation is a JSON object, such as {\"messages\": [...]}");
   const size_t begin = at_;

@@ -1,5 +1,6 @@
-// SampleStream: everything a run learns from, in its order: datasets with weights, and the sampler that says which of
-// their samples is number g. Endless, without state: two ranks, two threads or a ledger years later see the same.
+// A SampleStream has all samples of a run, in order. It is made of datasets with weights, and of a sampler that says
+// which of their samples is number g. It is endless and without state, so all ranks, threads and later ledgers see the
+// same.
 #pragma once
 
 #include <memory>
@@ -18,16 +19,16 @@ struct WeightedDataset {
 
 class SampleStream {
  public:
-  /// `sources`: at least one, of one sequence length.
+  /// `sources` has at least one. All have the same sequence length.
   SampleStream(std::vector<WeightedDataset> sources, uint64_t seed);
 
   int64_t sequence() const { return datasets_.front()->sequence(); }
-  /// Samples of all sources. One source: an epoch has each of them once.
+  /// Samples of all sources. If there is one source, an epoch has each of its samples once.
   int64_t samples_per_epoch() const { return sampler_.samples_per_epoch(); }
 
   Draw draw(int64_t global_index) const { return sampler_(global_index); }
   void sample(int64_t global_index, SampleView out) const;
-  /// Learned targets of samples [first, first + count): what a step's loss is divided by.
+  /// Learned targets of samples [first, first + count). A step's loss is divided by this number.
   int64_t supervised_tokens(int64_t first, int64_t count) const;
   std::vector<SampleOrigin> describe(int64_t global_index) const;
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/data/permutation.h"
 
 namespace trireme::data {
@@ -24,8 +25,8 @@ Draw Sampler::operator()(int64_t global_index) const {
   const Interleaving::Turn turn = interleaving_(global_index);
   const auto source = static_cast<uint64_t>(turn.source);
   const int64_t size = num_samples_[source], epoch = turn.before / size;
-  const uint64_t seed = source == 0 ? seed_ : mix_key(mix_key(seed_, kSourceStream), source);
-  const Permutation order(size, mix_key(mix_key(seed, kOrderStream), static_cast<uint64_t>(epoch)));
+  const uint64_t seed = source == 0 ? seed_ : base::mix_key(base::mix_key(seed_, kSourceStream), source);
+  const Permutation order(size, base::mix_key(base::mix_key(seed, kOrderStream), static_cast<uint64_t>(epoch)));
   return {.source = turn.source, .epoch = epoch, .index = order(turn.before % size)};
 }
 

@@ -1,9 +1,9 @@
-// Which sample comes when: sample number g of a run is drawn as a pure function of (seed, g), so that ranks agree
-// without talking, a run continues on any number of ranks, and the whole state is one integer.
+// The order of samples. Sample number g of a run is a pure function of (seed, g). So ranks agree without communication,
+// a run continues on any number of ranks, and the whole state is one integer.
 //
-// One source: an epoch is a pseudo-random order of its samples (permutation.h), each epoch another. Several sources:
-// the interleaving (interleaving.h) says which source g belongs to and how many before it did; that number is the
-// source's own g, so each source runs through its own epochs at the pace of its weight.
+// With one source, each epoch has a pseudo-random order of its own (permutation.h). With several sources, the
+// interleaving (interleaving.h) says which source g belongs to, and how many earlier samples that source had. This
+// number is the source's own g, so each source goes through its own epochs at the pace of its weight.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Draw {
 
 class Sampler {
  public:
-  /// One source with so many samples an epoch.
+  /// One source with `num_samples` samples in an epoch.
   Sampler(int64_t num_samples, uint64_t seed);
   /// `num_samples` of each source; `weights` above 0, in any unit.
   Sampler(std::vector<int64_t> num_samples, const std::vector<double>& weights, uint64_t seed);

@@ -2,43 +2,41 @@
 
 #include <fmt/format.h>
 
-#include "trireme/data/unicode_classes.h"
-#include "trireme/data/utf8.h"
+#include "trireme/text/unicode_classes.h"
+#include "trireme/text/utf8.h"
 
 namespace trireme::data {
 namespace {
 
 constexpr const char* kReset = "\033[0m";
 
-// ANSI colours: dark green or dark grey behind the tokens, in turn two shades of it.
+// ANSI colours: two alternating shades of dark green or dark grey behind the tokens.
 const char* style(bool learned, bool even) {
   if (learned) return even ? "\033[97;48;5;22m" : "\033[97;48;5;28m";
   return even ? "\033[2;48;5;236m" : "\033[2;48;5;239m";
 }
 
 bool changes_terminal(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || category_of(c) == Category::Cf || c == 0x2028 || c == 0x2029;
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || text::category_of(c) == text::Category::Cf || c == 0x2028 ||
+         c == 0x2029;
 }
 
-// What may be printed anywhere: nothing in it moves the cursor, changes colours or turns the direction of text.
+// Text that is safe to print: nothing in it moves the cursor, changes colours or the direction of text.
 std::string visible(std::string_view bytes) {
   std::string out;
-  const char* end = bytes.data() + bytes.size();
-  for (const char* at = bytes.data(); at != end;) {
-    const Character c = character_at(at, end);
-    if (c.code == kIllFormed) {
-      out += fmt::format("\\x{:02X}", static_cast<unsigned char>(*at));
-    } else if (c.code == '\n') {
+  text::for_each_character(bytes, [&](char32_t code, std::string_view character) {
+    if (code == text::kIllFormed) {
+      out += fmt::format("\\x{:02X}", static_cast<unsigned char>(character[0]));
+    } else if (code == '\n') {
       out += "\u21B5";
-    } else if (c.code < 0x20) {
-      append_utf8(out, 0x2400 + c.code);
-    } else if (changes_terminal(c.code)) {
-      out += fmt::format("<U+{:04X}>", static_cast<uint32_t>(c.code));
+    } else if (code < 0x20) {
+      text::append_utf8(out, 0x2400 + code);
+    } else if (changes_terminal(code)) {
+      out += fmt::format("<U+{:04X}>", static_cast<uint32_t>(code));
     } else {
-      out.append(at, static_cast<size_t>(c.bytes));
+      out += character;
     }
-    at += c.bytes;
-  }
+  });
   return out;
 }
 
@@ -49,7 +47,7 @@ std::string token(const std::string& text, bool learned, bool even, const ShowOp
 
 }  // namespace
 
-std::string show_tokens(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const uint8_t> mask,
+std::string show_tokens(const text::Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const uint8_t> mask,
                         const ShowOptions& options) {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -1,29 +1,29 @@
-// Tokens as a person reads them: each for itself, those that are learned told from those that are not.
+// Prints tokens one by one, and marks those that are learned.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
 
-#include "trireme/data/tokenizer.h"
+#include "trireme/text/tokenizer.h"
 
 namespace trireme::data {
 
 struct ShowOptions {
-  bool colour = false;  ///< backgrounds in turn mark tokens, green ones are learned, dim ones are not; otherwise [..]
-  bool ids = false;  ///< behind each token its number
+  bool colour = false;  ///< marks tokens by background: green is learned, dim is not; false: by brackets
+  bool ids = false;     ///< prints each token's id after it
   bool has_mask = false;
 };
 
-/// The tokens of one document as lines of text. Without colour each stands in brackets, "[Hello]", and with a mask
-/// those that are learned in "{Hello}". Line breaks are shown as U+21B5 and begin a line; other control characters as
-/// their symbols (U+2400), bytes that are no whole character as \xE2.
+/// The tokens of one document as lines of text. Without colour each is in brackets, "[Hello]"; with a mask, learned
+/// ones are "{Hello}". A line break is shown as U+21B5 and starts a new line, other control characters are shown as
+/// their symbols (U+2400), bytes that are not a whole character as \xE2.
 ///
 /// Errors    UsageError: ids that are not the tokenizer's
-std::string show_tokens(const Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const uint8_t> mask,
+std::string show_tokens(const text::Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const uint8_t> mask,
                         const ShowOptions& options);
 
-/// What the marks mean: one line.
+/// One line that explains the marks.
 std::string show_legend(const ShowOptions& options);
 
 }  // namespace trireme::data

@@ -15,7 +15,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/log.h"
-#include "trireme/data/permutation.h"
+#include "trireme/base/mix64.h"
+#include "trireme/data/token_fingerprint.h"
 #include "trireme/data/tokenize.h"
 
 namespace trireme::data {
@@ -30,33 +31,15 @@ TextFiles files_of(const fs::path& path, const SourceOptions& options) {
   }
 }
 
-// The same texts give the same number wherever they lie.
-uint64_t content_hash(const std::vector<fs::path>& files) {
-  constexpr int64_t kPieceBytes = int64_t{4} << 20;
-  base::Checksum checksum;
-  std::vector<std::byte> piece;
-  for (const fs::path& path : files) {
-    const auto bytes = static_cast<int64_t>(fs::file_size(path));
-    const base::FileDescriptor file = base::open_file(path, O_RDONLY);
-    checksum.update(std::as_bytes(std::span(&bytes, 1)));
-    for (int64_t at = 0; at < bytes; at += std::ssize(piece)) {
-      piece.resize(static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
-      base::read_at(file, piece, at, path);
-      checksum.update(piece);
-    }
-  }
-  return checksum.value();
-}
-
-// A set in the cache that fits; nothing when there is none, or a damaged one.
-std::shared_ptr<const TokenSet> cached_set(const fs::path& prefix, const Tokenizer& tokenizer) {
+// The cached set; null if there is none, or it is damaged or of another tokenizer.
+std::shared_ptr<const TokenSet> cached_set(const fs::path& prefix, const text::Tokenizer& tokenizer) {
   if (!TokenSet::exists(prefix)) return nullptr;
   try {
     TokenSet set = TokenSet::open(prefix);
     const auto& about = set.about();
     if (about && about->tokenizer_fingerprint == tokenizer.fingerprint() && about->vocab_size == tokenizer.vocab_size())
       return std::make_shared<const TokenSet>(std::move(set));
-  } catch (const UsageError&) {  // NOLINT(bugprone-empty-catch): it is made anew
+  } catch (const UsageError&) {  // NOLINT(bugprone-empty-catch): it is made again
   }
   return nullptr;
 }
@@ -75,24 +58,25 @@ base::FileDescriptor lock(const fs::path& prefix) {
   return file;
 }
 
-// How a path becomes a set: of which files, of what else it depends on, and what makes it.
+// How a path becomes a set: its files, a key of what else the set depends on, and the function that makes it.
 struct Recipe {
   std::vector<fs::path> files;
   uint64_t key = 0;
   std::function<void(const fs::path& prefix)> make;
 };
 
-Recipe conversations_recipe(std::vector<fs::path> files, const Tokenizer& tokenizer, const SourceOptions& options) {
-  const ChatFamily& family = options.conversations.family(files);
+Recipe conversations_recipe(std::vector<fs::path> files, const text::Tokenizer& tokenizer,
+                            const SourceOptions& options) {
+  const text::ChatFamily& family = options.conversations.family(files);
   return {files, options.conversations.fingerprint(family), [=, &tokenizer, &family](const fs::path& prefix) {
             const auto made = make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
             base::info("{} as {}: {}", files[0].string(), family.name, made.counts.text(options.conversations.options));
           }};
 }
 
-Recipe text_recipe(const fs::path& path, const Tokenizer& tokenizer, const SourceOptions& options) {
+Recipe text_recipe(const fs::path& path, const text::Tokenizer& tokenizer, const SourceOptions& options) {
   const TextFiles files = files_of(path, options);
-  Recipe recipe{.key = mix_key(base::hash_text(options.text_field), options.append_eos ? 1 : 0)};
+  Recipe recipe{.key = base::mix_key(base::hash_text(options.text_field), options.append_eos ? 1 : 0)};
   for (int64_t i = 0; i < files.size(); ++i) recipe.files.push_back(files.path(i));
   recipe.make = [=, &tokenizer](const fs::path& prefix) {
     tokenize({.sources = {path.string()},
@@ -106,17 +90,17 @@ Recipe text_recipe(const fs::path& path, const Tokenizer& tokenizer, const Sourc
   return recipe;
 }
 
-Recipe recipe_of(const fs::path& path, const Tokenizer& tokenizer, const SourceOptions& options) {
+Recipe recipe_of(const fs::path& path, const text::Tokenizer& tokenizer, const SourceOptions& options) {
   auto conversations = options.conversations.files(path);
   return conversations.empty() ? text_recipe(path, tokenizer, options)
                                : conversations_recipe(std::move(conversations), tokenizer, options);
 }
 
-std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const Tokenizer& tokenizer,
+std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const text::Tokenizer& tokenizer,
                                           const SourceOptions& options) {
   const Recipe recipe = recipe_of(path, tokenizer, options);
   const uint64_t content = content_hash(recipe.files);
-  const uint64_t key = mix_key(mix_key(content, tokenizer.fingerprint()), recipe.key);
+  const uint64_t key = base::mix_key(base::mix_key(content, tokenizer.fingerprint()), recipe.key);
   const fs::path name = path.has_filename() ? path.stem() : path.parent_path().filename();
   const fs::path prefix = options.cache_dir / fmt::format("{}-{}", name.string(), base::checksum_text(key));
   if (auto set = cached_set(prefix, tokenizer)) return set;
@@ -128,10 +112,9 @@ std::shared_ptr<const TokenSet> tokenized(const fs::path& path, const Tokenizer&
         fmt::format("{} changed while it was tokenized; start again when nothing writes to it", path.string()));
   auto set = cached_set(prefix, tokenizer);
   if (!set)
-    throw UsageError(
-        fmt::format("the tokenized text {} cannot be read back; is its folder on a file system that allows mapping "
-                    "files?",
-                    prefix.string()));
+    throw UsageError(fmt::format(
+        "the tokenized text {} cannot be read back; is its folder on a file system that allows mapping files?",
+        prefix.string()));
   return set;
 }
 
@@ -149,16 +132,16 @@ int64_t most_tokens(const fs::path& path, const SourceOptions& options) {
   return files.total_bytes() + files.size();
 }
 
-std::shared_ptr<const TokenSet> open_source(const fs::path& path, const Tokenizer& tokenizer,
+std::shared_ptr<const TokenSet> open_source(const fs::path& path, const text::Tokenizer& tokenizer,
                                             const SourceOptions& options) {
   if (!TokenSet::exists(path)) return tokenized(path, tokenizer, options);
   auto set = std::make_shared<const TokenSet>(TokenSet::open(path));
   const auto& about = set->about();
   if (about && about->tokenizer_fingerprint != 0 && about->tokenizer_fingerprint != tokenizer.fingerprint())
-    throw UsageError(fmt::format(
-        "{} {} was tokenized with another tokenizer ({}) than this run's ({}); name the one it was made with "
-        "by data.tokenizer, or tokenize the text again",
-        options.setting, path.string(), about->tokenizer, tokenizer.name()));
+    throw UsageError(
+        fmt::format("{} {} was tokenized with another tokenizer ({}) than this run's ({}); name the one it was made "
+                    "with by data.tokenizer, or tokenize the text again",
+                    options.setting, path.string(), about->tokenizer, tokenizer.name()));
   return set;
 }
 

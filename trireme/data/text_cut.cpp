@@ -12,7 +12,7 @@ constexpr int kMostAttempts = 32;
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_printed(char c) { return c > ' ' && c < '\x7f'; }
 
-bool is_good(const Tokenizer& tokenizer, std::string_view text, const TextCut& cut) {
+bool is_good(const text::Tokenizer& tokenizer, std::string_view text, const TextCut& cut) {
   const auto left_end = static_cast<size_t>(cut.left_end), right_begin = static_cast<size_t>(cut.right_begin);
   const size_t begin = left_end - std::min(left_end, kContextBytes);
   const std::string_view right = text.substr(right_begin, kContextBytes);
@@ -24,7 +24,7 @@ bool is_good(const Tokenizer& tokenizer, std::string_view text, const TextCut& c
   return apart == whole;
 }
 
-std::optional<TextCut> find(const Tokenizer& tokenizer, std::string_view text, size_t from, char separator) {
+std::optional<TextCut> find(const text::Tokenizer& tokenizer, std::string_view text, size_t from, char separator) {
   int attempts = 0;
   for (size_t at = text.find(separator, std::max<size_t>(from, 1));
        at != std::string_view::npos && at + 1 < text.size(); at = text.find(separator, at + 1)) {
@@ -39,7 +39,7 @@ std::optional<TextCut> find(const Tokenizer& tokenizer, std::string_view text, s
 
 }  // namespace
 
-std::optional<TextCut> find_cut(const Tokenizer& tokenizer, std::string_view text, int64_t from) {
+std::optional<TextCut> find_cut(const text::Tokenizer& tokenizer, std::string_view text, int64_t from) {
   if (tokenizer.splits_anywhere()) return TextCut{from, from};
   const auto first = static_cast<size_t>(from);
   if (const auto cut = find(tokenizer, text, first, '\n')) return cut;

@@ -13,7 +13,8 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
-#include "trireme/data/permutation.h"
+#include "trireme/base/mix64.h"
+#include "trireme/base/text.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -91,11 +92,10 @@ TextFiles TextFiles::list(std::span<const std::string> sources) {
   for (const std::string& source : sources) {
     struct stat info{};
     if (::stat(source.c_str(), &info) != 0)
-      refuse(source, source.find("://") != std::string::npos
-                         ? "there is no such file, and nothing is downloaded: fetch it first and name where it lies"
-                     : errno == ENOENT
-                         ? "there is no such file or folder"
-                         : fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
+      refuse(source,
+             source.find("://") != std::string::npos ? fmt::format("there is no such file: {}", base::kFetchFirst)
+             : errno == ENOENT                       ? "there is no such file or folder"
+                               : fmt::format("cannot be looked at ({})", std::generic_category().message(errno)));
     files.roots_.push_back({source});
     if (S_ISDIR(info.st_mode)) {
       files.add_folder(source);
@@ -121,7 +121,7 @@ uint64_t TextFiles::fingerprint() const {
   uint64_t value = files_.size();
   for (const File& file : files_) {
     const std::string_view text = name(file);
-    value = mix_key(value, mix_key(base::hash_text(text), static_cast<uint64_t>(file.bytes)));
+    value = base::mix_key(value, base::mix_key(base::hash_text(text), static_cast<uint64_t>(file.bytes)));
   }
   return value;
 }

@@ -1,6 +1,6 @@
-// The files that text comes from: those that a user names, and all of the folders they name. A million small files are
-// held in a few bytes each. Kinds go by the name: .jsonl and .ndjson hold one JSON object a line, .parquet is Parquet,
-// every other file is one document of plain text; of folders only .txt, .text and .md count as such.
+// The text files that a user names, one by one or by their folder. The name decides the kind: .jsonl and .ndjson hold
+// one JSON object a line, .parquet is Parquet, and any other file is one document of plain text. In folders only .txt,
+// .text and .md count as plain text. The list is made for a million small files.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ enum class TextKind : uint8_t { plain, jsonl, parquet };
 
 class TextFiles {
  public:
-  /// Lists `sources` in their order; folders with all folders below, sorted by the bytes of their paths, without what
-  /// begins with a dot. Empty files are left out.
+  /// Lists `sources` in their order. Files of a folder, and of all folders below it, are sorted by the bytes of their
+  /// paths. Empty files and names that begin with a dot are left out.
   ///
   /// Cost      a stat a file; reads no text
-  /// Memory    about 40 bytes a file beside its name below the folder that was named
-  /// Errors    UsageError, one sentence: nothing there, no text in a folder, neither file nor folder
+  /// Memory    about 40 bytes a file, and its path below the named folder
+  /// Errors    UsageError, one sentence: not found, no text in a folder, neither file nor folder
   static TextFiles list(std::span<const std::string> sources);
 
   int64_t size() const { return static_cast<int64_t>(files_.size()); }
@@ -38,7 +38,7 @@ class TextFiles {
   };
   const std::vector<Root>& roots() const { return roots_; }
 
-  /// Of names below the roots and sizes, in order.
+  /// A hash of all sizes and names below the roots, in order.
   uint64_t fingerprint() const;
 
  private:

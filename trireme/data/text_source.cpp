@@ -10,8 +10,8 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/mix64.h"
 #include "trireme/data/jsonl.h"
-#include "trireme/data/permutation.h"
 #include "trireme/data/text_cut.h"
 
 namespace trireme::data {
@@ -21,7 +21,7 @@ namespace {
 using Take = std::function<void(const TextPiece&)>;
 
 constexpr int64_t kMostFilesInBlock = 4096;
-// A cut is looked for in so many bytes of each block, and judged by what stands around it.
+// A cut is searched for in this many bytes of each block, and judged by this much text around it.
 constexpr int64_t kCutSearchBytes = int64_t{256} << 10;
 constexpr int64_t kCutContextBytes = 4096;
 
@@ -31,7 +31,7 @@ class Reader {
 
   int64_t bytes() const { return bytes_; }
 
-  /// Bytes [begin, end) of the file behind what `text` holds. UsageError when the file has become shorter.
+  /// Appends bytes [begin, end) of the file to `text`. UsageError if the file has become shorter.
   void append(std::string& text, int64_t begin, int64_t end) const {
     const size_t old_size = text.size();
     text.resize(old_size + static_cast<size_t>(end - begin));
@@ -49,8 +49,8 @@ class Reader {
   int64_t bytes_;
 };
 
-// Block k's own cut, somewhere behind its begin; none where its text does not allow any.
-std::optional<TextCut> cut_in_block(const Reader& reader, const Tokenizer& tokenizer, int64_t begin,
+// The block's own cut, at or after its begin; nothing if its text allows none.
+std::optional<TextCut> cut_in_block(const Reader& reader, const text::Tokenizer& tokenizer, int64_t begin,
                                     int64_t block_bytes) {
   if (begin == 0) return TextCut{0, 0};
   const int64_t search = std::min(kCutSearchBytes, block_bytes);
@@ -61,7 +61,7 @@ std::optional<TextCut> cut_in_block(const Reader& reader, const Tokenizer& token
   return TextCut{first + cut->left_end, first + cut->right_begin};
 }
 
-// "data/a.jsonl, line 12": counted only when something is wrong.
+// "data/a.jsonl, line 12", for errors: lines are not counted otherwise.
 std::string place_of_line(const fs::path& path, int64_t begin) {
   int64_t line = 1, at = 0;
   std::string text;
@@ -72,7 +72,7 @@ std::string place_of_line(const fs::path& path, int64_t begin) {
   return fmt::format("{}, line {}", path.string(), line);
 }
 
-// Where the first line begins at or behind `begin`.
+// Where the first line at or after `begin` begins.
 int64_t line_begin(const Reader& reader, int64_t begin, int64_t end) {
   if (begin == 0) return 0;
   const std::string text = reader.read(begin - 1, end);
@@ -82,12 +82,12 @@ int64_t line_begin(const Reader& reader, int64_t begin, int64_t end) {
 
 }  // namespace
 
-TextSource::TextSource(TextFiles files, std::string text_field, const Tokenizer& tokenizer, int64_t block_bytes)
+TextSource::TextSource(TextFiles files, std::string text_field, const text::Tokenizer& tokenizer, int64_t block_bytes)
     : files_(std::move(files)), text_field_(std::move(text_field)), tokenizer_(tokenizer), block_bytes_(block_bytes) {}
 
 std::optional<TextBlock> TextSource::next_block() {
   if (next_file_ == files_.size()) return std::nullopt;
-  TextBlock block{.index = next_index_++, .first_file = next_file_, .end_file = next_file_ + 1};
+  TextBlock block{.first_file = next_file_, .end_file = next_file_ + 1};
   const TextKind kind = files_.kind(next_file_);
   if (kind == TextKind::plain && next_begin_ == 0 && files_.bytes(next_file_) <= 2 * block_bytes_) {
     block.bytes = files_.bytes(next_file_++);
@@ -101,7 +101,7 @@ std::optional<TextBlock> TextSource::next_block() {
   if (kind == TextKind::parquet) {
     if (!parquet_) parquet_ = open_parquet(files_.path(next_file_), text_field_);
     block.end = next_begin_ + 1;
-    // All blocks of a file make its size, whatever lies between row groups.
+    // The blocks of a file add up to its size, though row groups do not.
     block.bytes = files_.bytes(next_file_) * block.end / std::max<int64_t>(1, parquet_->num_row_groups()) -
                   files_.bytes(next_file_) * block.begin / std::max<int64_t>(1, parquet_->num_row_groups());
     next_begin_ = block.end < parquet_->num_row_groups() ? block.end : 0;
@@ -135,13 +135,13 @@ uint64_t TextSource::read_whole(const TextBlock& block, const Take& take) const 
   for (int64_t file = block.first_file; file < block.end_file; ++file) {
     const fs::path path = files_.path(file);
     const std::string text = Reader(path, files_.bytes(file)).read(0, files_.bytes(file));
-    hash = mix_key(hash, base::hash_text(text));
+    hash = base::mix_key(hash, base::hash_text(text));
     take({text});
   }
   return hash;
 }
 
-// From this block's cut to that of the next block that has one: none of them waits for the others.
+// Reads from this block's cut to the cut of the next block that has one. No block waits for another.
 uint64_t TextSource::read_plain(const TextBlock& block, const Take& take) const {
   const fs::path path = files_.path(block.first_file);
   const Reader reader(path, files_.bytes(block.first_file));
@@ -165,7 +165,7 @@ uint64_t TextSource::read_lines(const TextBlock& block, const Take& take) const 
   const int64_t first = line_begin(reader, block.begin, block.end);
   if (first >= block.end) return 0;
   std::string text = reader.read(first, block.end);
-  // The last line belongs to this block, wherever it ends.
+  // All of the last line belongs to this block.
   for (int64_t at = block.end; text.back() != '\n' && at < reader.bytes();) {
     const int64_t more = std::min(reader.bytes(), at + (int64_t{64} << 10));
     const size_t old_size = text.size();
@@ -190,7 +190,7 @@ uint64_t TextSource::read_parquet(const TextBlock& block, const Take& take) cons
   uint64_t hash = 0;
   if (block.begin >= column->num_row_groups()) return hash;  // a file without rows
   column->read(block.begin, [&](std::string_view text) {
-    hash = mix_key(hash, base::hash_text(text));
+    hash = base::mix_key(hash, base::hash_text(text));
     take({text});
   });
   return hash;

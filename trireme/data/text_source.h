@@ -1,6 +1,6 @@
-// Documents of many files, in blocks that threads read on their own. The blocks are arithmetic over the files' sizes
-// (small files together, big ones in ranges of bytes, Parquet by row groups), so that any thread can work on any block,
-// none waits for another, and how far a job has come is one number.
+// Reads the documents of many files in blocks, which threads read independently. Blocks are computed from the files'
+// sizes: small files share a block, big files are cut by bytes, Parquet files by row groups. So any thread can read any
+// block, no thread waits for another, and the progress of a job is one number.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,16 @@
 
 #include "trireme/data/parquet.h"
 #include "trireme/data/text_files.h"
-#include "trireme/data/tokenizer.h"
+#include "trireme/text/tokenizer.h"
 
 namespace trireme::data {
 
 inline constexpr int64_t kTextBlockBytes = int64_t{1} << 20;
 
 struct TextBlock {
-  int64_t index = 0;
-  int64_t first_file = 0, end_file = 0;  ///< whole files of plain text; or one file, and of it
-  int64_t begin = 0, end = 0;  ///< bytes (end 0: all of it), or of a Parquet file its row groups
-  int64_t bytes = 0;  ///< of the files: for progress
+  int64_t first_file = 0, end_file = 0;  ///< whole files of plain text, or a part of one file
+  int64_t begin = 0, end = 0;  ///< the part: bytes, or row groups of a Parquet file; end 0: whole files
+  int64_t bytes = 0;  ///< of the files, for progress
 };
 
 /// A document, or a part of one that is too long to be held.
@@ -37,17 +36,17 @@ struct TextPiece {
 class TextSource {
  public:
   /// @param text_field  field of JSONL objects, column of Parquet files
-  /// @param tokenizer   says where plain text may be cut (text_cut.h); has to stay
-  TextSource(TextFiles files, std::string text_field, const Tokenizer& tokenizer,
+  /// @param tokenizer   decides where plain text may be cut (text_cut.h); has to outlive the source
+  TextSource(TextFiles files, std::string text_field, const text::Tokenizer& tokenizer,
              int64_t block_bytes = kTextBlockBytes);
 
   const TextFiles& files() const { return files_; }
 
-  /// The next block, in order; nothing at the end. One thread calls it.
+  /// The next block, in order; nothing at the end. Only one thread may call it.
   std::optional<TextBlock> next_block();
 
-  /// Hands out the block's documents in order. Several threads may call it, each with its blocks. Returns a hash of the
-  /// bytes that were read.
+  /// Calls `take` for the block's documents in order. Several threads may call it, each for its own blocks. Returns a
+  /// hash of the bytes that were read.
   ///
   /// Memory    the block, or the longest line or uncuttable stretch of text in it
   /// Errors    UsageError naming the file and the line, byte or rule
@@ -61,9 +60,9 @@ class TextSource {
 
   TextFiles files_;
   std::string text_field_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   int64_t block_bytes_;
-  int64_t next_index_ = 0, next_file_ = 0, next_begin_ = 0;
+  int64_t next_file_ = 0, next_begin_ = 0;
   std::unique_ptr<ParquetColumn> parquet_;  // of file next_file_
 };
 

@@ -1,4 +1,5 @@
-// One number for the files of a tokenized set.
+// One number for the contents of files. Files are read once, in pieces, because a mapping would count as the process's
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,12 @@
 
 namespace trireme::data {
 
-/// XXH3 of each file, mixed in order on top of `seed` (the tokenizer's fingerprint).
-///
-/// Cost      reads the files once, in pieces: mapping them would count as this process's memory
+/// The fingerprint of a tokenized set: XXH3 of each file, mixed in order into `seed` (the tokenizer's fingerprint).
 /// Errors    FileError
 uint64_t fingerprint_files(uint64_t seed, std::span<const std::filesystem::path> files);
+
+/// The hash of texts: XXH3 of all sizes and bytes in order. The same texts give the same number wherever they lie.
+/// Errors    FileError
+uint64_t content_hash(std::span<const std::filesystem::path> files);
 
 }  // namespace trireme::data

@@ -11,6 +11,19 @@
 namespace trireme::data {
 namespace {
 
+// Calls visit(i) for each of `count` targets that the mask excludes; target i is token first + 1 + i.
+template <typename Visit>
+void for_each_masked(const TokenRange& tokens, int64_t first, int64_t count, Visit visit) {
+  if (!tokens.has_mask()) return;
+  std::array<uint8_t, 4096> mask;
+  for (int64_t at = 0; at < count; at += static_cast<int64_t>(mask.size())) {
+    const auto part = std::span(mask).first(static_cast<size_t>(std::min<int64_t>(mask.size(), count - at)));
+    tokens.copy_mask(first + 1 + at, part);
+    for (size_t i = 0; i < part.size(); ++i)
+      if (part[i] == 0) visit(static_cast<size_t>(at) + i);
+  }
+}
+
 // Calls visit(token) for every document of the range that begins in tokens [begin, end).
 template <typename Visit>
 void for_each_beginning(const TokenRange& tokens, int64_t begin, int64_t end, Visit visit) {
@@ -77,7 +90,7 @@ void TokenRange::copy_mask(int64_t first, std::span<uint8_t> out) const {
 }
 
 int64_t TokenRange::document_of(int64_t token) const {
-  // The last document that begins at the token or before it: empty ones at the same place come first.
+  // The last document that begins at the token or before it; empty ones at the same place come before it.
   const int64_t in_set = token_in_set(token);
   int64_t low = 0, high = set_->num_documents();
   while (high - low > 1) {
@@ -98,15 +111,7 @@ int64_t TokenRange::document_begin(int64_t d) const {
 
 int64_t mask_targets(const TokenRange& tokens, int64_t first, std::span<int64_t> targets, bool apart) {
   const auto count = static_cast<int64_t>(targets.size());
-  if (tokens.has_mask()) {
-    std::array<uint8_t, 4096> mask;
-    for (int64_t i = 0; i < count; i += static_cast<int64_t>(mask.size())) {
-      const auto part = std::span(mask).first(static_cast<size_t>(std::min<int64_t>(mask.size(), count - i)));
-      tokens.copy_mask(first + 1 + i, part);
-      for (size_t k = 0; k < part.size(); ++k)
-        if (part[k] == 0) targets[static_cast<size_t>(i) + k] = kIgnoredTarget;
-    }
-  }
+  for_each_masked(tokens, first, count, [&](size_t i) { targets[i] = kIgnoredTarget; });
   if (apart)
     for_each_beginning(tokens, first + 1, first + 1 + count,
                        [&](int64_t at) { targets[static_cast<size_t>(at - first - 1)] = kIgnoredTarget; });
@@ -115,15 +120,7 @@ int64_t mask_targets(const TokenRange& tokens, int64_t first, std::span<int64_t>
 
 int64_t count_targets(const TokenRange& tokens, int64_t first, int64_t count, bool apart) {
   int64_t learned = count;
-  if (tokens.has_mask()) {
-    learned = 0;
-    std::array<uint8_t, 4096> mask;
-    for (int64_t i = 0; i < count; i += static_cast<int64_t>(mask.size())) {
-      const auto part = std::span(mask).first(static_cast<size_t>(std::min<int64_t>(mask.size(), count - i)));
-      tokens.copy_mask(first + 1 + i, part);
-      learned += static_cast<int64_t>(part.size()) - std::count(part.begin(), part.end(), uint8_t{0});
-    }
-  }
+  for_each_masked(tokens, first, count, [&](size_t) { --learned; });
   if (!apart) return learned;
   int64_t before = -1;  // empty documents begin where the next one does
   for_each_beginning(tokens, first + 1, first + 1 + count, [&](int64_t at) {

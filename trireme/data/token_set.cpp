@@ -7,8 +7,8 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/data/litdata.h"
-#include "trireme/data/permutation.h"
 #include "trireme/data/token_fingerprint.h"
 
 namespace trireme::data {
@@ -17,30 +17,30 @@ namespace {
 
 fs::path beside(const fs::path& prefix, std::string_view suffix) { return prefix.string() + std::string(suffix); }
 
-// The user may have typed one of the two files.
+// The user may have named one of the two files.
 fs::path prefix_of(const fs::path& typed) {
   const bool is_part = typed.extension() == ".idx" || typed.extension() == ".bin";
   return is_part && base::is_file(fs::path(typed).replace_extension(".idx")) ? fs::path(typed).replace_extension()
                                                                              : typed;
 }
 
-// A pair without a sidecar: all of the index, and blocks from all over the tokens.
-uint64_t fingerprint_of_strangers(std::span<const std::byte> idx, std::span<const std::byte> bin) {
+// For a pair without a sidecar: all of the index, and blocks spread over the tokens.
+uint64_t sampled_fingerprint(std::span<const std::byte> idx, std::span<const std::byte> bin) {
   constexpr size_t kBlocks = 64, kBlockBytes = 4096;
-  uint64_t fingerprint = mix_key(base::checksum(idx), bin.size());
+  uint64_t fingerprint = base::mix_key(base::checksum(idx), bin.size());
   for (size_t i = 0; i < kBlocks; ++i) {
     const size_t at = bin.size() / kBlocks * i;
-    fingerprint = mix_key(fingerprint, base::checksum(bin.subspan(at, std::min(kBlockBytes, bin.size() - at))));
+    fingerprint = base::mix_key(fingerprint, base::checksum(bin.subspan(at, std::min(kBlockBytes, bin.size() - at))));
   }
   return fingerprint;
 }
 
 void check_about(const TokenSetAbout& about, const TokenSet& set, const fs::path& sidecar) {
   if (about.num_tokens != set.num_tokens() || about.num_documents != set.num_documents())
-    throw UsageError(fmt::format(
-        "{} speaks of {} tokens in {} documents, and there are {} in {}; it belongs to another set, or the set was not "
-        "written to its end: make it again",
-        sidecar.string(), about.num_tokens, about.num_documents, set.num_tokens(), set.num_documents()));
+    throw UsageError(
+        fmt::format("{} says {} tokens in {} documents, but there are {} in {}; it belongs to another set, or the set "
+                    "was not written to its end: make it again",
+                    sidecar.string(), about.num_tokens, about.num_documents, set.num_tokens(), set.num_documents()));
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ TokenSet TokenSet::open(const fs::path& given) {
   const fs::path prefix = prefix_of(given);
   if (!base::is_file(beside(prefix, ".idx")))
     throw UsageError(
-        fmt::format("there is no tokenized data set at {}: it would be {}.bin with {}.idx, or a folder of "
-                    "LitGPT's chunks with an index.json",
+        fmt::format("there is no tokenized data set at {}: it would be {}.bin with {}.idx, or a folder of LitGPT's "
+                    "chunks with an index.json",
                     given.string(), prefix.string(), prefix.filename().string()));
   const auto bin = std::make_shared<const base::MappedFile>(beside(prefix, ".bin"));
   const auto idx = std::make_shared<const base::MappedFile>(beside(prefix, ".idx"));
@@ -73,15 +73,15 @@ TokenSet TokenSet::open(const fs::path& given) {
     if (const fs::path mask = beside(prefix, ".mask"); base::is_file(mask)) {
       set.mask_ = std::make_shared<const base::MappedFile>(mask);
       if (set.mask_->size_bytes() != set.num_tokens())
-        throw UsageError(fmt::format("{} has {} bytes and there are {} tokens; make the set again", mask.string(),
+        throw UsageError(fmt::format("{} has {} bytes, but there are {} tokens; make the set again", mask.string(),
                                      set.mask_->size_bytes(), set.num_tokens()));
     } else if (set.about_->supervised_tokens != set.num_tokens()) {
       throw UsageError(
-          fmt::format("{} says that {} of {} tokens are to be learned, and {} is missing: make the set again",
+          fmt::format("{} says that {} of {} tokens are to be learned, but {} is missing: make the set again",
                       sidecar.string(), set.about_->supervised_tokens, set.num_tokens(), mask.string()));
     }
   } else {
-    set.fingerprint_ = fingerprint_of_strangers(idx->bytes(), bin->bytes());
+    set.fingerprint_ = sampled_fingerprint(idx->bytes(), bin->bytes());
   }
   return set;
 }

@@ -1,12 +1,10 @@
 // The sidecar of a tokenized set, read and written.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "trireme/base/checksum.h"
-#include "trireme/base/json.h"
-#include "trireme/data/json_fields.h"
+#include "trireme/base/parse_whole.h"
 #include "trireme/data/token_set.h"
+#include "trireme/text/json_fields.h"
 
 namespace trireme::data {
 namespace {
@@ -14,22 +12,21 @@ namespace {
 constexpr const char* kFormat = "trireme tokens";
 constexpr int64_t kFormatVersion = 1;
 
-uint64_t fingerprint_at(const JsonObject& object, const std::string& key) {
+uint64_t fingerprint_at(const text::JsonObject& object, const std::string& key) {
   const std::string text = object.text(key);
-  uint64_t value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (text.size() != 16 || failure != std::errc() || end != text.data() + text.size())
+  const auto value = base::parse_whole<uint64_t>(text, 16);
+  if (text.size() != 16 || !value)
     throw UsageError(fmt::format("{} is not a fingerprint of 16 hexadecimal digits", object.place_of(key)));
-  return value;
+  return *value;
 }
 
 TokenSetAbout about_of(const nlohmann::json& json) {
-  const JsonObject top(json, "");
+  const text::JsonObject top(json, "");
   if (top.text("format") != kFormat || top.integer("version") != kFormatVersion)
     throw UsageError(fmt::format("its format is {:?} version {} and {:?} version {} is known",
-                                 shown(top.text("format")), top.integer("version"), kFormat, kFormatVersion));
+                                 text::shown(top.text("format")), top.integer("version"), kFormat, kFormatVersion));
   TokenSetAbout about;
-  const JsonObject tokenizer = top.object("tokenizer"), text = top.object("text"), counts = top.object("counts");
+  const text::JsonObject tokenizer = top.object("tokenizer"), text = top.object("text"), counts = top.object("counts");
   about.tokenizer = tokenizer.text("name");
   about.tokenizer_fingerprint = fingerprint_at(tokenizer, "fingerprint");
   about.vocab_size = tokenizer.count("vocab_size");
@@ -38,7 +35,7 @@ TokenSetAbout about_of(const nlohmann::json& json) {
   about.source_fingerprint = fingerprint_at(text, "fingerprint");
   const nlohmann::json& sources = text.array("sources");
   for (size_t i = 0; i < sources.size(); ++i) {
-    const JsonObject source(sources[i], fmt::format("text.sources[{}]", i));
+    const text::JsonObject source(sources[i], fmt::format("text.sources[{}]", i));
     about.sources.push_back({source.text("path"), source.count("files"), source.count("bytes")});
   }
   about.chat_template = top.text("chat_template", "");
@@ -52,13 +49,7 @@ TokenSetAbout about_of(const nlohmann::json& json) {
 }  // namespace
 
 TokenSetAbout parse_token_set_about(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = base::parse_json_if_sound(json);
-  try {
-    if (parsed.is_discarded()) throw UsageError("it is no JSON");
-    return about_of(parsed);
-  } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{} does not describe a tokenized data set: {}", name, error.what()));
-  }
+  return text::read_json(json, name, "does not describe a tokenized data set", about_of);
 }
 
 std::string to_json(const TokenSetAbout& about) {

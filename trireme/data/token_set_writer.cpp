@@ -33,7 +33,7 @@ bool is_token_set_about(const fs::path& json) {
   std::string begin(64, ' ');
   const ssize_t got = ::pread(file.get(), begin.data(), begin.size(), 0);
   begin.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return begin.empty() || begin.find("\"trireme tokens\"") != std::string::npos;  // nothing is lost with nothing
+  return begin.empty() || begin.find("\"trireme tokens\"") != std::string::npos;  // an empty file is no loss
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ void TokenSetWriter::prepare_place() const {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) base::throw_file_error("create", folder, failure.value());
-  // Whose names the set's files would take: a text at PREFIX.json, a model at PREFIX.bin.
+  // A text may already be at PREFIX.json, or a model at PREFIX.bin.
   const fs::path json = with_suffix(prefix_, ".json"), bin = with_suffix(prefix_, ".bin");
   const bool is_ours = fs::exists(json) && is_token_set_about(json);
   if (fs::exists(json) && !is_ours)
@@ -82,12 +82,12 @@ TokenSetWriter::Part TokenSetWriter::reopen(const char* suffix, int64_t bytes) c
   part.file = base::open_file(part.temporary, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
   ::fchmod(part.file.get(), mode_);
   if (::flock(part.file.get(), LOCK_EX | LOCK_NB) != 0)
-    throw UsageError(fmt::format("another process is writing {}; wait for its end, or name another output",
+    throw UsageError(fmt::format("another process is writing {}; wait until it ends, or name another output",
                                  part.temporary.string()));
   struct stat info{};
   if (::fstat(part.file.get(), &info) != 0) base::throw_file_error("read the size of", part.temporary, errno);
   if (info.st_size < bytes)
-    throw UsageError(fmt::format("{} has {} bytes, fewer than the {} that were written: remove it and begin anew",
+    throw UsageError(fmt::format("{} has {} bytes, fewer than the {} that were written: remove it and start again",
                                  part.temporary.string(), info.st_size, bytes));
   if (::ftruncate(part.file.get(), bytes) != 0) base::throw_file_error("cut", part.temporary, errno);
   part.bytes = bytes;
@@ -95,10 +95,8 @@ TokenSetWriter::Part TokenSetWriter::reopen(const char* suffix, int64_t bytes) c
 }
 
 TokenSetProgress TokenSetWriter::sync() {
-  for (Part* part : {&bin_, &idx_}) {
-    flush(*part);
-    if (::fdatasync(part->file.get()) != 0) base::throw_file_error("write", part->temporary, errno);
-  }
+  to_disk(bin_);
+  to_disk(idx_);
   return at_;
 }
 
@@ -119,7 +117,7 @@ TokenSetWriter::Part TokenSetWriter::create(const char* suffix) const {
   part.file = base::FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
   if (part.file.get() < 0) base::throw_file_error("create", with_suffix(prefix_, suffix), errno);
   part.temporary = name;
-  ::fchmod(part.file.get(), mode_);  // a later run of another user may map it, if that one may read the text
+  ::fchmod(part.file.get(), mode_);  // other users who may read the text may map the set in later runs
   return part;
 }
 
@@ -132,6 +130,11 @@ void TokenSetWriter::flush(Part& part) {
   base::write_at(part.file, part.buffer, part.bytes, part.temporary);
   part.bytes += static_cast<int64_t>(part.buffer.size());
   part.buffer.clear();
+}
+
+void TokenSetWriter::to_disk(Part& part) {
+  flush(part);
+  if (::fsync(part.file.get()) != 0) base::throw_file_error("write", part.temporary, errno);
 }
 
 void TokenSetWriter::append_document(std::span<const int32_t> ids, std::span<const uint8_t> mask) {
@@ -216,9 +219,8 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
   std::vector<fs::path> files;
   for (Part* part : {&bin_, &idx_, mask_ ? &*mask_ : nullptr}) {
     if (part == nullptr) continue;
-    flush(*part);
+    to_disk(*part);
     files.push_back(part->temporary);
-    if (::fsync(part->file.get()) != 0) base::throw_file_error("write", part->temporary, errno);
   }
   about.vocab_size = vocab_size_;
   about.num_documents = at_.documents;
@@ -228,16 +230,15 @@ TokenSetAbout TokenSetWriter::commit(TokenSetAbout about) {
   json_ = create(".json");
   const std::string json = to_json(about);
   write(*json_, std::as_bytes(std::span(json)));
-  flush(*json_);
-  if (::fsync(json_->file.get()) != 0) base::throw_file_error("write", json_->temporary, errno);
-  // A set is there when its .idx is: another one goes first, the new one comes last.
+  to_disk(*json_);
+  // A set exists if its .idx does: an old .idx is removed first, the new one appears last.
   if (!holds(about.fingerprint)) ::unlink(with_suffix(prefix_, ".idx").c_str());
   if (mask_) {
     appear(*mask_, ".mask");
   } else {
     ::unlink(with_suffix(prefix_, ".mask").c_str());
   }
-  appear(*json_, ".json");  // says whose the .bin is
+  appear(*json_, ".json");  // marks the .bin as a token set's
   appear(bin_, ".bin");
   appear(idx_, ".idx");
   return about;

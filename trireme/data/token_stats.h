@@ -1,4 +1,4 @@
-// Figures of a tokenized set: what `trireme data stats` shows.
+// The figures of a tokenized set that `trireme data stats` shows.
 #pragma once
 
 #include <array>
@@ -23,13 +23,12 @@ struct TokenStats {
   int64_t largest_id = -1;  ///< -1 when there are no tokens
   int64_t distinct_ids = 0;  ///< of ids below 2^24
   int64_t negative_ids = 0;
-  int64_t ids_outside = 0;  ///< not below the vocabulary, where that is known
-  std::optional<int64_t> unknown_tokens;  ///< where `unknown_id` is given
-  std::optional<uint64_t> fingerprint;  ///< as read; the sidecar's has to be equal. Sets of others have none
+  int64_t ids_outside = 0;  ///< beyond the vocabulary, if its size is known
+  std::optional<int64_t> unknown_tokens;  ///< if `unknown_id` is given
+  std::optional<uint64_t> fingerprint;  ///< of the files; the sidecar's has to be equal. Empty without a sidecar
 };
 
-/// Reads all tokens once. `unknown_id` is the tokenizer's token for what it does not know.
-/// `progress` is told the share that is done.
+/// Reads all tokens once. `unknown_id` is the tokenizer's token for unknown text. `progress` gets the share done.
 ///
 /// Memory    8 bytes a document, and 2 MiB
 TokenStats token_stats(const TokenSet& set, std::optional<int64_t> unknown_id = {},

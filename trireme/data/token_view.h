@@ -1,5 +1,5 @@
-// A row of token ids somewhere in mapped files: one file of one width (Megatron's .bin), or several one after the other
-// (litdata's chunks). Copying a view copies no token and keeps the files mapped.
+// A row of token ids in mapped files: one file (Megatron's .bin), or several one after the other (litdata's chunks).
+// Copying a view copies no token. Each copy keeps the files mapped.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ enum class TokenType { uint8, int8, uint16, int16, int32, int64 };
 
 int bytes_per_token(TokenType type);
 
-/// The narrowest of uint8, uint16 and int32 that holds ids below `vocab_size`: what this program writes.
+/// The narrowest of uint8, uint16 and int32 that holds ids below `vocab_size`. Trireme writes these three.
 TokenType token_type_for(int64_t vocab_size);
 
 class TokenView {
  public:
-  /// A run of ids that lie side by side; `bytes` owns what it points into.
+  /// A run of ids that lie side by side. `bytes` keeps its file mapped.
   struct Piece {
     std::shared_ptr<const std::byte> bytes;
     int64_t first = 0;  ///< its place among the ids of all pieces
@@ -33,18 +33,13 @@ class TokenView {
 
   int64_t size() const { return size_; }
   TokenType type() const { return type_; }
-  int64_t operator[](int64_t index) const;
 
-  /// Writes tokens [first, first + out.size()) to `out`; InternalError when they are not all there.
+  /// Writes tokens [first, first + out.size()) to `out`; InternalError if the row ends before.
   void copy(int64_t first, std::span<int64_t> out) const;
-
-  /// Tokens [first, first + count).
-  TokenView sub(int64_t first, int64_t count) const;
 
  private:
   std::shared_ptr<const std::vector<Piece>> pieces_;
   TokenType type_ = TokenType::uint8;
-  int64_t begin_ = 0;  // of this view among the ids of the pieces
   int64_t size_ = 0;
 };
 

@@ -8,8 +8,8 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/mix64.h"
 #include "trireme/data/ordered_workers.h"
-#include "trireme/data/permutation.h"
 #include "trireme/data/tokenize_note.h"
 
 namespace trireme::data {
@@ -25,12 +25,12 @@ struct EncodedBlock {
     size_t ids;
     int64_t text_bytes;
   };
-  std::vector<End> ends;  ///< how much there is when a document ends
+  std::vector<End> ends;  ///< totals at the end of each document
   int64_t file_bytes = 0, text_bytes = 0, empty_documents = 0;
   uint64_t hash = 0;
 };
 
-EncodedBlock encode(const TextSource& source, const TextBlock& block, const Tokenizer& tokenizer,
+EncodedBlock encode(const TextSource& source, const TextBlock& block, const text::Tokenizer& tokenizer,
                     const std::vector<int32_t>& separator) {
   EncodedBlock out{.file_bytes = block.bytes};
   out.hash = source.read(block, [&](const TextPiece& piece) {
@@ -48,16 +48,16 @@ EncodedBlock encode(const TextSource& source, const TextBlock& block, const Toke
   return out;
 }
 
-uint64_t job_of(const TokenizeOptions& options, const TextFiles& files, const Tokenizer& tokenizer) {
-  uint64_t job = mix_key(files.fingerprint(), tokenizer.fingerprint());
+uint64_t job_of(const TokenizeOptions& options, const TextFiles& files, const text::Tokenizer& tokenizer) {
+  uint64_t job = base::mix_key(files.fingerprint(), tokenizer.fingerprint());
   for (const uint64_t part : {static_cast<uint64_t>(tokenizer.vocab_size()), base::hash_text(options.text_field),
                               uint64_t{options.append_eos}, static_cast<uint64_t>(options.block_bytes),
                               static_cast<uint64_t>(options.max_documents.value_or(0))})
-    job = mix_key(job, part);
+    job = base::mix_key(job, part);
   return job;
 }
 
-std::optional<int64_t> unknown_id(const Tokenizer& tokenizer) {
+std::optional<int64_t> unknown_id(const text::Tokenizer& tokenizer) {
   for (const char* name : {"<unk>", "[UNK]", "<UNK>"})
     if (const auto id = tokenizer.token_id(name)) return *id;
   return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<int64_t> unknown_id(const Tokenizer& tokenizer) {
 
 class Job {
  public:
-  Job(const TokenizeOptions& options, const Tokenizer& tokenizer)
+  Job(const TokenizeOptions& options, const text::Tokenizer& tokenizer)
       : options_(options),
         tokenizer_(tokenizer),
         source_(TextFiles::list(options.sources), options.text_field, tokenizer, options.block_bytes),
@@ -82,7 +82,7 @@ class Job {
       encode_rest(writer);
       return finish(writer);
     } catch (const base::FileError&) {
-      throw;  // a full disk can be mended, and then the same command goes on
+      throw;  // perhaps a full disk: the same command can continue later
     } catch (...) {
       writer.discard();
       ::unlink(note_path_.c_str());
@@ -97,10 +97,10 @@ class Job {
     return base::readable_as(texts);
   }
 
-  // Refuses what would be overwritten, and takes over the note of the same job.
+  // Refuses to overwrite a set, and takes over the note of the same job.
   void find_note() {
     if (TokenSet::exists(options_.output) && !options_.overwrite)
-      throw UsageError(fmt::format("{}.idx is there already; name another --output, or replace it with --overwrite",
+      throw UsageError(fmt::format("{}.idx already exists; name another --output, or replace it with --overwrite",
                                    options_.output.string()));
     if (!fs::exists(note_path_) || !fs::exists(options_.output.string() + ".bin.part")) return;
     const uint64_t job = note_.job;
@@ -115,8 +115,8 @@ class Job {
     }
     if (!options_.overwrite)
       throw UsageError(
-          fmt::format("{} is of an unfinished set of other files, another tokenizer or other settings: go on "
-                      "with those, or begin anew with --overwrite",
+          fmt::format("{} belongs to an unfinished set of other files, another tokenizer or other settings: use those, "
+                      "or start again with --overwrite",
                       note_path_.string()));
     note_ = {.job = job};
   }
@@ -162,7 +162,7 @@ class Job {
     note_.file_bytes += block.file_bytes;
     note_.text_bytes += at.text_bytes;
     note_.empty_documents += block.empty_documents;
-    note_.source_hash = mix_key(note_.source_hash, block.hash);
+    note_.source_hash = base::mix_key(note_.source_hash, block.hash);
   }
 
   TokenizeResult finish(TokenSetWriter& writer) {
@@ -184,7 +184,7 @@ class Job {
   }
 
   const TokenizeOptions& options_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   TextSource source_;
   fs::path note_path_;
   TokenizeNote note_;
@@ -193,7 +193,7 @@ class Job {
 
 }  // namespace
 
-TokenizeResult tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+TokenizeResult tokenize(const TokenizeOptions& options, const text::Tokenizer& tokenizer) {
   return Job(options, tokenizer).run();
 }
 

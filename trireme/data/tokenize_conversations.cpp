@@ -8,9 +8,9 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/mix64.h"
 #include "trireme/base/text.h"
 #include "trireme/data/ordered_workers.h"
-#include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace fs = std::filesystem;
@@ -22,7 +22,7 @@ std::string_view text_of(const base::MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-/// A file and where its reader stands; batches keep it mapped.
+/// A file and its reader; batches keep it mapped.
 struct OpenFile {
   explicit OpenFile(const fs::path& path) : mapped(path), reader(text_of(mapped), path.string()) {}
   base::MappedFile mapped;
@@ -36,7 +36,7 @@ struct RecordBatch {
 };
 
 struct EncodedBatch {
-  std::vector<ChatTokens> conversations;
+  std::vector<text::ChatTokens> conversations;
   ConversationCounts counts;
   double done = 0;
 };
@@ -70,7 +70,7 @@ class BatchReader {
   void open() {
     file_ = std::make_shared<OpenFile>(files_[next_file_++]);
     counts_.bytes += file_->mapped.size_bytes();
-    counts_.source_hash = mix_key(counts_.source_hash, base::checksum(file_->mapped.bytes()));
+    counts_.source_hash = base::mix_key(counts_.source_hash, base::checksum(file_->mapped.bytes()));
   }
 
   std::span<const fs::path> files_;
@@ -80,13 +80,13 @@ class BatchReader {
   int64_t total_bytes_ = 0, closed_bytes_ = 0;
 };
 
-EncodedBatch encode(const RecordBatch& batch, const ChatFamily& family, const ChatEncoder& encoder,
+EncodedBatch encode(const RecordBatch& batch, const text::ChatFamily& family, const text::ChatEncoder& encoder,
                     const ConversationOptions& options) {
   EncodedBatch out{.done = batch.done};
   for (const auto& [record, place] : batch.records) {
     const Conversation conversation = parse_conversation(record.text, place, options.format);
     try {
-      ChatTokens tokens = render_conversation(conversation, family, encoder, options, out.counts);
+      text::ChatTokens tokens = render_conversation(conversation, family, encoder, options, out.counts);
       if (!tokens.ids.empty()) out.conversations.push_back(std::move(tokens));
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("{}: {}", place, error.what()));
@@ -104,23 +104,21 @@ void add(ConversationCounts& sum, const ConversationCounts& part) {
   sum.learned += part.learned;
 }
 
-// A mask that says the same of every token is a mistake somewhere before.
+// If the mask is the same for every token, something before is wrong.
 void check_mask(const ConversationCounts& counts, const fs::path& file, const ConversationOptions& options) {
   if (counts.conversations == 0) throw UsageError(fmt::format("{} holds no conversation", file.string()));
-  if (counts.learned == 0) {
+  if (counts.learned == 0)
     throw UsageError(
         fmt::format("nothing would be learned from {}: of {}, {} are without a reply by the assistant{}{}; are its "
                     "speakers named as data.format has them, and is train.max_seq_length long enough?",
                     file.string(), base::plural(counts.conversations, "conversation"), counts.without_reply,
                     options.max_tokens > 0 ? fmt::format(" in their first {} tokens", options.max_tokens) : "",
                     counts.dropped > 0 ? fmt::format(" and {} longer than that", counts.dropped) : ""));
-  }
-  if (counts.learned == counts.tokens) {
-    throw UsageError(fmt::format(
-        "every token of {} would be learned, questions like answers: a chat template tells them apart; name "
-        "one with --data.chat_template, or give the text as plain text",
-        file.string()));
-  }
+  if (counts.learned == counts.tokens)
+    throw UsageError(
+        fmt::format("every token of {} would be learned, questions and answers alike: a chat template tells them "
+                    "apart; name one with --data.chat_template, or give the text as plain text",
+                    file.string()));
 }
 
 }  // namespace
@@ -138,10 +136,11 @@ std::string ConversationCounts::text(const ConversationOptions& options) const {
   return others.empty() ? out : out + "; " + base::join(others, ", ");
 }
 
-ChatTokens render_conversation(const Conversation& conversation, const ChatFamily& family, const ChatEncoder& encoder,
-                               const ConversationOptions& options, ConversationCounts& counts) {
+text::ChatTokens render_conversation(const Conversation& conversation, const text::ChatFamily& family,
+                                     const text::ChatEncoder& encoder, const ConversationOptions& options,
+                                     ConversationCounts& counts) {
   ++counts.conversations;
-  ChatTokens tokens = encoder.encode(render_chat(family, conversation.messages, {.learn = options.learn}));
+  text::ChatTokens tokens = encoder.encode(text::render_chat(family, conversation.messages, {.learn = options.learn}));
   const auto limit = static_cast<size_t>(options.max_tokens);
   const bool is_long = limit > 0 && tokens.ids.size() > limit;
   if (is_long && options.drop_long) {
@@ -163,11 +162,11 @@ ChatTokens render_conversation(const Conversation& conversation, const ChatFamil
   return tokens;
 }
 
-ConversationCounts tokenize_conversations(std::span<const fs::path> files, const ChatFamily& family,
-                                          const Tokenizer& tokenizer, TokenSetWriter& writer,
+ConversationCounts tokenize_conversations(std::span<const fs::path> files, const text::ChatFamily& family,
+                                          const text::Tokenizer& tokenizer, TokenSetWriter& writer,
                                           const ConversationOptions& options) {
   check_invariant(!files.empty(), "there are files of conversations");
-  const ChatEncoder encoder(tokenizer, family);
+  const text::ChatEncoder encoder(tokenizer, family);
   encoder.require_stop();
   ConversationCounts counts;
   BatchReader reader(files, counts);
@@ -176,7 +175,7 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
       [&](const RecordBatch& batch) { return encode(batch, family, encoder, options); });
   ConversationCounts sum;
   while (const auto batch = workers.get()) {
-    for (const ChatTokens& tokens : batch->conversations) writer.append_document(tokens.ids, tokens.mask);
+    for (const text::ChatTokens& tokens : batch->conversations) writer.append_document(tokens.ids, tokens.mask);
     add(sum, batch->counts);
     if (options.progress) options.progress(batch->done);
   }
@@ -186,8 +185,9 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
   return sum;
 }
 
-ConversationSet make_conversation_set(const fs::path& prefix, std::span<const fs::path> files, const ChatFamily& family,
-                                      const Tokenizer& tokenizer, const ConversationOptions& options) {
+ConversationSet make_conversation_set(const fs::path& prefix, std::span<const fs::path> files,
+                                      const text::ChatFamily& family, const text::Tokenizer& tokenizer,
+                                      const ConversationOptions& options) {
   TokenSetWriter writer(prefix, tokenizer.vocab_size(), true, base::readable_as(files));
   ConversationSet set;
   set.counts = tokenize_conversations(files, family, tokenizer, writer, options);

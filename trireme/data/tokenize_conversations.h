@@ -1,4 +1,4 @@
-// Files of conversations to tokens with a loss mask: each conversation is a document of the set.
+// Tokenizes files of conversations, with a loss mask. Each conversation is a document of the set.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 #include <string>
 #include <vector>
 
-#include "trireme/data/chat_encoder.h"
 #include "trireme/data/conversation.h"
 #include "trireme/data/token_set.h"
+#include "trireme/text/chat_encoder.h"
 
 namespace trireme::data {
 
 struct ConversationOptions {
-  std::optional<ConversationFormat> format;  ///< none: told record by record
-  Learn learn = Learn::replies;
-  int64_t max_tokens = 0;  ///< of a conversation; 0: no limit
-  bool drop_long = false;  ///< longer ones are left out; otherwise their end is cut off
+  std::optional<ConversationFormat> format;  ///< empty: recognised record by record
+  text::Learn learn = text::Learn::replies;
+  int64_t max_tokens = 0;  ///< the most for one conversation; 0: no limit
+  bool drop_long = false;  ///< leaves longer conversations out; false: cuts their end off
   int num_threads = 1;
   std::function<void(double done)> progress = {};
 };
 
 struct ConversationCounts {
   int64_t conversations = 0;  ///< read
-  int64_t cut = 0;            ///< longer than max_tokens, learned up to there
-  int64_t dropped = 0;        ///< longer, left out
-  int64_t without_reply = 0;  ///< nothing to learn in them (or not before max_tokens): left out
+  int64_t cut = 0;            ///< longer than max_tokens and cut there
+  int64_t dropped = 0;        ///< longer and left out
+  int64_t without_reply = 0;  ///< left out: nothing to learn in their first max_tokens
   int64_t bytes = 0;          ///< of the files
   int64_t tokens = 0, learned = 0;
   uint64_t source_hash = 0;  ///< of the files' bytes
@@ -37,20 +37,21 @@ struct ConversationCounts {
   std::string text(const ConversationOptions& options) const;
 };
 
-/// One conversation as ids and mask; empty where there is nothing to learn in it. `counts` is added to.
+/// One conversation as ids and mask; empty if there is nothing to learn in it. Adds to `counts`.
 ///
 /// Errors    UsageError, without a place
-ChatTokens render_conversation(const Conversation& conversation, const ChatFamily& family, const ChatEncoder& encoder,
-                               const ConversationOptions& options, ConversationCounts& counts);
+text::ChatTokens render_conversation(const Conversation& conversation, const text::ChatFamily& family,
+                                     const text::ChatEncoder& encoder, const ConversationOptions& options,
+                                     ConversationCounts& counts);
 
-/// Reads files and appends their conversations to `writer`, which has a mask. Nothing is committed.
+/// Reads files and appends their conversations to `writer`, which has a mask. Commits nothing.
 ///
 /// Cost      one pass over the files, encoded on `num_threads`
 /// Memory    about 2 MB a thread; files are mapped
-/// Errors    UsageError naming file, line and field; all tokens learned, or none: then the mask says nothing, and the
-///           data or the template is not what it is taken for
-ConversationCounts tokenize_conversations(std::span<const std::filesystem::path> files, const ChatFamily& family,
-                                          const Tokenizer& tokenizer, TokenSetWriter& writer,
+/// Errors    UsageError naming file, line and field; also if all tokens are learned, or none, because then the data or
+///           the template is not what the settings say
+ConversationCounts tokenize_conversations(std::span<const std::filesystem::path> files, const text::ChatFamily& family,
+                                          const text::Tokenizer& tokenizer, TokenSetWriter& writer,
                                           const ConversationOptions& options = {});
 
 struct ConversationSet {
@@ -58,9 +59,9 @@ struct ConversationSet {
   ConversationCounts counts;
 };
 
-/// The same as a set of its own at `prefix`, which appears at the end.
+/// Does the same into a new set at `prefix`, and commits it.
 ConversationSet make_conversation_set(const std::filesystem::path& prefix, std::span<const std::filesystem::path> files,
-                                      const ChatFamily& family, const Tokenizer& tokenizer,
+                                      const text::ChatFamily& family, const text::Tokenizer& tokenizer,
                                       const ConversationOptions& options = {});
 
 }  // namespace trireme::data

@@ -3,19 +3,19 @@
 #include <fmt/format.h>
 
 #include "trireme/base/json.h"
-#include "trireme/data/json_fields.h"
+#include "trireme/text/json_fields.h"
 
 namespace trireme::data {
 namespace {
 
-uint64_t hash_at(const JsonObject& object, const std::string& key) {
+uint64_t hash_at(const text::JsonObject& object, const std::string& key) {
   const nlohmann::json& value = object.at(key);
   if (!value.is_number_unsigned()) throw UsageError(fmt::format("{} is no hash", object.place_of(key)));
   return value.get<uint64_t>();
 }
 
 TokenizeNote note_of(const nlohmann::json& json) {
-  const JsonObject top(json, ""), set = top.object("set");
+  const text::JsonObject top(json, ""), set = top.object("set");
   TokenizeNote note{.job = hash_at(top, "job"),
                     .blocks = top.count("blocks"),
                     .file_bytes = top.count("file_bytes"),
@@ -31,7 +31,7 @@ TokenizeNote note_of(const nlohmann::json& json) {
   for (const nlohmann::json& pair : set.array("long_documents")) {
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() || !pair[1].is_number_integer())
       throw UsageError("set.long_documents is no list of pairs");
-    note.set.long_documents.emplace_back(pair[0].get<int64_t>(), pair[1].get<int64_t>());
+    note.set.long_documents.emplace_back(base::whole_number(pair[0]), base::whole_number(pair[1]));
   }
   return note;
 }
@@ -57,14 +57,7 @@ std::string to_json(const TokenizeNote& note) {
 }
 
 TokenizeNote parse_tokenize_note(std::string_view json, const std::string& name) {
-  const nlohmann::json parsed = base::parse_json_if_sound(json);
-  try {
-    if (parsed.is_discarded()) throw UsageError("it is no JSON");
-    return note_of(parsed);
-  } catch (const UsageError& error) {
-    throw UsageError(
-        fmt::format("{} does not say how far a set is written: {}; begin anew with --overwrite", name, error.what()));
-  }
+  return text::read_json(json, name, "does not say how far a set is written (start again with --overwrite)", note_of);
 }
 
 }  // namespace trireme::data

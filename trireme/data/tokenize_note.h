@@ -1,4 +1,4 @@
-// PREFIX.part: how far `trireme data tokenize` has come, and with what.
+// PREFIX.part: the progress of `trireme data tokenize`, and which job it belongs to.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@
 namespace trireme::data {
 
 struct TokenizeNote {
-  uint64_t job = 0;     ///< of files, tokenizer and settings: another job cannot go on here
-  int64_t blocks = 0;   ///< of text that are in the set
+  uint64_t job = 0;    ///< hash of files, tokenizer and settings: another job cannot continue here
+  int64_t blocks = 0;  ///< blocks of text that are in the set
   int64_t file_bytes = 0, text_bytes = 0, empty_documents = 0;
   uint64_t source_hash = 0;  ///< of the text so far
   TokenSetProgress set;

@@ -1,14 +1,14 @@
-// From files of text to a trained tokenizer: reads and cuts them on all cores (text_source.h, piece_counts.h), then
-// learns the merges (bpe_trainer.h).
+// Trains a tokenizer on files of text: reads and cuts them on all cores (text_source.h, piece_counts.h), then learns
+// the merges (bpe_trainer.h).
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "trireme/data/bpe_trainer.h"
 #include "trireme/data/text_source.h"
-#include "trireme/data/trained_tokenizer.h"
+#include "trireme/text/bpe_trainer.h"
+#include "trireme/text/trained_tokenizer.h"
 
 namespace trireme::data {
 
@@ -16,13 +16,13 @@ struct TrainTokenizerOptions {
   std::vector<std::string> sources;  ///< files and folders
   std::string text_field = "text";
   std::string pattern = "gpt2";  ///< pattern_named
-  BpeTrainerOptions bpe;
+  text::BpeTrainerOptions bpe;
   int64_t block_bytes = kTextBlockBytes;
   std::function<void(double done)> reading = [](double) {};
 };
 
 struct TrainTokenizerResult {
-  TrainedBpe trained;
+  text::TrainedBpe trained;
   int64_t source_bytes = 0, num_pieces = 0, num_distinct_pieces = 0;
 };
 

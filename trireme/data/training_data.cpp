@@ -8,7 +8,6 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/data/joined_dataset.h"
 #include "trireme/data/packed_dataset.h"
 #include "trireme/data/source_cache.h"
 #include "trireme/data/window_dataset.h"
@@ -31,12 +30,11 @@ void check_options(const TrainingDataOptions& options) {
   check_invariant(options.sequence >= 1, "a sample has at least one token");
   check_invariant(!options.sources.empty(), "there is something to learn from");
   // The negation also catches a fraction that is not a number.
-  if (options.val_data_path.empty() && !(options.val_split_fraction >= 0 && options.val_split_fraction < 1)) {
+  if (options.val_data_path.empty() && !(options.val_split_fraction >= 0 && options.val_split_fraction < 1))
     throw UsageError(
-        fmt::format("data.val_split_fraction {} is not in [0, 1): it is the share of the text that is "
-                    "held out for validation; 0.1 is usual, 0 means no validation",
+        fmt::format("data.val_split_fraction {} is not in [0, 1): it is the share of the text that is held out for "
+                    "validation; 0.1 is usual, 0 means no validation",
                     options.val_split_fraction));
-  }
 }
 
 bool splits(const TrainingDataOptions& options) {
@@ -52,12 +50,12 @@ int64_t num_held_out(int64_t num_tokens, const TrainingDataOptions& options) {
 void require_one_sample(int64_t num_tokens, std::string_view whose, const TrainingDataOptions& options) {
   if (num_tokens > options.sequence || (options.packing != Packing::wrapped && num_tokens > 1)) return;
   throw UsageError(
-      fmt::format("{}: {} tokens are fewer than one sample, which takes {} (train.max_seq_length {} and "
-                  "one more as the last target); give more text or a smaller train.max_seq_length",
+      fmt::format("{}: {} tokens are fewer than one sample, which takes {} (train.max_seq_length {} and one more as "
+                  "the last target); give more text or a smaller train.max_seq_length",
                   whose, num_tokens, options.sequence + 1, options.sequence));
 }
 
-// The rule about lengths of a source, for exact numbers of tokens or upper bounds of them.
+// Checks the lengths of a source's two parts. `num_tokens` is exact or an upper bound.
 void check_length(const fs::path& path, int64_t num_tokens, const TrainingDataOptions& options) {
   const int64_t held_out = num_held_out(num_tokens, options);
   const std::string name = fmt::format("{} {}", options.setting, path.string());
@@ -69,17 +67,17 @@ void check_length(const fs::path& path, int64_t num_tokens, const TrainingDataOp
                      options);
 }
 
-// First token of the part that is held out: rows of documents divide between documents.
+// First token of the part that is held out. Packed documents are not cut.
 int64_t split_at(const TokenSet& set, const fs::path& path, const TrainingDataOptions& options) {
   const int64_t end = set.num_tokens(), wanted = end - num_held_out(end, options);
   if (wanted == end || options.packing == Packing::wrapped) return wanted;
   int64_t document = set.num_documents() - 1;
   while (document > 0 && set.document_start(document) > wanted) --document;
   if (document < 1)
-    throw UsageError(fmt::format(
-        "{} {} has no documents that could be held out for validation: the first of {} is more than {:g} of "
-        "its tokens; name others by data.val_data_path, or take --data.packing wrapped",
-        options.setting, path.string(), set.num_documents(), 1 - options.val_split_fraction));
+    throw UsageError(
+        fmt::format("{} {} has no documents that could be held out for validation: the first of {} is more than {:g} "
+                    "of its tokens; name others with data.val_data_path, or take --data.packing wrapped",
+                    options.setting, path.string(), set.num_documents(), 1 - options.val_split_fraction));
   return set.document_start(document);
 }
 
@@ -99,13 +97,11 @@ std::optional<Division> sampled(const TokenSet& set, const TrainingDataOptions& 
   Division d{.train = stretches_without(set, drawn), .val = stretches_of(set, drawn), .is_sample = true};
   for (const auto& stretch : d.val) d.val_tokens += stretch.size;
   d.val_documents = std::ssize(drawn);
-  const bool is_enough = d.val_tokens > options.sequence && d.val_tokens >= wanted / 2;
-  if (is_enough) return d;
-  if (!asked) return std::nullopt;  // a few documents that are nearly all of the text
+  if (d.val_tokens > options.sequence && d.val_tokens >= wanted / 2) return d;
+  if (!asked) return std::nullopt;  // a few documents are nearly all of the text
   throw UsageError(
       fmt::format("a sample of the {} of {} holds {} of the {} that data.val_split_fraction {:g} asks for: take "
-                  "--data.val_split last, "
-                  "or name others by data.val_data_path",
+                  "--data.val_split last, or name others with data.val_data_path",
                   base::plural(set.num_documents(), "document"), set.path().string(),
                   base::plural(d.val_tokens, "token"), base::human_count(wanted), options.val_split_fraction));
 }
@@ -163,10 +159,6 @@ std::string fact_of(const TokenSet& set, int64_t train_tokens) {
   return from_text ? fmt::format("{} from {} bytes of text", text, base::human_count(about->source_bytes)) : text;
 }
 
-const char* name_of(Packing packing) {
-  return packing == Packing::wrapped ? "wrapped" : packing == Packing::best_fit ? "best_fit" : "none";
-}
-
 }  // namespace
 
 void check_training_data(const TrainingDataOptions& options) {
@@ -178,7 +170,7 @@ void check_training_data(const TrainingDataOptions& options) {
                      fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
 }
 
-TrainingData load_training_data(const TrainingDataOptions& options, const Tokenizer& tokenizer) {
+TrainingData load_training_data(const TrainingDataOptions& options, const text::Tokenizer& tokenizer) {
   check_training_data(options);
   TrainingData data;
   std::vector<WeightedDataset> weighted;
@@ -228,7 +220,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const Tokeni
   if (!held_out.empty()) data.val = std::make_shared<JoinedDataset>(std::move(held_out));
   data.identity.add("the tokenizer",
                     fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
-  data.identity.add("data.packing", name_of(options.packing));
+  data.identity.add("data.packing", std::string(config::name_of(options.packing)));
   data.identity.add("train.max_seq_length", fmt::format("{}", options.sequence));
   data.identity.add("data.seed", fmt::format("{}", options.seed));
   if (std::ranges::any_of(parts, &Division::is_sample)) data.identity.add(kSplitFact, "sample");

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/data/permutation.h"
+#include "trireme/base/mix64.h"
 
 namespace trireme::data {
 namespace {
@@ -23,7 +23,7 @@ WindowDataset::WindowDataset(TokenRange tokens, WindowOptions options) : tokens_
 }
 
 int64_t WindowDataset::epoch_offset(int64_t epoch) const {
-  const uint64_t random = mix_key(mix_key(options_.seed, kOffsetStream), static_cast<uint64_t>(epoch));
+  const uint64_t random = base::mix_key(base::mix_key(options_.seed, kOffsetStream), static_cast<uint64_t>(epoch));
   return static_cast<int64_t>(random % static_cast<uint64_t>(num_offsets_));
 }
 

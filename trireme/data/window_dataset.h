@@ -1,10 +1,9 @@
-// WindowDataset: the running text cut into windows of sequence + 1 tokens (inputs, and the same shifted by one as
-// targets), whatever documents they cross. Windows follow each other at a stride of `sequence`: no token is a target
-// twice in an epoch.
+// A WindowDataset cuts the running text into windows of sequence + 1 tokens: inputs, and targets shifted by one.
+// Windows ignore borders of documents. Their stride is `sequence`, so no token is a target twice in an epoch.
 //
-// For training, an epoch starts its windows at an offset of its own, so that later epochs cut the text elsewhere; to
-// keep every epoch equally long, it has one window fewer than would fit at offset 0 (when it has two or more).
-// For validation, windows start at token 0 and the last one is padded: every token but the first is a target once.
+// For training, each epoch starts its windows at an offset of its own, so it cuts the text elsewhere. To keep all
+// epochs equally long, an epoch has one window fewer than would fit at offset 0 (if two or more fit). For validation,
+// windows start at token 0 and the last one is padded, so every token but the first is a target once.
 #pragma once
 
 #include "trireme/data/dataset.h"
@@ -14,14 +13,14 @@ namespace trireme::data {
 
 struct WindowOptions {
   int64_t sequence = 1;
-  uint64_t seed = 0;   ///< of the epochs' offsets
+  uint64_t seed = 0;  ///< of the epochs' offsets
   bool whole = false;  ///< every target once, in order, the last window padded (validation)
-  bool apart = false;  ///< first tokens of documents are not targets: their documents know nothing of what comes before
+  bool apart = false;  ///< first tokens of documents are not targets: attention stays inside documents
 };
 
 class WindowDataset final : public Dataset {
  public:
-  /// `tokens` at least sequence + 1, with `whole` at least 2.
+  /// `tokens` has at least sequence + 1 tokens; with `whole`, at least 2.
   WindowDataset(TokenRange tokens, WindowOptions options);
 
   int64_t num_samples() const override { return num_samples_; }
@@ -35,7 +34,7 @@ class WindowDataset final : public Dataset {
 
  private:
   int64_t start(int64_t epoch, int64_t index) const { return epoch_offset(epoch) + index * options_.sequence; }
-  /// Targets before the text ends; `sequence` but for the last window of a `whole` one.
+  /// Targets before the text ends: `sequence`, or fewer in the last window with `whole`.
   int64_t num_targets(int64_t start) const;
 
   TokenRange tokens_;

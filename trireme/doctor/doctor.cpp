@@ -1,6 +1,5 @@
 #include "trireme/doctor/doctor.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,11 +13,11 @@
 #include "trireme/bench/collective_cases.h"
 #include "trireme/bench/collective_timing.h"
 #include "trireme/bench/report.h"
-#include "trireme/comm/store.h"
+#include "trireme/comm/c10d_store.h"
 #include "trireme/doctor/report.h"
-#include "trireme/launch/network.h"
-#include "trireme/launch/worker.h"
-#include "trireme/ops/limits.h"
+#include "trireme/launch/identity/network.h"
+#include "trireme/launch/supervise/worker.h"
+#include "trireme/machine/limits.h"
 #include "trireme/train/ranks.h"
 
 namespace trireme::doctor {
@@ -27,11 +26,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int64_t kBytes = int64_t{4} << 20;  // of a collective
-constexpr auto kPairTimeout = 10s;  // two ranks that cannot reach each other do not hold up the rest for longer
+constexpr auto kPairTimeout = 10s;  // longest delay by two ranks that cannot reach each other
 
 class Doctor {
  public:
-  Doctor(const config::Settings& settings, const launch::RankEnvironment& environment)
+  Doctor(const Settings& settings, const launch::RankEnvironment& environment)
       : settings_(settings),
         environment_(environment),
         size_(environment.world_size),
@@ -52,7 +51,7 @@ class Doctor {
   }
 
  private:
-  // What every rank knows, by rank; the store is all it takes.
+  // Every rank's text, by rank. This needs only the store.
   std::vector<std::string> exchange(const std::string& what, const std::string& mine) {
     if (size_ == 1) return {mine};
     c10d::Store& store = *meeting_.store.store;
@@ -70,7 +69,7 @@ class Doctor {
     for (const std::string& text : exchange("facts", write_facts(mine))) found_.facts.push_back(read_facts(text));
   }
 
-  // The first rank of each host, all at once: a file system that they share is shared by a run, too.
+  // The first ranks of all hosts at once: if they share a file system, so does a run.
   void measure_disks() {
     progress_.step(1, 4, "the disk of out_dir");
     Facts& mine = found_.facts[static_cast<size_t>(rank_)];
@@ -81,14 +80,7 @@ class Doctor {
       found_.facts[static_cast<size_t>(rank)].disk = read_facts(all[static_cast<size_t>(rank)]).disk;
   }
 
-  std::vector<int> host_of_rank() const {
-    std::vector<int> of(static_cast<size_t>(size_));
-    for (size_t h = 0; h < hosts_.size(); ++h)
-      for (const int rank : hosts_[h].ranks) of[static_cast<size_t>(rank)] = static_cast<int>(h);
-    return of;
-  }
-
-  // One pair at a time: nobody else moves anything meanwhile.
+  // One pair at a time, so that no other traffic disturbs it.
   void measure_pairs() {
     if (size_ == 1) return;
     comm::GroupOptions options = meeting_.options;
@@ -96,7 +88,7 @@ class Doctor {
     options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kPairTimeout);
     comm::Group patient = world_;
     patient.timeout = std::max<std::chrono::milliseconds>(settings_.comm.timeout, 4 * kPairTimeout);
-    const auto pairs = choose_pairs(host_of_rank());
+    const auto pairs = choose_pairs(host_of_rank(hosts_, found_.facts.size()));
     for (size_t i = 0; i < pairs.size(); ++i) {
       const auto [first, second] = pairs[i];
       progress_.step(2, 4, fmt::format("ranks {} and {}, pair {} of {}", first, second, i + 1, pairs.size()));
@@ -112,18 +104,14 @@ class Doctor {
     }
   }
 
-  // A pair without a connection is finding enough: the world would only wait for it once more.
-  bool all_connected() const {
-    return std::all_of(found_.pairs.begin(), found_.pairs.end(), [](const PairResult& p) { return p.problem.empty(); });
-  }
-
   void measure_collectives() {
     progress_.step(3, 4, "collectives");
     if (size_ == 1) {
-      found_.copy_rate = ops::measure_copy(1, kBytes).best();
+      found_.copy_rate = machine::measure_copy(1, kBytes).best();
       return;
     }
-    if (!all_connected()) return;
+    // Without a connection between some pair, collectives would only wait for it again.
+    if (std::ranges::any_of(found_.pairs, [](const PairResult& p) { return !p.problem.empty(); })) return;
     comm::GroupOptions options = meeting_.options;
     options.name += "doctor-world";
     options.rank = rank_;
@@ -131,11 +119,9 @@ class Doctor {
     try {
       const comm::CommunicatorPtr world = comm::make_communicator(options);
       found_.copy_rate = bench::copy_together(*world, kBytes);
+      constexpr std::string_view kNames[] = {"all_reduce", "all_gather", "reduce_scatter"};
       for (const bench::CollectiveCase& c : bench::collective_cases())
-        if (c.buffers == bench::Buffers::own &&
-            (c.name == std::string("all_reduce") || c.name == std::string("all_gather") ||
-             c.name == std::string("reduce_scatter")))
-          measure(c, world);
+        if (c.buffers == bench::Buffers::own && std::ranges::count(kNames, c.name) > 0) measure(c, world);
       found_.copy_rate = std::max(found_.copy_rate, bench::copy_together(*world, kBytes));
     } catch (const CommError& error) {
       found_.findings.push_back({Grade::fail, "collectives", error.what(), ""});
@@ -174,7 +160,7 @@ class Doctor {
     found_.findings = std::move(all);
   }
 
-  const config::Settings& settings_;
+  const Settings& settings_;
   const launch::RankEnvironment& environment_;
   const int size_, rank_;
   bench::Progress progress_;
@@ -186,7 +172,7 @@ class Doctor {
 
 }  // namespace
 
-int run_doctor(const config::Settings& settings, const launch::RankEnvironment& environment) {
+int run_doctor(const Settings& settings, const launch::RankEnvironment& environment) {
   const Examination found = Doctor(settings, environment).examine();
   if (environment.global_rank != 0) return 0;
   const auto hosts = hosts_of(found.facts);

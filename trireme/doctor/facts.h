@@ -1,5 +1,5 @@
-// Facts: what one rank sees of its machine before a run, as plain data. Each rank gathers its own, rank 0 gets all of
-// them as JSON and judges them together (judge.h), so that a judgement can be tested without machines to judge.
+// Facts: what one rank sees of its machine before a run, as plain data. Each rank gathers its own; rank 0 gets all of
+// them as JSON and judges them together (judge.h). So judgements can be tested without the machines.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace trireme::doctor {
 
 struct Interface {
   std::string name, address;
-  int64_t megabits = 0;  ///< a second, as negotiated; 0 where the system does not say
+  int64_t megabits = 0;  ///< a second, as negotiated; 0 if the system does not say
   int64_t mtu = 0;
 };
 
@@ -18,8 +18,8 @@ struct Gpu {
   std::string name;
   int64_t memory_bytes = 0;
   int64_t nvlinks = 0;      ///< that are up
-  std::string pcie;         ///< "5.0 x16" as it runs; empty where nobody says
-  std::string pcie_at_most; ///< what card and slot could do
+  std::string pcie;         ///< "5.0 x16", the current speed; empty if unknown
+  std::string pcie_at_most; ///< the most that card and slot can do
 };
 
 struct Disk {
@@ -39,9 +39,9 @@ struct Facts {
   double cpu_quota = 0;                 ///< 0: none
   int64_t numa_nodes = 1, threads = 1;
   int64_t memory_bytes = 0, available_bytes = 0, memory_limit_bytes = 0;  ///< limit 0: none
-  int64_t shm_bytes = 0, shm_free_bytes = 0;                              ///< of /dev/shm; 0 where it is missing
+  int64_t shm_bytes = 0, shm_free_bytes = 0;                              ///< of /dev/shm; 0 if it is missing
   int64_t open_files = 0, open_files_at_most = 0;
-  std::string own_address;  ///< what the host's name resolves to; empty where it does not
+  std::string own_address;  ///< what the host's name resolves to; empty if it does not resolve
   double resolve_seconds = 0;
   std::vector<Interface> interfaces;  ///< up, with an address, without the loopback
   std::string route;                  ///< name of the interface that leads to rank 0; empty: unknown
@@ -51,19 +51,18 @@ struct Facts {
   Disk disk;                          ///< measured by the first rank of each host
 };
 
-/// Gathers all but what concerns several ranks: rank, route and disk.
-/// Cost      milliseconds, and as long as the system takes to look up the host's name
+/// Gathers everything except what involves several ranks (rank, route and disk).
+/// Cost      milliseconds, plus the time to look up the host's name
 Facts gather_facts();
 
-/// Interfaces and the host's name (network_facts.cpp).
-void gather_network(Facts& facts);
 /// Cards and the libraries that drive them (gpu_facts.cpp).
 void gather_gpus(Facts& facts);
 
-/// Writes and reads a file of its own beside `out_dir`, and removes it. Slow disks get a smaller one.
+/// Writes and reads a temporary file in `out_dir`, or in its nearest parent that exists. The file is smaller if the
+/// disk is slow.
 Disk measure_disk(const std::string& out_dir);
 
-/// Errors    InternalError for text that write_facts did not make
+/// Facts as JSON, and back. Errors    InternalError for text that write_facts did not make
 std::string write_facts(const Facts& facts);
 Facts read_facts(const std::string& json);
 

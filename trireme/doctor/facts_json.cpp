@@ -1,8 +1,10 @@
+// Facts and results of pairs as the JSON text that ranks send.
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/doctor/facts.h"
+#include "trireme/doctor/pairs.h"
 
 namespace trireme::doctor {
 
@@ -14,17 +16,29 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Facts, rank, host, machine, host_id, kernel, 
                                    shm_bytes, shm_free_bytes, open_files, open_files_at_most, own_address,
                                    resolve_seconds, interfaces, route, trireme, libtorch, nccl, driver, gpus, backends,
                                    disk)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PairResult, first, second, backend, latency_seconds, forth_rate, back_rate,
+                                   clock_seconds, clock_error_seconds, problem)
 
-std::string write_facts(const Facts& facts) {
-  return nlohmann::json(facts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+namespace {
+
+std::string write(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Facts read_facts(const std::string& json) {
+template <typename T>
+T read(const std::string& text) {
   try {
-    return base::parse_json(json).get<Facts>();
+    return base::parse_json(text).get<T>();
   } catch (const nlohmann::json::exception& error) {
-    throw InternalError(std::string("doctor: a rank's facts cannot be read: ") + error.what());
+    throw InternalError(std::string("doctor: a rank's message cannot be read: ") + error.what());
   }
 }
+
+}  // namespace
+
+std::string write_facts(const Facts& facts) { return write(facts); }
+Facts read_facts(const std::string& json) { return read<Facts>(json); }
+std::string write_pair(const PairResult& result) { return write(result); }
+PairResult read_pair(const std::string& json) { return read<PairResult>(json); }
 
 }  // namespace trireme::doctor

@@ -1,5 +1,5 @@
-// NVIDIA's cards by the library of their driver (NVML), which is opened where it exists; without it by /proc. AMD's by
-// /sys, for a line that says they are there. Nothing here makes a CUDA context.
+// NVIDIA cards from their driver's library (NVML) if it exists, or else from /proc. AMD cards from /sys, only to report
+// that they exist. Nothing here creates a CUDA context.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <limits.h>
@@ -36,7 +36,7 @@ class Nvml {
 
   bool ready() const { return ready_; }
 
-  /// False where the library has no such function, or it has no answer.
+  /// False if the library has no such function, or the call fails.
   template <typename... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
@@ -120,7 +120,7 @@ void gather_amd(Facts& facts) {
   }
 }
 
-// LibTorch's own NCCL lies beside its wheel, another where the loader finds it.
+// LibTorch's own NCCL is beside its wheel; another is where the loader finds it.
 std::string nccl_version() {
   char folder[PATH_MAX] = "";
   void* library = nullptr;

@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "trireme/base/text.h"
+#include "trireme/bench/report.h"
 
 namespace trireme::doctor {
 namespace {
 
-constexpr double kSlowLookup = 1;          // seconds: a resolver that is not there times out in five
+constexpr double kSlowLookup = 1;           // seconds: without a resolver a lookup times out after five
 constexpr int64_t kLittleMemory = 1 << 30;  // LibTorch alone takes 0.2 GiB a rank
 constexpr double kSlowDisk = 50e6;  // bytes a second: a checkpoint of a billion parameters (12 GB) takes 4 minutes
 constexpr int64_t kLittleDisk = int64_t{1} << 30;
@@ -34,19 +36,13 @@ class MachineJudge {
       disk(host);
     }
     merge_alike();
-    equal(
-        "trireme", Grade::fail, "versions of Trireme", [](const Facts& f) { return f.trireme; },
-        "install one version everywhere");
-    equal(
-        "libtorch", Grade::fail, "versions of LibTorch", [](const Facts& f) { return f.libtorch; },
-        "install one version everywhere");
-    equal(
-        "processor", Grade::warn, "processors", [](const Facts& f) { return f.processor; },
-        "the slowest sets the pace, and other kernels may round differently");
+    constexpr const char* kInstall = "install one version everywhere";
+    equal("trireme", Grade::fail, "versions of Trireme", &Facts::trireme, kInstall);
+    equal("libtorch", Grade::fail, "versions of LibTorch", &Facts::libtorch, kInstall);
+    equal("processor", Grade::warn, "processors", &Facts::processor,
+          "the slowest sets the pace, and other kernels may round differently");
     equal("gpu", Grade::warn, "GPUs", gpu_kinds, "the slowest sets the pace; ranks on equal cards wait less");
-    equal(
-        "driver", Grade::warn, "GPU drivers", [](const Facts& f) { return f.driver; },
-        "install one version everywhere");
+    equal("driver", Grade::warn, "GPU drivers", &Facts::driver, kInstall);
     software();
     return std::move(findings_);
   }
@@ -85,7 +81,7 @@ class MachineJudge {
     say(host, Grade::ok, "memory", text + ", " + shared_memory(f));
   }
 
-  // Only libraries of others use it: ranks of Trireme share memory that has no name.
+  // Only other libraries use /dev/shm: Trireme's ranks share memory without a name.
   static std::string shared_memory(const Facts& f) {
     return fmt::format("/dev/shm not needed ({})",
                        f.shm_bytes == 0 ? "there is none" : base::human_bytes(f.shm_free_bytes) + " free");
@@ -162,7 +158,7 @@ class MachineJudge {
       say(host, Grade::ok, "gpu", text);
   }
 
-  // The generation sinks while a card is idle, so only the width of a link counts.
+  // An idle card lowers the generation of its link, so only the width is compared.
   static std::string gpu_text(const Gpu& gpu) {
     std::string text = gpu.name.empty() ? "unknown card" : gpu.name;
     if (gpu.memory_bytes > 0) text += fmt::format(" {}", base::human_bytes(gpu.memory_bytes));
@@ -185,7 +181,7 @@ class MachineJudge {
     if (!d.problem.empty())
       return say(host, Grade::fail, "disk", fmt::format("{}: {}, {}", d.folder, d.problem, space),
                  "choose another --out_dir");
-    if (hosts_.size() > 1 && !is_slowest_disk(host)) return;  // all of them would be told alike
+    if (hosts_.size() > 1 && !is_slowest_disk(host)) return;  // one finding for all hosts
     const std::string text =
         fmt::format("disk {}: {} MB/s write with fsync, {} MB/s read, {}{}", d.folder, rate(d.write_rate),
                     rate(d.read_rate), space, hosts_.size() > 1 ? "; other hosts are faster" : "");
@@ -212,7 +208,7 @@ class MachineJudge {
                             : fmt::format("{} Mb/s", megabits);
   }
 
-  // The same sentence of several hosts becomes one; of one host alone the host is not named.
+  // Equal findings of several hosts become one finding. If there is only one host, it is not named.
   void merge_alike() {
     std::vector<Finding> merged;
     std::vector<std::vector<std::string>> of_hosts;
@@ -240,10 +236,11 @@ class MachineJudge {
     findings_ = std::move(merged);
   }
 
-  // Where ranks have different values, which ranks have which.
-  void equal(const char* topic, Grade grade, const char* what, std::string (*value)(const Facts&), const char* fix) {
+  // If hosts have different values: which hosts have which.
+  template <typename Value>
+  void equal(const char* topic, Grade grade, const char* what, Value value, const char* fix) {
     std::map<std::string, std::vector<std::string>> hosts;
-    for (const Host& host : hosts_) hosts[value(of(host))].push_back(host.name);
+    for (const Host& host : hosts_) hosts[std::invoke(value, of(host))].push_back(host.name);
     if (hosts.size() < 2) return;
     std::vector<std::string> texts;
     for (const auto& [v, names] : hosts)
@@ -286,9 +283,44 @@ std::vector<Host> hosts_of(std::span<const Facts> facts) {
   return hosts;
 }
 
+std::vector<int> host_of_rank(std::span<const Host> hosts, size_t num_ranks) {
+  std::vector<int> of(num_ranks);
+  for (size_t h = 0; h < hosts.size(); ++h)
+    for (const int rank : hosts[h].ranks) of[static_cast<size_t>(rank)] = static_cast<int>(h);
+  return of;
+}
+
 std::vector<Finding> judge_hosts(std::span<const Facts> facts) {
   const std::vector<Host> hosts = hosts_of(facts);
   return MachineJudge(facts, hosts).run();
+}
+
+std::vector<Finding> judge_collectives(double copy_rate, std::span<const CollectiveResult> collectives) {
+  // Share of the limit. Idle machines reach 0.3 to 0.9; below this, ranks have waited for cores.
+  constexpr double kLittle = 0.1;
+  std::vector<Finding> findings;
+  if (copy_rate > 0)
+    findings.push_back({Grade::ok, "copy",
+                        fmt::format("a copy moves {} GB/s a rank{}", bench::rate_text(copy_rate * 1e-9),
+                                    collectives.empty() ? "" : " while all ranks copy")});
+  if (collectives.empty()) return findings;
+  std::vector<std::string> texts;
+  double worst = 1;
+  for (const CollectiveResult& c : collectives) {
+    const double share = c.limit > 0 ? c.rate / c.limit : 1;
+    worst = std::min(worst, share);
+    texts.push_back(fmt::format("{} {} GB/s ({:.0f} %)", c.name, bench::rate_text(c.rate * 1e-9), 100 * share));
+  }
+  const CollectiveResult& first = collectives.front();
+  Finding finding{Grade::ok, "collectives",
+                  fmt::format("{} of {}: {}; limit {} GB/s, {}", first.backend, base::human_bytes(first.bytes),
+                              base::join(texts, ", "), bench::rate_text(first.limit * 1e-9), first.limit_name)};
+  if (worst < kLittle) {
+    finding.grade = Grade::warn;
+    finding.fix = "other work on these cores, or more ranks than cores; trireme bench collectives shows every size";
+  }
+  findings.push_back(finding);
+  return findings;
 }
 
 }  // namespace trireme::doctor

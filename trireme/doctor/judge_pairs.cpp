@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "trireme/base/text.h"
 #include "trireme/bench/report.h"
@@ -11,7 +10,7 @@
 namespace trireme::doctor {
 namespace {
 
-constexpr double kSlower = 3;            // times: neighbours on a busy machine stay below it
+constexpr double kSlower = 3;            // times slower: other work on a machine costs less than that
 constexpr double kFarAway = 2e-3;        // seconds one way: further than one building
 constexpr double kShareOfSpeed = 0.05;   // of what the interface negotiated: one stream of TCP reaches more
 constexpr double kSlowNetwork = 50e6;    // bytes a second: half of what 1 Gb/s carries
@@ -20,10 +19,7 @@ constexpr double kClock = 0.5;           // seconds: lines of two logs stand in 
 class PairJudge {
  public:
   PairJudge(std::span<const Facts> facts, std::span<const PairResult> pairs)
-      : facts_(facts), pairs_(pairs), hosts_(hosts_of(facts)), host_of_(facts.size()) {
-    for (size_t h = 0; h < hosts_.size(); ++h)
-      for (const int rank : hosts_[h].ranks) host_of_[static_cast<size_t>(rank)] = h;
-  }
+      : facts_(facts), pairs_(pairs), hosts_(hosts_of(facts)), host_of_(host_of_rank(hosts_, facts.size())) {}
 
   std::vector<Finding> run() && {
     problems();
@@ -34,7 +30,7 @@ class PairJudge {
   }
 
  private:
-  size_t host(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
+  size_t host(int rank) const { return static_cast<size_t>(host_of_[static_cast<size_t>(rank)]); }
   bool crosses(const PairResult& p) const { return host(p.first) != host(p.second); }
   std::string name(int rank) const {
     return hosts_.size() == 1 ? fmt::format("rank {}", rank)
@@ -46,7 +42,7 @@ class PairJudge {
     for (const PairResult& p : pairs_)
       if (!p.problem.empty())
         findings_.push_back({Grade::fail, "pairs", fmt::format("{}: {}", name(p), p.problem),
-                             crosses(p) ? "see that no firewall stands between the hosts; ranks use every port" : ""});
+                             crosses(p) ? "see that no firewall is between the hosts; ranks use every port" : ""});
   }
 
   void memory_that_is_not_shared() {
@@ -61,13 +57,13 @@ class PairJudge {
     }
   }
 
-  // Slow beside the other pairs of its backend; over a network also beside what its interface negotiated.
+  // Compares a pair with the other pairs of its backend, and over a network also with its interface's negotiated speed.
   void rates(const std::string& backend) {
     std::vector<const PairResult*> all;
     for (const PairResult& p : pairs_)
       if (p.backend == backend && p.problem.empty()) all.push_back(&p);
     if (all.empty()) return;
-    // Of three hosts one bad cable slows two pairs down, so the better ones are the measure.
+    // Among three hosts one bad cable slows down two pairs, so the better pairs are the reference.
     const auto rate_of = [](const PairResult& p) { return p.rate(); };
     const double good = quantile(all, 0.75, rate_of);
     std::vector<const PairResult*> others;
@@ -128,7 +124,7 @@ class PairJudge {
     return text + ": cable, switch port, ethtool, another job's traffic";
   }
 
-  // When all pairs of one host are slow and no other, the host is meant.
+  // If all pairs of one host are slow and no others, that host is at fault.
   void name_the_host(const std::vector<const PairResult*>& all, double good) {
     if (hosts_.size() < 3) return;
     const auto is_slow = [&](const PairResult* p) { return crosses(*p) && p->rate() < good / kSlower; };
@@ -148,7 +144,7 @@ class PairJudge {
     }
   }
 
-  // Against rank 0's, as far as the first ranks of hosts have been measured.
+  // Compared with rank 0's clock, for those hosts whose first rank has been measured with it.
   void clocks() {
     double most = 0;
     bool measured = false;
@@ -184,7 +180,7 @@ class PairJudge {
   std::span<const Facts> facts_;
   std::span<const PairResult> pairs_;
   std::vector<Host> hosts_;
-  std::vector<size_t> host_of_;
+  std::vector<int> host_of_;
   std::vector<Finding> findings_;
 };
 

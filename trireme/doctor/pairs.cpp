@@ -5,17 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/stopwatch.h"
 
 namespace trireme::doctor {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PairResult, first, second, backend, latency_seconds, forth_rate, back_rate,
-                                   clock_seconds, clock_error_seconds, problem)
-
 namespace {
 
 using comm::CommunicatorPtr;
@@ -28,11 +22,12 @@ void receive(const CommunicatorPtr& pair, const at::Tensor& t) { pair->receive(t
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
-// There and back, again and again; what comes back is the other's clock. Rank 0 of the pair measures.
+// Round trips; the answer is the other rank's clock. Rank 0 of the pair measures.
 void measure_latency(const CommunicatorPtr& pair, PairResult& result) {
   constexpr int kFewest = 10, kMost = 400;
   constexpr double kSeconds = 0.05;
@@ -64,8 +59,9 @@ void measure_latency(const CommunicatorPtr& pair, PairResult& result) {
   result.clock_error_seconds = quickest / 2;
 }
 
-// Larger and larger messages, each after its size and answered by a word, until one takes its time; of those of that
-// size the best counts. What was slow once may have met other work on the core, so it gets a second chance.
+// Sends larger and larger messages until one takes long enough to time, then some of that size; the best counts. Each
+// message follows its size and is answered by a word. A slow message is sent again: other work on the core may have
+// delayed it.
 double measure_sending(const CommunicatorPtr& pair, double latency) {
   constexpr int64_t kFirst = 64 << 10, kLargest = 16 << 20;
   constexpr double kWorthTiming = 0.02, kEnough = 0.1;  // seconds
@@ -86,7 +82,7 @@ double measure_sending(const CommunicatorPtr& pair, double latency) {
   double best = send_once(data);
   while (data.numel() < kLargest && (best < worth || (best = std::min(best, send_once(data))) < worth)) {
     data = at::zeros({4 * data.numel()}, at::kByte);
-    best = send_once(data);  // what is short may have gone through a queue's first gulp
+    best = send_once(data);  // a short message may fit into a queue
   }
   const base::Stopwatch all;
   for (int i = 0; i < kMost && (i < kFewest || all.seconds() < kEnough); ++i) best = std::min(best, send_once(data));
@@ -99,14 +95,14 @@ void take_part_in_sending(const CommunicatorPtr& pair) {
   const at::Tensor size = numbers(1), answer = numbers(1);
   for (receive(pair, size); size.item<int64_t>() != 0; receive(pair, size)) {
     const at::Tensor data = at::empty({size.item<int64_t>()}, at::kByte);
-    data.fill_(1);  // pages that exist
+    data.fill_(1);  // so that its pages exist
     send(pair, answer);
     receive(pair, data);
     send(pair, answer);
   }
 }
 
-// What only one of the two knows goes to the other.
+// Each of the two sends the other what only it knows.
 void share(const CommunicatorPtr& pair, PairResult& result) {
   const at::Tensor of_first = at::tensor(
       {result.latency_seconds, result.forth_rate, result.clock_seconds, result.clock_error_seconds}, at::kDouble);
@@ -172,18 +168,6 @@ PairResult measure_pair(std::pair<int, int> pair, const comm::GroupOptions& opti
     result.problem = error.what();
   }
   return result;
-}
-
-std::string write_pair(const PairResult& result) {
-  return nlohmann::json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-PairResult read_pair(const std::string& json) {
-  try {
-    return base::parse_json(json).get<PairResult>();
-  } catch (const nlohmann::json::exception& error) {
-    throw InternalError(std::string("doctor: a pair's result cannot be read: ") + error.what());
-  }
 }
 
 }  // namespace trireme::doctor

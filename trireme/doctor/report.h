@@ -1,4 +1,4 @@
-// What the doctor found, all of it, as lines for people and as JSON.
+// Everything that the doctor found, as readable lines and as JSON.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ struct Examination {
   std::vector<Finding> findings;
 };
 
-/// The findings, worst last, where the eye is when it is printed; before them the matrix of pairs, where it fits.
+/// The matrix of pairs, if it was measured, and the findings. The worst come last, nearest to the prompt.
 std::string report_text(const Examination& examination);
 
 std::string report_json(const Examination& examination);
 
-/// Rows send to columns; latencies are of both ways. Empty for one rank, or where not every pair was measured.
+/// The row's rank sends to the column's; a latency holds both ways. Empty for one rank, or if a pair was not measured.
 std::string matrix_text(const Examination& examination);
 
 }  // namespace trireme::doctor

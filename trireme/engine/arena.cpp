@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/parallel.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -41,6 +43,14 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+void copy_on_all_threads(char* to, const void* from, int64_t bytes, CopyPiece piece) {
+  constexpr int64_t kPiece = 1 << 20, kLeastPieces = 4;  // that are worth a thread
+  ops::parallel_rows((bytes + kPiece - 1) / kPiece, kLeastPieces, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * kPiece;
+    piece(to + at, static_cast<const char*>(from) + at, std::min(end * kPiece, bytes) - at);
+  });
 }
 
 }  // namespace trireme::engine

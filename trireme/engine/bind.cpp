@@ -5,7 +5,7 @@
 #include <map>
 
 #include "trireme/base/error.h"
-#include "trireme/engine/bound.h"
+#include "trireme/engine/engine.h"
 
 namespace trireme::engine {
 
@@ -28,7 +28,7 @@ at::Tensor Engine::view(const Value& value, at::IntArrayRef shape, at::ScalarTyp
 
 Engine::GroupViews Engine::group_views(int group) const {
   const Schedule& s = plan_.train();
-  const model::Precision& precision = plan_.request.precision;
+  const plan::GroupStorage& storage = plan_.storage[group];
   const shard::Range held = plan_.held(group);
   const int64_t numel = plan_.layouts[group].numel();
   const auto get = [&](ValueKind kind, int64_t elements, at::ScalarType dtype) {
@@ -36,19 +36,20 @@ Engine::GroupViews Engine::group_views(int group) const {
     return v < 0 ? at::Tensor() : view(s.values[v], {elements}, dtype);
   };
   GroupViews g;
-  g.weights = get(ValueKind::weights, numel, precision.compute);
-  g.master = get(ValueKind::master, held.size(), precision.state);
-  for (size_t i = 0; i < plan_.request.optimizer_state.size(); ++i)
-    g.optimizer.push_back(get(schedule::kOptimizerState[i], held.size(), precision.state));
-  g.local_gradient = get(ValueKind::local_gradient, numel, precision.state);
-  const bool whole = plan_.request.whole_gradients();
-  g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), precision.state);
-  g.step_gradient = whole ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
+  g.weights = get(ValueKind::weights, numel, storage.compute);
+  g.master = get(ValueKind::master, held.size(), storage.master);
+  for (size_t i = 0; i < storage.optimizer_state.size(); ++i)
+    g.optimizer.push_back(get(schedule::kOptimizerState[i], held.size(), storage.master));
+  if (storage.trained) {
+    const bool whole = plan_.request.whole_gradients();
+    g.local_gradient = get(ValueKind::local_gradient, numel, storage.master);
+    g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), storage.master);
+    g.step_gradient = whole ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
+  }
   const at::Tensor own_weights = g.weights.defined() ? g.weights.narrow(0, held.begin, held.size()) : at::Tensor();
   if (!g.master.defined()) g.master = own_weights;  // one copy serves as both
-  if (precision.compute != precision.state)
-    g.compute_copy =
-        own_weights.defined() ? own_weights : get(ValueKind::compute_shard, held.size(), precision.compute);
+  if (storage.mixed())
+    g.compute_copy = own_weights.defined() ? own_weights : get(ValueKind::compute_shard, held.size(), storage.compute);
   return g;
 }
 
@@ -62,7 +63,7 @@ std::vector<at::Tensor> Engine::parameter_views(char* base, const shard::FlatLay
 }
 
 // Bytes of a gradient slot, or of a rank's own sum, that no unit of this rank writes: padding, and parameters of other
-// pipeline stages. They are folded and squared with the rest, and held something else before, so they have to be zero.
+// pipeline stages. They are reduced and squared with the rest, so they have to be set to zero.
 std::vector<at::Tensor> Engine::gaps_of(char* base, int group) const {
   std::set<int> mine;
   for (int u = 0; u < static_cast<int>(model_.units.size()); ++u) {
@@ -91,51 +92,36 @@ std::vector<at::Tensor> Engine::gaps_of(char* base, int group) const {
 
 namespace {
 
-const std::vector<model::TensorSpec>& work_of(const model::UnitValues& v, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::backward:
-      return v.backward_work;
-    case ActionKind::backward_input:
-      return v.input_work;
-    case ActionKind::backward_weight:
-      return v.weight_work;
-    default:
-      return v.forward_work;
-  }
+const model::Slots& work_of(const model::UnitValues& v, ActionKind kind) {
+  return kind == ActionKind::backward          ? v.backward_work
+         : kind == ActionKind::backward_input  ? v.input_work
+         : kind == ActionKind::backward_weight ? v.weight_work
+                                               : v.forward_work;
 }
 
 const std::vector<model::TrafficRow>& rows_of(const model::UnitTraffic& t, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::backward:
-      return t.backward;
-    case ActionKind::backward_input:
-      return t.backward_input;
-    case ActionKind::backward_weight:
-      return t.backward_weight;
-    case ActionKind::recompute:
-      return t.recompute;
-    default:
-      return t.forward;
-  }
+  return kind == ActionKind::backward          ? t.backward
+         : kind == ActionKind::backward_input  ? t.backward_input
+         : kind == ActionKind::backward_weight ? t.backward_weight
+         : kind == ActionKind::recompute       ? t.recompute
+                                               : t.forward;
 }
 
 }  // namespace
 
 void Engine::bind_documents(BatchTensors& to, const Value& value) const {
   const plan::StepRequest& r = plan_.request;
-  const model::TensorSpec spec = model::documents_of(r.shape);
-  const at::Tensor both = view(value, spec.shape, spec.dtype);
+  const at::Tensor both = view(value, model::documents_of(r.shape));
   if (r.documents.attention) to.document_starts = both[0];
   if (r.documents.positions) to.position_ids = both[1].narrow(0, 0, r.shape.tokens() / r.size(comm::Axis::cp));
 }
 
 BatchTensors Engine::bind_batch(const Schedule& s, const Action& a) const {
   BatchTensors batch;
-  const auto get = [&](const Value& v, const model::TensorSpec& spec) { return view(v, spec.shape, spec.dtype); };
   for (const schedule::Use& u : a.uses) {
     const Value& v = s.values[u.value];
-    if (v.kind == ValueKind::tokens) batch.inputs = get(v, model_.inputs(plan_.request.shape));
-    if (v.kind == ValueKind::targets) batch.targets = get(v, model_.targets(plan_.request.shape));
+    if (v.kind == ValueKind::tokens) batch.inputs = view(v, model_.inputs(plan_.request.shape));
+    if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(plan_.request.shape));
     if (v.kind == ValueKind::documents) bind_documents(batch, v);
   }
   return batch;
@@ -145,18 +131,17 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   const model::Unit& unit = *model_.units[a.owner];
   const plan::StepRequest& request = plan_.request;
   const model::UnitValues declared = unit.values(request.shape, request.precision);
-  const at::ScalarType compute = request.precision.compute;
   model::UnitTensors& t = bound.unit;
   t.shape = request.shape;
   t.micro_batch = a.micro_batch;
-  t.tp = tp_.get();
-  t.cp = cp_.get();
+  std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());
   t.deferred.resize(declared.deferred.size());
   const auto& work_specs = work_of(declared, a.kind);
   t.work.resize(work_specs.size());
   std::map<int, std::vector<at::Tensor>> parameters, gradients;
   std::map<int, int> places;  // group -> the value that its gradients are in
+  const auto boundary_of = [&](int u) { return model_.units[u]->values(request.shape, request.precision).output; };
   for (const schedule::Use& u : a.uses) {
     const Value& v = s.values[u.value];
     char* base = base_[static_cast<int>(v.memory)] + v.offset;
@@ -164,7 +149,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
     switch (v.kind) {
       case ValueKind::weights:
       case ValueKind::parameters:
-        parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner], compute);
+        parameters[v.owner] = parameter_views(base, plan_.layouts[v.owner], plan_.storage[v.owner].compute);
         break;
       case ValueKind::gradient_slot:
       case ValueKind::local_gradient:
@@ -174,16 +159,12 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
         if (u.access == schedule::Access::write)
           for (at::Tensor& gap : gaps_of(base, v.owner)) bound.gaps.push_back(std::move(gap));
         break;
-      case ValueKind::tokens: {
-        const model::TensorSpec spec = model_.inputs(request.shape);
-        t.tokens = view(v, spec.shape, spec.dtype);
+      case ValueKind::tokens:
+        t.tokens = view(v, model_.inputs(request.shape));
         break;
-      }
-      case ValueKind::targets: {
-        const model::TensorSpec spec = model_.targets(request.shape);
-        t.targets = view(v, spec.shape, spec.dtype);
+      case ValueKind::targets:
+        t.targets = view(v, model_.targets(request.shape));
         break;
-      }
       case ValueKind::documents: {
         BatchTensors documents;
         bind_documents(documents, v);
@@ -191,26 +172,22 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
         t.position_ids = documents.position_ids;
         break;
       }
-      case ValueKind::boundary: {
-        const model::TensorSpec spec = model_.units[v.owner]->values(request.shape, request.precision).output;
-        (v.owner == a.owner ? t.output : t.input) = view(v, spec.shape, spec.dtype);
+      case ValueKind::boundary:
+        (v.owner == a.owner ? t.output : t.input) = view(v, boundary_of(v.owner));
         break;
-      }
-      case ValueKind::boundary_gradient: {
-        const model::TensorSpec spec = model_.units[v.owner]->values(request.shape, request.precision).output;
-        // In and out share their bytes; the input's shape is the one that is left at the end.
-        (v.owner == a.owner ? t.d_output : t.d_boundary) = view(v, spec.shape, spec.dtype);
+      case ValueKind::boundary_gradient:
+        // Both share their bytes; d_boundary has the shape of the input's gradient, which is there at the end.
+        (v.owner == a.owner ? t.d_output : t.d_boundary) = view(v, boundary_of(v.owner));
         break;
-      }
       case ValueKind::saved:
-        t.saved[index] = view(v, declared.saved[index].shape, declared.saved[index].dtype);
+        t.saved[index] = view(v, declared.saved[index]);
         if (a.kind == ActionKind::recompute && u.access == schedule::Access::write) bound.recomputed.push_back(index);
         break;
       case ValueKind::deferred:
-        t.deferred[index] = view(v, declared.deferred[index].shape, declared.deferred[index].dtype);
+        t.deferred[index] = view(v, declared.deferred[index]);
         break;
       case ValueKind::work:
-        t.work[index] = view(v, work_specs[index].shape, work_specs[index].dtype);
+        t.work[index] = view(v, work_specs[index]);
         break;
       case ValueKind::loss:
         t.loss_sum = view(v, {v.bytes / 8}, at::kDouble).narrow(0, a.micro_batch, 1);
@@ -222,11 +199,11 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   if (!t.d_boundary.defined()) t.d_boundary = t.d_output;  // the first unit
   for (const model::ParameterPlace& place : model_.places[a.owner]) {
     if (auto it = parameters.find(place.group); it != parameters.end()) t.parameters.push_back(it->second[place.index]);
-    if (auto it = gradients.find(place.group); it != gradients.end()) {
-      t.gradients.push_back(it->second[place.index]);
-      // Each place begins once in a list, so the place and the parameter tell whether somebody was here before.
-      t.accumulate.push_back(!written.insert({places[place.group], place.index}).second);
-    }
+    if (!schedule::writes_gradient(a.kind)) continue;
+    const auto it = gradients.find(place.group);  // none where the group is frozen
+    t.gradients.push_back(it != gradients.end() ? it->second[place.index] : at::Tensor());
+    // A place is first written once in a list: the place and the parameter tell whether this is the first write.
+    t.accumulate.push_back(it != gradients.end() && !written.insert({places[place.group], place.index}).second);
   }
   bound.traffic = unit.traffic(request.shape, request.precision);
   if (a.kind == ActionKind::recompute)
@@ -236,7 +213,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
 void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
   const int g = a.owner;
   const GroupViews& v = views_.at(g);
-  const at::ScalarType compute = plan_.request.precision.compute;
+  const at::ScalarType compute = plan_.storage[g].compute;
   const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
   switch (a.kind) {
     case ActionKind::unshard:
@@ -246,7 +223,7 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
       break;
     case ActionKind::reduce_gradient:
     case ActionKind::all_reduce_gradient: {
-      const bool local = plan_.request.local_accumulation;
+      const bool local = plan_.request.accumulation == plan::Accumulation::local;
       const shard::Range held = plan_.held(g), reduced = plan_.reduced(g);
       b.counts = plan_.reduce_counts(g);
       if (local)
@@ -269,7 +246,8 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
   }
 }
 
-std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
+std::vector<Engine::Bound> Engine::bind(schedule::List list) {
+  const Schedule& s = plan_.lists[list];
   std::vector<Bound> all;
   const plan::StepRequest& request = plan_.request;
   std::set<std::pair<int, int>> written;
@@ -283,10 +261,9 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
       b.batch = bind_batch(s, a);
       if (on_gpu()) b.host_batch = host_batch(b.batch);
     } else if (schedule::is_message(a.kind)) {
-      const model::TensorSpec spec = model_.units[a.owner]->values(request.shape, request.precision).output;
-      b.input = view(used(0), spec.shape, spec.dtype);
+      b.input = view(used(0), model_.units[a.owner]->values(request.shape, request.precision).output);
     } else if (a.kind == ActionKind::gather_loss) {
-      const int64_t n = &s == &plan_.train() ? request.num_micro_batches : request.num_evaluation_micro_batches;
+      const int64_t n = request.micro_batches(list);
       int64_t all_losses = 0;
       for (int member : plan_.groups.loss) {
         b.counts.push_back(plan_.holds_last_unit(request.mesh.coordinate(member, comm::Axis::pp)) ? n : 0);
@@ -294,7 +271,7 @@ std::vector<Engine::Bound> Engine::bind(const Schedule& s) {
       }
       b.input = view(used(0), {b.counts[comm_.loss->rank()]}, at::kDouble);
       b.output = view(used(1), {all_losses}, at::kDouble);
-    } else if (a.owner >= 0 && a.kind != ActionKind::step) {
+    } else if (schedule::traits_of(a.kind).owner == schedule::Owner::group && a.kind != ActionKind::step) {
       bind_group(b, s, a);
     }
     all.push_back(std::move(b));

@@ -29,21 +29,20 @@ Communicators connect(const plan::StepPlan& plan, const comm::GroupOptions& base
   c.gather = make("gather", g.gather);
   c.reduce = make("reduce", g.reduce, true);
   c.replicas = make("replicas", g.replicas, true);
-  // Runs only while nothing else of the world does. On a GPU the world is the host's, and the losses are not.
+  // Nothing else uses the world while losses are gathered. On a GPU the world is on the host, but the losses are not.
   c.loss = g.loss == everyone && !base.on_device ? c.world : make("loss", g.loss);
   c.stages[schedule::kActivations] = make("activations", g.stages);
   c.stages[schedule::kGradients] = make("gradients", g.stages);
-  c.tp = make("tp", g.tp);
-  c.cp = make("cp", g.cp);
+  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) c.inside[axis.axis] = make(axis.name, g.inside[axis.axis]);
   for (int group : plan.tied_groups) {
     std::vector<int> members;
     for (int stage_rank : plan.holders(group)) members.push_back(g.stages[stage_rank]);
     c.tied[group] = make(fmt::format("tied{}", group), members, true);
   }
   if (poison) c.debug = make("debug", g.gather);
-  // While a rank waits in one queue, what it has started in the others goes on.
-  std::vector<comm::CommunicatorPtr> all = {c.world,     c.gather,    c.reduce, c.replicas, c.loss,
-                                            c.stages[0], c.stages[1], c.tp,     c.cp};
+  // While a rank waits in one queue, it makes progress in its others.
+  std::vector<comm::CommunicatorPtr> all = {c.world, c.gather, c.reduce, c.replicas, c.loss, c.stages[0], c.stages[1]};
+  all.insert(all.end(), c.inside.begin(), c.inside.end());
   for (const auto& [group, communicator] : c.tied) all.push_back(communicator);
   for (const auto& communicator : all) communicator->drive_while_waiting(all);
   return c;

@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/engine/bound.h"
-#include "trireme/model/wrapped_unit.h"
 #include "trireme/ops/checks.h"
-#include "trireme/ops/cuda_kernels.h"
+#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::engine {
 
@@ -50,12 +48,12 @@ void Engine::check_device() const {
   if (!on_gpu()) return;
   if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
   for (const auto& unit : model_.units)
-    if (dynamic_cast<const model::WrappedUnit*>(unit.get()) != nullptr)
+    if (!unit->runs_on_gpu())
       throw UsageError("wrapped modules compute on the CPU only; a model of built-in units can use accelerator cuda");
 }
 
-// Batches are loaded into page-locked memory, from which the GPU copies beside its work. Each action has its own: a
-// step reads its losses back when all its copies have been made.
+// Batches are loaded into page-locked memory, so that the copy to the GPU overlaps its work. Each action has its own:
+// when a step reads its losses back, all its copies are done.
 BatchTensors Engine::host_batch(const BatchTensors& on_device) const {
   const auto twin = [](const at::Tensor& tensor) {
     return tensor.defined() ? at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true))
@@ -68,7 +66,7 @@ BatchTensors Engine::host_batch(const BatchTensors& on_device) const {
 void Engine::load(const schedule::Action& action, Bound& b) {
   if (!on_gpu()) return (*load_batch_)(action.micro_batch, b.batch);
   (*load_batch_)(action.micro_batch, b.host_batch);
-  // Kernels on the GPU read what they are given: it is checked here.
+  // GPU kernels do not check ids, so they are checked here.
   if (b.host_batch.inputs.defined()) ops::check_tokens("load", b.host_batch.inputs, model_.config.vocab_size);
   if (b.host_batch.targets.defined()) ops::check_targets("load", b.host_batch.targets, model_.config.vocab_size);
   const auto send = [](const at::Tensor& to, const at::Tensor& from) {

@@ -1,4 +1,4 @@
-// What the engine does differently where its arena lies on a GPU.
+// What the engine does differently on a GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,15 +9,14 @@
 
 namespace trireme::engine {
 
-/// The GPU of the rank with this index among those of its machine, made the calling thread's current one. Opens the
-/// CUDA kernels.
-/// Errors    UsageError where the machine has no GPU for it
+/// Makes GPU `local_rank` of this machine the calling thread's current one. Opens the CUDA kernels.
+/// Errors    UsageError if the machine has no such GPU
 at::Device take_gpu(int local_rank);
 
-/// `bytes` zeroed bytes of a GPU. Errors: Error with the numbers when it has not got them
+/// Allocates `bytes` zeroed bytes on a GPU. Errors: Error with the numbers if the GPU does not have them
 at::Tensor allocate_on_gpu(int64_t bytes, at::Device device);
 
-/// What this rank saves of each group, without gradients.
+/// Narrows each group's state to the elements that this rank saves, without gradients.
 std::vector<GroupState> saved_part(std::vector<GroupState> whole);
 
 }  // namespace trireme::engine

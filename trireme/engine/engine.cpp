@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
-#include "trireme/comm/fold.h"
-#include "trireme/engine/bound.h"
-#include "trireme/engine/copy_state.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/engine/device.h"
 #include "trireme/model/initialize.h"
 
@@ -19,6 +15,7 @@ namespace trireme::engine {
 
 using schedule::Action;
 using schedule::ActionKind;
+using schedule::List;
 using schedule::Memory;
 using schedule::Schedule;
 using schedule::Value;
@@ -26,19 +23,7 @@ using schedule::ValueKind;
 
 namespace {
 
-// What an action's time counts as; products, attention and waits inside it count as themselves.
-base::Activity activity_of(ActionKind kind) {
-  if (schedule::is_computation(kind)) return base::Activity::elementwise;
-  if (kind == ActionKind::load_batch) return base::Activity::data;
-  const bool optimizer = kind == ActionKind::gather_norm || kind == ActionKind::clip || kind == ActionKind::step;
-  return optimizer ? base::Activity::optimizer : base::Activity::communication;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Which elements of the held range decay, as segments: weight matrices do; padding, norms and biases do not.
+// Which elements of the held range decay, as segments: those of weight matrices, not padding, norms and biases.
 std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout, const shard::Range& held) {
   std::vector<optim::DecaySegment> segments;
   int64_t at = held.begin;
@@ -69,11 +54,11 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
     : model_(model), plan_(std::move(plan)), comm_(std::move(communicators)), options_(options) {
   check_device();
   if (on_gpu()) {
-    device_memory_ = allocate_on_gpu(plan_.arena.of(Memory::device), options_.device);
-    base_[static_cast<int>(Memory::device)] = static_cast<char*>(device_memory_.mutable_data_ptr());
+    device_memory_ = allocate_on_gpu(plan_.arena.of(Memory::own), options_.device);
+    base_[static_cast<int>(Memory::own)] = static_cast<char*>(device_memory_.mutable_data_ptr());
   } else {
-    private_ = MappedMemory(plan_.arena.of(Memory::device));
-    base_[static_cast<int>(Memory::device)] = static_cast<char*>(private_.data());
+    private_ = MappedMemory(plan_.arena.of(Memory::own));
+    base_[static_cast<int>(Memory::own)] = static_cast<char*>(private_.data());
   }
   const auto share = [&](Memory memory, comm::Communicator& ranks) {
     const int64_t bytes = plan_.arena.of(memory);
@@ -84,15 +69,19 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   share(Memory::symmetric, *comm_.reduce);
   share(Memory::host_shared, *comm_.gather);
   share(Memory::host_reduced, *comm_.reduce);
-  if (comm_.tp->size() > 1) tp_ = std::make_unique<WatchedCommunicator>(comm_.tp, model::TrafficRow::Axis::tp);
-  if (comm_.cp->size() > 1) cp_ = std::make_unique<WatchedCommunicator>(comm_.cp, model::TrafficRow::Axis::cp);
+  for (const auto& [axis, mesh, name, adjective] : comm::kUnitAxes)
+    if (const auto& ranks = comm_.inside[axis]; ranks->size() > 1)
+      inside_[axis] = std::make_unique<WatchedCommunicator>(ranks, axis);
   for (int g : plan_.local_groups) {
     views_[g] = group_views(g);
-    decay_[g] = decay_segments(plan_.layouts[g], plan_.held(g));
+    if (plan_.storage[g].trained) decay_[g] = decay_segments(plan_.layouts[g], plan_.held(g));
   }
-  train_ = bind(plan_.schedules[plan::StepPlan::kTrain]);
-  evaluate_ = bind(plan_.schedules[plan::StepPlan::kEvaluate]);
-  timeline_.reserve(std::max(train_.size(), evaluate_.size()));
+  size_t longest = 0;
+  for (const schedule::ListTraits& list : schedule::kLists) {
+    bound_[list.list] = bind(list.list);
+    longest = std::max(longest, bound_[list.list].size());
+  }
+  timeline_.reserve(longest);
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
     if (c->size() > 1) asynchronous_.push_back(c.get());
   // Micro-batch i of the global batch is the (i / n)-th of data rank i % n; its context-parallel parts follow.
@@ -110,14 +99,17 @@ Engine::~Engine() = default;
 
 int64_t Engine::allocated_bytes() const {
   const int64_t own = on_gpu() ? device_memory_.numel() : private_.bytes();
-  return own + plan_.arena.total() - plan_.arena.of(Memory::device);
+  return own + plan_.arena.total() - plan_.arena.of(Memory::own);
 }
 
 void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
     for (at::Tensor& state : views.optimizer) state.zero_();
-    const at::Tensor master = on_gpu() ? at::zeros_like(views.master, at::kCPU) : views.master.zero_();
+    // Drawn in the state dtype: a frozen group begins with the values that a trained one would compute with.
+    const at::ScalarType made_in = plan_.request.precision.state;
+    const bool in_place = !on_gpu() && views.master.scalar_type() == made_in;
+    const at::Tensor master = in_place ? views.master.zero_() : at::zeros(views.master.sizes(), made_in);
     for (size_t i = 0; i < plan_.layouts[g].tensors().size(); ++i) {
       const shard::FlatTensor& t = plan_.layouts[g].tensors()[i];
       const model::ParameterSpec& spec = model_.groups[g].parameters[i];
@@ -129,7 +121,7 @@ void Engine::initialize(uint64_t seed) {
       else
         model::initialize_held(master.data_ptr<float>() + at, spec, seed, begin - t.offset, end - t.offset);
     }
-    if (on_gpu()) views.master.copy_(master);
+    if (!in_place) views.master.copy_(master);
   }
   refresh_weights();
 }
@@ -146,15 +138,21 @@ void Engine::refresh_weights() {
   mirror_.clear();
 }
 
+GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::Tensor&)>& take) {
+  const GroupViews& v = views_.at(g);
+  const plan::GroupStorage& storage = plan_.storage[g];
+  GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, &storage, plan_.held(g), plan_.saved(g),
+                   take(v.master)};
+  for (size_t i = 0; i < v.optimizer.size(); ++i)
+    state.optimizer.push_back({storage.optimizer_state[i], take(v.optimizer[i])});
+  return state;
+}
+
 std::vector<GroupState> Engine::state() {
   std::vector<GroupState> out;
   for (auto& [g, v] : views_) {
-    GroupState state{
-        &plan_.layouts[g], &model_.groups[g].parameters, plan_.held(g), plan_.saved(g), on_host(v.master), {},
-        v.step_gradient};
-    for (size_t i = 0; i < v.optimizer.size(); ++i)
-      state.optimizer.push_back({plan_.request.optimizer_state[i], on_host(v.optimizer[i])});
-    out.push_back(std::move(state));
+    out.push_back(group_state(g, [this](const at::Tensor& tensor) { return on_host(tensor); }));
+    out.back().gradient = v.step_gradient;
   }
   return out;
 }
@@ -175,11 +173,8 @@ std::vector<GroupState> Engine::copy_state() {
       to += plan_.save_copy_bytes(g);
       return kept;
     };
-    GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, saved, saved, {}, {}, {}};
-    state.master = take(v.master);
-    for (size_t i = 0; i < v.optimizer.size(); ++i)
-      state.optimizer.push_back({plan_.request.optimizer_state[i], take(v.optimizer[i])});
-    out.push_back(std::move(state));
+    out.push_back(group_state(g, take));
+    out.back().held = saved;
   }
   return out;
 }
@@ -191,14 +186,14 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   given_up_ = false;
   committed_.reset();
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
-  run(plan_.schedules[plan::StepPlan::kTrain], train_);
-  return {sum_losses(plan_.request.num_micro_batches) / double(inputs.supervised_tokens), gradient_norm_, commits()};
+  run(List::train);
+  return {sum_losses(List::train) / double(inputs.supervised_tokens), gradient_norm_, commits()};
 }
 
-// Ranks without a part of the state have no optimizer action; they are asked behind the list.
+// Ranks without a part of the state have no optimizer action: they decide after the list.
 bool Engine::commits() {
   if (!committed_) {
-    const comm::FlightRecorder::Actions none(comm_.recorder.get());  // ranks ask in different actions
+    const comm::FlightRecorder::Actions none(comm_.recorder.get());  // ranks do this in different actions
     committed_ = !inputs_->commit || inputs_->commit(given_up_);
   }
   return *committed_;
@@ -208,11 +203,12 @@ double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens) 
   inputs_ = nullptr;
   given_up_ = false;
   load_batch_ = &load_batch;
-  run(plan_.schedules[plan::StepPlan::kEvaluate], evaluate_);
-  return sum_losses(plan_.request.num_evaluation_micro_batches) / double(supervised_tokens);
+  run(List::evaluate);
+  return sum_losses(List::evaluate) / double(supervised_tokens);
 }
 
-double Engine::sum_losses(int n) const {
+double Engine::sum_losses(List list) const {
+  const int n = plan_.request.micro_batches(list);
   const Schedule& s = plan_.train();
   const Value& v = s.values[s.find(ValueKind::loss_all, -1, -1)];
   const at::Tensor all = view(v, {v.bytes / 8}, at::kDouble).to(at::kCPU);  // on a GPU: when the step has ended
@@ -235,11 +231,13 @@ void Engine::wait_until(int index) {
   pending_.resize(kept);
 }
 
-void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
+void Engine::run(List list) try {
+  const Schedule& s = plan_.lists[list];
+  std::vector<Bound>& bound = bound_[list];
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
   base::meter_fence();
-  const auto start = std::chrono::steady_clock::now();
+  const base::Stopwatch watch;
   timeline_.clear();
   const int count = static_cast<int>(s.actions.size());
   for (int i = 0; i < count; ++i) {
@@ -249,16 +247,16 @@ void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
       set_guards(s, i);
     }
     progress();
-    const double begin = seconds_since(start);
+    const double begin = watch.seconds();
     if (recorder) recorder->set_action(bound[i].label);
     execute(s, s.actions[i], bound[i]);
     base::meter_fence();
-    timeline_.push_back({i, begin, seconds_since(start)});
+    timeline_.push_back({i, begin, watch.seconds()});
   }
   wait_until(count);
   if (options_.poison) poison_ended(s, count - 1);
 } catch (const CommError&) {
-  // Gloo's threads may still send from this memory, and would end the process were it unmapped.
+  // Gloo's threads may still send from this memory; unmapping it would crash them.
   keep_for_ever(std::move(private_));
   throw;
 }
@@ -269,10 +267,11 @@ void Engine::progress() {
 }
 
 void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
-  const base::Metered metered(activity_of(a.kind));
-  // Once the ranks have agreed to take the step, all of it is taken.
+  const base::Activity activity = schedule::traits_of(a.kind).activity;
+  const base::Metered metered(activity);
+  // Once the ranks have agreed to take the step, it is not given up.
   if (!given_up_ && !committed_ && inputs_ && inputs_->give_up) given_up_ = inputs_->give_up();
-  if (given_up_ && activity_of(a.kind) != base::Activity::communication) return pass_by(a, b);
+  if (given_up_ && activity != base::Activity::communication) return pass_by(a, b);
   if (schedule::is_computation(a.kind)) return compute(s, a, b);
   switch (a.kind) {
     case ActionKind::load_batch:
@@ -300,12 +299,12 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
     work->wait();
 }
 
-// What a step that was given up still does for the sake of other ranks: a unit's own traffic and the norm's.
+// What a step that was given up still does, because other ranks wait for it: units' own traffic and the norm's.
 void Engine::pass_by(const Action& a, const Bound& b) {
   if (a.kind == ActionKind::gather_norm) return gather_norm();
   if (a.kind == ActionKind::step) return static_cast<void>(commits());
   if (!schedule::is_computation(a.kind)) return;
-  replay(*b.rows, *comm_.tp, *comm_.cp, options_.device);
+  replay(*b.rows, comm_.inside, options_.device);
 }
 
 comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
@@ -336,7 +335,7 @@ comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
 
 void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   const model::Unit& unit = *model_.units[a.owner];
-  for (auto* c : {tp_.get(), cp_.get()})
+  for (const auto& c : inside_)
     if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
   if (schedule::writes_gradient(a.kind))
     for (at::Tensor& gap : b.gaps) gap.zero_();
@@ -357,7 +356,7 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
     default:
       unit.backward_weight(b.unit);
   }
-  for (auto* c : {tp_.get(), cp_.get()})
+  for (const auto& c : inside_)
     if (c) c->finish();
 }
 

@@ -1,7 +1,6 @@
-// The engine executes a placed schedule: it allocates the arena once, binds every action to views of it, and then
-// walks the list. There is no branch per strategy here; what happens when is in the list.
-//
-// An action waits for the asynchronous actions that the list says are complete by then, and for nothing else.
+// The engine executes a placed schedule: it allocates the arena once, binds every action to views of it, and then walks
+// through the list. It has no code for single strategies: the list says what happens when. An action waits only for the
+// asynchronous actions that the list wants complete before it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/flight_recorder.h"
 #include "trireme/engine/arena.h"
 #include "trireme/engine/communicators.h"
 #include "trireme/engine/unit_traffic.h"
@@ -25,41 +25,41 @@
 
 namespace trireme::engine {
 
-/// Planned memory that one micro-batch is loaded into; undefined: not wanted on this rank.
+/// Planned memory that one micro-batch is loaded into. Tensors that this rank does not need are undefined.
 struct BatchTensors {
-  at::Tensor inputs, targets;  ///< Model::inputs, Model::targets; for language models tokens [T] and targets [T] int64,
-                               ///< -100: not supervised. On ranks that hold the first or the last unit
-  at::Tensor document_starts;  ///< [B*S] int64, of whole sequences, where the plan keeps documents apart
-  at::Tensor position_ids;  ///< [T] int64, where their positions begin at 0
+  at::Tensor inputs, targets;  ///< shaped as Model::inputs and Model::targets say: for language models [T] int64,
+                               ///< target -100: not supervised. Both exist on ranks with the first or the last unit
+  at::Tensor document_starts;  ///< [B*S] int64, of whole sequences, if the plan keeps documents apart
+  at::Tensor position_ids;  ///< [T] int64, if positions begin at 0 in each document
 };
 
-/// Fills the tensors of this rank's micro-batch `micro_batch`: of its data index, cut for its context-parallel rank
-/// (model::context_positions). Called in any order of micro-batches.
+/// Fills the tensors of micro-batch `micro_batch` of this data rank (StepRequest::data_index), with the tokens of this
+/// context-parallel rank (model::context_positions). Micro-batches may be requested in any order.
 using LoadBatch = std::function<void(int micro_batch, const BatchTensors& to)>;
 
 struct StepInputs {
   LoadBatch load_batch;
-  int64_t supervised_tokens = 1;  ///< of the global batch: the loss is normalised by it
-  optim::OptimizerOptions optimizer;  ///< learning rate and step of this step; gradient_scale is set by Clip
-  std::optional<double> max_norm;  ///< no clipping when absent
+  int64_t supervised_tokens = 1;  ///< of the global batch; divides the loss
+  optim::OptimizerOptions optimizer;  ///< learning rate and number of this step; action Clip sets gradient_scale
+  std::optional<double> max_norm;  ///< of the gradient; absent: no clipping
 
-  // For steps that may be given up half-way; absent: none is.
-  /// Asked before every computation, on every rank for itself: true gives the step up. The rest of the list then runs
-  /// without computing: messages still flow, so that no rank waits for another, and what they hold means nothing.
+  // For steps that may be given up before they end.
+  /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without
+  /// computing, but still sends messages, with meaningless contents, so that no rank waits forever.
   std::function<bool()> give_up = {};
-  /// Called once, before the optimizer's first action: whether all ranks take that step. They have to agree (a
-  /// collective on `world`), and not to where `given_up` is true on any. On false masters and optimizer state stay as
-  /// they were.
+  /// Called once, before the optimizer's first action; returns whether all ranks take the step. All ranks must return
+  /// the same (by a collective on `world`), and must return false if `given_up` is true on any rank. After false,
+  /// masters and optimizer state are unchanged.
   std::function<bool(bool given_up)> commit = {};
 };
 
 struct StepResult {
   double loss = 0;  ///< mean over supervised tokens of the global batch
   double gradient_norm = 0;  ///< before clipping
-  bool committed = true;  ///< false: StepInputs::commit said no; loss and norm mean nothing
+  bool committed = true;  ///< false: StepInputs::commit returned false; loss and norm mean nothing
 };
 
-/// A tensor that the optimizer keeps, under PyTorch's name for it.
+/// A tensor of optimizer state, under PyTorch's name for it.
 struct OptimizerTensor {
   std::string name;
   at::Tensor tensor;
@@ -68,59 +68,71 @@ struct OptimizerTensor {
 /// This rank's part of a group's state, for checkpoints.
 struct GroupState {
   const shard::FlatLayout* layout;
-  const std::vector<model::ParameterSpec>* parameters;  ///< as in the layout
+  const std::vector<model::ParameterSpec>* parameters;  ///< in the order of the layout
+  const plan::GroupStorage* storage;
   shard::Range held;  ///< elements of the flat layout that the tensors hold
-  shard::Range saved;  ///< the part of them that this rank writes to a checkpoint
+  shard::Range saved;  ///< of these, the elements that this rank writes to a checkpoint
   at::Tensor master;
-  std::vector<OptimizerTensor> optimizer;  ///< as StepRequest::optimizer_state says
-  at::Tensor gradient;
+  std::vector<OptimizerTensor> optimizer = {};  ///< as `storage` says
+  at::Tensor gradient = {};  ///< undefined if the group is frozen
 };
 
 struct EngineOptions {
-  bool poison = false;  ///< fill values with NaN after their life; check guard bytes behind them; on the CPU only
-  /// Where the arena lies and units compute. On a GPU actions are issued to its current stream and the host runs ahead;
-  /// a step ends when its loss has come back. Communicators other than `world` are of the same device.
+  bool poison = false;  ///< debugging: fill values with NaN after their lifetime, check guard bytes; CPU only
+  /// The device of the arena and of computation. On a GPU, actions are issued to the current stream and the host runs
+  /// ahead; a step ends when its loss has been read back. All communicators except `world` are on the same device.
   at::Device device = at::kCPU;
 };
 
 /// Start and end of one action of the last step, seconds since the step began.
 struct ActionTime {
   int action;
-  double begin, end;  ///< on a GPU when the host had issued it, unless base::set_meter_fence makes the host wait
+  double begin, end;  ///< on a GPU: when the host issued it, unless base::set_meter_fence makes the host wait
 };
 
 class Engine {
  public:
-  /// Allocates the arena: exactly plan.arena. Errors: Error when the memory cannot be had, on every rank; UsageError
+  /// Allocates the arena: exactly plan.arena. Errors: Error if the memory is not available, on every rank; UsageError
   /// for wrapped modules or poison on a GPU
   Engine(const model::Model& model, plan::StepPlan plan, Communicators communicators, EngineOptions options = {});
   ~Engine();
 
-  /// Weights from (seed, name, element index), optimizer state zero.
+  /// Sets weights by (seed, name, element index) as model/initialize.h does, and optimizer state to zero.
   void initialize(uint64_t seed);
 
   StepResult train_step(const StepInputs& inputs);
 
-  /// Mean loss over the evaluation list's micro-batches of all ranks.
+  /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective.
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
 
-  /// This rank's state. From a GPU masters and optimizer state are copied to the host: what is written to it counts
-  /// from refresh_weights() on, until the next train_step the same memory is given again.
+  /// This rank's state. On a GPU, masters and optimizer state are copied to the host; what the caller writes there
+  /// takes effect with refresh_weights(). Calls before the next train_step return the same host memory.
   std::vector<GroupState> state();
-  /// Copies what this rank saves into the memory planned for it (StepRequest::save_copy). The same as state() with
-  /// `held` = `saved` and no gradients, and stays as it is until the next call.
-  /// Cost      one pass at memory speed; allocates nothing of the state's size (on a GPU: host memory of its size)
+  /// Copies what this rank saves into the memory planned for it (StepRequest::save_copy). Returns the copy like
+  /// state(), but with `held` = `saved` and without gradients. The copy stays unchanged until the next call.
+  /// Cost      one pass at memory speed; on a GPU, it allocates host memory of the state's size
   std::vector<GroupState> copy_state();
-  /// Call after masters were written from outside: weights in the compute dtype follow them.
+  /// Updates the weights in the compute dtype from the masters. Call it after writing to the masters of state().
   void refresh_weights();
 
   const plan::StepPlan& plan() const { return plan_; }
-  int64_t allocated_bytes() const;  ///< what the regions hold; equals plan().arena.total()
+  int64_t allocated_bytes() const;  ///< of all regions; equals plan().arena.total()
   const std::vector<ActionTime>& timeline() const { return timeline_; }
   const Communicators& communicators() const { return comm_; }
 
  private:
-  struct Bound;  // an action with its views
+  struct Bound {  // an action with its views of the arena
+    comm::ActionLabel label;
+    model::UnitTensors unit;  // computation
+    model::UnitTraffic traffic;
+    const std::vector<model::TrafficRow>* rows = nullptr;  // of the action's kind
+    std::vector<int> recomputed;  // recompute
+    std::vector<at::Tensor> gaps;  // of the gradients that start here: bytes that no unit of this rank writes
+    at::Tensor input, output;  // communication
+    std::vector<int64_t> counts;
+    BatchTensors batch;  // load_batch
+    BatchTensors host_batch;  // the same on the host, if the batch lies on a GPU
+  };
   struct Pending {
     comm::WorkPtr work;
     int completes_at;
@@ -133,9 +145,12 @@ class Engine {
   // bind.cpp
   at::Tensor at_address(char* data, at::IntArrayRef shape, at::ScalarType dtype) const;
   at::Tensor view(const schedule::Value& value, at::IntArrayRef shape, at::ScalarType dtype) const;
+  at::Tensor view(const schedule::Value& value, const model::TensorSpec& spec) const {
+    return view(value, spec.shape, spec.dtype);
+  }
   std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) const;
   GroupViews group_views(int group) const;
-  std::vector<Bound> bind(const schedule::Schedule& schedule);
+  std::vector<Bound> bind(schedule::List list);
   BatchTensors bind_batch(const schedule::Schedule& schedule, const schedule::Action& action) const;
   void bind_documents(BatchTensors& to, const schedule::Value& value) const;
   void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action,
@@ -144,7 +159,8 @@ class Engine {
   std::vector<at::Tensor> gaps_of(char* base, int group) const;
 
   // engine.cpp
-  void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
+  GroupState group_state(int group, const std::function<at::Tensor(const at::Tensor&)>& take);
+  void run(schedule::List list);
   void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
@@ -152,7 +168,7 @@ class Engine {
   bool commits();
   void wait_until(int index);
   void progress();
-  double sum_losses(int num_micro_batches) const;
+  double sum_losses(schedule::List list) const;
 
   // device.cpp
   bool on_gpu() const { return options_.device.is_cuda(); }
@@ -173,17 +189,17 @@ class Engine {
   Communicators comm_;
   EngineOptions options_;
   MappedMemory private_;
-  at::Tensor device_memory_;  ///< instead of it on a GPU
-  std::map<const void*, at::Tensor> mirror_;  ///< copies of the state on the host, by address on the device
+  at::Tensor device_memory_;  ///< replaces private_ on a GPU
+  std::map<const void*, at::Tensor> mirror_;  ///< host copies of the state, by address on the GPU
   std::array<char*, schedule::kNumMemories> base_{};
   std::map<int, GroupViews> views_;  ///< by group
-  std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, of the held range
-  std::vector<Bound> train_, evaluate_;
+  std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, for the held range
+  schedule::PerList<std::vector<Bound>> bound_;
   std::vector<int> loss_order_;  ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;
   std::vector<comm::Communicator*> asynchronous_;
-  std::unique_ptr<WatchedCommunicator> tp_, cp_;  ///< null when alone on the axis
+  comm::PerUnitAxis<std::unique_ptr<WatchedCommunicator>> inside_;  ///< ranks that divide a unit; null: only this rank
 
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;

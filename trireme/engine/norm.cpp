@@ -1,5 +1,5 @@
-// The gradient's norm: sums of squares of every 4096 elements, each counted by one rank, and added without rounding
-// over all: the same bits on any number of ranks, and half a kilobyte a rank to send.
+// The gradient's norm: each rank sums the squares of blocks of 4096 elements, and the sums of all blocks are added
+// without rounding. So the bits do not depend on the number of ranks, and a rank sends half a kilobyte.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace trireme::engine {
 namespace {
 
-// Elements that another tensor-parallel rank counts are left out of their blocks.
+// Leaves out elements that another tensor-parallel rank counts.
 template <typename T>
 void leave_out(double* partials, const T* gradient, shard::Range counted_here, const shard::FlatLayout& layout,
                const std::vector<model::ParameterSpec>& parameters) {
@@ -50,6 +50,7 @@ void Engine::gather_norm() {
   optim::ExactSum sum;
   for (const auto& [g, views] : views_) {
     if (given_up_) break;  // its gradients may be anything
+    if (!plan_.storage[g].trained) continue;
     const shard::Range held = plan_.held(g), mine = plan_.saved(g);
     const int64_t blocks = mine.size() / shard::kBlockElements;
     if (blocks == 0) continue;
@@ -57,9 +58,9 @@ void Engine::gather_norm() {
     at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
     optim::squared_norm_partials(partials, gradient);
     partials = partials.to(at::kCPU);  // the tensor itself where it lies there
-    if (plan_.request.size(comm::Axis::tp) > 1) {
+    const auto& parameters = model_.groups[g].parameters;
+    if (!std::ranges::all_of(parameters, &model::ParameterSpec::counted)) {
       gradient = gradient.to(at::kCPU);
-      const auto& parameters = model_.groups[g].parameters;
       if (gradient.scalar_type() == at::kDouble)
         leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
       else

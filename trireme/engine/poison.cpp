@@ -17,10 +17,6 @@ namespace {
 constexpr unsigned char kGuardPattern = 0xA5;
 constexpr unsigned char kPoisonPattern = 0xFF;  // NaN in every float dtype
 
-int64_t align(int64_t bytes) {
-  return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
-}
-
 bool taken_over(const Schedule& s, const Value& v) {
   return std::any_of(s.values.begin(), s.values.end(),
                      [&](const Value& other) { return other.takes_over >= 0 && &s.values[other.takes_over] == &v; });
@@ -28,7 +24,7 @@ bool taken_over(const Schedule& s, const Value& v) {
 
 }  // namespace
 
-// Debugging: what a list should not read any more becomes NaN, and what lies behind a value must not change.
+// Debugging: values become NaN after their lifetime, and the guard bytes after a value must not change.
 void Engine::poison_ended(const Schedule& s, int index) {
   if (index < 0) return;
   const bool shared_by_ranks = comm_.gather->size() > 1;
@@ -38,13 +34,13 @@ void Engine::poison_ended(const Schedule& s, int index) {
     const bool continues = taken_over(s, v);
     char* data = base_[static_cast<int>(v.memory)] + v.offset;
     const int64_t guard = plan_.request.guard_bytes;
-    // Values that share their bytes may differ in size: only those alone have a guard of their own.
+    // Values that share bytes may differ in size, so only a value that shares none has guard bytes.
     for (int64_t i = 0; i < guard && !continues && v.takes_over < 0; ++i)
-      if (static_cast<unsigned char>(data[align(v.bytes) + i]) != kGuardPattern)
+      if (static_cast<unsigned char>(data[schedule::aligned(v.bytes) + i]) != kGuardPattern)
         throw InternalError(fmt::format("{} was written past its end (byte {} behind it)", v.label, i));
     if (continues) continue;
     if (v.memory == Memory::host_shared && shared_by_ranks && !waited) {
-      comm_.debug->barrier()->wait();  // the others may still read what this list has finished with
+      comm_.debug->barrier()->wait();  // other ranks may still read the value
       waited = true;
     }
     std::memset(data, kPoisonPattern, static_cast<size_t>(v.bytes));
@@ -55,8 +51,8 @@ void Engine::poison_ended(const Schedule& s, int index) {
 void Engine::set_guards(const Schedule& s, int index) {
   for (const Value& v : s.values)
     if (!v.persistent && v.first == index && v.takes_over < 0 && !taken_over(s, v))
-      std::memset(base_[static_cast<int>(v.memory)] + v.offset + align(v.bytes), kGuardPattern,
-                  static_cast<size_t>(align(plan_.request.guard_bytes)));
+      std::memset(base_[static_cast<int>(v.memory)] + v.offset + schedule::aligned(v.bytes), kGuardPattern,
+                  static_cast<size_t>(schedule::aligned(plan_.request.guard_bytes)));
 }
 
 }  // namespace trireme::engine

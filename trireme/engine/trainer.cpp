@@ -6,7 +6,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/flight_recorder.h"
-#include "trireme/model/wrapped_unit.h"
 
 namespace trireme::engine {
 namespace {
@@ -17,8 +16,8 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.pipeline = o.pipeline;
   r.recompute = o.recompute;
   r.num_micro_batches = o.accumulate;
-  r.local_accumulation = o.local_accumulation;
-  r.ordered = !o.local_accumulation;
+  r.accumulation = o.local_accumulation ? plan::Accumulation::local : plan::Accumulation::sharded;
+  r.reduce = o.local_accumulation ? plan::Reduce::fast : plan::Reduce::ordered;
   r.optimizer_state = optim::state_names(o.optimizer);
   r.guard_bytes = o.poison ? 256 : 0;
   return r;
@@ -73,7 +72,7 @@ void Trainer::backward(at::Tensor inputs, at::Tensor targets) {
   batches_.push_back(std::move(batch));
 }
 
-// Ranks of one pipeline have the same micro-batches: those of the first stage count.
+// Ranks of one pipeline have the same micro-batches, so only those of the first stage are counted.
 int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches) const {
   int64_t count = 0;
   for (const MicroBatch& b : batches) count += options_.count ? options_.count(b.targets) : b.targets.size(0);
@@ -111,8 +110,7 @@ StepResult Trainer::step(double lr) {
 }
 
 void Trainer::set_training(bool training) const {
-  for (const auto& unit : model_.units)
-    if (const auto* wrapped = dynamic_cast<const model::WrappedUnit*>(unit.get())) wrapped->train(training);
+  for (const auto& unit : model_.units) unit->train(training);
 }
 
 double Trainer::evaluate(const at::Tensor& inputs, const at::Tensor& targets) {

@@ -1,15 +1,15 @@
-// Trainer: the few calls that an own training loop needs, over a model of wrapped modules (model/wrap.h) and the
-// engine. For everything else - evaluation lists, checkpoints, timelines - engine() is there.
+// Trainer: the few calls that your own training loop needs for a model of wrapped modules (model/wrap.h). For all else
+// (evaluation lists, checkpoints, timelines) use engine().
 //
-//     trireme::Trainer trainer(std::move(model), {.ranks = {.backend = "shm", .rank = rank, .size = 2, .store =
-//     store}}); for (...) {
+//     trireme::Trainer trainer(std::move(model),
+//                              {.ranks = {.backend = "shm", .rank = rank, .size = 2, .store = store}});
+//     for (...) {
 //       for (int i = 0; i < trainer.micro_batches(); ++i) trainer.backward(inputs, targets);
 //       const auto [loss, norm] = trainer.step(1e-3);
 //     }
 //
-// backward() only hands a micro-batch over: a step is a schedule that is planned whole, so it runs in step(), which
-// needs all micro-batches. Their number (`accumulate`) and shape are fixed when the trainer is made, and there is no
-// loss before step() returns.
+// backward() only stores a micro-batch. A step is planned as a whole, so it runs in step(), when all micro-batches are
+// there. Their number (`accumulate`) and shape are fixed in the constructor. There is no loss before step() returns.
 #pragma once
 
 #include <functional>
@@ -24,49 +24,49 @@
 namespace trireme::engine {
 
 struct TrainerOptions {
-  comm::GroupOptions ranks = {};            ///< who this rank is and how ranks talk: rank, size, backend, store
+  comm::GroupOptions ranks = {};            ///< rank, size, backend, store
   comm::MeshSizes mesh = {};                ///< by default every rank has its own data and shards the state
   plan::Strategy strategy = plan::Strategy::full_shard;
-  plan::PipelineRequest pipeline = {};      ///< with mesh.pp above 1
-  plan::RecomputeRequest recompute = {};
-  model::Precision precision = {};          ///< the one that the model was built with
-  int accumulate = 1;                       ///< micro-batches of a rank and step
-  bool local_accumulation = false;  ///< each rank adds up its own, and the sums are reduced once a step: bits
-                                    ///< depend on the number of ranks
+  schedule::PipelineSettings pipeline = {};      ///< with mesh.pp above 1
+  schedule::RecomputeSettings recompute = {};
+  model::Precision precision = {};          ///< as passed to build_model
+  int accumulate = 1;                       ///< micro-batches of a rank in a step
+  bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
+                                    ///< the result's bits then depend on the number of ranks
   optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
-  std::optional<double> max_norm = {};  ///< of the gradient; no clipping when absent
-  /// Number of losses that a micro-batch's loss is the sum of; by default its targets' first size.
+  std::optional<double> max_norm = {};  ///< of the gradient; absent: no clipping
+  /// How many losses a micro-batch's loss sums; by default targets.size(0).
   std::function<int64_t(const at::Tensor& targets)> count = {};
   bool poison = false;  ///< debugging, see EngineOptions
 };
 
 class Trainer {
  public:
-  /// Collective over the ranks. Weights start as the modules' own, those of rank 0.
+  /// Collective over the ranks. Weights start with the values of rank 0's modules.
   /// Errors    UsageError for combinations that cannot work, before anything is allocated
   Trainer(model::Model model, TrainerOptions options);
 
-  /// Hands over one micro-batch of this rank. Ranks of one pipeline hand over the same.
-  /// Errors    ShapeError when it is not of the example's shape; UsageError when there are `accumulate` already
+  /// Stores one micro-batch of this rank. Ranks of one pipeline must pass the same micro-batch.
+  /// Errors    ShapeError if its shape is not the example's; UsageError if `accumulate` are stored already
   void backward(at::Tensor inputs, at::Tensor targets);
 
-  /// Runs forward, backward and the optimizer over the micro-batches handed over. Collective.
-  /// Errors    UsageError when there are fewer than `accumulate`
+  /// Runs forward, backward and the optimizer over the stored micro-batches. Collective.
+  /// Errors    UsageError if fewer than `accumulate` are stored
   StepResult step(double lr);
 
-  /// Mean loss over one micro-batch of every rank, the modules in evaluation mode. Collective.
+  /// Mean loss over one micro-batch of every rank, with the modules in evaluation mode. Collective.
   double evaluate(const at::Tensor& inputs, const at::Tensor& targets);
 
   int micro_batches() const { return options_.accumulate; }
-  /// Ranks that hand over different micro-batches, and this one's place among them.
+  /// The number of ranks that pass different micro-batches, and this rank's place among them.
   int num_data_ranks() const { return engine_->plan().request.num_data_ranks(); }
   int data_index() const { return engine_->plan().request.data_index(); }
 
-  /// Master weights, whole; see gather_parameters. Collective.
+  /// Whole master weights; see gather_parameters. Collective.
   std::vector<model::NamedTensor> parameters() { return gather_parameters(*engine_); }
   /// Puts trained weights into the modules' own memory; see store_parameters. Collective.
   void store() { store_parameters(*engine_); }
-  /// What the rank needs: the plan's table and the allowance for autograd.
+  /// The memory that this rank needs, as text: the plan's table and autograd_allowance.
   std::string describe_memory() const;
 
   Engine& engine() { return *engine_; }

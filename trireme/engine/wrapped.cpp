@@ -7,11 +7,9 @@
 #include <set>
 
 #include "trireme/base/error.h"
-#include "trireme/model/wrapped_unit.h"
 
 namespace trireme::engine {
 
-using model::WrappedUnit;
 using schedule::ActionKind;
 
 namespace {
@@ -29,7 +27,7 @@ std::map<std::string, Place> places_of(const std::vector<GroupState>& state) {
   return places;
 }
 
-/// Calls visit(part of the flat whole parameter, part of the group's held tensor) for what `range` has of it.
+/// Calls visit(part of the flat whole parameter, part of the group's held tensor) for the elements in `range`.
 template <class Visit>
 void for_part(const Place& place, const shard::Range& range, const at::Tensor& whole, const at::Tensor& held,
               Visit visit) {
@@ -39,19 +37,14 @@ void for_part(const Place& place, const shard::Range& range, const at::Tensor& w
   visit(whole.narrow(0, begin - t.offset, end - begin), held.narrow(0, begin - place.group->held.begin, end - begin));
 }
 
-std::vector<const WrappedUnit*> wrapped_units(const plan::StepPlan& plan) {
-  std::vector<const WrappedUnit*> units;
-  for (const auto& unit : plan.model->units)
-    if (const auto* wrapped = dynamic_cast<const WrappedUnit*>(unit.get())) units.push_back(wrapped);
-  return units;
-}
-
-void load_unit(const WrappedUnit& unit, const std::map<std::string, Place>& places, comm::Communicator& world,
+// Does nothing for a built-in unit.
+void load_unit(const model::Unit& unit, const std::map<std::string, Place>& places, comm::Communicator& world,
                at::ScalarType state_type, std::set<std::string>& loaded) {
-  for (size_t i = 0; i < unit.parameters().size(); ++i) {
+  const std::vector<at::Tensor>* values = unit.initial();
+  for (size_t i = 0; values != nullptr && i < unit.parameters().size(); ++i) {
     const std::string& name = unit.parameters()[i].name;
     if (!loaded.insert(name).second) continue;
-    const at::Tensor whole = unit.initial()[i].detach().to(state_type).contiguous().view({-1});
+    const at::Tensor whole = (*values)[i].detach().to(state_type).contiguous().view({-1});
     if (world.size() > 1) world.broadcast(whole, 0)->wait();
     const auto place = places.find(name);
     if (place == places.end()) continue;  // of another pipeline stage
@@ -60,33 +53,35 @@ void load_unit(const WrappedUnit& unit, const std::map<std::string, Place>& plac
   }
 }
 
+std::set<int> recomputed_units(const schedule::Schedule& s) {
+  std::set<int> units;
+  for (const schedule::Action& a : s.actions)
+    if (a.kind == ActionKind::recompute) units.insert(a.owner);
+  return units;
+}
+
 }  // namespace
 
 void load_parameters(Engine& engine) {
   const at::NoGradGuard no_grad;
   const plan::StepPlan& plan = engine.plan();
-  const auto units = wrapped_units(plan);
-  for (const WrappedUnit* unit : units)
-    if (unit->initial().size() != unit->parameters().size())
+  const auto& units = plan.model->units;
+  for (const auto& unit : units)
+    if (const auto* values = unit->initial(); values != nullptr && values->size() != unit->parameters().size())
       throw UsageError("[wrap] the values of '" + unit->name() +
                        "' were loaded before and freed; build the model again to start from new ones");
   const std::vector<GroupState> state = engine.state();
   const auto places = places_of(state);
-  for (const GroupState& g : state) {
+  for (const GroupState& g : state)
     for (const OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).zero_();
-  }
   std::set<std::string> loaded;
-  for (const WrappedUnit* unit : units)
+  for (const auto& unit : units)
     load_unit(*unit, places, *engine.communicators().world, plan.request.precision.state, loaded);
   engine.refresh_weights();
-  for (const WrappedUnit* unit : units) unit->release_initial();
-  for (size_t u = 0; u < plan.model->units.size(); ++u) {
-    const auto* unit = dynamic_cast<const WrappedUnit*>(plan.model->units[u].get());
-    const auto& actions = plan.train().actions;
-    if (unit != nullptr)
-      unit->keep_graphs(std::ranges::none_of(actions, [&](const schedule::Action& a) {
-        return a.kind == ActionKind::recompute && a.owner == static_cast<int>(u);
-      }));
+  const std::set<int> again = recomputed_units(plan.train());
+  for (size_t u = 0; u < units.size(); ++u) {
+    units[u]->release_initial();
+    units[u]->keep_graphs(!again.contains(static_cast<int>(u)));
   }
 }
 
@@ -99,7 +94,7 @@ std::vector<model::NamedTensor> gather_parameters(Engine& engine) {
   for (const model::ParameterGroup& group : plan.model->groups)
     for (const model::ParameterSpec& p : group.parameters) {
       const at::Tensor whole = at::zeros({p.numel()}, plan.request.precision.state);
-      // Every element is written to a checkpoint by one rank: the sum of these parts is exact.
+      // One rank writes each element to a checkpoint, so the sum of these parts is exact.
       if (const auto place = places.find(p.name); place != places.end())
         for_part(place->second, place->second.group->saved, whole, place->second.group->master,
                  [](at::Tensor to, const at::Tensor& from) { to.copy_(from); });
@@ -112,24 +107,21 @@ std::vector<model::NamedTensor> gather_parameters(Engine& engine) {
 void store_parameters(Engine& engine) {
   std::map<std::string, at::Tensor> values;
   for (const model::NamedTensor& p : gather_parameters(engine)) values[p.name] = p.tensor;
-  for (const WrappedUnit* unit : wrapped_units(engine.plan()))
+  for (const auto& unit : engine.plan().model->units)
     for (size_t i = 0; i < unit->parameters().size(); ++i)
       unit->own(static_cast<int>(i), values.at(unit->parameters()[i].name));
 }
 
 int64_t autograd_allowance(const plan::StepPlan& plan) {
   const schedule::Schedule& s = plan.train();
-  std::set<int> again;
-  for (const schedule::Action& a : s.actions)
-    if (a.kind == ActionKind::recompute) again.insert(a.owner);
+  const std::set<int> again = recomputed_units(s);
   int64_t live = 0, peak = 0;
   for (const schedule::Action& a : s.actions) {
     if (!schedule::is_computation(a.kind)) continue;
-    const auto* unit = dynamic_cast<const WrappedUnit*>(plan.model->units[a.owner].get());
-    if (unit == nullptr) continue;
-    const auto [graph, work] = unit->memory();
-    // A backward finds its graph in `live`; whatever else runs makes one, or what is smaller than one.
-    const bool finds = a.kind == ActionKind::backward && !unit->backward_includes_forward();
+    const model::Unit& unit = *plan.model->units[a.owner];
+    const auto [graph, work] = unit.allocator_memory();
+    // A backward uses a graph in `live`; every other pass makes one, or needs less than one.
+    const bool finds = a.kind == ActionKind::backward && !unit.backward_includes_forward();
     peak = std::max(peak, live + work + (finds ? 0 : graph));
     if (finds)
       live -= graph;

@@ -10,11 +10,11 @@
 namespace trireme::model {
 namespace {
 
-// Divides `size` elements evenly and names the pieces of this rank.
+// Part `number` of `size` elements in equal parts.
 Piece part(int64_t size, int64_t parts, int64_t number) { return {size / parts * number, size / parts * (number + 1)}; }
 Piece behind(Piece piece, int64_t offset) { return {piece.begin + offset, piece.end + offset}; }
 
-// Turns the description of a whole parameter into that of this rank's pieces of one dimension.
+// Turns a whole parameter into this rank's pieces of one dimension.
 void divide(ParameterSpec& p, int dim, const std::vector<Piece>& pieces) {
   p.full_shape = p.shape;
   p.split_dim = dim;
@@ -38,13 +38,14 @@ void check_divisible(const ModelConfig& c, const Parallel& p) {
   const int64_t tp = p.tp_size, kv = c.num_key_value_heads;
   check_axis("mesh.tp", tp, "num_attention_heads", c.num_attention_heads, c.num_attention_heads % tp == 0);
   check_axis("mesh.tp", tp, "intermediate_size", c.intermediate_size, c.intermediate_size % tp == 0);
-  // Key/value heads are divided, or each is held by several neighbours; GPT-2's lie in one matrix with the queries.
+  // Ranks divide the key/value heads, or several neighbours hold each. GPT-2's cannot be copied: they are in one matrix
+  // with the queries.
   const bool copies = c.architecture != Architecture::gpt2 && tp % kv == 0;
   if (kv % tp != 0 && !copies)
     throw UsageError(fmt::format(
         "mesh.tp={} neither divides model.num_key_value_heads={} nor is a multiple of it; use a mesh.tp of {}", tp, kv,
         c.architecture != Architecture::gpt2 ? "a divisor or a multiple of the key/value heads" : "a divisor"));
-  if (p.cp_size == 1 || p.context == Parallel::Context::ring) return;
+  if (p.cp_size == 1 || p.context == Context::ring) return;
   const BlockWidths w = block_widths(c, p);
   if (w.heads % p.cp_size != 0)
     throw UsageError(fmt::format(
@@ -83,7 +84,7 @@ class BlockBuilder {
     my_q_ = part(heads_, tp_, rank_);
     my_kv_ = part(kv_, tp_ / sharers_, rank_ / sharers_);
     my_mlp_ = part(c.intermediate_size, tp_, rank_);
-    // Projections back into the residual stream start smaller, as in GPT-2, so that its variance stays put.
+    // Projections into the residual stream start smaller, as in GPT-2, so that its variance does not grow.
     residual_.stddev /= std::sqrt(2.0 * double(c.num_hidden_layers));
   }
 

@@ -1,21 +1,21 @@
-// What a decoder block is made of, as data: its parameters, how they are divided over the tensor-parallel ranks, and
-// which of them each product and norm reads.
+// The contents of a decoder block as data: its parameters, how tensor-parallel ranks divide them, and which of them
+// each product and norm reads.
 #pragma once
 
 #include "trireme/model/config.h"
-#include "trireme/model/products.h"
+#include "trireme/model/layers.h"
 #include "trireme/model/unit.h"
 
 namespace trireme::model {
 
 struct BlockLayout {
-  Norm norm1;
+  Norm norm1;  ///< before the attention
   Product qkv;
-  int query_norm = -1, key_norm = -1;  ///< weights of the norms of each head; -1: none
-  Product out;
-  Norm post1;  ///< of the attention's output; not present in most
-  Norm norm2;
-  Product up, down;  ///< up: gate | up where the MLP is gated
+  int query_norm = -1, key_norm = -1;  ///< parameter indices of the weights of the head norms; -1: none
+  Product out;  ///< after the attention
+  Norm post1;  ///< of the attention's output; absent in most models
+  Norm norm2;  ///< before the MLP
+  Product up, down;  ///< a gated MLP's `up` is gate | up in one matrix
   Norm post2;        ///< of the MLP's output
 };
 
@@ -27,15 +27,15 @@ struct BlockWidths {
   int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 
-/// Errors    UsageError naming the key of the model, the rule and the sizes that would do
+/// Errors    UsageError naming the model's key, the rule and sizes that fit
 void check_divisible(const ModelConfig& config, const Parallel& parallel);
 
 BlockWidths block_widths(const ModelConfig& config, const Parallel& parallel);
 
-/// So many neighbouring ranks hold the same key/value head; 1 where the heads are divided.
+/// How many neighbouring ranks hold the same key/value head; 1 if every rank has heads of its own.
 int64_t kv_head_sharers(const ModelConfig& config, const Parallel& parallel);
 
-/// Parameters of block `layer` on this rank, and where in their list each product and norm finds its own.
+/// Parameters of block `layer` on this rank. `layout` holds the indices in `specs` that each product and norm reads.
 struct BlockParameters {
   BlockLayout layout;
   std::vector<ParameterSpec> specs;

@@ -1,18 +1,45 @@
-// The order in which a decoder block declares its values; private to decoder_block*.cpp.
+// The slots (Slots in unit.h) of a decoder block's values; private to decoder_block*.cpp. Some blocks lack some slots.
 #pragma once
+
+#include "trireme/model/context_attention.h"
 
 namespace trireme::model::block {
 
-/// Behind these lie those that not every block has: SavedPlaces.
-enum Saved { kRstd1, kRstd2, kQkv, kAttended, kLse, kMid, kHidden, kOptional };
-/// Behind these lies the attention's own work, and last, under sequence parallelism, a part of reduced rows.
-enum ForwardWork { kNormed, kActivated, kForwardAttention };
-/// Behind these: the attention's own work; under sequence parallelism reduced rows and norm gradients; where tensor
-/// parallel ranks have each a part of them, gradients of head norms; where ranks share key/value heads, the gradients
-/// of all heads (and of their biases, and of this rank's).
-enum BackwardWork { kDNormed, kDActivated, kDQkv, kDAttended, kBackwardAttention };
+enum Saved {
+  kRstd1,
+  kRstd2,
+  kQkv,
+  kAttended,
+  kLse,
+  kMid,
+  kHidden,
+  kMean1,  ///< norms with a mean
+  kMean2,
+  kRawQk,  ///< head norms
+  kRstdQk,
+  kAttentionOut,  ///< norms of branches
+  kRstdPost1,
+  kMlpOut,
+  kRstdPost2,
+};
+
+enum Work {
+  kNormed,  ///< forward
+  kActivated,
+  kDNormed,  ///< backward
+  kDActivated,
+  kDQkv,
+  kDAttended,
+  kAttention,  ///< first slot of the attention's own work, forward and backward
+  kReducedRows = kAttention + ContextAttention::kNumSlots,  ///< sequence parallel, forward and backward
+  kNormGradientParts,  ///< sequence parallel: gradients of norms from this rank's rows
+  kHeadNormGradientParts,  ///< tensor parallel: gradients of head norms from this rank's heads
+  kGathered,  ///< sequence parallel: rows of all ranks, in backward_weight
+  kAllHeads,  ///< if ranks share key/value heads: gradients of all heads
+  kAllHeadBiases,
+  kBiases,  ///< gradients of this rank's q, k and v biases
+};
+
 enum Deferred { kDy, kDeferredActivated, kNormed2, kDMid, kNormed1, kDeferredDQkv, kNormGradients, kHeadNormGradients };
-/// Behind these: the attention's own work; under sequence parallelism reduced rows.
-enum InputWork { kInputDNormed, kInputDAttended, kInputAttention };
 
 }  // namespace trireme::model::block

@@ -7,30 +7,23 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/model/hugging_face_keys.h"
 
 namespace trireme::model {
 namespace {
 
 struct Family {
-  Architecture architecture;
   const char* model_type;
+  const char* class_name;
   ModelConfig defaults;  // of transformers' configuration class
 };
 
-// What Llama's relatives have in common, with one family's default sizes.
-ModelConfig sizes(Architecture a, int64_t vocab, int64_t width, int64_t mlp, int64_t blocks, int64_t heads,
-                  int64_t kv_heads, int64_t head_dim, int64_t positions) {
+// What Llama's relatives have in common, with one family's default sizes, in the order of kSizes.
+ModelConfig sizes(Architecture a, const std::array<int64_t, std::size(kSizes)>& values) {
   ModelConfig c;
   c.architecture = a;
-  c.vocab_size = vocab;
-  c.hidden_size = width;
-  c.intermediate_size = mlp;
-  c.num_hidden_layers = blocks;
-  c.num_attention_heads = heads;
-  c.num_key_value_heads = kv_heads;
-  c.head_dim = head_dim;
-  c.max_position_embeddings = positions;
   c.norm_eps = 1e-6;
+  for (size_t i = 0; i < values.size(); ++i) c.*kSizes[i].field = values[i];
   return c;
 }
 
@@ -42,45 +35,43 @@ ModelConfig gemma(ModelConfig c) {
   return c;
 }
 
+// In the order of the enumerators.
 const std::array<Family, 7>& families() {
   using A = Architecture;
   static const std::array<Family, 7> table = [] {
-    ModelConfig mistral = sizes(A::mistral, 32000, 4096, 14336, 32, 32, 8, 128, 131072);
+    const ModelConfig llama = sizes(A::llama, {32000, 4096, 11008, 32, 32, 32, 128, 2048});
+    ModelConfig mistral = sizes(A::mistral, {32000, 4096, 14336, 32, 32, 8, 128, 131072});
     mistral.sliding_window = 4096;
-    ModelConfig qwen2 = sizes(A::qwen2, 151936, 4096, 22016, 32, 32, 32, 128, 32768);
+    ModelConfig qwen2 = sizes(A::qwen2, {151936, 4096, 22016, 32, 32, 32, 128, 32768});
     qwen2.attention_bias = true;
-    ModelConfig qwen3 = sizes(A::qwen3, 151936, 4096, 22016, 32, 32, 32, 128, 32768);
+    ModelConfig qwen3 = sizes(A::qwen3, {151936, 4096, 22016, 32, 32, 32, 128, 32768});
     qwen3.query_key_norm = true;
-    ModelConfig gemma2 = gemma(sizes(A::gemma2, 256000, 2304, 9216, 26, 8, 4, 256, 8192));
+    ModelConfig gemma2 = gemma(sizes(A::gemma2, {256000, 2304, 9216, 26, 8, 4, 256, 8192}));
     gemma2.attention_softcap = 50;
     gemma2.logit_softcap = 30;
-    ModelConfig gemma3 = gemma(sizes(A::gemma3, 262208, 2304, 9216, 26, 8, 4, 256, 131072));
+    ModelConfig gemma3 = gemma(sizes(A::gemma3, {262208, 2304, 9216, 26, 8, 4, 256, 131072}));
     gemma3.query_key_norm = true;
     gemma3.rope_theta = 1e6;
     gemma3.rope_local_theta = 1e4;
-    ModelConfig gpt2 = sizes(A::gpt2, 50257, 768, 3072, 12, 12, 12, 64, 1024);
+    ModelConfig gpt2 = sizes(A::gpt2, {50257, 768, 3072, 12, 12, 12, 64, 1024});
     gpt2.norm_eps = 1e-5;
     gpt2.rope_theta = 0;
     gpt2.activation = Activation::gelu_tanh;
     gpt2.gated_mlp = false;
     gpt2.layer_norm = gpt2.learned_positions = gpt2.tie_word_embeddings = true;
     gpt2.attention_bias = gpt2.attention_out_bias = gpt2.mlp_bias = true;
-    return std::array<Family, 7>{{{A::llama, "llama", sizes(A::llama, 32000, 4096, 11008, 32, 32, 32, 128, 2048)},
-                                  {A::mistral, "mistral", mistral},
-                                  {A::qwen2, "qwen2", qwen2},
-                                  {A::qwen3, "qwen3", qwen3},
-                                  {A::gemma2, "gemma2", gemma2},
-                                  {A::gemma3, "gemma3_text", gemma3},
-                                  {A::gpt2, "gpt2", gpt2}}};
+    return std::array<Family, 7>{{{"llama", "LlamaForCausalLM", llama},
+                                  {"mistral", "MistralForCausalLM", mistral},
+                                  {"qwen2", "Qwen2ForCausalLM", qwen2},
+                                  {"qwen3", "Qwen3ForCausalLM", qwen3},
+                                  {"gemma2", "Gemma2ForCausalLM", gemma2},
+                                  {"gemma3_text", "Gemma3ForCausalLM", gemma3},
+                                  {"gpt2", "GPT2LMHeadModel", gpt2}}};
   }();
   return table;
 }
 
-const Family& family(Architecture architecture) {
-  for (const Family& f : families())
-    if (f.architecture == architecture) return f;
-  throw UsageError("unknown architecture");
-}
+const Family& family(Architecture architecture) { return families()[static_cast<size_t>(architecture)]; }
 
 /// Elements of one block's products, biases and norms.
 struct BlockCount {
@@ -102,11 +93,12 @@ BlockCount count_block(const ModelConfig& c) {
 ModelConfig default_config(Architecture architecture) { return family(architecture).defaults; }
 
 const char* model_type(Architecture architecture) { return family(architecture).model_type; }
+const char* class_name(Architecture architecture) { return family(architecture).class_name; }
 
 Architecture find_architecture(const std::string& type, const std::string& source) {
   std::vector<std::string> known;
   for (const Family& f : families()) {
-    if (type == f.model_type) return f.architecture;
+    if (type == f.model_type) return f.defaults.architecture;
     known.emplace_back(f.model_type);
   }
   throw UsageError(fmt::format("{}: model_type {} is not supported; {} are", source, type.empty() ? "(absent)" : type,
@@ -116,14 +108,7 @@ Architecture find_architecture(const std::string& type, const std::string& sourc
 void set_architecture(ModelConfig& c, Architecture architecture) {
   ModelConfig d = default_config(architecture);
   d.name = c.name;
-  d.vocab_size = c.vocab_size;
-  d.hidden_size = c.hidden_size;
-  d.intermediate_size = c.intermediate_size;
-  d.num_hidden_layers = c.num_hidden_layers;
-  d.num_attention_heads = c.num_attention_heads;
-  d.num_key_value_heads = c.num_key_value_heads;
-  d.head_dim = c.head_dim;
-  d.max_position_embeddings = c.max_position_embeddings;
+  for (const auto& [key, field] : kSizes) d.*field = c.*field;
   d.norm_eps = c.norm_eps;
   d.initializer_range = c.initializer_range;
   d.tie_word_embeddings = c.tie_word_embeddings;
@@ -153,22 +138,11 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
 }
 
 void ModelConfig::validate() const {
-  const struct {
-    const char* key;
-    int64_t value;
-  } positive[] = {{"vocab_size", vocab_size},
-                  {"hidden_size", hidden_size},
-                  {"intermediate_size", intermediate_size},
-                  {"num_hidden_layers", num_hidden_layers},
-                  {"num_attention_heads", num_attention_heads},
-                  {"num_key_value_heads", num_key_value_heads},
-                  {"head_dim", head_dim},
-                  {"max_position_embeddings", max_position_embeddings}};
-  constexpr int64_t kLargest = int64_t{1} << 31;  // so that products of two sizes are numbers
-  for (const auto& [key, value] : positive)
-    if (value < 1 || value > kLargest)
-      throw UsageError(fmt::format("model.{} is {}; it must be at least 1 and at most 2^31", key, value));
-  constexpr int64_t kMostBlocks = 1 << 14;  // no model has so many, and each is described before a file is read
+  constexpr int64_t kLargest = int64_t{1} << 31;  // so that the product of two sizes fits in int64
+  for (const auto& [key, field] : kSizes)
+    if (this->*field < 1 || this->*field > kLargest)
+      throw UsageError(fmt::format("model.{} is {}; it must be at least 1 and at most 2^31", key, this->*field));
+  constexpr int64_t kMostBlocks = 1 << 14;  // more than any model has; each block is described before a file is read
   if (num_hidden_layers > kMostBlocks)
     throw UsageError(
         fmt::format("model.num_hidden_layers is {}; it must be at most {}", num_hidden_layers, kMostBlocks));

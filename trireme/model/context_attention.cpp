@@ -42,23 +42,21 @@ class LocalAttention final : public ContextAttention {
 
 ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const BlockWidths& widths,
                                     const AttentionTraits& traits) {
-  ops::AttentionShape shape;
-  shape.batch = batch;
-  shape.sequence = sequence;
-  shape.num_heads = widths.heads;
-  shape.num_kv_heads = widths.kv_heads;
-  shape.head_dim = widths.head_dim;
-  shape.scale = traits.scale;
-  shape.softcap = traits.softcap;
-  shape.window = traits.window;
-  return shape;
+  return {.batch = batch,
+          .sequence = sequence,
+          .num_heads = widths.heads,
+          .num_kv_heads = widths.kv_heads,
+          .head_dim = widths.head_dim,
+          .scale = traits.scale,
+          .window = traits.window,
+          .softcap = traits.softcap};
 }
 
 std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,
                                                          const Parallel& parallel) {
   if (parallel.cp_size == 1) return std::make_unique<LocalAttention>(widths, traits);
-  return parallel.context == Parallel::Context::ring ? make_ring_attention(widths, traits, parallel)
-                                                     : make_ulysses_attention(widths, traits, parallel);
+  return parallel.context == Context::ring ? make_ring_attention(widths, traits, parallel)
+                                           : make_ulysses_attention(widths, traits, parallel);
 }
 
 }  // namespace trireme::model

@@ -1,9 +1,9 @@
-// ContextAttention: causal attention of a block's local tokens, alone or together with the ranks that hold the rest
-// of each sequence. Three same-shaped siblings: one rank, ring (keys and values travel), ulysses (tokens are traded
-// for heads).
+// ContextAttention: causal attention of the local tokens of a block, on one rank or with the context-parallel ranks
+// that hold the rest of each sequence. It has three implementations: one rank, ring (keys and values travel around the
+// ranks), ulysses (ranks exchange tokens for heads).
 //
-// Legend    T local tokens, S the whole sequence, H and K this rank's query and key/value heads (tensor parallelism
-//           has divided them), d head dim, R = (H + 2 K) d; cp ranks
+// Legend    T local tokens, S tokens of the whole sequence, H and K this rank's query and key/value heads (already
+//           divided by tensor parallelism), d head dim, R = (H + 2 K) d, cp context-parallel ranks
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace trireme::model {
 
-/// What one block's attention computes beside the shapes.
+/// What one block's attention computes, apart from shapes.
 struct AttentionTraits {
   double scale = 0;    ///< 0: 1 / sqrt(d)
   double softcap = 0;  ///< 0: none
@@ -25,27 +25,28 @@ struct AttentionTraits {
 class ContextAttention {
  public:
   using Scratch = std::span<const at::Tensor>;
+  static constexpr int kNumSlots = 4;  ///< at most this many tensors of work
 
   virtual ~ContextAttention() = default;
 
-  /// What a block saves for backward: the packed q|k|v rows and the log-sum-exp, in the layout attention runs in.
+  /// Shapes of what a block saves for backward: the packed q|k|v rows and the log-sum-exp, as attention lays them out.
   virtual std::vector<int64_t> qkv_shape(const BatchShape& shape) const = 0;
   virtual std::vector<int64_t> lse_shape(const BatchShape& shape) const = 0;
   virtual std::vector<TensorSpec> forward_work(const BatchShape& shape, const Precision& precision) const = 0;
   virtual std::vector<TensorSpec> backward_work(const BatchShape& shape, const Precision& precision) const = 0;
 
-  /// Where the projection shall put its rows [T, R]; rotated there, share() makes `qkv` of them.
+  /// The tensor for the projection's rows [T, R]. The block rotates them there; then share() turns them into `qkv`.
   virtual at::Tensor projected(const at::Tensor& qkv, Scratch /*work*/, const BatchShape&) const { return qkv; }
   virtual void share(const at::Tensor& /*qkv*/, Scratch /*work*/, const BatchShape&, comm::Communicator*) const {}
-  /// attended [T, H d] and lse from what share() made. starts [B*S]: UnitTensors::document_starts, may be undefined.
+  /// Writes attended [T, H d] and lse from share()'s qkv. starts [B*S]: document_starts of UnitTensors, or undefined.
   virtual void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
                        const BatchShape& shape, const at::Tensor& starts, comm::Communicator* ranks) const = 0;
-  /// d_qkv [T, R], of the projection's rows after their rotation.
+  /// Writes d_qkv [T, R], the gradient of the projection's rows after their rotation.
   virtual void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                         const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& shape,
                         const at::Tensor& starts, comm::Communicator* ranks) const = 0;
 
-  /// What share(), forward() and backward() say, in order.
+  /// Append the calls of share(), forward() and backward() on the communicator, in order.
   virtual void share_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}
   virtual void forward_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}
   virtual void backward_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "trireme/base/error.h"
 #include "trireme/model/block_values.h"
+#include "trireme/ops/attention/attention.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -17,14 +19,6 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& 
   layout_ = p.layout;
   parameters_ = std::move(p.specs);
   attention_ = make_context_attention(widths_, attention_traits(), parallel);
-  int next = kOptional;
-  if (layout_.norm1.centered()) places_.mean1 = next++, places_.mean2 = next++;
-  if (has_head_norms()) places_.raw_qk = next++, places_.rstd_qk = next++;
-  if (!has_post_norms()) return;
-  places_.attention_out = next++;
-  places_.rstd_post1 = next++;
-  places_.mlp_out = next++;
-  places_.rstd_post2 = next++;
 }
 
 std::vector<Norm> DecoderBlock::norms() const {
@@ -50,90 +44,89 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   const at::ScalarType c = p.compute, s = p.state;
   UnitValues v;
   v.output = {"output", {rows, width}, c};
-  v.saved = {{"rstd1", {rows}, s},
-             {"rstd2", {rows}, s},
-             {"qkv", attention_->qkv_shape(shape), c},
-             {"attended", {tokens, widths_.q_width()}, c},
-             {"lse", attention_->lse_shape(shape), s},
-             {"mid", {rows, width}, c},
-             {"hidden", {tokens, config_.gated_mlp ? 2 * widths_.mlp : widths_.mlp}, c}};
-  const auto append = [](std::vector<TensorSpec>& to, const std::vector<TensorSpec>& more) {
-    to.insert(to.end(), more.begin(), more.end());
-  };
-  if (layout_.norm1.centered()) append(v.saved, {{"mean1", {rows}, s}, {"mean2", {rows}, s}});
-  if (has_head_norms())
-    append(v.saved, {{"raw_qk", {tokens, widths_.q_width() + widths_.kv_width()}, c},
-                     {"rstd_qk", {tokens, widths_.heads + widths_.kv_heads}, s}});
-  if (has_post_norms())
-    append(v.saved, {{"attention_out", {rows, width}, c},
-                     {"rstd_post1", {rows}, s},
-                     {"mlp_out", {rows, width}, c},
-                     {"rstd_post2", {rows}, s}});
-  v.forward_work = {{"normed", {tokens, width}, c}, {"activated", {tokens, widths_.mlp}, c}};
-  append(v.forward_work, attention_->forward_work(shape, p));
-  if (sequence_parallel()) v.forward_work.push_back({"reduced rows", {rows, width}, c});
+  v.saved[kRstd1] = {"rstd1", {rows}, s};
+  v.saved[kRstd2] = {"rstd2", {rows}, s};
+  v.saved[kQkv] = {"qkv", attention_->qkv_shape(shape), c};
+  v.saved[kAttended] = {"attended", {tokens, widths_.q_width()}, c};
+  v.saved[kLse] = {"lse", attention_->lse_shape(shape), s};
+  v.saved[kMid] = {"mid", {rows, width}, c};
+  v.saved[kHidden] = {"hidden", {tokens, config_.gated_mlp ? 2 * widths_.mlp : widths_.mlp}, c};
+  if (layout_.norm1.centered()) {
+    v.saved[kMean1] = {"mean1", {rows}, s};
+    v.saved[kMean2] = {"mean2", {rows}, s};
+  }
+  if (has_head_norms()) {
+    v.saved[kRawQk] = {"raw_qk", {tokens, widths_.q_width() + widths_.kv_width()}, c};
+    v.saved[kRstdQk] = {"rstd_qk", {tokens, widths_.heads + widths_.kv_heads}, s};
+  }
+  if (has_post_norms()) {
+    v.saved[kAttentionOut] = {"attention_out", {rows, width}, c};
+    v.saved[kRstdPost1] = {"rstd_post1", {rows}, s};
+    v.saved[kMlpOut] = {"mlp_out", {rows, width}, c};
+    v.saved[kRstdPost2] = {"rstd_post2", {rows}, s};
+  }
+  v.forward_work[kNormed] = {"normed", {tokens, width}, c};
+  v.forward_work[kActivated] = {"activated", {tokens, widths_.mlp}, c};
+  v.forward_work.put(kAttention, attention_->forward_work(shape, p));
 
-  const TensorSpec d_normed{"d_normed", {tokens, width}, c}, d_attended{"d_attended", {tokens, widths_.q_width()}, c},
-      d_activated{"d_activated", {tokens, widths_.mlp}, c}, d_qkv{"d_qkv", {tokens, widths_.qkv_width()}, c};
-  v.backward_work = {d_normed, d_activated, d_qkv, d_attended};
-  append(v.backward_work, input_half_work(shape, p));
-  if (sequence_parallel()) v.backward_work.push_back({"norm gradients", {num_norm_vectors(), width}, s});
-  if (has_head_norms() && parallel_.tp_size > 1) v.backward_work.push_back(head_norm_gradients(p));
-  append(v.backward_work, weight_half_work(p));
+  const TensorSpec d_qkv{"d_qkv", {tokens, widths_.qkv_width()}, c},
+      norm_gradients{"norm gradients", {num_norm_vectors(), width}, s},
+      head_norm_gradients{"head norm gradients", {2, widths_.head_dim}, s};
+  for (Slots* work : {&v.backward_work, &v.input_work}) {
+    (*work)[kDNormed] = {"d_normed", {tokens, width}, c};
+    (*work)[kDAttended] = {"d_attended", {tokens, widths_.q_width()}, c};
+    work->put(kAttention, attention_->backward_work(shape, p));
+  }
+  v.backward_work[kDActivated] = {"d_activated", {tokens, widths_.mlp}, c};
+  v.backward_work[kDQkv] = d_qkv;
+  if (has_head_norms() && parallel_.tp_size > 1) v.backward_work[kHeadNormGradientParts] = head_norm_gradients;
+  if (sequence_parallel()) {
+    for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
+      (*work)[kReducedRows] = {"reduced rows", {rows, width}, c};
+    v.backward_work[kNormGradientParts] = norm_gradients;
+    v.weight_work[kGathered] = {"gathered", {tokens, width}, c};
+  }
+  if (shares_heads()) {
+    const int64_t all_heads = 2 * config_.num_key_value_heads * widths_.head_dim;
+    for (Slots* work : {&v.backward_work, &v.weight_work}) {
+      (*work)[kAllHeads] = {"all heads", {all_heads, width}, p.gradient()};
+      if (!config_.attention_bias) continue;
+      (*work)[kAllHeadBiases] = {"all heads' biases", {all_heads}, s};
+      (*work)[kBiases] = {"biases", {widths_.qkv_width()}, s};
+    }
+  }
 
-  v.deferred = {{"dy", {tokens, width}, c},
-                {"activated", {tokens, widths_.mlp}, c},
-                {"normed2", {rows, width}, c},
-                {"d_mid", {tokens, width}, c},
-                {"normed1", {rows, width}, c},
-                d_qkv,
-                {"norm gradients", {num_norm_vectors(), width}, s}};
-  if (has_head_norms()) v.deferred.push_back(head_norm_gradients(p));
+  v.deferred[kDy] = {"dy", {tokens, width}, c};
+  v.deferred[kDeferredActivated] = {"activated", {tokens, widths_.mlp}, c};
+  v.deferred[kNormed2] = {"normed2", {rows, width}, c};
+  v.deferred[kDMid] = {"d_mid", {tokens, width}, c};
+  v.deferred[kNormed1] = {"normed1", {rows, width}, c};
+  v.deferred[kDeferredDQkv] = d_qkv;
+  v.deferred[kNormGradients] = norm_gradients;
+  if (has_head_norms()) v.deferred[kHeadNormGradients] = head_norm_gradients;
   v.saved_for_weight = {kAttended, kHidden};
-  v.input_work = {d_normed, d_attended};
-  append(v.input_work, input_half_work(shape, p));
-  if (sequence_parallel()) v.weight_work.push_back({"gathered", {tokens, width}, c});
-  append(v.weight_work, weight_half_work(p));
   return v;
 }
 
-std::vector<TensorSpec> DecoderBlock::input_half_work(const BatchShape& shape, const Precision& p) const {
-  std::vector<TensorSpec> work = attention_->backward_work(shape, p);
-  if (sequence_parallel())
-    work.push_back({"reduced rows", {local_rows(parallel_, shape).rows, widths_.width}, p.compute});
-  return work;
+ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t) const {
+  return ContextAttention::Scratch(t.work).subspan(kAttention);
 }
 
-std::vector<TensorSpec> DecoderBlock::weight_half_work(const Precision& p) const {
-  if (!shares_heads()) return {};
-  const int64_t rows = 2 * config_.num_key_value_heads * widths_.head_dim;
-  const TensorSpec all_heads{"all heads", {rows, widths_.width}, p.gradient()};
-  if (!config_.attention_bias) return {all_heads};
-  return {all_heads, {"all heads' biases", {rows}, p.state}, {"biases", {widths_.qkv_width()}, p.state}};
-}
-
-TensorSpec DecoderBlock::head_norm_gradients(const Precision& p) const {
-  return {"head norm gradients", {2, widths_.head_dim}, p.state};
-}
-
-ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t, size_t first) const {
-  return ContextAttention::Scratch(t.work).subspan(first);
-}
-
+// The mean is undefined if the norm has none.
 NormStatistics DecoderBlock::statistics1(const UnitTensors& t) const {
-  return {places_.mean1 >= 0 ? t.saved[places_.mean1] : at::Tensor(), t.saved[kRstd1]};
+  return {layout_.norm1.centered() ? t.saved[kMean1] : at::Tensor(), t.saved[kRstd1]};
 }
 NormStatistics DecoderBlock::statistics2(const UnitTensors& t) const {
-  return {places_.mean2 >= 0 ? t.saved[places_.mean2] : at::Tensor(), t.saved[kRstd2]};
+  return {layout_.norm2.centered() ? t.saved[kMean2] : at::Tensor(), t.saved[kRstd2]};
 }
 
 // input -> qkv
 void DecoderBlock::project(UnitTensors& t) const {
-  const TensorParallel tp(parallel_, t.tp);
+  const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& normed = t.work[kNormed];
   norm_forward(layout_.norm1, tp.own_rows(normed), statistics1(t), t.input, t.parameters, config_.norm_eps);
   tp.gather_in_place(normed);
-  const auto work = attention_work(t, kForwardAttention);
+  const auto work = attention_work(t);
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
   product_forward(layout_.qkv, rows, normed, t.parameters);
   product_bias(layout_.qkv, rows, t.parameters);
@@ -142,25 +135,25 @@ void DecoderBlock::project(UnitTensors& t) const {
     const auto table = rotary_of(t);
     ops::rotary_forward(rows, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
   }
-  attention_->share(t.saved[kQkv], work, t.shape, t.cp);
+  attention_->share(t.saved[kQkv], work, t.shape, t.ranks[comm::UnitAxis::cp]);
 }
 
 void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const {
-  ops::head_norm_forward(rows, t.saved[places_.raw_qk], t.saved[places_.rstd_qk], t.parameters[layout_.query_norm],
+  ops::head_norm_forward(rows, t.saved[kRawQk], t.saved[kRstdQk], t.parameters[layout_.query_norm],
                          t.parameters[layout_.key_norm], widths_.heads, widths_.kv_heads, config_.norm_eps,
                          config_.norm_offset);
 }
 
 // qkv -> attended
 void DecoderBlock::attend(UnitTensors& t) const {
-  attention_->forward(t.saved[kAttended], t.saved[kLse], t.saved[kQkv], attention_work(t, kForwardAttention), t.shape,
-                      t.document_starts, t.cp);
+  attention_->forward(t.saved[kAttended], t.saved[kLse], t.saved[kQkv], attention_work(t), t.shape, t.document_starts,
+                      t.ranks[comm::UnitAxis::cp]);
 }
 
-// x -> `to`: this rank's rows of the sum of all ranks' products, with the bias
+// x -> `to`: this rank's rows of the sum of all ranks' products, plus the bias
 void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x,
                                  const at::Tensor& to) const {
-  const TensorParallel tp(parallel_, t.tp);
+  const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& partial = tp.sequence() ? t.work[kNormed] : to;
   product_forward(product, partial, x, t.parameters);
   tp.reduce(partial, to);
@@ -169,12 +162,12 @@ void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const a
 
 // attended, input -> mid, and its norm in `normed`
 void DecoderBlock::add_attended(UnitTensors& t) const {
-  const TensorParallel tp(parallel_, t.tp);
+  const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor own = tp.own_rows(t.work[kNormed]);
-  at::Tensor branch = has_post_norms() ? t.saved[places_.attention_out] : tp.sequence() ? t.work.back() : own;
+  at::Tensor branch = has_post_norms() ? t.saved[kAttentionOut] : tp.sequence() ? t.work[kReducedRows] : own;
   reduce_branch(t, layout_.out, t.saved[kAttended], branch);
   if (has_post_norms()) {
-    norm_forward(layout_.post1, own, post_statistics(t, places_.rstd_post1), branch, t.parameters, config_.norm_eps);
+    norm_forward(layout_.post1, own, post_statistics(t, kRstdPost1), branch, t.parameters, config_.norm_eps);
     branch = own;
   }
   add_norm_forward(layout_.norm2, t.saved[kMid], own, statistics2(t), branch, t.input, t.parameters, config_.norm_eps);
@@ -183,7 +176,7 @@ void DecoderBlock::add_attended(UnitTensors& t) const {
 // norm of mid -> hidden
 void DecoderBlock::expand(UnitTensors& t) const {
   const at::Tensor& normed = t.work[kNormed];
-  TensorParallel(parallel_, t.tp).gather_in_place(normed);
+  TensorParallel(parallel_, t.ranks).gather_in_place(normed);
   product_forward(layout_.up, t.saved[kHidden], normed, t.parameters);
   product_bias(layout_.up, t.saved[kHidden], t.parameters);
 }
@@ -199,10 +192,10 @@ void DecoderBlock::activate(const at::Tensor& y, const at::Tensor& hidden) const
 
 // hidden -> mlp_out, and its norm; for a block with post-norms
 at::Tensor DecoderBlock::finish_mlp(UnitTensors& t) const {
-  const at::Tensor own = TensorParallel(parallel_, t.tp).own_rows(t.work[kNormed]), &out = t.saved[places_.mlp_out];
+  const at::Tensor own = TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]), &out = t.saved[kMlpOut];
   activate(t.work[kActivated], t.saved[kHidden]);
   reduce_branch(t, layout_.down, t.work[kActivated], out);
-  norm_forward(layout_.post2, own, post_statistics(t, places_.rstd_post2), out, t.parameters, config_.norm_eps);
+  norm_forward(layout_.post2, own, post_statistics(t, kRstdPost2), out, t.parameters, config_.norm_eps);
   return own;
 }
 
@@ -212,13 +205,13 @@ void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) cons
   if (wants(kAttended)) attend(t);
   if (wants(kMid)) add_attended(t);
   if (wants(kHidden)) {
-    // The norm is of the rounded sum: found again from mid, bit for bit, statistics included.
+    // Forward normalised the rounded sum, so normalising mid gives the same bits and statistics.
     if (!wants(kMid))
-      norm_forward(layout_.norm2, TensorParallel(parallel_, t.tp).own_rows(t.work[kNormed]), statistics2(t),
+      norm_forward(layout_.norm2, TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]), statistics2(t),
                    t.saved[kMid], t.parameters, config_.norm_eps);
     expand(t);
   }
-  if (has_post_norms() && wants(places_.mlp_out)) finish_mlp(t);
+  if (has_post_norms() && wants(kMlpOut)) finish_mlp(t);
 }
 
 void DecoderBlock::forward(UnitTensors& t) const {
@@ -241,6 +234,54 @@ double DecoderBlock::forward_flops(const BatchShape& shape) const {
   const double mlp_products = config_.gated_mlp ? 3 : 2, keys = config_.attended_keys(layer_, shape.sequence);
   return 2 * tokens * (width * double(widths_.qkv_width()) + heads * width + mlp_products * width * mlp) +
          4 * tokens * keys * heads;
+}
+
+// One step of generation: new tokens against a key/value cache.
+void DecoderBlock::decode(const DecodeTensors& t) const {
+  check_invariant(parallel_.cp_size == 1 && !sequence_parallel(), "generation knows tensor and pipeline ranks only");
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor& x = t.x;
+  const auto& p = t.parameters;
+  const int64_t position = t.position, rows = x.size(0), heads = widths_.q_width(), kv = widths_.kv_width();
+  const double eps = config_.norm_eps;
+  const at::TensorOptions options = x.options();
+  const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor normed = at::empty_like(x), qkv = at::empty({rows, widths_.qkv_width()}, options),
+                   attended = at::empty({rows, heads}, options), mid = at::empty_like(x),
+                   hidden = at::empty({rows, (config_.gated_mlp ? 2 : 1) * widths_.mlp}, options),
+                   activated = at::empty({rows, widths_.mlp}, options);
+  const NormStatistics statistics{at::empty({rows}, options.dtype(state)), at::empty({rows}, options.dtype(state))};
+  const auto branch = [&](const Product& product, const at::Tensor& y, const at::Tensor& input, const Norm& post) {
+    product_forward(product, y, input, p);
+    tp.sum(y);
+    product_bias(product, y, p);
+    if (post.present()) norm_forward(post, y, statistics, y, p, eps);
+  };
+
+  norm_forward(layout_.norm1, normed, statistics, x, p, eps);
+  product_forward(layout_.qkv, qkv, normed, p);
+  product_bias(layout_.qkv, qkv, p);
+  if (has_head_norms())
+    ops::head_norm_forward(qkv, at::Tensor(), at::empty({rows, widths_.heads + widths_.kv_heads}, options.dtype(state)),
+                           p[layout_.query_norm], p[layout_.key_norm], widths_.heads, widths_.kv_heads, eps,
+                           config_.norm_offset);
+  if (rotary_) {
+    const auto table = rotary_->of(config_.max_position_embeddings);
+    ops::rotary_forward(qkv, table.cosine.narrow(0, position, rows), table.sine.narrow(0, position, rows),
+                        widths_.heads, widths_.kv_heads);
+  }
+  t.k_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads, kv));
+  t.v_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads + kv, kv));
+  ops::attention_decode(attended, qkv.narrow(1, 0, heads), t.k_cache.unsqueeze(0), t.v_cache.unsqueeze(0),
+                        at::full({1}, position + rows, at::kLong),
+                        attention_shape(1, rows, widths_, attention_traits()));
+  branch(layout_.out, normed, attended, layout_.post1);
+  add_norm_forward(layout_.norm2, mid, normed, statistics, normed, x, p, eps);
+  product_forward(layout_.up, hidden, normed, p);
+  product_bias(layout_.up, hidden, p);
+  activate(activated, hidden);
+  branch(layout_.down, x, activated, layout_.post2);
+  ops::add_forward(x, x, mid);
 }
 
 }  // namespace trireme::model

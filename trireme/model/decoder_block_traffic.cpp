@@ -1,5 +1,4 @@
-// What a decoder block says on its communicators, call by call in the order of decoder_block.cpp and
-// decoder_block_backward.cpp.
+// The calls of a decoder block on its communicators, in the order of decoder_block.cpp and decoder_block_backward.cpp.
 #include <algorithm>
 
 #include "trireme/model/block_values.h"
@@ -21,7 +20,7 @@ std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& sha
   if (wants(kAttended)) attention_->forward_traffic(rows, shape, p);
   if (wants(kMid)) tp.reduce(rows, p.compute, boundary);
   if (wants(kHidden)) tp.gather(rows, p.compute, boundary);
-  if (has_post_norms() && wants(places_.mlp_out)) tp.reduce(rows, p.compute, boundary);
+  if (has_post_norms() && wants(kMlpOut)) tp.reduce(rows, p.compute, boundary);
   return rows;
 }
 
@@ -29,7 +28,7 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
   const TensorTraffic tp(parallel_);
   const int64_t boundary = local_rows(parallel_, shape).tokens * widths_.width;
   UnitTraffic u;
-  u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden, places_.mlp_out});
+  u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden, kMlpOut});
   u.forward = u.recompute;
   if (!has_post_norms()) tp.reduce(u.forward, p.compute, boundary);
 

@@ -1,13 +1,25 @@
-// EmbeddingUnit: token ids to the first boundary; GPT-2 adds learned positions. The first unit of every model.
+// EmbeddingUnit: turns token ids into the first boundary; GPT-2 adds learned positions. The first unit of every model.
 //
-// Tensor parallel: a rank looks up the ids it holds and leaves rows of zeros for the others; the first rank adds the
-// positions, so that the sum over the ranks has every row once, without rounding.
+// Tensor parallel: a rank looks up the ids whose rows it holds and leaves zeros for all others. Only the first rank
+// adds the positions. So the sum over the ranks counts every row once, without rounding.
 #pragma once
 
 #include "trireme/model/config.h"
 #include "trireme/model/unit.h"
 
 namespace trireme::model {
+
+/// A tensor-parallel rank's part of the vocabulary. All ranks hold equally many rows of the embedding and of the head.
+/// So the last parts may reach beyond the vocabulary (padding); the rows there are zero and stay zero.
+struct VocabularyPart {
+  int64_t first = 0;  ///< the first id of this rank
+  int64_t size = 0;  ///< equal on all ranks, padding included
+};
+VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel);
+
+/// The embedding's table, which a tied head shares, or the matrix of an untied head.
+ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const Parallel& parallel);
+std::string embedding_table_name(Architecture architecture);
 
 class EmbeddingUnit : public Unit {
  public:
@@ -23,19 +35,16 @@ class EmbeddingUnit : public Unit {
   bool reads_documents() const override { return config_.learned_positions; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
-  /// y [N,D] of ids [N] at position, position + 1, ..., for generation.
-  void look_up(const at::Tensor& y, const at::Tensor& ids, int64_t position, const std::vector<at::Tensor>& parameters,
-               comm::Communicator* tp) const;
+  void decode(const DecodeTensors& t) const override;
 
  private:
   double scale(at::ScalarType compute) const;
-  /// Ids and positions of the local tokens, as the operations want them: made in work where they are not given.
+  /// Row indices of the local tokens in the tables; computed in `work` where UnitTensors does not have them.
   struct Rows {
     at::Tensor ids, positions;
   };
-  Rows rows(const UnitTensors& t, size_t& next_work) const;
+  Rows rows(const UnitTensors& t) const;
   void to_local(const at::Tensor& ids, const at::Tensor& tokens) const;
-  std::vector<TensorSpec> row_work(int64_t tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
   bool own_positions() const { return parallel_.cp_size > 1 && parameters_.size() > 1; }
 

@@ -11,9 +11,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/model/decoder_block.h"
-#include "trireme/model/embedding.h"
-#include "trireme/model/head.h"
 
 namespace trireme::model {
 
@@ -46,7 +43,7 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, s
 
 namespace {
 
-// Stages hold neighbouring units with about as many elements each; every stage at least one.
+// Stages hold neighbouring units with about equal numbers of elements; every stage has at least one unit.
 std::pair<int, int> stage_units(const Model& model, int stage, int num_stages) {
   const int count = static_cast<int>(model.units.size());
   if (num_stages > count)
@@ -75,11 +72,13 @@ Generator::Generator(const ModelConfig& config, const Precision& precision, cons
   capacity_ = capacity > 0 ? std::min(capacity, config.max_position_embeddings) : config.max_position_embeddings;
   std::tie(first_unit_, last_unit_) = stage_units(model_, ranks.stage, ranks.num_stages);
   load(fill);
-  const int64_t kv = block_widths(config, ranks.parallel).kv_width();
-  for (int i = first_unit_; i < last_unit_; ++i) {
-    if (dynamic_cast<const DecoderBlock*>(model_.units[i].get()) == nullptr) continue;
-    k_cache_.push_back(at::zeros({capacity_, kv}, at::TensorOptions().dtype(precision.compute)));
-    v_cache_.push_back(at::zeros_like(k_cache_.back()));
+  k_cache_.resize(model_.units.size());
+  v_cache_.resize(model_.units.size());
+  for (int u = first_unit_; u < last_unit_; ++u) {
+    const int64_t width = model_.units[u]->cache_width();
+    if (width == 0) continue;
+    k_cache_[u] = at::zeros({capacity_, width}, at::TensorOptions().dtype(precision.compute));
+    v_cache_[u] = at::zeros_like(k_cache_[u]);
   }
 }
 
@@ -109,30 +108,27 @@ void Generator::load(const Fill& fill) {
   }
 }
 
-// One pass: tokens behind those of the context through this stage's units. Logits of the last, or of all.
+// Runs `tokens`, which follow the context, through this stage's units. Logits of the last token, or of all.
 at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all) {
   const int64_t position = num_tokens();
   const auto count = static_cast<int64_t>(tokens.size());
   const auto options = at::TensorOptions().dtype(precision_.compute);
   const at::Tensor x = at::empty({count, model_.config.hidden_size}, options);
   if (ranks_.stage > 0) ranks_.stages->receive(x, ranks_.stage - 1)->wait();
-  size_t block = 0;
-  at::Tensor logits;
-  for (int u = first_unit_; u < last_unit_; ++u) {
-    const Unit* unit = model_.units[u].get();
-    if (const auto* embedding = dynamic_cast<const EmbeddingUnit*>(unit)) {
-      embedding->look_up(x, at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong), position,
-                         unit_parameters_[u], ranks_.tp);
-    } else if (const auto* decoder = dynamic_cast<const DecoderBlock*>(unit)) {
-      decoder->decode(x, unit_parameters_[u], k_cache_[block], v_cache_[block], position, ranks_.tp);
-      ++block;
-    } else {
-      const int64_t rows = all ? count : 1;
-      logits = at::empty({rows, model_.config.vocab_size}, options);
-      static_cast<const HeadUnit*>(unit)->logits(logits, x.narrow(0, count - rows, rows), unit_parameters_[u],
-                                                 ranks_.tp);
-    }
-  }
+  const at::Tensor ids = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong),
+                   logits =
+                       is_last_stage() ? at::empty({all ? count : 1, model_.config.vocab_size}, options) : at::Tensor();
+  comm::UnitCommunicators ranks;
+  ranks[comm::UnitAxis::tp] = ranks_.tp;
+  for (int u = first_unit_; u < last_unit_; ++u)
+    model_.units[u]->decode({.parameters = unit_parameters_[u],
+                             .tokens = ids,
+                             .position = position,
+                             .x = x,
+                             .k_cache = k_cache_[u],
+                             .v_cache = v_cache_[u],
+                             .logits = logits,
+                             .ranks = ranks});
   if (!is_last_stage()) ranks_.stages->send(x, ranks_.stage + 1)->wait();
   context_.insert(context_.end(), tokens.begin(), tokens.end());
   return logits;
@@ -176,7 +172,7 @@ at::Tensor Generator::next_logits(std::span<const int64_t> tokens) {
   return logits.defined() ? logits[0] : logits;
 }
 
-// The ranks of the last stage draw alike; the others are told.
+// The ranks of the last stage draw the same token and broadcast it.
 int64_t Generator::draw(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random) {
   const at::Tensor token = at::zeros({1}, at::kLong);
   if (is_last_stage()) token.fill_(sample_token(logits, options, random));

@@ -1,6 +1,6 @@
-// Generator: a model's weights in memory and a key/value cache: logits behind any tokens, and text drawn from them.
-// Ranks: tensor-parallel ranks each hold their part of every matrix and of the cache, pipeline stages their blocks.
-// All of them call with the same tokens, and all get the token that was drawn.
+// Generator holds a model's weights and a key/value cache; it computes logits and draws tokens. Each tensor-parallel
+// rank holds its part of every matrix and of the cache. Each pipeline stage holds its blocks. All ranks call with the
+// same tokens, and all get the token that was drawn.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,48 +17,47 @@
 namespace trireme::model {
 
 struct SamplingOptions {
-  double temperature = 0.8;        ///< 0: always the likeliest token
-  std::optional<int64_t> top_k;    ///< only the k likeliest
-  double top_p = 1.0;              ///< only the likeliest that together reach this probability
+  double temperature = 0.8;        ///< 0: always the most likely token
+  std::optional<int64_t> top_k;    ///< only the k most likely tokens
+  double top_p = 1.0;              ///< only the most likely tokens that together reach this probability
   uint64_t seed = 42;
 };
 
-/// Draws a token from logits [V]. Errors: ShapeError when they hold no finite number.
+/// Draws a token from logits [V]. Errors: ShapeError if the largest is not finite
 int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random);
 
-/// This rank's place among those that generate together; alone by default. No context or sequence parallelism.
+/// This rank's place among the ranks that generate together. No context or sequence parallelism.
 struct GeneratorRanks {
   Parallel parallel;
   int stage = 0, num_stages = 1;
   comm::Communicator* tp = nullptr;      ///< of the tensor-parallel ranks
-  comm::Communicator* stages = nullptr;  ///< of the pipeline stages, by stage
+  comm::Communicator* stages = nullptr;  ///< of the pipeline stages, in their order
 };
 
 class Generator {
  public:
-  /// Weights are given by `fill`, which is called once for each parameter of this rank's units with the tensor to
-  /// write (of the compute dtype, zeroed: padding stays so).
+  /// `fill` writes the weights: one call for each parameter of this rank's units. `tensor` is zeroed and has the
+  /// compute dtype; padding stays zero.
   using Fill = std::function<void(const ParameterSpec& parameter, const at::Tensor& tensor)>;
-  /// @param capacity  tokens that the cache holds; 0: all positions of the model
+  /// @param capacity  tokens in the cache; 0: all positions of the model
   Generator(const ModelConfig& config, const Precision& precision, const Fill& fill, const GeneratorRanks& ranks = {},
             int64_t capacity = 0);
 
-  /// Logits [V] behind the last of `tokens`, which follow those given before; on ranks of the last stage, undefined on
-  /// the others. When the cache is full, its newest half is read again from position 0.
-  /// Cost      one pass over the weights for every 512 tokens
-  /// Errors    UsageError for a token outside the vocabulary
+  /// Logits [V] after the last of `tokens`; undefined except on the last stage. `tokens` follow those of earlier calls.
+  /// When the cache is full, its newest half is computed again from position 0.
+  /// Cost      one pass over the weights for every 512 tokens. Errors    UsageError for a token outside the vocabulary
   at::Tensor next_logits(std::span<const int64_t> tokens);
   at::Tensor next_logits(int64_t token) { return next_logits({&token, 1}); }
 
-  /// Logits [N,V] behind each of `tokens`, likewise; they have to fit into the cache.
+  /// The same after each of `tokens`: [N,V]. The tokens must fit into the cache.
   at::Tensor all_logits(std::span<const int64_t> tokens);
 
-  /// Feeds `prompt`, then draws up to `max_new_tokens`; `emit` gets each new token and returns false to stop (on every
-  /// rank at the same token).
+  /// Feeds `prompt`, then draws up to `max_new_tokens`. `emit` gets each new token and returns false to stop. It must
+  /// stop every rank at the same token.
   void generate(std::span<const int64_t> prompt, int64_t max_new_tokens, const SamplingOptions& options,
                 const std::function<bool(int64_t)>& emit);
 
-  /// Forgets all tokens but the first `kept`.
+  /// Forgets all tokens except the first `kept`.
   void reset(int64_t kept = 0) { context_.resize(static_cast<size_t>(kept)); }
   int64_t num_tokens() const { return static_cast<int64_t>(context_.size()); }
   const ModelConfig& config() const { return model_.config; }
@@ -76,8 +75,8 @@ class Generator {
   GeneratorRanks ranks_;
   int64_t capacity_;
   int first_unit_ = 0, last_unit_ = 0;  ///< of this stage: [first, last)
-  std::vector<std::vector<at::Tensor>> unit_parameters_;  ///< by unit of the model; empty where another stage has it
-  std::vector<at::Tensor> k_cache_, v_cache_;  ///< per block of this stage [capacity, K*d]
+  std::vector<std::vector<at::Tensor>> unit_parameters_;  ///< by unit of the model; empty if another stage has it
+  std::vector<at::Tensor> k_cache_, v_cache_;  ///< by unit of the model [capacity, K*d]
   std::vector<int64_t> context_;
 };
 

@@ -5,17 +5,25 @@
 #include <algorithm>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/model/local_rows.h"
-#include "trireme/model/vocabulary.h"
+#include "trireme/model/embedding.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
 namespace {
 
 // The vocabulary product's weight is the last parameter: norm weight (, norm bias), head.
-// Behind these, each only where it is needed: sums (tensor parallel); and for backward weight sum (several chunks of a
-// bfloat16 gradient), reduced rows and norm gradients (sequence parallel).
-enum HeadWork { kFinalNormed, kRstd, kMean, kLogits, kMore };
+struct HeadWork {
+  enum Slot {
+    normed,
+    rstd,
+    mean,
+    logits,
+    sums,            ///< tensor parallel
+    weight_sum,      ///< backward: of several chunks of a bfloat16 gradient
+    reduced_rows,    ///< backward, sequence parallel
+    norm_gradients,  ///< likewise
+  };
+};
 }  // namespace
 
 HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
@@ -41,25 +49,26 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   const int64_t tokens = local.tokens, rows = chunk_rows(tokens), width = config_.hidden_size;
   const std::vector<int64_t>& matrix = parameters_.back().shape;
   UnitValues v;
-  v.forward_work = {{"normed", {tokens, width}, p.compute},
-                    {"rstd", {local.rows}, p.state},
-                    {"mean", {local.rows}, p.state},
-                    {"logits", {rows, matrix[0]}, p.compute}};
-  if (parallel_.tp_size > 1) v.forward_work.push_back({"sums", {3 * rows}, p.state});
+  v.forward_work[HeadWork::normed] = {"normed", {tokens, width}, p.compute};
+  v.forward_work[HeadWork::rstd] = {"rstd", {local.rows}, p.state};
+  v.forward_work[HeadWork::mean] = {"mean", {local.rows}, p.state};
+  v.forward_work[HeadWork::logits] = {"logits", {rows, matrix[0]}, p.compute};
+  if (parallel_.tp_size > 1) v.forward_work[HeadWork::sums] = {"sums", {3 * rows}, p.state};
   v.backward_work = v.forward_work;
-  if (rows < tokens && p.gradient() == at::kBFloat16) v.backward_work.push_back({"weight sum", matrix, p.state});
+  if (rows < tokens && p.gradient() == at::kBFloat16)
+    v.backward_work[HeadWork::weight_sum] = {"weight sum", matrix, p.state};
   if (sequence_parallel()) {
-    v.backward_work.push_back({"reduced rows", {local.rows, width}, p.compute});
-    v.backward_work.push_back({"norm gradients", {norm_.centered() ? 2 : 1, width}, p.state});
+    v.backward_work[HeadWork::reduced_rows] = {"reduced rows", {local.rows, width}, p.compute};
+    v.backward_work[HeadWork::norm_gradients] = {"norm gradients", {norm_.centered() ? 2 : 1, width}, p.state};
   }
   return v;
 }
 
 void HeadUnit::normalize(const UnitTensors& t) const {
-  const TensorParallel tp(parallel_, t.tp);
-  norm_forward(norm_, tp.own_rows(t.work[kFinalNormed]), {t.work[kMean], t.work[kRstd]}, t.input, t.parameters,
-               config_.norm_eps);
-  tp.gather_in_place(t.work[kFinalNormed]);
+  const TensorParallel tp(parallel_, t.ranks);
+  norm_forward(norm_, tp.own_rows(t.work[HeadWork::normed]), {t.work[HeadWork::mean], t.work[HeadWork::rstd]}, t.input,
+               t.parameters, config_.norm_eps);
+  tp.gather_in_place(t.work[HeadWork::normed]);
 }
 
 void HeadUnit::forward(UnitTensors& t) const {
@@ -67,20 +76,20 @@ void HeadUnit::forward(UnitTensors& t) const {
   if (parallel_.tp_size > 1)
     shard_loss(t, nullptr);
   else
-    ops::cross_entropy_forward(t.loss_sum, t.work[kFinalNormed], t.parameters.back(), t.targets, t.work[kLogits],
-                               config_.logit_softcap);
+    ops::cross_entropy_forward(t.loss_sum, t.work[HeadWork::normed], t.parameters.back(), t.targets,
+                               t.work[HeadWork::logits], config_.logit_softcap);
 }
 
 void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
-  const TensorParallel tp(parallel_, t.tp);
+  const TensorParallel tp(parallel_, t.ranks);
   const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
-  const at::Tensor &normed = t.work[kFinalNormed], &w = t.parameters.back(), &sums = t.work[kMore];
-  const int64_t tokens = normed.size(0), chunk = t.work[kLogits].size(0);
+  const at::Tensor &normed = t.work[HeadWork::normed], &w = t.parameters.back(), &sums = t.work[HeadWork::sums];
+  const int64_t tokens = normed.size(0), chunk = t.work[HeadWork::logits].size(0);
   t.loss_sum.zero_();
   for (int64_t first = 0; first < tokens; first += chunk) {
     const int64_t rows = std::min(chunk, tokens - first);
     const at::Tensor x = normed.narrow(0, first, rows), targets = t.targets.narrow(0, first, rows),
-                     logits = t.work[kLogits].narrow(0, 0, rows), row_max = sums.narrow(0, 0, rows),
+                     logits = t.work[HeadWork::logits].narrow(0, 0, rows), row_max = sums.narrow(0, 0, rows),
                      both = sums.narrow(0, chunk, 2 * rows), sum_exp = both.narrow(0, 0, rows),
                      target_logit = both.narrow(0, rows, rows);
     ops::linear_forward(logits, x, w);
@@ -100,26 +109,26 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
 }
 
 void HeadUnit::backward(UnitTensors& t) const {
-  const TensorParallel tp(parallel_, t.tp);
-  const at::Tensor& normed = t.work[kFinalNormed];
-  size_t next = kMore + (parallel_.tp_size > 1 ? 1 : 0);
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor& normed = t.work[HeadWork::normed];
   Gradients g{.dx = normed, .dw = t.gradient(t.gradients.size() - 1)};
-  if (t.work[kLogits].size(0) < normed.size(0) && g.dw.to.scalar_type() == at::kBFloat16) g.dw_sum = t.work[next++];
+  if (t.work[HeadWork::logits].size(0) < normed.size(0) && g.dw.defined() && g.dw.to.scalar_type() == at::kBFloat16)
+    g.dw_sum = t.work[HeadWork::weight_sum];
   normalize(t);
   if (parallel_.tp_size > 1)
     shard_loss(t, &g);
   else
     ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters.back(), t.targets, t.loss_scale,
-                                        t.work[kLogits], g.dw_sum, config_.logit_softcap);
+                                        t.work[HeadWork::logits], g.dw_sum, config_.logit_softcap);
 
   // normed now holds its own gradient; the norm's input gradient is the boundary's.
-  const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[next++] : at::Tensor());
+  const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[HeadWork::reduced_rows] : at::Tensor());
   const NormGradients direct{t.gradient(norm_.weight), norm_.centered() ? t.gradient(norm_.bias) : ops::Gradient()};
   NormGradients n = direct;
-  const at::Tensor parts = tp.sequence() ? t.work[next] : at::Tensor();
+  const at::Tensor parts = tp.sequence() ? t.work[HeadWork::norm_gradients] : at::Tensor();
   if (tp.sequence()) n = {parts[0], norm_.centered() ? parts[1] : at::Tensor()};
-  norm_backward(norm_, t.d_boundary, n, d_normed, d_normed, t.input, t.parameters, {t.work[kMean], t.work[kRstd]},
-                at::Tensor());
+  norm_backward(norm_, t.d_boundary, n, d_normed, d_normed, t.input, t.parameters,
+                {t.work[HeadWork::mean], t.work[HeadWork::rstd]}, at::Tensor());
   if (!tp.sequence()) return;
   tp.sum(parts);
   ops::write_gradient(direct.weight, parts[0]);
@@ -148,22 +157,25 @@ double HeadUnit::forward_flops(const BatchShape& shape) const {
          double(parameters_.back().shape[0]);
 }
 
-void HeadUnit::logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& p,
-                      comm::Communicator* ranks) const {
+void HeadUnit::decode(const DecodeTensors& t) const {
+  const int64_t rows = t.logits.size(0);
+  const at::Tensor x = t.x.narrow(0, t.x.size(0) - rows, rows);
   const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor normed = at::empty_like(x), rstd = at::empty({x.size(0)}, x.options().dtype(state)),
-                   mean = at::empty_like(rstd);
-  norm_forward(norm_, normed, {mean, rstd}, x, p, config_.norm_eps);
+  const at::Tensor normed = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(state)),
+                   mean = at::empty_like(rstd), &w = t.parameters.back();
+  norm_forward(norm_, normed, {mean, rstd}, x, t.parameters, config_.norm_eps);
   if (parallel_.tp_size == 1) {
-    ops::linear_forward(out, normed, p.back());
+    ops::linear_forward(t.logits, normed, w);
   } else {
-    const int64_t rows = x.size(0), part = p.back().size(0), size = parallel_.tp_size;
+    const int64_t part = w.size(0), size = parallel_.tp_size;
     const at::Tensor mine = at::empty({rows, part}, x.options()), all = at::empty({size, rows, part}, x.options());
-    ops::linear_forward(mine, normed, p.back());
-    ranks->all_gather(all, mine, std::vector<int64_t>(static_cast<size_t>(size), rows * part))->wait();
-    at::Tensor(out).copy_(all.transpose(0, 1).reshape({rows, size * part}).narrow(1, 0, config_.vocab_size));
+    ops::linear_forward(mine, normed, w);
+    t.ranks[comm::UnitAxis::tp]
+        ->all_gather(all, mine, std::vector<int64_t>(static_cast<size_t>(size), rows * part))
+        ->wait();
+    at::Tensor(t.logits).copy_(all.transpose(0, 1).reshape({rows, size * part}).narrow(1, 0, config_.vocab_size));
   }
-  if (config_.logit_softcap > 0) ops::softcap_forward(out, config_.logit_softcap);
+  if (config_.logit_softcap > 0) ops::softcap_forward(t.logits, config_.logit_softcap);
 }
 
 }  // namespace trireme::model

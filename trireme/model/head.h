@@ -1,12 +1,12 @@
-// HeadUnit: final norm, vocabulary product and cross-entropy loss. The last unit of every model. Its backward
-// computes the loss too, chunk by chunk, so that training never holds the logits of a batch.
+// HeadUnit: final norm, vocabulary product and cross-entropy loss; the last unit of every model. Its backward computes
+// the loss too, in chunks of tokens. So training never holds the logits of a whole batch.
 //
-// Tensor parallel: a rank has the logits of its part of the vocabulary; the ranks tell each other the largest logit,
-// the sum of exponentials and the target's logit of every token, not the logits.
+// Tensor parallel: a rank has the logits of its part of the vocabulary. For every token, ranks exchange the largest
+// logit, the sum of exponentials and the target's logit, but not the other logits.
 #pragma once
 
 #include "trireme/model/config.h"
-#include "trireme/model/norms.h"
+#include "trireme/model/layers.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/model/unit.h"
 
@@ -25,12 +25,11 @@ class HeadUnit : public Unit {
   bool backward_includes_forward() const override { return true; }
   double forward_flops(const BatchShape& shape) const override;
 
-  /// logits [N,V] of x [N,D] (the boundary before the head), for generation; all of them on every rank.
-  void logits(const at::Tensor& out, const at::Tensor& x, const std::vector<at::Tensor>& parameters,
-              comm::Communicator* tp) const;
+  /// Computes all logits, on every rank; x is unchanged.
+  void decode(const DecodeTensors& t) const override;
 
  private:
-  /// Where the gradients of the vocabulary product go; dx is the product's input, overwritten.
+  /// Where the gradients of the vocabulary product go; dx overwrites the product's input.
   struct Gradients {
     at::Tensor dx;
     ops::Gradient dw;

@@ -1,4 +1,4 @@
-// Reads a config.json. A key that is not known is refused: it may change the mathematics.
+// Reads a config.json. Unknown keys are refused: they may change the mathematics.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,49 +16,19 @@ namespace {
 
 using nlohmann::json;
 
-// Keys that say nothing about the mathematics of training (there is no dropout), or about a text model at all.
-const std::set<std::string> kHarmless = {"architectures",
-                                         "model_type",
-                                         "torch_dtype",
-                                         "dtype",
-                                         "transformers_version",
-                                         "use_cache",
-                                         "bos_token_id",
-                                         "eos_token_id",
-                                         "pad_token_id",
-                                         "pretraining_tp",
-                                         "attention_dropout",
-                                         "_name_or_path",
-                                         "task_specific_params",
-                                         "return_dict",
-                                         "output_hidden_states",
-                                         "output_attentions",
-                                         "id2label",
-                                         "label2id",
-                                         "problem_type",
-                                         "chunk_size_feed_forward",
-                                         "tokenizer_class",
-                                         "cache_implementation",
-                                         "is_llama_config",
-                                         "transformers.js_config",
-                                         "unsloth_fixed",
-                                         "unsloth_version",
-                                         "n_ctx",
-                                         "resid_pdrop",
-                                         "embd_pdrop",
-                                         "attn_pdrop",
-                                         "summary_type",
-                                         "summary_use_proj",
-                                         "summary_activation",
-                                         "summary_proj_to_labels",
-                                         "summary_first_dropout",
-                                         "reorder_and_upcast_attn",
-                                         "max_window_layers",
-                                         "_sliding_window_pattern",
-                                         "sliding_window_pattern",
-                                         "_attn_implementation_autoset",
-                                         "attn_implementation",
-                                         "_attn_implementation"};
+// Keys that change nothing about the mathematics of training (there is no dropout), or concern no text model.
+// clang-format off
+const std::set<std::string> kHarmless = {
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
+    "eos_token_id", "pad_token_id", "pretraining_tp", "attention_dropout", "_name_or_path", "task_specific_params",
+    "return_dict", "output_hidden_states", "output_attentions", "id2label", "label2id", "problem_type",
+    "chunk_size_feed_forward", "tokenizer_class", "cache_implementation", "is_llama_config", "transformers.js_config",
+    "unsloth_fixed", "unsloth_version", "n_ctx", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_type",
+    "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
+    "reorder_and_upcast_attn", "max_window_layers", "_sliding_window_pattern", "sliding_window_pattern",
+    "_attn_implementation_autoset", "attn_implementation", "_attn_implementation",
+};
+// clang-format on
 
 ModelConfig read_gpt2(KeyReader& keys, ModelConfig c) {
   for (const auto& [key, field] : kGpt2Sizes)
@@ -76,8 +46,8 @@ ModelConfig read_gpt2(KeyReader& keys, ModelConfig c) {
   return c;
 }
 
-// Where the file is silent, or says null, these follow from others, or the class has a number of its own; which of them
-// takes null at all is the class's choice.
+// If the file leaves a key out, or says null, its value follows from other keys or is the class's default. Which keys
+// accept null depends on the class.
 void read_heads(KeyReader& keys, ModelConfig& c) {
   using A = Architecture;
   const A a = c.architecture;
@@ -92,7 +62,7 @@ void read_heads(KeyReader& keys, ModelConfig& c) {
   c.head_dim = dim_may_be_null ? keys.take("head_dim", head_dim, shared) : keys.take("head_dim", head_dim);
 }
 
-// A softcap of null is none; one that the file leaves out is the class's.
+// null: no softcap; left out: the class's default.
 double read_cap(KeyReader& keys, const char* key, double fallback) {
   const double cap = keys.take(key, fallback, 0.0);
   if (keys.has(key) && !(cap > 0)) keys.refuse(key, "above 0, or null for none");
@@ -101,11 +71,11 @@ double read_cap(KeyReader& keys, const char* key, double fallback) {
 
 void read_gemma(KeyReader& keys, ModelConfig& c) {
   keys.require("hidden_activation", "gelu_pytorch_tanh");
-  keys.know("hidden_act");  // older files carry it beside hidden_activation, which counts
+  keys.know("hidden_act");  // older files have both; hidden_activation counts
   keys.require_or_null("use_bidirectional_attention", false);
   const double scalar = keys.take_positive("query_pre_attn_scalar", 256.0);
   c.attention_scale = scalar == double(c.head_dim) ? 0 : 1 / std::sqrt(scalar);
-  // Gemma 3's configuration has a cap of attention's scores too, but its attention does not read it.
+  // Gemma 3's configuration has a cap for attention scores too, but its attention ignores it.
   if (c.architecture == Architecture::gemma3)
     keys.know("attn_logit_softcapping");
   else
@@ -127,7 +97,7 @@ int64_t read_window(KeyReader& keys, const ModelConfig& c) {
   return window;
 }
 
-// Which blocks have the window: as listed, or by a rule of the family.
+// Which blocks have the window: as listed, or by a rule of the architecture.
 std::vector<bool> read_windowed(KeyReader& keys, const ModelConfig& c) {
   using A = Architecture;
   std::vector<bool> windowed;
@@ -206,8 +176,8 @@ ModelConfig read_config(const json& file, const std::string& source) {
   return c;
 }
 
-// Gemma 3 with a vision half: the text half is a model of its own. Its head is the whole's: tied as that says, and its
-// logits have no cap.
+// Gemma 3 with a vision tower: only the text half is read. The outer config decides whether its head is tied; its
+// logits have no softcap.
 json text_half(const json& whole, const std::string& source) {
   json text = whole.at("text_config").is_object() ? whole.at("text_config") : json::object();
   KeyReader(text, source + ": text_config", {}).take("tie_word_embeddings", true);

@@ -1,4 +1,5 @@
-// Writes a config.json: the file a model came from with what was changed, or a new one.
+// Writes a config.json: the file that the model came from, with its changes, or a new one.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -11,29 +12,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const char* class_name(Architecture a) {
-  switch (a) {
-    case Architecture::llama:
-      return "LlamaForCausalLM";
-    case Architecture::mistral:
-      return "MistralForCausalLM";
-    case Architecture::qwen2:
-      return "Qwen2ForCausalLM";
-    case Architecture::qwen3:
-      return "Qwen3ForCausalLM";
-    case Architecture::gemma2:
-      return "Gemma2ForCausalLM";
-    case Architecture::gemma3:
-      return "Gemma3ForCausalLM";
-    case Architecture::gpt2:
-      return "GPT2LMHeadModel";
-  }
-  return "";
-}
-
 ordered_json rope_json(const RopeScaling& s) {
   using Type = RopeScaling::Type;
-  ordered_json j = {{"rope_type", rope_type_name(s.type)}, {"factor", s.factor}};
+  ordered_json j = {{"rope_type", std::ranges::find(kRopeTypes, s.type, &RopeType::type)->word}, {"factor", s.factor}};
   if (s.type == Type::linear) return j;
   j["original_max_position_embeddings"] = static_cast<int64_t>(s.original_max_position_embeddings);
   if (s.type == Type::llama3) {

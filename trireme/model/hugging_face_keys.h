@@ -32,10 +32,4 @@ inline constexpr RopeType kRopeTypes[] = {{"default", RopeScaling::Type::none},
                                           {"llama3", RopeScaling::Type::llama3},
                                           {"yarn", RopeScaling::Type::yarn}};
 
-inline const char* rope_type_name(RopeScaling::Type type) {
-  for (const RopeType& t : kRopeTypes)
-    if (type == t.type) return t.word;
-  return "";
-}
-
 }  // namespace trireme::model

@@ -1,6 +1,5 @@
-// KeyReader: a config.json, key by key; private to hugging_face_*.cpp. It knows the difference between a key that is
-// not there, one that is null, and one of the wrong kind: transformers takes the first for a default, the second for
-// what its class says, and refuses the third.
+// KeyReader: reads a config.json key by key; private to hugging_face_*.cpp. As in transformers, an absent key gets the
+// default, null means what the class in transformers makes of it, and a value of the wrong type is refused.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ namespace trireme::model {
 
 class KeyReader {
  public:
-  /// `source` begins every refusal; `known` are keys that nobody needs to read.
+  /// `source` begins every error message; `known` are keys that need not be read.
   KeyReader(const nlohmann::json& object, std::string source, std::set<std::string> known)
       : object_(object), source_(std::move(source)), known_(std::move(known)) {
     if (!object.is_object()) throw UsageError(fmt::format("{} is no JSON object", source_));
@@ -29,14 +28,14 @@ class KeyReader {
   const std::string& source() const { return source_; }
   void know(const std::string& key) { known_.insert(key); }
 
-  /// The key's value; `fallback` where it is absent. Null is refused.
+  /// The key's value; `fallback` if it is absent. Null is refused.
   template <typename T>
   T take(const std::string& key, T fallback) {
     know(key);
     return contains(key) ? typed<T>(key) : fallback;
   }
 
-  /// The same, where null has a meaning.
+  /// The same for keys that may be null, which means `if_null`.
   template <typename T>
   T take(const std::string& key, T fallback, T if_null) {
     know(key);
@@ -51,7 +50,7 @@ class KeyReader {
     return value;
   }
 
-  /// The only value this model computes, or the key left out.
+  /// The key must have this value, or be absent.
   void require(const std::string& key, const nlohmann::json& only) {
     know(key);
     if (contains(key) && object_[key] != only)
@@ -59,7 +58,7 @@ class KeyReader {
                                    object_[key].dump(), key, only.dump()));
   }
 
-  /// The same, where null says nothing.
+  /// The same, but null counts as absent.
   void require_or_null(const std::string& key, const nlohmann::json& only) {
     has(key) ? require(key, only) : know(key);
   }
@@ -68,7 +67,7 @@ class KeyReader {
     throw UsageError(fmt::format("{}: {} is {}; it must be {}", source_, key, object_.at(key).dump(), rule));
   }
 
-  /// What is left over may change the mathematics; null changes nothing.
+  /// Refuses every key that was not read and is not null: it may change the mathematics.
   void refuse_unknown() const {
     for (const auto& [key, value] : object_.items())
       if (!known_.contains(key) && !value.is_null())

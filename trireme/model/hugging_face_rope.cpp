@@ -1,5 +1,5 @@
-// Rotary settings of a config.json: `rope_theta` and `rope_scaling` as transformers 4 wrote them, `rope_parameters` as
-// transformers 5 does; where a file has both, what transformers 5 makes of them.
+// Rotary settings of a config.json: `rope_theta` and `rope_scaling`, as transformers 4 wrote them, or
+// `rope_parameters`, as transformers 5 does. If a file has both, they are read as transformers 5 reads them.
 #include "trireme/model/hugging_face_keys.h"
 #include "trireme/model/hugging_face_reader.h"
 
@@ -56,7 +56,7 @@ RopeScaling read_scaling(KeyReader& keys, const ModelConfig& c) {
   return s;
 }
 
-/// A rotary entry's angle base is its own, else the file's.
+/// `theta` is the file's rope_theta; the entry's own replaces it.
 RopeScaling read_entry(const json& entry, const std::string& source, double& theta, const ModelConfig& c) {
   KeyReader keys(entry, source, {});
   theta = keys.take("rope_theta", theta);
@@ -70,14 +70,14 @@ json object_or_empty(KeyReader& keys, const char* key) {
   return keys.at(key);
 }
 
-/// Gemma 3 has settings for either kind of block; `rope_scaling` adds to those without a window.
+/// Gemma 3 has settings for blocks with and without a window; `rope_scaling` adds to those without.
 void read_gemma3(KeyReader& keys, ModelConfig& c) {
   json both = object_or_empty(keys, "rope_parameters");
   const json scaling = object_or_empty(keys, "rope_scaling");
   if (scaling.contains("type") && !scaling.contains("rope_type"))
-    throw UsageError(fmt::format(
-        "{}: rope_scaling.type is read by transformers 4 and passed over by transformers 5; name it rope_type",
-        keys.source()));
+    throw UsageError(
+        fmt::format("{}: rope_scaling.type is read by transformers 4 and ignored by transformers 5; name it rope_type",
+                    keys.source()));
   const std::string source = keys.source() + ": rope_parameters";
   for (const auto& [key, value] : both.items())
     if (key != kFull && key != kSliding)

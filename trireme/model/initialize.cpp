@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+
+#include "trireme/base/mix64.h"
 
 namespace trireme::model {
 namespace {
 
-uint64_t mix(uint64_t z) {
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
+uint64_t mix(uint64_t z) { return base::mix64(z + 0x9e3779b97f4a7c15ull); }
 
 uint64_t key_of(std::string_view name, uint64_t seed) {
   uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a, then mixed with the seed
@@ -34,8 +32,7 @@ template <typename T>
 void initialize(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end) {
   using Kind = Initializer::Kind;
   if (parameter.init.kind != Kind::normal) {
-    const T value = parameter.init.kind == Kind::ones ? T(1) : T(0);
-    for (int64_t i = begin; i < end; ++i) out[i - begin] = value;
+    std::fill(out, out + (end - begin), parameter.init.kind == Kind::ones ? T(1) : T(0));
     return;
   }
   const uint64_t key = key_of(parameter.name, seed);
@@ -48,27 +45,16 @@ void initialize(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t b
   }
 }
 
+}  // namespace
+
 template <typename T>
-void initialize_pieces(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end) {
+void initialize_held(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end) {
   std::fill(out, out + (end - begin), T(0));
   for_each_run(parameter, begin, end, [&](int64_t local, int64_t full, int64_t count) {
     initialize(out + (local - begin), parameter, seed, full, full + count);
   });
 }
-
-}  // namespace
-
-void initialize_held(float* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
-  initialize_pieces(out, p, seed, begin, end);
-}
-void initialize_held(double* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
-  initialize_pieces(out, p, seed, begin, end);
-}
-void initialize_span(float* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
-  initialize(out, p, seed, begin, end);
-}
-void initialize_span(double* out, const ParameterSpec& p, uint64_t seed, int64_t begin, int64_t end) {
-  initialize(out, p, seed, begin, end);
-}
+template void initialize_held(float*, const ParameterSpec&, uint64_t, int64_t, int64_t);
+template void initialize_held(double*, const ParameterSpec&, uint64_t, int64_t, int64_t);
 
 }  // namespace trireme::model

@@ -1,10 +1,15 @@
 #include "trireme/model/model.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
-#include "trireme/model/grouping.h"
 #include "trireme/model/head.h"
 
 namespace trireme::model {
@@ -45,6 +50,143 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   m.units.push_back(std::make_unique<HeadUnit>(config, parallel));
   group_parameters(m, grouping);
   return m;
+}
+
+namespace {
+
+/// Parameters that stay together, before groups are merged.
+struct Set {
+  std::string name;
+  bool trained = true;
+  int64_t num_params = 0;
+};
+
+std::string set_name(const Unit& unit, size_t index, WrapBy by, const std::string& before) {
+  const std::vector<ParameterSpec>& specs = unit.parameters();
+  if (by == WrapBy::parameter) return specs[index].joined ? before : specs[index].name;
+  return by == WrapBy::block ? unit.name() : unit.layer_of(static_cast<int>(index));
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Names of the parameters that Grouping::frozen names, by themselves or by their unit.
+std::set<std::string> frozen_parameters(const Model& model, const std::vector<std::string>& names) {
+  std::set<std::string> frozen;
+  std::vector<std::string> known;
+  for (const auto& unit : model.units) {
+    known.push_back(unit->name());
+    for (const ParameterSpec& p : unit->parameters()) {
+      known.push_back(p.name);
+      if (contains(names, unit->name()) || contains(names, p.name)) frozen.insert(p.name);
+    }
+  }
+  for (const std::string& name : names) {
+    if (contains(known, name)) continue;
+    const auto near = base::nearest(name, known);
+    throw UsageError(fmt::format("frozen names '{}', which is no unit or parameter of this model{}", name,
+                                 near ? fmt::format(" (did you mean {}?)", *near) : ""));
+  }
+  for (const auto& unit : model.units)
+    for (size_t i = 1; i < unit->parameters().size(); ++i) {
+      const std::string &p = unit->parameters()[i].name, &before = unit->parameters()[i - 1].name;
+      if (unit->parameters()[i].joined && frozen.contains(p) != frozen.contains(before))
+        throw UsageError(fmt::format("{} and {} are one matrix in memory; freeze both or neither", before, p));
+    }
+  return frozen;
+}
+
+void check(const Model& model, const Grouping& grouping) {
+  if (grouping.own_group.empty()) return;
+  if (grouping.by != WrapBy::block || grouping.min_num_params > 0)
+    throw UsageError(
+        "units with a group of their own (own_group) go with one group a unit: leave the grouping at 'block' and "
+        "min_num_params at 0");
+  std::vector<std::string> names;
+  for (const auto& unit : model.units) names.push_back(unit->name());
+  for (const std::string& name : grouping.own_group) {
+    if (contains(names, name)) continue;
+    const auto near = base::nearest(name, names);
+    throw UsageError(
+        fmt::format("wrap.units names '{}', which is no unit of this model{}; units are embedding, block 0 "
+                    "to block {}, head",
+                    name, near ? fmt::format(" (did you mean {}?)", *near) : "", model.config.num_hidden_layers - 1));
+  }
+}
+
+/// The name of each set's group: consecutive sets share a group until it is large enough, frozen and trained ones
+/// apart.
+std::vector<std::string> merge(const std::vector<Set>& sets, int64_t min_num_params) {
+  std::vector<std::string> groups(sets.size());
+  for (const bool trained : {true, false}) {
+    std::vector<size_t> alike;
+    for (size_t i = 0; i < sets.size(); ++i)
+      if (sets[i].trained == trained) alike.push_back(i);
+    for (size_t first = 0, last; first < alike.size(); first = last) {
+      int64_t num_params = 0;
+      for (last = first; last < alike.size() && (last == first || num_params < min_num_params); ++last)
+        num_params += sets[alike[last]].num_params;
+      const std::string &begin = sets[alike[first]].name, &end = sets[alike[last - 1]].name;
+      for (size_t i = first; i < last; ++i) groups[alike[i]] = last - first == 1 ? begin : begin + ".." + end;
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+void group_parameters(Model& m, const Grouping& grouping) {
+  check(m, grouping);
+  const std::set<std::string> frozen = frozen_parameters(m, grouping.frozen);
+  std::map<std::string, int> readers;
+  for (const auto& unit : m.units)
+    for (const ParameterSpec& p : unit->parameters()) ++readers[p.name];
+
+  std::vector<Set> sets;
+  std::vector<std::vector<int>> set_of(m.units.size());  // per unit and parameter; -1: tied
+  for (size_t u = 0; u < m.units.size(); ++u) {
+    const Unit& unit = *m.units[u];
+    const bool rest = !grouping.own_group.empty() && !contains(grouping.own_group, unit.name());
+    std::string before;
+    for (size_t i = 0; i < unit.parameters().size(); ++i) {
+      const ParameterSpec& p = unit.parameters()[i];
+      before = rest ? "rest" : set_name(unit, i, grouping.by, before);
+      if (readers[p.name] > 1) {
+        set_of[u].push_back(-1);
+        continue;
+      }
+      const bool trained = !frozen.contains(p.name);
+      const std::string name = trained ? before : before + ".frozen";
+      auto found = std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return s.name == name; });
+      if (found == sets.end()) found = sets.insert(sets.end(), {name, trained});
+      found->num_params += c10::multiply_integers(p.whole_shape());
+      set_of[u].push_back(static_cast<int>(found - sets.begin()));
+    }
+  }
+
+  const std::vector<std::string> group_names = merge(sets, grouping.min_num_params);
+  std::map<std::string, int> group_number;
+  std::map<std::string, ParameterPlace> seen;
+  for (size_t u = 0; u < m.units.size(); ++u) {
+    std::vector<ParameterPlace> places;
+    for (size_t i = 0; i < set_of[u].size(); ++i) {
+      const ParameterSpec& p = m.units[u]->parameters()[i];
+      if (const auto found = seen.find(p.name); found != seen.end()) {
+        places.push_back(found->second);
+        continue;
+      }
+      const std::string name = set_of[u][i] < 0 ? "tied " + p.name : group_names[static_cast<size_t>(set_of[u][i])];
+      const auto [number, is_new] = group_number.try_emplace(name, static_cast<int>(m.groups.size()));
+      if (is_new) m.groups.push_back({.name = name, .parameters = {}, .trained = !frozen.contains(p.name)});
+      ParameterGroup& group = m.groups[static_cast<size_t>(number->second)];
+      const ParameterPlace place{number->second, static_cast<int>(group.parameters.size())};
+      group.parameters.push_back(p);
+      seen[p.name] = place;
+      places.push_back(place);
+    }
+    m.places.push_back(std::move(places));
+  }
 }
 
 }  // namespace trireme::model

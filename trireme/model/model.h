@@ -1,7 +1,6 @@
-// Model: the ordered list of units of a configuration, and the flat groups their parameters lie in.
+// Model: the ordered list of units of a configuration, and the flat groups that hold their parameters.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,15 +11,16 @@
 
 namespace trireme::model {
 
-/// Where a unit finds one of its parameters: number `index` of group `group`.
+/// Where a unit finds one of its parameters: parameter `index` of group `group`.
 struct ParameterPlace {
   int group = 0;
   int index = 0;
 };
 
 struct ParameterGroup {
-  std::string name;                       ///< "embedding", "block 0", "head"
+  std::string name;                       ///< "embedding", "block 0", "head", "block 1.frozen"
   std::vector<ParameterSpec> parameters;
+  bool trained = true;                    ///< false: frozen
 };
 
 struct Model {
@@ -33,28 +33,28 @@ struct Model {
   /// Groups that a unit reads, each once, ascending.
   std::vector<int> groups_of(int unit) const;
 
-  /// What LoadBatch fills for one micro-batch: local tokens and targets, [T] int64, unless the model's units want
-  /// something else (own_inputs, own_targets).
+  /// The tensors that engine::LoadBatch fills for one micro-batch: local tokens and targets, [T] int64. Models of
+  /// wrapped modules set own_inputs and own_targets instead.
   TensorSpec inputs(const BatchShape& shape) const;
   TensorSpec targets(const BatchShape& shape) const;
   std::optional<TensorSpec> own_inputs, own_targets;
 };
 
-/// How parameters are gathered into flat groups: the pieces in which they are sharded, gathered and reduced.
+/// How parameters are joined into flat groups. A group is sharded, gathered and reduced as one tensor, as in FSDP.
 struct Grouping {
-  enum class By {
-    block,       ///< one group a unit
-    layer,       ///< attention and MLP of a block apart
-    parameter,   ///< one group a parameter; those that are one matrix to a product stay together
-  };
-  By by = By::block;
-  int64_t min_num_params = 0;              ///< units that follow each other share a group until it holds so many
-  std::vector<std::string> own_group = {}; ///< units with a group of their own ("block 3"); the others share one.
-                                           ///< Empty: every unit
+  WrapBy by = WrapBy::block;
+  int64_t min_num_params = 0;  ///< consecutive units share a group until it holds this many
+  std::vector<std::string> own_group = {};  ///< units with a group of their own ("block 3"); all others share one
+                                            ///< group. Empty: every unit has its own
+  std::vector<std::string> frozen = {};  ///< names of units and parameters that are not trained; in separate groups
   bool operator==(const Grouping&) const = default;
 };
 
-/// Errors    UsageError when the configuration is invalid, or cannot be divided as `parallel` asks
+/// Fills `groups` and `places` of a model whose `units` are complete.
+/// Errors    UsageError naming an unknown unit of own_group, or options that exclude each other
+void group_parameters(Model& model, const Grouping& grouping);
+
+/// Errors    UsageError if the configuration is invalid, or cannot be divided as `parallel` asks
 Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel = {},
                   const Grouping& grouping = {});
 

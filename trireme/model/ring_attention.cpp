@@ -1,8 +1,8 @@
-// Ring attention: every rank keeps its queries, keys and values travel around the ring and are merged block by block.
-// A rank holds chunks r and 2 cp - 1 - r of 2 cp, so that all ranks have the same work and its own rows in this order
-// are plainly causal. Of a block from an earlier rank, every local query sees the early half of the keys; of one from
-// a later rank, the late half of the queries sees every key; nothing else is left to mask.
-// Source: Liu et al., Ring Attention (2023); the zigzag order as in Megatron-LM's context parallelism
+// Ring attention: every rank keeps its queries; keys and values travel around the ring and are merged block by block.
+// Rank r holds chunks r and 2 cp - 1 - r of 2 cp chunks. So all ranks have the same work, and attention among a rank's
+// own tokens has the usual causal mask. In a block from an earlier rank, every local query sees the early half of the
+// keys. In a block from a later rank, the late half of the queries sees every key. No other mask is needed. Source: Liu
+// et al., Ring Attention (2023); zigzag order of the chunks: Megatron-LM's context parallelism
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -12,7 +12,6 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/model/context_attention.h"
-#include "trireme/model/local_rows.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -72,8 +71,8 @@ class RingAttention final : public ContextAttention {
     }
   }
 
-  // The keys travel as in forward; their gradients follow one step behind, each rank adding its part, and are at home
-  // after cp hops.
+  // Keys and values travel as in forward. Their gradients follow one step behind, each rank adds its part, and after cp
+  // hops they are back at their rank.
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
                 const at::Tensor& /*starts*/, comm::Communicator* ranks) const override {
@@ -120,15 +119,12 @@ class RingAttention final : public ContextAttention {
   }
 
   Hop pass(comm::Communicator& ranks, const at::Tensor& mine, const at::Tensor& theirs) const {
-    const int size = parallel_.cp_size;
-    Hop hop;
-    hop.sent = ranks.send(mine, (parallel_.cp_rank + 1) % size);
-    hop.received = ranks.receive(theirs, (parallel_.cp_rank + size - 1) % size);
-    return hop;
+    const int rank = parallel_.cp_rank, size = parallel_.cp_size;
+    return {ranks.send(mine, (rank + 1) % size), ranks.receive(theirs, (rank + size - 1) % size)};  // in this order
   }
   void hop_traffic(std::vector<TrafficRow>& rows, const BatchShape& s, at::ScalarType dtype) const {
     for (const comm::Operation operation : {comm::Operation::send, comm::Operation::receive})
-      rows.push_back({TrafficRow::Axis::cp, operation, dtype, tokens(s) * 2 * widths_.kv_width()});
+      rows.push_back({comm::UnitAxis::cp, operation, dtype, tokens(s) * 2 * widths_.kv_width()});
   }
 
   ops::AttentionShape own_shape(const BatchShape& s) const {
@@ -136,27 +132,26 @@ class RingAttention final : public ContextAttention {
   }
   ops::AttentionBlockShape block_shape(const BatchShape& s, bool earlier) const {
     const int64_t local = s.sequence / parallel_.cp_size;
-    ops::AttentionBlockShape shape;
-    shape.batch = s.micro_batch;
-    shape.queries = earlier ? local : local / 2;
-    shape.keys = earlier ? local / 2 : local;
-    shape.num_heads = widths_.heads;
-    shape.num_kv_heads = widths_.kv_heads;
-    shape.head_dim = widths_.head_dim;
-    shape.scale = traits_.scale;
-    shape.softcap = traits_.softcap;
-    return shape;
+    return {.batch = s.micro_batch,
+            .queries = earlier ? local : local / 2,
+            .keys = earlier ? local / 2 : local,
+            .num_heads = widths_.heads,
+            .num_kv_heads = widths_.kv_heads,
+            .head_dim = widths_.head_dim,
+            .scale = traits_.scale,
+            .softcap = traits_.softcap};
   }
-  /// The queries that take part in a block, of rows [T, n] as [B, Q, n]; the keys likewise.
+  at::Tensor by_sequence(const at::Tensor& rows, const BatchShape& s) const {
+    return rows.unflatten(0, {s.micro_batch, s.sequence / parallel_.cp_size});
+  }
+  /// The queries that take part in a block, from rows [T, n] as [B, Q, n]; the keys likewise.
   at::Tensor queries(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
-    const int64_t local = s.sequence / parallel_.cp_size;
-    const at::Tensor by_sequence = rows.unflatten(0, {s.micro_batch, local});
-    return earlier ? by_sequence : by_sequence.narrow(1, local / 2, local / 2);
+    const at::Tensor all = by_sequence(rows, s);
+    return earlier ? all : all.narrow(1, all.size(1) / 2, all.size(1) / 2);
   }
   at::Tensor keys(const at::Tensor& rows, bool earlier, const BatchShape& s) const {
-    const int64_t local = s.sequence / parallel_.cp_size;
-    const at::Tensor by_sequence = rows.unflatten(0, {s.micro_batch, local});
-    return earlier ? by_sequence.narrow(1, 0, local / 2) : by_sequence;
+    const at::Tensor all = by_sequence(rows, s);
+    return earlier ? all.narrow(1, 0, all.size(1) / 2) : all;
   }
   at::Tensor query_statistics(const at::Tensor& lse, bool earlier) const {
     return earlier ? lse : lse.narrow(2, lse.size(2) / 2, lse.size(2) / 2);

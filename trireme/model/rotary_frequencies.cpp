@@ -41,7 +41,7 @@ at::Tensor wavelengths(double theta, int64_t head_dim) {
   return at::pow(at::Scalar(theta), i / static_cast<double>(head_dim));
 }
 
-/// Long waves are stretched, short ones are not, those between in part.
+/// Long waves are stretched, short ones are not, those in between partly.
 at::Tensor llama3(const at::Tensor& frequency, const RopeScaling& s) {
   const double original = s.original_max_position_embeddings;
   const double long_wave = original / s.low_freq_factor, short_wave = original / s.high_freq_factor;
@@ -53,7 +53,8 @@ at::Tensor llama3(const at::Tensor& frequency, const RopeScaling& s) {
   return at::where(at::logical_and(wave >= short_wave, wave <= long_wave), between, scaled);
 }
 
-/// By the turns a dimension makes in the original context: many, unchanged; few, stretched; a ramp between.
+/// Dimensions that turn often in the original context are unchanged, those that turn rarely are stretched; a ramp lies
+/// between.
 at::Tensor yarn(double theta, int64_t head_dim, const RopeScaling& s) {
   const double dim = static_cast<double>(head_dim);
   const auto dimension_of = [&](double turns) {

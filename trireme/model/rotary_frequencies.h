@@ -1,8 +1,8 @@
 // The inverse frequencies of rotary positions, for each of Hugging Face's kinds of `rope_scaling`.
 //
-// A model was trained with the numbers transformers computes, and those are float32 all through: at position 131071 the
-// last bit of a frequency moves an angle by 0.008. So this calls LibTorch's float32 functions in transformers' order
-// (modeling_rope_utils.py, 5.23), which gives its bits; ops::rotary_table rounds angles as it does.
+// Models were trained with the numbers that transformers computes in float32. At position 131071 the last bit of a
+// frequency changes an angle by 0.008. So this code calls LibTorch's float32 functions in the order of transformers
+// 5.23 (modeling_rope_utils.py) and gets the same bits. ops::rotary_table also rounds angles as transformers does.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,17 @@
 
 namespace trireme::model {
 
-/// What `rope_scaling` (or `rope_parameters`) of a config.json says, with its defaults. A type reads its own fields
-/// only.
+/// `rope_scaling` (or `rope_parameters`) of a config.json, with its defaults. Each type reads only its own fields.
 struct RopeScaling {
   enum class Type { none, linear, llama3, yarn };
   Type type = Type::none;
-  double factor = 1;  ///< positions are stretched so many times
-  double low_freq_factor = 1;  ///< llama3
+  double factor = 1;            ///< positions are stretched by this factor
+  double low_freq_factor = 1;   ///< llama3
   double high_freq_factor = 4;  ///< llama3
-  double original_max_position_embeddings = 8192;  ///< llama3, yarn: tokens the model saw before it was stretched
-  double beta_fast = 32;  ///< yarn: turns in the original context beyond which nothing changes
-  double beta_slow = 1;  ///< yarn: turns below which positions are stretched in full
-  std::optional<double> attention_factor;  ///< yarn; absent: from factor, or from the two below
+  double original_max_position_embeddings = 8192;  ///< llama3, yarn: positions before stretching
+  double beta_fast = 32;  ///< yarn: frequencies with more turns in the original context do not change
+  double beta_slow = 1;  ///< yarn: frequencies with fewer turns are divided by `factor`
+  std::optional<double> attention_factor;  ///< yarn; absent: computed from factor, or from the two below
   double mscale = 0;  ///< yarn; 0: absent
   double mscale_all_dim = 0;  ///< yarn; 0: absent
   bool truncate = true;  ///< yarn: the ramp starts and ends at whole dimensions
@@ -32,13 +31,12 @@ struct RopeScaling {
 /// theta^(-2i/head_dim) for i < head_dim/2, scaled.
 ///
 /// Numerics  float32 values, bit for bit those of transformers on the same LibTorch and processor
-/// Errors    UsageError naming the number and its rule: an even head_dim, theta > 1, factor >= 1, original positions >=
-/// 1,
-///           low_freq_factor < high_freq_factor
+/// Errors    UsageError naming the number and its rule: an even head_dim, theta > 1, factor >= 1, original positions
+///           >= 1, low_freq_factor < high_freq_factor
 /// Source    linear: Chen et al. (2023); llama3: Llama 3.1's release; yarn: Peng et al., YaRN (2023)
 std::vector<double> rotary_frequencies(double theta, int64_t head_dim, const RopeScaling& scaling);
 
-/// What cosine and sine are multiplied by: 1, but for yarn.
+/// The factor of cosines and sines: 1, except for yarn.
 double rotary_attention_factor(const RopeScaling& scaling);
 
 }  // namespace trireme::model

@@ -1,5 +1,5 @@
-// RotaryTables: cosines and sines of the local positions, one pair of tables for all blocks of a model. Filled on
-// first use, so that a model can be described (planned, explained) without paying for its longest sequence.
+// RotaryTables: cosines and sines of the local positions, one pair of tables for all blocks of a model. The tables are
+// filled on first use, so planning a model with long sequences costs no time or memory here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,17 +20,17 @@ class RotaryTables {
     at::Tensor cosine, sine;  ///< [local positions, d/2]
   };
 
-  /// `windowed`: the table of blocks with a window, where these have frequencies of their own (rope_local_theta).
+  /// The blocks that use the table. `windowed`: blocks with a window that have their own rope_local_theta.
   enum class Blocks { all, windowed };
   RotaryTables(const ModelConfig& config, at::ScalarType state_dtype, const Parallel& parallel,
                Blocks blocks = Blocks::all);
 
-  /// For a sequence of so many tokens: row i is the i-th position that this context-parallel rank holds. May be
-  /// called from several threads; the tables live as long as this object, on each device that asked.
+  /// The table for a sequence of `sequence` tokens. Row i belongs to the i-th position on this context-parallel rank.
+  /// Several threads may call. The table of each device lives as long as this object.
   ///
   /// Errors    ShapeError for more tokens than the model has positions
   Table of(int64_t sequence, at::Device device = at::kCPU) const;
-  /// Likewise for all positions 0, 1, ... of the sequence, on every rank: where tokens have positions of their own.
+  /// The table of all positions 0, 1, ... of the sequence, on every rank: for tokens with position ids.
   Table whole(int64_t sequence, at::Device device = at::kCPU) const;
 
  private:
@@ -42,7 +42,7 @@ class RotaryTables {
   at::ScalarType dtype_;
   Parallel parallel_;
   mutable std::mutex mutex_;
-  mutable std::map<std::tuple<int64_t, int, int>, Table> tables_;  ///< by sequence length, ranks that share it, GPU
+  mutable std::map<std::tuple<int64_t, int, int>, Table> tables_;  ///< by sequence length, size of cp, GPU
 };
 
 }  // namespace trireme::model

@@ -14,9 +14,9 @@ std::vector<int64_t> equal_counts(const at::Tensor& whole, int size) {
 
 }  // namespace
 
-TensorParallel::TensorParallel(const Parallel& parallel, comm::Communicator* ranks)
-    : parallel_(parallel), ranks_(parallel.tp_size > 1 ? ranks : nullptr) {
-  check_invariant(parallel.tp_size == 1 || (ranks != nullptr && ranks->size() == parallel.tp_size),
+TensorParallel::TensorParallel(const Parallel& parallel, const comm::UnitCommunicators& ranks)
+    : parallel_(parallel), ranks_(parallel.tp_size > 1 ? ranks[comm::UnitAxis::tp] : nullptr) {
+  check_invariant(parallel.tp_size == 1 || (ranks_ != nullptr && ranks_->size() == parallel.tp_size),
                   "a tensor-parallel unit is given the communicator of its ranks");
 }
 
@@ -55,22 +55,22 @@ void TensorParallel::max(const at::Tensor& x) const {
 
 void TensorTraffic::gather(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const {
   if (parallel_.tp_size > 1 && parallel_.sequence_parallel)
-    rows.push_back({TrafficRow::Axis::tp, comm::Operation::all_gather, dtype, elements});
+    rows.push_back({comm::UnitAxis::tp, comm::Operation::all_gather, dtype, elements});
 }
 
 void TensorTraffic::reduce(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const {
   if (parallel_.tp_size == 1) return;
   const auto operation = parallel_.sequence_parallel ? comm::Operation::reduce_scatter : comm::Operation::all_reduce;
-  rows.push_back({TrafficRow::Axis::tp, operation, dtype, elements});
+  rows.push_back({comm::UnitAxis::tp, operation, dtype, elements});
 }
 
 void TensorTraffic::sum(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const {
-  if (parallel_.tp_size > 1) rows.push_back({TrafficRow::Axis::tp, comm::Operation::all_reduce, dtype, elements});
+  if (parallel_.tp_size > 1) rows.push_back({comm::UnitAxis::tp, comm::Operation::all_reduce, dtype, elements});
 }
 
 void TensorTraffic::max(std::vector<TrafficRow>& rows, at::ScalarType dtype, int64_t elements) const {
   if (parallel_.tp_size > 1)
-    rows.push_back({TrafficRow::Axis::tp, comm::Operation::all_reduce, dtype, elements, comm::ReduceOp::max});
+    rows.push_back({comm::UnitAxis::tp, comm::Operation::all_reduce, dtype, elements, comm::ReduceOp::max});
 }
 
 }  // namespace trireme::model

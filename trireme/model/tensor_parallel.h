@@ -1,6 +1,6 @@
-// TensorParallel: what a unit says to the ranks that hold the other parts of its matrices. Column products take the
-// whole rows, row products leave partial sums; between them sequence parallelism keeps 1/tp of the rows.
-// Each function does nothing on one rank. The `traffic` half declares the calls of the other half.
+// TensorParallel: a unit's communication with the ranks that hold the other parts of its matrices. Column products read
+// all rows; row products give partial sums. From a row product to the next column product, each rank keeps 1/tp of the
+// rows under sequence parallelism. On one rank the functions do nothing. TensorTraffic lists TensorParallel's calls.
 // Source: Shoeybi et al., Megatron-LM (2019); Korthikanti et al., Reducing Activation Recomputation (2022)
 #pragma once
 
@@ -10,19 +10,19 @@ namespace trireme::model {
 
 class TensorParallel {
  public:
-  TensorParallel(const Parallel& parallel, comm::Communicator* ranks);
+  TensorParallel(const Parallel& parallel, const comm::UnitCommunicators& ranks);
 
   bool alone() const { return ranks_ == nullptr; }
   bool sequence() const { return !alone() && parallel_.sequence_parallel; }
 
   /// This rank's rows of `whole` [T, ...]: all of them without sequence parallelism.
   at::Tensor own_rows(const at::Tensor& whole) const;
-  /// Sequence parallel: fills `whole` with the rows of all ranks, of which own_rows(whole) are already there.
+  /// Sequence parallel: fills `whole` with the rows of all ranks. own_rows(whole) already holds this rank's.
   void gather_in_place(const at::Tensor& whole) const;
   /// Sequence parallel: gathers `rows` into `whole` and returns it; otherwise returns `rows`.
   at::Tensor gather(const at::Tensor& whole, const at::Tensor& rows) const;
-  /// Sums `partial` over the ranks. Returns what holds this rank's rows of the sum: `rows` under sequence parallelism,
-  /// otherwise `partial` (then `rows` may be undefined or the same tensor).
+  /// Sums `partial` over the ranks. Under sequence parallelism, `rows` gets this rank's rows of the sum and is
+  /// returned. Otherwise the sum is in `partial`, which is returned, and `rows` may be undefined.
   at::Tensor reduce(const at::Tensor& partial, const at::Tensor& rows) const;
   /// x becomes the sum over the ranks.
   void sum(const at::Tensor& x) const;
@@ -33,7 +33,7 @@ class TensorParallel {
   comm::Communicator* ranks_;
 };
 
-/// The same calls as rows, appended to a list.
+/// Appends the same calls to a list of TrafficRow, for UnitTraffic.
 class TensorTraffic {
  public:
   explicit TensorTraffic(const Parallel& parallel) : parallel_(parallel) {}

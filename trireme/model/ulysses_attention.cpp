@@ -1,19 +1,17 @@
-// Ulysses attention: the ranks trade tokens for heads, so that each has whole sequences of some heads, and back.
-// Saved are the q|k|v rows of the whole sequences: backward needs one exchange for the gradient of the output (with
-// the output itself) and one for that of q|k|v.
+// Ulysses attention: ranks exchange tokens for heads, so that each rank has whole sequences of some heads. After the
+// attention they exchange back. The q|k|v rows of the whole sequences are saved, so backward needs two exchanges: one
+// for the output and its gradient, one for the gradient of q|k|v.
 //
 //   local rows     [B, S/cp, H]      --exchange-->     context rows   [B, S, H/cp]
 //
-// Where there are fewer key/value heads than ranks, a rank gets the one its queries need, and the gradients of the
-// copies are summed where the head came from.
-// Source: Jacobs et al., DeepSpeed Ulysses (2023)
+// If there are fewer key/value heads than ranks, a rank gets a copy of the head that its queries need. The rank that
+// the head came from sums the gradients of the copies. Source: Jacobs et al., DeepSpeed Ulysses (2023)
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/model/context_attention.h"
-#include "trireme/model/local_rows.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -112,7 +110,7 @@ class UlyssesAttention final : public ContextAttention {
             {"rows", {rows}, p.compute}};
   }
   static void row(std::vector<TrafficRow>& rows, const Precision& p, int64_t elements) {
-    rows.push_back({TrafficRow::Axis::cp, comm::Operation::all_to_all, p.compute, elements});
+    rows.push_back({comm::UnitAxis::cp, comm::Operation::all_to_all, p.compute, elements});
   }
   /// The beginning of a buffer, as a tensor of that shape.
   static at::Tensor take(const at::Tensor& buffer, at::IntArrayRef shape) {
@@ -130,7 +128,7 @@ class UlyssesAttention final : public ContextAttention {
             {{first_kv, first_kv + kv}, {q, q + kv}},
             {{first_kv + local_.kv_width(), first_kv + local_.kv_width() + kv}, {q + kv, q + 2 * kv}}};
   }
-  /// What came back from the ranks [cp, T, R'] into local rows; copies of a key/value head are summed.
+  /// Puts the parts from all ranks [cp, T, R'] into local rows; sums copies of a key/value head.
   void add_columns(const at::Tensor& rows, const at::Tensor& parts) const {
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       const bool repeats = rank > 0 && columns(rank)[1].ours == columns(rank - 1)[1].ours;

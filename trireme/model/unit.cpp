@@ -15,9 +15,7 @@ TensorSpec documents_of(const BatchShape& shape) { return {"documents", {2, shap
 
 int64_t TensorSpec::bytes() const {
   if (shape.empty()) return 0;
-  int64_t n = static_cast<int64_t>(c10::elementSize(dtype));
-  for (int64_t s : shape) n *= s;
-  return n;
+  return static_cast<int64_t>(c10::elementSize(dtype)) * c10::multiply_integers(shape);
 }
 
 void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
@@ -42,6 +40,8 @@ void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
   }
 }
 
+void Unit::decode(const DecodeTensors&) const { throw UsageError(name() + " cannot generate: it is no built-in unit"); }
+
 std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,
                                const std::vector<std::string>& names) {
   static const std::map<std::string, std::vector<std::string>> kStatistics = {
@@ -49,7 +49,7 @@ std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const 
       {"attended", {"lse"}},
       {"mid", {"rstd2", "mean2", "attention_out", "rstd_post1"}},
       {"mlp_out", {"rstd_post2"}}};
-  const std::vector<TensorSpec> saved = unit.values(shape, precision).saved;
+  const Slots saved = unit.values(shape, precision).saved;
   std::vector<std::string> wanted;
   const std::vector<std::string> legal = unit.recomputable();
   for (const std::string& name : names) {
@@ -63,8 +63,56 @@ std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const 
   }
   std::vector<int> which;
   for (int i = 0; i < static_cast<int>(saved.size()); ++i)
-    if (names.empty() || std::find(wanted.begin(), wanted.end(), saved[i].name) != wanted.end()) which.push_back(i);
+    if (names.empty() ? !saved[i].name.empty() : std::ranges::find(wanted, saved[i].name) != wanted.end())
+      which.push_back(i);
   return which;
+}
+
+namespace {
+
+// Ring cuts a sequence into 2 cp chunks, so that every rank has early and late positions; ulysses into cp parts.
+int64_t context_chunks(const Parallel& parallel) {
+  if (parallel.cp_size == 1) return 1;
+  return parallel.context == Context::ring ? 2 * parallel.cp_size : parallel.cp_size;
+}
+
+void check_sequence(const Parallel& parallel, int64_t sequence) {
+  const int64_t chunks = context_chunks(parallel);
+  if (sequence % chunks == 0) return;
+  throw UsageError(fmt::format(
+      "mesh.cp={} with {} attention cuts a sequence in {} parts, which do not divide its {} tokens; use a sequence of "
+      "{} or {} tokens, or another mesh.cp",
+      parallel.cp_size, chunks == parallel.cp_size ? "ulysses" : "ring", chunks, sequence,
+      std::max(chunks, sequence / chunks * chunks), (sequence / chunks + 1) * chunks));
+}
+
+}  // namespace
+
+LocalRows local_rows(const Parallel& parallel, const BatchShape& shape) {
+  check_sequence(parallel, shape.sequence);
+  LocalRows local;
+  local.sequence = shape.sequence / parallel.cp_size;
+  local.tokens = local.rows = shape.micro_batch * local.sequence;
+  if (!parallel.sequence_parallel || parallel.tp_size == 1) return local;
+  if (local.tokens % parallel.tp_size != 0)
+    throw UsageError(fmt::format(
+        "sequence parallelism cuts the {} tokens of a micro-batch ({} x {}) in mesh.tp={} equal parts, and they do not "
+        "divide; choose a micro-batch or a sequence that does, or switch sequence parallelism off",
+        local.tokens, shape.micro_batch, local.sequence, parallel.tp_size));
+  local.rows = local.tokens / parallel.tp_size;
+  return local;
+}
+
+std::vector<int64_t> context_positions(const Parallel& parallel, int64_t sequence) {
+  check_sequence(parallel, sequence);
+  const int64_t chunk = sequence / context_chunks(parallel);
+  std::vector<int64_t> positions;
+  const auto append = [&](int64_t number) {
+    for (int64_t i = 0; i < chunk; ++i) positions.push_back(number * chunk + i);
+  };
+  append(parallel.cp_rank);
+  if (parallel.cp_size > 1 && parallel.context == Context::ring) append(2 * parallel.cp_size - 1 - parallel.cp_rank);
+  return positions;
 }
 
 }  // namespace trireme::model

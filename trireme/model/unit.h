@@ -1,95 +1,68 @@
-// Unit: the smallest piece of a model that is scheduled - the embedding, one decoder block, the head with its
-// loss. A unit says as data what it needs (parameters, values for a batch shape) and computes over views of
-// memory that somebody else planned: it never allocates, and nothing outlives a call except through its values.
+// Unit: the smallest piece of a model that is scheduled: the embedding, one decoder block, or the head with its loss. A
+// unit declares what it needs (parameters, values for a batch shape) and computes on views of planned memory. It never
+// allocates, and only its values outlive a call. A boundary is the tensor between two units: the output of the first.
 //
-// T below is the number of local tokens: micro_batch x sequence / cp; boundaries have T rows, under sequence
-// parallelism T / tp.
+// T below is the number of local tokens: micro_batch x sequence / cp. Boundaries have T rows; under sequence
+// parallelism they have T / tp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/collective.h"
+#include "trireme/comm/unit_axes.h"
+#include "trireme/model/parameter.h"
+#include "trireme/model/settings.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
 
-/// The two dtypes of a run: what products run in, and what masters, moments and statistics are kept in.
+/// The two dtypes of a run: `compute` for matrix products, `state` for master weights, moments and statistics.
 struct Precision {
   at::ScalarType compute = at::kFloat;
   at::ScalarType state = at::kFloat;
-  /// Units add the gradients of a step's micro-batches up where they lie, in the state dtype; otherwise they write
-  /// each into a place of its own, in the compute dtype. The step's plan sets it.
+  /// True: units add up the gradients of a step's micro-batches in place, in the state dtype. False: they write each
+  /// micro-batch's gradient to memory of its own, in the compute dtype. The step's plan sets it.
   bool units_sum_gradients = false;
-  bool on_gpu = false;  ///< units compute on a GPU, where attention takes no workspace of the plan
+  bool on_gpu = false;  ///< units compute on a GPU, where attention needs no planned workspace
   at::ScalarType gradient() const { return units_sum_gradients ? state : compute; }
   bool operator==(const Precision&) const = default;
 };
 
-struct Initializer {
-  enum class Kind { normal, ones, zeros } kind = Kind::normal;
-  double stddev = 0.02;
-};
-
-/// Elements [begin, end) of one dimension.
-struct Piece {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const Piece&) const = default;
-};
-
-/// What one rank holds of a parameter. On one tensor-parallel rank that is all of it.
-struct ParameterSpec {
-  std::string name;             ///< Hugging Face's
-  std::vector<int64_t> shape;   ///< of what this rank holds, in Hugging Face's orientation
-  Initializer init;
-  bool decay = true;            ///< weight decay applies (matrices; not norms and biases)
-  bool joined = false;          ///< lies without a gap behind the one before: both are one matrix to a product
-  // Tensor parallel: `shape` is made of `pieces` of dimension `split_dim` of `full_shape`, one behind the other. A
-  // piece may reach beyond the full dimension (a padded vocabulary): what lies there is zero, in no file, and stays.
-  std::vector<int64_t> full_shape = {};  ///< empty: `shape`
-  int split_dim = -1;                    ///< -1: every tensor-parallel rank holds all of it
-  std::vector<Piece> pieces = {};
-  bool counted = true;          ///< false where another tensor-parallel rank holds the same elements and counts them
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t s : shape) n *= s;
-    return n;
-  }
-  const std::vector<int64_t>& whole_shape() const { return full_shape.empty() ? shape : full_shape; }
-};
-
-/// Calls visit(local, full, count) for the runs of the held elements [begin, end) that lie next to each other in the
-/// full parameter too: `local` and `full` are their first row-major indices. Padding is left out.
-void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
-                  const std::function<void(int64_t local, int64_t full, int64_t count)>& visit);
-
-/// This rank's place on the axes that divide a unit's own mathematics.
+/// This rank's place on the mesh axes that divide the computation inside a unit: tp and cp.
 struct Parallel {
-  enum class Context { ring, ulysses };
   int tp_rank = 0, tp_size = 1;
-  bool sequence_parallel = false;   ///< between blocks each tensor-parallel rank keeps 1/tp of the tokens
+  bool sequence_parallel = false;  ///< between blocks each tensor-parallel rank keeps 1/tp of the tokens
   int cp_rank = 0, cp_size = 1;
   Context context = Context::ring;
   bool operator==(const Parallel&) const = default;
 };
 
-/// Positions in the whole sequence of the local_sequence = sequence / cp_size tokens that a context-parallel rank
-/// holds: ring: chunks r and 2 cp - 1 - r of 2 cp; ulysses: the r-th part.
-/// Errors    UsageError when the sequence does not divide so
+/// A context-parallel rank r holds sequence / cp_size tokens; these are their positions in the whole sequence. ring:
+/// chunks r and 2 cp - 1 - r of 2 cp chunks; ulysses: the r-th of cp parts.
+/// Errors    UsageError if the sequence cannot be divided like this
 std::vector<int64_t> context_positions(const Parallel& parallel, int64_t sequence);
 
-/// A micro-batch of all context-parallel ranks together.
+/// A micro-batch, over all context-parallel ranks.
 struct BatchShape {
   int64_t micro_batch = 1;
   int64_t sequence = 1;
   int64_t tokens() const { return micro_batch * sequence; }
   bool operator==(const BatchShape&) const = default;
 };
+
+/// What one rank holds of a micro-batch: the same for every unit.
+struct LocalRows {
+  int64_t sequence = 1;  ///< tokens of each sequence on this context-parallel rank
+  int64_t tokens = 1;  ///< T: tokens of the micro-batch on this context-parallel rank
+  int64_t rows = 1;  ///< rows of boundaries: T; under sequence parallelism T / tp
+};
+/// Errors    UsageError if `parallel` cannot divide the sequence or the tokens
+LocalRows local_rows(const Parallel& parallel, const BatchShape& shape);
 
 struct TensorSpec {
   std::string name;
@@ -98,7 +71,31 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
-/// What blocks are told of the documents that share a sequence. Neither: they see one text.
+/// Specs by slot. A slot is an index that the unit names in an enum; UnitTensors has the tensor at the same index. A
+/// slot that the unit does not need has no name, and its tensor stays undefined.
+class Slots {
+ public:
+  Slots() = default;
+  Slots(std::initializer_list<TensorSpec> from_zero_on) : specs_(from_zero_on) {}
+  TensorSpec& operator[](int slot) {
+    if (slot >= static_cast<int>(specs_.size())) specs_.resize(static_cast<size_t>(slot) + 1);
+    return specs_[static_cast<size_t>(slot)];
+  }
+  const TensorSpec& operator[](int slot) const { return specs_[static_cast<size_t>(slot)]; }
+  /// Puts `specs` in the slots from `first` on.
+  void put(int first, const std::vector<TensorSpec>& specs) {
+    for (const TensorSpec& spec : specs) (*this)[first++] = spec;
+  }
+  size_t size() const { return specs_.size(); }
+  bool empty() const { return specs_.empty(); }
+  auto begin() const { return specs_.begin(); }
+  auto end() const { return specs_.end(); }
+
+ private:
+  std::vector<TensorSpec> specs_;
+};
+
+/// What blocks know about the documents in a sequence. If both are false, they treat the sequence as one text.
 struct DocumentRequest {
   bool attention = false;  ///< a token sees those of its own document only
   bool positions = false;  ///< each document's positions begin at 0
@@ -106,66 +103,82 @@ struct DocumentRequest {
   bool operator==(const DocumentRequest&) const = default;
 };
 
-/// Both facts of one micro-batch, int64 [2, B*S]: in row 0 the position at which each token's document begins in its
-/// sequence, of whole sequences; in the first T places of row 1 the local tokens' positions in their documents.
+/// Document starts and positions of one micro-batch, int64 [2, B*S]. Row 0: for each token of the whole sequences, the
+/// position where its document begins. Row 1, first T elements: each local token's position in its document.
 TensorSpec documents_of(const BatchShape& shape);
 
 /// What a unit keeps and needs for one micro-batch.
 struct UnitValues {
-  TensorSpec output;                        ///< boundary to the next unit; empty shape when there is none
-  std::vector<TensorSpec> saved;            ///< written by forward, read (and may be overwritten) by backward
-  std::vector<TensorSpec> forward_work;     ///< scratch of forward and recompute
-  std::vector<TensorSpec> backward_work;    ///< scratch of backward
-  // Where backward is split in two halves (splits_backward):
-  std::vector<TensorSpec> deferred = {};    ///< written by backward_input, read by backward_weight
-  std::vector<int> saved_for_weight = {};   ///< which of `saved` backward_weight reads too
-  std::vector<TensorSpec> input_work = {};  ///< scratch of backward_input
-  std::vector<TensorSpec> weight_work = {}; ///< scratch of backward_weight
+  TensorSpec output;  ///< boundary to the next unit; empty shape for the last unit
+  Slots saved;  ///< written by forward, read (and may be overwritten) by backward
+  Slots forward_work;  ///< scratch of forward and recompute
+  Slots backward_work;  ///< scratch of backward
+  // If backward has two halves (splits_backward):
+  Slots deferred = {};  ///< written by backward_input, read by backward_weight
+  std::vector<int> saved_for_weight = {};  ///< which of `saved` backward_weight reads too
+  Slots input_work = {};  ///< scratch of backward_input
+  Slots weight_work = {};  ///< scratch of backward_weight
 };
 
-/// One call of a unit on a communicator of its own, in the order of the calls.
+/// One collective or message that a unit calls on its own tp or cp communicator.
 struct TrafficRow {
-  enum class Axis { tp, cp } axis;
+  comm::UnitAxis axis;
   comm::Operation operation;
   at::ScalarType dtype;
-  int64_t elements;   ///< all_reduce, send, receive: of the tensor; all_gather: of the output; reduce_scatter,
-                      ///< all_to_all: of the input
-  comm::ReduceOp op = {};  ///< of reductions
+  int64_t elements;  ///< all_gather: of the output; reduce_scatter, all_to_all: of the input; all_reduce, send,
+                     ///< receive: of the tensor
+  comm::ReduceOp op = {};  ///< for reductions
 };
 
-/// What a unit says on its own communicators; the engine lets nothing else pass.
+/// A unit's calls on its own communicators, in order; the engine allows no others.
 struct UnitTraffic {
   std::vector<TrafficRow> forward, recompute, backward, backward_input, backward_weight;
 };
 
-/// Views handed to a unit, in the order in which it declared them.
+/// Views handed to a unit: parameters in its order, values by slot.
 struct UnitTensors {
   std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> gradients;
-  std::vector<bool> accumulate;  ///< per gradient: add to what it holds, do not overwrite; empty: none
-  at::Tensor input;        ///< the boundary before; undefined for the first unit
+  std::vector<at::Tensor> gradients;  ///< undefined if the parameter is frozen
+  std::vector<bool> accumulate;  ///< per gradient: add to it instead of overwriting; empty: overwrite all
+  at::Tensor input;  ///< the output of the unit before; undefined for the first unit
   at::Tensor output;
-  at::Tensor d_boundary;   ///< holds d_output when backward starts and d_input when it ends, same bytes
-  at::Tensor d_output;     ///< the same bytes in the output's shape; undefined for the last unit
+  at::Tensor d_boundary;  ///< holds d_output when backward starts; d_input overwrites it
+  at::Tensor d_output;  ///< view of d_boundary in the output's shape; undefined for the last unit
   std::vector<at::Tensor> saved;
   std::vector<at::Tensor> deferred;
   std::vector<at::Tensor> work;
-  at::Tensor tokens;       ///< [local tokens] int64
-  at::Tensor targets;      ///< [local tokens] int64, -100 where not supervised
+  at::Tensor tokens;  ///< [local tokens] int64
+  at::Tensor targets;  ///< [local tokens] int64, -100: not supervised
   at::Tensor document_starts;  ///< [B*S] int64, of whole sequences; undefined: attention does not end at documents
-  at::Tensor position_ids;     ///< [local tokens] int64; undefined: positions count from the sequence's start
-  at::Tensor loss_sum;     ///< [1] float64, the last unit's; of the local tokens (all of the tp group's)
-  double loss_scale = 1;   ///< gradient of loss_sum: 1 / supervised tokens of the global batch
+  at::Tensor position_ids;  ///< [local tokens] int64; undefined: positions count from the sequence's start
+  at::Tensor loss_sum;  ///< [1] float64, written by the last unit; over all T tokens, on every tp rank
+  double loss_scale = 1;  ///< gradient of loss_sum: 1 / supervised tokens of the global batch
   BatchShape shape;
-  int micro_batch = 0;     ///< of the step
-  comm::Communicator* tp = nullptr;  ///< of the tensor-parallel ranks; null when alone
-  comm::Communicator* cp = nullptr;  ///< of the context-parallel ranks; null when alone
+  int micro_batch = 0;  ///< of the step
+  comm::UnitCommunicators ranks;
 
-  /// Where the gradient of parameter `index` goes. With `accumulate` it holds what other units or earlier micro-batches
-  /// put there, so what has to be summed over ranks first is made beside it.
+  /// Where the gradient of parameter `index` goes. With `accumulate`, that memory already holds gradients of other
+  /// units or earlier micro-batches. So a gradient that must first be summed over ranks is computed elsewhere.
   ops::Gradient gradient(size_t index) const {
     return {gradients[index], index < accumulate.size() && accumulate[index]};
   }
+};
+
+/// Views for generation. The new tokens are consecutive and follow those in the cache.
+struct DecodeTensors {
+  const std::vector<at::Tensor>& parameters;
+  at::Tensor tokens;  ///< [N] int64
+  int64_t position = 0;  ///< of the first new token
+  at::Tensor x;  ///< [N,D]: the unit's input, which becomes its output
+  at::Tensor k_cache, v_cache;  ///< [capacity, Unit::cache_width()]
+  at::Tensor logits;  ///< [M,V], of the last M tokens; written by the last unit
+  comm::UnitCommunicators ranks;
+};
+
+/// Bytes that one micro-batch of a unit takes in LibTorch's allocator, outside planned memory.
+struct AllocatorMemory {
+  int64_t graph_bytes = 0;  ///< kept from forward to backward: what autograd saved, and the output
+  int64_t work_bytes = 0;  ///< in addition, at the peak of forward or backward
 };
 
 class Unit {
@@ -175,41 +188,63 @@ class Unit {
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
   virtual UnitValues values(const BatchShape& shape, const Precision& precision) const = 0;
 
-  /// Computes `output` and `saved` (last unit: loss_sum).
+  /// Computes `output` and `saved`; the last unit computes loss_sum.
   virtual void forward(UnitTensors& t) const = 0;
-  /// Computes again those of `saved` that `which` names (by index, ascending); `output` is not written. The others
-  /// hold what forward wrote.
+  /// Computes the slots `which` of `saved` (ascending) again; the other slots still hold what forward wrote. Does not
+  /// write `output`.
   virtual void recompute(UnitTensors& t, const std::vector<int>& which) const = 0;
-  /// Names in `saved` that selective recomputation may leave out of memory; empty: only all or none.
+  /// Names in `saved` that selective recomputation can choose; empty: all or none.
   virtual std::vector<std::string> recomputable() const { return {}; }
-  /// Writes `gradients`, which are of Precision::gradient(), and turns d_boundary from d_output into d_input.
+  /// Writes the defined `gradients`, in the dtype Precision::gradient(). Overwrites d_output in d_boundary with
+  /// d_input.
   virtual void backward(UnitTensors& t) const = 0;
-  /// True when the two halves below exist; otherwise backward runs whole where its input half would stand.
+  /// True if the unit has the two halves below; otherwise the whole backward runs in place of the input half.
   virtual bool splits_backward() const { return false; }
-  /// Turns d_boundary from d_output into d_input; writes `deferred`, no gradient.
+  /// Overwrites d_output in d_boundary with d_input; writes `deferred`, but no gradient of a parameter.
   virtual void backward_input(UnitTensors&) const {}
   /// Writes `gradients` from `deferred` and saved_for_weight; reads neither parameters nor boundaries.
   virtual void backward_weight(UnitTensors&) const {}
   virtual UnitTraffic traffic(const BatchShape&, const Precision&) const { return {}; }
-  /// What recompute says when it is asked for `which` alone.
+  /// The calls of recompute(t, which).
   virtual std::vector<TrafficRow> traffic_of_recompute(const BatchShape& shape, const Precision& precision,
                                                        const std::vector<int>& /*which*/) const {
     return traffic(shape, precision).recompute;
   }
 
   virtual bool reads_parameters_in_backward() const { return true; }
-  /// True when the unit looks at document_starts or position_ids.
+  /// True if the unit reads document_starts or position_ids.
   virtual bool reads_documents() const { return false; }
-  /// True for the head: backward computes the loss too, so that training lays down no forward for it.
+  /// True for the head: backward computes the loss too, so training needs no forward for it.
   virtual bool backward_includes_forward() const { return false; }
-  /// Multiply-add pairs x 2 of one forward on this rank; the costs of backward are twice that.
+  /// Floating-point operations of one forward on this rank; backward has twice as many.
   virtual double forward_flops(const BatchShape& shape) const = 0;
+  /// The layer that parameter `index` belongs to, if a unit has several.
+  virtual std::string layer_of(int /*index*/) const { return name(); }
+  virtual bool runs_on_gpu() const { return true; }
+
+  /// Forward of generation, without saving for backward. Errors    UsageError if the unit cannot generate
+  virtual void decode(const DecodeTensors& t) const;
+  /// Elements of keys that decode keeps for each token; it keeps as many elements of values.
+  virtual int64_t cache_width() const { return 0; }
+
+  // Only wrapped modules (wrapped_unit.h) have memory outside the plan.
+  virtual AllocatorMemory allocator_memory() const { return {}; }
+  /// As torch::nn::Module::train. If false, forward keeps nothing for a backward.
+  virtual void train(bool /*training*/) const {}
+  /// If false, forward runs again before backward, so the first forward keeps nothing.
+  virtual void keep_graphs(bool /*keep*/) const {}
+  /// The parameters' values before the model was built, until release_initial(); null for built-in units.
+  virtual const std::vector<at::Tensor>* initial() const { return nullptr; }
+  /// Frees these values. The module's parameters then have no memory until the next action or own().
+  virtual void release_initial() const {}
+  /// Gives the module's parameter `index` memory of its own with a copy of `value`, until the next action.
+  virtual void own(int /*index*/, const at::Tensor& /*value*/) const {}
 };
 
-/// Indices in `saved`, ascending, of what recompute(t, which) shall compute again when the values of these names are
-/// not kept: with each what is made beside it, statistics above all (unit.cpp). No names: all of `saved`.
+/// The slots of `saved`, ascending, that recompute() must compute if the values in `names` are not kept: these values
+/// and what is computed together with them, such as statistics (unit.cpp). No names: all of `saved`.
 ///
-/// Errors    UsageError naming the names that are possible; a unit that saves nothing accepts every name
+/// Errors    UsageError with the possible names; a unit that saves nothing accepts every name
 std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,
                                const std::vector<std::string>& names);
 

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "trireme/base/error.h"
-#include "trireme/model/grouping.h"
 #include "trireme/model/wrapped_unit.h"
 
 namespace trireme::model {
@@ -33,13 +32,13 @@ void check_parts(const std::vector<Wrapped>& parts, const Parallel& parallel) {
   }
 }
 
-// What an untrained model would get from a seed (Engine::initialize); load_parameters takes the module's values.
+// Used by Engine::initialize only; load_parameters() takes the module's values.
 Initializer initializer_of(const std::string& name, size_t dims) {
   if (dims > 1) return {};
   return {.kind = name.ends_with("bias") ? Initializer::Kind::zeros : Initializer::Kind::ones};
 }
 
-// One tensor is one parameter, whatever it is called the second time; twice in one part it is listed once.
+// A tensor is one parameter, under its first name; each part lists it once.
 std::vector<ParameterSpec> name_parameters(Wrapped& part, std::map<const void*, std::string>& seen) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;

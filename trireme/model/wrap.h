@@ -1,5 +1,5 @@
-// wrap: a user's own LibTorch modules as the units of a model. Autograd runs inside each unit; gathering weights,
-// reducing gradients, pipelines and the optimizer are the schedule's, as for built-in models.
+// wrap: makes the units of a model from your own LibTorch modules. Autograd runs inside each unit. The schedule gathers
+// weights, reduces gradients, runs pipelines and the optimizer, as for built-in models.
 //
 //     std::vector<trireme::Wrapped> parts;
 //     parts.push_back(trireme::wrap("stem", stem));                  // torch::nn::Linear, your own module, ...
@@ -9,20 +9,20 @@
 //     }));
 //     auto model = trireme::build_model(std::move(parts), {.inputs = inputs, .targets = targets});
 //
-// Include <torch/nn.h> yourself: nothing here needs more of a module than named_parameters(), named_buffers(),
-// train() and forward(), so this header stays light.
+// Include <torch/nn.h> yourself: this header only needs named_parameters(), named_buffers(), train() and forward() of a
+// module.
 //
-// What is different from a built-in unit:
-//   memory      what autograd keeps from forward to backward lies in LibTorch's allocator, outside the plan; a probe
-//               run measures it when the model is built (AutogradMemory; engine::autograd_allowance)
-//   weights     from the first step on the modules' parameters are views of planned memory, set before each action;
-//               between actions they may hold anything (engine::store_parameters gives them memory of their own again)
-//   buffers     and frozen parameters stay as they are on each rank: running statistics of a BatchNorm are those of
-//               the rank's own micro-batches, and no checkpoint holds them
-//   zero bubble schedules run its backward unsplit, in the place of the input half
-//   tp, cp      above 1 are refused
-//   random      numbers come from the process's default generator: recomputation draws the same again, but ranks that
-//               are threads share it, and dropout is then not repeatable
+// Differences from a built-in unit:
+//   memory      Autograd keeps its values from forward to backward in LibTorch's allocator, outside planned memory. A
+//               probe run measures them when the model is built (AllocatorMemory; engine::autograd_allowance).
+//   weights     From the first step on, the modules' parameters are views of planned memory, set before each action.
+//               Between actions their values are undefined; engine::store_parameters gives them own memory again.
+//   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
+//               rank's micro-batches. Checkpoints contain neither.
+//   zero bubble These schedules run the whole backward in place of the input half.
+//   tp, cp      Sizes above 1 are refused.
+//   random      Modules draw from the process's default generator; recomputation draws the same numbers again. Ranks
+//               that are threads share the generator, so their dropout is not repeatable.
 // A module belongs to one rank: ranks that are threads build one each.
 #pragma once
 
@@ -42,18 +42,18 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// One part of a model, before it becomes a unit: what wrap() takes from a module. Has `forward` or `loss`.
+/// One part of a model before it becomes a unit: what wrap() takes from a module. Either `forward` or `loss` is set.
 struct Wrapped {
   std::string name;
   std::vector<NamedTensor> parameters;  ///< trainable; shared with the module
-  std::vector<NamedTensor> buffers;     ///< and frozen parameters: kept by each rank
+  std::vector<NamedTensor> buffers;  ///< buffers and frozen parameters; each rank keeps its own
   std::function<at::Tensor(const at::Tensor& input)> forward;
-  /// The last part: the sum (no mean) of the losses of a micro-batch.
+  /// For the last part: the sum (not the mean) of the losses of a micro-batch.
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& targets)> loss;
   std::function<void(bool training)> train;
 };
 
-/// Inputs and targets of one micro-batch, as a training step will get them: their shapes are the model's for good.
+/// Inputs and targets of one micro-batch. All later micro-batches must have the same shapes.
 struct Example {
   at::Tensor inputs, targets;
 };
@@ -72,7 +72,7 @@ Wrapped take_tensors(std::string name, Module module) {
 
 }  // namespace detail
 
-/// `module`: anything with ->, forward(Tensor) and what torch::nn::Module has: a ModuleHolder or a shared_ptr.
+/// `module`: a ModuleHolder or a shared_ptr of a torch::nn::Module with forward(Tensor).
 template <class Module>
 Wrapped wrap(std::string name, Module module) {
   Wrapped part = detail::take_tensors(std::move(name), module);
@@ -80,8 +80,8 @@ Wrapped wrap(std::string name, Module module) {
   return part;
 }
 
-/// The last part: `loss(module's output, targets)` is the sum of the losses of a micro-batch, a scalar; it is divided
-/// by their number over the whole global batch. Make it float32 yourself where the output is bfloat16.
+/// The last part: `loss(module's output, targets)` is a scalar, the sum of the losses of a micro-batch. The engine
+/// divides it by the number of losses in the global batch. If the output is bfloat16, convert it to float32 in `loss`.
 template <class Module, class Loss>
 Wrapped wrap_loss(std::string name, Module module, Loss loss) {
   Wrapped part = detail::take_tensors(std::move(name), module);
@@ -97,14 +97,13 @@ Wrapped wrap_loss(Loss loss) {
   return {.name = "loss", .loss = std::move(loss)};
 }
 
-/// The model of the given parts, in order; the last one has the loss. Parameters are named "part.parameter"; one
-/// tensor in two parts is one parameter (tied), under its first name. Matrices decay, vectors do not. Modules are
-/// converted to precision.compute; training starts from their values (engine::load_parameters).
+/// Builds a model of the parts, in order; the last part has the loss. Parameters are named "part.parameter". A tensor
+/// that two parts share is one (tied) parameter, under its first name. Weight decay applies to matrices, not to
+/// vectors. Modules are converted to precision.compute; training starts from their values (engine::load_parameters).
 ///
-/// Cost      one forward and backward of the example, to learn shapes and memory; buffers and the random state are
-///           as before when it returns
-/// Errors    UsageError: no parts, names twice, a loss elsewhere than at the end, tp or cp above 1; ShapeError naming
-///           the part that cannot read what the part before it gives
+/// Cost      one forward and backward of `example`, to measure shapes and memory; buffers and random state are restored
+/// Errors    UsageError: no parts, equal names, a loss that is not the last part, tp or cp above 1; ShapeError naming
+///           the part that cannot run on the output of the part before it
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision = {},
                   const Parallel& parallel = {}, const Grouping& grouping = {});
 

@@ -11,12 +11,11 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/model/allocation_watch.h"
 
 namespace trireme::model {
 namespace {
 
-// A storage of nobody else whose address can be set; it frees `value` when it is set elsewhere.
+// A tensor in the memory of `value`, with its own storage, whose address can be set; that then frees `value`.
 at::Tensor movable(const at::Tensor& value) {
   auto* kept = new at::Tensor(value);
   at::DataPtr data(value.data_ptr(), kept, [](void* p) { delete static_cast<at::Tensor*>(p); }, value.device());
@@ -117,8 +116,7 @@ UnitValues WrappedUnit::values(const BatchShape&, const Precision& precision) co
 }
 
 double WrappedUnit::forward_flops(const BatchShape&) const {
-  int64_t numel = 1;
-  for (const int64_t s : output_shape_) numel *= s;
+  const int64_t numel = c10::multiply_integers(output_shape_);
   const double rows = double(numel) / double(output_shape_.empty() ? 1 : output_shape_.back());
   double flops = double(numel);
   for (const ParameterSpec& p : specs_)
@@ -142,7 +140,7 @@ WrappedUnit::Graph WrappedUnit::build(const UnitTensors& t) const {
   return g;
 }
 
-// As the first time: with the same random numbers.
+// Builds the graph again, with the same random numbers.
 WrappedUnit::Graph WrappedUnit::build_again(const UnitTensors& t) const {
   if (!draws_) return build(t);
   const at::Tensor now = random_state();
@@ -204,7 +202,7 @@ void WrappedUnit::backward(UnitTensors& t) const {
     g = std::move(kept.mapped());
     check_invariant(g.serial == t.saved[0].data_ptr<int64_t>()[0], "a backward reads the graph of its own forward");
   } else {
-    g = build_again(t);  // forward was told that a recomputation follows, and none did
+    g = build_again(t);  // forward kept no graph, and there was no recomputation
   }
   random_states_.erase(t.micro_batch);
   write_gradients(t, g, t.d_output);
@@ -223,6 +221,7 @@ void WrappedUnit::write_gradients(UnitTensors& t, const Graph& g, const at::Tens
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < t.gradients.size(); ++i) {
     const ops::Gradient to = t.gradient(i);
+    if (!to.defined()) continue;
     if (found[i].defined() && to.accumulate)
       to.to.add_(found[i]);
     else if (found[i].defined())
@@ -231,7 +230,7 @@ void WrappedUnit::write_gradients(UnitTensors& t, const Graph& g, const at::Tens
       to.to.zero_();
   }
   if (!g.input.requires_grad()) return;
-  // Last, because it takes the place of `incoming`, which gradients may be views of.
+  // Comes last: it overwrites `incoming`, and gradients may be views of that.
   at::Tensor d_input = found.back();
   if (!d_input.defined()) {
     t.d_boundary.zero_();

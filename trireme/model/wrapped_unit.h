@@ -1,59 +1,74 @@
-// WrappedUnit: runs a part's forward under autograd and keeps the graph in a table by micro-batch until the backward
-// of that micro-batch, which copies the gradients into planned memory.
+// WrappedUnit: runs a part's forward under autograd and keeps one graph for each micro-batch. The micro-batch's
+// backward copies the gradients into planned memory and frees the graph.
 //
-// The module's parameters never change as tensors, because autograd saves them and views of them: what changes is the
-// address in their storage, set before each action. A weight that was gathered again, to another place, is then what
-// the saved view reads.
+// Autograd saves the module's parameters and views of them, so these tensors are never replaced. Instead, the address
+// in their storage is set before each action. So saved views read the weight's present memory, also when the weight was
+// gathered again to another place.
 #pragma once
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
 #include <map>
+#include <memory>
 
 #include "trireme/model/wrap.h"
 
 namespace trireme::model {
 
-/// What one micro-batch of a unit takes in LibTorch's allocator, measured.
-struct AutogradMemory {
-  int64_t graph_bytes = 0;  ///< from forward to backward: what autograd saved, and the output
-  int64_t work_bytes = 0;   ///< more than that, at the highest point of forward or backward
+/// Counts this thread's allocations from LibTorch's CPU allocator during its life, by the hook of LibTorch's profiler.
+class AllocationWatch {
+ public:
+  int64_t live() const { return count_->live; }  ///< bytes; freeing older memory does not count
+  int64_t peak() const { return count_->peak; }  ///< largest live() so far
+
+ private:
+  struct Count : c10::MemoryReportingInfoBase {
+    int64_t live = 0, peak = 0;
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+      live += bytes;
+      peak = std::max(peak, live);
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+  };
+  std::shared_ptr<Count> count_ = std::make_shared<Count>();
+  c10::DebugInfoGuard guard_{c10::DebugInfoKind::PROFILER_STATE, count_};
 };
 
 class WrappedUnit : public Unit {
  public:
-  /// `specs` and `part.parameters` correspond. Gives the parameters storages of their own and converts the module.
+  /// `specs` describe `part.parameters`. Gives each parameter its own storage and converts the module to `compute`.
   WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute);
 
-  /// Runs the part once; returns its output (the loss, of the last part) and remembers shape and memory.
+  /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory.
   at::Tensor probe(const Example& example, bool first);
 
   std::string name() const override { return part_.name; }
   const std::vector<ParameterSpec>& parameters() const override { return specs_; }
-  /// Errors    UsageError when the precision is not the one that the model was built with
+  /// Errors    UsageError if the precision is not the one that the model was built with
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
   void forward(UnitTensors& t) const override;
   void recompute(UnitTensors& t, const std::vector<int>& which) const override;
   void backward(UnitTensors& t) const override;
   bool backward_includes_forward() const override { return is_loss(); }
-  /// Two operations an element of each matrix and row of the output: good enough to cut a pipeline where matrices do
-  /// the work. Set pipeline.split where they do not.
+  /// Two operations for each element of each matrix and each row of the output. That is good enough to cut a pipeline
+  /// if matrix products dominate; otherwise set pipeline.split.
   double forward_flops(const BatchShape& shape) const override;
 
-  const AutogradMemory& memory() const { return memory_; }
-  /// The modules' values when the model was built, by parameter; empty after release_initial().
-  const std::vector<at::Tensor>& initial() const { return initial_; }
-  /// Frees them, and with them what the parameters hold until the next action or own().
-  void release_initial() const;
-  /// Gives parameter `index` memory of its own that holds `value`, until the next action.
-  void own(int index, const at::Tensor& value) const;
-  /// false: the module's evaluation mode; forward keeps nothing for a backward.
-  void train(bool training) const;
-  /// false: the plan runs forward again before backward, so the first one keeps nothing.
-  void keep_graphs(bool keep) const { keeps_graphs_ = keep; }
+  bool runs_on_gpu() const override { return false; }
+  /// As probe() measured.
+  AllocatorMemory allocator_memory() const override { return memory_; }
+  void train(bool training) const override;
+  void keep_graphs(bool keep) const override { keeps_graphs_ = keep; }
+  const std::vector<at::Tensor>* initial() const override { return &initial_; }
+  void release_initial() const override;
+  void own(int index, const at::Tensor& value) const override;
 
  private:
   struct Graph {
     at::Tensor input, output;
-    int64_t serial = 0;  ///< also in the planned value `graph`: the backward proves that it belongs to this forward
+    int64_t serial = 0;  ///< also in the planned value "graph": backward checks that the graph is of its own forward
   };
 
   bool is_loss() const { return part_.loss != nullptr; }
@@ -70,11 +85,11 @@ class WrappedUnit : public Unit {
   std::vector<at::Tensor> parameters_;  // the module's own
   at::ScalarType compute_;
   std::vector<int64_t> output_shape_;
-  AutogradMemory memory_;
-  bool draws_ = false;                  // random numbers, in forward
+  AllocatorMemory memory_;
+  bool draws_ = false;  // forward draws random numbers
   mutable std::vector<at::Tensor> initial_;
-  mutable std::map<int, Graph> graphs_;              // by micro-batch
-  mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, where forward draws
+  mutable std::map<int, Graph> graphs_;  // by micro-batch
+  mutable std::map<int, at::Tensor> random_states_;  // by micro-batch, if forward draws
   mutable bool training_ = true, keeps_graphs_ = true;
   mutable int64_t serial_ = 0;
 };

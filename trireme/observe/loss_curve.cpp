@@ -7,34 +7,30 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <string_view>
 
 #include "trireme/base/text.h"
 
 namespace trireme::observe {
 namespace {
-
 constexpr double kLogarithmicFrom = 2.5;  // ratio of the largest to the smallest loss
 
 // The smallest of 1, 2, 5, 10, 20, ... that is at least `least`.
 double nice_distance(double least) {
   const double power = std::pow(10.0, std::floor(std::log10(least)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
+  for (const double factor : {1.0, 2.0, 5.0})
     if (factor * power >= least * (1 - 1e-9)) return factor * power;
-  }
   return 10 * power;
 }
 
 std::vector<double> linear_ticks(double low, double high, int most_ticks) {
   const double distance = nice_distance((high - low) / most_ticks);
   std::vector<double> ticks;
-  for (double i = std::ceil(low / distance - 1e-9); i * distance <= high * (1 + 1e-12) + 1e-300; ++i) {
+  for (double i = std::ceil(low / distance - 1e-9); i * distance <= high * (1 + 1e-12) + 1e-300; ++i)
     ticks.push_back(i * distance);
-  }
   return ticks;
 }
 
-// The densest of some rows of round numbers that has no more than `most_ticks` in [low, high].
+// Round numbers in [low, high]: the densest of some rows that has no more than `most_ticks` there.
 std::vector<double> logarithmic_ticks(double low, double high, int most_ticks) {
   static const std::array<std::vector<double>, 6> kRows = {{{1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9},
                                                             {1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8},
@@ -46,15 +42,13 @@ std::vector<double> logarithmic_ticks(double low, double high, int most_ticks) {
   for (const auto& row : kRows) {
     ticks.clear();
     for (double power = std::pow(10.0, std::floor(std::log10(low))); power <= high; power *= 10) {
-      for (const double factor : row) {
+      for (const double factor : row)
         if (factor * power >= low && factor * power <= high) ticks.push_back(factor * power);
-      }
     }
     if (static_cast<int>(ticks.size()) <= most_ticks) break;
   }
   return ticks;
 }
-
 }  // namespace
 
 LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, std::string unit) {
@@ -71,8 +65,7 @@ LossCurve loss_curve_of(const std::vector<MetricsRow>& rows, std::string title, 
 }
 
 namespace {
-
-// The line through the points, and the area under it.
+// The polygonal line through the points, and the area under it.
 class PointLine {
  public:
   explicit PointLine(const std::vector<LossPoint>& points) : points_(points), areas_{0} {
@@ -97,7 +90,6 @@ class PointLine {
   const std::vector<LossPoint>& points_;
   std::vector<double> areas_;
 };
-
 }  // namespace
 
 std::vector<LossPoint> smoothed(const std::vector<LossPoint>& points) {
@@ -109,7 +101,7 @@ std::vector<LossPoint> smoothed(const std::vector<LossPoint>& points) {
   for (LossPoint& point : result) {
     const auto step = double(point.step);
     const double before = std::min(half, step - first), after = std::min(before, last - step);
-    // Fewer steps than from one logged step to the next are that step alone.
+    // A window without a neighbouring point leaves the point as it is.
     const auto distance = [&](auto other) { return std::abs(double(other->step) - step); };
     const auto here = points.begin() + (&point - result.data());
     const bool is_alone = (here == points.begin() || distance(here - 1) > before) &&
@@ -140,7 +132,7 @@ double Axis::place(double value) const {
 
 std::string Axis::label(double tick) const {
   if (std::abs(tick) >= 1000) return base::human_count(std::llround(tick));
-  // As few decimals as tell all ticks apart and exactly.
+  // The fewest decimals that show all ticks exactly.
   for (int decimals = 0; decimals < 6; ++decimals) {
     const bool exact = std::all_of(ticks.begin(), ticks.end(), [&](double t) {
       const double scaled = t * std::pow(10.0, decimals);
@@ -178,9 +170,8 @@ Axis loss_axis(const LossCurve& curve, int most_ticks) {
 
 Axis step_axis(const LossCurve& curve, int most_ticks) {
   double last = 1;
-  for (const auto* points : {&curve.training, &curve.validation}) {
+  for (const auto* points : {&curve.training, &curve.validation})
     if (!points->empty()) last = std::max(last, static_cast<double>(points->back().step));
-  }
   Axis axis{.low = 0, .high = last, .logarithmic = false, .ticks = {}};
   const double distance = std::max(1.0, nice_distance(last / most_ticks));  // there are no half steps
   for (double tick = 0; tick <= last; tick += distance) axis.ticks.push_back(tick);

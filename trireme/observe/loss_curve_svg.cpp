@@ -9,7 +9,6 @@
 
 namespace trireme::observe {
 namespace {
-
 constexpr double kWidth = 860, kHeight = 440;
 constexpr double kLeft = 66, kRight = 64, kTop = 62, kBottom = 54;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
@@ -122,7 +121,7 @@ std::string legend(const LossCurve& curve) {
   return out + "</g>\n";
 }
 
-// A line down where a run went on from a checkpoint; its word on the side that has room.
+// A vertical line at each step from which the run was resumed; its label is on the side that has room.
 std::string resumes(const LossCurve& curve, const Frame& frame) {
   std::string out;
   for (const int64_t step : curve.resumes) {
@@ -136,7 +135,7 @@ std::string resumes(const LossCurve& curve, const Frame& frame) {
   return out;
 }
 
-// The last values, at the right of the plot; apart by a line's height where they would touch.
+// The last values, at the right of the plot. If they would overlap, they are moved apart by a line's height.
 std::string end_labels(const LossCurve& curve, const std::vector<LossPoint>& smooth, const Frame& frame) {
   double training_y = frame.y(smooth.back().loss) + 4;
   std::string out;
@@ -164,13 +163,11 @@ std::string summary(const LossCurve& curve, const std::vector<LossPoint>& smooth
     const auto best = std::min_element(curve.validation.begin(), curve.validation.end(),
                                        [](const LossPoint& a, const LossPoint& b) { return a.loss < b.loss; });
     text += fmt::format(", held-out loss {:.3f}", curve.validation.back().loss);
-    if (best->step != curve.validation.back().step) {
+    if (best->step != curve.validation.back().step)
       text += fmt::format(" (lowest {:.3f} at step {})", best->loss, base::human_count(best->step));
-    }
   }
   return text;
 }
-
 }  // namespace
 
 std::string loss_curve_svg(const LossCurve& curve) {

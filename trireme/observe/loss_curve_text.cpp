@@ -9,7 +9,6 @@
 
 namespace trireme::observe {
 namespace {
-
 // A grid of character cells, each of `dots_x` x `dots_y` dots: 2 x 4 in a braille cell, 1 x 1 in ASCII.
 class Canvas {
  public:
@@ -24,13 +23,12 @@ class Canvas {
   int dots_y() const { return rows_ * (unicode_ ? 4 : 1); }
 
   void dot(int x, int y) {
-    // Unicode numbers the dots of a cell by columns, and the lowest row last (U+2800 and the block's chart).
+    // Unicode numbers the dots of a cell by columns, but the lowest row last (block U+2800).
     static constexpr unsigned char kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
-    if (unicode_) {
+    if (unicode_)
       cells_[cell(x / 2, y / 4)] |= kBits[y % 4][x % 2];
-    } else {
+    else
       cells_[cell(x, y)] = 1;
-    }
   }
   void mark(int column, int row) { marks_[cell(column, row)] = true; }
 
@@ -75,10 +73,9 @@ void draw_line(Canvas& canvas, const std::vector<LossPoint>& points, const detai
     const int y = canvas.dots_y() - 1 - place(losses, point.loss, canvas.dots_y());
     const auto [from_x, from_y] = before.value_or(std::pair{x, y});
     const int length = std::max({std::abs(x - from_x), std::abs(y - from_y), 1});
-    for (int i = 0; i <= length; ++i) {
+    for (int i = 0; i <= length; ++i)
       canvas.dot(static_cast<int>(std::lround(from_x + (x - from_x) * static_cast<double>(i) / length)),
                  static_cast<int>(std::lround(from_y + (y - from_y) * static_cast<double>(i) / length)));
-    }
     before = {x, y};
   }
 }
@@ -99,7 +96,7 @@ std::string step_labels(const detail::Axis& steps, int columns) {
   return line;
 }
 
-// The axis of steps, with a mark where a run went on from a checkpoint.
+// The axis of steps, with a mark at each step from which the run was resumed.
 std::string floor_of(const LossCurve& curve, const detail::Axis& steps, int columns, bool unicode) {
   std::vector<bool> marks(static_cast<size_t>(columns));
   for (const int64_t step : curve.resumes)
@@ -108,7 +105,6 @@ std::string floor_of(const LossCurve& curve, const detail::Axis& steps, int colu
   for (const bool mark : marks) out += mark ? (unicode ? "▲" : "^") : (unicode ? "─" : "-");
   return out;
 }
-
 }  // namespace
 
 std::string loss_curve_text(const LossCurve& curve, const LossTextOptions& options) {
@@ -130,9 +126,8 @@ std::string loss_curve_text(const LossCurve& curve, const LossTextOptions& optio
   Canvas canvas(columns, height, unicode);
   const std::vector<LossPoint> smooth = smoothed(curve.training);
   draw_line(canvas, smooth, steps, losses);
-  for (const auto& point : curve.validation) {
+  for (const auto& point : curve.validation)
     canvas.mark(place(steps, static_cast<double>(point.step), columns), height - 1 - place(losses, point.loss, height));
-  }
 
   const std::string indent(margin + 1, ' ');
   std::string out = fmt::format("{}loss, {}{}\n", indent, curve.unit, losses.logarithmic ? ", log scale" : "");
@@ -145,9 +140,8 @@ std::string loss_curve_text(const LossCurve& curve, const LossTextOptions& optio
   out.append(kAxisName).append("\n");
   out += indent + " " + step_labels(steps, columns) + "\n" + indent;
   if (!smooth.empty()) out += fmt::format(" {} training {:.3f}", unicode ? "⠒⠒" : "**", smooth.back().loss);
-  if (!curve.validation.empty()) {
+  if (!curve.validation.empty())
     out += fmt::format("  {} held out {:.3f}", unicode ? "●" : "o", curve.validation.back().loss);
-  }
   if (!curve.resumes.empty()) out += fmt::format("  {} resumed", unicode ? "▲" : "^");
   return out + "\n";
 }

@@ -10,8 +10,7 @@
 
 namespace trireme::observe {
 namespace {
-
-// Bytes of the line "<key>:   123 kB"; 0 where the kernel has no such line.
+// Bytes of the line "<key>:   123 kB"; 0 if the kernel has no such line.
 int64_t value_of(std::string_view text, std::string_view key) {
   std::string start = "\n";
   start.append(key).append(":");
@@ -23,7 +22,6 @@ int64_t value_of(std::string_view text, std::string_view key) {
   std::from_chars(text.data() + at, text.data() + text.size(), kib);
   return kib * 1024;
 }
-
 }  // namespace
 
 std::optional<MemoryUsage> read_memory_usage(int pid) {

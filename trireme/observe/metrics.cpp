@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -17,7 +16,6 @@
 
 namespace trireme::observe {
 namespace {
-
 using Json = nlohmann::ordered_json;
 
 double number_at(const Json& object, const char* key) {
@@ -29,8 +27,8 @@ double number_at(const Json& object, const char* key) {
 MetricsRow parse_row(std::string_view line) {
   const Json object = base::parse_json<Json>(line);
   MetricsRow row;
-  row.step = object.at("step").get<int64_t>();
-  row.tokens = object.at("tokens").get<int64_t>();
+  row.step = base::whole_number(object.at("step"));
+  row.tokens = base::whole_number(object.at("tokens"));
   row.loss = number_at(object, "loss");
   if (object.contains("val_loss")) row.val_loss = number_at(object, "val_loss");
   row.grad_norm = number_at(object, "grad_norm");
@@ -38,9 +36,9 @@ MetricsRow parse_row(std::string_view line) {
   row.tokens_per_second = number_at(object, "tokens_per_second");
   if (object.contains("peak_fraction")) row.peak_fraction = number_at(object, "peak_fraction");
   row.seconds = number_at(object, "seconds");
-  row.rss_bytes = object.at("rss_bytes").get<int64_t>();
-  if (object.contains("shared_bytes")) row.shared_bytes = object.at("shared_bytes").get<int64_t>();
-  if (object.contains("resumed")) row.resumed = object.at("resumed").get<int64_t>();
+  row.rss_bytes = base::whole_number(object.at("rss_bytes"));
+  if (object.contains("shared_bytes")) row.shared_bytes = base::whole_number(object.at("shared_bytes"));
+  if (object.contains("resumed")) row.resumed = base::whole_number(object.at("resumed"));
   return row;
 }
 
@@ -53,7 +51,6 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   }
   return lines;
 }
-
 }  // namespace
 
 MetricsRow metrics_row(const base::StepEvent& event) {
@@ -91,9 +88,8 @@ std::string to_json(const MetricsRow& row) {
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
-    for (const auto& row : read_metrics(path_)) {
+    for (const auto& row : read_metrics(path_))
       if (row.step <= resumed_step) kept += to_json(row) + "\n";
-    }
   }
   if (path_.has_parent_path()) {
     std::error_code failure;

@@ -3,7 +3,7 @@
 //   step               steps done since the start of training
 //   tokens             tokens seen since the start of training
 //   loss               mean training loss of the step, nats a token
-//   val_loss           held-out loss, only where the step ended with an evaluation
+//   val_loss           held-out loss, only if the step ended with an evaluation
 //   grad_norm          global gradient norm before clipping
 //   lr                 learning rate of the step
 //   tokens_per_second  of the whole job
@@ -11,10 +11,10 @@
 //   seconds            wall time of the step
 //   rss_bytes          resident memory of the reporting rank
 //   shared_bytes       the part of it that other processes map too, only when known
-//   resumed            step of the checkpoint that this part of the run went on from, only on its first line
+//   resumed            step of the checkpoint that this part of the run was resumed from, only on its first line
 //
-// A number that is not finite is null. Each line is written with one write call, so a crash loses none that
-// was logged and at most cuts the last one, which readers skip.
+// A number that is not finite is null. Each line is written with one write call, so a crash truncates at most the last
+// line, which readers skip.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ std::string to_json(const MetricsRow& row);
 
 class MetricsWriter {
  public:
-  /// A run from the start (`resumed_step` 0) begins an empty file. A resumed one keeps the lines up to and
-  /// including `resumed_step`: later ones tell of steps that are about to be done again.
+  /// A new run (`resumed_step` 0) begins an empty file. A resumed run keeps the lines up to and including
+  /// `resumed_step`, because it repeats the later steps.
   /// Errors    FileError
   MetricsWriter(std::filesystem::path path, int64_t resumed_step);
 
@@ -72,12 +72,11 @@ class MetricsSink final : public base::ProgressSink {
  private:
   MetricsWriter writer_;
   int64_t log_interval_;
-  std::optional<int64_t> resumed_;  // until it stands in a line
+  std::optional<int64_t> resumed_;  // until it has been written
 };
 
-/// All rows of the file in its order; a last line cut short is left out.
-///
-/// Errors    FileError when it cannot be read; UsageError naming the line that is not a row
+/// All rows of the file in its order, without a truncated last line.
+/// Errors    FileError if it cannot be read; UsageError naming a line that is not a row
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
 
 }  // namespace trireme::observe

@@ -14,7 +14,6 @@
 
 namespace trireme::observe {
 namespace {
-
 constexpr std::string_view kGap = "  ";
 constexpr const char* kEraseLine = "\r\x1b[K";
 constexpr const char* kRed = "\x1b[31m";
@@ -36,7 +35,6 @@ bool is_set(const char* variable) {
   const char* value = std::getenv(variable);
   return value != nullptr && *value != '\0';
 }
-
 }  // namespace
 
 std::string format_progress(const base::StepEvent& event, int width) {
@@ -100,7 +98,7 @@ void ProgressLine::finish() {
   std::fflush(options_.out);
 }
 
-// One column stays free behind `line`: writing into the last one makes some terminals wrap.
+// `line` leaves the last column free, because some terminals wrap when it is written.
 void ProgressLine::draw(std::string line) {
   if (const size_t at = line.find("loss "); options_.color && at != std::string::npos) {
     const size_t end = std::min(line.find(kGap, at), line.size());

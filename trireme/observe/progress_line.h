@@ -2,9 +2,9 @@
 //
 //   step   240/1000  loss 1.482  |g| 0.61  lr 1.9e-03  12,430 tok/s  71 % of peak  412 MiB  eta 2m41s
 //
-// and loses fields from its right where the terminal is narrower. Into a pipe or file, the same line is
-// printed whole every `log_interval` steps. Facts worth keeping (an evaluation, a phase that took a while)
-// are lines of their own above it. Colour only on a terminal, and never where NO_COLOR is set (no-color.org).
+// If the terminal is narrower, the line drops fields on its right. Into a pipe or file, the complete line is printed
+// every `log_interval` steps. Evaluations and longer phases get their own lines above it. Colour is used on a terminal
+// only, and never if NO_COLOR is set (no-color.org).
 #pragma once
 
 #include <chrono>
@@ -17,18 +17,18 @@
 
 namespace trireme::observe {
 
-/// The line for `event` without colour or line end, fields dropped from the right until it has at most
-/// `width` columns (0: no limit); step and loss always stay. Fields that are not known are left out.
+/// The line for `event` without colour or line end. Unknown fields are left out, and fields are dropped from the right
+/// until the line has at most `width` columns (0: no limit); step and loss always stay.
 std::string format_progress(const base::StepEvent& event, int width = 0);
 
 struct ProgressLineOptions {
   std::FILE* out = stderr;
-  bool terminal = false;                         ///< update in place
+  bool terminal = false;  ///< update in place
   bool color = false;
-  int width = 0;                                 ///< columns; 0: ask the terminal each time, 80 when it does not say
-  int64_t log_interval = 1;  ///< steps from one plain line to the next; a terminal shows every step
-  std::chrono::milliseconds refresh{100};  ///< a terminal's line changes no more often
-  std::chrono::duration<double> told_phase{0.5};  ///< shorter phases are not worth a line
+  int width = 0;  ///< columns; 0: ask the terminal each time, 80 if that fails
+  int64_t log_interval = 1;  ///< steps between two plain lines; a terminal shows every step
+  std::chrono::milliseconds refresh{100};         ///< the shortest time between two updates on a terminal
+  std::chrono::duration<double> told_phase{0.5};  ///< shorter phases get no line
 };
 
 /// Options that suit `out`: a terminal or not, colour or not (NO_COLOR, TERM=dumb).
@@ -56,8 +56,8 @@ class ProgressLine final : public base::ProgressSink {
 
   ProgressLineOptions options_;
   std::optional<base::StepEvent> newest_;
-  bool newest_kept_ = false;  // the newest step stands on a line of its own
-  bool line_open_ = false;  // the cursor stands behind text that may be overwritten
+  bool newest_kept_ = false;  // the newest step has its own line
+  bool line_open_ = false;    // the cursor is behind text that may be overwritten
   std::chrono::steady_clock::time_point drawn_at_{};
 };
 

@@ -1,5 +1,5 @@
-// WorkBar: how far a piece of work is, where it takes longer than two seconds: on a terminal a bar that updates in
-// place, into a pipe or file a line every ten seconds.
+// WorkBar shows the progress of work that takes longer than two seconds: on a terminal as a bar that updates in place,
+// in a pipe or file as a line every ten seconds.
 #pragma once
 
 #include <chrono>
@@ -13,10 +13,10 @@ class WorkBar {
   /// @param what  "perplexity", "loading weights"
   explicit WorkBar(std::string what, std::FILE* out = stderr);
   WorkBar(const WorkBar&) = delete;
-  /// Takes the bar away.
+  /// Erases the bar.
   ~WorkBar();
 
-  /// `done` of 1 so far; cheap enough to call for every small part.
+  /// `done`: the finished fraction of the work. Cheap enough to call for every small part.
   void show(double done);
 
  private:

@@ -1,4 +1,4 @@
-// Where operations put the gradients of weights.
+// Gradients of weights as arguments of operations.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,23 +7,22 @@
 
 namespace trireme::ops {
 
-/// Where the gradient of a weight goes: a tensor of the compute dtype, or of the wider dtype of statistics. With
-/// `accumulate` it is added to what lies there; matrix products need a tensor for that that loses nothing: not
-/// bfloat16.
+/// Where a weight's gradient goes: a tensor of the compute dtype or of the statistics dtype. With `accumulate` the
+/// gradient is added to the tensor. Matrix products then refuse a bfloat16 tensor, which would lose bits.
 struct Gradient {
   at::Tensor to;
   bool accumulate = false;
 
-  Gradient() = default;  ///< none is wanted
+  Gradient() = default;  ///< not wanted: operations do not compute it
   Gradient(at::Tensor tensor, bool adds = false) : to(std::move(tensor)), accumulate(adds) {}
   bool defined() const { return to.defined(); }
 };
 
-/// What was made beside it goes where it belongs: x is rounded to its dtype, or with `accumulate` added
+/// Writes x, a gradient that was computed elsewhere, rounded to the dtype of `gradient`; with `accumulate` adds it
 /// (ops::accumulate).
 void write_gradient(const Gradient& gradient, const at::Tensor& x);
-/// What one chunk of rows of cross_entropy_forward_backward (ops/ops.h) adds to dw, given the gradient of its logits;
-/// also for shards of the vocabulary.
+/// Adds one chunk's part to dw in cross_entropy_forward_backward (ops/ops.h), given the gradient of the chunk's logits.
+/// Loss over a divided vocabulary uses it, too. `first` and `last`: whether this is the first or last chunk.
 void cross_entropy_weight_gradient(const Gradient& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
                                    const at::Tensor& x, bool first, bool last);
 

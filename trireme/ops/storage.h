@@ -1,4 +1,4 @@
-// The element types kernels see: how a value is stored, and in which type arithmetic on it is done.
+// The element types of kernels: how a value is stored, and the type of arithmetic on it.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,27 +12,23 @@
 
 namespace trireme::ops {
 
-/// 16 bits of a bfloat16 in memory; kernels convert, so it has no arithmetic of its own.
+/// A bfloat16 in memory. Kernels convert it, so it has no arithmetic of its own.
 struct bfloat16 {
   uint16_t bits;
 };
 
-/// The same in memory, in kernels compiled for processors that round to it by one instruction (AVX512-BF16). That
-/// instruction takes values below 2^-126, which bfloat16 has a few of, for 0 of the same sign.
+/// The same in memory. Kernels use it on processors with AVX512-BF16, which round to bfloat16 by one instruction. That
+/// instruction turns values below 2^-126 into 0 of the same sign, although bfloat16 can represent them.
 struct native_bfloat16 : bfloat16 {};
 
 template <class T>
 constexpr bool kIsBfloat16 = std::is_base_of_v<bfloat16, T>;
 
-template <class T>
-struct WideOf {
-  using Type = std::conditional_t<kIsBfloat16<T>, float, T>;
-};
 /// The arithmetic (and statistics) type of a storage type.
 template <class T>
-using Wide = typename WideOf<T>::Type;
+using Wide = std::conditional_t<kIsBfloat16<T>, float, T>;
 
-/// Rounds one value to storage, to nearest even; a NaN stays one. The scalar twin of store() in simd-inl.h.
+/// Rounds one value to storage, to nearest even; a NaN stays a NaN. The scalar twin of store() in simd-inl.h.
 template <class T>
 inline T narrow(Wide<T> value) {
   return value;
@@ -54,19 +50,19 @@ inline float widen(bfloat16 value) { return std::bit_cast<float>(static_cast<uin
 
 enum class Storage { kFloat64, kFloat32, kBfloat16 };
 
-/// Whether kernels use AVX512-BF16 where the processor has it; a test switches it off to see the others run.
+/// Whether kernels use AVX512-BF16 if the processor has it; tests switch it off to run the other kernels.
 inline std::atomic<bool> native_bfloat16_allowed = true;
 
 inline bool has_native_bfloat16() {
   return base::processor().avx512_bf16 && native_bfloat16_allowed.load(std::memory_order_relaxed);
 }
 
-/// `dtype` has passed compute_dtype().
+/// The storage type of `dtype`, which has passed compute_dtype().
 inline Storage storage_of(at::ScalarType dtype) {
   return dtype == at::kDouble ? Storage::kFloat64 : dtype == at::kFloat ? Storage::kFloat32 : Storage::kBfloat16;
 }
 
-/// body.template operator()<T>() for the storage type T of `storage`.
+/// Calls body.template operator()<T>() for the storage type T of `storage`.
 template <class Body>
 void with_storage(Storage storage, const Body& body) {
   switch (storage) {

@@ -1,6 +1,6 @@
-// ExactSum: a sum of non-negative doubles that does not depend on the order of its terms, nor on how they are divided
-// among ranks: the terms are added without rounding, and rounded once at the end.
-// Source    the long accumulator of Kulisch; limbs of 32 bits in 64, so that carries wait
+// An ExactSum is a sum of non-negative doubles. It depends neither on the order of its terms nor on how they are
+// divided among ranks. The terms are added without rounding; the result is rounded once. Source    Kulisch's long
+// accumulator. Its limbs of 32 bits lie in 64 bits, so that carries can wait
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace trireme::optim {
 
 class ExactSum {
  public:
-  /// Integers that hold the sum: what ranks send each other. Those of several ranks may be added one by one.
+  /// The number of limbs, which are the sum as integers. Ranks exchange their limbs and add them element by element.
   static constexpr int kLimbs = 70;
 
-  /// Terms that are negative or not finite make the result a NaN.
+  /// A negative or non-finite term makes the result NaN.
   /// Cost      some 3 ns a term
   void add(double term);
   void add(std::span<const double> terms);
@@ -22,15 +22,15 @@ class ExactSum {
   std::span<int64_t, kLimbs> limbs() { return limbs_; }
   void clear() { limbs_ = {}; }
 
-  /// Moves waiting carries, so that 2^30 more terms or limbs fit.
+  /// Propagates pending carries, so that 2^30 more terms or limbs fit.
   void normalize();
   /// The sum as a double: a function of its exact value alone, within two units in the last place.
   double value();
 
  private:
-  // Limb i counts 2^(32 i - 1074); the last one counts terms that are no number.
+  // Limb i counts multiples of 2^(32 i - 1074); the last one counts negative and non-finite terms.
   std::array<int64_t, kLimbs> limbs_{};
-  int64_t waiting_ = 0;
+  int64_t waiting_ = 0;  // additions since the last normalize()
 };
 
 }  // namespace trireme::optim

@@ -8,10 +8,10 @@ namespace trireme::optim {
 
 double LrSchedule::at(int64_t step) const {
   if (step <= warmup_steps) return peak * static_cast<double>(std::max<int64_t>(step, 0)) / warmup_steps;
-  if (decay == constant) return peak;
+  if (decay == LrDecay::constant) return peak;
   if (step >= max_steps) return min;
   const double progress = static_cast<double>(step - warmup_steps) / static_cast<double>(max_steps - warmup_steps);
-  const double left = decay == linear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  const double left = decay == LrDecay::linear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
   return min + (peak - min) * left;
 }
 

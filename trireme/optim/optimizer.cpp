@@ -1,13 +1,16 @@
 #include "trireme/optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/shared_library.h"
+#include "trireme/base/text.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
-#include "trireme/optim/optimizer_cuda.h"
 #include "trireme/optim/optimizer_kernels.h"
 
 namespace trireme::optim {
@@ -19,31 +22,60 @@ at::ScalarType check_span(const char* operation, const char* name, const at::Ten
   return dtype;
 }
 
+/// Opened at the first call. Errors: UsageError as base::cuda_symbol
+const CudaOptimizer& cuda_optimizer() {
+  using Table = const CudaOptimizer& (*)();
+  static const CudaOptimizer& table = reinterpret_cast<Table>(base::cuda_symbol("trireme_optim_cuda_kernels"))();
+  return table;
+}
+
 void check_segments(std::span<const DecaySegment> segments, int64_t count) {
   int64_t covered = 0;
   for (const auto& segment : segments) {
     if (segment.begin != covered || segment.end < segment.begin)
-      throw ShapeError("optimizer_update: segment [" + std::to_string(segment.begin) + ", " +
-                       std::to_string(segment.end) + ") must begin at " + std::to_string(covered) +
-                       ", where the one before it ends");
+      throw ShapeError(fmt::format("optimizer_update: segment [{}, {}) must begin at {}, where the one before it ends",
+                                   segment.begin, segment.end, covered));
     covered = segment.end;
   }
   if (covered != count)
-    throw ShapeError("optimizer_update: segments end at " + std::to_string(covered) + ", the span has " +
-                     std::to_string(count) + " elements; every element needs a segment");
+    throw ShapeError(
+        fmt::format("optimizer_update: segments end at {}, the span has {} elements; every element needs a "
+                    "segment",
+                    covered, count));
 }
 
 }  // namespace
 
+OptimizerOptions options_of(Rule rule) {
+  switch (rule) {
+    case Rule::adamw:
+      return {.lr = 0, .step = 0};
+    case Rule::adam:
+    case Rule::sgd:
+      return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
+    case Rule::lion:
+      return {.rule = rule, .lr = 0, .beta2 = 0.99, .weight_decay = 0, .step = 0};
+  }
+  throw InternalError("an optimizer without options");
+}
+
 OptimizerOptions options_of(std::string_view name) {
-  static constexpr std::pair<std::string_view, OptimizerOptions> kRows[] = {
-      {"AdamW", {.lr = 0, .step = 0}},
-      {"Adam", {.rule = Rule::adam, .lr = 0, .weight_decay = 0, .step = 0}},
-      {"SGD", {.rule = Rule::sgd, .lr = 0, .weight_decay = 0, .step = 0}},
-      {"Lion", {.rule = Rule::lion, .lr = 0, .beta2 = 0.99, .weight_decay = 0, .step = 0}}};
-  for (const auto& [known, options] : kRows)
-    if (known == name) return options;
-  throw UsageError("optimizer " + std::string(name) + " does not exist here; there are AdamW, Adam, SGD and Lion");
+  std::vector<std::string> names;
+  for (const config::Choice<Rule>& choice : choices_of(Rule{})) {
+    if (choice.name == name) return options_of(choice.value);
+    names.emplace_back(choice.name);
+  }
+  throw UsageError(fmt::format("there is no optimizer {}; there are {}", name, base::join(names, ", ")));
+}
+
+OptimizerOptions options_of(const OptimizerSettings& settings) {
+  OptimizerOptions options = options_of(settings.name);
+  if (settings.betas) options.beta1 = (*settings.betas)[0], options.beta2 = (*settings.betas)[1];
+  options.eps = settings.eps.value_or(options.eps);
+  options.weight_decay = settings.weight_decay.value_or(options.weight_decay);
+  options.momentum = settings.momentum.value_or(options.momentum);
+  options.nesterov = settings.nesterov.value_or(options.nesterov);
+  return options;
 }
 
 std::vector<std::string> state_names(const OptimizerOptions& options) {
@@ -66,8 +98,8 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
   const auto dtype = check_span(kOperation, "master", master);
   const std::vector<std::string> names = state_names(options);
   if (state.size() != names.size())
-    throw ShapeError("optimizer_update: " + std::to_string(state.size()) +
-                     " tensors of state were given, the rule keeps " + std::to_string(names.size()));
+    throw ShapeError(
+        fmt::format("optimizer_update: {} tensors of state were given, the rule keeps {}", state.size(), names.size()));
   for (size_t i = 0; i < names.size(); ++i) ops::check_tensor(kOperation, names[i], state[i], master.sizes(), dtype);
   ops::check_tensor(kOperation, "gradient", gradient, master.sizes(), dtype);
   const bool to_bf16 = compute.defined() && compute.scalar_type() == at::kBFloat16;
@@ -75,7 +107,7 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
     ops::check_tensor(kOperation, "compute", compute, master.sizes(), to_bf16 ? at::kBFloat16 : dtype);
   check_segments(segments, master.numel());
   if (options.step < 1)
-    throw ShapeError("optimizer_update: step is " + std::to_string(options.step) + "; the first update is step 1");
+    throw ShapeError(fmt::format("optimizer_update: step is {}; the first update is step 1", options.step));
 
   const auto step = static_cast<double>(options.step);
   const bool decoupled = options.rule == Rule::adamw || options.rule == Rule::lion;

@@ -1,6 +1,6 @@
-// Optimizers over one flat span of a sharding group: a single pass reads the gradient and updates master weights, the
-// state of the rule and the copy in the compute dtype. Elements do not see each other, so the bits do not depend on how
-// the group is cut into shards.
+// Optimizers work on one flat span of a sharding group. A single pass reads the gradient and updates the master
+// weights, the rule's state and the copy in the compute dtype. Elements are independent, so the bits do not depend on
+// how the group is divided into shards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,14 +11,9 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::optim {
+#include "trireme/optim/settings.h"
 
-enum class Rule {
-  adamw,  ///< Loshchilov & Hutter, 2019; torch.optim.AdamW
-  adam,  ///< Kingma & Ba, 2015; torch.optim.Adam: the weight decay is a part of the gradient
-  sgd,  ///< with momentum, Nesterov's where asked for; torch.optim.SGD: the weight decay is a part of the gradient
-  lion,  ///< Chen et al., 2023: the sign of an interpolated momentum, with AdamW's decay
-};
+namespace trireme::optim {
 
 struct OptimizerOptions {
   Rule rule = Rule::adamw;
@@ -27,16 +22,21 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  double momentum = 0;  ///< sgd's
-  bool nesterov = false;  ///< sgd's
+  double momentum = 0;  ///< for sgd
+  bool nesterov = false;  ///< for sgd
   int64_t step;  ///< 1 at the first update
-  double gradient_scale = 1;  ///< gradients are multiplied by it first: the clip factor
+  double gradient_scale = 1;  ///< the clip factor: gradients are first multiplied by it
 };
 
-/// The options of the optimizer called AdamW, Adam, SGD or Lion, with torch.optim's defaults (Lion: its paper's);
-/// lr and step are 0.
+/// A rule's options with torch.optim's defaults (Lion: those of its paper); lr and step are 0.
+OptimizerOptions options_of(Rule rule);
+
+/// The same for the rule named AdamW, Adam, SGD or Lion.
 /// Errors    UsageError for another name
 OptimizerOptions options_of(std::string_view name);
+
+/// The options of a run's rule. The caller sets lr and step for each step.
+OptimizerOptions options_of(const OptimizerSettings& settings);
 
 /// Names of the tensors that the rule keeps between steps, as PyTorch calls them: exp_avg and exp_avg_sq, or
 /// momentum_buffer, or none.
@@ -65,12 +65,12 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
                       const at::Tensor& compute, std::span<const DecaySegment> segments,
                       const OptimizerOptions& options);
 
-/// Elements per partial of a norm; shards begin at its multiples, so that partials do not depend on the cut.
+/// Elements per partial of a norm. Shards begin at multiples of it, so that partials do not depend on the sharding.
 constexpr int64_t kNormBlock = 4096;
 
 /// partials [ceil(n / 4096)] float64 = sum of squares of each block of gradient [n] (float32 or float64).
-/// Numerics  32 lanes in float64 whatever the processor's vectors are, added pairwise: the bits are the same on
-///           every instruction set and number of threads
+/// Numerics  always 32 lanes in float64, added pairwise: the bits are the same for every instruction set and number of
+///           threads
 void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradient);
 
 }  // namespace trireme::optim

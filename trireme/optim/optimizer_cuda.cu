@@ -1,20 +1,22 @@
-#include "trireme/optim/optimizer_cuda.h"
+#include "trireme/optim/optimizer_kernels.h"
 
 #include <algorithm>
 
-#include "trireme/ops/cuda-inl.h"
+#include "trireme/ops/cuda/rows-inl.h"
 
 namespace trireme::optim {
 namespace {
 
 using ops::cuda::check_launch;
+using ops::cuda::Chunk;
 using ops::cuda::current_stream;
+using ops::cuda::divided_up;
 using ops::cuda::kWarp;
+using ops::cuda::load;
+using ops::cuda::multiplied;
+using ops::cuda::store;
 
-// Operations that are rounded as written: the compiler would make other multiply-adds than the CPU's kernels do.
-// Division and square root are exact, as there (nvcc's -prec-div and -prec-sqrt, which are on).
-__device__ float multiplied(float a, float b) { return __fmul_rn(a, b); }
-__device__ double multiplied(double a, double b) { return __dmul_rn(a, b); }
+// As multiplied(). Division and square root are exact, as on the CPU (nvcc's -prec-div and -prec-sqrt, which are on).
 __device__ float added(float a, float b) { return __fadd_rn(a, b); }
 __device__ double added(double a, double b) { return __dadd_rn(a, b); }
 __device__ float divided(float a, float b) { return __fdiv_rn(a, b); }
@@ -22,7 +24,7 @@ __device__ double divided(double a, double b) { return __ddiv_rn(a, b); }
 __device__ float root(float x) { return __fsqrt_rn(x); }
 __device__ double root(double x) { return __dsqrt_rn(x); }
 
-/// What all elements share.
+/// The values that are the same for all elements.
 template <class T>
 struct Constants {
   T scale, rest1, beta1, beta2, rest2, eps, keep, l2, step_size, inverse_root_bias2, momentum;
@@ -51,7 +53,7 @@ __device__ T stepped(const Constants<T>& c, T p, T g, T& first, T& second) {
     return fma(-c.step_size, c.nesterov ? fma(c.momentum, first, g) : first, p);
   } else if constexpr (kRule == Rule::lion) {
     const T mixed = fma(c.beta1, first, multiplied(c.rest1, g));
-    // The sign of zero is zero; a gradient that is no number stays one.
+    // The sign of zero is zero; a NaN stays NaN.
     const T sign = mixed == 0 ? T(0) : isnan(mixed) ? mixed : copysign(T(1), mixed);
     first = fma(c.beta2, first, multiplied(c.rest2, g));
     return fma(-c.step_size, sign, multiplied(p, c.keep));
@@ -63,7 +65,7 @@ __device__ T stepped(const Constants<T>& c, T p, T g, T& first, T& second) {
   }
 }
 
-/// The arrays from an element on; null ones are not there.
+/// The arrays from an element on; null: absent.
 template <class T>
 struct Span {
   T* master;
@@ -81,60 +83,54 @@ struct Span {
   }
 };
 
-/// kSize elements that are loaded and stored together.
-template <class T, int kSize>
-struct alignas(sizeof(T) * kSize) Piece {
-  T of[kSize];
-};
-
-/// Piece number i of the span.
+/// Elements i kSize .. (i + 1) kSize - 1 of the span.
 template <Rule kRule, int kStates, int kSize, class T>
-__device__ void step_piece(const Constants<T>& constants, const Span<T>& span, int64_t i) {
-  using P = Piece<T, kSize>;
-  P master = reinterpret_cast<const P*>(span.master)[i];
-  const P gradient = reinterpret_cast<const P*>(span.gradient)[i];
-  P state[2] = {};
+__device__ void step_chunk(const Constants<T>& constants, const Span<T>& span, int64_t i) {
+  const int64_t at = i * kSize;
+  auto master = load<kSize>(span.master + at);
+  const auto gradient = load<kSize>(span.gradient + at);
+  Chunk<T, kSize> state[2] = {};
 #pragma unroll
-  for (int k = 0; k < kStates; ++k) state[k] = reinterpret_cast<const P*>(span.state[k])[i];
+  for (int k = 0; k < kStates; ++k) state[k] = load<kSize>(span.state[k] + at);
 #pragma unroll
   for (int e = 0; e < kSize; ++e)
     master.of[e] = stepped<kRule>(constants, master.of[e], multiplied(gradient.of[e], constants.scale), state[0].of[e],
                                   state[1].of[e]);
 #pragma unroll
-  for (int k = 0; k < kStates; ++k) reinterpret_cast<P*>(span.state[k])[i] = state[k];
-  reinterpret_cast<P*>(span.master)[i] = master;
-  if (span.same != nullptr) reinterpret_cast<P*>(span.same)[i] = master;
-  if (span.bf16 != nullptr) {
-    Piece<__nv_bfloat16, kSize> rounded;
+  for (int k = 0; k < kStates; ++k) store(span.state[k] + at, state[k]);
+  store(span.master + at, master);
+  if (span.same != nullptr) store(span.same + at, master);
+  if (span.bf16 == nullptr) return;
+  Chunk<__nv_bfloat16, kSize> rounded;
 #pragma unroll
-    for (int e = 0; e < kSize; ++e) rounded.of[e] = __float2bfloat16_rn(static_cast<float>(master.of[e]));
-    reinterpret_cast<Piece<__nv_bfloat16, kSize>*>(span.bf16)[i] = rounded;
-  }
+  for (int e = 0; e < kSize; ++e) rounded.of[e] = __float2bfloat16_rn(static_cast<float>(master.of[e]));
+  store(span.bf16 + at, rounded);
 }
 
 constexpr int kThreads = 256;
 
 template <Rule kRule, int kStates, int kSize, class T>
-__global__ void __launch_bounds__(kThreads) update_kernel(Constants<T> constants, Span<T> span, int64_t num_pieces) {
+__global__ void __launch_bounds__(kThreads) update_kernel(Constants<T> constants, Span<T> span, int64_t num_chunks) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < num_pieces) step_piece<kRule, kStates, kSize>(constants, span, i);
+  if (i < num_chunks) step_chunk<kRule, kStates, kSize>(constants, span, i);
 }
 
 /// Elements [begin, end), of which there may be none.
 template <Rule kRule, int kStates, int kSize, class T>
 void launch(const UpdateArguments& a, int64_t begin, int64_t end) {
-  const int64_t num_pieces = (end - begin) / kSize;
-  if (num_pieces == 0) return;
+  const int64_t num_chunks = (end - begin) / kSize;
+  if (num_chunks == 0) return;
   update_kernel<kRule, kStates, kSize>
-      <<<static_cast<unsigned>((num_pieces + kThreads - 1) / kThreads), kThreads, 0, current_stream()>>>(
-          Constants<T>(a), Span<T>(a, begin), num_pieces);
+      <<<static_cast<unsigned>(divided_up(num_chunks, kThreads)), kThreads, 0, current_stream()>>>(
+          Constants<T>(a), Span<T>(a, begin), num_chunks);
   check_launch("optimizer_update");
 }
 
 template <Rule kRule, int kStates, class T>
 void update(const UpdateArguments& a, int64_t begin, int64_t end) {
   constexpr int64_t kSize = 16 / sizeof(T);
-  // Packs begin where those of the weights do; where the other arrays lie otherwise, elements go one by one.
+  // Packs begin at multiples of 16 bytes of the weights. If the other arrays are aligned differently, elements go one by
+  // one.
   const auto past =
       static_cast<int64_t>(reinterpret_cast<uintptr_t>(static_cast<T*>(a.master) + begin) % 16 / sizeof(T));
   const int64_t first = std::min(end, begin + (kSize - past) % kSize), last = first + (end - first) / kSize * kSize;
@@ -167,7 +163,7 @@ void update_span(const UpdateArguments& a, int64_t begin, int64_t end) {
   a.dtype == ops::Storage::kFloat64 ? update_by_rule<double>(a, begin, end) : update_by_rule<float>(a, begin, end);
 }
 
-constexpr int kNormAhead = 16;  // elements that a thread asks for before it adds the first
+constexpr int kNormAhead = 16;  // elements that a thread loads before it adds the first
 
 /// A warp for each partial: lane k sums the elements k, k + 32, ..., and the lanes are added pairwise.
 template <class T>
@@ -198,8 +194,7 @@ __global__ void __launch_bounds__(kThreads) squared_norm_kernel(NormArguments a,
 void squared_norm(const NormArguments& a) {
   const int64_t num_blocks = (a.count + a.block - 1) / a.block;
   if (num_blocks == 0) return;
-  constexpr int64_t kBlocksPerGroup = kThreads / kWarp;
-  const auto groups = static_cast<unsigned>((num_blocks + kBlocksPerGroup - 1) / kBlocksPerGroup);
+  const auto groups = static_cast<unsigned>(divided_up(num_blocks, kThreads / kWarp));
   if (a.dtype == ops::Storage::kFloat64)
     squared_norm_kernel<double><<<groups, kThreads, 0, current_stream()>>>(a, num_blocks);
   else

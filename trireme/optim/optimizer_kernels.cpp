@@ -6,8 +6,8 @@
 #define HWY_TARGET_INCLUDE "trireme/optim/optimizer_kernels.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes before every header that is compiled per target.
-#include "trireme/ops/simd-inl.h"
-#include "trireme/ops/simd_loops-inl.h"
+#include "trireme/ops/simd/loops-inl.h"
+#include "trireme/ops/simd/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::optim::HWY_NAMESPACE {
@@ -50,7 +50,7 @@ HWY_INLINE V stepped(const C& c, V p, V g, V& first, V& second) {
   } else if constexpr (kRule == Rule::lion) {
     const hn::DFromV<V> d;
     const V mixed = hn::MulAdd(c.beta1, first, hn::Mul(c.rest1, g));
-    // The sign of zero is zero; a gradient that is no number stays one.
+    // The sign of zero is zero; a NaN stays NaN.
     const V sign = hn::IfThenElse(hn::Eq(mixed, hn::Zero(d)), hn::Zero(d),
                                   hn::IfThenElse(hn::IsNaN(mixed), mixed, hn::CopySign(hn::Set(d, 1), mixed)));
     first = hn::MulAdd(c.beta2, first, hn::Mul(c.rest2, g));
@@ -96,7 +96,7 @@ void update(const UpdateArguments& a, int64_t from, int64_t last) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = last - from;
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    // So many streams are not all foreseen (Cascade Lake, AdamW: 17 instead of 12 GB/s).
+    // The processor does not prefetch so many streams itself (Cascade Lake, AdamW: 17 instead of 12 GB/s).
     constexpr int64_t kAhead = 2048;
     simd::fetch(master + i + kAhead), simd::fetch(gradient + i + kAhead);
     for (int k = 0; k < kStates; ++k) simd::fetch(state[k] + i + kAhead);
@@ -130,7 +130,7 @@ void update_span(const UpdateArguments& a, int64_t first, int64_t last) {
   update_by_rule<float, ops::bfloat16>(a, first, last);
 }
 
-/// kLanes sums run side by side whatever the vectors' length: element i belongs to lane i % kLanes.
+/// Always kLanes sums side by side, for vectors of any length: element i belongs to lane i % kLanes.
 constexpr int64_t kLanes = 32;
 
 template <class T>

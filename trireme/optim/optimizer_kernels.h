@@ -12,15 +12,15 @@ struct UpdateArguments {
   Rule rule;
   ops::Storage dtype;  ///< of master, state and gradient: float32 or float64
   void* master;
-  void* state[2];      ///< null: the rule keeps less
+  void* state[2];      ///< null: the rule keeps fewer tensors
   const void* gradient;
   void* compute_bf16;  ///< null: not written
   void* compute_same;  ///< null: not written; master's dtype
   double gradient_scale, beta1, beta2, eps, momentum;
   bool nesterov;
-  double keep;         ///< 1 - lr weight_decay, or 1
+  double keep;         ///< factor of the weights: 1 - lr weight_decay, or 1
   double l2;           ///< weight decay as a part of the gradient, or 0
-  double step_size;    ///< lr; adam's over 1 - beta1^step
+  double step_size;    ///< lr; for adam and adamw divided by 1 - beta1^step
   double root_bias2;   ///< sqrt(1 - beta2^step)
 };
 void update_elements(const UpdateArguments& arguments, int64_t first, int64_t last);
@@ -33,5 +33,14 @@ struct NormArguments {
   double* partials;
 };
 void squared_norm_blocks(const NormArguments& arguments, int64_t first, int64_t last);
+
+/// The kernels on an NVIDIA GPU, exported by the library trireme_cuda (base/shared_library.h). Pointers are to device
+/// memory; kernels run on the current CUDA stream. Numerics are those of the CPU's kernels.
+struct CudaOptimizer {
+  /// Elements [begin, end) of the span.
+  void (*update)(const UpdateArguments& arguments, int64_t begin, int64_t end);
+  /// All blocks of the gradient; the bits of a block are the CPU's: 32 lanes in float64, added pairwise.
+  void (*squared_norm)(const NormArguments& arguments);
+};
 
 }  // namespace trireme::optim

@@ -1,3 +1,4 @@
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,8 +21,7 @@ MemoryReport memory_report(const StepPlan& plan) {
     if (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0)) {
       // A value that takes over another's bytes counts once, for the one before it.
       if (v.takes_over >= 0 && s.values[v.takes_over].last >= peak) continue;
-      by_cause[static_cast<int>(v.cause)] +=
-          (v.bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
+      by_cause[static_cast<int>(v.cause)] += schedule::aligned(v.bytes);
     }
   int64_t sum = 0;
   for (int c = 0; c < schedule::kNumCauses; ++c) {
@@ -30,7 +30,7 @@ MemoryReport memory_report(const StepPlan& plan) {
   }
   report.rows.emplace_back("placement and other lists", report.total_bytes - sum);
   std::array<int64_t, schedule::kNumMemories> bound{};
-  for (const schedule::Schedule& list : plan.schedules)
+  for (const schedule::Schedule& list : plan.lists)
     for (const auto& live : schedule::live_bytes(list))
       for (int m = 0; m < schedule::kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
   report.lower_bound_bytes = std::accumulate(bound.begin(), bound.end(), int64_t{0});
@@ -63,6 +63,70 @@ std::string render_memory(const MemoryReport& report) {
       "below)\n",
       report.total_bytes, report.private_bytes, report.host_shared_bytes, report.lower_bound_bytes,
       100.0 * double(report.total_bytes - report.lower_bound_bytes) / double(report.total_bytes));
+  return out;
+}
+
+namespace {
+
+// Bytes a parameter: `whole` on every rank, `divided` among the N that share the state.
+struct Formula {
+  double whole, divided;
+  /// For an optimizer with other state than AdamW's 8 bytes; it is divided wherever anything is.
+  Formula with_optimizer(double state_bytes) const {
+    return divided > 0 ? Formula{whole, divided + state_bytes - 8} : Formula{whole + state_bytes - 8, 0};
+  }
+  std::string text() const {
+    std::string out = whole > 0 ? fmt::format("{:g}P", whole) : "";
+    if (divided > 0) out += fmt::format("{}{:g}P/N", out.empty() ? "" : " + ", divided);
+    return out;
+  }
+};
+
+struct Row {
+  const char* strategy;
+  Formula mixed, full;            ///< ours: bf16-mixed, and one dtype throughout (at 4 bytes)
+  Formula textbook, textbook_full;
+};
+
+constexpr Row kRows[] = {{"no_shard (DDP)", {18, 0}, {16, 0}, {16, 0}, {16, 0}},
+                         {"zero1", {6, 12}, {8, 8}, {4, 12}, {8, 8}},
+                         {"shard_grad_op (ZeRO-2)", {2, 16}, {4, 12}, {2, 14}, {4, 12}},
+                         {"full_shard (ZeRO-3)", {0, 18}, {0, 16}, {0, 16}, {0, 16}}};
+
+}  // namespace
+
+std::string render_states(const StepPlan& plan) {
+  const model::Precision& precision = plan.request.precision;
+  const bool mixed = precision.compute != precision.state;
+  const double scale = double(c10::elementSize(precision.state)) / 4;  // the table is for fp32 state
+  double parameters = 0, frozen = 0;
+  for (int g : plan.local_groups) (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
+  const int axes = plan.request.size(comm::Axis::shard) * plan.request.size(comm::Axis::cp);
+  const int shards = std::max(plan.request.num_shards(), axes);
+  const auto mib = [&](const Formula& f) { return (f.whole + f.divided / shards) * parameters * scale / (1 << 20); };
+  std::string out = fmt::format("model states a rank: P = {:.2f} M parameters of its stages, N = {} shards\n",
+                                parameters / 1e6, shards);
+  out += fmt::format("{:<24}{:>16}{:>12}{:>18}{:>12}\n", "", "here", "MiB", "textbook", "MiB");
+  for (const Row& row : kRows) {
+    const double kept = 4 * double(plan.request.optimizer_state.size());
+    const Formula ours = (mixed ? row.mixed : row.full).with_optimizer(kept),
+                  book = (mixed ? row.textbook : row.textbook_full).with_optimizer(kept);
+    out += fmt::format("{:<24}{:>16}{:>12.1f}{:>18}{:>12.1f}\n", row.strategy, ours.text(), mib(ours), book.text(),
+                       mib(book));
+  }
+  out +=
+      mixed
+          ? "  here gradients stay in fp32 (+2 bytes), so that a sum over micro-batches loses no bits; full_shard "
+            "keeps\n"
+            "  the shard in bf16 too (+2/N: once for the N ranks together), so that a gather converts nothing. Slots\n"
+            "  and unsharded units are rows of their own above.\n"
+          : "  one dtype throughout: the weights are their own masters. Slots and unsharded units are rows of their\n"
+            "  own above.\n";
+  if (frozen > 0)
+    out += fmt::format("  {:.2f} M more parameters are frozen: weights of {} bytes and nothing else.\n", frozen / 1e6,
+                       c10::elementSize(precision.compute));
+  if (plan.request.accumulation == Accumulation::sharded)
+    out += "  Over shm the ranks of one host share a copy of whole gradients.\n";
   return out;
 }
 

@@ -1,9 +1,9 @@
 #include "trireme/plan/step_plan.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 
 #include "trireme/base/error.h"
@@ -12,35 +12,50 @@
 namespace trireme::plan {
 
 using comm::Axis;
+using schedule::List;
 
 namespace {
 
-std::vector<schedule::TensorDeclaration> declare(const std::vector<model::TensorSpec>& specs) {
+std::vector<schedule::TensorDeclaration> declare(const model::Slots& specs) {
   std::vector<schedule::TensorDeclaration> out;
   for (const model::TensorSpec& s : specs) out.push_back({s.name, s.bytes()});
   return out;
+}
+
+// A frozen group is kept in the compute dtype: it needs no more bits, because nothing is added to it.
+GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r) {
+  if (!group.trained) return {.trained = false, .compute = r.precision.compute, .master = r.precision.compute};
+  return {.compute = r.precision.compute, .master = r.precision.state, .optimizer_state = r.optimizer_state};
 }
 
 // The strategies, as the passes see them.
 schedule::Sharding sharding_of(const StepRequest& r) {
   schedule::Sharding s;
   s.several_ranks = r.num_shards() * r.num_replicas() > 1;
-  s.ordered = r.ordered;
-  s.local = r.local_accumulation;
+  s.ordered = r.reduce == Reduce::ordered;
+  s.local = r.accumulation == Accumulation::local;
   s.whole_gradients = r.whole_gradients();
   if (r.num_shards() > 1)
-    s.gather = r.strategy == Strategy::full_shard ? schedule::Gather::each_use : schedule::Gather::once;
+    s.gather = on_one_copy(r.strategy) == Strategy::full_shard ? schedule::Gather::each_use : schedule::Gather::once;
   s.replicas = !s.whole_gradients && r.num_replicas() > 1;
   return s;
 }
 
 std::vector<int> recomputed(const model::Unit& unit, const StepRequest& r, int& index_of_saver) {
-  if (r.recompute.mode == RecomputeRequest::Mode::none) return {};
+  if (r.recompute.mode == schedule::Recompute::none) return {};
   if (unit.values(r.shape, r.precision).saved.empty()) return {};
   if (index_of_saver++ % r.recompute.every != 0) return {};
-  const bool full = r.recompute.mode == RecomputeRequest::Mode::full;
+  const bool full = r.recompute.mode == schedule::Recompute::full;
   if (!full && unit.recomputable().empty()) return {};
   return model::recompute_set(unit, r.shape, r.precision, full ? std::vector<std::string>{} : r.recompute.values);
+}
+
+// The axes that these passes communicate on.
+comm::PerUnitAxis<bool> met_by(std::initializer_list<const std::vector<model::TrafficRow>*> passes) {
+  comm::PerUnitAxis<bool> met;
+  for (const auto* rows : passes)
+    for (const model::TrafficRow& row : *rows) met[row.axis] = true;
+  return met;
 }
 
 std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepRequest& r, bool train) {
@@ -50,12 +65,12 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
     const model::Unit& unit = *model.units[u];
     const model::UnitValues v = unit.values(r.shape, r.precision);
     const model::UnitTraffic traffic = unit.traffic(r.shape, r.precision);
-    bool tp = false, cp = false;
-    for (const auto* rows : {&traffic.forward, &traffic.backward})
-      for (const model::TrafficRow& row : *rows) (row.axis == model::TrafficRow::Axis::tp ? tp : cp) = true;
     const double flops = unit.forward_flops(r.shape);
+    const std::vector<int> groups = model.groups_of(static_cast<int>(u));
+    // With nothing to train there is no weight half: backward is the input half.
+    const bool trains = std::ranges::any_of(groups, [&](int g) { return model.groups[g].trained; });
     units.push_back({.name = unit.name(),
-                     .groups = model.groups_of(static_cast<int>(u)),
+                     .groups = groups,
                      .output_bytes = v.output.bytes(),
                      .saved = declare(v.saved),
                      .forward_work = declare(v.forward_work),
@@ -68,9 +83,9 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .reads_parameters_in_backward = unit.reads_parameters_in_backward(),
                      .reads_documents = unit.reads_documents(),
                      .backward_includes_forward = unit.backward_includes_forward(),
-                     .splits_backward = unit.splits_backward(),
-                     .talks_tp = tp,
-                     .talks_cp = cp,
+                     .splits_backward = unit.splits_backward() && trains,
+                     .meets = met_by({&traffic.forward, &traffic.backward}),
+                     .meets_in_weight_half = met_by({&traffic.backward_weight}),
                      .forward_cost = flops,
                      .input_cost = flops,
                      .weight_cost = flops,
@@ -88,24 +103,26 @@ void cut_stages(const model::Model& model, StepPlan& plan) {
   const int ranks = r.size(Axis::pp);
   if (ranks == 1) return;
   const schedule::PipelineSchedule& s = schedule::pipeline_schedule(r.pipeline.schedule);
-  plan.stages = {
-      .ranks = ranks, .chunks = r.pipeline.chunks > 0 ? r.pipeline.chunks : s.default_chunks, .v_shape = s.v_shape};
+  plan.stages = {.ranks = ranks,
+                 .chunks = r.pipeline.chunks > 0 ? static_cast<int>(r.pipeline.chunks) : s.default_chunks,
+                 .v_shape = s.v_shape};
   const int stages = plan.stages.num_stages();
-  if (r.pipeline.split.empty()) {
+  if (!r.pipeline.split) {
     std::vector<double> costs;
     for (const auto& unit : model.units) costs.push_back(unit->forward_flops(r.shape));
     plan.first_unit = schedule::balance_stages(costs, stages);
     return;
   }
-  int sum = 0;
+  const std::vector<int64_t>& split = *r.pipeline.split;
+  int64_t sum = 0;
   plan.first_unit = {0};
-  for (int n : r.pipeline.split) plan.first_unit.push_back(sum += n);
-  const bool positive = std::ranges::all_of(r.pipeline.split, [](int n) { return n > 0; });
-  if (static_cast<int>(r.pipeline.split.size()) != stages || sum != num_units || !positive)
+  for (const int64_t n : split) plan.first_unit.push_back(static_cast<int>(sum += n));
+  const bool positive = std::ranges::all_of(split, [](int64_t n) { return n > 0; });
+  if (static_cast<int>(split.size()) != stages || sum != num_units || !positive)
     throw UsageError(
         fmt::format("pipeline.split gives {} stages with {} units in all, but the pipeline has {} stages and "
                     "the model {} units (embedding, {} blocks, head)",
-                    r.pipeline.split.size(), sum, stages, num_units, num_units - 2));
+                    split.size(), sum, stages, num_units, num_units - 2));
 }
 
 void find_holders(const model::Model& model, StepPlan& plan) {
@@ -119,7 +136,7 @@ void find_holders(const model::Model& model, StepPlan& plan) {
   }
 }
 
-// Weights that several pipeline ranks hold are tied weights, and the same ranks hold all of them.
+// Checks that weights on several pipeline ranks are tied weights, all held by the same ranks.
 void check_holders(const StepPlan& plan) {
   int tied = -1;
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g) {
@@ -138,32 +155,36 @@ void check_holders(const StepPlan& plan) {
   }
 }
 
-schedule::PipelineTiming timing_of(const StepPlan& plan, bool train) {
+schedule::PipelineTiming timing_of(const StepPlan& plan, List list) {
   const StepRequest& r = plan.request;
-  const int mbs = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
-  if (plan.stages.ranks == 1) return schedule::one_rank_timing(mbs, train);
-  const schedule::PipelineSchedule& s = schedule::pipeline_schedule(r.pipeline.schedule);
+  const int mbs = r.micro_batches(list);
+  const bool train = schedule::traits_of(list).trains;
+  // On one rank 1f1b is forward and backward of one micro-batch after the other.
+  const auto& s = schedule::pipeline_schedule(plan.stages.ranks == 1 ? "1f1b" : r.pipeline.schedule);
   return train ? schedule::time_pipeline(s, plan.stages.ranks, plan.stages.chunks, mbs)
                : schedule::time_forward_only(s, plan.stages.ranks, plan.stages.chunks, mbs);
 }
 
-schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, bool train) {
+schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, List list) {
   const StepRequest& r = plan.request;
   schedule::StepDeclaration d;
-  d.units = declare_units(model, r, train);
-  for (size_t g = 0; g < plan.layouts.size(); ++g) {
-    const int group = static_cast<int>(g);
-    d.groups.push_back(
-        {plan.layouts[g].name(), plan.layouts[g].numel(), plan.held(group).size(), plan.holders(group).size() > 1});
+  d.units = declare_units(model, r, schedule::traits_of(list).trains);
+  for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g) {
+    const GroupStorage& storage = plan.storage[g];
+    d.groups.push_back({.name = plan.layouts[g].name(),
+                        .numel = plan.layouts[g].numel(),
+                        .owned = plan.held(g).size(),
+                        .tied_over_stages = plan.holders(g).size() > 1,
+                        .trained = storage.trained,
+                        .compute_bytes = static_cast<int64_t>(c10::elementSize(storage.compute)),
+                        .state_bytes = static_cast<int64_t>(c10::elementSize(storage.master)),
+                        .optimizer_state = storage.optimizer_state});
   }
   d.sharding = sharding_of(r);
-  d.num_micro_batches = train ? r.num_micro_batches : r.num_evaluation_micro_batches;
+  d.num_micro_batches = r.micro_batches(list);
   d.input_bytes = model.inputs(r.shape).bytes();
   d.target_bytes = model.targets(r.shape).bytes();
   if (r.documents.any()) d.document_bytes = model::documents_of(r.shape).bytes();
-  d.compute_bytes = static_cast<int64_t>(c10::elementSize(r.precision.compute));
-  d.state_bytes = static_cast<int64_t>(c10::elementSize(r.precision.state));
-  d.optimizer_state = r.optimizer_state;
   d.prefetch = r.prefetch;
   d.reduce_lag = r.reduce_lag;
   d.stages = plan.stages;
@@ -173,17 +194,19 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   for (int member : plan.groups.loss) with_loss += plan.holds_last_unit(r.mesh.coordinate(member, Axis::pp));
   d.all_losses = with_loss * d.num_micro_batches;
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g)
-    d.norm_blocks = std::max(d.norm_blocks, plan.saved(g).size() / shard::kBlockElements);
+    if (plan.storage[g].trained) d.norm_blocks = std::max(d.norm_blocks, plan.saved(g).size() / shard::kBlockElements);
   d.norm_ranks = r.mesh.world_size();
   if (r.save_copy) d.save_copy_bytes = plan.save_copy_bytes(schedule::local_groups(d));
   return d;
 }
 
-// The evaluation list shares the training list's persistent values: its loss slots are sized for the larger.
-void equalize_persistent(std::vector<schedule::Schedule>& lists) {
-  for (size_t v = 0; v < lists[0].values.size() && lists[0].values[v].persistent; ++v) {
-    const int64_t bytes = std::max(lists[0].values[v].bytes, lists[1].values[v].bytes);
-    lists[0].values[v].bytes = lists[1].values[v].bytes = bytes;
+// The lists share their persistent values, so loss slots are sized for the longest list.
+void equalize_persistent(schedule::PerList<schedule::Schedule>& lists) {
+  const std::vector<schedule::Value>& first = lists.begin()->values;
+  for (size_t v = 0; v < first.size() && first[v].persistent; ++v) {
+    int64_t bytes = 0;
+    for (const schedule::Schedule& s : lists) bytes = std::max(bytes, s.values[v].bytes);
+    for (schedule::Schedule& s : lists) s.values[v].bytes = bytes;
   }
 }
 
@@ -193,11 +216,11 @@ void validate(const model::Model& model, const StepPlan& plan) {
       throw InternalError(fmt::format("the {} schedule is wrong: {}{}", name, problems[0],
                                       problems.size() > 1 ? fmt::format(" (and {} more)", problems.size() - 1) : ""));
   };
-  for (const schedule::Schedule& s : plan.schedules) check(s.name, schedule::validate_list(s, plan.arena));
+  for (const schedule::Schedule& s : plan.lists) check(s.name, schedule::validate_list(s, plan.arena));
   if (plan.request.mesh.world_size() == 1) return;
-  for (bool train : {true, false}) {
-    const std::vector<schedule::Schedule> lists = stage_lists(model, plan, train);
-    check(lists[0].name, schedule::validate_meetings(rank_programs(plan, lists)));
+  for (const schedule::ListTraits& list : schedule::kLists) {
+    const std::vector<schedule::Schedule> lists = stage_lists(model, plan, list.list);
+    check(list.name, schedule::validate_meetings(rank_programs(plan, lists)));
   }
 }
 
@@ -207,11 +230,11 @@ shard::Range StepPlan::held(int g) const { return layouts[g].owned(request.shard
 
 shard::Range StepPlan::reduced(int g) const {
   if (request.whole_gradients()) return {0, layouts[g].numel()};
-  if (!request.ordered) return held(g);
+  if (request.reduce == Reduce::fast) return held(g);
   return layouts[g].owned(index_in(groups.reduce, request.rank), static_cast<int>(groups.reduce.size()));
 }
 
-// Replicas share the work; of tied replicas on other stages the first writes.
+// Replicas share the work; of the stages that hold tied weights, the first writes them.
 shard::Range StepPlan::saved(int g) const {
   if (holders(g).front() != request.coordinate(Axis::pp)) return {};
   const int parts = request.num_shards() * request.num_replicas();
@@ -219,14 +242,12 @@ shard::Range StepPlan::saved(int g) const {
 }
 
 int64_t StepPlan::save_copy_bytes(int g) const {
-  const int64_t bytes = saved(g).size() * static_cast<int64_t>(c10::elementSize(request.precision.state));
-  return (bytes + schedule::kValueAlignment - 1) / schedule::kValueAlignment * schedule::kValueAlignment;
+  return schedule::aligned(saved(g).size() * static_cast<int64_t>(c10::elementSize(storage[g].master)));
 }
 
 int64_t StepPlan::save_copy_bytes(const std::vector<int>& of_groups) const {
   int64_t bytes = 0;
-  const auto tensors = static_cast<int64_t>(1 + request.optimizer_state.size());
-  for (int g : of_groups) bytes += tensors * save_copy_bytes(g);
+  for (int g : of_groups) bytes += static_cast<int64_t>(1 + storage[g].optimizer_state.size()) * save_copy_bytes(g);
   return bytes;
 }
 
@@ -244,13 +265,13 @@ std::vector<int64_t> StepPlan::replica_counts(int g) const {
 
 bool StepPlan::holds_last_unit(int stage_rank) const { return stages.rank_of(stages.num_stages() - 1) == stage_rank; }
 
-std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, bool train) {
-  const schedule::PipelineTiming timing = timing_of(plan, train);
-  schedule::StepDeclaration d = declare_step(model, plan, train);
+std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, List list) {
+  const schedule::PipelineTiming timing = timing_of(plan, list);
+  schedule::StepDeclaration d = declare_step(model, plan, list);
   std::vector<schedule::Schedule> lists;
   for (int rank = 0; rank < plan.stages.ranks; ++rank) {
     d.pipeline_rank = rank;
-    lists.push_back(train ? schedule::training_schedule(d, timing) : schedule::evaluation_schedule(d, timing));
+    lists.push_back(schedule::make_list(list, d, timing));
   }
   return lists;
 }
@@ -269,8 +290,7 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
                                         {schedule::QueueKind::loss, g.loss},
                                         {schedule::QueueKind::norm, everyone}},
                             .stages = g.stages,
-                            .tp = g.tp,
-                            .cp = g.cp};
+                            .inside = g.inside};
     // All tied groups have the same holders (check_holders).
     for (int group = 0; group < static_cast<int>(plan.layouts.size()); ++group) {
       const std::vector<int>& holders = plan.holders(group);
@@ -296,26 +316,26 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   StepPlan plan;
   plan.model = &model;
   plan.request = request;
-  plan.request.precision.units_sum_gradients = request.local_accumulation;
+  plan.request.precision.units_sum_gradients = request.accumulation == Accumulation::local;
   plan.groups = rank_groups(request);
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;
     for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, p.decay, p.joined});
     plan.layouts.emplace_back(g.name, specs);
+    plan.storage.push_back(storage_of(g, plan.request));
   }
   cut_stages(model, plan);
   find_holders(model, plan);
   check_holders(plan);
-  for (bool train : {true, false}) {
-    const schedule::StepDeclaration d = declare_step(model, plan, train);
-    const schedule::PipelineTiming timing = timing_of(plan, train);
-    plan.schedules.push_back(train ? schedule::training_schedule(d, timing) : schedule::evaluation_schedule(d, timing));
-    if (train) plan.local_groups = schedule::local_groups(d);
+  for (const schedule::ListTraits& list : schedule::kLists) {
+    const schedule::StepDeclaration d = declare_step(model, plan, list.list);
+    plan.lists[list.list] = schedule::make_list(list.list, d, timing_of(plan, list.list));
+    plan.local_groups = schedule::local_groups(d);
   }
   for (int g : plan.local_groups)
-    if (plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
-  equalize_persistent(plan.schedules);
-  plan.arena = schedule::place(plan.schedules, request.guard_bytes);
+    if (plan.storage[g].trained && plan.holders(g).size() > 1) plan.tied_groups.push_back(g);
+  equalize_persistent(plan.lists);
+  plan.arena = schedule::place(plan.lists.values, request.guard_bytes);
   validate(model, plan);
   return plan;
 }

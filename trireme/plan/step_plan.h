@@ -1,5 +1,5 @@
-// StepPlan: everything about a step that is known before anything is allocated - layouts, lists, the arena. The
-// engine executes exactly this; `trireme explain` prints it, for any rank of any mesh, on any machine.
+// StepPlan: all that is known about a step before anything is allocated: layouts, lists of actions, the arena. The
+// engine executes exactly this. `trireme explain` prints it, for any rank of any mesh, on any machine.
 #pragma once
 
 #include <string>
@@ -7,7 +7,6 @@
 
 #include "trireme/model/model.h"
 #include "trireme/plan/step_request.h"
-#include "trireme/schedule/passes.h"
 #include "trireme/schedule/placement.h"
 #include "trireme/schedule/queue_model.h"
 #include "trireme/schedule/schedule.h"
@@ -15,29 +14,38 @@
 
 namespace trireme::plan {
 
+/// In which dtypes and tensors a group is stored.
+struct GroupStorage {
+  bool trained = true;
+  at::ScalarType compute = at::kFloat;  ///< dtype in units
+  at::ScalarType master = at::kFloat;   ///< dtype in the optimizer and in checkpoints
+  std::vector<std::string> optimizer_state = {};  ///< names of its tensors, of the master's dtype
+  bool mixed() const { return compute != master; }
+};
+
 struct StepPlan {
   StepRequest request;
   RankGroups groups;
   std::vector<shard::FlatLayout> layouts;           ///< one per group of the model
-  std::vector<int> local_groups;                    ///< that this rank's pipeline stages read, ascending
-  std::vector<int> tied_groups;                     ///< of them, those that other pipeline ranks hold too
+  std::vector<GroupStorage> storage;                ///< one per group of the model
+  std::vector<int> local_groups;                    ///< groups that this rank's pipeline stages read, ascending
+  std::vector<int> tied_groups;  ///< of these, the trained ones that other pipeline ranks hold too
   schedule::StageMap stages;
-  std::vector<int> first_unit;                      ///< of each pipeline stage, and the number of units
-  std::vector<schedule::Schedule> schedules;        ///< kTrain, kEvaluate
-  schedule::Arena arena;
-  static constexpr int kTrain = 0, kEvaluate = 1;
+  std::vector<int> first_unit;  ///< of each pipeline stage, then the number of units
+  schedule::PerList<schedule::Schedule> lists;
+  schedule::Arena arena;  ///< holds the values of all lists
 
-  const schedule::Schedule& train() const { return schedules[kTrain]; }
-  /// The elements of group `g` whose optimizer state this rank holds; of them those that it reduces first (hybrid);
-  /// of them those that it alone answers for: it counts them in the gradient's norm and writes them to a checkpoint.
+  const schedule::Schedule& train() const { return lists[schedule::List::train]; }
+  /// Elements of group `g`. held: this rank has their optimizer state. reduced: the first reduction gives this rank
+  /// their gradient. saved: this rank alone counts them in the gradient's norm and writes them to a checkpoint.
   shard::Range held(int g) const;
   shard::Range reduced(int g) const;
   shard::Range saved(int g) const;
-  /// Bytes of one tensor of `g` in the copy for saving, padded; and of the whole copy: master and optimizer state of
-  /// each group, one after the other.
+  /// Padded bytes of one tensor of group `g` in the copy for saving, and bytes of the copy of several groups. The copy
+  /// holds master and optimizer state, group after group.
   int64_t save_copy_bytes(int g) const;
   int64_t save_copy_bytes(const std::vector<int>& of_groups) const;
-  /// Counts of the collectives of group `g`.
+  /// Elements of each rank in the collectives of group `g`.
   std::vector<int64_t> gather_counts(int g) const;
   std::vector<int64_t> reduce_counts(int g) const;
   std::vector<int64_t> replica_counts(int g) const;
@@ -54,10 +62,10 @@ struct StepPlan {
 /// Errors    UsageError for combinations that cannot work; InternalError when the validator finds a broken rule
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request);
 
-/// All ranks of the mesh as programs for the queue model, index = global rank. `lists` are by pipeline rank.
+/// All ranks of the mesh as programs for the queue model, indexed by global rank. `lists` is indexed by pipeline rank.
 std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std::vector<schedule::Schedule>& lists);
 /// The lists of all pipeline ranks, not placed.
-std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, bool train);
+std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, schedule::List list);
 
 /// One row of `explain memory`.
 struct MemoryRow {
@@ -66,20 +74,20 @@ struct MemoryRow {
 };
 
 struct MemoryReport {
-  std::vector<MemoryRow> rows;  ///< sum to total_bytes
+  std::vector<MemoryRow> rows;  ///< their sum is total_bytes
   int64_t total_bytes = 0;  ///< the arena: what the engine allocates
-  int64_t private_bytes = 0;  ///< of it this rank's own and symmetric
-  int64_t host_shared_bytes = 0;  ///< of it once for the ranks of a host that meet, where they share memory
-  int64_t lower_bound_bytes = 0;  ///< no placement can be smaller: largest sum of live values, per region
+  int64_t private_bytes = 0;  ///< of these, the rank's own and symmetric memory
+  int64_t host_shared_bytes = 0;  ///< of these, one copy for the ranks of a group on a host, if they share memory
+  int64_t lower_bound_bytes = 0;  ///< of any placement: the largest sum of live values in each region
   std::string peak_action;
 };
 
 MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
-/// What the arenas of the first `ranks` ranks take together on their host. Without `shared_memory`, or where a group
-/// reaches beyond the host, each of its ranks has a copy of its own of what would be shared.
+/// Bytes of the arenas of the first `ranks` ranks together, if these are the ranks of one host. Memory for a group has
+/// one copy; without `shared_memory`, or if the group has ranks on other hosts, each of its ranks has a copy.
 int64_t host_bytes(const StepPlan& plan, int64_t ranks, bool shared_memory);
-/// Weights, gradients and optimizer state of every strategy on the plan's shards, beside the textbook's.
+/// A table: bytes of weights, gradients and optimizer state for every strategy on the plan's shards, and in textbooks.
 std::string render_states(const StepPlan& plan);
 
 }  // namespace trireme::plan

@@ -47,6 +47,10 @@ int StepRequest::data_index() const {
   return coordinate(Axis::shard) * size(Axis::replicate) + coordinate(Axis::replicate);
 }
 
+int StepRequest::micro_batches(schedule::List list) const {
+  return list == schedule::List::train ? num_micro_batches : num_evaluation_micro_batches;
+}
+
 StepRequest StepRequest::of_rank(int other) const {
   StepRequest r = *this;
   r.rank = other;
@@ -54,20 +58,13 @@ StepRequest StepRequest::of_rank(int other) const {
 }
 
 void check_request(const StepRequest& r) {
-  const auto refuse = [](const std::string& text) { throw UsageError(text); };
-  if (r.local_accumulation && r.ordered)
-    refuse(
-        "accumulation local sums each rank's micro-batches by themselves, which reduce ordered cannot keep in the "
-        "order "
-        "of one rank; set reduce fast, or accumulation sharded");
-  const int64_t tokens = r.shape.tokens() / r.size(Axis::cp);
-  if (r.sequence_parallel && tokens % r.size(Axis::tp) != 0)
-    refuse(
-        fmt::format("sequence parallelism cannot divide the {} tokens of a micro-batch among {} tensor-parallel ranks; "
-                    "choose train.micro_batch_size x train.max_seq_length / mesh.cp a multiple of mesh.tp",
-                    tokens, r.size(Axis::tp)));
-  if (r.documents.attention && r.size(Axis::cp) > 1 && r.context == model::Parallel::Context::ring)
-    refuse(
+  const auto refuse = [](const std::optional<config::Refusal>& why) {
+    if (why) throw UsageError(fmt::format("{}; {}", why->headline, why->hint));
+  };
+  refuse(check_accumulation(r.accumulation, r.reduce));
+  if (r.sequence_parallel) refuse(check_sequence_parallel(r.shape.tokens() / r.size(Axis::cp), r.size(Axis::tp)));
+  if (r.documents.attention && r.size(Axis::cp) > 1 && r.context == model::Context::ring)
+    throw UsageError(
         "data.reset_attention_mask keeps attention inside documents, which ring attention cannot; use "
         "--mesh.context ulysses");
 }
@@ -86,9 +83,9 @@ RankGroups rank_groups(const StepRequest& r) {
   } else {
     g.gather = g.replicas = {r.rank};
   }
-  if (r.ordered || r.whole_gradients()) {
-    // Every data rank, shards outside and replicas inside: slices nest in the shards, and the fold is in the order
-    // of the micro-batches.
+  if (r.reduce == Reduce::ordered || r.whole_gradients()) {
+    // All data ranks, shards outside and replicas inside: so slices nest in the shards, and gradients are summed in the
+    // order of the micro-batches.
     g.reduce = mesh.group(r.rank, {Axis::replicate, Axis::shard, Axis::cp});
     std::stable_sort(g.reduce.begin(), g.reduce.end(), [&](int a, int b) {
       const auto key = [&](int rank) {
@@ -102,8 +99,7 @@ RankGroups rank_groups(const StepRequest& r) {
   }
   g.loss = mesh.group(r.rank, {Axis::pp, Axis::replicate, Axis::shard, Axis::cp});
   g.stages = mesh.group(r.rank, {Axis::pp});
-  g.tp = mesh.group(r.rank, {Axis::tp});
-  g.cp = mesh.group(r.rank, {Axis::cp});
+  for (const comm::UnitAxisTraits& axis : comm::kUnitAxes) g.inside[axis.axis] = mesh.group(r.rank, {axis.mesh});
   return g;
 }
 

@@ -1,5 +1,5 @@
-// Messages between pipeline ranks: a receive stands one cell before its reader, so that it overlaps that cell; a
-// send has gone when the receiver of the same schedule is ready for it, so that nobody waits for its peer's buffer.
+// Messages between pipeline ranks. A receive stands one cell before its reader, so that it overlaps that cell. A send
+// must be complete only when the receiver is ready for it, so that no rank waits for its peer's buffer.
 #include <map>
 
 #include "trireme/schedule/draft.h"
@@ -9,7 +9,7 @@ namespace trireme::schedule {
 void insert_messages(DraftList& list, const StepDeclaration& step, const PipelineTiming& timing) {
   if (step.stages.ranks == 1) return;
   const int rank = step.pipeline_rank;
-  std::map<int, int> head;  // cell -> id of its first draft; a cell without one (a weight half) passes to the next
+  std::map<int, int> head;  // cell -> id of its first draft; a cell without drafts (a weight half) stands for the next
   for (auto d = list.drafts.rbegin(); d != list.drafts.rend(); ++d) head[d->cell] = d->id;
   const auto at_cell = [&](int cell) {
     const auto it = head.lower_bound(cell);
@@ -21,13 +21,13 @@ void insert_messages(DraftList& list, const StepDeclaration& step, const Pipelin
     const int unit = m.lane == kActivations ? step.first_unit[m.stage + 1] - 1 : step.first_unit[m.stage] - 1;
     if (m.to == rank) {
       Draft d = list.make(ActionKind::receive, unit, m.micro_batch);
-      d.queue = {QueueKind::receive, m.from, m.lane};
+      d.queue.peer = m.from, d.queue.lane = m.lane;
       d.completes_before = at_cell(m.to_cell);
       before[at_cell(m.post_cell)].push_back(std::move(d));
     }
     if (m.from == rank) {
       Draft d = list.make(ActionKind::send, unit, m.micro_batch);
-      d.queue = {QueueKind::send, m.to, m.lane};
+      d.queue.peer = m.to, d.queue.lane = m.lane;
       d.completes_before = at_cell(m.gone_cell);
       after[m.from_cell].push_back(std::move(d));
     }

@@ -1,6 +1,6 @@
-// Gradients: after the last backward that adds to a group's gradient of a micro-batch it is folded where it belongs,
-// while the next computations run. With `local` accumulation backward adds each micro-batch to the rank's own sum,
-// which is reduced once, after the last.
+// Reductions of gradients. When the last backward has added to a group's gradient of a micro-batch, the gradient is
+// reduced while the next computations run. With `local` accumulation, backward adds each micro-batch to the rank's own
+// sum; this sum is reduced once, after the last micro-batch.
 #include <map>
 #include <utility>
 
@@ -15,7 +15,7 @@ class Reductions {
     for (const Draft& d : list.drafts) {
       if (is_computation(d.kind)) computations_.push_back(d.id);
       if (!writes_gradient(d.kind)) continue;
-      for (int g : step.units[d.owner].groups) {
+      for (int g : trained_groups(step, step.units[d.owner].groups)) {
         last_of_micro_batch_[{g, d.micro_batch}] = d.id;
         last_of_step_[g] = d.id;
       }
@@ -23,7 +23,7 @@ class Reductions {
   }
 
   void run() {
-    std::vector<Draft> out, waiting;  // reductions wait behind an unshard that wants to stand before them
+    std::vector<Draft> out, waiting;  // reductions that an unshard may still precede
     for (Draft& d : list_.drafts) {
       if (!waiting.empty() && !(d.kind == ActionKind::unshard && d.before_reduction)) flush(waiting, out);
       if (is_computation(d.kind)) ++done_;
@@ -31,7 +31,7 @@ class Reductions {
       const Draft current = d;
       out.push_back(std::move(d));
       if (!writer) continue;
-      for (int g : step_.units[current.owner].groups)
+      for (int g : trained_groups(step_, step_.units[current.owner].groups))
         if (last_of_micro_batch_.at({g, current.micro_batch}) == current.id) reduce(g, current, waiting);
     }
     flush(waiting, out);
@@ -49,7 +49,6 @@ class Reductions {
     if (s.local && last_of_step_.at(group) != writer.id) return;
     Draft r = list_.make(s.whole_gradients ? ActionKind::all_reduce_gradient : ActionKind::reduce_gradient, group,
                          s.local ? -1 : writer.micro_batch);
-    r.queue = {QueueKind::reduce};
     r.accumulate = !s.local && std::exchange(begun_[group], true);
     const size_t until = done_ + static_cast<size_t>(step_.reduce_lag);
     r.completes_before = until < computations_.size() ? computations_[until] : kTail;
@@ -70,34 +69,24 @@ class Reductions {
 void insert_reductions(DraftList& list, const StepDeclaration& step) { Reductions(list, step).run(); }
 
 void append_tail(DraftList& list, const StepDeclaration& step, bool train) {
-  const auto add = [&](ActionKind kind, int owner, Queue queue) -> Draft& {
-    Draft d = list.make(kind, owner, -1);
-    d.queue = queue;
-    list.drafts.push_back(std::move(d));
-    return list.drafts.back();
+  const auto add = [&](ActionKind kind, int owner) {
+    list.drafts.push_back(list.make(kind, owner, -1));
+    return list.drafts.back().id;
   };
-  list.tail_id = add(ActionKind::gather_loss, -1, {QueueKind::loss}).id;
+  list.tail_id = add(ActionKind::gather_loss, -1);
   if (!train) return;
-  const std::vector<int> groups = local_groups(step);
-  std::vector<size_t> asynchronous;
+  const std::vector<int> groups = trained_groups(step, local_groups(step));
+  const size_t first = list.drafts.size();
   if (step.sharding.replicas)
-    for (int g : groups) {
-      add(step.sharding.ordered ? ActionKind::gather_replicas : ActionKind::reduce_replicas, g, {QueueKind::replicas});
-      asynchronous.push_back(list.drafts.size() - 1);
-    }
+    for (int g : groups) add(step.sharding.ordered ? ActionKind::gather_replicas : ActionKind::reduce_replicas, g);
+  const size_t end = list.drafts.size();
   for (int g : groups)
-    if (step.groups[g].tied_over_stages) add(ActionKind::reduce_tied, g, {QueueKind::tied});
-  const int norm = add(ActionKind::gather_norm, -1, {QueueKind::norm}).id;
-  // What the tied sum reads has to be there: with replicas each group's exchange ends before it.
-  int first_tied = norm;
-  for (const Draft& d : list.drafts)
-    if (d.kind == ActionKind::reduce_tied) {
-      first_tied = d.id;
-      break;
-    }
-  for (size_t i : asynchronous) list.drafts[i].completes_before = first_tied;
-  add(ActionKind::clip, -1, {});
-  for (int g : groups) add(ActionKind::step, g, {});
+    if (step.groups[g].tied_over_stages) add(ActionKind::reduce_tied, g);
+  add(ActionKind::gather_norm, -1);
+  // Exchanges over replicas go on until the first tied sum, or the norm, reads their results.
+  for (size_t i = first; i < end; ++i) list.drafts[i].completes_before = list.drafts[end].id;
+  add(ActionKind::clip, -1);
+  for (int g : groups) add(ActionKind::step, g);
 }
 
 }  // namespace trireme::schedule

@@ -6,8 +6,7 @@
 namespace trireme::schedule {
 namespace {
 
-// What a unit does in a cell, if anything. A unit whose backward has no halves runs it whole in the input half's
-// place.
+// What a unit does in a cell, if anything. A unit without backward halves runs its whole backward in the input half.
 bool action_in(Cell::Kind cell, const UnitDeclaration& unit, bool train, ActionKind& kind) {
   switch (cell) {
     case Cell::Kind::forward:
@@ -37,7 +36,7 @@ DraftList lay_down_units(const StepDeclaration& step, const std::vector<Cell>& c
     const int stage = step.stages.stage(step.pipeline_rank, cell.chunk);
     const int begin = step.first_unit.empty() ? 0 : step.first_unit[stage];
     const int end = step.first_unit.empty() ? num_units : step.first_unit[stage + 1];
-    // Tokens are read by the first unit, targets by the last, where documents begin by every block.
+    // The first unit reads tokens, the last one targets, every block where documents begin.
     const bool loads = begin == 0 || end == num_units || step.document_bytes > 0;
     if (loads && !std::exchange(loaded[cell.micro_batch], 1)) {
       Draft load = list.make(ActionKind::load_batch, -1, cell.micro_batch);

@@ -1,8 +1,8 @@
-// ZeRO-3 (full_shard), and the one gather a step of ZeRO-1 and ZeRO-2, as a pass: whole weights are put together
-// before their readers. A strategy that gathers once is the same pass with readers that never let go.
+// Gathers whole weights before their readers: before each use for ZeRO-3 (full_shard), once a step for ZeRO-1 and
+// ZeRO-2.
 //
-// An Unshard stands some computations before its reader (Prefetch). Readers of a group that lie no further apart
-// than that share one: a second gather would start before the first one's bytes could be given back.
+// An Unshard stands some computations before its reader (Prefetch). Readers of a group that are at most so far apart
+// share one Unshard: a second Unshard would start before the bytes of the first are free.
 #include <algorithm>
 #include <map>
 
@@ -25,10 +25,10 @@ bool reads_parameters(const Draft& d, const UnitDeclaration& unit) {
 
 int depth_of(const Draft& reader, const Prefetch& p) {
   if (reader.kind == ActionKind::forward) return p.forward ? p.depth : 0;
-  return p.backward == Prefetch::Backward::pre ? p.depth : 0;
+  return p.backward == PrefetchBackward::pre ? p.depth : 0;
 }
 
-// Later, until what is unsharded beside it fits the limit.
+// Starts gathers later, so that what is unsharded at the same time fits the limit.
 void hold_back(std::vector<Instance>& all, const StepDeclaration& step) {
   if (step.prefetch.limit <= 0) return;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -71,10 +71,9 @@ void insert_unshards(DraftList& list, const StepDeclaration& step) {
   for (const Instance& i : all) {
     const Draft& reader = *readers[i.first_reader];
     Draft u = list.make(ActionKind::unshard, i.group, reader.micro_batch);
-    u.queue = {QueueKind::gather};
     u.instance = i.number;
     u.completes_before = reader.id;
-    u.before_reduction = step.prefetch.backward == Prefetch::Backward::post && reader.kind != ActionKind::forward;
+    u.before_reduction = step.prefetch.backward == PrefetchBackward::post && reader.kind != ActionKind::forward;
     before[readers[i.start]->id].push_back(std::move(u));
   }
   std::vector<Draft> out;
@@ -85,6 +84,13 @@ void insert_unshards(DraftList& list, const StepDeclaration& step) {
     out.push_back(std::move(d));
   }
   list.drafts = std::move(out);
+}
+
+Prefetch prefetch_of(const ScheduleSettings& settings) {
+  return {.depth = static_cast<int>(settings.prefetch),
+          .forward = settings.prefetch_forward,
+          .backward = settings.prefetch_backward,
+          .limit = settings.limit_unsharded.value_or(0)};
 }
 
 }  // namespace trireme::schedule

@@ -1,4 +1,4 @@
-#include "trireme/schedule/passes.h"
+#include "trireme/schedule/step_declaration.h"
 
 #include <algorithm>
 
@@ -26,41 +26,22 @@ std::vector<int> local_groups(const StepDeclaration& step) {
   return groups;
 }
 
-PipelineTiming one_rank_timing(int micro_batches, bool train) {
-  PipelineTiming t;
-  t.cells.resize(1), t.start.resize(1), t.end.resize(1);
-  double at = 0;
-  const auto add = [&](Cell::Kind kind, int mb, double cost) {
-    t.cells[0].push_back({kind, 0, mb});
-    t.start[0].push_back(at);
-    t.end[0].push_back(at += cost);
-  };
-  for (int mb = 0; mb < micro_batches; ++mb) {
-    add(Cell::Kind::forward, mb, 1);
-    if (train) add(Cell::Kind::backward, mb, 2);
-  }
-  return t;
+std::vector<int> trained_groups(const StepDeclaration& step, std::vector<int> groups) {
+  std::erase_if(groups, [&](int g) { return !step.groups[g].trained; });
+  return groups;
 }
 
-namespace {
-
-Schedule build(const StepDeclaration& step, const PipelineTiming& timing, bool train) {
+Schedule make_list(List which, const StepDeclaration& step, const PipelineTiming& timing) {
+  const auto& [self, name, train] = traits_of(which);
   DraftList list = lay_down_units(step, timing.cells[step.pipeline_rank], train);
   if (train) insert_recomputation(list, step);
   insert_messages(list, step, timing);
   insert_unshards(list, step);
   if (train) insert_reductions(list, step);
   append_tail(list, step, train);
-  return attach_values(list, step, train);
-}
-
-}  // namespace
-
-Schedule training_schedule(const StepDeclaration& step, const PipelineTiming& timing) {
-  return build(step, timing, true);
-}
-Schedule evaluation_schedule(const StepDeclaration& step, const PipelineTiming& timing) {
-  return build(step, timing, false);
+  Schedule schedule = attach_values(list, step);
+  schedule.name = name;
+  return schedule;
 }
 
 }  // namespace trireme::schedule

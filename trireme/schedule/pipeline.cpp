@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/schedule/pipelines/pipelines.h"
 
 namespace trireme::schedule {
@@ -20,7 +21,7 @@ struct CellTimes {
 
 double cost_of(Cell::Kind kind) { return kind == Cell::Kind::backward ? 2 : 1; }
 
-// When the cell may start as far as other cells are concerned; negative: one of them has not run yet.
+// When the cells that this one needs have ended; negative: one of them has not run yet.
 double ready(const CellTimes& done, const Cell& cell, int stage, int num_stages) {
   const auto at = [&](const auto& table, int s) {
     const auto it = table.find({s, cell.micro_batch});
@@ -84,13 +85,28 @@ std::span<const PipelineSchedule> pipeline_schedules() {
   return kTable;
 }
 
+const PipelineSchedule* find_pipeline_schedule(std::string_view name) {
+  const auto all = pipeline_schedules();
+  const auto at = std::find_if(all.begin(), all.end(), [&](const PipelineSchedule& s) { return s.name == name; });
+  return at == all.end() ? nullptr : &*at;
+}
+
 const PipelineSchedule& pipeline_schedule(std::string_view name) {
+  if (const PipelineSchedule* schedule = find_pipeline_schedule(name)) return *schedule;
   std::string names;
-  for (const PipelineSchedule& s : pipeline_schedules()) {
-    if (s.name == name) return s;
+  for (const PipelineSchedule& s : pipeline_schedules())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", s.name);
-  }
   throw UsageError(fmt::format("there is no pipeline schedule '{}'; pipeline.schedule is one of {}", name, names));
+}
+
+std::optional<config::Refusal> check_rounds(const PipelineSchedule& schedule, const PipelineLoad& load) {
+  const int64_t round = load.data_ranks * load.ranks;
+  if (!schedule.in_rounds || load.micro_batches % round == 0) return std::nullopt;
+  return config::Refusal{
+      fmt::format("{} runs micro-batches in rounds of mesh.pp {} on each of {}, and the step's {} are not whole rounds",
+                  schedule.name, load.ranks, base::plural(load.data_ranks, "data-parallel rank"), load.micro_batches),
+      fmt::format("train.global_batch_size {} fits; pipeline.schedule 1f1b and breadth_first take any number",
+                  base::near_multiples(load.micro_batches * load.micro_batch_size, round * load.micro_batch_size))};
 }
 
 double PipelineTiming::length() const {
@@ -113,11 +129,11 @@ double PipelineTiming::idle_fraction() const {
 }
 
 PipelineTiming time_pipeline(const PipelineSchedule& s, int ranks, int chunks, int micro_batches) {
-  const PipelineShape shape{.ranks = ranks, .rank = 0, .chunks = chunks, .micro_batches = micro_batches};
   if (s.fixed_chunks && chunks != s.default_chunks)
     throw UsageError(fmt::format("pipeline.schedule {} holds {} stages on each rank, not {}; leave pipeline.chunks out",
                                  s.name, s.default_chunks, chunks));
-  if (const std::string why = s.refusal ? s.refusal(shape) : ""; !why.empty()) throw UsageError(why);
+  if (const auto why = check_rounds(s, {.ranks = ranks, .micro_batches = micro_batches}))
+    throw UsageError(fmt::format("{}; {}", why->headline, why->hint));
   std::vector<std::vector<Cell>> cells;
   for (int r = 0; r < ranks; ++r)
     cells.push_back(s.cells({.ranks = ranks, .rank = r, .chunks = chunks, .micro_batches = micro_batches}));
@@ -133,7 +149,7 @@ PipelineTiming time_forward_only(const PipelineSchedule& s, int ranks, int chunk
 }
 
 std::vector<Message> plan_messages(const PipelineTiming& t, const StageMap& map) {
-  // Who makes and who reads each boundary and each gradient.
+  // The rank and cell that make, and those that read, each boundary and each gradient.
   std::map<std::tuple<int, int, int>, Message> found;  // (lane, stage that makes it, micro-batch)
   for (int r = 0; r < map.ranks; ++r)
     for (int i = 0; i < static_cast<int>(t.cells[r].size()); ++i) {
@@ -153,7 +169,7 @@ std::vector<Message> plan_messages(const PipelineTiming& t, const StageMap& map)
   std::vector<Message> all;
   for (const auto& [key, m] : found)
     if (m.from != m.to) all.push_back(m);
-  // In the order of the sends; a receive is posted one cell before its reader, and before those sent after it.
+  // In the order of the sends. A receive is posted one cell before its reader, and before messages that are sent later.
   std::sort(all.begin(), all.end(), [](const Message& a, const Message& b) {
     return std::tie(a.from, a.from_cell) < std::tie(b.from, b.from_cell);
   });

@@ -12,8 +12,6 @@
 namespace trireme::schedule {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + kValueAlignment - 1) / kValueAlignment * kValueAlignment; }
-
 void set_lifetimes(Schedule& s) {
   for (Value& v : s.values) v.first = v.last = -1;
   for (size_t i = 0; i < s.actions.size(); ++i) {
@@ -30,7 +28,7 @@ void set_lifetimes(Schedule& s) {
     if (v.persistent) v.first = 0, v.last = whole;
 }
 
-// Values that take over each other's bytes are one item.
+// Values that take over each other's bytes form one item.
 struct Item {
   std::vector<int> values;
   int first = std::numeric_limits<int>::max(), last = -1;
@@ -58,13 +56,13 @@ std::vector<Item> items_of(const Schedule& s, Memory memory) {
   return items;
 }
 
-// Where short-lived items go: from the top of a given height down, so that they leave no holes among the others.
+// Places short-lived items from a given height down, so that they leave no holes among the others.
 struct TopDown {
-  int longest_life = 0;  ///< actions; 0: nothing goes there
+  int longest_life = 0;  ///< in actions; 0: no item is placed there
   int64_t height = 0;
 };
 
-// The tightest gap below everything, or on top of it.
+// The tightest gap that is large enough, or the place on top of everything.
 int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes) {
   int64_t offset = 0, best = -1, best_gap = std::numeric_limits<int64_t>::max();
   for (const auto& [at, size] : taken) {
@@ -75,7 +73,7 @@ int64_t lowest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int
   return best >= 0 ? best : offset;
 }
 
-// The highest gap below `height`; -1 when there is none.
+// The highest gap below `height`; -1 if there is none.
 int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes, int64_t height) {
   int64_t offset = 0, best = -1;
   for (const auto& [at, size] : taken) {
@@ -108,7 +106,7 @@ int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, 
   return size;
 }
 
-// Bytes that items alive together need at least.
+// The largest sum of bytes alive at the same time.
 int64_t most_alive(const std::vector<Item>& items, int num_actions) {
   std::vector<int64_t> change(num_actions + 1, 0);
   for (const Item& item : items) change[item.first] += item.bytes, change[item.last + 1] -= item.bytes;
@@ -117,9 +115,8 @@ int64_t most_alive(const std::vector<Item>& items, int num_actions) {
   return most;
 }
 
-// The best placement found so far, and the search for a better one: greedy in several orders, by time with short
-// lives from the top down, then again and again with the items on top of the pile placed earlier, until it is as low
-// as it can be or the budget is spent.
+// The best placement found so far, and the search for a better one (placement.h). It ends when the placement is as low
+// as possible, or when its budget is spent.
 class Search {
  public:
   Search(std::vector<Item>& items, int num_actions)
@@ -156,8 +153,8 @@ class Search {
   const std::vector<int64_t>& offsets() const { return offsets_; }
 
  private:
-  // Again and again, an item on top of the pile goes to a place earlier in the order; what does not make the pile
-  // higher is kept.
+  // Repeatedly moves the topmost items to an earlier place in the order, and keeps the order unless the result is
+  // higher.
   void improve(std::vector<int> order, const TopDown& top) {
     constexpr int64_t kBudget = 60'000, kMostRounds = 60;  // items placed, rounds
     const int64_t rounds = std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
@@ -242,7 +239,7 @@ std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& s) {
     const Value& value = s.values[v];
     int from = value.persistent ? 0 : first[v], to = value.persistent ? n - 1 : last[v];
     if (from < 0) continue;
-    // A value that takes over another's bytes starts when the other ends: while both are in use they are one.
+    // A value that takes over another's bytes counts from the end of the other: until then the other counts.
     if (value.takes_over >= 0) from = last[value.takes_over] + 1;
     if (from > to) continue;
     change[from][static_cast<int>(value.memory)] += aligned(value.bytes);

@@ -13,12 +13,12 @@ struct RankState {
   double clock = 0;
   std::map<Queue, std::deque<int>> queues;      // actions started and not finished, by queue
   std::vector<std::pair<int, int>> pending;     // (completes_at, action) of those that have a later completion
-  int blocked_on = -1;                          // a collective without a completion position: returns when finished
-  bool talking = false;                         // at a computation whose members have not all come
+  int blocked_on = -1;                          // an action without a completion position: it returns when finished
+  bool talking = false;                         // at a computation that other members have not reached
   std::vector<bool> finished;
 };
 
-// Two heads are the same exchange when they say the same of themselves; a send is met by its receive.
+// Whether two actions are the two sides of one exchange: the same collective, or a send and its receive.
 bool same_exchange(const Action& a, const Action& b) {
   const bool kinds = is_message(a.kind) ? is_message(b.kind) && a.kind != b.kind : a.kind == b.kind;
   return kinds && a.owner == b.owner && a.micro_batch == b.micro_batch && a.bytes == b.bytes;
@@ -32,7 +32,7 @@ class Model {
       const size_t n = programs[r].schedule->actions.size();
       ranks_[r].finished.resize(n);
       out_.spans.emplace_back(n);
-      // Which pipeline rank a program is: where it stands in its own table.
+      // A program's pipeline rank is its place in its own table.
       const auto& stages = programs[r].stages;
       own_stage_.push_back(
           static_cast<int>(std::find(stages.begin(), stages.end(), static_cast<int>(r)) - stages.begin()));
@@ -63,7 +63,7 @@ class Model {
   const Action& action(int rank, int index) const { return programs_[rank].schedule->actions[index]; }
   int count(int rank) const { return static_cast<int>(ranks_[rank].finished.size()); }
 
-  // Ranks whose queues have to agree with the head of this one, this rank included; one: nobody to wait for.
+  // Ranks that take part in the exchange at the head of this queue, this rank included; one: nothing to wait for.
   std::vector<std::pair<int, Queue>> partners(int rank, const Queue& queue) const {
     const RankProgram& program = programs_[rank];
     if (queue.kind == QueueKind::send || queue.kind == QueueKind::receive) {
@@ -84,8 +84,8 @@ class Model {
     return costs_.latency + double(a.bytes) * costs_.seconds_per_byte;
   }
 
-  // The first unfinished asynchronous action that has to be complete before action `index`; -1 when none. Moves the
-  // rank's clock to the end of those that are.
+  // The first unfinished asynchronous action that must be complete before action `index`; -1: none. Moves the rank's
+  // clock to the end of the finished ones.
   int blocker(int rank, int index) {
     RankState& state = ranks_[rank];
     for (size_t i = 0; i < state.pending.size();) {
@@ -131,22 +131,18 @@ class Model {
 
   bool compute(int rank, const Action& a) {
     RankState& state = ranks_[rank];
-    const RankProgram& program = programs_[rank];
-    static const std::vector<int> kNobody;
-    const std::vector<int>& tp = a.talks_tp ? program.tp : kNobody;
-    const std::vector<int>& cp = a.talks_cp ? program.cp : kNobody;
-    if (tp.size() < 2 && cp.size() < 2) {
+    // All ranks that it communicates with, directly or through another axis, reach it together.
+    std::vector<int> met{rank};
+    for (size_t i = 0; i < met.size(); ++i)
+      for (const comm::UnitAxisTraits& axis : comm::kUnitAxes)
+        if (a.meets[axis.axis])
+          for (int m : programs_[met[i]].inside[axis.axis])
+            if (std::find(met.begin(), met.end(), m) == met.end()) met.push_back(m);
+    if (met.size() < 2) {
       finish_computation(rank, state.clock);
       return true;
     }
-    // Everybody whom it meets, directly or through another axis, comes to it together.
     state.talking = true;
-    std::vector<int> met{rank};
-    for (size_t i = 0; i < met.size(); ++i)
-      for (const auto* axis :
-           {a.talks_tp ? &programs_[met[i]].tp : &kNobody, a.talks_cp ? &programs_[met[i]].cp : &kNobody})
-        for (int m : *axis)
-          if (std::find(met.begin(), met.end(), m) == met.end()) met.push_back(m);
     double start = state.clock;
     for (int m : met) {
       if (!ranks_[m].talking || !same_exchange(a, action(m, ranks_[m].next))) return false;

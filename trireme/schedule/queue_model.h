@@ -1,9 +1,9 @@
-// The queue model: how the lists of all ranks run together. Each rank goes through its list in order. An action on
-// a communication queue is put at the end of that queue; a collective finishes when it is at the head of the queue
-// of every member, a message when its send and its receive are at the heads of theirs (rendezvous). An action waits
-// for the asynchronous actions that have to be complete before it; computation that talks to its own group inside
-// finishes when all members have come to it. Without costs the model answers one question: do all ranks reach the
-// end? With costs it tells when.
+// The queue model simulates how the lists of all ranks run together. Each rank runs its list in order. An action on a
+// communication queue is put at the end of that queue. A collective finishes when it is at the head of the queue of
+// every member. A message finishes when its send and its receive are at the heads of their queues (rendezvous). An
+// action waits for the asynchronous actions that must be complete before it. A computation that communicates inside
+// (tp, cp) finishes when all members have reached it. Without costs the model answers whether all ranks reach the end
+// (deadlock or not); with costs it also answers when.
 #pragma once
 
 #include <map>
@@ -15,22 +15,22 @@
 
 namespace trireme::schedule {
 
-/// One rank's list, and the programs (by index) with which it shares each kind of queue.
+/// One rank's list, and the ranks with which it shares each kind of queue. Ranks are indices in the vector of programs.
 struct RankProgram {
   const Schedule* schedule = nullptr;
-  std::map<QueueKind, std::vector<int>> members;   ///< of collectives; none or one: nobody to wait for
-  std::vector<int> stages;                         ///< by pipeline rank: the program there
-  std::vector<int> tp, cp;                         ///< computation that talks inside waits for these
+  std::map<QueueKind, std::vector<int>> members;  ///< of the queue's collectives; none or one: waits for nobody
+  std::vector<int> stages;  ///< the program of each pipeline rank
+  comm::PerUnitAxis<std::vector<int>> inside = {};  ///< programs that meet in computation on the axis
 };
 
 /// What actions cost; all zero for validation.
 struct Costs {
-  double compute_scale = 1;      ///< seconds per unit of Action::cost
-  double latency = 0;            ///< of a message or collective
+  double compute_scale = 1;  ///< seconds per unit of Action::cost
+  double latency = 0;  ///< of a message or collective
   double seconds_per_byte = 0;
 };
 
-/// Why the ranks do not reach the end: who waits for what, as lines of text.
+/// Why ranks do not reach the end: lines of text that say which rank waits for what.
 struct Stall {
   std::vector<std::string> lines;
 };
@@ -41,16 +41,17 @@ struct Span {
 
 struct Simulation {
   std::optional<Stall> stall;
-  std::vector<std::vector<Span>> spans;   ///< by program and action; begin: computation starts, message is posted
+  std::vector<std::vector<Span>>
+      spans;  ///< by program and action; begin: the computation starts or the communication is posted
   double length() const;
-  double computing(const RankProgram& program, int index) const;  ///< sum over its computations
+  double computing(const RankProgram& program, int index) const;  ///< time of the program's computations
 };
 
 /// Runs the programs on the model.
 /// Cost      O(actions x members)
 Simulation simulate(const std::vector<RankProgram>& programs, const Costs& costs);
 
-/// Without costs: why not all ranks reach the end, if they do not.
+/// Runs the model without costs: nothing if all ranks reach the end.
 std::optional<Stall> run_queue_model(const std::vector<RankProgram>& programs);
 
 }  // namespace trireme::schedule

@@ -9,40 +9,7 @@
 namespace trireme::schedule {
 namespace {
 
-Paint paint_of(const TimelineSpan& s) {
-  switch (s.kind) {
-    case ActionKind::forward:
-      return Paint::forward;
-    case ActionKind::backward:
-      return Paint::backward;
-    case ActionKind::backward_input:
-      return Paint::input;
-    case ActionKind::backward_weight:
-      return Paint::weight;
-    case ActionKind::recompute:
-      return Paint::recompute;
-    case ActionKind::load_batch:
-      return Paint::load;
-    default:
-      return Paint::optimizer;
-  }
-}
-
-Paint lane_of(QueueKind kind) {
-  switch (kind) {
-    case QueueKind::gather:
-      return Paint::gather;
-    case QueueKind::send:
-      return Paint::send;
-    case QueueKind::receive:
-      return Paint::receive;
-    case QueueKind::loss:
-    case QueueKind::norm:
-      return Paint::norm;
-    default:
-      return Paint::reduce;
-  }
-}
+Paint paint_of(const TimelineSpan& s) { return traits_of(s.kind).paint; }
 
 // What belongs to one block: a cell, or all of the optimizer's work.
 int cell_key(const TimelineSpan& s) {
@@ -50,7 +17,7 @@ int cell_key(const TimelineSpan& s) {
   return s.kind == ActionKind::load_batch ? -3 : -2;
 }
 
-// Spans of one cell without a wait between them: what is recomputed as a block in front, the rest as one.
+// Spans of one cell without a wait between them become two blocks: what is recomputed, then the rest.
 void close(std::vector<const TimelineSpan*>& open, std::vector<Block>& out) {
   if (open.empty()) return;
   Block again{.paint = Paint::recompute}, rest{.paint = Paint::optimizer};
@@ -59,7 +26,7 @@ void close(std::vector<const TimelineSpan*>& open, std::vector<Block>& out) {
     const bool recompute = s->kind == ActionKind::recompute;
     if (recompute) recomputing += s->seconds();
     Block& block = recompute ? again : rest;
-    // A unit without halves runs backward whole in an input cell: the cell stays an input half.
+    // A unit without halves runs its whole backward in an input cell, which is still drawn as an input half.
     const bool halves = rest.paint == Paint::input && s->kind == ActionKind::backward;
     if (!recompute && !halves) rest.paint = paint_of(*s);
     block.micro_batch = s->micro_batch;
@@ -111,8 +78,8 @@ std::vector<Block> compute_blocks(const Row& row, double gap) {
 std::vector<Block> lane_blocks(const Row& row, Paint lane, double gap) {
   std::vector<const TimelineSpan*> spans;
   for (const TimelineSpan& s : row.spans)
-    if (s.queue.kind != QueueKind::compute && s.seconds() > 0 && lane_of(s.queue.kind) == lane) spans.push_back(&s);
-  // A lane of the picture holds several queues, of which each is in order.
+    if (s.queue.kind != QueueKind::compute && s.seconds() > 0 && paint_of(s) == lane) spans.push_back(&s);
+  // A lane of the picture holds several queues; only each queue by itself is in order.
   std::stable_sort(spans.begin(), spans.end(),
                    [](const TimelineSpan* a, const TimelineSpan* b) { return a->begin < b->begin; });
   std::vector<Block> blocks;

@@ -1,5 +1,5 @@
-// What the pictures of a timeline have in common: spans become blocks. The units of a pipeline cell that follow each
-// other without a wait are one block, so that a picture shows cells, and stays small however deep the model is.
+// What all pictures of a timeline share: spans become blocks. Units of a pipeline cell that run without a wait between
+// them are one block. So a picture shows cells and stays small, also for deep models.
 #pragma once
 
 #include <string>
@@ -10,29 +10,13 @@
 
 namespace trireme::schedule {
 
-/// What a block is drawn as.
-enum class Paint {
-  forward,
-  backward,
-  input,
-  weight,
-  recompute,
-  optimizer,  ///< clip and step
-  load,       ///< of a batch
-  // Lanes of communication:
-  gather,
-  reduce,     ///< over shards, replicas and tied stages
-  send,
-  receive,
-  norm,       ///< of losses and the norm
-};
 constexpr int kNumPaints = 12;
 constexpr Paint kLanes[] = {Paint::gather, Paint::reduce, Paint::send, Paint::receive, Paint::norm};
 
 struct PaintStyle {
   std::string_view name;   ///< for legends and style sheets
-  std::string_view about;  ///< for people
-  char letter;             ///< in characters
+  std::string_view about;  ///< explanation for people
+  char letter;             ///< for pictures in characters
 };
 const PaintStyle& style_of(Paint paint);
 
@@ -44,24 +28,24 @@ struct Block {
   std::vector<const TimelineSpan*> spans;  ///< of the row, which outlives the block
 };
 
-/// Computation of a row, left to right. Spans no further than `gap` seconds apart count as adjacent. What a cell
-/// recomputes unit by unit is drawn together, in front of the backward pass that needs it.
+/// A row's computation as blocks, left to right. Spans at most `gap` seconds apart count as adjacent. All that a cell
+/// recomputes is drawn as one block, before the backward pass.
 std::vector<Block> compute_blocks(const Row& row, double gap);
 
-/// Communication of a row in one lane; those no further than `gap` apart are one block.
+/// A row's communication in one lane as blocks; spans at most `gap` seconds apart are one block.
 std::vector<Block> lane_blocks(const Row& row, Paint lane, double gap);
 
-/// "F12", the odd chunks of a rank in lower case: "f12".
+/// Letter and micro-batch, "F12"; lower case for a rank's odd chunks, "f12".
 std::string label_of(const Block& block);
 
-/// Seconds in the unit that suits a step of `length` seconds.
+/// The unit of time (s, ms, ...) that suits a step of `length` seconds.
 struct TimeUnit {
   std::string_view name;
   double per_second;
 };
 TimeUnit time_unit(double length);
 std::string time_text(double seconds, const TimeUnit& unit);
-/// About `most` round times from 0 to `length`, in seconds.
+/// About `most` round times for an axis from 0 to `length`, in seconds.
 std::vector<double> time_ticks(double length, int most);
 
 }  // namespace trireme::schedule

@@ -9,8 +9,8 @@
 namespace trireme::schedule {
 namespace {
 
-// Which of the rank's stages each unit belongs to: units that meet in a cell are of one stage, and stages are
-// numbered by their first unit, as chunks are.
+// The chunk (which of the rank's stages) of each unit: units in one cell are of one stage, and chunks are numbered by
+// their first unit.
 std::map<int, int> chunks_of_units(const Schedule& s) {
   std::map<int, int> first_of;  // unit -> first unit known to be of its stage
   std::map<int, std::vector<int>> cells;
@@ -77,7 +77,7 @@ Timeline timeline_of(const std::vector<RankProgram>& programs, const Simulation&
       span.posted = span.begin = times.begin;
       span.end = times.end;
       if (span.queue.kind == QueueKind::compute) continue;
-      // The model says when it was posted; it ran for what it costs, or not at all with nobody to exchange with.
+      // The model only knows when it was posted. It ran for as long as it costs; without partners it took no time.
       const double cost = costs.latency + double(span.bytes) * costs.seconds_per_byte;
       span.begin = std::max(times.begin, times.end - cost);
     }
@@ -97,7 +97,7 @@ Timeline timeline_of_measured(const Schedule& schedule, std::span<const Measured
     TimelineSpan span = known.at(m.action);
     span.posted = m.begin;
     span.end = m.end;
-    // A queue does one thing after the other: an action that was posted early began when the one before it ended.
+    // A queue runs one action after the other: one that was posted early began when the one before it ended.
     double& free = free_at.try_emplace(span.queue, m.begin).first->second;
     span.begin = std::min(std::max(m.begin, free), m.end);
     free = std::max(free, m.end);

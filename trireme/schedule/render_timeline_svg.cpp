@@ -13,10 +13,10 @@ namespace {
 constexpr double kLeft = 68, kRight = 76, kTop = 78, kBottom = 40;
 constexpr double kNormRow = 16;
 constexpr double kCharacter = 6.4;    // width of one at 11 px
-constexpr double kThinnest = 0.25;    // px: what is nearer than this is one block
+constexpr double kThinnest = 0.25;    // px: spans closer than this are one block
 constexpr size_t kMostInTitle = 12;   // spans that a title lists
 
-// Blocks are light with dark letters on either paper; the lanes have no letters and follow the paper.
+// Blocks are light with dark letters in both themes; lanes have no letters, and colours of their own in each theme.
 constexpr std::string_view kStyle = R"(<style>
 text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #5b6773 }
 .paper { fill: #ffffff }
@@ -53,7 +53,7 @@ std::string bytes_text(int64_t bytes) {
   return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
 }
 
-// Heights for so many ranks: thick and labelled for a few, thin for many.
+// Heights: thick and labelled for few ranks, thin for many.
 struct Heights {
   double compute, lane, gap;
   bool dense;  ///< names of every fourth rank, no labels, short titles
@@ -149,7 +149,7 @@ class VectorPicture {
                         kLeft + plot_width_ + kRight - 14, kTop - 10);
   }
 
-  // A row of its own under the ranks: from the first that waits for the norm until all have it.
+  // A row under the ranks: from the first rank that waits for the norm until all have it.
   void barrier() {
     const auto b = norm_barrier(timeline_);
     if (!b) return;
@@ -187,7 +187,7 @@ class VectorPicture {
                         kLeft + plot_width_ + kRight - 14, middle, 100 * idle_.ranks[r].fraction_of_step);
   }
 
-  // All of a lane as one path: a picture of many ranks stays small.
+  // A whole lane as one path, so that a picture of many ranks stays small.
   void thin_lane(Paint lane, const std::vector<Block>& blocks, double top, double height) {
     if (blocks.empty()) return;
     size_t actions = 0;
@@ -201,7 +201,7 @@ class VectorPicture {
   }
 
   void block(const Block& b, double top, double height, bool computes) {
-    // A hair of paper between neighbours, where there is room for it.
+    // A thin gap between neighbours, if there is room for it.
     const double begin = x(b.begin), full = x(b.end) - begin;
     const double width = computes ? full - (full > 4 ? 0.8 : full > 1.5 ? 0.3 : 0) : std::max(full, 0.8);
     const int shade = computes && b.micro_batch >= 0 ? b.micro_batch % 2 : 0;

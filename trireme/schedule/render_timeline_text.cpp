@@ -10,7 +10,7 @@
 namespace trireme::schedule {
 namespace {
 
-constexpr double kAdjacent = 1.0 / 2000;  // of the length: shorter gaps are no idle time that anyone could see
+constexpr double kAdjacent = 1.0 / 2000;  // of the length: shorter gaps are too small to see
 constexpr int kPercentWidth = 9;          // "  100.0 %"
 
 using Line = std::vector<std::string>;    // one entry a column: UTF-8 characters have several bytes
@@ -45,7 +45,7 @@ class TextPicture {
   }
 
  private:
-  // Where the times of a schedule are multiples of one time, a width that is too shows them without rounding.
+  // If all times are multiples of one unit of time, a width that is a multiple too shows them without rounding.
   int fitting_columns(int most) const {
     double best_score = 2;
     int best = most;
@@ -85,7 +85,7 @@ class TextPicture {
     return line;
   }
 
-  // Several blocks in a column: it shows what takes the most time of it, idle time included.
+  // For several blocks in a column: shows the one that takes most of its time, or idle time.
   Line majority(const std::vector<Block>& blocks, Line line) {
     majority_ = true;
     const double width = length_ / columns_;

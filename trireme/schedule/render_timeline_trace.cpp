@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr double kMicroseconds = 1e6;
 
-// What a message is known by at both ends: sender, receiver, lane, unit, micro-batch.
+// What identifies a message at both ends: sender, receiver, lane, unit, micro-batch.
 using MessageKey = std::tuple<int, int, int, int, int>;
 
 MessageKey key_of(const Row& row, const TimelineSpan& s) {
@@ -28,8 +28,7 @@ Json metadata(const char* name, int rank, int thread, const char* key, Json valu
 
 Json slice(int rank, int thread, const TimelineSpan& s) {
   Json args = {{"action", s.action}};
-  const bool of_unit = is_computation(s.kind) || is_message(s.kind);
-  if (s.owner >= 0) args[of_unit ? "unit" : "group"] = s.owner;
+  if (s.owner >= 0) args[traits_of(s.kind).owner == Owner::unit ? "unit" : "group"] = s.owner;
   if (s.micro_batch >= 0) args["micro_batch"] = s.micro_batch;
   if (is_computation(s.kind)) args["chunk"] = s.chunk;
   if (s.bytes > 0) args["bytes"] = s.bytes;
@@ -44,7 +43,7 @@ Json slice(int rank, int thread, const TimelineSpan& s) {
           {"args", std::move(args)}};
 }
 
-// One end of an arrow. It is bound to the slice of its thread that encloses its time: the message's own.
+// One end of an arrow. The viewer binds it to the slice of its thread at its time, which is the message's.
 Json arrow_end(int rank, int thread, const TimelineSpan& s, int id) {
   const bool sends = s.kind == ActionKind::send;
   Json end = {{"name", "message"}, {"cat", "message"}, {"ph", sends ? "s" : "f"},      {"id", id},
@@ -53,7 +52,7 @@ Json arrow_end(int rank, int thread, const TimelineSpan& s, int id) {
   return end;
 }
 
-// A number for every message of which both ends are in the picture.
+// A number for every message whose two ends are in the picture.
 std::map<MessageKey, int> arrows_of(const Timeline& timeline) {
   std::map<MessageKey, int> ends, arrows;
   for (const Row& row : timeline.rows)

@@ -1,6 +1,11 @@
 #include "trireme/schedule/schedule.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "trireme/schedule/placement.h"
 
 namespace trireme::schedule {
 
@@ -13,87 +18,60 @@ int Schedule::find(ValueKind kind, int owner, int micro_batch, int instance) con
   return -1;
 }
 
-const char* name_of(ActionKind kind) {
-  static constexpr const char* kNames[] = {"LoadBatch",
-                                           "Unshard",
-                                           "Forward",
-                                           "Recompute",
-                                           "Backward",
-                                           "BackwardInput",
-                                           "BackwardWeight",
-                                           "Send",
-                                           "Receive",
-                                           "ReduceGradient",
-                                           "AllReduceGradient",
-                                           "GatherReplicas",
-                                           "ReduceReplicas",
-                                           "ReduceTied",
-                                           "GatherLoss",
-                                           "GatherNorm",
-                                           "Clip",
-                                           "Step"};
-  return kNames[static_cast<int>(kind)];
-}
-
-bool is_computation(ActionKind kind) { return kind >= ActionKind::forward && kind <= ActionKind::backward_weight; }
-
-bool is_message(ActionKind kind) { return kind == ActionKind::send || kind == ActionKind::receive; }
-
-bool writes_gradient(ActionKind kind) { return kind == ActionKind::backward || kind == ActionKind::backward_weight; }
-
 std::string name_of(const Queue& queue) {
-  static constexpr const char* kNames[] = {"compute", "gather", "reduce", "replicas", "tied",
-                                           "loss",    "norm",   "send",   "receive"};
-  std::string name = kNames[static_cast<int>(queue.kind)];
+  std::string name(name_of(queue.kind));
   if (queue.peer >= 0) name += fmt::format("{}{}", queue.kind == QueueKind::send ? ">" : "<", queue.peer);
   return name;
 }
 
 const char* name_of(Cause cause) {
-  switch (cause) {
-    case Cause::weights:
-      return "weights";
-    case Cause::optimizer:
-      return "optimizer moments";
-    case Cause::gradients:
-      return "gradients (shard)";
-    case Cause::unsharded:
-      return "unsharded parameters";
-    case Cause::slots:
-      return "gradient slots";
-    case Cause::saved:
-      return "saved activations";
-    case Cause::work:
-      return "one unit's work, logits";
-    case Cause::messages:
-      return "batches and messages";
-    case Cause::save_copy:
-      return "copy for saving";
-  }
-  return "?";
-}
-
-const char* name_of(Memory memory) {
-  switch (memory) {
-    case Memory::device:
-      return "private";
-    case Memory::symmetric:
-      return "symmetric";
-    case Memory::host_shared:
-      return "host-shared";
-    case Memory::host_reduced:
-      return "host-reduced";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {
+      "weights",           "optimizer moments",       "gradients (shard)",    "unsharded parameters", "gradient slots",
+      "saved activations", "one unit's work, logits", "batches and messages", "copy for saving"};
+  static_assert(std::size(kNames) == kNumCauses);
+  return kNames[static_cast<size_t>(cause)];
 }
 
 std::string describe(const Schedule& s, const Action& a) {
-  const bool of_unit = is_computation(a.kind) || is_message(a.kind);
-  const std::string owner = a.owner < 0 ? "" : of_unit ? s.unit_names[a.owner] : s.group_names[a.owner];
+  const auto& names = traits_of(a.kind).owner == Owner::unit ? s.unit_names : s.group_names;
+  const std::string owner = a.owner < 0 ? "" : names[a.owner];
   std::string arguments = owner;
   if (a.micro_batch >= 0) arguments += fmt::format("{}mb {}", owner.empty() ? "" : ", ", a.micro_batch);
   if (a.queue.lane == kGradients) arguments = "gradient " + arguments;
   return arguments.empty() ? std::string(name_of(a.kind)) : fmt::format("{}({})", name_of(a.kind), arguments);
+}
+
+namespace {
+
+// The values that an action reads, or writes; tensors of one unit and micro-batch as one word.
+std::string values_of(const Schedule& s, const Action& a, bool writes) {
+  std::vector<std::string> words;
+  for (const Use& u : a.uses) {
+    const bool is_write = u.access == Access::write || u.access == Access::accumulate;
+    if (is_write != writes || s.values[u.value].kind == ValueKind::work) continue;
+    const std::string& label = s.values[u.value].label;
+    const std::string word =
+        label.substr(0, label.rfind(")") + 1).empty() ? label : label.substr(0, label.rfind(")") + 1);
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace
+
+std::string render_text(const Schedule& s) {
+  const auto live = live_bytes(s);
+  std::string out =
+      fmt::format("{:>5}  {:<10} {:<36} {:>9}  {}\n", "#", "queue", "action", "live MiB", "reads -> writes");
+  for (size_t i = 0; i < s.actions.size(); ++i) {
+    const Action& a = s.actions[i];
+    std::string name = describe(s, a);
+    if (a.completes_at >= 0) name += fmt::format(" until #{}", a.completes_at);
+    out += fmt::format("{:>5}  {:<10} {:<36} {:>9.1f}  {} -> {}\n", i, name_of(a.queue), name,
+                       double(live[i][0] + live[i][1] + live[i][2]) / (1 << 20), values_of(s, a, false),
+                       values_of(s, a, true));
+  }
+  return out;
 }
 
 }  // namespace trireme::schedule

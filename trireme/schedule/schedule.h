@@ -1,114 +1,96 @@
-// Schedule: one optimizer step on one rank, decided before it runs. It is data: a table of values (everything
-// that outlives an action) and a list of actions that read and write them. The passes build it, the planner
-// places its values, the validator proves it, the engine executes it, the renderer prints it.
+// Schedule: one optimizer step on one rank, decided before it runs. It is data: a table of values (tensors that outlive
+// an action) and a list of actions that read and write them. Passes (draft.h) build it, placement gives values their
+// bytes, the validator checks it, the engine executes it, and renderers print it.
 //
-// Nothing is ever freed by hand: a value lives from the start of its first writer to the completion of its last
-// user. An asynchronous action starts where it stands in the list and has completed before action `completes_at`.
+// Nothing is freed explicitly: a value lives from the start of its first writer to the completion of its last user. An
+// asynchronous action starts at its place in the list and is complete before the action `completes_at` starts.
 #pragma once
 
 #include <compare>
 #include <cstdint>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
-namespace trireme::schedule {
+#include "trireme/base/enum_array.h"
+#include "trireme/comm/unit_axes.h"
+#include "trireme/schedule/action_kinds.h"
 
-enum class ActionKind {
-  load_batch,          ///< tokens and targets of a micro-batch
-  unshard,             ///< all-gather of a group's parameters
-  forward,
-  recompute,           ///< forward again, for what backward needs
-  backward,
-  backward_input,      ///< the half of backward that the stage before waits for
-  backward_weight,     ///< the half that only the optimizer waits for
-  send,                ///< a boundary (or its gradient) to the next (previous) pipeline stage
-  receive,
-  reduce_gradient,     ///< fold the gradients of a group into the shards of their owners
-  all_reduce_gradient, ///< fold the gradients of a group into every rank's copy
-  gather_replicas,     ///< every replica has reduced a part of the shard: all parts to all
-  reduce_replicas,     ///< sum the shard's gradient over replicas
-  reduce_tied,         ///< sum the gradient of tied weights over the pipeline stages that hold them
-  gather_loss,         ///< every rank's loss sums to every rank
-  gather_norm,         ///< every rank's partial sums of squares to every rank
-  clip,                ///< norm and the factor that clips it
-  step,                ///< optimizer update of a group's shard
-};
+namespace trireme::schedule {
 
 enum class ValueKind {
   // persistent
-  weights,             ///< whole, in the compute dtype; where they are not sharded
-  master,
-  optimizer_first,     ///< the optimizer's state, as many tensors as its rule keeps
+  weights,  ///< whole, in the compute dtype; only if they are not sharded
+  master,  ///< weights in the state dtype, which the optimizer updates
+  optimizer_first,  ///< the optimizer's state tensors, as many as it keeps
   optimizer_second,
-  gradient,            ///< what the optimizer reads: whole or of the shard
-  compute_shard,       ///< the shard in the compute dtype, for the next gather
-  local_gradient,      ///< whole sum of this rank's micro-batches, which backward adds to (`local` accumulation)
-  norm_partials,
-  norm_all,
+  gradient,  ///< what the optimizer reads: whole or of the shard
+  compute_shard,  ///< the shard in the compute dtype, for the next gather
+  local_gradient,  ///< unsharded sum over this rank's micro-batches (`local` accumulation)
+  norm_partials,  ///< partial sums of squares of this rank's gradients
+  norm_all,  ///< the sums of squares of all ranks
   loss,
-  loss_all,
-  save_copy,           ///< what this rank writes of a checkpoint, while it is written beside training
+  loss_all,  ///< the loss sums of all ranks
+  save_copy,  ///< what this rank writes to a checkpoint while training goes on
   // transient
   tokens,
   targets,
-  documents,           ///< where documents begin in the sequences of a micro-batch, and positions counted from there
-  parameters,
-  boundary,
+  documents,  ///< where documents begin in each sequence, and positions counted from there
+  parameters,  ///< a group's gathered weights
+  boundary,  ///< a unit's output, the next unit's input
   boundary_gradient,
-  saved,
-  deferred,
-  work,
-  gradient_slot,
+  saved,  ///< for backward
+  deferred,  ///< from the input half of backward to its weight half
+  work,  ///< scratch
+  gradient_slot,  ///< a group's gradient of one micro-batch, before its reduction
 };
 
 constexpr ValueKind kOptimizerState[] = {ValueKind::optimizer_first, ValueKind::optimizer_second};
 
 /// Where a value's bytes lie.
 enum class Memory {
-  device,       ///< this rank's own
-  symmetric,    ///< this rank's own, readable by the ranks of its host
+  own,  ///< private to this rank; on the GPU if it uses one
+  symmetric,  ///< of this rank, but the other ranks of its host can read it
   host_shared,  ///< one copy for the ranks of a host that gather together
-  host_reduced, ///< one copy for the ranks of a host that reduce together
+  host_reduced,  ///< one copy for the ranks of a host that reduce together
 };
 
 enum class Access { read, write, accumulate, consume };
 
-/// What a byte is for, as `explain memory` sums it.
+/// What memory is used for: the rows of `explain memory`.
 enum class Cause { weights, optimizer, gradients, unsharded, slots, saved, work, messages, save_copy };
 constexpr int kNumCauses = 9;
 
-/// A first-in first-out queue: computation, one per group of ranks, one per peer, direction and lane.
-enum class QueueKind { compute, gather, reduce, replicas, tied, loss, norm, send, receive };
-
-/// Activations and their gradients travel in lanes of their own, so that neither waits behind the other.
+/// Activations and their gradients are sent in separate queues (lanes), so that neither waits behind the other.
 enum Lane : int { kActivations = 0, kGradients = 1 };
 
 struct Queue {
   QueueKind kind = QueueKind::compute;
-  int peer = -1;   ///< send, receive: index of the other pipeline rank
+  int peer = -1;  ///< send, receive: index of the other pipeline rank
   int lane = 0;
   auto operator<=>(const Queue&) const = default;
 };
 
 struct Value {
   ValueKind kind;
-  int owner = -1;         ///< unit or group, as the kind says; -1 for the step's own
-  int micro_batch = -1;   ///< -1 for persistent values
-  int instance = 0;       ///< which unshard of the step; which tensor of `saved`, `deferred` or `work`
-  std::string label;      ///< "saved(block 3, mb 0).qkv"
+  int owner = -1;  ///< unit or group, depending on the kind; -1: the step
+  int micro_batch = -1;  ///< -1 for persistent values
+  int instance = 0;  ///< parameters: which unshard; saved, deferred, work: tensor_instance()
+  std::string label;  ///< "saved(block 3, mb 0).qkv"
   int64_t bytes = 0;
-  Memory memory = Memory::device;
+  Memory memory = Memory::own;
   Cause cause = Cause::work;
   bool persistent = false;
-  int takes_over = -1;    ///< value whose bytes this one consumes
+  int takes_over = -1;  ///< value whose bytes this one reuses
 
   // Set by place():
-  int first = -1;         ///< index of the first action that uses it
-  int last = -1;          ///< index of the last action during which it must stay
-  int64_t offset = -1;    ///< in its memory region, bytes
+  int first = -1;  ///< index of the first action that uses it
+  int last = -1;  ///< index of the last action during which it must stay
+  int64_t offset = -1;  ///< in its memory region, bytes
 };
 
-/// `instance` of a tensor of saved or work: which pass over the unit made it, and its index.
+/// Value::instance of a tensor in `saved`, `deferred` or `work` encodes the pass that made it and its index.
 constexpr int kMaxTensors = 64;
 enum class Pass { forward, recompute, backward, backward_input, backward_weight };
 constexpr int tensor_instance(Pass pass, int index) { return static_cast<int>(pass) * kMaxTensors + index; }
@@ -121,37 +103,55 @@ struct Use {
 
 struct Action {
   ActionKind kind;
-  int owner = -1;         ///< unit (computation, messages) or group (parameters, gradients, step)
+  int owner = -1;  ///< unit (computation, messages) or group (parameters, gradients, step)
   int micro_batch = -1;
   Queue queue = {};
-  int completes_at = -1;  ///< index of the action before which it has completed; -1: when it returns
-  bool accumulate = false;  ///< gradients: on top of the step's earlier micro-batches
-  bool talks_tp = false, talks_cp = false;  ///< computation that meets the unit's own groups inside
-  int64_t bytes = 0;      ///< what travels: gathered, reduced or sent
-  double cost = 0;        ///< of computation, in any unit of time
-  int cell = -1;          ///< pipeline cell it belongs to
+  int completes_at = -1;  ///< index of the action that waits for it; -1: synchronous
+  bool accumulate = false;  ///< gradients: adds to those of the step's earlier micro-batches
+  comm::PerUnitAxis<bool> meets = {};  ///< computation: whether it communicates on the axis
+  int64_t bytes = 0;  ///< gathered, reduced or sent
+  double cost = 0;  ///< of computation, in any unit of time (Costs::compute_scale)
+  int cell = -1;  ///< pipeline cell it belongs to
   std::vector<Use> uses;
 };
 
 struct Schedule {
-  std::string name;                     ///< "train", "evaluate"
+  std::string name;  ///< ListTraits::name
   std::vector<std::string> unit_names;  ///< of the whole model
   std::vector<std::string> group_names;
+  std::set<int> frozen_groups;
   std::vector<Value> values;
   std::vector<Action> actions;
 
   int find(ValueKind kind, int owner, int micro_batch, int instance = 0) const;  ///< -1 when absent
 };
 
-bool is_computation(ActionKind kind);   ///< of a unit
-bool is_message(ActionKind kind);       ///< between pipeline stages
-bool writes_gradient(ActionKind kind);  ///< of a unit's parameters, where the unit does it in this action
+/// The lists of a plan. Only one runs at a time, so one arena holds the values of all: persistent values have the same
+/// place in each list, and the transient values of the lists share the rest.
+enum class List { train, evaluate };
+
+struct ListTraits {
+  List list;
+  const char* name;
+  bool trains;  ///< has backward passes and an optimizer
+};
+
+constexpr ListTraits kLists[] = {
+    {List::train, "train", true},
+    {List::evaluate, "evaluate", false},
+};
+
+constexpr const ListTraits& traits_of(List list) { return kLists[static_cast<int>(list)]; }
+
+template <typename T>
+using PerList = base::EnumArray<List, std::size(kLists), T>;
 
 /// "Backward(block 3, mb 0)"
 std::string describe(const Schedule& schedule, const Action& action);
-const char* name_of(ActionKind kind);
 std::string name_of(const Queue& queue);
 const char* name_of(Cause cause);
-const char* name_of(Memory memory);
+/// A placed list for people (`trireme explain schedule`). Each action has a line: its number, its queue, what it reads
+/// and writes, and the MiB alive.
+std::string render_text(const Schedule& schedule);
 
 }  // namespace trireme::schedule

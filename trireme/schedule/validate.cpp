@@ -29,7 +29,7 @@ bool trains(const Schedule& s) {
                      [](const Action& a) { return a.kind == ActionKind::step || writes_gradient(a.kind); });
 }
 
-// As often as most things happen: one action that is lost or says another micro-batch changes nothing.
+// How often most passes occur: a missing action, or one with a wrong micro-batch, does not change that.
 int num_micro_batches(const Schedule& s) {
   std::map<std::pair<ActionKind, int>, int> times;  // by kind and unit
   for (const Action& a : s.actions)

@@ -1,4 +1,4 @@
-// Values alive at the same time lie apart. Lives are counted here from the uses, not taken from the placement.
+// Values alive at the same time share no bytes. Lifetimes are computed from the uses, not taken from the placement.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class Bytes {
 
   std::string life(int value) const {
     if (s_.values[value].persistent) return "of the step";
-    int last_user = first_[value];  // the last one may end earlier than one that is asynchronous
+    int last_user = first_[value];  // an asynchronous user may end after the last one in the list
     for (int i = first_[value]; i <= last_[value]; ++i)
       for (const Use& u : s_.actions[i].uses)
         if (u.value == value && end_of(s_, i) >= end_of(s_, last_user)) last_user = i;

@@ -1,5 +1,5 @@
-// From a micro-batch's gradient to the optimizer: slots leave once, after their last writer; norm, clip and step come
-// after all sums.
+// From a micro-batch's gradient to the optimizer: slots are reduced once, after their last writer; norm, clip and step
+// come after all sums.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,28 +12,21 @@
 namespace trireme::schedule::rules {
 namespace {
 
-// Stages of a group's gradient between its last sum and the weights.
+// The order of what happens to a group's gradient.
 enum Rank { kReduced, kReplicas, kTied, kNorm, kClip, kStep };
 
 int rank_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::reduce_gradient:
-    case ActionKind::all_reduce_gradient:
-      return kReduced;
-    case ActionKind::gather_replicas:
-    case ActionKind::reduce_replicas:
-      return kReplicas;
-    case ActionKind::reduce_tied:
-      return kTied;
-    case ActionKind::gather_norm:
-      return kNorm;
-    case ActionKind::clip:
-      return kClip;
-    case ActionKind::step:
-      return kStep;
-    default:
-      return -1;
-  }
+  using K = ActionKind;
+  static const std::map<K, Rank> kRanks = {{K::reduce_gradient, kReduced},
+                                           {K::all_reduce_gradient, kReduced},
+                                           {K::gather_replicas, kReplicas},
+                                           {K::reduce_replicas, kReplicas},
+                                           {K::reduce_tied, kTied},
+                                           {K::gather_norm, kNorm},
+                                           {K::clip, kClip},
+                                           {K::step, kStep}};
+  const auto rank = kRanks.find(kind);
+  return rank == kRanks.end() ? -1 : rank->second;
 }
 
 class Tail {
@@ -67,13 +60,13 @@ class Tail {
                        [&](const Use& u) { return s_.values[u.value].kind == ValueKind::loss; });
   }
   void once(int before, int i) {
-    if (before >= 0) f_.at(i, fmt::format("runs again: {} was it already", f_.name(before)));
+    if (before >= 0) f_.at(i, fmt::format("runs again, after {}", f_.name(before)));
   }
   void absent(ActionKind kind, int group, const char* why) {
     f_.say(fmt::format("{} is missing: {}", f_.name(Action{.kind = kind, .owner = group}), why));
   }
 
-  // Whatever belongs behind this action in the way of its group's gradient must not stand before it.
+  // An action that follows this one on the way of its group's gradient must not stand before it.
   void after_its_successors(const std::map<std::pair<int, int>, int>& seen, int rank, int i) {
     const int group = s_.actions[i].owner;
     for (const auto& [key, at] : seen) {

@@ -1,5 +1,5 @@
-// Values in the order of the list: what is read has been written and is not under way; nothing changes under a
-// reader; nothing is made twice or for nobody.
+// Values in the order of the list: a value is read only when it has been written completely; it does not change while
+// it is read; it is not written twice, and somebody reads it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class Order {
       for (const Use& u : s.actions[i].uses) {
         State& state = states_[u.value];
         if (u.access == Access::write) state.maker = std::max(state.maker, i);
-        // Gathered once a step: until then the whole weights are those of the step before.
+        // Weights that are gathered once a step are old until then.
         if (s.actions[i].kind == ActionKind::unshard && s.values[u.value].kind == ValueKind::weights)
           gathered_once_ = true, state.maker = i;
       }
@@ -36,12 +36,12 @@ class Order {
 
  private:
   struct State {
-    int maker = -1;                 // last action of the list that writes it afresh
+    int maker = -1;                 // last action that writes it (and does not add)
     int written_by = -1;
     int under_way = -1, until = -1;  // the writer that ends last, and the last action during which it may run
     int read_by = -1, read_until = -1;
     int consumed_by = -1;
-    bool used = false;              // by somebody else than its maker
+    bool used = false;              // by an action other than its maker
   };
 
   int count() const { return static_cast<int>(s_.actions.size()); }
@@ -61,7 +61,7 @@ class Order {
       f_.at(i, fmt::format("would complete before {}: an action completes after it starts and before the end",
                            moment(at)));
     else if (queue(i).kind == QueueKind::compute)
-      f_.at(i, fmt::format("would complete at #{}: only communication goes on beside other actions", at));
+      f_.at(i, fmt::format("would complete at #{}: only communication can run beside other actions", at));
   }
 
   void check_use(int i, const Use& u) {
@@ -72,7 +72,7 @@ class Order {
     if (u.access != Access::write && state.written_by < 0 && has_to_be_made(v, s_.actions[i]))
       f_.at(i, fmt::format("reads {} before anything wrote it{}", v.label,
                            state.maker < 0 ? std::string() : fmt::format("; {} does", f_.name(state.maker))));
-    // A queue keeps its own order.
+    // Actions of one queue run one after the other.
     if (state.until >= i && queue(state.under_way) != queue(i))
       f_.at(i, fmt::format("{} {} while its writer {} is still under way, until {}",
                            u.access == Access::write ? "overwrites" : "reads", v.label, f_.name(state.under_way),
@@ -100,8 +100,8 @@ class Order {
     if (u.access == Access::consume) state.consumed_by = i;
   }
 
-  // What only passes between actions has a reader. Batches are loaded whole, also where half of one is needed; what
-  // backward computes again is saved for nobody, and so is everything in evaluation.
+  // Values that go from one action to another need a reader. Not so batches, which are loaded whole even if half is
+  // needed; and saved values, which nothing reads if they are recomputed, or in evaluation.
   void check_wanted(int value) {
     const Value& v = s_.values[value];
     const State& state = states_[value];
@@ -109,7 +109,7 @@ class Order {
     if (v.kind == ValueKind::work || v.kind == ValueKind::saved || v.kind == ValueKind::tokens ||
         v.kind == ValueKind::targets || v.kind == ValueKind::documents)
       return;
-    f_.at(state.written_by, fmt::format("makes {} for nobody", v.label));
+    f_.at(state.written_by, fmt::format("makes {}, which nothing reads", v.label));
   }
 
   const Schedule& s_;

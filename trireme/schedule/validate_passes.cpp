@@ -1,4 +1,4 @@
-// Every pass of every local unit over every micro-batch is there once, and in the order of its kind.
+// Every pass of every local unit over every micro-batch is there once, in the right order.
 #include <fmt/format.h>
 
 #include <map>
@@ -23,7 +23,7 @@ class Passes {
         f.at(i, fmt::format("is of micro-batch {}, and the step has {}", a.micro_batch, count_));
       if (!is_pass(a.kind)) continue;
       const auto [first, fresh] = at_.try_emplace(Key{a.kind, a.owner, a.micro_batch}, i);
-      if (!fresh) f.at(i, fmt::format("runs again: {} was it already", f.name(first->second)));
+      if (!fresh) f.at(i, fmt::format("runs again, after {}", f.name(first->second)));
       kinds_[a.owner].insert(a.kind);
     }
   }
@@ -42,7 +42,7 @@ class Passes {
   }
 
   void check_unit(int unit, const std::set<ActionKind>& kinds) {
-    // What a unit does for one micro-batch it does for all; half a backward is none.
+    // A unit runs the same passes for all micro-batches, and both halves of a backward or none.
     std::set<ActionKind> wanted = kinds;
     const bool halves = kinds.count(ActionKind::backward_input) || kinds.count(ActionKind::backward_weight);
     if (halves) wanted.insert({ActionKind::backward_input, ActionKind::backward_weight});

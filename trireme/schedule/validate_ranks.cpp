@@ -1,4 +1,4 @@
-// Rules of all ranks together: who meets whom, in which order, and whether everybody reaches the end.
+// Rules between ranks: which ranks communicate, in which order, and whether all of them reach the end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,14 +27,16 @@ class Ranks {
       check_messages(r);
       for (const auto& [kind, members] : program(r).members)
         if (kind != QueueKind::send && kind != QueueKind::receive) compare(r, members, Queue{kind}, "queue");
-      compare(r, program(r).tp, kInsideTp, "tensor-parallel");
-      compare(r, program(r).cp, kInsideCp, "context-parallel");
+      for (const comm::UnitAxisTraits& axis : comm::kUnitAxes)
+        compare(r, program(r).inside[axis.axis], inside(axis), axis.adjective);
     }
   }
 
  private:
-  // Computation that talks inside, as if in queues of its own.
-  static constexpr Queue kInsideTp{QueueKind::compute, -1, 1}, kInsideCp{QueueKind::compute, -1, 2};
+  // Computation that meets other ranks inside, as if in a queue of its own.
+  static Queue inside(const comm::UnitAxisTraits& axis) {
+    return {QueueKind::compute, -1, 1 + static_cast<int>(axis.axis)};
+  }
 
   int count() const { return static_cast<int>(programs_.size()); }
   const RankProgram& program(int rank) const { return programs_[rank]; }
@@ -49,8 +51,8 @@ class Ranks {
     for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
       const Action& a = actions[i];
       if (a.queue.kind != QueueKind::compute) queues[a.queue].push_back(i);
-      if (a.talks_tp) queues[kInsideTp].push_back(i);
-      if (a.talks_cp) queues[kInsideCp].push_back(i);
+      for (const comm::UnitAxisTraits& axis : comm::kUnitAxes)
+        if (a.meets[axis.axis]) queues[inside(axis)].push_back(i);
     }
   }
   const std::vector<int>& entries(int rank, const Queue& queue) const {
@@ -59,7 +61,7 @@ class Ranks {
     return it == queues_[rank].end() ? kNone : it->second;
   }
 
-  // Between them the ranks of a pipeline compute every unit, each on one rank. Asked once, at the first of them.
+  // Each unit runs on one rank of a pipeline. Checked once, for the pipeline's first rank.
   void check_units(int rank) {
     std::vector<int> pipeline = program(rank).stages;
     if (pipeline.empty()) pipeline = {rank};
@@ -87,7 +89,7 @@ class Ranks {
     return {message ? -1 : static_cast<int>(a.kind), a.owner, a.micro_batch, a.bytes};
   }
 
-  // Two queues that have to say the same: where they part, one sentence.
+  // Two queues must hold the same exchanges: reports the first difference.
   void compare(int r, const Queue& mine, int other, const Queue& theirs, const std::string& where) {
     const std::vector<int>&a = entries(r, mine), &b = entries(other, theirs);
     const size_t n = std::min(a.size(), b.size());
@@ -96,8 +98,8 @@ class Ranks {
     if (k == a.size() && k == b.size()) return;
     if (k < n)
       problems_.push_back(
-          fmt::format("{} and {} stand at the same place of {}; the ranks that meet there do so in "
-                      "one order, with the same bytes",
+          fmt::format("{} and {} stand at the same place of {}; all ranks must come there in the same order, with the "
+                      "same bytes",
                       name(r, a[k]), name(other, b[k]), where));
     else
       problems_.push_back(fmt::format("{} has no partner on rank {} in {}",
@@ -124,7 +126,7 @@ class Ranks {
       const bool sends = queue.kind == QueueKind::send;
       const Queue theirs{sends ? QueueKind::receive : QueueKind::send, own, queue.lane};
       const int peer = stages[queue.peer];
-      // Both sides see a difference; the sender speaks, unless it has nothing to say.
+      // Both sides see a difference: the sender reports it, or the receiver if there is no sender.
       if (sends || entries(peer, theirs).empty())
         compare(rank, queue, peer, theirs,
                 fmt::format("the messages from {} to {}", sends ? rank : peer, sends ? peer : rank));
@@ -145,11 +147,11 @@ std::vector<std::string> validate_meetings(const std::vector<RankProgram>& progr
     if (!checked.insert(p.schedule).second) continue;
     rules::Findings f(*p.schedule);
     rules::check_targets(*p.schedule, f);
-    if (!f.empty()) return f.take();  // whom they meet cannot be asked
+    if (!f.empty()) return f.take();  // the rules below rely on these
   }
   Ranks(programs, problems).check();
   if (const auto stall = run_queue_model(programs))
-    problems.push_back(fmt::format("the ranks wait for each other for ever: {}", fmt::join(stall->lines, "; ")));
+    problems.push_back(fmt::format("the ranks wait for each other forever: {}", fmt::join(stall->lines, "; ")));
   return problems;
 }
 

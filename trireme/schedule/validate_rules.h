@@ -1,4 +1,4 @@
-// The validator's rules by subject, each in a file of its own: functions from a list to sentences.
+// The validator's rules (validate.h), one file for each subject. A rule is a function from a list to sentences.
 #pragma once
 
 #include <set>
@@ -14,7 +14,7 @@ namespace trireme::schedule::rules {
 class Findings {
  public:
   explicit Findings(const Schedule& schedule) : schedule_(schedule) {}
-  /// "#12 Forward(block 0, mb 1) " and the rest.
+  /// Adds the sentence "#12 Forward(block 0, mb 1) " + what.
   void at(int index, const std::string& what) { sentences_.push_back(name(index) + " " + what); }
   void say(std::string sentence) { sentences_.push_back(std::move(sentence)); }
   std::string name(int index) const;
@@ -27,17 +27,17 @@ class Findings {
   std::vector<std::string> sentences_;
 };
 
-/// Last action during which action `index` may be under way.
+/// The last action during which action `index` may still run.
 int end_of(const Schedule& s, int index);
 bool is_reduction(ActionKind kind);
 /// True for a list with backward passes and an optimizer.
 bool trains(const Schedule& s);
 /// Groups whose gradients the list makes.
 std::set<int> groups_of(const Schedule& s);
-/// Micro-batches of the step, as the list shows them.
+/// Number of micro-batches in the list.
 int num_micro_batches(const Schedule& s);
 
-// validate_targets.cpp: what an action is about. The other rules rely on this one.
+// validate_targets.cpp: the other rules rely on check_targets().
 void check_targets(const Schedule& s, Findings& f);
 void check_uses(const Schedule& s, Findings& f);
 // validate_passes.cpp

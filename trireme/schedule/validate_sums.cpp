@@ -1,6 +1,6 @@
-// Sums of gradients: every unit writes the gradients of its groups once a micro-batch. Slots are folded by micro-batch,
-// onto what was begun once; where backward itself adds to the rank's own sum, it is begun once, has every micro-batch
-// in it before it leaves, and leaves once.
+// Rules for sums of gradients: every unit writes the gradients of its groups once a micro-batch. Slots are reduced in
+// the order of the micro-batches; the first reduction starts the sum. If backward adds to the rank's own sum, this sum
+// is started once and reduced once, after the last micro-batch. A frozen group has only weights, which do not change.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool holds_gradients(ValueKind kind) {
   return kind == ValueKind::gradient_slot || kind == ValueKind::local_gradient || kind == ValueKind::gradient;
 }
 
-// Where backward adds all micro-batches of a group up: group -> value, or -1 where each has a slot.
+// Where backward sums all micro-batches of a group: group -> value, or -1 if each micro-batch has a slot.
 std::map<int, int> own_sums(const Schedule& s) {
   const bool slots =
       std::any_of(s.values.begin(), s.values.end(), [](const Value& v) { return v.kind == ValueKind::gradient_slot; });
@@ -29,7 +29,7 @@ std::map<int, int> own_sums(const Schedule& s) {
   return sums;
 }
 
-// The gradients that leave backward, of either way: whose they are, and where they go.
+// The gradients that backward writes: of which groups, and where.
 class Writers {
  public:
   Writers(const Schedule& s, Findings& f) : s_(s), f_(f), count_(num_micro_batches(s)), sums_(own_sums(s)) {
@@ -59,7 +59,8 @@ class Writers {
         if (!written.insert(v.owner).second) f_.at(i, fmt::format("adds to {} twice", v.label));
       }
       for (int g : groups_[a.owner])
-        if (!written.contains(g)) f_.at(i, fmt::format("leaves out the gradient of {}", s_.group_names[g]));
+        if (!written.contains(g) && !s_.frozen_groups.contains(g))
+          f_.at(i, fmt::format("leaves out the gradient of {}", s_.group_names[g]));
     }
     for (const auto& [unit, groups] : groups_)
       for (int mb = 0; mb < count_; ++mb)
@@ -97,7 +98,7 @@ class Sums {
   }
 
  private:
-  // Where backward adds to the rank's own sum: it begins with the step, and leaves once, after the last.
+  // Backward adds to the rank's own sum: the first pass starts it, and it is reduced once, after the last pass.
   void own_sum(int group, int sum) {
     const bool in_place = s_.values[sum].kind == ValueKind::gradient;
     const std::string& label = s_.values[sum].label;
@@ -130,7 +131,7 @@ class Sums {
     return std::any_of(a.uses.begin(), a.uses.end(), [&](const Use& u) { return u.value == value; });
   }
 
-  // One sum for each micro-batch, in their order: that of one rank, and of all ranks alike.
+  // One reduction for each micro-batch, in their order, which is the order of a single rank.
   void sums(int group, ActionKind kind, const std::vector<int>& found) {
     std::map<int, int> by_micro_batch;
     int before = -1;
@@ -159,7 +160,7 @@ class Sums {
     return fmt::format("overwrites the step's gradient, which {} began", f_.name(found.front()));
   }
 
-  // True when what it makes is added to.
+  // Whether the action adds to its result.
   bool writes_onto(const Action& a) const {
     for (const Use& u : a.uses)
       if (u.access == Access::accumulate) return true;
@@ -174,10 +175,28 @@ class Sums {
   std::map<int, std::vector<std::pair<int, Access>>> writers_;  // value -> passes, in the order of the list
 };
 
+bool is_of_training(ValueKind kind) {
+  return holds_gradients(kind) || kind == kOptimizerState[0] || kind == kOptimizerState[1];
+}
+
+void check_frozen(const Schedule& s, Findings& f) {
+  for (const Value& v : s.values)
+    if (is_of_training(v.kind) && s.frozen_groups.contains(v.owner))
+      f.say(fmt::format("{} is there, but {} is frozen", v.label, s.group_names[v.owner]));
+  for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
+    const ActionKind kind = s.actions[i].kind;
+    const bool trains_it = is_reduction(kind) || kind == ActionKind::gather_replicas ||
+                           kind == ActionKind::reduce_replicas || kind == ActionKind::reduce_tied ||
+                           kind == ActionKind::step;
+    if (trains_it && s.frozen_groups.contains(s.actions[i].owner)) f.at(i, "trains a group that is frozen");
+  }
+}
+
 }  // namespace
 
 void check_sums(const Schedule& s, Findings& f) {
   if (!trains(s)) return;
+  check_frozen(s, f);
   Writers(s, f).check();
   Sums(s, f).check();
 }

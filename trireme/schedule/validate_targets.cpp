@@ -1,78 +1,68 @@
-// What an action is about: its unit or group, micro-batch and queue are ones its kind can have, and the values it
-// uses are its own.
+// Each action has a unit or group, a micro-batch and a queue that its kind can have, and uses its own values.
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <map>
 #include <set>
-#include <span>
 
 #include "trireme/schedule/validate_rules.h"
 
 namespace trireme::schedule::rules {
 namespace {
 
+using K = ActionKind;
+using Q = QueueKind;
+
 enum class Of { unit, group, none };  ///< what Action::owner counts
+enum class Has { always, sometimes, never };
 
-Of owner_of(ActionKind kind) {
-  if (is_computation(kind)) return Of::unit;
+/// What an action of a kind is about. The rows do not come from action_kinds.cpp, so that a wrong row there is found.
+struct Target {
+  Of of;
+  Q queue;
+  Has micro_batch;
+};
+
+Target target_of(K kind) {
   switch (kind) {
-    case ActionKind::send:
-    case ActionKind::receive:
-      return Of::unit;
-    case ActionKind::load_batch:
-    case ActionKind::gather_loss:
-    case ActionKind::gather_norm:
-    case ActionKind::clip:
-      return Of::none;
+    case K::load_batch:
+      return {Of::none, Q::compute, Has::always};
+    case K::unshard:  // its micro-batch is that of the reader it is for
+      return {Of::group, Q::gather, Has::sometimes};
+    case K::send:
+      return {Of::unit, Q::send, Has::always};
+    case K::receive:
+      return {Of::unit, Q::receive, Has::always};
+    case K::reduce_gradient:
+    case K::all_reduce_gradient:  // with local accumulation: the sum of the step's micro-batches
+      return {Of::group, Q::reduce, Has::sometimes};
+    case K::gather_replicas:
+    case K::reduce_replicas:
+      return {Of::group, Q::replicas, Has::never};
+    case K::reduce_tied:
+      return {Of::group, Q::tied, Has::never};
+    case K::gather_loss:
+      return {Of::none, Q::loss, Has::never};
+    case K::gather_norm:
+      return {Of::none, Q::norm, Has::never};
+    case K::clip:
+      return {Of::none, Q::compute, Has::never};
+    case K::step:
+      return {Of::group, Q::compute, Has::never};
     default:
-      return Of::group;
+      return {Of::unit, Q::compute, Has::always};
   }
-}
-
-QueueKind queue_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::unshard:
-      return QueueKind::gather;
-    case ActionKind::send:
-      return QueueKind::send;
-    case ActionKind::receive:
-      return QueueKind::receive;
-    case ActionKind::reduce_gradient:
-    case ActionKind::all_reduce_gradient:
-      return QueueKind::reduce;
-    case ActionKind::gather_replicas:
-    case ActionKind::reduce_replicas:
-      return QueueKind::replicas;
-    case ActionKind::reduce_tied:
-      return QueueKind::tied;
-    case ActionKind::gather_loss:
-      return QueueKind::loss;
-    case ActionKind::gather_norm:
-      return QueueKind::norm;
-    default:
-      return QueueKind::compute;
-  }
-}
-
-bool has_micro_batch(ActionKind kind) {
-  return is_computation(kind) || kind == ActionKind::load_batch || kind == ActionKind::send ||
-         kind == ActionKind::receive;
-}
-// Reductions have one unless the step's sum is reduced; an unshard says which reader it is for.
-bool may_have_micro_batch(ActionKind kind) {
-  return has_micro_batch(kind) || is_reduction(kind) || kind == ActionKind::unshard;
 }
 
 std::string broken_target(const Schedule& s, const Action& a) {
-  const Of of = owner_of(a.kind);
+  const auto [of, queue, micro_batch] = target_of(a.kind);
   const size_t count = of == Of::unit ? s.unit_names.size() : of == Of::group ? s.group_names.size() : 0;
   if (of == Of::none && a.owner != -1) return "belongs to no unit or group";
   if (of != Of::none && (a.owner < 0 || a.owner >= static_cast<int>(count)))
     return fmt::format("is of {} {}, and there are {}", of == Of::unit ? "unit" : "group", a.owner, count);
-  if (has_micro_batch(a.kind) ? a.micro_batch < 0 : a.micro_batch != -1 && !may_have_micro_batch(a.kind))
+  if (micro_batch == Has::always ? a.micro_batch < 0 : a.micro_batch != -1 && micro_batch == Has::never)
     return fmt::format("has micro-batch {}", a.micro_batch);
-  if (a.queue.kind != queue_of(a.kind)) return fmt::format("stands in queue {}", name_of(a.queue));
+  if (a.queue.kind != queue) return fmt::format("stands in queue {}", name_of(a.queue));
   const bool message = is_message(a.kind);
   if (message != (a.queue.peer >= 0)) return "has a peer exactly when it is a message";
   for (const Use& u : a.uses)
@@ -86,147 +76,101 @@ enum class Place {
   own,    ///< the unit's or group's, of the micro-batch
   input,  ///< of the unit before, of the micro-batch
   batch,  ///< of no unit, of the micro-batch
-  slot,   ///< of a group of the unit, of the micro-batch
+  slot,   ///< of any group, of the micro-batch
   group,  ///< the group's, of the step
   any,    ///< of any group, of the step
-  step,   ///< the step's
+  step,   ///< of no group, of the step
 };
 
+bool lies_at(const Value& v, const Action& a, Place place) {
+  const bool of_micro_batch = place <= Place::slot, any_owner = place == Place::slot || place == Place::any;
+  const int owner = place == Place::own || place == Place::group ? a.owner : place == Place::input ? a.owner - 1 : -1;
+  return v.micro_batch == (of_micro_batch ? a.micro_batch : -1) && (any_owner || v.owner == owner) &&
+         (place != Place::input || owner >= 0);
+}
+
+constexpr unsigned bit(K kind) { return 1u << static_cast<unsigned>(kind); }
+constexpr unsigned bit(Access access) { return 1u << static_cast<unsigned>(access); }
+
+/// Actions of `kinds` may use values of a kind and place in these ways.
 struct Row {
+  unsigned kinds;
   ValueKind value;
   Place place;
-  std::array<bool, 4> access;  ///< read, write, accumulate, consume
+  unsigned access;
 };
-
-constexpr std::array<bool, 4> kRead{true, false, false, false}, kWrite{false, true, false, false},
-    kAdd{false, false, true, false}, kConsume{false, false, false, true}, kMake{false, true, true, false},
-    kTake{true, false, false, true}, kReadOrMake{true, true, false, false}, kKeep{false, false, true, true};
 
 using VK = ValueKind;
 using P = Place;
 
-std::span<const Row> rows_of(const Action& a) {
-  static constexpr Row kLoad[] = {
-      {VK::tokens, P::batch, kWrite}, {VK::targets, P::batch, kWrite}, {VK::documents, P::batch, kWrite}};
-  static constexpr Row kUnshard[] = {{VK::weights, P::group, kAdd},
-                                     {VK::master, P::group, kRead},
-                                     {VK::compute_shard, P::group, kRead},
-                                     {VK::parameters, P::group, kWrite}};
-  static constexpr Row kForward[] = {{VK::parameters, P::any, kRead}, {VK::weights, P::any, kRead},
-                                     {VK::boundary, P::input, kRead}, {VK::boundary, P::own, kWrite},
-                                     {VK::tokens, P::batch, kRead},   {VK::documents, P::batch, kRead},
-                                     {VK::targets, P::batch, kRead},  {VK::loss, P::step, kAdd},
-                                     {VK::saved, P::own, kWrite},     {VK::work, P::own, kWrite}};
-  static constexpr Row kRecompute[] = {{VK::parameters, P::any, kRead},  {VK::weights, P::any, kRead},
-                                       {VK::boundary, P::input, kRead},  {VK::tokens, P::batch, kRead},
-                                       {VK::documents, P::batch, kRead}, {VK::saved, P::own, kReadOrMake},
-                                       {VK::work, P::own, kWrite}};
-  static constexpr Row kBackward[] = {{VK::parameters, P::any, kRead},
-                                      {VK::weights, P::any, kRead},
-                                      {VK::boundary, P::input, kRead},
-                                      {VK::tokens, P::batch, kRead},
-                                      {VK::documents, P::batch, kRead},
-                                      {VK::targets, P::batch, kRead},
-                                      {VK::loss, P::step, kAdd},
-                                      {VK::saved, P::own, kConsume},
-                                      {VK::work, P::own, kWrite},
-                                      {VK::boundary_gradient, P::own, kTake},
-                                      {VK::boundary_gradient, P::input, kWrite},
-                                      {VK::gradient_slot, P::slot, kMake},
-                                      {VK::local_gradient, P::any, kMake},
-                                      {VK::gradient, P::any, kMake}};
-  static constexpr Row kInput[] = {{VK::parameters, P::any, kRead},
-                                   {VK::weights, P::any, kRead},
-                                   {VK::boundary, P::input, kRead},
-                                   {VK::tokens, P::batch, kRead},
-                                   {VK::documents, P::batch, kRead},
-                                   {VK::targets, P::batch, kRead},
-                                   {VK::loss, P::step, kAdd},
-                                   {VK::saved, P::own, kKeep},
-                                   {VK::work, P::own, kWrite},
-                                   {VK::deferred, P::own, kWrite},
-                                   {VK::boundary_gradient, P::own, kTake},
-                                   {VK::boundary_gradient, P::input, kWrite}};
-  static constexpr Row kWeight[] = {{VK::saved, P::own, kConsume},       {VK::work, P::own, kWrite},
-                                    {VK::deferred, P::own, kConsume},    {VK::gradient_slot, P::slot, kMake},
-                                    {VK::local_gradient, P::any, kMake}, {VK::gradient, P::any, kMake}};
-  static constexpr Row kSend[] = {{VK::boundary, P::own, kRead}}, kReceive[] = {{VK::boundary, P::own, kWrite}},
-                       kSendBack[] = {{VK::boundary_gradient, P::own, kRead}},
-                       kReceiveBack[] = {{VK::boundary_gradient, P::own, kWrite}};
-  static constexpr Row kReduce[] = {
-      {VK::gradient_slot, P::own, kRead}, {VK::local_gradient, P::group, kRead}, {VK::gradient, P::group, kMake}};
-  static constexpr Row kExchange[] = {{VK::gradient, P::group, kAdd}};
-  static constexpr Row kLoss[] = {{VK::loss, P::step, kRead}, {VK::loss_all, P::step, kWrite}};
-  static constexpr Row kNorm[] = {
-      {VK::gradient, P::any, kRead}, {VK::norm_partials, P::step, kWrite}, {VK::norm_all, P::step, kWrite}};
-  static constexpr Row kClip[] = {{VK::norm_all, P::step, kRead}};
-  static constexpr Row kStep[] = {{VK::gradient, P::group, kRead},      {VK::master, P::group, kAdd},
-                                  {kOptimizerState[0], P::group, kAdd}, {kOptimizerState[1], P::group, kAdd},
-                                  {VK::weights, P::group, kAdd},        {VK::compute_shard, P::group, kAdd}};
-  const bool back = a.queue.lane == kGradients;
-  switch (a.kind) {
-    case ActionKind::load_batch:
-      return kLoad;
-    case ActionKind::unshard:
-      return kUnshard;
-    case ActionKind::forward:
-      return kForward;
-    case ActionKind::recompute:
-      return kRecompute;
-    case ActionKind::backward:
-      return kBackward;
-    case ActionKind::backward_input:
-      return kInput;
-    case ActionKind::backward_weight:
-      return kWeight;
-    case ActionKind::send:
-      return back ? kSendBack : kSend;
-    case ActionKind::receive:
-      return back ? kReceiveBack : kReceive;
-    case ActionKind::reduce_gradient:
-    case ActionKind::all_reduce_gradient:
-      return kReduce;
-    case ActionKind::gather_replicas:
-    case ActionKind::reduce_replicas:
-    case ActionKind::reduce_tied:
-      return kExchange;
-    case ActionKind::gather_loss:
-      return kLoss;
-    case ActionKind::gather_norm:
-      return kNorm;
-    case ActionKind::clip:
-      return kClip;
-    case ActionKind::step:
-      return kStep;
-  }
-  return {};
-}
+constexpr unsigned kForward = bit(K::forward), kRecompute = bit(K::recompute), kWhole = bit(K::backward),
+                   kInput = bit(K::backward_input), kWeight = bit(K::backward_weight), kBackward = kWhole | kInput,
+                   kReads = kForward | kRecompute | kBackward, kWrites = kWhole | kWeight, kSend = bit(K::send),
+                   kReceive = bit(K::receive), kFold = bit(K::reduce_gradient) | bit(K::all_reduce_gradient),
+                   kExchange = bit(K::gather_replicas) | bit(K::reduce_replicas) | bit(K::reduce_tied),
+                   kRead = bit(Access::read), kWrite = bit(Access::write), kAdd = bit(Access::accumulate),
+                   kConsume = bit(Access::consume);
 
-bool lies_at(const Value& v, const Action& a, Place place) {
-  switch (place) {
-    case Place::own:
-      return v.owner == a.owner && v.micro_batch == a.micro_batch;
-    case Place::input:
-      return v.owner == a.owner - 1 && v.owner >= 0 && v.micro_batch == a.micro_batch;
-    case Place::batch:
-      return v.owner == -1 && v.micro_batch == a.micro_batch;
-    case Place::slot:
-      return v.micro_batch == a.micro_batch;
-    case Place::group:
-      return v.owner == a.owner && v.micro_batch == -1;
-    case Place::any:
-      return v.micro_batch == -1;
-    case Place::step:
-      return v.owner == -1 && v.micro_batch == -1;
-  }
-  return false;
-}
+// clang-format off
+constexpr Row kRows[] = {
+  {bit(K::load_batch),   VK::tokens,            P::batch, kWrite},
+  {bit(K::load_batch),   VK::targets,           P::batch, kWrite},
+  {bit(K::load_batch),   VK::documents,         P::batch, kWrite},
+  {bit(K::unshard),      VK::weights,           P::group, kAdd},
+  {bit(K::unshard),      VK::master,            P::group, kRead},
+  {bit(K::unshard),      VK::compute_shard,     P::group, kRead},
+  {bit(K::unshard),      VK::parameters,        P::group, kWrite},
+  {kReads,               VK::parameters,        P::any,   kRead},
+  {kReads,               VK::weights,           P::any,   kRead},
+  {kReads,               VK::tokens,            P::batch, kRead},
+  {kReads,               VK::documents,         P::batch, kRead},
+  {kReads,               VK::boundary,          P::input, kRead},
+  {kForward | kBackward, VK::targets,           P::batch, kRead},
+  {kForward | kBackward, VK::loss,              P::step,  kAdd},
+  {kForward | kReceive,  VK::boundary,          P::own,   kWrite},
+  {kSend,                VK::boundary,          P::own,   kRead},
+  {kSend,                VK::boundary_gradient, P::own,   kRead},
+  {kReceive,             VK::boundary_gradient, P::own,   kWrite},
+  {kBackward,            VK::boundary_gradient, P::own,   kRead | kConsume},
+  {kBackward,            VK::boundary_gradient, P::input, kWrite},
+  {kForward,             VK::saved,             P::own,   kWrite},
+  {kRecompute,           VK::saved,             P::own,   kRead | kWrite},
+  {kInput,               VK::saved,             P::own,   kAdd | kConsume},
+  {kWrites,              VK::saved,             P::own,   kConsume},
+  {kReads | kWeight,     VK::work,              P::own,   kWrite},
+  {kInput,               VK::deferred,          P::own,   kWrite},
+  {kWeight,              VK::deferred,          P::own,   kConsume},
+  {kWrites,              VK::gradient_slot,     P::slot,  kWrite | kAdd},
+  {kWrites,              VK::local_gradient,    P::any,   kWrite | kAdd},
+  {kWrites,              VK::gradient,          P::any,   kWrite | kAdd},
+  {kFold,                VK::gradient_slot,     P::own,   kRead},
+  {kFold,                VK::local_gradient,    P::group, kRead},
+  {kFold,                VK::gradient,          P::group, kWrite | kAdd},
+  {kExchange,            VK::gradient,          P::group, kAdd},
+  {bit(K::gather_loss),  VK::loss,              P::step,  kRead},
+  {bit(K::gather_loss),  VK::loss_all,          P::step,  kWrite},
+  {bit(K::gather_norm),  VK::gradient,          P::any,   kRead},
+  {bit(K::gather_norm),  VK::norm_partials,     P::step,  kWrite},
+  {bit(K::gather_norm),  VK::norm_all,          P::step,  kWrite},
+  {bit(K::clip),         VK::norm_all,          P::step,  kRead},
+  {bit(K::step),         VK::gradient,          P::group, kRead},
+  {bit(K::step),         VK::master,            P::group, kAdd},
+  {bit(K::step),         kOptimizerState[0],    P::group, kAdd},
+  {bit(K::step),         kOptimizerState[1],    P::group, kAdd},
+  {bit(K::step),         VK::weights,           P::group, kAdd},
+  {bit(K::step),         VK::compute_shard,     P::group, kAdd},
+};
+// clang-format on
 
 bool may_use(const Action& a, const Value& v, Access access) {
-  for (const Row& row : rows_of(a))
-    if (row.value == v.kind && row.access[static_cast<int>(access)] && lies_at(v, a, row.place)) return true;
-  // The sum of a rank is reduced where it lies.
-  return a.kind == ActionKind::all_reduce_gradient && v.kind == VK::gradient && v.owner == a.owner;
+  // Activations and their gradients travel in lanes of their own.
+  if (is_message(a.kind) && (v.kind == VK::boundary_gradient) != (a.queue.lane == kGradients)) return false;
+  const bool listed = std::ranges::any_of(kRows, [&](const Row& row) {
+    return (row.kinds & bit(a.kind)) != 0 && row.value == v.kind && (row.access & bit(access)) != 0 &&
+           lies_at(v, a, row.place);
+  });
+  // A rank's own sum is reduced in place.
+  return listed || (a.kind == K::all_reduce_gradient && v.kind == VK::gradient && v.owner == a.owner);
 }
 
 }  // namespace

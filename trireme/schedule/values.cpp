@@ -1,4 +1,4 @@
-// The last pass: what each action reads and writes. Here every value of a step is declared, once.
+// The last pass: what each action reads and writes. All values of a step are declared here.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class Values {
   Values(Schedule& s, const StepDeclaration& step) : s_(s), step_(step) {}
 
   int persistent(ValueKind kind, int group, std::string label, int64_t bytes, Cause cause,
-                 Memory memory = Memory::device) {
+                 Memory memory = Memory::own) {
     return remember({.kind = kind,
                      .owner = group,
                      .label = std::move(label),
@@ -27,7 +27,7 @@ class Values {
                      .persistent = true});
   }
   int transient(ValueKind kind, int owner, int mb, int instance, const std::string& label, int64_t bytes, Cause cause,
-                Memory memory = Memory::device) {
+                Memory memory = Memory::own) {
     const int found = find(kind, owner, mb, instance);
     if (found >= 0) return found;
     return remember({.kind = kind,
@@ -70,25 +70,25 @@ class Values {
   int parameters(int group, int instance) {
     const GroupDeclaration& g = step_.groups[group];
     return transient(ValueKind::parameters, group, -1, instance, fmt::format("parameters({}) #{}", g.name, instance),
-                     g.numel * step_.compute_bytes, Cause::unsharded, Memory::host_shared);
+                     g.numel * g.compute_bytes, Cause::unsharded, Memory::host_shared);
   }
   int slot(int group, int mb) {
     const GroupDeclaration& g = step_.groups[group];
     return transient(ValueKind::gradient_slot, group, mb, 0, fmt::format("gradient slot({}, mb {})", g.name, mb),
-                     g.numel * step_.compute_bytes, Cause::slots,
-                     step_.sharding.several_ranks ? Memory::symmetric : Memory::device);
+                     g.numel * g.compute_bytes, Cause::slots,
+                     step_.sharding.several_ranks ? Memory::symmetric : Memory::own);
   }
 
  private:
   std::string in(const char* what, int unit, int mb) const {
     return fmt::format("{}({}, mb {})", what, step_.units[unit].name, mb);
   }
-  // All ranks read the same sums, so a host needs one copy; unless it is each rank's own sum before that, or every rank
-  // adds to its own what other stages hold.
+  // All ranks read the same sums, so a host needs one copy. Each rank needs its own if it first sums its own
+  // micro-batches there, or if gradients of other stages are added to it.
   Memory whole_gradient_memory(const GroupDeclaration& group) const {
-    if (!step_.sharding.several_ranks) return Memory::device;
+    if (!step_.sharding.several_ranks) return Memory::own;
     if (step_.sharding.local) return Memory::symmetric;
-    return group.tied_over_stages ? Memory::device : Memory::host_reduced;
+    return group.tied_over_stages ? Memory::own : Memory::host_reduced;
   }
   int remember(Value v) {
     const auto value = static_cast<int>(s_.values.size());
@@ -104,24 +104,25 @@ class Values {
 
 void Values::declare_persistent() {
   const Sharding& s = step_.sharding;
-  const bool mixed = step_.compute_bytes != step_.state_bytes;
   for (int g : local_groups(step_)) {
     const GroupDeclaration& group = step_.groups[g];
     const auto label = [&](const char* what) { return fmt::format("{}({})", what, group.name); };
-    const int64_t owned = group.owned * step_.state_bytes, whole = group.numel * step_.state_bytes;
+    const int64_t owned = group.owned * group.state_bytes, whole = group.numel * group.state_bytes;
     if (s.gather != Gather::each_use)
-      persistent(ValueKind::weights, g, label("weights"), group.numel * step_.compute_bytes, Cause::weights,
-                 s.gather == Gather::once ? Memory::host_shared : Memory::device);
-    if (mixed || s.gather == Gather::each_use) persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
-    for (size_t i = 0; i < step_.optimizer_state.size(); ++i)
-      persistent(kOptimizerState[i], g, label(step_.optimizer_state[i].c_str()), owned, Cause::optimizer);
-    if (s.local && !s.whole_gradients)
+      persistent(ValueKind::weights, g, label("weights"), group.numel * group.compute_bytes, Cause::weights,
+                 s.gather == Gather::once ? Memory::host_shared : Memory::own);
+    if (group.mixed() || s.gather == Gather::each_use)
+      persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
+    for (size_t i = 0; i < group.optimizer_state.size(); ++i)
+      persistent(kOptimizerState[i], g, label(group.optimizer_state[i].c_str()), owned, Cause::optimizer);
+    if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
                  whole_gradient_memory(group));
-    persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
-               s.whole_gradients ? whole_gradient_memory(group) : Memory::device);
-    if (mixed && s.gather == Gather::each_use)
-      persistent(ValueKind::compute_shard, g, label("weights"), group.owned * step_.compute_bytes, Cause::weights);
+    if (group.trained)
+      persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
+                 s.whole_gradients ? whole_gradient_memory(group) : Memory::own);
+    if (group.mixed() && s.gather == Gather::each_use)
+      persistent(ValueKind::compute_shard, g, label("weights"), group.owned * group.compute_bytes, Cause::weights);
   }
   persistent(ValueKind::norm_partials, -1, "norm partials", 8 * step_.norm_blocks, Cause::messages);
   persistent(ValueKind::norm_all, -1, "norm sums of all ranks", kNormSumBytes * (step_.norm_ranks + 1),
@@ -138,6 +139,7 @@ class Attacher {
   Attacher(Schedule& s, const StepDeclaration& step) : step_(step), values_(s, step) { values_.declare_persistent(); }
 
   void attach(Action& a, const Draft& d) {
+    const int gradient = values_.find(ValueKind::gradient, d.owner);  // of actions on a group
     switch (d.kind) {
       case ActionKind::load_batch:
         if (is_local(step_, 0) || is_local(step_, last_unit())) {
@@ -168,27 +170,52 @@ class Attacher {
       case ActionKind::all_reduce_gradient:
         attach_reduction(a, d);
         break;
-      default:
-        attach_tail(a, d);
+      case ActionKind::gather_replicas:
+      case ActionKind::reduce_replicas:
+      case ActionKind::reduce_tied:
+        a.bytes = values_[gradient].bytes;
+        use(a, gradient, Access::accumulate);
+        break;
+      case ActionKind::gather_loss:
+        use(a, values_.find(ValueKind::loss, -1), Access::read);
+        use(a, values_.find(ValueKind::loss_all, -1), Access::write);
+        a.bytes = 8 * step_.all_losses;
+        break;
+      case ActionKind::gather_norm:
+        for (int g : trained_groups(step_, local_groups(step_)))
+          use(a, values_.find(ValueKind::gradient, g), Access::read);
+        use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
+        use(a, values_.find(ValueKind::norm_all, -1), Access::write);
+        a.bytes = kNormSumBytes * step_.norm_ranks;
+        break;
+      case ActionKind::clip:
+        use(a, values_.find(ValueKind::norm_all, -1), Access::read);
+        break;
+      case ActionKind::step:
+        for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1]})
+          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+        use(a, gradient, Access::read);
+        for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
+          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
     }
   }
 
  private:
   static void use(Action& a, int value, Access access) { a.uses.push_back({value, access}); }
-  bool mixed() const { return step_.compute_bytes != step_.state_bytes; }
   int last_unit() const { return static_cast<int>(step_.units.size()) - 1; }
-  // Where a rank sums its own micro-batches' gradients: the optimizer's own place where that is whole anyway.
+  // Where a rank sums the gradients of its own micro-batches: where the optimizer reads them, if that is whole anyway.
   int own_sum(int group) const {
     return values_.find(step_.sharding.whole_gradients ? ValueKind::gradient : ValueKind::local_gradient, group);
   }
 
   void attach_unshard(Action& a, const Draft& d) {
-    a.bytes = step_.groups[d.owner].numel * step_.compute_bytes;
+    const GroupDeclaration& group = step_.groups[d.owner];
+    a.bytes = group.numel * group.compute_bytes;
     if (step_.sharding.gather == Gather::once) {
       use(a, values_.find(ValueKind::weights, d.owner), Access::accumulate);
       return;
     }
-    use(a, values_.find(mixed() ? ValueKind::compute_shard : ValueKind::master, d.owner), Access::read);
+    use(a, values_.find(group.mixed() ? ValueKind::compute_shard : ValueKind::master, d.owner), Access::read);
     use(a, values_.parameters(d.owner, d.instance), Access::write);
   }
 
@@ -203,46 +230,42 @@ class Attacher {
 
   void attach_computation(Action& a, const Draft& d) {
     const UnitDeclaration& unit = step_.units[d.owner];
-    a.talks_tp = unit.talks_tp;
-    a.talks_cp = unit.talks_cp;
-    if (d.kind != ActionKind::backward_weight) {
+    const bool weight_half = d.kind == ActionKind::backward_weight;
+    a.meets = weight_half ? unit.meets_in_weight_half : unit.meets;
+    if (!weight_half) {
       use_parameters(a, d);
       use_input(a, d);
-    } else {
-      a.talks_cp = false;
     }
-    switch (d.kind) {
+    if (d.kind == ActionKind::forward && unit.output_bytes > 0)
+      use(a, values_.boundary(d.owner, d.micro_batch), Access::write);
+    use_saved(a, d);
+    const auto& [pass, cost, work] = pass_of(unit, d.kind);
+    a.cost = cost;
+    use_tensors(a, ValueKind::work, d, work, pass, Access::write);
+    if (weight_half || d.kind == ActionKind::backward_input)
+      use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input,
+                  weight_half ? Access::consume : Access::write);
+    if (d.kind == ActionKind::backward || d.kind == ActionKind::backward_input) use_gradients(a, d);
+    if (writes_gradient(d.kind)) use_weight_gradients(a, d);
+  }
+
+  struct UnitPass {
+    Pass pass;
+    double cost;
+    const std::vector<TensorDeclaration>& work;
+  };
+  static UnitPass pass_of(const UnitDeclaration& u, ActionKind kind) {
+    switch (kind) {
       case ActionKind::forward:
-        a.cost = unit.forward_cost;
-        if (unit.output_bytes > 0) use(a, values_.boundary(d.owner, d.micro_batch), Access::write);
-        use_saved(a, d);
-        use_tensors(a, ValueKind::work, d, unit.forward_work, Pass::forward, Access::write);
-        break;
+        return {Pass::forward, u.forward_cost, u.forward_work};
       case ActionKind::recompute:
-        a.cost = unit.recompute_cost;
-        use_saved(a, d);
-        use_tensors(a, ValueKind::work, d, unit.forward_work, Pass::recompute, Access::write);
-        break;
+        return {Pass::recompute, u.recompute_cost, u.forward_work};
       case ActionKind::backward:
-        a.cost = unit.input_cost + unit.weight_cost;
-        use_saved(a, d);
-        use_tensors(a, ValueKind::work, d, unit.backward_work, Pass::backward, Access::write);
-        use_gradients(a, d);
-        use_weight_gradients(a, d);
-        break;
+        return {Pass::backward, u.input_cost + u.weight_cost, u.backward_work};
       case ActionKind::backward_input:
-        a.cost = unit.input_cost;
-        use_saved(a, d);
-        use_tensors(a, ValueKind::work, d, unit.input_work, Pass::backward_input, Access::write);
-        use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input, Access::write);
-        use_gradients(a, d);
-        break;
+        return {Pass::backward_input, u.input_cost, u.input_work};
       default:
-        a.cost = unit.weight_cost;
-        use_saved(a, d);
-        use_tensors(a, ValueKind::work, d, unit.weight_work, Pass::backward_weight, Access::write);
-        use_tensors(a, ValueKind::deferred, d, unit.deferred, Pass::backward_input, Access::consume);
-        use_weight_gradients(a, d);
+        return {Pass::backward_weight, u.weight_cost, u.weight_work};
     }
   }
 
@@ -271,14 +294,16 @@ class Attacher {
   void use_tensors(Action& a, ValueKind kind, const Draft& d, const std::vector<TensorDeclaration>& tensors, Pass pass,
                    Access access) {
     for (size_t i = 0; i < tensors.size(); ++i)
-      use(a, values_.tensor(kind, d.owner, d.micro_batch, tensor_instance(pass, static_cast<int>(i)), tensors[i]),
-          access);
+      if (!tensors[i].label.empty())
+        use(a, values_.tensor(kind, d.owner, d.micro_batch, tensor_instance(pass, static_cast<int>(i)), tensors[i]),
+            access);
   }
 
-  // Forward writes all of `saved`; what will be recomputed ends there, and lives again from the Recompute on.
+  // Forward writes all of `saved`. What is recomputed ends with forward, and a new value begins with Recompute.
   void use_saved(Action& a, const Draft& d) {
     const UnitDeclaration& unit = step_.units[d.owner];
     for (int i = 0; i < static_cast<int>(unit.saved.size()); ++i) {
+      if (unit.saved[i].label.empty()) continue;
       const bool again = std::count(unit.recomputed.begin(), unit.recomputed.end(), i) > 0;
       const bool for_weight = std::count(unit.saved_for_weight.begin(), unit.saved_for_weight.end(), i) > 0;
       Access access = Access::consume;
@@ -291,7 +316,7 @@ class Attacher {
     }
   }
 
-  // The gradient of the output becomes that of the input, in the same bytes.
+  // The gradient of the input takes over the bytes of the output's.
   void use_gradients(Action& a, const Draft& d) {
     int incoming = -1;
     if (d.owner < last_unit()) {
@@ -304,43 +329,11 @@ class Attacher {
     use(a, outgoing, Access::write);
   }
 
-  // Slots begin afresh with each micro-batch, the rank's own sum with the step.
+  // A slot is first written once a micro-batch, a rank's own sum once a step; later passes add.
   void use_weight_gradients(Action& a, const Draft& d) {
-    for (int g : step_.units[d.owner].groups) {
+    for (int g : trained_groups(step_, step_.units[d.owner].groups)) {
       const int place = step_.sharding.local ? own_sum(g) : values_.slot(g, d.micro_batch);
       use(a, place, begun_.insert(place).second ? Access::write : Access::accumulate);
-    }
-  }
-
-  void attach_tail(Action& a, const Draft& d) {
-    const int gradient = d.owner >= 0 ? values_.find(ValueKind::gradient, d.owner) : -1;
-    switch (d.kind) {
-      case ActionKind::gather_replicas:
-      case ActionKind::reduce_replicas:
-      case ActionKind::reduce_tied:
-        a.bytes = values_[gradient].bytes;
-        use(a, gradient, Access::accumulate);
-        break;
-      case ActionKind::gather_loss:
-        use(a, values_.find(ValueKind::loss, -1), Access::read);
-        use(a, values_.find(ValueKind::loss_all, -1), Access::write);
-        a.bytes = 8 * step_.all_losses;
-        break;
-      case ActionKind::gather_norm:
-        for (int g : local_groups(step_)) use(a, values_.find(ValueKind::gradient, g), Access::read);
-        use(a, values_.find(ValueKind::norm_partials, -1), Access::write);
-        use(a, values_.find(ValueKind::norm_all, -1), Access::write);
-        a.bytes = kNormSumBytes * step_.norm_ranks;
-        break;
-      case ActionKind::clip:
-        use(a, values_.find(ValueKind::norm_all, -1), Access::read);
-        break;
-      default:
-        for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1]})
-          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
-        use(a, gradient, Access::read);
-        for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
-          if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
     }
   }
 
@@ -351,21 +344,18 @@ class Attacher {
 
 }  // namespace
 
-Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool train) {
+Schedule attach_values(const DraftList& list, const StepDeclaration& step) {
   Schedule s;
-  s.name = train ? "train" : "evaluate";
   for (const UnitDeclaration& u : step.units) s.unit_names.push_back(u.name);
-  for (const GroupDeclaration& g : step.groups) s.group_names.push_back(g.name);
+  for (const GroupDeclaration& g : step.groups) {
+    if (!g.trained) s.frozen_groups.insert(static_cast<int>(s.group_names.size()));
+    s.group_names.push_back(g.name);
+  }
   std::map<int, int> position;
   for (size_t i = 0; i < list.drafts.size(); ++i) position[list.drafts[i].id] = static_cast<int>(i);
   Attacher attacher(s, step);
   for (const Draft& d : list.drafts) {
-    Action a{.kind = d.kind,
-             .owner = d.owner,
-             .micro_batch = d.micro_batch,
-             .queue = d.queue,
-             .accumulate = d.accumulate,
-             .cell = d.cell};
+    Action a = d;
     if (d.completes_before != -1)
       a.completes_at = position.at(d.completes_before == kTail ? list.tail_id : d.completes_before);
     attacher.attach(a, d);

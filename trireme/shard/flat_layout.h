@@ -1,8 +1,8 @@
-// FlatLayout: where each parameter of a group lies in one flat buffer, and which rank owns which elements.
+// FlatLayout: the position of each parameter of a group in one flat buffer, and the elements that each rank owns.
 //
-// Parameters are views into the unsharded buffer, gradients views into a buffer of the same layout; a shard is a
-// contiguous range of it. The layout does not depend on the number of ranks (so neither do sums over it), and
-// shard boundaries fall on multiples of 4096 elements, inside a tensor where need be.
+// Parameters are views of the unsharded buffer, gradients are views of a buffer of the same layout. A shard is a
+// contiguous range of such a buffer. The layout, and so sums over it, do not depend on the number of ranks. Shard
+// boundaries are multiples of 4096 elements and may be inside a tensor.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// One parameter to lay out; `joined` puts it right behind the one before, without a gap.
+/// One parameter to lay out; `joined` puts it directly after the previous one, without a gap.
 struct FlatTensorSpec {
   std::string name;
   std::vector<int64_t> shape;
@@ -47,7 +47,7 @@ class FlatLayout {
   int64_t numel() const { return numel_; }                          ///< padded to kBlockElements
   int64_t num_blocks() const { return numel_ / kBlockElements; }
 
-  /// The elements that rank `rank` of `size` owns: whole blocks, dealt as evenly as they divide.
+  /// The elements that rank `rank` of `size` owns: whole blocks, divided as evenly as possible.
   Range owned(int rank, int size) const;
   /// Elements owned by each rank: the counts of its collectives.
   std::vector<int64_t> counts(int size) const;

@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-// A claim on the wire: host, threads, quota in thousandths (-1: none), and a word for every 64 logical CPUs.
+// A claim as ranks send it: host, threads, quota in thousandths (-1: none), and a word for every 64 logical CPUs.
 constexpr int kHost = 0, kThreads = 1, kQuota = 2, kCpus = 3, kWords = kCpus + CPU_SETSIZE / 64;
 
 at::Tensor write_claim(int threads) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<int64_t> encode(const data::Tokenizer& tokenizer, std::string_view text, bool add_special) {
+std::vector<int64_t> encode(const text::Tokenizer& tokenizer, std::string_view text, bool add_special) {
   std::vector<int64_t> ids;
   for (const int32_t id : tokenizer.encode(text, {.parse_special = false, .add_special = add_special}))
     ids.push_back(id);
@@ -35,20 +35,13 @@ at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> 
   return wide.gather(1, ids).squeeze(1).to(at::kDouble) - at::logsumexp(wide, 1).to(at::kDouble);
 }
 
-/// Numbers of all ranks together: those that count put theirs in.
-class Sums {
- public:
-  explicit Sums(int64_t size) : sums_(at::zeros({size}, at::kDouble)) {}
-  void add(int64_t index, double value) { sums_[index] += value; }
-  std::vector<double> over(comm::Communicator& world, bool counts) {
-    if (!counts) sums_.zero_();
-    world.all_reduce(sums_, sums_, {})->wait();
-    return {sums_.data_ptr<double>(), sums_.data_ptr<double>() + sums_.numel()};
-  }
-
- private:
-  at::Tensor sums_;
-};
+/// Sums over all ranks; only ranks that count add their numbers.
+std::vector<double> over_ranks(const Inference& in, std::vector<double> mine) {
+  if (!in.counts) mine.assign(mine.size(), 0);
+  const at::Tensor sums = at::tensor(mine, at::kDouble);
+  in.world->all_reduce(sums, sums, {})->wait();
+  return {sums.data_ptr<double>(), sums.data_ptr<double>() + sums.numel()};
+}
 
 std::string read_text(const fs::path& path) {
   if (!fs::is_directory(path)) return base::read_file_or_pipe(path);
@@ -62,7 +55,7 @@ std::string read_text(const fs::path& path) {
   return all;
 }
 
-nlohmann::json perplexity(Inference& in, const config::EvaluateSettings& e) {
+nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const std::string text = read_text(*e.text);
   std::vector<int64_t> ids = encode(*in.tokenizer, text, /*add_special=*/false);
   const int64_t window = std::min(e.max_seq_length.value_or(1024), in.generator->capacity());
@@ -75,18 +68,17 @@ nlohmann::json perplexity(Inference& in, const config::EvaluateSettings& e) {
   }
   if (ids.size() < 2) throw UsageError(fmt::format("evaluate.text: {} has fewer than two tokens", *e.text));
   const auto targets = static_cast<int64_t>(ids.size()) - 1, windows = (targets + window - 1) / window;
-  Sums sums(1);
+  double sum = 0;
   observe::WorkBar bar("perplexity");
   for (int64_t w = in.replica; w < windows; w += in.num_replicas) {
     const auto begin = static_cast<size_t>(w * window),
                count = static_cast<size_t>(std::min(window, targets - w * window));
     in.generator->reset();
     const at::Tensor logits = in.generator->all_logits(std::span(ids).subspan(begin, count));
-    if (in.counts)
-      sums.add(0, log_probabilities(logits, std::span(ids).subspan(begin + 1, count)).sum().item<double>());
+    if (in.counts) sum += log_probabilities(logits, std::span(ids).subspan(begin + 1, count)).sum().item<double>();
     if (in.is_first_rank) bar.show(double(w + 1) / double(windows));
   }
-  const double nats = -sums.over(*in.world, in.counts)[0];
+  const double nats = -over_ranks(in, {sum})[0];
   return {{"tokens", targets},
           {"bytes", bytes},
           {"window", window},
@@ -95,10 +87,10 @@ nlohmann::json perplexity(Inference& in, const config::EvaluateSettings& e) {
           {"bits_per_byte", nats / std::log(2.0) / double(bytes)}};
 }
 
-nlohmann::json multiple_choice(Inference& in, const config::EvaluateSettings& e) {
+nlohmann::json multiple_choice(Inference& in, const train::EvaluateSettings& e) {
   std::vector<Question> questions = read_questions(*e.multiple_choice);
   if (e.limit && *e.limit < static_cast<int64_t>(questions.size())) questions.resize(static_cast<size_t>(*e.limit));
-  Sums sums(2);
+  std::vector<double> right(2);  // by sum, by sum per byte
   observe::WorkBar bar("multiple choice");
   for (size_t q = static_cast<size_t>(in.replica); q < questions.size(); q += static_cast<size_t>(in.num_replicas)) {
     const Question& question = questions[q];
@@ -122,12 +114,12 @@ nlohmann::json multiple_choice(Inference& in, const config::EvaluateSettings& e)
       return std::max_element(s.begin(), s.end()) - s.begin() == question.answer ? 1.0 : 0.0;
     };
     if (in.counts) {
-      sums.add(0, best(score));
-      sums.add(1, best(per_byte));
+      right[0] += best(score);
+      right[1] += best(per_byte);
     }
     if (in.is_first_rank) bar.show(double(q + 1) / double(questions.size()));
   }
-  const std::vector<double> right = sums.over(*in.world, in.counts);
+  right = over_ranks(in, right);
   const auto count = double(questions.size());
   return {{"questions", questions.size()}, {"acc", right[0] / count}, {"acc_norm", right[1] / count}};
 }
@@ -187,8 +179,8 @@ std::vector<Question> read_questions(const fs::path& path) {
   return questions;
 }
 
-void check_evaluate(const config::Settings& settings) {
-  const config::EvaluateSettings& e = settings.evaluate;
+void check_evaluate(const Settings& settings) {
+  const train::EvaluateSettings& e = settings.evaluate;
   if (!e.text && !e.multiple_choice)
     throw UsageError(
         "nothing to evaluate: name a text with --text FILE (perplexity), or questions with --multiple_choice "
@@ -198,8 +190,8 @@ void check_evaluate(const config::Settings& settings) {
   check_inference(settings, e.checkpoint, /*one_copy=*/false);
 }
 
-int evaluate(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  const config::EvaluateSettings& e = settings.evaluate;
+int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
+  const train::EvaluateSettings& e = settings.evaluate;
   Inference in = open_inference(settings, environment, e.checkpoint);
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (e.text) report["perplexity"] = perplexity(in, e);

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "trireme/config/settings.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::train {
 
@@ -18,21 +18,19 @@ struct Question {
 };
 
 /// Reads a JSONL file with one question a line: {"context" | "question" | "ctx" | "query": text,
-/// "choices" | "endings": [text, ...], "answer" | "label" | "gold": number of the right one from 0}.
+/// "choices" | "endings": [text, ...], "answer" | "label" | "gold": index of the right choice, from 0}.
 /// Errors    UsageError naming file, line and key
 std::vector<Question> read_questions(const std::filesystem::path& path);
 
-/// Refuses before a process starts what `evaluate` would refuse. Errors: UsageError, CheckpointError
-void check_evaluate(const config::Settings& settings);
+/// Refuses what `evaluate` would refuse, before ranks start. Errors: UsageError, CheckpointError
+void check_evaluate(const Settings& settings);
 
-/// Prints what evaluate.text and evaluate.multiple_choice ask for; evaluate.json writes the same numbers.
+/// Prints the results for evaluate.text and evaluate.multiple_choice; evaluate.json gets the same numbers.
 ///
-/// Perplexity  the text in windows of evaluate.max_seq_length tokens, each read from its own beginning; every token but
+/// Perplexity  of the text in windows of evaluate.max_seq_length tokens without context before them; every token except
 ///             the first of the text is predicted once. Bits per byte do not depend on the tokenizer
-/// Choices     accuracy by the sum of log-probabilities of a choice's tokens (acc), and by that sum divided by its
-/// bytes
-///             (acc_norm)
+/// Choices     accuracy by the sum of log-probabilities of a choice's tokens (acc), and by that sum per byte (acc_norm)
 /// @returns    the exit code
-int evaluate(const config::Settings& settings, const launch::RankEnvironment& environment);
+int evaluate(const Settings& settings, const launch::RankEnvironment& environment);
 
 }  // namespace trireme::train

@@ -12,8 +12,8 @@
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/data/chat_encoder.h"
-#include "trireme/data/utf8_stream.h"
+#include "trireme/text/chat_encoder.h"
+#include "trireme/text/utf8.h"
 #include "trireme/train/inference.h"
 
 namespace trireme::train {
@@ -29,7 +29,7 @@ std::string StopWords::push(std::string_view text) {
       shown = std::min(shown, at);
       continue;
     }
-    // The longest end that a word begins with.
+    // The longest end of the text with which some word begins.
     for (size_t size = std::min(word.size() - 1, waiting_.size()); size > 0; --size)
       if (std::string_view(waiting_).ends_with(std::string_view(word).substr(0, size))) {
         shown = std::min(shown, waiting_.size() - size);
@@ -47,7 +47,7 @@ namespace {
 
 std::vector<int64_t> wide(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
 
-/// A line of rank 0's standard input on every rank; nothing at its end.
+/// The next line of rank 0's standard input, on every rank; nothing at its end.
 std::optional<std::string> read_line(comm::Communicator& world) {
   std::string line;
   at::Tensor size = at::full({1}, -1, at::kLong);
@@ -63,21 +63,21 @@ std::optional<std::string> read_line(comm::Communicator& world) {
   return std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(size.item<int64_t>()));
 }
 
-/// Draws texts and shows them as they come.
+/// Draws texts and shows them token by token.
 class Writer {
  public:
-  Writer(const config::GenerateSettings& g, Inference& in, const std::function<void(std::string_view)>& write)
+  Writer(const train::GenerateSettings& g, Inference& in, const std::function<void(std::string_view)>& write)
       : g_(g), in_(in), write_(write), seed_(static_cast<uint64_t>(g.seed)) {}
 
   void show(std::string_view text) {
     if (in_.is_first_rank && !text.empty()) write_(text);
   }
 
-  /// Replies begin with a space that belongs to the template.
+  /// For chat templates whose replies begin with a space.
   void drop_first_space() { drops_space_ = true; }
 
   void reply(std::span<const int64_t> prompt) {
-    data::Utf8Stream stream;
+    text::Utf8Stream stream;
     bool is_first = true;
     StopWords stop(g_.stop.value_or(std::vector<std::string>{}));
     const model::SamplingOptions options{
@@ -99,7 +99,7 @@ class Writer {
   int64_t count() const { return count_; }
 
  private:
-  const config::GenerateSettings& g_;
+  const train::GenerateSettings& g_;
   Inference& in_;
   const std::function<void(std::string_view)>& write_;
   uint64_t seed_;
@@ -107,32 +107,32 @@ class Writer {
   int64_t count_ = 0;
 };
 
-const data::ChatFamily& chat_family(const config::GenerateSettings& g, const std::filesystem::path& folder) {
-  if (g.chat_template) return data::find_chat_family(*g.chat_template);
-  if (const auto name = data::chat_family_of(folder)) return data::find_chat_family(*name);
+const text::ChatFamily& chat_family(const train::GenerateSettings& g, const std::filesystem::path& folder) {
+  if (g.chat_template) return text::find_chat_family(*g.chat_template);
+  if (const auto name = text::chat_family_of(folder)) return text::find_chat_family(*name);
   throw UsageError(
       fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
 }
 
 // One reply to each line of standard input.
-void converse(const config::GenerateSettings& g, Inference& in, Writer& writer) {
-  const data::ChatFamily& family = chat_family(g, in.folder);
-  const data::ChatEncoder encoder(*in.tokenizer, family);
+void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
+  const text::ChatFamily& family = chat_family(g, in.folder);
+  const text::ChatEncoder encoder(*in.tokenizer, family);
   if (*family.words_begin != '\0') writer.drop_first_space();
   if (family.stop != nullptr)
     if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
   for (bool first = true; const auto line = read_line(*in.world); first = false) {
-    const data::ChatMessage message{"user", *line};
-    std::vector<data::ChatMessage> begin;
+    const text::ChatMessage message{"user", *line};
+    std::vector<text::ChatMessage> begin;
     if (g.system) begin.push_back({"system", *g.system});
     begin.push_back(message);
     const auto pieces =
-        first ? data::render_chat(family, begin, {.for_reply = true}) : data::render_next(family, message);
+        first ? text::render_chat(family, begin, {.for_reply = true}) : text::render_next(family, message);
     writer.reply(wide(encoder.encode(pieces).ids));
   }
 }
 
-void continue_prompt(const config::GenerateSettings& g, Inference& in, Writer& writer) {
+void continue_prompt(const train::GenerateSettings& g, Inference& in, Writer& writer) {
   std::vector<int64_t> prompt = wide(in.tokenizer->encode(g.prompt, {.parse_special = true, .add_special = true}));
   if (prompt.empty()) prompt = wide(in.tokenizer->document_separator());  // what stands before any text
   if (prompt.empty()) prompt = wide(in.tokenizer->encode("\n"));
@@ -142,14 +142,14 @@ void continue_prompt(const config::GenerateSettings& g, Inference& in, Writer& w
 
 }  // namespace
 
-void check_generate(const config::Settings& settings) {
+void check_generate(const Settings& settings) {
   check_inference(settings, settings.generate.checkpoint, /*one_copy=*/true);
   if (settings.generate.chat) chat_family(settings.generate, checkpoint_of(settings.generate.checkpoint));
 }
 
-int generate(const config::Settings& settings, const launch::RankEnvironment& environment,
+int generate(const Settings& settings, const launch::RankEnvironment& environment,
              const std::function<void(std::string_view)>& write) {
-  const config::GenerateSettings& g = settings.generate;
+  const train::GenerateSettings& g = settings.generate;
   Inference in = open_inference(settings, environment, g.checkpoint);
   Writer writer(g, in, write);
   const base::Stopwatch watch;

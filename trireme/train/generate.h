@@ -5,27 +5,27 @@
 #include <string>
 #include <string_view>
 
-#include "trireme/config/settings.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::train {
 
-/// Refuses before a process starts what `generate` would refuse. Errors: UsageError, CheckpointError
-void check_generate(const config::Settings& settings);
+/// Refuses what `generate` would refuse, before ranks start. Errors: UsageError, CheckpointError
+void check_generate(const Settings& settings);
 
-/// Writes the continuation of generate.prompt, piece by piece as it comes; a piece never ends inside a character. On
-/// every rank; the first one writes.
+/// Writes the continuation of generate.prompt, piece by piece; a piece never ends inside a character. Every rank must
+/// call; rank 0 writes.
 /// @returns  the exit code
-int generate(const config::Settings& settings, const launch::RankEnvironment& environment,
+int generate(const Settings& settings, const launch::RankEnvironment& environment,
              const std::function<void(std::string_view)>& write);
 
-/// Ends a text at the first of some words. What could be the beginning of one is held back until it is known.
+/// Ends a text before the first of some words. Text that may be the beginning of a stop word is held back.
 class StopWords {
  public:
   explicit StopWords(std::vector<std::string> words) : words_(std::move(words)) {}
-  /// Adds `text`; returns what can be shown of it.
+  /// Adds `text`; returns what can be shown.
   std::string push(std::string_view text);
-  /// What was held back; nothing when a word was found.
+  /// What was held back; "" if a word was found.
   std::string finish();
   bool found() const { return found_; }
 

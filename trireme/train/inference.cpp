@@ -5,18 +5,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
-#include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/comm/factory.h"
-#include "trireme/config/mesh_shape.h"
-#include "trireme/config/validate.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/settings/derived.h"
+#include "trireme/settings/validate.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/setup.h"
@@ -31,8 +33,8 @@ struct Shape {
   int tp = 1, pp = 1, copies = 1;
 };
 
-Shape inference_shape(const config::Settings& settings, int64_t world_size) {
-  const config::MeshSettings& m = settings.mesh;
+Shape inference_shape(const Settings& settings, int64_t world_size) {
+  const plan::MeshSettings& m = settings.mesh;
   if (m.cp.value_or(1) > 1 || m.shard.value_or(1) > 1)
     throw UsageError("a model runs on mesh.tp and mesh.pp ranks, without training neither mesh.cp nor mesh.shard");
   const int64_t tp = m.tp.value_or(1), pp = m.pp.value_or(1);
@@ -42,8 +44,8 @@ Shape inference_shape(const config::Settings& settings, int64_t world_size) {
   return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
 }
 
-model::Precision inference_precision(const config::Settings& settings) {
-  if (settings.precision == config::Precision::automatic) return {at::kFloat, at::kFloat};
+model::Precision inference_precision(const Settings& settings) {
+  if (settings.precision == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
   return resolve_precision(settings);
 }
 
@@ -51,7 +53,7 @@ model::ModelConfig config_of(const checkpoint::Checkpoint& c) {
   return model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
 }
 
-std::vector<int64_t> stop_ids_of(const fs::path& folder, const data::Tokenizer& tokenizer) {
+std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
   if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
   for (const char* name : {"generation_config.json", "config.json"}) {
@@ -76,11 +78,11 @@ fs::path checkpoint_of(const fs::path& folder) {
   return checkpoint::find_latest(folder).value_or(folder);
 }
 
-void check_inference(const config::Settings& settings, const fs::path& folder, bool one_copy) {
-  const Shape shape = inference_shape(settings, config::world_size(settings));
+void check_inference(const Settings& settings, const fs::path& folder, bool one_copy) {
+  const Shape shape = inference_shape(settings, world_size(settings));
   if (one_copy && shape.copies > 1)
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
-                                 config::world_size(settings), config::world_size(settings)));
+                                 world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
   const model::ModelConfig config = config_of(c);
   describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}),
@@ -109,11 +111,29 @@ std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const m
   return std::make_unique<model::Generator>(config, precision, fill, ranks, capacity);
 }
 
-Inference open_inference(const config::Settings& settings, const launch::RankEnvironment& environment,
-                         const fs::path& folder, int64_t capacity) {
+namespace {
+
+// If a checkpoint that was found in a run's folder turns out to be damaged, takes the next older one.
+void load_weights(Inference& in, const fs::path& given, const std::function<void(const fs::path&)>& load) {
+  std::vector<checkpoint::PassedOver> passed_over;
+  in.folder = checkpoint::find_latest(given, &passed_over).value_or(given);
+  const auto older = [is_named = in.folder == given](const fs::path& damaged) {
+    return is_named ? std::nullopt : checkpoint::find_older(damaged);
+  };
+  in.folder = checkpoint::load_or_older(in.folder, *in.world, older, passed_over, [&](const fs::path& checkpoint) {
+    checkpoint::agree(*in.world, [&] { load(checkpoint); });
+  });
+  if (!in.is_first_rank) return;
+  for (const checkpoint::PassedOver& newer : passed_over)
+    base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
+}
+
+}  // namespace
+
+Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment, const fs::path& folder,
+                         int64_t capacity) {
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   Inference in;
-  in.folder = checkpoint_of(folder);
   const Shape shape = inference_shape(settings, environment.world_size);
   const int rank = environment.global_rank, tp_rank = rank % shape.tp, stage = rank / (shape.tp * shape.copies);
   in.replica = rank / shape.tp % shape.copies;
@@ -136,16 +156,16 @@ Inference open_inference(const config::Settings& settings, const launch::RankEnv
   in.world = make("world", everyone);
   in.tp = make("tp", tp);
   in.stages = make("stages", stages);
-  in.generator = open_generator(in.folder, inference_precision(settings),
-                                {.parallel = {.tp_rank = tp_rank, .tp_size = shape.tp},
-                                 .stage = stage,
-                                 .num_stages = shape.pp,
-                                 .tp = in.tp.get(),
-                                 .stages = in.stages.get()},
-                                capacity);
+  const model::GeneratorRanks ranks{.parallel = {.tp_rank = tp_rank, .tp_size = shape.tp},
+                                    .stage = stage,
+                                    .num_stages = shape.pp,
+                                    .tp = in.tp.get(),
+                                    .stages = in.stages.get()};
+  load_weights(in, folder, [&](const fs::path& checkpoint) {
+    in.generator = open_generator(checkpoint, inference_precision(settings), ranks, capacity);
+  });
   if (in.is_first_rank && in.generator->config().is_text_half)
-    base::info("{} is a model that sees: its text half is taken alone, the vision tower is left out",
-               in.folder.string());
+    base::info("{} is a vision model: only its text half is loaded, without the vision tower", in.folder.string());
   in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
   in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
   return in;

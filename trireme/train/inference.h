@@ -1,43 +1,44 @@
-// Ranks that run a trained model without training it: mesh.tp divides every matrix, mesh.pp the blocks, and what is
-// left of the ranks are copies that share the work of an evaluation.
+// Ranks that run a trained model without training it: mesh.tp divides every matrix, mesh.pp the blocks. Further ranks
+// hold further copies of the model, which share the work of an evaluation.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 
-#include "trireme/config/settings.h"
-#include "trireme/data/tokenizer.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
 #include "trireme/model/generator.h"
+#include "trireme/settings/settings.h"
+#include "trireme/text/tokenizer.h"
 #include "trireme/train/ranks.h"
 
 namespace trireme::train {
 
 struct Inference {
   RankMeeting meeting;
-  comm::CommunicatorPtr world, tp, stages;
+  comm::CommunicatorPtr world, tp, stages;  ///< `stages`: the ranks of one pipeline
   std::unique_ptr<model::Generator> generator;
-  std::unique_ptr<data::Tokenizer> tokenizer;
-  std::vector<int64_t> stop_ids;   ///< tokens that end a text (eos_token_id of the folder's files)
-  std::filesystem::path folder;    ///< the checkpoint
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::vector<int64_t> stop_ids;  ///< tokens that end a text (eos_token_id of the folder's files)
+  std::filesystem::path folder;  ///< the checkpoint
   int replica = 0, num_replicas = 1;
-  bool counts = true;              ///< one rank of each copy, which has the logits, speaks for it
+  bool counts = true;  ///< true on the rank of each copy that has the logits and counts results
   bool is_first_rank = true;
 };
 
-/// `folder`, or the newest checkpoint in it. Errors: UsageError when there is no such folder
+/// `folder`, or the newest checkpoint in it. Errors: UsageError if there is no such folder
 std::filesystem::path checkpoint_of(const std::filesystem::path& folder);
 
-/// Refuses what can be known before a process starts: the folder, its config and tokenizer, a mesh that does not fit.
+/// Checks the folder, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further copies.
 /// Errors    UsageError, CheckpointError
-void check_inference(const config::Settings& settings, const std::filesystem::path& folder, bool one_copy);
+void check_inference(const Settings& settings, const std::filesystem::path& folder, bool one_copy);
 
-/// Loads the model at `folder` (a checkpoint, or a run's out_dir), each rank its own slices; `capacity` tokens of
-/// cache.
+/// Loads the model in `folder` (a checkpoint, or a run's out_dir); each rank loads its own slices. The cache holds
+/// `capacity` tokens. In a run's out_dir, if the newest checkpoint turns out to be damaged, the next older one is
+/// loaded; rank 0 warns about the damaged ones.
 ///
-/// Numerics  --precision 32-true unless another one is asked for; bf16-mixed keeps weights and cache in bfloat16
+/// Numerics  --precision 32-true by default; bf16-mixed keeps weights and cache in bfloat16
 /// Errors    UsageError, CheckpointError, CommError
-Inference open_inference(const config::Settings& settings, const launch::RankEnvironment& environment,
+Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
                          const std::filesystem::path& folder, int64_t capacity = 0);
 
 /// A generator alone on this rank, in the given precision.

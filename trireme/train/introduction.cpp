@@ -1,28 +1,53 @@
 #include "trireme/train/introduction.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/config/choices.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/metrics.h"
-#include "trireme/ops/gemm_kernel.h"
+#include "trireme/ops/products/kernels.h"
+#include "trireme/settings/derived.h"
+#include "trireme/settings/validate.h"
 
 namespace trireme::train {
 
-std::string describe_data(const config::DataSettings& settings, const data::TrainingData& data,
-                          const data::Tokenizer& tokenizer) {
+std::vector<std::string> introduction(Session& s, const Task& task, const StartingPoint& start,
+                                      const std::string& moved, const Pace& pace) {
+  const Settings& c = s.settings;
+  std::vector<std::string> lines = {describe_start(s),
+                                    "         " + outside_the_plan(s.program, at::get_num_threads())};
+  const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  if (s.model.config.is_text_half)
+    lines.emplace_back("         only the text half is trained; the vision tower is left out and not saved");
+  add(task.introduction());
+  if (c.optimizer.lr_scaling != optim::LrScaling::none)
+    lines.push_back(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}", scaled_lr(c),
+                                c.optimizer.lr, config::name_of(c.optimizer.lr_scaling), c.train.global_batch_size,
+                                c.optimizer.base_batch_size));
+  for (const std::string& warning : warnings(c, s.environment.world_size)) lines.push_back("warn     " + warning);
+  add(start.describe());
+  if (!moved.empty()) lines.push_back(moved);
+  lines.push_back(pace.peak_line());
+  return lines;
+}
+
+std::string describe_data(const data::DataSettings& settings, const data::TrainingData& data,
+                          const text::Tokenizer& tokenizer) {
   const std::string bytes = data.source_bytes > 0 ? base::human_count(data.source_bytes) + " bytes in " : std::string();
   const std::string held_out = data.held_out.empty() ? "" : fmt::format(" ({})", data.held_out);
   std::string line = fmt::format("data     {}{}, {} {}tokens for training, {} held out{}; order seed {}", bytes,
                                  base::plural(data.num_documents, "document"), base::human_count(data.train_tokens),
                                  tokenizer.name() == "byte" ? "" : tokenizer.name() + " ",
                                  base::human_count(data.val_tokens), held_out, settings.seed);
-  if (settings.packing != "wrapped")
+  if (settings.packing != data::Packing::wrapped)
     line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
-                        settings.packing, base::human_count(data.train->samples_per_epoch()), 100 * data.filled);
+                        config::name_of(settings.packing), base::human_count(data.train->samples_per_epoch()),
+                        100 * data.filled);
   return line;
 }
 
@@ -35,7 +60,7 @@ std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program,
       program ? base::human_bytes(program->rss_bytes()) + " of the program and LibTorch, measured; " : "", scratch);
 }
 
-std::vector<std::string> draw_loss_curve(const Session& s, const std::string& tokenizer) {
+std::vector<std::string> draw_loss_curve(const Session& s, const std::string& unit) {
   const std::filesystem::path out = s.settings.out_dir;
   const auto rows = observe::read_metrics(out / "metrics.jsonl");
   if (rows.size() < 2) return {};
@@ -44,7 +69,7 @@ std::vector<std::string> draw_loss_curve(const Session& s, const std::string& to
       observe::loss_curve_of(rows,
                              fmt::format("{}, {:.2f} M parameters", model.name.empty() ? "model" : model.name,
                                          double(model.num_parameters()) / 1e6),
-                             fmt::format("nats a {}", tokenizer == "byte" ? "byte" : "token"));
+                             unit);
   base::write_file_atomic(out / "loss.svg", observe::loss_curve_svg(curve));
   return {observe::loss_curve_text(curve, {.unicode = observe::terminal_shows_utf8()}),
           fmt::format("curve    {}", (out / "loss.svg").string())};

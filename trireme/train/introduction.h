@@ -1,28 +1,34 @@
-// What a run says of itself at its begin and its end.
+// What a run prints about itself at its start and its end.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "trireme/config/settings.h"
-#include "trireme/data/tokenizer.h"
 #include "trireme/data/training_data.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/text/tokenizer.h"
+#include "trireme/train/pace.h"
 #include "trireme/train/session.h"
+#include "trireme/train/starting_point.h"
+#include "trireme/train/task.h"
 
 namespace trireme::train {
 
-/// The line of the data: how much of it, for what, in which order.
-std::string describe_data(const config::DataSettings& settings, const data::TrainingData& data,
-                          const data::Tokenizer& tokenizer);
+/// All lines that rank 0 prints at the start. `moved` is what Task::restore() returned.
+std::vector<std::string> introduction(Session& session, const Task& task, const StartingPoint& start,
+                                      const std::string& moved, const Pace& pace);
 
-/// "outside the plan: 140 MiB of the program and LibTorch, 4 MiB of scratch for matrix products": what resident memory
-/// holds besides the plan's. `program` is measured before the plan's memory is there.
+/// The line about the data: how much there is, what it is used for, in which order.
+std::string describe_data(const data::DataSettings& settings, const data::TrainingData& data,
+                          const text::Tokenizer& tokenizer);
+
+/// "outside the plan: 140 MiB of the program and LibTorch, 4 MiB of scratch for matrix products": resident memory that
+/// the plan does not count. `program` is measured before the plan's memory is allocated.
 std::string outside_the_plan(const std::optional<observe::MemoryUsage>& program, int threads);
 
-/// Writes out_dir/loss.svg from metrics.jsonl, and returns the same curve and where it is as lines for the reader;
-/// nothing where there are too few steps. Errors    FileError
-std::vector<std::string> draw_loss_curve(const Session& session, const std::string& tokenizer);
+/// Writes out_dir/loss.svg from metrics.jsonl, and returns lines with the same curve as text and the file's path;
+/// nothing if there are too few steps. `unit` is the unit of the loss: "nats a byte". Errors    FileError
+std::vector<std::string> draw_loss_curve(const Session& session, const std::string& unit);
 
 }  // namespace trireme::train

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where a folder's names begin otherwise than ours: first uploads of GPT-2; and Gemma 3 with its vision half, whose
-// text half is saved as a model of its own.
+// Folders whose tensor names begin differently from ours: early uploads of GPT-2, and Gemma 3 with its vision tower,
+// whose text half is saved as a model of its own.
 struct Naming {
   const char* strip;
   const char* add;
@@ -26,7 +26,7 @@ struct Naming {
 constexpr Naming kNamings[] = {
     {"", ""}, {"transformer.", ""}, {"", "language_model.", true}, {"model.", "model.language_model.", true}};
 
-// Tensors that no text model trains: buffers of old files, masks, other halves of a multimodal model.
+// Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model.
 bool is_ignored(const std::string& name, bool tied) {
   for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
     if (name.ends_with(suffix)) return true;
@@ -49,7 +49,8 @@ bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, con
   return true;
 }
 
-// A head in the folder of a model that has none: some programs save the embedding twice. Another matrix would be lost.
+// The folder has a head although the model's is tied: some programs save the embedding twice. Any other matrix would be
+// lost.
 void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& embedding) {
   for (const auto& [name, head] : folder.tensors) {
     if (!name.ends_with("lm_head.weight") || same_values(folder, name, embedding)) continue;
@@ -64,7 +65,8 @@ void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& em
 bool is_side_file(const fs::path& path) {
   static const std::set<std::string> kinds = {".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"};
   const std::string name = path.filename().string();
-  // Hidden files are nobody's: macOS leaves "._tokenizer.json" beside a tokenizer.json, and no checkpoint takes it.
+  // Hidden files are ignored: macOS leaves "._tokenizer.json" beside a tokenizer.json, and checkpoints refuse such
+  // names.
   return checkpoint::is_plain_name(name) && kinds.contains(path.extension().string()) && name != "config.json" &&
          name != checkpoint::kManifestName && name != checkpoint::kStateName &&
          !name.ends_with(".safetensors.index.json");

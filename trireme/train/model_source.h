@@ -1,5 +1,5 @@
-// ModelSource: how a run's model is kept in files, taken from the folder it came from, so that it goes back as it
-// came: names, dtypes and files of its tensors, its index and the files beside it (tokenizer, generation config).
+// ModelSource: how the files of a run's model look in the folder that it was loaded from, so that it is saved in the
+// same way: names, dtypes and files of its tensors, its index, and the files beside it (tokenizer, generation config).
 #pragma once
 
 #include <map>
@@ -15,23 +15,23 @@ struct ModelSource {
     checkpoint::Dtype dtype = checkpoint::Dtype::f32;
     std::string file;
   };
-  std::map<std::string, Stored> tensors;          ///< by the folder's names; empty: there was no folder
-  std::string index_json;                         ///< "" where all tensors are in one file
+  std::map<std::string, Stored> tensors;          ///< by the names in the folder; empty: there was no folder
+  std::string index_json;                         ///< "" if all tensors are in one file
   std::map<std::string, std::string> side_files;  ///< name -> bytes
-  std::string strip, add;  ///< our names begin with `strip` where the folder's begin with `add`
-  bool is_part = false;    ///< the folder holds another half beside the model: it is not saved as it came
+  std::string strip, add;  ///< the folder's names have the prefix `add` where ours have `strip`
+  bool is_part = false;    ///< the folder holds more than this model, so the model is not saved in the same way
 
   /// The folder's name of a tensor.
   std::string name_of(const std::string& ours) const;
 };
 
-/// Whoever loads a folder comes by here first: it holds the model's tensors, each in its shape, and no other ones.
-/// Side files are read on rank 0's behalf by whoever asks (`with_side_files`).
+/// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. Reads
+/// the files beside them only with `with_side_files`.
 ///
-/// Cost      headers only; where the model's head is tied and the folder has one all the same, both matrices until
-///           they differ
-/// Errors    CheckpointError naming the first tensor that is missing, has another shape, or is not used by the model:
-///           it would be lost, and the model computes something else
+/// Cost      reads headers only; if the model's head is tied but the folder has a head too, also both matrices, up to
+///           their first difference
+/// Errors    CheckpointError naming the first tensor that is missing, has another shape, or is not used by the model
+///           (it would be lost, or the model would compute something else)
 ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files);
 
 }  // namespace trireme::train

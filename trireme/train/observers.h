@@ -1,14 +1,14 @@
-// Observers: screen and files of rank 0 of a training run; the other ranks show nothing.
+// Observers: the screen and the files of a training run. Only rank 0 shows anything.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 #include "trireme/base/files.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/observe/progress_line.h"
 #include "trireme/train/session.h"
@@ -39,18 +39,15 @@ class Observers {
     if (line_) line_->finish();
   }
 
-  /// Says that `name` is under way, and afterwards how long it took where that is worth a line.
+  /// Runs `work`: shows that `name` has begun, and afterwards how long it took if that is worth a line.
   template <typename Work>
   auto phase(const std::string& name, Work work) {
-    const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    const base::Stopwatch watch;
     if (line_) line_->phase({.kind = base::PhaseEvent::Kind::begin, .name = name});
     recorder_->set_phase(name);
     auto result = work();
     recorder_->set_phase("");
-    if (line_)
-      line_->phase({.kind = base::PhaseEvent::Kind::end,
-                    .name = name,
-                    .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()});
+    if (line_) line_->phase({.kind = base::PhaseEvent::Kind::end, .name = name, .seconds = watch.seconds()});
     return result;
   }
 
@@ -58,12 +55,12 @@ class Observers {
   void record(const base::StepEvent& event) try {
     if (metrics_) metrics_->step(event);
   } catch (const base::FileError& error) {
-    if (on_error_ == config::OnSaveError::stop) throw;
+    if (on_error_ == checkpoint::OnSaveError::stop) throw;
     metrics_.reset();
     say(fmt::format("warn     metrics.jsonl ends at step {}: {}", event.step - 1, error.what()));
   }
 
-  config::OnSaveError on_error_;
+  checkpoint::OnSaveError on_error_;
   std::shared_ptr<comm::FlightRecorder> recorder_;
   std::unique_ptr<observe::ProgressLine> line_;
   std::unique_ptr<observe::MetricsSink> metrics_;

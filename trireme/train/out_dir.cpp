@@ -4,13 +4,18 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string_view>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/folders.h"
+#include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/launch/hang.h"
+#include "trireme/launch/hang/hang.h"
 #include "trireme/train/checkpointing.h"
 
 namespace trireme::train {
@@ -18,13 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRunFile = "run.json";
 constexpr std::array<std::string_view, 3> kFiles = {"metrics.jsonl", "loss.svg", kRunFile};
 
-// What each rank writes.
-struct RankFiles {
-  std::string_view folder, ending;
-};
-constexpr std::array<RankFiles, 3> kRankFiles = {{{"logs", ".log"}, {"flight", ".flight"}, {"ledger", ".jsonl"}}};
+// What each rank writes: folder and ending.
+constexpr std::pair<std::string_view, std::string_view> kRankFiles[] = {
+    {"logs", ".log"}, {"flight", ".flight"}, {"ledger", ".jsonl"}};
 
 bool is_a_ranks(const std::string& name, std::string_view ending) {
   constexpr std::string_view kRank = "rank";
@@ -34,7 +38,7 @@ bool is_a_ranks(const std::string& name, std::string_view ending) {
   return digits.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// A folder that is only called like a step is somebody else's.
+// A folder that is only named like a step is not a checkpoint.
 bool is_checkpoint(const fs::path& folder) {
   if (base::is_file(folder / checkpoint::kManifestName) || base::is_file(folder / "config.json")) return true;
   std::error_code error;
@@ -57,8 +61,7 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
          fs::equivalent(named.has_parent_path() ? named.parent_path() : fs::path("."), folder, ignored);
 }
 
-// A checkpoint that is removed cannot be started from.
-void refuse_to_remove_the_start(const config::Settings& settings, const std::vector<fs::path>& checkpoints) {
+void refuse_to_remove_the_start(const Settings& settings, const std::vector<fs::path>& checkpoints) {
   for (const fs::path& start : started_with(settings))
     for (const fs::path& folder : checkpoints)
       if (!start.empty() && lies_in(start, folder))
@@ -85,6 +88,13 @@ void remove_rank_files(const fs::path& folder, std::string_view ending) {
   for (const fs::path& file : files) remove_file(file);
 }
 
+std::string run_in(const fs::path& out_dir) {
+  const fs::path file = out_dir / kRunFile;
+  if (!fs::exists(file)) return "";
+  const auto json = base::parse_json_if_sound(base::read_side_file(file));
+  return json.is_object() && json.contains("run") && json["run"].is_string() ? json["run"].get<std::string>() : "";
+}
+
 }  // namespace
 
 bool holds_a_run(const fs::path& out_dir) {
@@ -94,15 +104,15 @@ bool holds_a_run(const fs::path& out_dir) {
          !checkpoints_in(out_dir).empty();
 }
 
-void refuse_another_runs_folder(const config::Settings& settings) {
-  using From = config::Resume::From;
+void refuse_another_runs_folder(const Settings& settings) {
+  using From = train::Resume::From;
   const fs::path out_dir = settings.out_dir;
   const std::vector<fs::path> checkpoints = checkpoints_in(out_dir);
   if (checkpoints.empty()) return;
   if (settings.overwrite) return refuse_to_remove_the_start(settings, checkpoints);
   const auto from = settings.resume.from;
   if (from == From::newest || from == From::newest_if_any) return;
-  if (from == From::folder && (lies_in(settings.resume.folder, out_dir))) return;
+  if (from == From::folder && lies_in(settings.resume.folder, out_dir)) return;
   throw UsageError(fmt::format(
       "{0} holds checkpoints of another run (the newest is {1}), and {2} would replace some of them and leave others: "
       "go on with that run (trireme pretrain --resume {0}), choose another --out_dir, or remove it first with "
@@ -111,13 +121,49 @@ void refuse_another_runs_folder(const config::Settings& settings) {
       from == From::folder ? fmt::format("a run from {}", settings.resume.folder) : "a new one"));
 }
 
-void remove_earlier_run(const config::Settings& settings) {
+void remove_earlier_run(const Settings& settings) {
   const fs::path out_dir = settings.out_dir;
   if (!settings.overwrite || !fs::is_directory(out_dir)) return;
   for (const fs::path& folder : checkpoints_in(out_dir)) checkpoint::remove_checkpoint(folder);
   checkpoint::remove_leftovers(out_dir);
   for (const std::string_view name : kFiles) remove_file(out_dir / name);
-  for (const RankFiles& files : kRankFiles) remove_rank_files(out_dir / files.folder, files.ending);
+  for (const auto& [folder, ending] : kRankFiles) remove_rank_files(out_dir / folder, ending);
+}
+
+std::string begin_run(const fs::path& out_dir, const launch::RankEnvironment& environment, comm::Communicator& world) {
+  std::string run;
+  checkpoint::agree(world, [&] {
+    if (world.rank() != 0) return;
+    const std::string before = run_in(out_dir);
+    run = environment.run.empty() && environment.restart_count > 0 ? before : environment.run;
+    if (run.empty()) {
+      std::random_device random;
+      run = fmt::format("{:08x}{:08x}", random(), random());
+    }
+    if (run == before) return;
+    base::write_file_atomic(out_dir / kRunFile, nlohmann::json{{"run", run}}.dump() + "\n");
+  });
+  return checkpoint::broadcast_text(world, run, 0);
+}
+
+void forget_earlier_run(const fs::path& out_dir, const launch::RankEnvironment& environment) {
+  if (environment.global_rank > 0 || environment.restart_count > 0 || !environment.run.empty()) return;
+  std::error_code ignored;
+  fs::remove(out_dir / kRunFile, ignored);
+}
+
+std::optional<fs::path> find_saved_by_this_run(const fs::path& out_dir, const launch::RankEnvironment& environment,
+                                               const fs::path& before) {
+  const std::string run = environment.run.empty() ? run_in(out_dir) : environment.run;
+  if (run.empty()) return std::nullopt;
+  const auto limit = checkpoint::step_of(before);
+  for (const checkpoint::StepFolder& folder : checkpoint::list_step_folders(out_dir)) try {
+      if ((!limit || folder.step < *limit) && checkpoint::verdict_of(folder.path).good() &&
+          parse_run_state(checkpoint::open_checkpoint(folder.path).state_json, folder.path).run == run)
+        return folder.path;
+    } catch (const Error&) {  // not one that could be loaded
+    }
+  return std::nullopt;
 }
 
 }  // namespace trireme::train

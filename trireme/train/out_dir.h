@@ -1,26 +1,46 @@
-// What lies in out_dir before a run begins: nothing, the run that it goes on with, or another run, which a new one must
-// not mix with. Steps are numbered from 0 in each run, so a new one would replace some of the other's checkpoints and
-// leave others, and whoever then asks for the newest would get the wrong run's.
+// What out_dir holds before a run begins, and which run its checkpoints belong to. Steps are numbered from 0 in each
+// run, so a new run in another run's folder would replace some of its checkpoints and leave others; "the newest
+// checkpoint" could then be of the wrong run. All attempts of a run share a name: a restart goes on from its own run's
+// checkpoints, not from those of an earlier run, or of an abandoned branch, in the same folder.
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
-#include "trireme/config/settings.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::train {
 
-/// Whether a run has left anything in `out_dir`: commands that only measure keep their records elsewhere.
+/// Whether a run has left anything in `out_dir`. Commands that only measure keep their records elsewhere.
 bool holds_a_run(const std::filesystem::path& out_dir);
 
-/// For a start that is no restart. With settings.overwrite only what the run starts from must not lie there.
+/// For a start that is not a restart. With settings.overwrite, refuses only if out_dir holds what the run starts from.
 ///
-/// Errors    UsageError where out_dir holds checkpoints that this run does not go on from
-void refuse_another_runs_folder(const config::Settings& settings);
+/// Errors    UsageError if out_dir holds checkpoints that this run does not continue from
+void refuse_another_runs_folder(const Settings& settings);
 
-/// settings.overwrite: removes checkpoints, metrics, the loss curve, logs, flight records and ledgers of an earlier
-/// run. Other files stay, and so does what links lead to.
+/// With settings.overwrite: removes checkpoints, metrics, the loss curve, logs, flight records and ledgers of an
+/// earlier run. Other files stay, and so do the targets of links.
 ///
 /// Errors    FileError, CheckpointError naming what cannot be removed
-void remove_earlier_run(const config::Settings& settings);
+void remove_earlier_run(const Settings& settings);
+
+/// The name of this run, the same on every rank, kept in out_dir/run.json. It is the launcher's name for the run;
+/// without one, the name that the attempt before a restart used, or a new one. Every rank must call.
+std::string begin_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment,
+                      comm::Communicator& world);
+
+/// If the launcher names no run: removes the name that an earlier run left in out_dir, so that a restart before
+/// begin_run() does not use it. Called first of all, on rank 0 of the first attempt.
+void forget_earlier_run(const std::filesystem::path& out_dir, const launch::RankEnvironment& environment);
+
+/// The checkpoint that a restart continues from: the newest good one in out_dir that its own run saved; if `before` is
+/// given, the newest one older than that checkpoint.
+std::optional<std::filesystem::path> find_saved_by_this_run(const std::filesystem::path& out_dir,
+                                                            const launch::RankEnvironment& environment,
+                                                            const std::filesystem::path& before = {});
 
 }  // namespace trireme::train

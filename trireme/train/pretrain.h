@@ -1,18 +1,17 @@
-// The training loop of one rank.
+// Pretraining: a task (train/task.h) that learns to continue text, in samples of whole sequences.
 #pragma once
 
-#include "trireme/config/settings.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
 
 namespace trireme::train {
 
-/// What can be refused before any process starts: model, sequence, data, the checkpoint to resume from.
+/// Checks model, sequence, data and the checkpoint to resume from, before ranks start.
 /// Errors    UsageError, CheckpointError
-void check_pretrain(const config::Settings& settings);
+void check_pretrain(const Settings& settings);
 
-/// Trains until the run's end or a stop signal, saves, and returns the exit code: 0, or 75 when stopped early
-/// (resumable). Every rank calls it.
-/// Errors    UsageError, CheckpointError, CommError
-int pretrain(const config::Settings& settings, const launch::RankEnvironment& environment);
+/// Trains until the run's end or a stop signal, saves, and returns the exit code: 0, or 75 if it was stopped early and
+/// can be resumed. Every rank must call. Errors    UsageError, CheckpointError, CommError
+int pretrain(const Settings& settings, const launch::RankEnvironment& environment);
 
 }  // namespace trireme::train

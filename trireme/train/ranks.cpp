@@ -12,9 +12,9 @@
 #include "trireme/base/log.h"
 #include "trireme/comm/factory.h"
 #include "trireme/config/choices.h"
-#include "trireme/launch/hang.h"
-#include "trireme/launch/network.h"
-#include "trireme/launch/stop_signal.h"
+#include "trireme/launch/hang/hang.h"
+#include "trireme/launch/identity/network.h"
+#include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::train {
 namespace {
@@ -22,8 +22,8 @@ namespace {
 constexpr std::chrono::seconds kTimeToTell{2};
 
 // Ranks on the mpi backend meet through MPI, the others through a store.
-bool needs_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
-  return environment.world_size > 1 && settings.comm.backend != config::Backend::mpi;
+bool needs_store(const Settings& settings, const launch::RankEnvironment& environment) {
+  return environment.world_size > 1 && settings.comm.backend != comm::Backend::mpi;
 }
 
 // Our launcher has bound the socket before it started the ranks of one host.
@@ -31,7 +31,7 @@ bool launcher_listens(const launch::RankEnvironment& environment) {
   return environment.launcher == "trireme" && environment.local_world_size == environment.world_size;
 }
 
-std::shared_ptr<comm::FlightRecorder> make_recorder(const config::Settings& settings,
+std::shared_ptr<comm::FlightRecorder> make_recorder(const Settings& settings,
                                                     const launch::RankEnvironment& environment) {
   const std::filesystem::path folder = base::flight_folder(settings.out_dir);
   std::error_code ignored;
@@ -44,8 +44,8 @@ std::shared_ptr<comm::FlightRecorder> make_recorder(const config::Settings& sett
       folder);
 }
 
-// Asked while this rank waits for others: until the run begins nobody else looks at a request to stop.
-std::function<void()> stop_check(const config::Settings& settings) {
+// Called while this rank waits for others: until the run begins, nothing else checks for a request to stop.
+std::function<void()> stop_check(const Settings& settings) {
   return [patience = launch::patience_when_stopped(settings.launch.grace)] {
     launch::end_wait_when_stopped(patience, "the other ranks");
   };
@@ -53,13 +53,13 @@ std::function<void()> stop_check(const config::Settings& settings) {
 
 bool between_hosts(const launch::RankEnvironment& e) { return e.local_world_size != e.world_size; }
 
-bool could_seal(const config::Settings& settings) {
-  using config::Backend;
-  return settings.accelerator == config::Accelerator::cpu &&
+bool could_seal(const Settings& settings) {
+  using comm::Backend;
+  return settings.accelerator == engine::Accelerator::cpu &&
          (settings.comm.backend == Backend::automatic || settings.comm.backend == Backend::gloo);
 }
 
-// What the user did not ask for and pays, or has asked for and gives up. Figures: docs/security.md.
+// Says what sealing costs, or what the user gives up without it. Figures: docs/security.md.
 void tell_protection(const comm::GroupOptions& options, const launch::RankEnvironment& environment) {
   if (!between_hosts(environment) || environment.global_rank != 0) return;
   if (options.sealed)
@@ -74,7 +74,7 @@ void tell_protection(const comm::GroupOptions& options, const launch::RankEnviro
 
 }  // namespace
 
-comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment) {
+comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment) {
   if (environment.token.empty())
     throw UsageError(fmt::format(
         "rank {} was not told the token of its job: start the ranks with trireme launch, or make a launch::MeetingFile "
@@ -95,20 +95,20 @@ comm::StoreHandle open_job_store(const config::Settings& settings, const launch:
   return comm::open_store(options);
 }
 
-comm::GroupOptions group_options(const config::Settings& settings, const launch::RankEnvironment& environment) {
+comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment) {
   comm::GroupOptions options;
   options.backend = config::name_of(settings.comm.backend);
   options.timeout = settings.comm.timeout;
-  options.on_device = settings.accelerator == config::Accelerator::cuda;
+  options.on_device = settings.accelerator == engine::Accelerator::cuda;
   options.sealed = settings.comm.tls.value_or(between_hosts(environment) && could_seal(settings));
-  options.bf16_sums = settings.comm.compression == config::Compression::bf16;
-  // Ranks of one host reach each other through loopback, those of several the way that leads to rank 0.
+  options.bf16_sums = settings.comm.compression == comm::Compression::bf16;
+  // Ranks on one host use loopback; on several hosts, the interface that leads to rank 0.
   options.interface =
       between_hosts(environment) ? launch::interface_towards(environment.master_address) : std::string("lo");
   return options;
 }
 
-RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment) {
+RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment) {
   RankMeeting m;
   comm::GroupOptions& options = m.options = group_options(settings, environment);
   options.recorder = m.recorder = make_recorder(settings, environment);
@@ -121,7 +121,7 @@ RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment
   return m;
 }
 
-void tell_hang(const config::Settings& settings, const launch::RankEnvironment& environment) {
+void tell_hang(const Settings& settings, const launch::RankEnvironment& environment) {
   if (environment.world_size == 1 || environment.launcher == "trireme") return;
   const std::filesystem::path folder = base::flight_folder(settings.out_dir);
   const int first = ::open((folder / launch::kVerdictName).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -134,8 +134,8 @@ void tell_hang(const config::Settings& settings, const launch::RankEnvironment& 
   }
 }
 
-Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
-                    const plan::StepPlan& plan, StartPhases* phases) {
+Ranks connect_ranks(const Settings& settings, const launch::RankEnvironment& environment, const plan::StepPlan& plan,
+                    StartPhases* phases) {
   Ranks ranks;
   ranks.meeting = meet(settings, environment);
   if (phases != nullptr) phases->end("rendezvous");

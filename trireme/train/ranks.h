@@ -1,36 +1,35 @@
-// The ranks of a run as communicators: rendezvous once, then one communicator for each queue of the plan.
+// The ranks of a run as communicators: one rendezvous, then one communicator for each queue of the plan.
 #pragma once
 
+#include "trireme/comm/c10d_store.h"
 #include "trireme/comm/flight_recorder.h"
-#include "trireme/comm/store.h"
-#include "trireme/config/settings.h"
 #include "trireme/engine/engine.h"
-#include "trireme/launch/environment.h"
+#include "trireme/launch/identity/environment.h"
+#include "trireme/settings/settings.h"
 #include "trireme/train/start_phases.h"
 
 namespace trireme::train {
 
 /// How groups of this job's ranks are made.
 struct RankMeeting {
-  comm::GroupOptions options;  ///< backend, store, timeouts; `name` is what every group's name ends with
-  comm::StoreHandle store;     ///< rank 0 serves it: it lives as long as the job, for those who come later
+  comm::GroupOptions options;  ///< backend, store, timeouts; every group's name ends with options.name
+  comm::StoreHandle store;     ///< rank 0 serves it as long as the job lives, for ranks that come later
   std::shared_ptr<comm::FlightRecorder> recorder;  ///< the latest calls of all communicators
 };
 
 /// The store where this job's ranks meet; rank 0 serves it.
-///
-/// Errors    CommError when rank 0 cannot be reached
-comm::StoreHandle open_job_store(const config::Settings& settings, const launch::RankEnvironment& environment);
+/// Errors    CommError if rank 0 cannot be reached
+comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// How a group of the job's ranks is made, but for its members, name, store and recorder.
-comm::GroupOptions group_options(const config::Settings& settings, const launch::RankEnvironment& environment);
+/// Options for groups of the job's ranks, without members, name, store and recorder.
+comm::GroupOptions group_options(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// Errors    CommError when rank 0 cannot be reached
-RankMeeting meet(const config::Settings& settings, const launch::RankEnvironment& environment);
+/// Errors    CommError if rank 0 cannot be reached
+RankMeeting meet(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// What a rank says that has waited in vain for another, where no launcher of ours is there to say it: the verdict of
-/// launch/hang.h, from the first of those ranks. The others wait for it, because a launcher ends all when one ends.
-void tell_hang(const config::Settings& settings, const launch::RankEnvironment& environment);
+/// Call it after a timeout. Without our launcher, the first rank that calls it reports the hang (launch/hang/hang.h).
+/// The others wait for that, because a launcher ends all ranks when one ends.
+void tell_hang(const Settings& settings, const launch::RankEnvironment& environment);
 
 struct Ranks {
   engine::Communicators communicators;
@@ -38,8 +37,8 @@ struct Ranks {
   std::string backend;      ///< what the ranks talk through: "shm", "gloo", "local"
 };
 
-/// Errors    CommError when a rank does not come, naming it
-Ranks connect_ranks(const config::Settings& settings, const launch::RankEnvironment& environment,
-                    const plan::StepPlan& plan, StartPhases* phases = nullptr);
+/// Errors    CommError naming a rank that does not join
+Ranks connect_ranks(const Settings& settings, const launch::RankEnvironment& environment, const plan::StepPlan& plan,
+                    StartPhases* phases = nullptr);
 
 }  // namespace trireme::train

@@ -10,18 +10,19 @@
 #include "trireme/checkpoint/folders.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/config/take_over.h"
-#include "trireme/data/load_tokenizer.h"
 #include "trireme/model/config.h"
+#include "trireme/settings/take_over.h"
+#include "trireme/text/load_tokenizer.h"
 #include "trireme/train/checkpointing.h"
+#include "trireme/train/starting_point.h"
 
 namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
-using From = config::Resume::From;
+using From = train::Resume::From;
 
-// The out_dir that `folder` is, or that it is a checkpoint of.
+// The out_dir if `folder` is one, or a checkpoint in one.
 std::optional<fs::path> run_of(const fs::path& folder) {
   if (folder.empty() || !fs::is_directory(folder)) return std::nullopt;
   if (checkpoint::find_latest(folder)) return folder;
@@ -49,8 +50,8 @@ void use_newest_of_a_run(std::string& model) {
 
 }  // namespace
 
-void place_run(config::ParsedSettings& parsed) {
-  config::Settings& s = parsed.settings;
+void place_run(ParsedSettings& parsed) {
+  Settings& s = parsed.settings;
   const bool goes_on = s.resume.from == From::newest || s.resume.from == From::newest_if_any;
   if (s.overwrite && goes_on)
     throw UsageError(
@@ -68,20 +69,20 @@ void place_run(config::ParsedSettings& parsed) {
   }
 }
 
-void take_over_run(config::ParsedSettings& parsed) {
-  config::Settings& s = parsed.settings;
+void take_over_run(ParsedSettings& parsed) {
+  Settings& s = parsed.settings;
   const fs::path folder = find_resume(s);
   if (folder.empty()) return use_newest_of_a_run(s.model.name);
   const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
-  config::take_over(parsed, state.settings_yaml, folder.string());
+  take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);
   if (!parsed.given("model") && !has_model(s.model.name)) s.model = {.name = folder.string()};
   if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
-                                                !fs::exists(*tokenizer) && data::has_tokenizer(folder))
+                                                !fs::exists(*tokenizer) && text::has_tokenizer(folder))
     s.data.tokenizer = folder.string();
 }
 
-std::string how_to_go_on(const config::Settings& settings) {
+std::string how_to_go_on(const Settings& settings) {
   const int64_t ranks = settings.devices.value_or(1);
   return fmt::format("trireme pretrain --resume {}{}", settings.out_dir,
                      ranks > 1 ? fmt::format(" --devices {}", ranks) : "");

@@ -1,25 +1,24 @@
-// What a command that names a run means: where that run lies, and with which settings it goes on. Called by everybody
-// who then reads the settings: the launcher, every rank, `trireme explain`.
+// Commands that name a run: where that run lies, and with which settings it continues. The launcher, every rank and
+// `trireme explain` call this before they use the settings.
 #pragma once
 
-#include "trireme/config/parse.h"
+#include "trireme/settings/parse.h"
 
 namespace trireme::train {
 
-/// A run that is named goes on in its own out_dir, where no other is given: by `resume FOLDER`, or as the first word
-/// with `resume true` or `auto`. Called before anything in out_dir is looked at.
+/// If the command names a run (by `resume FOLDER`, or as its first word with `resume true` or `auto`) and no out_dir,
+/// the run continues in its own out_dir. Called before anything looks into out_dir.
 ///
-/// Errors    UsageError where overwrite would remove what is to be resumed
-void place_run(config::ParsedSettings& parsed);
+/// Errors    UsageError if overwrite would remove the run that is to be resumed
+void place_run(ParsedSettings& parsed);
 
-/// Takes the settings of the checkpoint that is resumed (config/take_over.h). Its model and tokenizer lie in it too:
-/// they are read there where the folders that the run began with are gone. A model that is a run's folder is the
-/// newest checkpoint in it.
+/// Takes over the settings of the checkpoint that is resumed. If the folders of its model and tokenizer are gone, both
+/// are read from the checkpoint. If the model is a run's folder, the newest checkpoint in it becomes the model.
 ///
-/// Errors    as find_resume; CheckpointError where the checkpoint does not say its settings
-void take_over_run(config::ParsedSettings& parsed);
+/// Errors    as find_resume; CheckpointError if the checkpoint does not contain its settings
+void take_over_run(ParsedSettings& parsed);
 
-/// "trireme pretrain --resume out/mine --devices 2": the command that goes on with a run of these settings.
-std::string how_to_go_on(const config::Settings& settings);
+/// "trireme pretrain --resume out/mine --devices 2": the command that continues a run with these settings.
+std::string how_to_go_on(const Settings& settings);
 
 }  // namespace trireme::train

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/shared_folder.h"
@@ -14,26 +13,12 @@
 namespace trireme::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// Adds the time of its life.
-class Adds {
- public:
-  explicit Adds(std::chrono::duration<double>& sum) : sum_(sum) {}
-  Adds(const Adds&) = delete;
-  ~Adds() { sum_ += Clock::now() - begin_; }
-
- private:
-  std::chrono::duration<double>& sum_;
-  Clock::time_point begin_ = Clock::now();
-};
-
 checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupState> groups, const RunState& state,
                                    const std::string& trouble) {
-  checkpoint::SaveRequest request = save_request(groups, s.model, s.settings, state);
+  checkpoint::SaveRequest request = save_request(groups, s.engine->plan(), s.settings, state);
   if (!trouble.empty()) request.ruined = "at its step " + trouble;
-  request.keep_last = 0;           // settle() sees to it
-  request.create_out_dir = false;  // check_out_dir has made it; where it is gone, a disk has gone
+  request.keep_last = 0;           // settle() deletes older ones
+  request.create_out_dir = false;  // check_out_dir() has made it; if it is missing now, a disk is missing
   return request;
 }
 
@@ -41,7 +26,7 @@ checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupStat
 
 void check_out_dir(Session& s) { checkpoint::check_shared_folder(s.settings.out_dir, s.world()); }
 
-/// What fails, fails on every rank alike: all go on, or none does.
+/// A save fails on all ranks or on none, so all ranks continue or all stop.
 template <class Work>
 void Saver::guarded(int64_t step, Work work) {
   try {
@@ -49,21 +34,10 @@ void Saver::guarded(int64_t step, Work work) {
   } catch (const CheckpointError& error) {
     job_.reset();
     if (saved_step_ == step) saved_step_ = -1;
-    if (s_.settings.save.on_error == config::OnSaveError::stop) throw;
+    if (s_.settings.save.on_error == checkpoint::OnSaveError::stop) throw;
     say_(fmt::format("warn     step {} is not saved, training goes on (save.on_error continue): {}", step,
                      error.what()));
   }
-}
-
-std::string trouble_of(double loss, double gradient_norm, int64_t vocab_size) {
-  constexpr double kTimesGuessing = 10;
-  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
-    return fmt::format("the loss was {} and the gradient norm {}", loss, gradient_norm);
-  const double guessing = std::log(static_cast<double>(std::max<int64_t>(2, vocab_size)));
-  if (loss > kTimesGuessing * guessing)
-    return fmt::format("the loss was {:.4g}, more than {:.0f} times the {:.2f} of guessing", loss, kTimesGuessing,
-                       guessing);
-  return "";
 }
 
 void Saver::saw(const std::string& trouble) {
@@ -72,7 +46,7 @@ void Saver::saw(const std::string& trouble) {
   settle();
 }
 
-/// Once a save is on the disk and proved: marks it where it is not good, and lets older ones go.
+/// When a save is on disk and a step has followed: marks it if it is ruined, and deletes older ones.
 void Saver::settle() {
   if (committed_.empty() || !proof_) return;
   tell_settled();
@@ -105,14 +79,14 @@ void Saver::tell_settled() {
 void Saver::save(const RunState& state) {
   if (job_) {
     const int64_t before = job_->step();
-    const Clock::time_point begin = Clock::now();
+    const base::Stopwatch watch;
     finish();
     say_(fmt::format(
         "waited   {:.1f} s for the save of step {}, which was still under way; a longer train.save_interval "
         "avoids that",
-        std::chrono::duration<double>(Clock::now() - begin).count(), before));
+        watch.seconds(), before));
   }
-  guarded(state.step, [&] { s_.settings.save.mode == config::SaveMode::async ? begin(state) : save_now(state); });
+  guarded(state.step, [&] { s_.settings.save.mode == checkpoint::SaveMode::async ? begin(state) : save_now(state); });
 }
 
 void Saver::save_now(const RunState& state) {
@@ -124,22 +98,21 @@ void Saver::save_now(const RunState& state) {
 }
 
 void Saver::begin(const RunState& state) {
-  stood_still_ = {};
-  const Adds adds(stood_still_);
+  const base::Stopwatch watch;
   const std::vector<engine::GroupState> copy = s_.engine->copy_state();
   job_ = std::make_unique<checkpoint::SaveJob>(request_of(s_, copy, state, trouble_), s_.world(),
                                                checkpoint::SaveJob::Options{.background = true});
   saved_step_ = state.step;
   proof_.reset();
+  seconds_stood_still_ = watch.seconds();
 }
 
 void Saver::advance() {
-  guarded(job_->step(), [&] {
-    const Adds adds(stood_still_);
-    job_->advance();
-  });
+  const base::Stopwatch watch;
+  guarded(job_->step(), [&] { job_->advance(); });
+  seconds_stood_still_ += watch.seconds();
   if (!job_ || !job_->committed()) return;
-  report(job_->result(), fmt::format(" beside training, which stood still for {:.2f} s", stood_still_.count()));
+  report(job_->result(), fmt::format(" beside training, which stood still for {:.2f} s", seconds_stood_still_));
   job_.reset();
 }
 

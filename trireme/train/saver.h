@@ -1,11 +1,10 @@
-// When and how a run's checkpoints are saved: at once or beside training (save.mode), and what becomes of a save that
-// fails (save.on_error).
+// When and how a run's checkpoints are saved: at once or beside training (save.mode), and what happens if a save fails
+// (save.on_error).
 //
-// A save beside training goes on in phases; the training loop asks busy() on every rank, sends the answer with what it
-// sends anyway, and calls advance() once no rank is busy. One save is under way at a time.
+// A save beside training runs in phases. The training loop asks busy() on every rank, sends the answer with a
+// collective that it needs anyway, and calls advance() when no rank is busy. Only one save is under way at a time.
 #pragma once
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -20,40 +19,36 @@
 
 namespace trireme::train {
 
-/// Proves that the ranks see one out_dir. Every rank must call. Errors    CheckpointError naming host and rank
+/// Checks that all ranks see the same out_dir. Every rank must call. Errors    CheckpointError naming host and rank
 void check_out_dir(Session& session);
-
-/// Why a step with this loss and gradient norm means that training has blown up; empty when it does not. A model that
-/// knows nothing has a loss of ln(vocab_size): ten times that is no spike.
-std::string trouble_of(double loss, double gradient_norm, int64_t vocab_size);
 
 class Saver {
  public:
   using Say = std::function<void(const std::string& line)>;
 
-  /// `say` takes the lines for the reader; lines come on rank 0 only.
+  /// `say` takes the lines for the user, on rank 0.
   Saver(Session& session, Say say) : s_(session), say_(std::move(say)) {}
 
-  // Every rank must call these; each throws the same CheckpointError on every rank, where save.on_error says so.
+  // Every rank must call these. With save.on_error stop, each throws the same CheckpointError on every rank.
 
-  /// What a step came to, by trouble_of(): the first one after a save proves the saved weights, or marks the save as
-  /// ruined. Only then do older checkpoints go (save.keep_last).
+  /// Call it after each step; `trouble` is its trouble_of() (train/trouble.h). If the first step after a save has
+  /// trouble, the save is marked as ruined. Older checkpoints are deleted only after that step (save.keep_last).
   void saw(const std::string& trouble);
 
-  /// Saves, or begins to; first waits for a save that is still under way, and says so.
+  /// Saves, or begins a save. First waits for a save that is still under way, and says so.
   void save(const RunState& state);
-  /// Goes on with the save under way; only when no rank is busy().
+  /// Runs the next phase of the save under way; only if no rank is busy().
   void advance();
   /// Waits for the save under way.
   void finish();
-  /// After finish(): saves unless the save of this step has succeeded. Must succeed, whatever save.on_error says.
+  /// After finish(): saves unless this step has been saved. A failure throws, whatever save.on_error says.
   void save_last(const RunState& state);
 
-  /// True while this rank still works on the present phase of a save.
+  /// True while this rank still works on the current phase of a save.
   bool busy() const { return job_ && !job_->idle(); }
   bool under_way() const { return job_ != nullptr; }
 
-  /// What finish() and save_last() take, by the save before; until there was one, by the state's size.
+  /// The expected time of finish() and save_last(), from the last save or else the size of the state.
   double expected_seconds() const;
 
  private:
@@ -68,14 +63,14 @@ class Saver {
   Session& s_;
   Say say_;
   std::unique_ptr<checkpoint::SaveJob> job_;
-  std::chrono::duration<double> stood_still_{};  ///< training, for the save under way
+  double seconds_stood_still_ = 0;  ///< how long training waited for the save under way
   int64_t saved_step_ = -1;
-  std::string trouble_;                ///< of the last step
-  std::optional<std::string> proof_;   ///< the trouble of the step after the save; empty: none
-  std::filesystem::path committed_;    ///< the save whose older ones are still to go
-  /// On rank 0: marks and deletes beside training; the lines to be said.
+  std::string trouble_;  ///< of the last step
+  std::optional<std::string> proof_;  ///< the trouble of the step after the save; empty: none
+  std::filesystem::path committed_;  ///< the save after which older checkpoints are still to be deleted
+  /// On rank 0: marks and deletes checkpoints beside training; returns the lines for the user.
   std::future<std::vector<std::string>> settling_;
-  std::optional<double> seconds_;  ///< that the last save worked
+  std::optional<double> seconds_;  ///< of the last save's work
 };
 
 }  // namespace trireme::train

@@ -9,9 +9,9 @@
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/config/choices.h"
-#include "trireme/config/precision.h"
 #include "trireme/engine/device.h"
 #include "trireme/observe/peak.h"
+#include "trireme/settings/derived.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::train {
@@ -44,7 +44,7 @@ void Session::load(const engine::BatchTensors& to, const data::Batch& batch) con
 }
 
 optim::OptimizerOptions Session::optimizer(double lr, int64_t step) const {
-  optim::OptimizerOptions options = optimizer_options(settings);
+  optim::OptimizerOptions options = optim::options_of(settings.optimizer);
   options.lr = lr;
   options.step = step;
   return options;
@@ -58,17 +58,17 @@ double Session::flops_per_token() const {
                                             .attended_keys = c.attended_keys(sequence())});
 }
 
-std::unique_ptr<Session> make_session(const config::Settings& settings, const launch::RankEnvironment& environment) {
+std::unique_ptr<Session> make_session(const Settings& settings, const launch::RankEnvironment& environment) {
   auto s = std::make_unique<Session>();
   s->phases.end("settings");
   s->settings = settings;
   s->environment = environment;
-  if (settings.accelerator == config::Accelerator::cuda) s->device = engine::take_gpu(environment.local_rank);
+  if (settings.accelerator == engine::Accelerator::cuda) s->device = engine::take_gpu(environment.local_rank);
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   s->precision = resolve_precision(settings);
-  const model::ModelConfig config = resolve_model(settings);
+  const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = step_request(settings, config, environment.global_rank, environment.world_size);
-  s->model = model::build_model(config, s->precision, request.parallel(), grouping(settings));
+  s->model = model::build_model(config, s->precision, request.parallel(), model::grouping_of(settings.wrap));
   plan::StepPlan plan = plan::make_step_plan(s->model, request);
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
@@ -84,7 +84,7 @@ std::unique_ptr<Session> make_session(const config::Settings& settings, const la
 
 std::string describe_start(Session& s) {
   const plan::MemoryReport memory = plan::memory_report(s.engine->plan());
-  const config::TrainSettings& t = s.settings.train;
+  const train::TrainSettings& t = s.settings.train;
   const model::ModelConfig& m = s.model.config;
   const auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
   std::string rows;
@@ -99,7 +99,7 @@ std::string describe_start(Session& s) {
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
-      config::name_of(config::resolve(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
+      config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
       base::plural(m.num_hidden_layers, "block"), m.hidden_size, t.global_batch_size, data_ranks,
       data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",

@@ -1,87 +1,34 @@
 #include "trireme/train/setup.h"
 
-#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
+#include <thread>
 
+#include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
-#include "trireme/base/files.h"
-#include "trireme/base/units.h"
-#include "trireme/config/learning_rate.h"
-#include "trireme/config/mesh_shape.h"
-#include "trireme/config/precision.h"
-#include "trireme/config/validate.h"
-#include "trireme/data/byte_tokenizer.h"
-#include "trireme/data/load_tokenizer.h"
-#include "trireme/launch/core_share.h"
+#include "trireme/base/text.h"
+#include "trireme/data/from_settings.h"
+#include "trireme/launch/identity/core_share.h"
 #include "trireme/schedule/pipeline.h"
-#include "trireme/train/conversations.h"
+#include "trireme/settings/derived.h"
+#include "trireme/settings/validate.h"
+#include "trireme/text/byte_tokenizer.h"
+#include "trireme/text/load_tokenizer.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
 
-namespace {
-constexpr const char* kAustenPath = "data/austen.txt";
-
-model::ModelConfig named_model(const std::string& name) {
-  if (fs::exists(fs::path(name) / "config.json"))
-    return model::parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"),
-                                            name + "/config.json");
-  return model::catalogue_config(name);
-}
-}  // namespace
-
-model::ModelConfig resolve_model(const config::Settings& settings) {
-  const config::ModelSettings& m = settings.model;
-  if (m.name.empty())
-    throw UsageError(fmt::format("no model is named: give one, for instance 'trireme pretrain llama-5m'"));
-  model::ModelConfig c = named_model(m.name);
-  const auto take = [](auto& field, const auto& given) {
-    if (given) field = *given;
-  };
-  if (m.model_type) {
-    set_architecture(c, model::find_architecture(*m.model_type, "model.model_type"));
-  }
-  const bool width_changed = m.hidden_size || m.num_attention_heads;
-  take(c.vocab_size, m.vocab_size);
-  take(c.hidden_size, m.hidden_size);
-  take(c.intermediate_size, m.intermediate_size);
-  if (m.num_hidden_layers) set_num_hidden_layers(c, *m.num_hidden_layers);
-  take(c.num_attention_heads, m.num_attention_heads);
-  if (m.num_attention_heads && !m.num_key_value_heads) c.num_key_value_heads = c.num_attention_heads;
-  take(c.num_key_value_heads, m.num_key_value_heads);
-  if (width_changed && !m.head_dim && c.num_attention_heads > 0) {
-    if (c.hidden_size % c.num_attention_heads != 0)
-      throw UsageError(
-          fmt::format("model.num_attention_heads {} does not divide model.hidden_size {}; set model.head_dim "
-                      "or take a divisor",
-                      c.num_attention_heads, c.hidden_size));
-    c.head_dim = c.hidden_size / c.num_attention_heads;
-  }
-  take(c.head_dim, m.head_dim);
-  take(c.max_position_embeddings, m.max_position_embeddings);
-  take(c.norm_eps, m.rms_norm_eps);
-  take(c.rope_theta, m.rope_theta);
-  take(c.tie_word_embeddings, m.tie_word_embeddings);
-  take(c.initializer_range, m.initializer_range);
-  c.validate();
-  return c;
-}
-
-model::Precision resolve_precision(const config::Settings& settings) {
-  model::Precision precision{at::kFloat, at::kFloat};
-  const config::Precision chosen = config::resolve(settings);
-  if (chosen == config::Precision::bf16_mixed) precision.compute = at::kBFloat16;
-  if (chosen == config::Precision::fp64_true) precision = {at::kDouble, at::kDouble};
-  precision.on_gpu = settings.accelerator == config::Accelerator::cuda;
+model::Precision resolve_precision(const Settings& settings) {
+  model::Precision precision = model::precision_of(number_format(settings));
+  precision.on_gpu = settings.accelerator == engine::Accelerator::cuda;
   return precision;
 }
 
-int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model) {
+int64_t sequence_length(const Settings& settings, const model::ModelConfig& model) {
   const int64_t sequence = settings.train.max_seq_length.value_or(model.max_position_embeddings);
   if (sequence > model.max_position_embeddings)
     throw UsageError(
@@ -91,15 +38,8 @@ int64_t sequence_length(const config::Settings& settings, const model::ModelConf
   return sequence;
 }
 
-model::Grouping grouping(const config::Settings& settings) {
-  using By = model::Grouping::By;
-  const config::WrapSettings& w = settings.wrap;
-  const By by = w.by == config::WrapBy::block ? By::block : w.by == config::WrapBy::layer ? By::layer : By::parameter;
-  return {.by = by, .min_num_params = w.min_num_params, .own_group = w.units.value_or(std::vector<std::string>{})};
-}
-
-comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks) {
-  const config::MeshShape shape = config::mesh_shape(settings, num_ranks);
+comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks) {
+  const MeshShape shape = mesh_shape(settings, num_ranks);
   return {{.pp = static_cast<int>(shape.pp),
            .replicate = static_cast<int>(shape.replicate),
            .shard = static_cast<int>(shape.shard),
@@ -108,149 +48,54 @@ comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks) 
           num_ranks};
 }
 
-namespace {
-
-plan::Strategy strategy_of(config::Strategy strategy) {
-  switch (strategy) {
-    case config::Strategy::no_shard:
-      return plan::Strategy::no_shard;
-    case config::Strategy::zero1:
-      return plan::Strategy::zero1;
-    case config::Strategy::shard_grad_op:
-    case config::Strategy::hybrid_shard_zero2:
-      return plan::Strategy::shard_grad_op;
-    default:
-      return plan::Strategy::full_shard;
-  }
-}
-
-plan::RecomputeRequest recompute_of(const config::RecomputeSettings& r) {
-  using Mode = plan::RecomputeRequest::Mode;
-  return {.mode = r.mode == config::Recompute::none   ? Mode::none
-                  : r.mode == config::Recompute::full ? Mode::full
-                                                      : Mode::selective,
-          .values = r.values,
-          .every = static_cast<int>(r.every)};
-}
-
-schedule::Prefetch prefetch_of(const config::ScheduleSettings& s) {
-  using Backward = schedule::Prefetch::Backward;
-  return {.depth = static_cast<int>(s.prefetch),
-          .forward = s.prefetch_forward,
-          .backward = s.prefetch_backward == config::PrefetchBackward::pre    ? Backward::pre
-                      : s.prefetch_backward == config::PrefetchBackward::post ? Backward::post
-                                                                              : Backward::none,
-          .limit = s.limit_unsharded.value_or(0)};
-}
-
-}  // namespace
-
-plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
-                               int num_ranks) {
+plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks) {
   plan::StepRequest r;
   r.precision = resolve_precision(settings);
   r.shape = {settings.train.micro_batch_size, sequence_length(settings, model)};
   r.mesh = resolve_mesh(settings, num_ranks);
   r.rank = rank;
-  r.strategy = strategy_of(settings.strategy);
-  r.ordered = settings.reduce == config::Reduce::ordered;
-  r.local_accumulation = settings.accumulation == config::Accumulation::local;
+  r.strategy = settings.strategy;
+  r.reduce = settings.reduce;
+  r.accumulation = settings.accumulation;
   r.sequence_parallel = settings.mesh.sequence_parallel;
-  r.context = settings.mesh.context == config::Context::ring ? model::Parallel::Context::ring
-                                                             : model::Parallel::Context::ulysses;
+  r.context = settings.mesh.context;
   r.documents = {.attention = settings.data.reset_attention_mask, .positions = settings.data.reset_position_ids};
-  r.num_micro_batches = static_cast<int>(config::accumulation(settings, num_ranks));
+  r.num_micro_batches = static_cast<int>(accumulation(settings, num_ranks));
   r.num_evaluation_micro_batches = 1;
-  r.recompute = recompute_of(settings.recompute);
-  r.prefetch = prefetch_of(settings.schedule);
+  r.recompute = settings.recompute;
+  r.prefetch = schedule::prefetch_of(settings.schedule);
   r.reduce_lag = static_cast<int>(settings.schedule.reduce_lag);
-  r.pipeline.schedule = settings.pipeline.schedule;
-  r.pipeline.chunks = static_cast<int>(settings.pipeline.chunks);
-  for (int64_t n : settings.pipeline.split.value_or(std::vector<int64_t>{}))
-    r.pipeline.split.push_back(static_cast<int>(n));
-  r.optimizer_state = optim::state_names(optimizer_options(settings));
+  r.pipeline = settings.pipeline;
+  r.optimizer_state = optim::state_names(optim::options_of(settings.optimizer));
   // What a GPU holds is copied to the host to be saved, outside the plan.
-  r.save_copy = settings.save.mode == config::SaveMode::async && settings.accelerator == config::Accelerator::cpu;
+  r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
 }
 
-namespace {
-
-// "0.7 some/path" or "some/path".
-data::DataSource mixture_source(const std::string& item) {
-  if (item == "?") throw UsageError("data.mixture takes paths, or {path: PATH, weight: NUMBER} for each of them");
-  const size_t space = item.find(' ');
-  const auto weight = space == std::string::npos ? std::nullopt : base::parse_number(item.substr(0, space));
-  if (!weight) return {.path = item};
-  if (!(*weight > 0))
-    throw UsageError(fmt::format("data.mixture: the weight of {} must be above 0, not {}", item.substr(space + 1),
-                                 item.substr(0, space)));
-  return {.path = item.substr(space + 1), .weight = weight};
+data::ConversationSource conversation_source(const Settings& settings) {
+  data::ConversationSource source = data::conversation_source(settings.data, tokenizer_path(settings));
+  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  source.options.num_threads = static_cast<int>(settings.prepare.threads.value_or(cores));
+  // As many inputs, and the last target.
+  if (settings.train.max_seq_length) source.options.max_tokens = *settings.train.max_seq_length + 1;
+  return source;
 }
 
-std::vector<data::DataSource> mixture_sources(const config::DataSettings& d) {
-  if (d.train_data_path)
-    throw UsageError("data.mixture and data.train_data_path both say what to learn from; give one of them");
-  std::vector<data::DataSource> sources;
-  for (const std::string& item : *d.mixture) sources.push_back(mixture_source(item));
-  if (sources.empty()) throw UsageError("data.mixture is empty; give it at least one path");
-  const auto weighted = std::ranges::count_if(sources, [](const auto& s) { return s.weight.has_value(); });
-  if (weighted != 0 && weighted != std::ssize(sources))
-    throw UsageError(
-        fmt::format("data.mixture gives {} of {} sources a weight; give one to all of them, or to none (each sample of "
-                    "each source once an epoch)",
-                    weighted, sources.size()));
-  return sources;
-}
-
-fs::path single_source(const config::DataSettings& d) {
-  if (d.train_data_path) return *d.train_data_path;
-  if (d.name != "Austen")
-    throw UsageError(fmt::format(
-        "data {} needs --data.train_data_path: text, JSONL or Parquet, a folder of them, or a tokenized set", d.name));
-  if (!fs::exists(kAustenPath))
-    throw UsageError(
-        fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
-                    "--data.train_data_path FILE",
-                    kAustenPath));
-  return kAustenPath;
-}
-
-}  // namespace
-
-data::TrainingDataOptions training_data_options(const config::Settings& settings, int64_t sequence) {
-  const config::DataSettings& d = settings.data;
-  data::TrainingDataOptions o;
-  if (d.mixture) {
-    o.sources = mixture_sources(d);
-    o.setting = "data.mixture";
-  } else {
-    o.sources = {{.path = single_source(d)}};
-    o.setting = "data.train_data_path";
-  }
-  if (d.val_data_path) o.val_data_path = *d.val_data_path;
-  o.val_split_fraction = d.val_split_fraction;
-  if (d.val_split) o.split = *d.val_split == "last" ? data::Split::last : data::Split::sample;
-  o.sequence = sequence;
-  o.packing = d.packing == "best_fit" ? data::Packing::best_fit
-              : d.packing == "none"   ? data::Packing::none
-                                      : data::Packing::wrapped;
-  o.apart = d.reset_attention_mask;
-  o.seed = static_cast<uint64_t>(d.seed);
-  o.text_field = d.text_field;
-  o.conversations = conversation_source(settings);
-  o.conversations.options.max_tokens = o.sequence + 1;  // as many inputs, and the last target
-  o.append_eos = d.append_eos;
-  o.cache_dir = fs::path(settings.out_dir) / "tokens";
-  return o;
+data::TrainingDataOptions training_data_options(const Settings& settings, int64_t sequence) {
+  data::TrainingDataOptions options = data::training_data_options(settings.data);
+  options.sequence = sequence;
+  options.conversations = conversation_source(settings);
+  options.conversations.options.max_tokens = sequence + 1;
+  options.cache_dir = fs::path(settings.out_dir) / "tokens";
+  return options;
 }
 
 namespace {
 
-std::unique_ptr<data::Tokenizer> fitting_tokenizer(const fs::path& path, const model::ModelConfig& model) {
-  std::unique_ptr<data::Tokenizer> tokenizer = std::make_unique<data::ByteTokenizer>();
-  if (!path.empty()) tokenizer = data::load_tokenizer(path);
+std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const model::ModelConfig& model) {
+  std::unique_ptr<text::Tokenizer> tokenizer = std::make_unique<text::ByteTokenizer>();
+  if (!path.empty()) tokenizer = text::load_tokenizer(path);
   if (model.vocab_size < tokenizer->vocab_size())
     throw UsageError(fmt::format(
         "the model's vocabulary of {} is smaller than the {} of the {} tokenizer{}; set model.vocab_size {} for a new "
@@ -260,33 +105,38 @@ std::unique_ptr<data::Tokenizer> fitting_tokenizer(const fs::path& path, const m
   return tokenizer;
 }
 
-}  // namespace
-
-fs::path tokenizer_path(const config::Settings& settings) {
-  const fs::path folder = settings.model.name;
-  const auto& given = settings.data.tokenizer;
-  if (given) return *given == "byte" ? fs::path() : fs::path(*given);
-  return data::has_tokenizer(folder) ? folder : fs::path();
+void check_save_copy(const plan::StepPlan& plan, int64_t ranks, int64_t with) {
+  const int64_t copy = plan.save_copy_bytes(plan.local_groups), available = base::available_memory().bytes;
+  if (with <= available) return;
+  throw UsageError(fmt::format(
+      "save.mode async keeps a copy of the state of {} a rank: with it the {} on this host need {}, without it {}, and "
+      "{} are available; use --save.mode sync, or more hosts",
+      base::human_bytes(copy), base::plural(ranks, "rank"), base::human_bytes(with),
+      base::human_bytes(with - ranks * copy), base::human_bytes(available)));
 }
 
-std::unique_ptr<data::Tokenizer> resolve_tokenizer(const config::Settings& settings, const model::ModelConfig& model) {
+}  // namespace
+
+fs::path tokenizer_path(const Settings& settings) { return data::tokenizer_path(settings.data, settings.model.name); }
+
+std::unique_ptr<text::Tokenizer> resolve_tokenizer(const Settings& settings, const model::ModelConfig& model) {
   return fitting_tokenizer(tokenizer_path(settings), model);
 }
 
-std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const fs::path& folder, const model::ModelConfig& model) {
-  return fitting_tokenizer(data::has_tokenizer(folder) ? folder : fs::path(), model);
+std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const fs::path& folder, const model::ModelConfig& model) {
+  return fitting_tokenizer(text::has_tokenizer(folder) ? folder : fs::path(), model);
 }
 
-int threads_of_a_rank(const config::Settings& settings) {
+int threads_of_a_rank(const Settings& settings) {
   if (settings.launch.threads_per_rank) return static_cast<int>(*settings.launch.threads_per_rank);
   if (const char* given = std::getenv("OMP_NUM_THREADS"))
     if (const int threads = std::atoi(given); threads > 0) return threads;
-  const int64_t here = std::max<int64_t>(1, config::world_size(settings) / settings.num_nodes);
+  const int64_t here = std::max<int64_t>(1, world_size(settings) / settings.num_nodes);
   return launch::share_cores(static_cast<int>(here)).threads_per_rank;
 }
 
-int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
-  const config::TrainSettings& t = settings.train;
+int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch) {
+  const train::TrainSettings& t = settings.train;
   int64_t steps = std::numeric_limits<int64_t>::max();
   if (t.max_steps) steps = std::min(steps, *t.max_steps);
   if (t.max_tokens) steps = std::min(steps, *t.max_tokens / (t.global_batch_size * sequence));
@@ -306,38 +156,40 @@ int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t sa
   return steps;
 }
 
-int64_t evaluation_interval(const config::Settings& settings, int64_t steps, int64_t num_samples) {
+int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples) {
   constexpr int64_t kTimes = 20, kFewestSteps = 50, kMostSteps = 600;
   constexpr int64_t kPassesOfAStep = 3;  // forward, and twice that backward; an evaluation is one forward
   if (settings.eval.interval) return *settings.eval.interval;
-  const config::TrainSettings& t = settings.train;
+  const train::TrainSettings& t = settings.train;
   const int64_t samples = std::min(num_samples, settings.eval.max_iters * t.micro_batch_size);
   const int64_t cheap = kTimes * samples / (kPassesOfAStep * t.global_batch_size);
   return std::clamp(std::max(steps > 0 ? steps / kTimes : kMostSteps, cheap), kFewestSteps, kMostSteps);
 }
 
-optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps) {
-  using Decay = optim::LrSchedule::Decay;
-  const config::TrainSettings& t = settings.train;
-  const bool constant = steps == 0 || t.lr_decay == config::LrDecay::constant;
-  return {.peak = config::scaled_lr(settings),
-          .min = config::lowest_lr(settings),
-          .warmup_steps = t.lr_warmup_steps,
+optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {
+  return {.peak = scaled_lr(settings),
+          .min = lowest_lr(settings),
+          .warmup_steps = settings.train.lr_warmup_steps,
           .max_steps = steps,
-          .decay = constant                                ? Decay::constant
-                   : t.lr_decay == config::LrDecay::cosine ? Decay::cosine
-                                                           : Decay::linear};
+          .decay = steps == 0 ? optim::LrDecay::constant : settings.train.lr_decay};
 }
 
-optim::OptimizerOptions optimizer_options(const config::Settings& settings) {
-  const config::OptimizerSettings& o = settings.optimizer;
-  optim::OptimizerOptions options = optim::options_of(o.name);
-  if (o.betas) options.beta1 = (*o.betas)[0], options.beta2 = (*o.betas)[1];
-  options.eps = o.eps.value_or(options.eps);
-  options.weight_decay = o.weight_decay.value_or(options.weight_decay);
-  options.momentum = o.momentum.value_or(options.momentum);
-  options.nesterov = o.nesterov.value_or(options.nesterov);
-  return options;
+int64_t plan_host(const Settings& settings) {
+  const int world = static_cast<int>(world_size(settings));
+  const int64_t here = world / settings.num_nodes;
+  at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
+  const model::ModelConfig config = model::config_of(settings.model);
+  schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
+  const plan::StepRequest request = step_request(settings, config, 0, world);
+  const model::Model model =
+      model::build_model(config, request.precision, request.parallel(), model::grouping_of(settings.wrap));
+  const plan::StepPlan plan = plan::make_step_plan(model, request);
+  if (settings.accelerator == engine::Accelerator::cuda) return 0;
+  const comm::Backend backend = settings.comm.backend;
+  const bool shared_memory = backend == comm::Backend::automatic || backend == comm::Backend::shm;
+  const int64_t bytes = plan::host_bytes(plan, here, shared_memory);
+  if (request.save_copy) check_save_copy(plan, here, bytes);
+  return bytes;
 }
 
 }  // namespace trireme::train

@@ -1,73 +1,74 @@
-// From settings to what a run is made of: the model's shape, precision, the step's plan. Pure functions, so that
-// the launcher, every rank and `trireme explain` come to the same answer.
+// From settings to what a run is made of: the model's shape, precision, the step's plan. The launcher, every rank and
+// `trireme explain` call these functions and get the same answers.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 
-#include "trireme/config/settings.h"
-#include "trireme/data/tokenizer.h"
+#include "trireme/data/conversation_source.h"
 #include "trireme/data/training_data.h"
 #include "trireme/model/config.h"
+#include "trireme/model/from_settings.h"
 #include "trireme/model/model.h"
 #include "trireme/optim/lr_schedule.h"
 #include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_plan.h"
+#include "trireme/settings/settings.h"
+#include "trireme/text/tokenizer.h"
 
 namespace trireme::train {
 
-/// The catalogue's (or a folder's config.json) shape with the `model.*` settings on top.
-/// Errors    UsageError
-model::ModelConfig resolve_model(const config::Settings& settings);
+model::Precision resolve_precision(const Settings& settings);
 
-model::Precision resolve_precision(const config::Settings& settings);
+/// Tokens of one sample: train.max_seq_length, or the longest sequence of the model.
+/// Errors    UsageError if it exceeds the model's positions
+int64_t sequence_length(const Settings& settings, const model::ModelConfig& model);
 
-/// Tokens of one sample: train.max_seq_length, or the model's longest.
-/// Errors    UsageError when it exceeds the model's positions
-int64_t sequence_length(const config::Settings& settings, const model::ModelConfig& model);
-
-/// How parameters are gathered into flat groups.
-model::Grouping grouping(const config::Settings& settings);
-
-/// The mesh of `num_ranks` ranks.
-comm::ProcessMesh resolve_mesh(const config::Settings& settings, int num_ranks);
+comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks);
 
 /// The request for rank `rank` of `num_ranks`.
-plan::StepRequest step_request(const config::Settings& settings, const model::ModelConfig& model, int rank,
-                               int num_ranks);
+plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks);
 
-/// Where the run's text comes from, and how it is cut; the Austen corpus is data/austen.txt, made by `make setup`.
-/// Errors    UsageError when data.train_data_path is needed and missing; a mixture that is none
-data::TrainingDataOptions training_data_options(const config::Settings& settings, int64_t sequence);
+/// Conversations as the settings name them, of at most train.max_seq_length tokens, plus one for the last target.
+data::ConversationSource conversation_source(const Settings& settings);
 
-/// Where the run's tokenizer lies: data.tokenizer, or the model's folder; empty: text is read as bytes.
-std::filesystem::path tokenizer_path(const config::Settings& settings);
+/// Where the run's text comes from, and how it is cut. The Austen corpus is data/austen.txt, made by `make setup`.
+/// Errors    UsageError if data.train_data_path is needed and missing, or a mixture is invalid
+data::TrainingDataOptions training_data_options(const Settings& settings, int64_t sequence);
 
-/// Loads it, and refuses one whose ids the model has no rows for.
-/// Errors    UsageError
-std::unique_ptr<data::Tokenizer> resolve_tokenizer(const config::Settings& settings, const model::ModelConfig& model);
+/// The path of the run's tokenizer: data.tokenizer, or the model's folder; empty: text is read as bytes.
+std::filesystem::path tokenizer_path(const Settings& settings);
 
-/// The tokenizer that belongs to a checkpoint: its own files, or bytes where it has none.
-/// Errors    UsageError as resolve_tokenizer
-std::unique_ptr<data::Tokenizer> checkpoint_tokenizer(const std::filesystem::path& folder,
+/// Loads it.
+/// Errors    UsageError, also if the model's vocabulary is too small for it
+std::unique_ptr<text::Tokenizer> resolve_tokenizer(const Settings& settings, const model::ModelConfig& model);
+
+/// The tokenizer of a checkpoint: from its own files, or bytes if it has none.
+/// Errors    as resolve_tokenizer
+std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const std::filesystem::path& folder,
                                                       const model::ModelConfig& model);
 
-/// Threads that a rank of these settings computes with when it runs on this machine: launch.threads_per_rank,
-/// OMP_NUM_THREADS, or its share of the cores. What is planned without ranks is planned for as many.
-int threads_of_a_rank(const config::Settings& settings);
+/// Threads that a rank computes with on this machine: launch.threads_per_rank, OMP_NUM_THREADS, or its share of the
+/// cores. Plans made without ranks assume the same number.
+int threads_of_a_rank(const Settings& settings);
 
-/// Optimizer steps of the run, from max_steps, max_tokens or epochs (the fewest); 0: only max_time ends it.
-/// Errors    UsageError where that is less than one step
-int64_t run_steps(const config::Settings& settings, int64_t sequence, int64_t samples_per_epoch);
+/// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of one machine
+/// take, if every rank plans as rank 0 does; 0 on GPUs, which have memory of their own. The launcher compares this with
+/// the machine's memory before it starts ranks (launch/machines/room.h).
+///
+/// Cost      a plan: milliseconds, more with many pipeline ranks and micro-batches
+/// Errors    UsageError for combinations that cannot work, and if the copy for save.mode async does not fit in memory
+int64_t plan_host(const Settings& settings);
 
-/// Steps from one evaluation to the next: eval.interval; where it is left to choose a twentieth of `steps` (0: the run
-/// has no end), but as many as take 20 times as long as an evaluation of `num_samples` held-out samples; 50 to 600.
-int64_t evaluation_interval(const config::Settings& settings, int64_t steps, int64_t num_samples);
+/// Optimizer steps of the run: the fewest that max_steps, max_tokens and epochs allow; 0: only max_time ends it.
+/// Errors    UsageError if that is less than one step
+int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_per_epoch);
 
-/// The learning rate of each of `steps` steps; constant behind the warm-up where there is no end (0).
-optim::LrSchedule lr_schedule(const config::Settings& settings, int64_t steps);
+/// Steps from one evaluation to the next: eval.interval. If that is auto: a twentieth of `steps` (0: the run has no
+/// end), or more if training would take less than 20 times as long as evaluating `num_samples` samples; 50 to 600.
+int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples);
 
-/// The run's optimizer; lr and step are set for each step.
-optim::OptimizerOptions optimizer_options(const config::Settings& settings);
+/// The learning rate of each of `steps` steps; without an end (0), constant after the warm-up.
+optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps);
 
 }  // namespace trireme::train

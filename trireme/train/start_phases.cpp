@@ -2,16 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
-#include "trireme/launch/start_time.h"
+#include "trireme/launch/identity/start_time.h"
 
 namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Set when the program's own static objects are made: after those of its libraries.
+// Set when the program's static objects are made, after those of its libraries.
 const Clock::time_point loaded_at = Clock::now();
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }

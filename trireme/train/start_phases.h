@@ -1,4 +1,4 @@
-// Where the time from exec to the first step goes: phases that follow each other without a gap, so they add up to it.
+// The phases from exec to the first step. They follow each other without a gap, so their times add up to the total.
 #pragma once
 
 #include <chrono>
@@ -9,11 +9,11 @@ namespace trireme::train {
 
 class StartPhases {
  public:
-  /// Begins with what is past already: "exec", from the launcher's exec (or the attempt's begin) to this process',
-  /// where our launcher says when that was; "load", until the program's libraries were loaded.
+  /// Begins with two phases that are over. "exec" lasted from the start of the launcher (or attempt) to that of this
+  /// process; only our launcher tells it. "load" lasted until the program's libraries were loaded.
   StartPhases();
 
-  /// The time since the last end (of a phase, or of the loading) was `name`.
+  /// Ends phase `name`, which began when the phase before ended.
   void end(const char* name);
 
   double total() const;

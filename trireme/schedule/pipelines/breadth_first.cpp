@@ -1,5 +1,5 @@
-// Looped breadth-first: every micro-batch through a rank's first stage, then through its second, and back the same
-// way: a stage's weights are gathered, and its gradients reduced, in one go.
+// Looped breadth-first: all micro-batches run through a rank's first stage, then through its second, ..., and in
+// reverse order backward. So a stage's weights are gathered once a pass, and its gradients are reduced together.
 // Source: arXiv 2211.05953.
 #include "trireme/schedule/pipelines/pipelines.h"
 

@@ -1,7 +1,5 @@
 // Interleaved 1F1B: each rank holds v stages, p apart, and 1F1B runs over all of them. Idle (p-1)/(v m + p-1).
 // Source: arXiv 2104.04473 (Megatron-LM).
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "trireme/schedule/pipelines/pipelines.h"
@@ -24,15 +22,6 @@ std::vector<Cell> interleaved_1f1b_cells(const PipelineShape& s) {
   return out;
 }
 
-std::string refusal(const PipelineShape& s) {
-  if (s.micro_batches % s.ranks == 0) return "";
-  return fmt::format(
-      "pipeline.schedule interleaved_1f1b runs micro-batches in rounds of mesh.pp {}, and a rank has {}; "
-      "make train.global_batch_size a multiple of micro-batch x data ranks x {}, or take 1f1b or "
-      "breadth_first",
-      s.ranks, s.micro_batches, s.ranks);
-}
-
 }  // namespace
 
 PipelineSchedule interleaved_1f1b() {
@@ -41,7 +30,7 @@ PipelineSchedule interleaved_1f1b() {
           .cells = interleaved_1f1b_cells,
           .default_chunks = 2,
           .fixed_chunks = false,
-          .refusal = refusal};
+          .in_rounds = true};
 }
 
 }  // namespace trireme::schedule::pipelines

@@ -1,5 +1,5 @@
-// 1F1B: rank r runs p-1-r forwards ahead, then one forward, one backward in turn. Idle as GPipe; at most
-// min(p - r, m) micro-batches' activations are held.
+// 1F1B: rank r of p runs p-1-r forwards, then one forward and one backward in turn. It idles as long as GPipe, but
+// holds the activations of at most min(p - r, m) of the m micro-batches.
 // Source: arXiv 1806.03377 (PipeDream), 2104.04473 (Megatron-LM).
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-// The built-in pipeline schedules, one file each. Fk, Bk, Ik, Wk: forward, backward, its input half, its weight half
-// of micro-batch k.
+// The built-in pipeline schedules, one file each. Their comments write Fk, Bk, Ik and Wk for micro-batch k's forward,
+// backward, input half and weight half of backward.
 #pragma once
 
 #include "trireme/schedule/pipeline.h"

@@ -1,5 +1,5 @@
-// ZB-H1: 1F1B with backward cut in two. The input half is sent on at once; weight halves fill what would be idle:
-// a third of 1F1B's, (p-1)/(3m+p-1) at F = I = W. As many activations as 1F1B.
+// ZB-H1: 1F1B with backward in two halves. The input half's result is sent at once; weight halves fill idle time. A
+// third of 1F1B's idle time is left, (p-1)/(3m+p-1) at F = I = W. It holds as many activations as 1F1B.
 // Source: arXiv 2401.10241.
 #include <algorithm>
 
@@ -16,7 +16,7 @@ std::vector<Cell> zb_h1_cells(const PipelineShape& s) {
   for (int k = 0; k < m; ++k) {
     if (ahead + k < m) out.push_back({Cell::Kind::forward, 0, ahead + k});
     out.push_back({Cell::Kind::input, 0, k});
-    // Rank r keeps r weight halves back: the ones that its last input halves would otherwise wait beside.
+    // Rank r postpones r weight halves: they fill the waits before its last input halves.
     if (k >= s.rank) out.push_back({Cell::Kind::weight, 0, weights++});
   }
   while (weights < m) out.push_back({Cell::Kind::weight, 0, weights++});

@@ -1,5 +1,5 @@
-// ZB-V: each rank holds two stages, r and 2p-1-r, so that the last stage lies where the first one does, and no rank
-// idles inside its own span for m >= 2p-1 at F = I = W. Activations as 1F1B.
+// ZB-V: rank r of p holds two stages, r and 2p-1-r, so the last stage is on the same rank as the first. With m >= 2p-1
+// micro-batches and F = I = W, no rank idles within its own span. It holds as many activations as 1F1B.
 // Source: arXiv 2401.10241, section 6.
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Cell::Kind;
 
-// Lays down cells for n >= 2p-1 micro-batches and keeps those of the m there are.
+// Lays out cells for n >= 2p-1 micro-batches, and keeps those of the m micro-batches that exist.
 class Writer {
  public:
   explicit Writer(int micro_batches) : m_(micro_batches) {}
@@ -57,7 +57,8 @@ PipelineSchedule zb_v() {
           .summary = "zero bubble in a V: no idle time inside a rank's span; first and last stage on rank 0",
           .cells = zb_v_cells,
           .default_chunks = 2,
-          .v_shape = true};
+          .v_shape = true,
+          .fills_with = [](int ranks) { return 2 * ranks - 1; }};
 }
 
 }  // namespace trireme::schedule::pipelines

@@ -1,0 +1,157 @@
+// What a conversion must not do in silence, whatever the formats are.
+#include "trireme/formats/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/checkpoint/fixtures.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/rewrite.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/torch/file.h"
+
+namespace trireme::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+/// The folder that relative paths begin in, for as long as this lives.
+class Inside {
+ public:
+  explicit Inside(const fs::path& folder) : before_(fs::current_path()) { fs::current_path(folder); }
+  ~Inside() { fs::current_path(before_); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  fs::path before_;
+};
+
+void write_model(const fs::path& folder, const std::vector<checkpoint::TensorSpec>& tensors) {
+  fs::create_directories(folder);
+  checkpoint::SafetensorsSink sink(folder, tensors, checkpoint::kDefaultShardBytes);
+  const std::vector<std::byte> zeros(1024);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    sink.write(i, 0, checkpoint::num_elements(tensors[i].shape), zeros.data(), tensors[i].dtype);
+  sink.finish();
+}
+
+std::string refusal_of(const ConvertRequest& request) {
+  return checkpoint::error_of<Error>([&] { convert_checkpoint(request); });
+}
+
+TEST(ConvertAnything, ABareNameIsAPlaceInThisFolder) {
+  const checkpoint::ScratchFolder scratch;
+  const Inside inside(scratch.path());
+  write_model("model", {{.name = "a", .shape = {3}, .dtype = checkpoint::Dtype::f32}});
+  const std::pair<const char*, const char*> cases[] = {
+      {"plain", ""}, {"slash/", ""}, {"file.pth", ""}, {"folder", "pth"}, {"spread", "dcp"}};
+  for (const auto& [out, to] : cases) {
+    ConvertRequest request{.source = "model", .out = out, .to = to};
+    EXPECT_EQ(refusal_of(request), "no error") << out;
+    EXPECT_TRUE(fs::exists(out)) << out;
+    request.force = true;
+    if (std::string(out).ends_with(".pth")) {
+      EXPECT_EQ(refusal_of(request), "no error") << out << " once more";
+    }
+  }
+  EXPECT_EQ(refusal_of({.source = "file.pth", .out = "back"}), "no error");
+  EXPECT_EQ(checkpoint::open_checkpoint("back").tensors.size(), 1u);
+  checkpoint::save_sample(".", 1, 1);
+  EXPECT_NO_THROW(checkpoint::rewrite("step-00000001", "copy", {}));
+  EXPECT_NO_THROW(checkpoint::open_checkpoint("copy"));
+  EXPECT_NO_THROW(checkpoint::remove_checkpoint("copy"));
+  EXPECT_THAT(checkpoint::names_in("."), testing::Not(testing::Contains(testing::StartsWith(".tmp-"))));
+}
+
+TEST(ConvertAnything, EightBitFloatsDoNotBecomeOthersAndAreNotLeftOverEither) {
+  const checkpoint::ScratchFolder folder;
+  for (const checkpoint::Dtype scaled : {checkpoint::Dtype::f8_e4m3, checkpoint::Dtype::f8_e5m2}) {
+    fs::remove_all(folder / "model");
+    write_model(folder / "model", {{.name = "w", .shape = {4, 4}, .dtype = scaled},
+                                   {.name = "n", .shape = {4}, .dtype = checkpoint::Dtype::f32},
+                                   {.name = "i", .shape = {4}, .dtype = checkpoint::Dtype::i64}});
+    for (const char* to : {"safetensors", "pth", "dcp"}) {
+      EXPECT_THAT(refusal_of({.source = folder / "model", .out = folder / "out", .to = to, .dtype = "bfloat16"}),
+                  testing::AllOf(HasSubstr("tensor 'w' is F8_"), HasSubstr("cannot become BF16")))
+          << to;
+      EXPECT_FALSE(fs::exists(folder / "out")) << to;
+    }
+    EXPECT_THAT(checkpoint::error_of<Error>(
+                    [&] { checkpoint::rewrite(folder / "model", folder / "out", {.dtype = checkpoint::Dtype::f32}); }),
+                HasSubstr("cannot become F32"));
+    EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out"}), "no error");
+    EXPECT_EQ(checkpoint::open_checkpoint(folder / "out").tensor("w").dtype, scaled)
+        << "as it is, where nothing else is asked for";
+    fs::remove_all(folder / "out");
+  }
+}
+
+/// A torch.save of {"array": a numpy array, "epoch": 3} and tensors.
+void write_numpy(const fs::path& path, const std::vector<checkpoint::TensorSpec>& tensors) {
+  PickleWriter pickle;
+  pickle.empty_dict().mark();
+  pickle.text("array").global("numpy.core.multiarray", "_reconstruct");
+  pickle.mark().global("numpy", "ndarray").integers(std::vector<int64_t>{0}).text("b").tuple().call();
+  pickle.text("epoch").integer(3);
+  for (size_t i = 0; i < tensors.size(); ++i) write_tensor(pickle.text(tensors[i].name), tensors[i], i);
+  pickle.set_items();
+  TorchArchiveWriter archive(pickle.finish(), tensors, 0);
+  const base::FileDescriptor file = checkpoint::create_file(path, archive.bytes());
+  const std::vector<std::byte> zeros(1024);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    archive.write(file, path, i, tensors[i], 0, checkpoint::num_elements(tensors[i].shape), zeros.data(),
+                  tensors[i].dtype);
+  archive.finish(file, path);
+}
+
+TEST(ConvertAnything, WhatHoldsNoTensorsIsRefusedAndWhatIsLeftOutIsSaid) {
+  const checkpoint::ScratchFolder folder;
+  write_numpy(folder / "arrays.bin", {});
+  EXPECT_THAT(refusal_of({.source = folder / "arrays.bin", .out = folder / "out"}),
+              testing::AllOf(HasSubstr("holds no tensor"), HasSubstr("1 value"), HasSubstr("'array'")));
+  write_model(folder / "empty", {});
+  EXPECT_THAT(refusal_of({.source = folder / "empty", .out = folder / "out"}), HasSubstr("holds no "));
+  EXPECT_FALSE(fs::exists(folder / "out"));
+  write_numpy(folder / "both.bin", {{.name = "w", .shape = {2}, .dtype = checkpoint::Dtype::f32}});
+  std::vector<std::string> notes;
+  convert_checkpoint({.source = folder / "both.bin", .out = folder / "out", .note = [&](const std::string& line) {
+                        notes.push_back(line);
+                      }});
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("1 value of")));
+  EXPECT_EQ(checkpoint::open_checkpoint(folder / "out").tensors.size(), 1u);
+}
+
+TEST(ConvertAnything, OptimizerStateThatIsLeftOutIsCountedInGoodEnglish) {
+  const checkpoint::ScratchFolder folder;
+  const fs::path one = checkpoint::save_sample(folder.path(), 1, 1);
+  std::vector<std::string> notes;
+  convert_checkpoint(
+      {.source = one, .out = folder / "out", .note = [&](const std::string& line) { notes.push_back(line); }});
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("1 file of optimizer state is left out")));
+}
+
+TEST(ConvertAnything, SizesThatOverflowAreRefused) {
+  const int64_t half = int64_t{1} << 57;
+  EXPECT_EQ(checkpoint::tensor_bytes(std::vector<int64_t>{half, 2}, checkpoint::Dtype::f64), int64_t{1} << 61);
+  EXPECT_THROW(checkpoint::tensor_bytes(std::vector<int64_t>{half, 3}, checkpoint::Dtype::f64), ShapeError);
+  EXPECT_EQ(checkpoint::tensor_bytes(std::vector<int64_t>{0, half, half}, checkpoint::Dtype::f64), 0);
+  // A tensor without elements may say any other sizes, whose product overflows in strides and rows.
+  const checkpoint::ScratchFolder folder;
+  write_model(folder / "model", {{.name = "none", .shape = {0, half, half, half}, .dtype = checkpoint::Dtype::f32},
+                                 {.name = "a", .shape = {2}, .dtype = checkpoint::Dtype::f32}});
+  EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out.pth"}),
+            "the shape [144115188075855872, 144115188075855872, 144115188075855872] has more than 2^58 elements");
+  // Tensors that are each small enough, and together are not.
+  std::vector<checkpoint::TensorSpec> huge;
+  for (int i = 0; i < 40; ++i)
+    huge.push_back({.name = std::to_string(i), .shape = {half}, .dtype = checkpoint::Dtype::f64});
+  EXPECT_THROW(checkpoint::SafetensorsSink(folder / "model", huge, int64_t{1} << 62), CheckpointError);
+}
+
+}  // namespace
+}  // namespace trireme::formats

@@ -1,0 +1,141 @@
+#include "trireme/config/hints.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "settings_test.h"
+#include "trireme/base/text.h"
+#include "trireme/config/declaration.h"
+
+namespace trireme {
+namespace {
+
+bool exists(const std::string& key) { return base::join(all_keys(), " ").find(key) != std::string::npos; }
+
+bool is_key(const std::string& key) {
+  return std::find(all_keys().begin(), all_keys().end(), canonical_key(key)) != all_keys().end();
+}
+
+bool names_a_key(const std::string& text) {
+  return std::any_of(all_keys().begin(), all_keys().end(),
+                     [&](const std::string& key) { return text.find(key) != std::string::npos; });
+}
+
+TEST(Hints, WordsOfOtherSystemsLeadToOurs) {
+  EXPECT_EQ(hint_for(all_settings(), "train.learning_rate"), "the learning rate is optimizer.lr");
+  EXPECT_EQ(hint_for(all_settings(), "lr"), "the learning rate is optimizer.lr");
+  EXPECT_EQ(hint_for(all_settings(), "learnig_rate"), "the learning rate is optimizer.lr");
+  EXPECT_THAT(hint_for(all_settings(), "batch_size"), testing::HasSubstr("train.micro_batch_size"));
+  EXPECT_THAT(hint_for(all_settings(), "gradient_accumulation_steps"), testing::HasSubstr("train.global_batch_size"));
+}
+
+TEST(Hints, TheRightNameInTheWrongPlaceIsFound) {
+  EXPECT_EQ(hint_for(all_settings(), "micro_batch_size"), "it is train.micro_batch_size");
+  EXPECT_EQ(hint_for(all_settings(), "model.max_steps"), "it is train.max_steps");
+}
+
+TEST(Hints, ASharedGroupAloneIsNoResemblance) {
+  EXPECT_THAT(hint_for(all_settings(), "train.batch"), testing::HasSubstr("train.global_batch_size"));
+  EXPECT_THAT(hint_for(all_settings(), "save.zzzz"), testing::StartsWith("there are save.mode, save.on_error"));
+}
+
+TEST(Hints, NonsenseIsSentToTheHelp) {
+  EXPECT_THAT(hint_for(all_settings(), "zzzzzzzzzzzz"), testing::HasSubstr("--help"));
+}
+
+TEST(Hints, KnownFeaturesOfOthersAreRefusedWithAReason) {
+  EXPECT_NE(refusal_of(all_settings(), "train.lr_warmup_fraction"), std::nullopt);
+  EXPECT_NE(refusal_of(all_settings(), "lora_alpha"), std::nullopt);
+  EXPECT_EQ(refusal_of(all_settings(), "train.max_steps"), std::nullopt);
+}
+
+// Every way to drop, double, change or swap one letter of every key.
+TEST(Hints, EverySingleLetterTypoOfEveryKeyIsRefusedAndNamesAKey) {
+  int tried = 0;
+  auto check = [&](const std::string& typo) {
+    if (is_key(typo) || typo.empty() || typo == "config" || typo == "help") return;
+    ++tried;
+    const std::string text = refusal({"--" + typo + "=1"});
+    ASSERT_THAT(text, testing::StartsWith("error: "));
+    ASSERT_TRUE(names_a_key(text.substr(text.rfind('\n')))) << text;
+  };
+  for (const std::string& key : all_keys()) {
+    for (size_t i = 0; i < key.size(); ++i) {
+      std::string dropped = key, doubled = key, changed = key, swapped = key;
+      dropped.erase(i, 1);
+      doubled.insert(i, 1, key[i]);
+      changed[i] = key[i] == 'x' ? 'y' : 'x';
+      if (i + 1 < key.size()) std::swap(swapped[i], swapped[i + 1]);
+      for (const std::string& typo : {dropped, doubled, changed, swapped}) check(typo);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(tried, 4000);
+}
+
+RC_GTEST_PROP(Hints, ARandomLetterInARandomPlaceIsRefusedAndNamesAKey, ()) {
+  std::string typo = *rc::gen::elementOf(all_keys());
+  const auto place = *rc::gen::inRange<size_t>(0, typo.size() + 1);
+  const char letter =
+      *rc::gen::oneOf(rc::gen::inRange('a', static_cast<char>('z' + 1)), rc::gen::elementOf(std::string("_.")));
+  if (place < typo.size() && *rc::gen::arbitrary<bool>()) {
+    typo[place] = letter;
+  } else {
+    typo.insert(place, 1, letter);
+  }
+  RC_PRE(!is_key(typo));
+  const std::string text = refusal({typo + "=1"});
+  RC_ASSERT(text.substr(0, 7) == "error: ");
+  RC_ASSERT(names_a_key(text.substr(text.rfind('\n'))));
+}
+
+TEST(Hints, EveryHintNamesKeysThatExist) {
+  // Words with a dot in a hint are keys; a renamed setting must not leave a hint behind.
+  for (const char* word : {"learning_rate",
+                           "batch_size",
+                           "beta1",
+                           "warmup",
+                           "grad_clip",
+                           "seq_len",
+                           "steps",
+                           "num_epochs",
+                           "save_steps",
+                           "max_to_keep",
+                           "eval_steps",
+                           "remat",
+                           "n_embd",
+                           "n_layer",
+                           "n_head",
+                           "tie_embeddings",
+                           "dataset",
+                           "pipeline_parallel_size",
+                           "process_group_timeout",
+                           "lr_scheduler",
+                           "logging_steps",
+                           "gradient_accumulation_iters",
+                           "data_parallel_replicate_degree",
+                           "data_parallel_shard_degree",
+                           "auto_wrap_policy",
+                           "backward_prefetch",
+                           "forward_prefetch",
+                           "limit_all_gathers",
+                           "tensor_parallel_degree",
+                           "pipeline_parallel_schedule",
+                           "virtual_pipeline_model_parallel_size",
+                           "context_parallel_size",
+                           "ulysses_sequence_parallel_size"}) {
+    const std::string hint = hint_for(all_settings(), word);
+    for (size_t dot = hint.find('.'); dot != std::string::npos; dot = hint.find('.', dot + 1)) {
+      if (dot + 1 >= hint.size() || !std::islower(hint[dot + 1])) continue;
+      const size_t start = hint.find_last_of(" (", dot) + 1;
+      const std::string key = hint.substr(start, hint.find_first_of(" ,:)", dot) - start);
+      EXPECT_TRUE(exists(key)) << word << ": " << hint;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme

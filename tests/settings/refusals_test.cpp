@@ -1,0 +1,187 @@
+// What people type who come from elsewhere, and the words that the refusal must hold: the thing and the way out.
+#include "settings_test.h"
+#include "trireme/config/declaration.h"
+#include "trireme/config/hints.h"
+#include "trireme/config/value.h"
+#include "trireme/settings/derived.h"
+#include "trireme/settings/parse.h"
+
+namespace trireme {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const Overlay kPretrain{.command = "pretrain", .section = "launch"};
+
+struct Row {
+  std::vector<std::string> arguments;
+  std::vector<std::string> words;
+};
+
+TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
+  const std::vector<Row> rows = {
+      {{"--wandb"}, {"wandb is not available", "metrics.jsonl"}},
+      {{"--wandb_project", "x"}, {"wandb_project is not available", "metrics.jsonl"}},
+      {{"--report_to", "tensorboard"}, {"report_to is not available", "metrics.jsonl"}},
+      {{"--compile"}, {"compile is not available", "nothing is compiled"}},
+      {{"--torch_compile=true"}, {"nothing is compiled"}},
+      {{"--fp16"}, {"unknown setting fp16", "precision bf16-mixed"}},
+      {{"--bf16"}, {"precision bf16-mixed"}},
+      {{"--amp"}, {"precision bf16-mixed"}},
+      {{"--deepspeed", "ds.json"}, {"no DeepSpeed file is read", "zero3"}},
+      {{"--fsdp", "full_shard auto_wrap"}, {"strategy full_shard"}},
+      {{"--lora_r", "8"}, {"low-rank adapters are not built"}},
+      {{"--peft"}, {"low-rank adapters are not built"}},
+      {{"--load_in_8bit"}, {"quantised weights are not built"}},
+      {{"--gpu", "0"}, {"accelerator cuda"}},
+      {{"--initial_checkpoint_dir", "out"},
+       {"weights to start from are the model", "trireme pretrain FOLDER", "--resume"}},
+      {{"--checkpoint_dir", "out"}, {"trireme pretrain FOLDER"}},
+      {{"--resume_from_checkpoint", "out"}, {"resume: true, auto or a folder"}},
+      {{"--dataset_name", "c4"}, {"nothing is downloaded", "data.train_data_path"}},
+      {{"--attn_implementation", "sdpa"}, {"leave it out"}},
+      {{"--tran", "3"}, {"unknown setting tran", "the group train", "train.global_batch_size"}},
+      {{"--out_dir", ""}, {"out_dir wants text, not an empty text"}},
+      {{"--data.train_data_path="}, {"data.train_data_path wants text", "not an empty text"}},
+      {{"--data.tokenizer", ""}, {"data.tokenizer wants text", "not an empty text"}},
+      {{"--generate.prompt", "x"}, {"generate.prompt belongs to trireme generate", "pretrain does not read it"}},
+      {{"--bench.steps", "3"}, {"bench.steps belongs to trireme bench"}},
+      {{"--prepare.output", "x"}, {"prepare.output belongs to trireme data"}},
+      {{std::string(200'000, 'x')}, {"what is 'xxx"}},
+      {{"--" + std::string(200'000, 'x'), "1"}, {"unknown setting xxx"}},
+  };
+  for (const Row& row : rows) {
+    std::vector<std::string> arguments = {"llama-5m"};
+    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
+    const std::string text = refusal(arguments, kPretrain);
+    for (const std::string& word : row.words) EXPECT_THAT(text, HasSubstr(word)) << row.arguments[0].substr(0, 40);
+    EXPECT_LT(text.size(), 1000u) << row.arguments[0].substr(0, 40);
+  }
+}
+
+TEST(Refusals, OfAFileSayWhatIsWrongWithItsForm) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> rows = {
+      {"tran: {max_steps: 3}\n", {"unknown setting tran", "the group train"}},
+      {"train:\n\tmax_steps: 3\n", {"line 2 is indented with a tab", "spaces only"}},
+      {"\ttrain: {max_steps: 3}\n", {"line 1 is indented with a tab"}},
+      {"train:\n  max_steps: 3\n \tmax_tokens: 4\n", {"line 3 is indented with a tab"}},
+      {"train:\n  max_steps: 3\n   max_tokens: 4\n", {":3: max_tokens: 4", "with the same indentation"}},
+      {"train:\n  max_steps: 3\n max_tokens: 4\n", {":3: max_tokens: 4", "with the same indentation"}},
+      {"train:\n  max_steps 3\n", {"train"}},
+      {"out_dir: \"\"\n", {"out_dir wants text, not an empty text"}},
+      {"train: {max_steps: 3\n", {"is not valid YAML"}},
+      {std::string(size_t{2} << 20, '#'), {"too large for a file of this kind", "more than 1 MiB"}},
+  };
+  for (const auto& [yaml, words] : rows) {
+    const YamlFile file(yaml);
+    const std::string text = refusal({"--config", file.path()}, kPretrain);
+    for (const std::string& word : words) EXPECT_THAT(text, HasSubstr(word)) << yaml.substr(0, 80);
+  }
+  EXPECT_THAT(refusal({"--config", "/dev/zero"}), HasSubstr("too large for a file of this kind"));  // and has an end
+}
+
+TEST(Refusals, AFileMayHoldSettingsOfSeveralCommands) {
+  const YamlFile file("generate: {prompt: It is}\nbench: {steps: 3}\n");
+  EXPECT_EQ(refusal({"--config", file.path()}, kPretrain), "");
+  EXPECT_EQ(refusal({"--generate.prompt", "x"}, {.command = "explain config"}), "");
+  EXPECT_EQ(refusal({"--steps", "3"}, {.command = "bench train", .section = "bench"}), "");
+}
+
+TEST(Refusals, OfTheEnvironmentNameTheNearestVariable) {
+  const auto refusal_of_variable = [](const std::string& name) {
+    Overlay overlay = kPretrain;
+    overlay.environment = no_environment;
+    overlay.variables = {name};
+    return refusal({}, overlay);
+  };
+  EXPECT_THAT(refusal_of_variable("TRIREME_TRAIN_MICRO_BATCHSIZE"),
+              HasSubstr("TRIREME_TRAIN_MICRO_BATCHSIZE in the environment is no setting\n"
+                        "  the nearest is TRIREME_TRAIN_MICRO_BATCH_SIZE"));
+  EXPECT_THAT(refusal_of_variable("TRIREME_SEDE"), HasSubstr("the nearest is TRIREME_SEED"));
+  EXPECT_THAT(refusal_of_variable("TRIREME_OPTIMIZER_QUUX"), HasSubstr("unset TRIREME_OPTIMIZER_QUUX"));
+  for (const char* name : {"TRIREME_TRAIN_MICRO_BATCH_SIZE", "TRIREME_JOB_ID", "TRIREME_RUN", "TRIREME_STORE_FD",
+                           "TRIREME_DATA_SERVICE_HOST", "TRIREME_DATA_PORT_80_TCP", "TRIREME_HOME", "TRIREME_SLOW",
+                           "PATH", "TRIREME_LAUNCH_TOKEN_FILE"})
+    EXPECT_EQ(refusal_of_variable(name), "") << name;
+}
+
+TEST(Refusals, AnExampleIsAValueThatSomebodyWouldGive) {
+  Settings settings;
+  declare(settings).for_each([](const Section&, const Setting& setting) {
+    const std::string example = example_text(setting);
+    EXPECT_NE(example, "") << setting.key;
+    if (is_absent(setting)) {
+      EXPECT_NE(example, setting.rules.absent) << setting.key;
+    }
+    const auto refused = assign(setting, {.key = std::string(setting.key), .text = example});
+    EXPECT_FALSE(refused) << setting.key << ": " << (refused ? refused->headline : "");
+    EXPECT_FALSE(is_absent(setting)) << setting.key << " " << example;
+  });
+  EXPECT_THAT(refusal({"--json"}, {.command = "bench ops", .section = "bench"}),
+              HasSubstr("for instance --bench.json=result.json"));
+  EXPECT_THAT(refusal({"--optimizer.betas"}), HasSubstr("--optimizer.betas=\"[0.9, 0.95]\""));
+}
+
+TEST(Refusals, HelpShowsTheShortNamesThatWork) {
+  EXPECT_THAT(help_text({"generate"}, {.section = "generate"}), HasSubstr("--generate.prompt  (or --prompt)  text"));
+  EXPECT_THAT(help_text({"generate"}), Not(HasSubstr("(or --prompt)")));
+  EXPECT_THAT(help_text({"launch"}, {.dialects = {dialects::torchrun}}), HasSubstr("--launch.nnodes  (or --nnodes)"));
+}
+
+TEST(Refusals, HelpKnowsSingleSettings) {
+  const std::string help = help_text({"train.max_norm"});
+  EXPECT_THAT(help, HasSubstr("--train.max_norm"));
+  EXPECT_THAT(help, Not(HasSubstr("--train.max_steps")));
+  try {
+    help_text({"max_norm"});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("it is train.max_norm"));
+  }
+}
+
+TEST(Refusals, TheLowestLearningRateFollowsTheHighest) {
+  EXPECT_EQ(verdict(settings_from("--optimizer.lr 3e-5"), 1), "");
+  EXPECT_DOUBLE_EQ(lowest_lr(settings_from("--optimizer.lr 3e-5")), 3e-6);
+  EXPECT_EQ(lowest_lr(settings_from("--optimizer.lr 2e-3")), 6e-5);
+  EXPECT_EQ(lowest_lr(settings_from("--train.min_lr 1e-7")), 1e-7);
+}
+
+TEST(Refusals, OfBackendsThatCannotCarryARun) {
+  const auto refusal_of_backend = [](const std::string& backend, int64_t ranks) -> std::string {
+    try {
+      validate_backend(settings_from("--comm.backend " + backend), ranks);
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of_backend("dry-run", 1), HasSubstr("trireme explain"));
+  EXPECT_THAT(refusal_of_backend("threads", 2), HasSubstr("shm or gloo"));
+  EXPECT_EQ(refusal_of_backend("threads", 1), "");
+  EXPECT_EQ(refusal_of_backend("gloo", 2), "");
+  EXPECT_EQ(verdict(settings_from("--comm.backend dry-run"), 2), "");  // for plans
+  EXPECT_THAT(verdict(settings_from("--comm.backend nccl"), 2), HasSubstr("needs accelerator cuda"));
+}
+
+TEST(Refusals, OfPlacesThatCannotBeWritten) {
+  const YamlFile file("x");
+  const auto refusal_of_places = [](const std::string& arguments) -> std::string {
+    try {
+      validate_places(settings_from(arguments));
+      return "";
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of_places("--out_dir " + file.path()), HasSubstr(file.path() + " is a file"));
+  EXPECT_THAT(refusal_of_places("--out_dir " + file.path() + "/inside"), HasSubstr(file.path() + " is a file"));
+  EXPECT_THAT(refusal_of_places("--bench.json /nowhere/at/all.json"), HasSubstr("there is no folder /nowhere/at"));
+  EXPECT_THAT(refusal_of_places("--evaluate.json /tmp"), HasSubstr("is a folder"));
+  EXPECT_EQ(refusal_of_places("--out_dir /tmp/trireme-none/x --profile.schedule /tmp/trireme-none/x/s.svg"), "");
+  EXPECT_EQ(refusal_of_places("--out_dir new --bench.json result.json"), "");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,99 @@
+#include "trireme/settings/take_over.h"
+
+#include <algorithm>
+
+#include "settings_test.h"
+#include "trireme/config/declaration.h"
+#include "trireme/settings/parse.h"
+
+namespace trireme {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+ParsedSettings taken(const std::string& saved, const std::vector<std::string>& now) {
+  ParsedSettings parsed = parse_line(now);
+  take_over(parsed, to_yaml(settings_from(saved)), "out/a/step-00000010");
+  return parsed;
+}
+
+TEST(TakeOver, ARunKeepsItsSettingsAndTheCommandLineChangesSingleOnes) {
+  const std::string saved =
+      "llama-32m model.hidden_size=256 data=TextFiles data.train_data_path=t.txt train.global_batch_size=16 "
+      "train.max_steps=100 optimizer.lr=1e-4 optimizer.betas=[0.9,0.95] save.keep_last=7 seed=5 recompute=full";
+  const ParsedSettings parsed = taken(saved, {"--optimizer.lr", "3e-4"});
+  Settings wanted = settings_from(saved);
+  wanted.optimizer.lr = 3e-4;
+  EXPECT_EQ(parsed.settings, wanted);
+  EXPECT_EQ(parsed.provenance.at("train.global_batch_size").place, "checkpoint out/a/step-00000010");
+  EXPECT_FALSE(parsed.given("train.global_batch_size"));
+  EXPECT_THAT(explain(parsed), HasSubstr("checkpoint out/a/step-00000010"));
+}
+
+TEST(TakeOver, WhereAndOnHowManyRanksIsNotTheCheckpointsToSay) {
+  const ParsedSettings parsed = taken(
+      "llama-32m out_dir=out/a devices=8 num_nodes=2 strategy=hybrid_shard mesh.replicate=2 mesh.tp=2 "
+      "comm.backend=gloo "
+      "launch.threads_per_rank=3 launch.max_restarts=2 resume=true overwrite=true profile.schedule=x.svg",
+      {});
+  Settings wanted;
+  wanted.model.name = "llama-32m";
+  EXPECT_EQ(parsed.settings, wanted);
+}
+
+TEST(TakeOver, EverySettingIsOfTheRunOrOfThePlace) {
+  all_settings().for_each([](const Section& section, const Setting& setting) {
+    const std::string_view group = section.name;
+    const bool of_the_run = group == "model" || group == "data" || group == "train" || group == "eval" ||
+                            group == "optimizer" || group == "save" || group == "recompute";
+    if (!group.empty()) {
+      EXPECT_EQ(all_settings().resumed(setting.key) != Resumed::no, of_the_run) << setting.key;
+    }
+  });
+}
+
+TEST(TakeOver, OfAModelDataOrOptimizerOfAnotherNameNothingIsTaken) {
+  const std::string saved =
+      "llama-32m model.hidden_size=256 data=TextFiles data.train_data_path=t.txt optimizer=SGD optimizer.momentum=0.9";
+  const Settings same = taken(saved, {"llama-32m"}).settings;
+  EXPECT_EQ(same.model.hidden_size, 256);
+  const Settings other = taken(saved, {"llama-5m", "--optimizer=AdamW", "--data=Austen"}).settings;
+  EXPECT_FALSE(other.model.hidden_size);
+  EXPECT_FALSE(other.optimizer.momentum);
+  EXPECT_FALSE(other.data.train_data_path);
+}
+
+TEST(TakeOver, AnEndThatIsGivenReplacesTheRunsEnds) {
+  const Settings s = taken("llama-32m train.max_steps=100 train.max_tokens=5000", {"--train.epochs", "2"}).settings;
+  EXPECT_EQ(s.train.epochs, 2);
+  EXPECT_FALSE(s.train.max_steps);
+  EXPECT_FALSE(s.train.max_tokens);
+}
+
+TEST(TakeOver, AKeyThatIsNoneAnyMoreIsLeftOutAndAValueThatIsNoneIsRefused) {
+  ParsedSettings parsed = parse_line({});
+  take_over(parsed, "seed: 9\nold_setting: 3\ntrain:\n  gone: 4\n", "c");
+  EXPECT_EQ(parsed.settings.seed, 9);
+  try {
+    take_over(parsed, "precision: 3-true\n", "out/c");
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the checkpoint out/c has this value; give another --precision"));
+  }
+}
+
+TEST(ChangesSince, TellsWhatChangesWhatIsLearnedAndNothingElse) {
+  const std::string saved = to_yaml(settings_from("llama-32m train.global_batch_size=64 optimizer.lr=1e-3 seed=1"));
+  EXPECT_THAT(changes_since(saved, settings_from("llama-32m train.global_batch_size=32 optimizer.lr=2e-3 seed=2 "
+                                                 "model.tie_word_embeddings=true devices=4 save.keep_last=1 "
+                                                 "train.log_interval=5 out_dir=out/b")),
+              ElementsAre("seed was 1, is 2 now", "model.tie_word_embeddings was null, is true now",
+                          "train.global_batch_size was 64, is 32 now", "optimizer.lr was 0.001, is 0.002 now"));
+  EXPECT_THAT(changes_since(saved, settings_from("llama-32m optimizer.lr=0.001 seed=1")), IsEmpty());
+  EXPECT_THAT(changes_since("", Settings{}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,137 @@
+#include "trireme/settings/validate.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "settings_test.h"
+#include "trireme/settings/derived.h"
+
+namespace trireme {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Validate, DefaultsWorkOnOneRankAndOnPowersOfTwo) {
+  for (const int64_t ranks : {1, 2, 4, 8, 16}) EXPECT_EQ(verdict(Settings{}, ranks), "") << ranks;
+}
+
+TEST(Validate, ARankMayHaveOneMicroBatchLess) {
+  EXPECT_EQ(verdict(Settings{}, 3), "");
+  EXPECT_EQ(accumulation(Settings{}, 3), 6);  // 16 micro-batches: 6, 5 and 5
+  EXPECT_EQ(accumulation(Settings{}, 4), 4);
+  EXPECT_EQ(verdict(Settings{}, 20), "");
+  EXPECT_EQ(accumulation(Settings{}, 20), 1);
+}
+
+TEST(Validate, RanksOfPpCpAndTpShareMicroBatches) {
+  Settings settings;
+  settings.mesh.pp = settings.mesh.cp = settings.mesh.tp = 2;
+  EXPECT_EQ(accumulation(settings, 8), 16);
+  EXPECT_EQ(accumulation(settings, 16), 8);
+}
+
+TEST(Validate, MicroBatchesMustDivideTheGlobalBatch) {
+  Settings settings;
+  settings.train.micro_batch_size = 5;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("a global batch of 64 is not made of micro-batches of 5"));
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("60 or 65 fits"));
+  settings.train.micro_batch_size = 128;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr(": 128 fits"));
+}
+
+TEST(Validate, SeveralRulesBrokenAreAllNamed) {
+  Settings settings;
+  settings.train.min_lr = 1;
+  settings.data.name = data::Corpus::text_files;
+  settings.train.max_seq_length = 512;
+  settings.model.max_position_embeddings = 256;
+  settings.train.micro_batch_size = 5;
+  const std::string text = verdict(settings, 3);
+  EXPECT_THAT(text, HasSubstr("error: a global batch of 64 is not made of micro-batches of 5"));
+  EXPECT_THAT(text, HasSubstr("error: the learning rate cannot fall from 0.001 to 1"));
+  EXPECT_THAT(text, HasSubstr("error: data TextFiles needs a place to read from"));
+  EXPECT_THAT(text, HasSubstr("error: sequences of 512 tokens do not fit a model made for 256"));
+}
+
+TEST(Validate, CompressionNeedsABackendThatSends) {
+  Settings settings;
+  settings.comm.compression = Compression::bf16;
+  for (const Backend backend : {Backend::automatic, Backend::gloo, Backend::dry_run}) {
+    settings.comm.backend = backend;
+    EXPECT_EQ(verdict(settings, 2), "");
+  }
+  settings.comm.backend = Backend::shm;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("error: backend shm does not compress gradients"));
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.compression bf16 needs comm.backend gloo"));
+}
+
+TEST(Validate, ARunMustKnowWhenToStop) {
+  Settings settings;
+  settings.model.name = "llama-5m";
+  EXPECT_THROW(validate_run_length(settings), UsageError);
+  settings.train.max_steps = 1;
+  validate_run_length(settings);
+}
+
+TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
+  Settings settings;
+  EXPECT_EQ(settings.comm.tls, std::nullopt);  // between machines, where gloo talks
+  settings.comm.backend = Backend::mpi;
+  EXPECT_EQ(verdict(settings, 2), "");
+  settings.comm.tls = true;
+  for (const Backend backend : {Backend::automatic, Backend::gloo, Backend::shm}) {
+    settings.comm.backend = backend;
+    EXPECT_EQ(verdict(settings, 2), "");
+  }
+  settings.comm.backend = Backend::mpi;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("backend mpi sends in the clear"));
+  settings.comm.backend = Backend::nccl;
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.tls needs comm.backend gloo"));
+}
+
+TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
+  Settings settings;
+  settings.optimizer = {.name = optim::Rule::sgd, .momentum = 0.9, .nesterov = true};
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer.betas = {0.9, 0.99};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("SGD has no betas"));
+  EXPECT_THAT(verdict(settings, 1),
+              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion; leave it out, or say auto"));
+  settings.optimizer.name = optim::Rule::lion;
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("Lion has no momentum"));
+  EXPECT_THAT(verdict(settings, 1), Not(HasSubstr("Lion has no betas")));
+  settings.optimizer = {.name = optim::Rule::sgd, .nesterov = true};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("optimizer.nesterov needs optimizer.momentum above 0"));
+  settings.optimizer = {.name = optim::Rule::adam, .betas = {{0.9, 0.95}}, .eps = 1e-6, .weight_decay = 0.1};
+  EXPECT_EQ(verdict(settings, 1), "");
+}
+
+TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {
+  Settings settings;
+  settings.optimizer.lr = 1e-4;
+  settings.train.min_lr = 6e-5;
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer.lr_scaling = LrScaling::linear;  // 64 of 256 sequences
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("the learning rate cannot fall from 2.5e-5 to 6e-5"));
+}
+
+RC_GTEST_PROP(Validate, ItAcceptsExactlyTheBatchesThatAreProducts, ()) {
+  Settings settings;
+  settings.train.global_batch_size = *rc::gen::inRange<int64_t>(1, 200);
+  settings.train.micro_batch_size = *rc::gen::inRange<int64_t>(1, 20);
+  const auto ranks = *rc::gen::inRange<int64_t>(1, 20);
+  bool is_product = false;
+  for (int64_t steps = 1; steps <= 200; ++steps) {
+    is_product |= steps * settings.train.micro_batch_size == settings.train.global_batch_size;
+  }
+  RC_ASSERT(verdict(settings, ranks).empty() == is_product);
+  if (is_product) {  // the busiest rank's rounds hold all micro-batches, and one round fewer does not
+    const int64_t round = ranks * settings.train.micro_batch_size;
+    RC_ASSERT(accumulation(settings, ranks) * round >= settings.train.global_batch_size);
+    RC_ASSERT((accumulation(settings, ranks) - 1) * round < settings.train.global_batch_size);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,43 @@
+#include "settings_test.h"
+
+namespace trireme {
+namespace {
+
+using testing::HasSubstr;
+
+struct WarningCase {
+  const char* arguments;
+  int64_t ranks;
+  const char* text;  // of the only warning; empty: there is none
+};
+
+TEST(Warnings, SayWhatWorksButWastesTimeOrHasNoEffect) {
+  // 64 sequences in micro-batches of 4 are 16.
+  const std::vector<WarningCase> cases = {
+      {"", 4, ""},
+      {"", 3,
+       "2 of 3 data-parallel ranks idle in the last of 6 micro-batches a step: 16 micro-batches do not divide among "
+       "them; train.global_batch_size 60 or 72 keeps all busy"},
+      {"", 20, "4 of 20 data-parallel ranks idle in the last of 1 micro-batches"},
+      {"mesh.pp=16", 16, ""},
+      {"mesh.pp=17", 17,
+       "a pipeline of 17 ranks (1f1b) fills with 17 micro-batches, and a step has 16: ranks wait for each other; "
+       "train.global_batch_size 68 fills it"},
+      {"mesh.pp=8 pipeline.schedule=zb_v", 8, ""},
+      {"mesh.pp=9 pipeline.schedule=zb_v", 9, "a pipeline of 9 ranks (zb_v) fills with 17 micro-batches"},
+      {"mesh.pp=8 mesh.shard=2 pipeline.schedule=zb_v", 16, "train.global_batch_size 120 fills it"},
+      {"recompute=full recompute.values=mid", 1, "recompute.values is read by recompute selective only"},
+      {"recompute=selective recompute.values=mid", 1, ""},
+      {"recompute=full", 1, ""},
+  };
+  for (const WarningCase& c : cases) {
+    const Settings settings = settings_from(c.arguments);
+    ASSERT_EQ(verdict(settings, c.ranks), "") << c.arguments;
+    const std::vector<std::string> found = warnings(settings, c.ranks);
+    ASSERT_EQ(found.size(), *c.text == 0 ? 0U : 1U) << c.arguments;
+    for (const std::string& text : found) EXPECT_THAT(text, HasSubstr(c.text)) << c.arguments;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,31 @@
+// Tokens and masks of conversations, for scripts to compare: chat_probe TOKENIZER FAMILY < conversations.jsonl prints a
+// line of JSON for each: {"ids": [...], "mask": [...]}. TOKENIZER is a folder or file.
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/data/conversation.h"
+#include "trireme/text/chat_encoder.h"
+#include "trireme/text/load_tokenizer.h"
+
+int main(int argc, char** argv) try {
+  using namespace trireme::text;
+  namespace data = trireme::data;
+  if (argc != 3) throw trireme::UsageError("chat_probe TOKENIZER FAMILY");
+  const auto tokenizer = load_tokenizer(argv[1]);
+  const ChatFamily& family = find_chat_family(argv[2]);
+  const ChatEncoder encoder(*tokenizer, family);
+  const std::string input((std::istreambuf_iterator<char>(std::cin)), {});
+  data::RecordReader reader(input, "standard input");
+  while (const auto record = reader.next()) {
+    const data::Conversation conversation = data::parse_conversation(record->text, reader.place(*record));
+    const ChatTokens tokens = encoder.encode(render_chat(family, conversation.messages));
+    std::cout << nlohmann::json{{"ids", tokens.ids}, {"mask", tokens.mask}} << "\n";
+  }
+  return 0;
+} catch (const trireme::Error& error) {
+  std::cerr << "error: " << error.what() << "\n";
+  return 2;
+}

@@ -1,0 +1,131 @@
+#include "trireme/text/regex.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+#include "tests/data/refusal.h"
+#include "trireme/text/pre_tokenizer.h"
+#include "trireme/text/unicode_classes.h"
+
+namespace trireme::text {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
+  std::vector<std::string> found;
+  Regex(pattern).for_each_match(text,
+                                [&](const Regex::Match& m) { found.push_back(text.substr(m.begin, m.end - m.begin)); });
+  return found;
+}
+
+std::string match_refusal(const std::string& pattern, const std::string& text = "") {
+  return data::refusal([&] { Regex(pattern).for_each_match(text, [](const Regex::Match&) {}); });
+}
+
+TEST(RegexTest, Gpt2sExpressionCutsWordsNumbersSpacesAndContractions) {
+  EXPECT_THAT(matches(std::string(kGpt2Pattern), "it's 12 o'clock,  now\n"),
+              ElementsAre("it", "'s", " 12", " o", "'", "clock", ",", " ", " now", "\n"));
+  EXPECT_THAT(matches(std::string(kGpt2Pattern), "a\u0301\u4f60\u597d"), ElementsAre("a", "\u0301", "\u4f60\u597d"));
+}
+
+TEST(RegexTest, AlternativesRepetitionsAndLookAroundFollowPerl) {
+  EXPECT_THAT(matches("a|ab", "abab"), ElementsAre("a", "a"));
+  EXPECT_THAT(matches("a*?b", "aab"), ElementsAre("aab"));
+  EXPECT_THAT(matches("a++b|a", "aab aa"), ElementsAre("aab", "a", "a"));
+  EXPECT_THAT(matches("a++a", "aaa"), ElementsAre());
+  EXPECT_THAT(matches("(?>a+)a|b", "aab"), ElementsAre("b"));
+  EXPECT_THAT(matches("(?:ab){2,3}", "abababab"), ElementsAre("ababab"));
+  EXPECT_THAT(matches("(?:a|b)*c", "abbac!c"), ElementsAre("abbac", "c"));
+  EXPECT_THAT(matches("(?:a*)*b", "aaab"), ElementsAre("aaab"));
+  EXPECT_THAT(matches("(?<=x)y|(?<!x)z", "xy y xz z"), ElementsAre("y", "z"));
+  EXPECT_THAT(matches(R"(\s+(?!\S)|\s)", "a   b  "), ElementsAre("  ", " ", "  "));
+  EXPECT_THAT(matches(R"(^\w+|\d+$)", "ab 12\nc 3"), ElementsAre("ab", "12", "c", "3"));
+  EXPECT_THAT(matches(R"(\bfoo\b)", "foo food foo"), ElementsAre("foo", "foo"));
+  EXPECT_THAT(matches("x*", "axb"), ElementsAre("", "x", "", ""));
+}
+
+TEST(RegexTest, ClassesKnowCategoriesRangesNestingAndIntersection) {
+  EXPECT_THAT(matches(R"([\p{Lu}\p{Nd}]+)", "aBC1\u0663d"), ElementsAre("BC1\u0663"));
+  EXPECT_THAT(matches(R"([^\s\p{L}]+)", "ab !? c1"), ElementsAre("!?", "1"));
+  EXPECT_THAT(matches(R"([a-z&&[^aeiou]]+)", "hello"), ElementsAre("h", "ll"));
+  EXPECT_THAT(matches(R"([[a-c]x-]+)", "abc-xy"), ElementsAre("abc-x"));
+  EXPECT_THAT(matches(R"([]a]+)", "]a[b"), ElementsAre("]a"));
+  EXPECT_THAT(matches(R"(\P{L}+)", "a1 b"), ElementsAre("1 "));
+  EXPECT_THAT(matches(R"([\x{4e00}-\u9fff]+)", "a\u4f60\u597d"), ElementsAre("\u4f60\u597d"));
+}
+
+TEST(RegexTest, CaseIsIgnoredByFoldingOneCharacterToOne) {
+  EXPECT_THAT(matches("(?i:'s|'ll)", "'S '\u017f 'Ll"), ElementsAre("'S", "'\u017f", "'Ll"));
+  EXPECT_THAT(matches("(?i:k)k", "Kk \u212Ak kK"), ElementsAre("Kk", "\u212Ak"));
+}
+
+TEST(RegexTest, BytesThatAreNoTextAreCharactersOfTheirOwn) {
+  EXPECT_THAT(matches(R"([^\s\p{L}]+)", "a\xFF\xC3z"), ElementsAre("\xFF\xC3"));
+  EXPECT_THAT(matches(R"(\S+?z)", "\xF0\x9F\x92z"), ElementsAre("\xF0\x9F\x92z"));
+}
+
+TEST(RegexTest, WhatIsNotUnderstoodIsRefusedByName) {
+  EXPECT_THAT(match_refusal("(a"), HasSubstr("a ( without its )"));
+  EXPECT_THAT(match_refusal("a)"), HasSubstr("a ) without its ("));
+  EXPECT_THAT(match_refusal("[a"), HasSubstr("a [ without its ]"));
+  EXPECT_THAT(match_refusal(R"((a)\1)"), HasSubstr(R"(the escape \1)"));
+  EXPECT_THAT(match_refusal(R"(\p{Klingon})"), HasSubstr(R"(the class \p{Klingon})"));
+  EXPECT_THAT(match_refusal("*a"), HasSubstr("a repetition of nothing at byte 0"));
+  EXPECT_THAT(match_refusal("a{3,2}"), HasSubstr("below its least"));
+  EXPECT_THAT(match_refusal("a{2000}"), HasSubstr("more than 1000"));
+  EXPECT_THAT(match_refusal("(?<=a+)b"), HasSubstr("look-behind of varying length"));
+  EXPECT_THAT(match_refusal("(?x)a"), HasSubstr("an unknown kind of group"));
+  EXPECT_THAT(match_refusal("a\\"), HasSubstr("an end where a character should be"));
+  EXPECT_THAT(match_refusal(std::string(5000, 'a')), HasSubstr("longer than 4096 bytes"));
+  EXPECT_THAT(match_refusal(std::string(100, '(')), HasSubstr("nested more than 50 deep"));
+  EXPECT_THAT(match_refusal("\xFF"), HasSubstr("not UTF-8"));
+}
+
+TEST(RegexTest, ASearchThatRunsAwayIsGivenUp) {
+  EXPECT_THAT(match_refusal("(?:a+)+b", std::string(40, 'a')), HasSubstr("more than linear time"));
+  EXPECT_THAT(match_refusal("(?:a|b)*c", std::string(100'000, 'a')), HasSubstr("nests too deep"));
+  EXPECT_EQ(match_refusal(std::string(kGpt2Pattern), std::string(1'000'000, ' ') + "x"), "not refused");
+}
+
+TEST(RegexTest, HostileExpressionsEndInOneErrorThatNamesThem) {
+  const std::string text = std::string(5000, 'a') + "!";
+  for (const char* hostile : {"^(a+)+$", "(a|aa)+$", "(.*)*b", "(a?){50}a{50}b", "(?=(a+)+b)a", "((a*)*)*b",
+                              "(\\w+\\s?)+$", "(?:(?:a{1,50}){1,50}){1,50}b", "(a*?)*?b", "(?:a++|a)*(?:a|b)+c$"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string message = match_refusal(hostile, text);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    EXPECT_THAT(message,
+                AllOf(StartsWith(fmt::format("the regular expression {} was", hostile)), HasSubstr("plainer")));
+    EXPECT_LT(seconds.count(), 10) << hostile << " took long: " << message;
+  }
+  // Also where each piece is short: twenty characters are two million ways.
+  EXPECT_THAT(match_refusal("^(a|a|aa)+$", std::string(20, 'a') + "!"), HasSubstr("more than linear time"));
+}
+
+TEST(UnicodeClassesTest, CategoriesAreThoseOfUnicode16) {
+  EXPECT_EQ(category_of('a'), Category::Ll);
+  EXPECT_EQ(category_of(0x1C89), Category::Lu);  // new in 16.0
+  EXPECT_EQ(category_of(0x10FFFF), Category::Cn);
+  EXPECT_EQ(category_of(0xD800), Category::Cs);
+  EXPECT_EQ(category_of(kIllFormed), Category::Cn);
+  int letters = 0, numbers = 0, marks = 0;
+  for (char32_t c = 0; c < kIllFormed; ++c) {
+    letters += is_in(c, kLetters);
+    numbers += is_in(c, kNumbers);
+    marks += is_in(c, kMarks);
+  }
+  EXPECT_EQ(letters, 141028);
+  EXPECT_EQ(numbers, 1911);
+  EXPECT_EQ(marks, 2501);
+}
+
+}  // namespace
+}  // namespace trireme::text

@@ -1,0 +1,103 @@
+#include "trireme/checkpoint/settings.h"
+
+namespace trireme::checkpoint {
+
+using config::Resumed;
+
+// torch.distributed.checkpoint's async_save.
+std::span<const config::Choice<SaveMode>> choices_of(SaveMode) {
+  static const std::vector<config::Choice<SaveMode>> kTable = {
+      {SaveMode::sync, "sync", {"blocking"}}, {SaveMode::async, "async", {"asynchronous", "background"}}};
+  return kTable;
+}
+
+std::span<const config::Choice<OnSaveError>> choices_of(OnSaveError) {
+  static const std::vector<config::Choice<OnSaveError>> kTable = {{OnSaveError::stop, "stop", {"raise"}},
+                                                                  {OnSaveError::carry_on, "continue", {"warn"}}};
+  return kTable;
+}
+
+std::span<const config::Choice<SaveDtype>> choices_of(SaveDtype) {
+  static const std::vector<config::Choice<SaveDtype>> kTable = {
+      {SaveDtype::as_loaded, "auto"}, {SaveDtype::fp32, "fp32", {"float32"}}, {SaveDtype::bf16, "bf16", {"bfloat16"}}};
+  return kTable;
+}
+
+std::span<const config::Choice<Dtype>> choices_of(Dtype) {
+  static const std::vector<config::Choice<Dtype>> kTable = {{Dtype::f32, "fp32", {"float32"}},
+                                                            {Dtype::bf16, "bf16", {"bfloat16"}},
+                                                            {Dtype::f16, "fp16", {"float16"}},
+                                                            {Dtype::f64, "fp64", {"float64"}}};
+  return kTable;
+}
+
+config::Section section(SaveSettings& s) {
+  return {
+      .name = "save",
+      .title = "checkpoints",
+      .resumed = Resumed::yes,
+      .rows =
+          {
+              {"save.mode", &s.mode,
+               "sync: training waits until the checkpoint is on the disk; async: it waits until the state is copied "
+               "into memory planned for it, then a thread writes in the background"},
+              {"save.on_error", &s.on_error,
+               "if a checkpoint cannot be saved (full disk, folder gone): stop, or continue training with a "
+               "warning; the checkpoint at the end of training must succeed"},
+              {"save.dtype", &s.dtype,
+               "format of the model's files: auto keeps the format of the folder that the model came from, tensor by "
+               "tensor and file by file, and is fp32 for a new model; optimizer files are always fp32"},
+              {"save.keep_last",
+               &s.keep_last,
+               "checkpoints to keep, older ones are removed; 0 keeps all",
+               {.unit = "checkpoints", .at_least = 0}},
+              {"save.max_shard_bytes",
+               &s.max_shard_bytes,
+               "largest size of one safetensors file",
+               {.at_least = 1e6,
+                .bytes = true,
+                .absent = "auto",
+                .when_absent = "files as in the folder the model came from; 5 GB for a new model",
+                .example = "5GB"}},
+          },
+      .others = {
+          {{"async_save"}, "for saving in the background, use save.mode async"},
+          {{"save_total_limit", "max_to_keep"}, "the number of checkpoints to keep is save.keep_last"},
+          {{"push_to_hub"}, "nothing is uploaded, but checkpoints are Hugging Face folders", true},
+      }};
+}
+
+config::Section section(ConvertSettings& s) {
+  return {.name = "convert",
+          .title = "models in other formats",
+          .command = "convert",
+          .rows = {
+              {"convert.source",
+               &s.source,
+               "the model to read, in any format that convert knows; may be the first word, without its name",
+               {.may_be_empty = true, .example = "model.gguf"}},
+              {"convert.out",
+               &s.out,
+               "the file or folder to write; may be the second word, without its name",
+               {.may_be_empty = true, .example = "model"}},
+              {"convert.to",
+               &s.to,
+               "the format to write",
+               {.absent = "auto",
+                .when_absent = "gguf for a name in .gguf, pth for one in .pth, .pt or .bin, else safetensors",
+                .classes = {"safetensors", "gguf", "pth", "dcp", "litgpt"}}},
+              {"convert.dtype",
+               &s.dtype,
+               "dtype of the matrices; q8_0 is GGUF's, with a scale for every 32 values",
+               {.absent = "auto",
+                .when_absent = "as they are, quantised ones in float32",
+                .classes = {"float32", "bfloat16", "float16", "q8_0"}}},
+              {"convert.force", &s.force, "replace an existing result"},
+              {"convert.max_shard_bytes",
+               &s.max_shard_bytes,
+               "largest size of one safetensors file",
+               {.at_least = 1e6, .bytes = true}},
+          }};
+}
+
+}  // namespace trireme::checkpoint

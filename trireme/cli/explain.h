@@ -1,0 +1,54 @@
+// What `trireme explain` shows: who talks to whom, and when. Nothing is allocated and no rank is started.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/plan/step_plan.h"
+#include "trireme/settings/settings.h"
+
+namespace trireme::cli {
+
+/// `trireme explain mesh`: a table of who talks to whom.
+/// Errors    UsageError: settings that cannot work
+std::string mesh_text(const Settings& settings);
+
+struct Explained {
+  std::unique_ptr<model::Model> model;  ///< the plan refers to it
+  plan::StepPlan plan;
+};
+
+/// Errors    UsageError: settings that cannot work, a rank that the mesh does not have
+Explained plan_of(const Settings& settings, int rank);
+
+/// How a schedule is shown.
+enum class ScheduleFormat {
+  text,  ///< picture for the terminal
+  list,  ///< one rank's actions, one a line
+  svg,  ///< picture
+  trace,  ///< Chrome trace events, for Perfetto
+};
+std::span<const config::Choice<ScheduleFormat>> choices_of(ScheduleFormat);
+
+struct ScheduleView {
+  ScheduleFormat format = ScheduleFormat::text;
+  std::optional<std::string> output;  ///< file; absent: standard output
+  int64_t rank = 0;  ///< whose list
+  double gflops_per_second = 100;  ///< what a rank computes; --rate
+  double gigabytes_per_second = 10;  ///< what a message or collective moves; --bandwidth
+  int64_t width = 110;  ///< columns of text
+  bool unicode = true;  ///< in text
+};
+
+/// The options of `trireme explain schedule` beside the settings; with `rank_alone` those of explain memory.
+config::Section section(ScheduleView& view, bool rank_alone);
+
+/// Writes what every rank does at which time of a step, to standard output or a file. The queue model
+/// (schedule/queue_model.h) predicts the times from nominal rates.
+/// Errors    as plan_of()
+void explain_schedule(const Settings& settings, const ScheduleView& view);
+
+}  // namespace trireme::cli

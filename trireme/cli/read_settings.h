@@ -1,0 +1,18 @@
+// Reads a command's settings. It accepts Trireme's names, and names of LitGPT and torchrun (trireme/dialects/).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/cli/command.h"
+#include "trireme/settings/parse.h"
+
+namespace trireme::cli {
+
+/// Errors    UsageError as parse_settings
+ParsedSettings read_settings(Arguments arguments, config::Overlay overlay);
+
+/// The part of --help about settings. `words` is as in help_text; `section` is the command's Overlay::section.
+std::string settings_help(const std::vector<std::string>& words, const std::string& section = "");
+
+}  // namespace trireme::cli

@@ -1,0 +1,28 @@
+#include "trireme/dialects/litgpt.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace trireme::dialects {
+
+void litgpt(config::Given& given) {
+  constexpr std::string_view kArguments = ".init_args";
+  constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
+      {"data.class_path", "data"},
+      {"optimizer.class_path", "optimizer"},
+      {"data.json_path", "data.train_data_path"},  // of its data JSON
+      {"data.prompt_style", "data.chat_template"},
+  };
+  for (const std::string head : {"data", "optimizer"}) {
+    const std::string arguments = head + std::string(kArguments);
+    if (given.key == arguments || given.key.starts_with(arguments + "."))
+      given.key.erase(head.size(), kArguments.size());
+  }
+  for (const auto& [theirs, ours] : kKeys)
+    if (given.key == theirs) given.key = ours;
+  // torch.optim.AdamW
+  if (given.key == "data" || given.key == "optimizer") given.text.erase(0, given.text.rfind('.') + 1);
+}
+
+}  // namespace trireme::dialects

@@ -1,0 +1,43 @@
+#include "trireme/engine/settings.h"
+
+namespace trireme::engine {
+
+std::span<const config::Choice<Accelerator>> choices_of(Accelerator) {
+  static const std::vector<config::Choice<Accelerator>> kTable = {{Accelerator::cpu, "cpu", {}},
+                                                                  {Accelerator::cuda, "cuda", {"gpu"}}};
+  return kTable;
+}
+
+config::Section section(AcceleratorSettings& s) {
+  return {
+      .name = "",
+      .title = "the whole run",
+      .rows = {{"accelerator", &s.accelerator,
+                "what ranks compute on: the processor's cores, or an NVIDIA GPU each; commands that train take cuda"}},
+      .others = {{{"gpu"}, "what ranks compute on is accelerator cuda, their number devices"},
+                 {{"device"}, "what ranks compute on is accelerator cpu or cuda, their number devices"},
+                 {{"use_cpu", "no_cuda"}, "what ranks compute on is accelerator cpu"}}};
+}
+
+config::Section section(EngineSettings& s) {
+  return {.name = "engine",
+          .title = "checks for debugging",
+          .rows = {{"engine.poison", &s.poison,
+                    "fill every value with NaN at the end of its life and put guard bytes between values; slow"}},
+          .others = {{{"compiler", "compile", "torch_compile", "jit"},
+                      "nothing is compiled at run time here; leave it out",
+                      true}}};
+}
+
+config::Section section(ProfileSettings& s) {
+  return {
+      .name = "profile",
+      .title = "measuring",
+      .rows = {
+          {"profile.schedule", &s.schedule,
+           "file for the measured timeline of the third step: a picture for .svg, text for .txt, else a Chrome trace",
+           config::Rules{
+               .absent = "null", .when_absent = "not measured", .example = "schedule.svg", .writes_file = true}}}};
+}
+
+}  // namespace trireme::engine

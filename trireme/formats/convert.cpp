@@ -1,0 +1,140 @@
+#include "trireme/formats/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/folders.h"
+#include "trireme/formats/convert_sink.h"
+#include "trireme/formats/vocabulary.h"
+
+namespace trireme::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPieceBytes = 16 << 20;
+
+std::string format_of(const ConvertRequest& request) {
+  if (!request.to.empty()) return request.to;
+  return request.out.extension() == ".gguf" ? "gguf" : named_as_torch_file(request.out) ? "pth" : "safetensors";
+}
+
+using base::parent_of;  // the temporary folder is made there, on the file system of the result
+
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
+void check_place(const ConvertRequest& request, bool single_file) {
+  const fs::path& out = request.out;
+  if (!fs::exists(parent_of(out)))
+    throw UsageError(fmt::format("error: there is no folder {} to write {} in", parent_of(out).string(), out.string()));
+  if (!fs::exists(out)) return;
+  if (fs::equivalent(out, request.source))
+    throw UsageError(fmt::format("error: {} cannot be converted into itself", out.string()));
+  if (!request.force)
+    throw UsageError(
+        fmt::format("error: {} exists already\n  name another place, or replace it with --force", out.string()));
+  if (single_file == fs::is_directory(out))
+    throw UsageError(fmt::format("error: {} is a {}, and --force does not put a {} in its place", out.string(),
+                                 single_file ? "folder" : "file", single_file ? "file" : "folder"));
+  if (!single_file && !fs::exists(out / "config.json") && !fs::exists(out / "model_config.yaml") && !fs::is_empty(out))
+    throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
+}
+
+void check_space(const fs::path& out, int64_t bytes) {
+  const int64_t free = base::free_disk_bytes(out);
+  if (free >= bytes) return;
+  throw UsageError(
+      fmt::format("error: {} needs {}, and {} are free on its disk\n  free some space, or name a place on another "
+                  "disk; --dtype bfloat16 takes half of float32",
+                  out.string(), base::human_bytes(bytes), base::human_bytes(free)));
+}
+
+/// True if finite values became infinite: float16 ends at 65504.
+bool overflowed(const TensorSource& source, size_t tensor, int64_t begin, const std::vector<std::byte>& piece,
+                int64_t count) {
+  std::vector<float> wide(1);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t half;
+    std::memcpy(&half, piece.data() + 2 * i, 2);
+    if ((half & 0x7c00) != 0x7c00) continue;
+    source.read(tensor, begin + i, begin + i + 1, wide.data(), Dtype::f32);
+    if (std::isfinite(wide[0])) return true;
+  }
+  return false;
+}
+
+/// Copies tensor after tensor, in pieces of whole rows.
+void copy(const TensorSource& source, TensorSink& sink, const ConvertRequest& request) {
+  ConvertProgress done;
+  for (const TensorSpec& tensor : source.tensors()) done.total_bytes += tensor_bytes(tensor.shape, tensor.dtype);
+  std::vector<std::byte> piece;
+  for (size_t i = 0; i < source.tensors().size(); ++i) {
+    const TensorSpec& tensor = source.tensors()[i];
+    const int64_t elements = num_elements(tensor.shape), size = size_of(tensor.dtype);
+    const int64_t row = tensor.shape.size() < 2 || elements == 0 ? 1 : elements / tensor.shape[0];
+    const int64_t step = std::max(kPieceBytes / (row * size), int64_t{1}) * row;
+    for (int64_t begin = 0; begin < elements; begin += step) {
+      const int64_t end = std::min(begin + step, elements);
+      piece.resize((end - begin) * size);
+      source.read(i, begin, end, piece.data(), tensor.dtype);
+      if (tensor.dtype == Dtype::f16 && overflowed(source, i, begin, piece, end - begin))
+        throw CheckpointError(
+            fmt::format(
+                "tensor '{}' holds values beyond 65504, the largest of float16: write --dtype bfloat16 or float32",
+                tensor.name),
+            request.source.string(), tensor.name);
+      sink.write(i, begin, end, piece.data(), tensor.dtype);
+      done.done_bytes += (end - begin) * size;
+      if (request.progress) request.progress(done);
+    }
+  }
+}
+
+void publish(checkpoint::TemporaryFolder& folder, const ConvertPlan& plan, const fs::path& out) {
+  if (plan.single_file.empty()) return folder.publish(out);
+  base::fsync_directory(folder.path());
+  fs::rename(folder.path() / plan.single_file, out);
+  base::fsync_directory(parent_of(out));
+}
+
+}  // namespace
+
+ConvertResult convert_checkpoint(const ConvertRequest& given) {
+  const base::Stopwatch watch;
+  ConvertRequest request = given;
+  request.to = format_of(given);
+  request.source = without_slash(given.source);
+  request.out = without_slash(given.out);
+  const fs::path folder = parent_of(request.out);
+  const ConvertInput input = open_convert_source(request.source);
+  const ConvertPlan plan = plan_convert(input, request);
+  check_place(request, !plan.single_file.empty());
+  check_space(folder, plan.bytes);
+  for (const std::vector<std::string>& notes : {input.notes, plan.notes})
+    for (const std::string& line : notes)
+      if (request.note) request.note(line);
+  ConvertResult result{.from = input.format, .to = request.to, .bytes = plan.bytes};
+  for (const TensorSpec& tensor : plan.tensors->tensors()) {
+    ++result.tensors;
+    result.elements += num_elements(tensor.shape);
+  }
+  checkpoint::remove_leftovers(folder);
+  checkpoint::translate_file_errors(folder, plan.bytes, [&] {
+    checkpoint::TemporaryFolder temporary(folder, checkpoint::kConvertLabel);
+    const std::unique_ptr<TensorSink> sink = plan.open(temporary.path());
+    copy(*plan.tensors, *sink, request);
+    sink->finish();
+    publish(temporary, plan, request.out);
+  });
+  result.seconds = std::chrono::duration<double>(watch.seconds());
+  return result;
+}
+
+}  // namespace trireme::formats

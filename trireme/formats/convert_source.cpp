@@ -1,0 +1,215 @@
+#include "trireme/formats/convert_source.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/disk.h"
+#include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/dcp/dcp.h"
+#include "trireme/formats/gguf/config.h"
+#include "trireme/formats/gguf/tokenizer.h"
+#include "trireme/formats/litgpt/config.h"
+#include "trireme/formats/litgpt/names.h"
+#include "trireme/formats/torch/file.h"
+#include "trireme/model/model.h"
+
+namespace trireme::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Files beside the weights that are copied.
+constexpr const char* kSideFiles[] = {"generation_config.json",
+                                      "tokenizer.json",
+                                      "tokenizer_config.json",
+                                      "tokenizer.model",
+                                      "special_tokens_map.json",
+                                      "added_tokens.json",
+                                      "vocab.json",
+                                      "merges.txt",
+                                      "chat_template.jinja"};
+
+std::string first_bytes(const fs::path& path, int64_t count) {
+  const base::FileDescriptor file = base::open_file(path, O_RDONLY);
+  std::string bytes(std::min(count, checkpoint::file_bytes(file, path)), '\0');
+  base::read_at(file, std::as_writable_bytes(std::span(bytes)), 0, path);
+  return bytes;
+}
+
+/// Reads the small files of a folder; those of a checkpoint with a manifest are verified.
+void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* checkpoint, ConvertInput& input) {
+  const auto read = [&](const std::string& name) {
+    const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
+    return listed ? checkpoint::read_text(*checkpoint, name) : base::read_side_file(folder / name);
+  };
+  if (fs::exists(folder / "config.json")) input.config_json = read("config.json");
+  for (const char* name : kSideFiles)
+    if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
+}
+
+ConvertInput open_safetensors(const fs::path& folder) {
+  ConvertInput input{.format = "safetensors"};
+  auto source = std::make_unique<checkpoint::SafetensorsSource>(checkpoint::open_checkpoint(folder));
+  if (!source->checkpoint().has_manifest)
+    input.notes.push_back(fmt::format("{} has no manifest: its weights cannot be verified", folder.string()));
+  if (source->num_optimizer_files() > 0)
+    input.notes.push_back(fmt::format("{} of optimizer state {} left out: other formats hold weights only",
+                                      base::plural(source->num_optimizer_files(), "file"),
+                                      source->num_optimizer_files() == 1 ? "is" : "are"));
+  read_side_files(folder, &source->checkpoint(), input);
+  input.chain.push_back(std::move(source));
+  return input;
+}
+
+std::string generation_config(const nlohmann::ordered_json& config) {
+  nlohmann::ordered_json result{{"_from_model_config", true}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (config.contains(key)) result[key] = config[key];
+  return result.dump(2) + "\n";
+}
+
+ConvertInput open_gguf(const fs::path& path) {
+  ConvertInput input{.format = "gguf"};
+  auto source = std::make_unique<GgufSource>(path);
+  const GgufHeader& header = source->header();
+  const nlohmann::ordered_json config = config_from_gguf(header, *source);
+  input.config_json = config.dump(2) + "\n";
+  input.files = tokenizer_from_gguf(header);
+  if (input.files.empty()) input.notes.push_back(fmt::format("{} holds no tokenizer", path.string()));
+  input.files["generation_config.json"] = generation_config(config);
+  auto map = gguf_to_hugging_face(*header.text("general.architecture"), source->tensors(),
+                                  heads_of(nlohmann::json(config)), path.string());
+  input.chain.push_back(std::move(source));
+  input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  check_model_tensors(model::parse_hugging_face_config(input.config_json, path.string()), input.tensors().tensors(),
+                      path.string());
+  return input;
+}
+
+/// A .pth, .pt or .bin file, or a Hugging Face folder with such files; config.json may lie beside it.
+ConvertInput open_pth(const fs::path& path) {
+  ConvertInput input{.format = "pth"};
+  auto source = std::make_unique<TorchFileSource>(path);
+  if (const std::vector<std::string>& left_out = source->left_out(); !left_out.empty())
+    input.notes.push_back(fmt::format(
+        "{} of {} {} no PyTorch tensor and {} left out, for instance '{}'", base::plural(std::ssize(left_out), "value"),
+        path.string(), left_out.size() == 1 ? "is" : "are", left_out.size() == 1 ? "is" : "are", left_out.front()));
+  input.chain.push_back(std::move(source));
+  read_side_files(fs::is_directory(path) ? path : base::parent_of(path), nullptr, input);
+  return input;
+}
+
+ConvertInput open_dcp(const fs::path& folder) {
+  ConvertInput input{.format = "dcp"};
+  input.chain.push_back(std::make_unique<DcpSource>(folder));
+  read_side_files(folder, nullptr, input);
+  return input;
+}
+
+/// LitGPT's folder. It may hold the config.json of the download, but model_config.yaml describes the model.
+ConvertInput open_litgpt(const fs::path& folder) {
+  ConvertInput input{.format = "litgpt"};
+  read_side_files(folder, nullptr, input);
+  const fs::path yaml = folder / "model_config.yaml";
+  model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
+  auto source = std::make_unique<TorchFileSource>(folder / "lit_model.pth");
+  config.tie_word_embeddings = litgpt_head_is_tied(*source);
+  input.config_json = config.to_hugging_face_json("float32");
+  auto map = litgpt_to_hugging_face(source->tensors(), config);
+  input.chain.push_back(std::move(source));
+  input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(map)));
+  return input;
+}
+
+std::vector<fs::path> gguf_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+  return files;
+}
+
+[[noreturn]] void refuse_source(const fs::path& path, const std::string& what) {
+  throw UsageError(
+      fmt::format("error: {} {}\n  trireme convert reads folders with safetensors or pytorch_model.bin files, its own "
+                  "checkpoints, PyTorch's distributed ones, LitGPT's folders, .pth and .gguf files",
+                  path.string(), what));
+}
+
+ConvertInput open_folder(const fs::path& folder) {
+  if (checkpoint::holds_weights(folder) || fs::exists(folder / checkpoint::kManifestName))
+    return open_safetensors(folder);
+  if (fs::exists(folder / ".metadata")) return open_dcp(folder);
+  if (fs::exists(folder / "lit_model.pth")) return open_litgpt(folder);
+  if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json"))
+    return open_pth(folder);
+  const std::vector<fs::path> ggufs = gguf_files(folder);
+  if (ggufs.size() == 1) return open_gguf(ggufs[0]);
+  if (ggufs.size() > 1) refuse_source(folder, fmt::format("holds {} .gguf files: name one of them", ggufs.size()));
+  if (const auto latest = checkpoint::find_latest(folder)) return open_folder(*latest);
+  refuse_source(folder, "holds no weights in a format that Trireme knows");
+}
+
+ConvertInput open_any_source(const fs::path& path) {
+  if (!fs::exists(path)) {
+    const bool may_be_a_hubs_name = path.string().find('/') != std::string::npos;
+    throw UsageError(fmt::format("error: there is no {}{}{}", path.string(), may_be_a_hubs_name ? ": " : "",
+                                 may_be_a_hubs_name ? base::kFetchFirst : ""));
+  }
+  if (fs::is_directory(path)) return open_folder(path);
+  const std::string head = first_bytes(path, 9);
+  if (head.starts_with("GGUF")) return open_gguf(path);
+  if (head.starts_with("PK\x03\x04")) return open_pth(path);
+  if (head.size() == 9 && head[8] == '{')
+    refuse_source(path, "is one safetensors file: name its folder, where config.json is");
+  refuse_source(path, "is in no format that Trireme knows");
+}
+
+}  // namespace
+
+ConvertInput open_convert_source(const fs::path& path) {
+  ConvertInput input = open_any_source(path);
+  if (!input.tensors().tensors().empty()) return input;
+  throw UsageError(fmt::format("error: {} holds no tensor{}\n  there is nothing to convert", path.string(),
+                               input.notes.empty() ? "" : fmt::format(" ({})", base::join(input.notes, "; "))));
+}
+
+void check_model_tensors(const model::ModelConfig& config, std::span<const TensorSpec> tensors,
+                         const std::string& path) {
+  const auto fail = [&](const std::string& problem, const std::string& tensor) {
+    throw CheckpointError(
+        fmt::format(
+            "{} is not a whole model: {}; if it is one part of several, name the file or folder that holds them all",
+            path, problem),
+        path, tensor);
+  };
+  if (config.num_hidden_layers > std::ssize(tensors))
+    fail(fmt::format("it has {} tensors for {} blocks", tensors.size(), config.num_hidden_layers), "");
+  std::map<std::string_view, const TensorSpec*> there;
+  for (const TensorSpec& tensor : tensors) there[tensor.name] = &tensor;
+  const model::Model model = model::build_model(config, {at::kFloat, at::kFloat});
+  std::string first, first_name;
+  int64_t wrong = 0;
+  for (const model::ParameterGroup& group : model.groups) {
+    for (const model::ParameterSpec& parameter : group.parameters) {
+      const auto found = there.find(parameter.name);
+      const std::vector<int64_t> shape = parameter.whole_shape();
+      if (found != there.end() && found->second->shape == shape) continue;
+      if (wrong++ > 0) continue;
+      first_name = parameter.name;
+      first = found == there.end() ? fmt::format("tensor '{}' {} is missing", parameter.name, shape_text(shape))
+                                   : fmt::format("tensor '{}' has shape {} instead of {}", parameter.name,
+                                                 shape_text(found->second->shape), shape_text(shape));
+    }
+  }
+  if (wrong > 0) fail(first + (wrong > 1 ? fmt::format(" (and {} more are)", wrong - 1) : ""), first_name);
+}
+
+}  // namespace trireme::formats

@@ -1,0 +1,27 @@
+// Names, addresses and interfaces of this host.
+#pragma once
+
+#include <string>
+
+namespace trireme::launch {
+
+/// The first IPv4 address of an interface that is up and not the loopback; without one, this host's name.
+std::string own_address();
+
+/// This host's name.
+std::string host_name();
+
+/// This host's name, with its domain if it has one.
+std::string full_host_name();
+
+/// Whether `host`, a name or an address, is a loopback address on this machine.
+bool is_loopback(const std::string& host);
+
+/// The IPv4 address at which this machine must listen so that others reach it as `host`; empty if `host` is another
+/// machine. 0.0.0.0 if `host` is a name that means loopback on this machine only.
+std::string own_address_for(const std::string& host);
+
+/// The interface through which packets to `host` leave; empty if it is unknown.
+std::string interface_towards(const std::string& host);
+
+}  // namespace trireme::launch

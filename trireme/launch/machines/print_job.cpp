@@ -1,0 +1,106 @@
+#include "trireme/launch/machines/print_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/identity/network.h"
+#include "trireme/launch/machines/job_file.h"
+#include "trireme/launch/machines/room.h"
+#include "trireme/launch/machines/ssh_hosts.h"
+
+namespace trireme::launch {
+namespace {
+// Options for printing, which the job's own command leaves out.
+bool is_for_printing(std::string key) {
+  constexpr const char* kKeys[] = {"print", "image", "volume", "hosts", "hostfile"};
+  if (key.starts_with("launch.")) key = key.substr(7);
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
+void say_unless_given(const ParsedSettings& parsed, std::vector<std::string>& words, const std::string& key,
+                      const std::string& value) {
+  if (!parsed.given(key)) words.insert(words.end(), {"--" + key, value});
+}
+
+std::vector<std::string> words_of(const std::string& subcommand, const ParsedSettings& parsed,
+                                  std::span<const std::string> arguments) {
+  std::istringstream in(subcommand);
+  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
+  // With a list in a settings file, every machine would start all machines again.
+  for (const char* key : {"launch.hosts", "launch.hostfile"})
+    if (parsed.given(key) && parsed.provenance.at(key).kind != config::Source::Kind::command_line)
+      words.insert(words.end(), {std::string("--") + key, "null"});
+  say_unless_given(parsed, words, "devices", std::to_string(parsed.settings.devices.value_or(1)));
+  if (parsed.settings.num_nodes > 1)
+    say_unless_given(parsed, words, "num_nodes", std::to_string(parsed.settings.num_nodes));
+  if (subcommand == "pretrain") say_unless_given(parsed, words, "resume", "auto");
+  return words;
+}
+}  // namespace
+
+std::vector<std::string> command_of_the_job(std::span<const std::string> arguments) {
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const size_t equals = word.find('=');
+    const size_t begin = word.find_first_not_of('-');
+    const bool is_option = word.starts_with("--") || equals != std::string::npos;
+    if (!is_option || begin == std::string::npos || !is_for_printing(word.substr(begin, equals - begin)))
+      kept.push_back(word);
+    else if (equals == std::string::npos)
+      ++i;  // its value
+  }
+  return kept;
+}
+
+int print_job(const std::string& subcommand, const ParsedSettings& parsed, std::span<const std::string> arguments) {
+  const std::string_view kind = config::name_of(*parsed.settings.launch.print);
+  if (parsed.provenance.at("launch.print").kind != config::Source::Kind::command_line)
+    throw UsageError(
+        fmt::format("error: launch.print {} stands in {}, so the job itself would print and not run; say --print {} on "
+                    "the command line",
+                    kind, parsed.provenance.at("launch.print").place, kind));
+  if (parsed.settings.overwrite)
+    throw UsageError(
+        "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
+        "checkpoints: leave out --overwrite, and remove the earlier run before");
+  return print_job_file(parsed.settings, words_of(subcommand, parsed, arguments));
+}
+
+int print_job_file(const Settings& s, std::vector<std::string> words) {
+  namespace fs = std::filesystem;
+  const JobKind kind = *s.launch.print;
+  // The room of other machines is unknown here; only the limit on the number of ranks applies.
+  require_room({.num_ranks = static_cast<int>(s.devices.value_or(1))}, true);
+  JobFile job{.program = fs::read_symlink("/proc/self/exe").string(),
+              .arguments = std::move(words),
+              .folder = fs::current_path().string(),
+              .out_dir = s.out_dir,
+              .num_nodes = static_cast<int>(s.num_nodes),
+              .ranks_per_node = static_cast<int>(s.devices.value_or(1)),
+              .threads_per_rank = static_cast<int>(s.launch.threads_per_rank.value_or(1)),
+              .grace = std::chrono::duration_cast<std::chrono::seconds>(s.launch.grace),
+              .master_port = static_cast<int>(s.launch.master_port),
+              .image = s.launch.image.value_or("")};
+  const std::string volume = s.launch.volume.value_or("");
+  if (const size_t colon = volume.find(':'); colon != std::string::npos) {
+    job.claim = volume.substr(0, colon);
+    job.mount = volume.substr(colon + 1);
+  }
+  if (kind == JobKind::hostfile) {
+    for (const HostRanks& host : ssh_hosts(s)) job.hosts.push_back(host.name);
+    if (job.hosts.empty() && job.num_nodes == 1) job.hosts = {own_address()};
+    if (std::ssize(job.hosts) != job.num_nodes)
+      throw UsageError(
+          fmt::format("error: launch.print hostfile needs the names of {} machines: --hosts a:4,b:4", job.num_nodes));
+  }
+  fmt::print("{}", kind == JobKind::sbatch ? sbatch_file(job) : kind == JobKind::k8s ? k8s_file(job) : host_file(job));
+  return 0;
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,24 @@
+// launch.print: prints this command as a job file for a scheduler.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/settings/parse.h"
+
+namespace trireme::launch {
+
+/// Prints the file that launch.print asks for; nothing is started. `arguments` are those after `subcommand`, as typed.
+/// The file's command sets devices and num_nodes, and lets a training run continue from its newest checkpoint.
+/// Errors    UsageError as job_file.h; with overwrite; if launch.print is in a file or the environment, because
+///           the job would print again
+int print_job(const std::string& subcommand, const ParsedSettings& parsed, std::span<const std::string> arguments);
+
+/// The same for `words`: the whole command without the program's name. Errors    as job_file.h
+int print_job_file(const Settings& settings, std::vector<std::string> words);
+
+/// `arguments` without those for printing or for choosing machines: the arguments of the job's own command.
+std::vector<std::string> command_of_the_job(std::span<const std::string> arguments);
+
+}  // namespace trireme::launch

@@ -1,0 +1,222 @@
+#include "trireme/launch/machines/ssh_start.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/launch/machines/job_file.h"
+#include "trireme/launch/supervise/output.h"
+#include "trireme/launch/supervise/spawn.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/launch/supervise/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+using Clock = std::chrono::steady_clock;
+
+// After one machine has failed, the others have this time to detect it themselves and to log it.
+constexpr std::chrono::seconds kNoticing{15};
+constexpr int kSshFailed = 255;
+
+class SshSupervisor {
+ public:
+  explicit SshSupervisor(const SshJob& job) : job_(job), hosts_(job.hosts.size()) {}
+  ~SshSupervisor() {
+    for (Host& host : hosts_)
+      if (host.alive()) {
+        kill(host.pid, SIGKILL);
+        waitpid(host.pid, nullptr, 0);
+      }
+  }
+
+  int run() {
+    for (size_t i = 0; i < hosts_.size(); ++i) start(i);
+    while (std::ranges::any_of(hosts_, &Host::alive)) {
+      wait_for_event();
+      act_on_time();
+    }
+    for (Host& host : hosts_)
+      for (RankStream& stream : host.streams) {
+        while (read_stream(stream)) continue;
+        stream.show_unfinished();
+      }
+    out_.flush_before_exit();
+    err_.flush_before_exit();
+    return code();
+  }
+
+ private:
+  struct Host {
+    pid_t pid = 0;
+    base::FileDescriptor input, pidfd;
+    std::string unsent;  // of its order
+    std::vector<RankStream> streams;
+    std::optional<int> code;
+    bool alive() const { return pid > 0 && !code; }
+  };
+
+  void start(size_t number) {
+    Host& host = hosts_[number];
+    const SshJob::Host& told = job_.hosts[number];
+    Pipe input, output(O_NONBLOCK), errors(O_NONBLOCK);
+    SpawnRequest request{.executable = job_.ssh,
+                         .arguments = {job_.ssh, "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--",
+                                       told.name, shell_quoted(job_.program) + " on_host"},
+                         .stdin_fd = input.read_end.get(),
+                         .stdout_fd = output.write_end.get(),
+                         .stderr_fd = errors.write_end.get(),
+                         .signal_mask = process_.mask_before()};
+    for (char** entry = environ; *entry != nullptr; ++entry) request.environment.emplace_back(*entry);
+    host.pid = spawn_rank(request);
+    host.pidfd = base::FileDescriptor(open_pidfd(host.pid));
+    host.input = std::move(input.write_end);
+    fcntl(host.input.get(), F_SETFL, O_NONBLOCK);
+    host.unsent = write_order(told.order);
+    const std::string prefix = number == 0 ? "" : fmt::format("[{}] ", told.name);
+    host.streams.push_back({.fd = std::move(output.read_end), .screen = &out_, .prefix = prefix});
+    host.streams.push_back({.fd = std::move(errors.read_end), .screen = &err_, .prefix = prefix});
+  }
+
+  void wait_for_event() {
+    std::vector<pollfd> ready{{process_.signal_fd(), POLLIN, 0}};
+    for (const Host& host : hosts_) {
+      if (host.alive()) ready.push_back({host.pidfd.get(), POLLIN, 0});
+      if (!host.unsent.empty()) ready.push_back({host.input.get(), POLLOUT, 0});
+      for (const RankStream& stream : host.streams)
+        if (stream.fd.get() >= 0) ready.push_back({stream.fd.get(), POLLIN, 0});
+    }
+    poll(ready.data(), ready.size(), 200);
+    read_signals();
+    for (Host& host : hosts_) {
+      send_order(host);
+      for (RankStream& stream : host.streams) read_stream(stream);
+      reap(host);
+    }
+    out_.flush();
+    err_.flush();
+  }
+
+  void send_order(Host& host) {
+    while (!host.unsent.empty()) {
+      const ssize_t sent = write(host.input.get(), host.unsent.data(), host.unsent.size());
+      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (sent < 0) return host.unsent.clear();  // ssh has ended and reports why
+      host.unsent.erase(0, static_cast<size_t>(sent));
+    }
+  }
+
+  // True while there may be more.
+  static bool read_stream(RankStream& stream) { return stream.fd.get() >= 0 && !stream.read().empty(); }
+
+  void reap(Host& host) {
+    int status = 0;
+    if (!host.alive() || waitpid(host.pid, &status, WNOHANG) != host.pid) return;
+    host.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    host.input = base::FileDescriptor();
+    host.unsent.clear();
+    if (*host.code == 0 || *host.code == kStoppedEarly || first_failed_ != nullptr) return;
+    first_failed_ = &host;
+    stop_at_ = Clock::now() + kNoticing;
+  }
+
+  void read_signals() {
+    signalfd_siginfo info{};
+    while (read(process_.signal_fd(), &info, sizeof info) == static_cast<long>(sizeof info)) {
+      if (info.ssi_signo == SIGTSTP) continue;  // machines elsewhere cannot be suspended from here
+      const int number = static_cast<int>(info.ssi_signo);
+      if (stop_signal_ == 0 || stop_signal_ == SIGUSR1) {
+        if (number == stop_signal_) continue;
+        const bool is_asked = stop_signal_ != 0;  // a second byte would end the machines' ranks at once
+        stop_signal_ = number;
+        stop_asked_at_ = Clock::now();
+        if (is_asked) continue;
+        say("stopping: all machines finish the step and save; a second signal ends the connections");
+        ask_to_stop();
+      } else if (number == SIGUSR1 || (number != SIGINT && Clock::now() - stop_asked_at_ < kSameRequest)) {
+        continue;
+      } else {
+        end_connections();
+      }
+    }
+  }
+
+  void act_on_time() {
+    const auto now = Clock::now();
+    if (stop_at_ && now >= *stop_at_) ask_to_stop();
+    if (end_at_ && now >= *end_at_) end_connections();
+  }
+
+  void ask_to_stop() {
+    stop_at_.reset();
+    if (!end_at_) end_at_ = Clock::now() + 2 * job_.grace;  // the machine's own grace, and its launcher's
+    for (Host& host : hosts_) {
+      if (!host.alive()) continue;
+      if (host.unsent.empty())
+        (void)!write(host.input.get(), "s", 1);
+      else
+        kill(host.pid, SIGKILL);  // it has not read its order yet
+    }
+  }
+
+  void end_connections() {
+    end_at_.reset();
+    for (Host& host : hosts_)
+      if (host.alive()) kill(host.pid, SIGKILL);
+  }
+
+  int code() {
+    if (first_failed_ != nullptr) {
+      const auto number = static_cast<size_t>(first_failed_ - hosts_.data());
+      const std::string& name = job_.hosts[number].name;
+      if (*first_failed_->code == kSshFailed)
+        say(
+            fmt::format("job failed: ssh to {} ended with its code 255; see what it says above, and that ssh {} true "
+                        "works without a password",
+                        name, name));
+      else if (hosts_.size() > 1)
+        say(fmt::format("job failed: {} was the first machine to fail, with exit code {}", name, *first_failed_->code));
+      return *first_failed_->code;
+    }
+    const bool stopped = std::ranges::any_of(hosts_, [](const Host& h) { return h.code == kStoppedEarly; });
+    return stopped ? kStoppedEarly : 0;
+  }
+
+  void say(const std::string& text) {
+    err_.write(text + "\n");
+    err_.flush();
+  }
+
+  const SshJob& job_;
+  ProcessState process_;
+  Screen out_{1}, err_{2};
+  std::vector<Host> hosts_;
+  Host* first_failed_ = nullptr;
+  int stop_signal_ = 0;
+  Clock::time_point stop_asked_at_;
+  std::optional<Clock::time_point> stop_at_, end_at_;
+};
+}  // namespace
+
+std::string find_ssh() {
+  std::istringstream folders(std::getenv("PATH") == nullptr ? "/usr/bin" : std::getenv("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = folder + "/ssh";
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  throw UsageError("error: launch.hosts starts machines by ssh, and there is no ssh on PATH; install openssh-client");
+}
+
+int start_by_ssh(const SshJob& job) { return SshSupervisor(job).run(); }
+
+}  // namespace trireme::launch

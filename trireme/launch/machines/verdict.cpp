@@ -1,0 +1,97 @@
+#include "trireme/launch/machines/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+using Kind = RoundResult::Kind;
+constexpr char kBetween = '\x1f';
+
+std::vector<std::string> parts_of(std::string_view text, std::size_t count) {
+  std::vector<std::string> parts;
+  while (parts.size() + 1 < count) {
+    const auto at = text.find(kBetween);
+    if (at == std::string_view::npos) throw Error("launchers do not understand each other: are they of one version?");
+    parts.emplace_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  parts.emplace_back(text);
+  return parts;
+}
+
+int number_of(const std::string& text) {
+  int value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+const RoundResult* find(std::span<const RoundResult> results, Kind kind) {
+  const auto found = std::find_if(results.begin(), results.end(), [&](const auto& r) { return r.kind == kind; });
+  return found == results.end() ? nullptr : &*found;
+}
+}  // namespace
+
+std::string sentence_of(const RoundResult& result) {
+  return result.who.empty() ? result.words : result.who + " " + result.words;
+}
+
+std::string text_of(const RoundResult& result) {
+  return fmt::format("{1}{0}{2}{0}{3}{0}{4}", kBetween, static_cast<int>(result.kind), result.machine, result.who,
+                     result.words);
+}
+
+RoundResult result_of(std::string_view text) {
+  const auto parts = parts_of(text, 4);
+  return {.kind = static_cast<Kind>(std::clamp(number_of(parts[0]), 0, static_cast<int>(Kind::lost))),
+          .who = parts[2],
+          .words = parts[3],
+          .machine = parts[1]};
+}
+
+std::string text_of(const Verdict& verdict) {
+  return fmt::format("{:d}{}{}{}{}", verdict.again, kBetween, verdict.pause.count(), kBetween, verdict.why);
+}
+
+Verdict verdict_of(std::string_view text) {
+  const auto parts = parts_of(text, 3);
+  return {parts[0] == "1", std::chrono::seconds(number_of(parts[1])), parts[2]};
+}
+
+std::chrono::seconds pause_before_restart(int restarts) {
+  constexpr auto kFirst = std::chrono::seconds(1), kLongest = std::chrono::seconds(60);
+  return std::min(kLongest, kFirst * (1 << std::min(restarts, 10)));
+}
+
+Verdict judge(std::span<const RoundResult> results, int max_restarts, History& history) {
+  if (find(results, Kind::over)) return {};
+  const RoundResult* cause = nullptr;
+  for (const Kind kind : {Kind::failed, Kind::lost, Kind::consequence})
+    if (cause == nullptr) cause = find(results, kind);
+  if (cause == nullptr) return {};
+  const std::string what = cause->kind == Kind::lost
+                               ? fmt::format("machine {} is gone", cause->machine)
+                               : sentence_of(*cause) + (cause->machine.empty() ? "" : " on machine " + cause->machine);
+  // Equal words mean the same failure, whichever rank reports it first. A lost machine is never counted as the same
+  // failure again.
+  const bool comes_again = cause->kind == Kind::failed && cause->words == history.failed_before;
+  history.failed_before = cause->kind == Kind::failed ? cause->words : "";
+  if (max_restarts == 0) return {.why = what};
+  if (comes_again) return {.why = fmt::format("not started again: {}, for the second time", what)};
+  if (history.restarts == max_restarts)
+    return {.why = fmt::format(
+                "not started again: {}, and {} used up", what,
+                max_restarts == 1 ? "the one restart is" : fmt::format("all {} restarts are", max_restarts))};
+  const auto pause = pause_before_restart(history.restarts);
+  ++history.restarts;
+  return {.again = true,
+          .pause = pause,
+          .why = fmt::format("restart {} of {} in {} s: {}", history.restarts, max_restarts, pause.count(), what)};
+}
+
+}  // namespace trireme::launch

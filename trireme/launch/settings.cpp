@@ -1,0 +1,135 @@
+#include "trireme/launch/settings.h"
+
+namespace trireme::launch {
+
+std::span<const config::Choice<JobKind>> choices_of(JobKind) {
+  static const std::vector<config::Choice<JobKind>> kTable = {
+      {JobKind::sbatch, "sbatch", {}}, {JobKind::k8s, "k8s", {}}, {JobKind::hostfile, "hostfile", {}}};
+  return kTable;
+}
+
+int64_t world_size(const RankSettings& settings) { return settings.devices.value_or(1) * settings.num_nodes; }
+
+config::Section section(RankSettings& s) {
+  return {.name = "",
+          .title = "the whole run",
+          .rows =
+              {
+                  {"devices",
+                   &s.devices,
+                   "ranks started on this machine",
+                   {.unit = "ranks",
+                    .at_least = 1,
+                    .at_most = 100'000,
+                    .absent = "auto",
+                    .when_absent = "one for each GPU (accelerator cuda) or NUMA node; 1 with a mesh",
+                    .example = "2"}},
+                  {"num_nodes",
+                   &s.num_nodes,
+                   "machines that take part, each with `devices` ranks",
+                   {.unit = "machines", .at_least = 1, .at_most = 100'000}},
+              },
+          .others = {
+              {{"gpus", "num_gpus", "ranks", "nproc_per_node"}, "ranks on this machine are devices"},
+              {{"world_size"}, "ranks on this machine are devices, machines are num_nodes"},
+          }};
+}
+
+namespace {
+config::Rules null_means(std::string_view meaning, std::string_view example = {}) {
+  return {.absent = "null", .when_absent = meaning, .example = example};
+}
+}  // namespace
+
+config::Section section(LaunchSettings& s) {
+  return {
+      .name = "launch",
+      .title = "starting ranks",
+      .rows = {
+          {"launch.threads_per_rank",
+           &s.threads_per_rank,
+           "threads a rank computes with",
+           {.unit = "threads",
+            .at_least = 1,
+            .absent = "auto",
+            .when_absent = "the machine's cores divided by its ranks",
+            .example = "1"}},
+          {"launch.pin", &s.pin, "tie each rank's threads to cores of their own"},
+          {"launch.oversubscribe", &s.oversubscribe,
+           "start ranks for which a machine has too few cores or too little memory (docs/launching.md says when that "
+           "is)"},
+          {"launch.node_rank",
+           &s.node_rank,
+           "number of this machine, 0 to num_nodes - 1; every machine starts the same command with its own number",
+           {.at_least = 0,
+            .absent = "auto",
+            .when_absent = "the number from srun or Kubernetes; else it must be given",
+            .example = "0"}},
+          {"launch.master_addr", &s.master_addr,
+           "address of machine 0 as the other machines reach it, where all ranks meet",
+           null_means("srun's tasks meet by a file in out_dir; else it must be given where num_nodes is 2 or more",
+                      "host-a")},
+          {"launch.master_port",
+           &s.master_port,
+           "port there, the same on every machine",
+           {.at_least = 1, .at_most = 65535}},
+          {"launch.max_restarts",
+           &s.max_restarts,
+           "how often all ranks start again after a failure, from the newest checkpoint; a failure that comes again at "
+           "the same step ends the job",
+           {.unit = "restarts", .at_least = 0}},
+          {"launch.grace",
+           &s.grace,
+           "time from the request to stop (SIGTERM, SIGINT, SIGUSR1, a notice) to the end of the run: a step that "
+           "would take longer is abandoned, and the last complete step is saved",
+           {.above = 0}},
+          {"launch.notice_file", &s.notice_file,
+           "a file that asks the run to stop when it appears, or changes, on any machine",
+           null_means("none is looked for", "/run/preempted")},
+          {"launch.notice_url", &s.notice_url,
+           "an http address that announces preemption (a cloud's metadata service); one rank of each machine asks it",
+           null_means("none is asked", "http://169.254.169.254/latest/meta-data/spot/instance-action")},
+          {"launch.notice_interval", &s.notice_interval, "how often the file and the address are read", {.above = 0}},
+          {"launch.hosts", &s.hosts,
+           "machines to start by ssh, each NAME or NAME:RANKS; without RANKS each has devices",
+           null_means("this machine, or those of launch.hostfile", "host-a:4,host-b:4")},
+          {"launch.hostfile", &s.hostfile,
+           "file of machines to start by ssh, one per line: NAME, or NAME slots=RANKS as in Open MPI's hostfiles",
+           null_means("none", "hosts.txt")},
+          {"launch.print", &s.print, "print a job file for this command and start nothing",
+           null_means("the command runs")},
+          {"launch.image", &s.image, "container image that holds trireme, for launch.print k8s",
+           null_means("it must be given for k8s", "registry.example/trireme:1")},
+          {"launch.volume", &s.volume,
+           "shared storage for launch.print k8s: CLAIM:/PATH, a PersistentVolumeClaim and where pods see it; out_dir "
+           "lies in it",
+           null_means("it must be given for k8s", "shared:/data")},
+          {"launch.nnodes", &s.nnodes,
+           "machines that take part, MIN:MAX: the job starts, and restarts after a failure, on as many as come to "
+           "launch.rdzv_endpoint; one number means both",
+           null_means("num_nodes", "2:4")},
+          {"launch.rdzv_endpoint", &s.rdzv_endpoint,
+           "HOST:PORT where the machines' launchers meet and get their numbers; HOST is one of the machines, and every "
+           "machine starts the same command",
+           null_means("launch.node_rank says which machine this is", "host-a:29400")},
+          {"launch.join_timeout",
+           &s.join_timeout,
+           "how long launchers wait at launch.rdzv_endpoint for enough machines, and how long ranks wait for rank 0, "
+           "which reads the data first",
+           {.above = 0}},
+          {"launch.last_call",
+           &s.last_call,
+           "how long launchers wait for more machines, up to MAX of launch.nnodes, once there are enough",
+           {.at_least = 0}},
+          {"launch.token_file", &s.token_file,
+           "file with the job's secret, at least 32 random characters (openssl rand -hex 32), of mode 0600 and yours; "
+           "ranks without it are refused",
+           null_means("drawn for each job; other machines find it in out_dir", "job.token")},
+          {"launch.log_ranks",
+           &s.log_ranks,
+           "further ranks whose output is shown, each line after its rank: 1,3; all output is in out_dir/logs",
+           {.at_least = 0, .absent = "none", .when_absent = "rank 0 alone", .example = "1,3"}},
+      }};
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,109 @@
+#include "trireme/launch/supervise/launch.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <thread>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/log.h"
+#include "trireme/launch/machines/rendezvous.h"
+#include "trireme/launch/machines/room.h"
+#include "trireme/launch/machines/verdict.h"
+#include "trireme/launch/supervise/stop_signal.h"
+#include "trireme/launch/supervise/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+void check(const LaunchOptions& options) {
+  require_room({.num_ranks = options.num_ranks,
+                .bytes_of_a_rank = options.executable.empty() ? kBytesOfARank : 0,
+                .planned_bytes = options.planned_bytes},
+               options.oversubscribe);
+  if (options.threads_per_rank < 0)
+    throw UsageError(fmt::format("{} threads per rank are not possible: take 1 or more, or 0 for cores / ranks",
+                                 options.threads_per_rank));
+  if (options.max_restarts < 0) throw UsageError(fmt::format("{} restarts are not possible", options.max_restarts));
+  if (options.max_restarts > 0 && options.nodes.count > 1 && !options.rendezvous)
+    throw UsageError(
+        "restarts over several machines need a place where their launchers meet, launch.rdzv_endpoint HOST:PORT; under "
+        "a scheduler let that start the job again");
+  if (options.rendezvous) return;  // this machine's ranks are not known yet
+  for (const int rank : options.log_ranks) {
+    const int last = options.nodes.count * options.num_ranks - 1;
+    if (rank < 0 || rank > last)
+      throw UsageError(fmt::format("cannot show the output of rank {}: the ranks are 0 to {}", rank, last));
+  }
+}
+
+// Prints a verdict and waits for its pause; false if the job ends.
+bool goes_on(const Verdict& verdict) {
+  if (!verdict.why.empty()) base::info("{}", verdict.why);
+  for (const auto until = std::chrono::steady_clock::now() + verdict.pause;
+       verdict.again && std::chrono::steady_clock::now() < until && !stop_requested();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return verdict.again;
+}
+
+int stopped_in_between(const char* waited_for) {
+  base::info("stopped {}while waiting for {}",
+             stop_requested() ? fmt::format("by {} ", name_of_stop(stop_signal())) : "", waited_for);
+  return kStoppedEarly;
+}
+
+int launch_alone(LaunchOptions options) {
+  if (options.max_restarts > 0) options.nodes.run = new_job_id();
+  History history;
+  while (true) {
+    std::optional<Supervisor::Failure> failure;
+    const int code = Supervisor(options, history.restarts).run(failure);
+    if (!failure || options.max_restarts == 0) return code;
+    const RoundResult result{.kind = RoundResult::Kind::failed, .who = failure->who, .words = failure->words};
+    if (!goes_on(judge({&result, 1}, options.max_restarts, history))) return code;
+    if (stop_requested()) return stopped_in_between("the restart");
+  }
+}
+
+RoundResult result_of(int code, const std::optional<Supervisor::Failure>& failure) {
+  using Kind = RoundResult::Kind;
+  if (failure)
+    return {.kind = failure->is_consequence ? Kind::consequence : Kind::failed,
+            .who = failure->who,
+            .words = failure->words};
+  return {.kind = code == 0 ? Kind::done : Kind::over, .agreed = code == kStoppedEarly};
+}
+
+// With the launchers of other machines; each start may be on a different set of machines.
+int launch_together(LaunchOptions options) {
+  Rendezvous& others = *options.rendezvous;
+  while (true) {
+    const auto nodes = others.meet();
+    if (!nodes) return stopped_in_between("the other machines");
+    options.nodes = *nodes;
+    options.end_fd = others.end_fd();
+    std::optional<Supervisor::Failure> failure;
+    const int code = Supervisor(options, others.round()).run(failure);
+    const Verdict verdict = others.conclude(result_of(code, failure));
+    // This machine's ranks may have succeeded where others failed.
+    if (!goes_on(verdict)) return code == 0 && !verdict.why.empty() ? 1 : code;
+  }
+}
+}  // namespace
+
+int launch_ranks(const LaunchOptions& options) {
+  check(options);
+  if (!options.out_dir.empty()) {
+    const auto logs = options.out_dir / "logs";
+    try {
+      std::filesystem::create_directories(options.out_dir);
+      base::make_real_folder(logs);
+    } catch (const std::exception& error) {
+      throw UsageError(fmt::format("cannot make the folder {} for the ranks' logs: {}; choose another --out_dir",
+                                   logs.string(), error.what()));
+    }
+  }
+  return options.rendezvous ? launch_together(options) : launch_alone(options);
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,64 @@
+// The ranks' output on its way to the screen and to the log files.
+//
+// Nothing here blocks. If a screen takes no more (a pager, a full pipe), a buffer fills. Then the ranks that write to
+// it wait, as they would without a launcher, and the launcher goes on watching.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/files.h"
+
+namespace trireme::launch {
+
+/// The launcher's own stdout or stderr.
+class Screen {
+ public:
+  explicit Screen(int fd) : fd_(fd) {}
+
+  void write(std::string_view text);
+  void flush();  ///< writes what can be written without blocking
+  void flush_before_exit();  ///< gives a slow reader a few seconds
+
+  int fd() const { return fd_; }
+  bool waiting() const { return !pending_.empty(); }
+  bool full() const { return pending_.size() > kMostPending; }
+
+ private:
+  static constexpr std::size_t kMostPending = 1 << 18;
+  int fd_;
+  bool broken_ = false;  // the reader has gone: the job continues, and the logs have everything
+  std::string pending_;
+};
+
+/// One rank's log file, opened for appending, because a resumed run has the same folder.
+class RankLog {
+ public:
+  RankLog() = default;
+  /// Errors    UsageError if the file cannot be opened
+  explicit RankLog(std::filesystem::path path);
+
+  /// Returns 0, or the errno of the first write that failed (disk full); then it writes no more.
+  int write(std::string_view text);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  base::FileDescriptor file_;
+};
+
+/// One pipe from a rank. Its text is shown as it is, or line by line with a prefix, or not at all.
+struct RankStream {
+  base::FileDescriptor fd;      ///< read end, non-blocking; empty at the end of the pipe
+  Screen* screen = nullptr;     ///< null: only logged
+  std::string prefix = {};      ///< "[rank 1] "; empty: shown byte by byte
+  std::string unfinished = {};  ///< the incomplete last line, if there is a prefix
+
+  /// Reads what has come, shows it and returns it; empty if nothing has come.
+  std::string read();
+  void show(std::string_view text);
+  void show_unfinished();
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,65 @@
+// ProcessState of supervisor.h.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/launch/supervise/processes.h"
+#include "trireme/launch/supervise/supervisor.h"
+
+namespace trireme::launch {
+namespace {
+bool is_ignored(int number) {
+  struct sigaction action{};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+}  // namespace
+
+ProcessState::ProcessState() {
+  // If descriptor 0, 1 or 2 is closed, the next pipe gets that number, and the ranks' output would go there.
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= 2);
+  if (fd > 2) close(fd);
+
+  sigset_t ours, blocked;
+  sigemptyset(&ours);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGTSTP})
+    if (!is_ignored(number)) sigaddset(&ours, number);  // ignored by nohup or a background shell: stays ignored
+  blocked = ours;
+  sigaddset(&blocked, SIGPIPE);  // if a reader has gone, write() fails instead
+  pthread_sigmask(SIG_BLOCK, &blocked, &mask_before_);
+  signal_fd_ = base::FileDescriptor(signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (signal_fd_.get() < 0) throw Error(fmt::format("launcher: no signalfd: {}", std::strerror(errno)));
+
+  std::vector<ProcessEntry> table(kMaxProcesses);
+  table.resize(list_processes(table));
+  for (const auto& entry : table)
+    if (entry.parent == getpid()) children_before_.push_back(entry.pid);
+  prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper_);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+ProcessState::~ProcessState() {
+  prctl(PR_SET_CHILD_SUBREAPER, was_subreaper_);
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  const timespec now{};
+  if (!sigismember(&mask_before_, SIGPIPE)) sigtimedwait(&pipe, nullptr, &now);  // takes a pending one
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+bool ProcessState::had_child(pid_t pid) const {
+  return std::ranges::find(children_before_, pid) != children_before_.end();
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,74 @@
+// A request to stop that leaves time to save: SIGTERM (the launcher, Slurm, Kubernetes, systemd), SIGINT (Ctrl-C),
+// SIGUSR1 (Slurm's --signal=USR1@90), or a cloud's notice (notice.h).
+//
+// The training loop calls stop_requested() at its safe points, agrees with the other ranks, saves and exits with
+// kStoppedEarly. A second SIGTERM or SIGINT ends the process at once, with two exceptions. SIGUSR1 and notices only
+// warn, so the signal after them counts as the first. And a signal within a second of a SIGTERM is the same request:
+// systemd, Slurm and torchrun signal every process, and the launcher also passes the signal on.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+
+constexpr int kStoppedEarly = 75;  ///< exit code: stopped by request, state saved, can be resumed (EX_TEMPFAIL)
+
+/// Signals within this time are one request: timeout, systemd and Slurm may send theirs twice.
+inline constexpr std::chrono::seconds kSameRequest{1};
+
+// Reasons for a stop other than signals.
+constexpr int kNoticeFile = 1001;
+constexpr int kNoticeUrl = 1002;
+
+/// A stop was requested during a wait for other machines or ranks, before anything began. The program exits with
+/// kStoppedEarly.
+struct Stopped : Error {
+  using Error::Error;
+};
+
+/// Installs the handlers for SIGTERM, SIGINT and SIGUSR1, and unblocks these signals. Ranks start with them blocked
+/// (supervisor_start.cpp), so none is lost while the program loads. A signal that was ignored stays ignored.
+void install_stop_signal();
+
+/// From now until install_stop_signal(), a request to stop ends this process at once, with kStoppedEarly and one line.
+/// For programs that still read settings and files, so that nothing has begun.
+void leave_when_stopped();
+
+/// Unblocks the signals, which by default end the process: for programs that have nothing to save.
+void unblock_stop_signals();
+
+/// Passes the request of signal `number` on to a rank: as SIGUSR1 or SIGTERM, with the number of the original signal.
+void pass_on_stop(int pid, int number) noexcept;
+
+/// Whether a stop was requested; safe in any thread and in signal handlers.
+bool stop_requested() noexcept;
+
+/// The signal or notice that requested the stop (the launcher's signal if the launcher passed it on); 0: no request.
+int stop_signal() noexcept;
+
+/// Whether the parent process sent the signal.
+bool stop_came_from_launcher() noexcept;
+
+/// "SIGTERM", "the notice file": the name of stop_signal() in messages.
+const char* name_of_stop(int reason) noexcept;
+
+/// Time since the request; 0 if there is none.
+std::chrono::duration<double> time_since_stop_request() noexcept;
+
+/// How long a rank that is asked to stop still waits for the others: nearly all of its grace. If it exited at once, the
+/// others would wait for it in vain.
+std::chrono::milliseconds patience_when_stopped(std::chrono::milliseconds grace);
+
+/// Call it in waits. Errors    Stopped if a stop was requested at least `patience` ago
+void end_wait_when_stopped(std::chrono::milliseconds patience, const std::string& waited_for);
+
+/// Requests a stop from inside the program, like a first signal (a notice, a test). An earlier request stays.
+void request_stop(int reason) noexcept;
+
+/// Clears an earlier request, for tests.
+void clear_stop_request() noexcept;
+
+}  // namespace trireme::launch

@@ -1,0 +1,70 @@
+#include "trireme/model/from_settings.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+
+namespace trireme::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+ModelConfig named_model(const std::string& name) {
+  if (fs::exists(fs::path(name) / "config.json"))
+    return parse_hugging_face_config(base::read_side_file(fs::path(name) / "config.json"), name + "/config.json");
+  return catalogue_config(name);
+}
+
+}  // namespace
+
+ModelConfig config_of(const ModelSettings& m) {
+  if (m.name.empty()) throw UsageError("no model is named: give one, for instance 'trireme pretrain llama-5m'");
+  ModelConfig c = named_model(m.name);
+  const auto take = [](auto& field, const auto& given) {
+    if (given) field = *given;
+  };
+  if (m.model_type) set_architecture(c, find_architecture(*m.model_type, "model.model_type"));
+  const bool width_changed = m.hidden_size || m.num_attention_heads;
+  take(c.vocab_size, m.vocab_size);
+  take(c.hidden_size, m.hidden_size);
+  take(c.intermediate_size, m.intermediate_size);
+  if (m.num_hidden_layers) set_num_hidden_layers(c, *m.num_hidden_layers);
+  take(c.num_attention_heads, m.num_attention_heads);
+  if (m.num_attention_heads && !m.num_key_value_heads) c.num_key_value_heads = c.num_attention_heads;
+  take(c.num_key_value_heads, m.num_key_value_heads);
+  if (width_changed && !m.head_dim && c.num_attention_heads > 0) {
+    if (c.hidden_size % c.num_attention_heads != 0)
+      throw UsageError(
+          fmt::format("model.num_attention_heads {} does not divide model.hidden_size {}; set model.head_dim "
+                      "or take a divisor",
+                      c.num_attention_heads, c.hidden_size));
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }
+  take(c.head_dim, m.head_dim);
+  take(c.max_position_embeddings, m.max_position_embeddings);
+  take(c.norm_eps, m.rms_norm_eps);
+  take(c.rope_theta, m.rope_theta);
+  take(c.tie_word_embeddings, m.tie_word_embeddings);
+  take(c.initializer_range, m.initializer_range);
+  c.validate();
+  return c;
+}
+
+Precision precision_of(NumberFormat format) {
+  check_invariant(format != NumberFormat::automatic, "the number format has been chosen");
+  if (format == NumberFormat::bf16_mixed) return {.compute = at::kBFloat16, .state = at::kFloat};
+  return format == NumberFormat::fp64_true ? Precision{at::kDouble, at::kDouble} : Precision{};
+}
+
+Grouping grouping_of(const WrapSettings& settings) {
+  return {.by = settings.by,
+          .min_num_params = settings.min_num_params,
+          .own_group = settings.units.value_or(std::vector<std::string>{})};
+}
+
+}  // namespace trireme::model

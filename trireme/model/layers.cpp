@@ -1,0 +1,75 @@
+#include "trireme/model/layers.h"
+
+#include <ATen/ATen.h>
+
+#include "trireme/ops/ops.h"
+
+namespace trireme::model {
+namespace {
+
+// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
+at::Tensor joined(const Tensors& tensors, int first, int parts) {
+  if (parts == 1) return tensors[first];
+  std::vector<int64_t> shape = tensors[first].sizes().vec();
+  for (int i = 1; i < parts; ++i) shape[0] += tensors[first + i].size(0);
+  return at::from_blob(tensors[first].data_ptr(), shape, tensors[first].options());
+}
+
+at::Tensor matrix_of(const Product& product, const Tensors& tensors) {
+  return joined(tensors, product.weight, product.parts);
+}
+
+}  // namespace
+
+void norm_forward(const Norm& norm, const at::Tensor& y, const NormStatistics& s, const at::Tensor& x, const Tensors& p,
+                  double eps) {
+  if (norm.centered())
+    ops::layer_norm_forward(y, s.mean, s.rstd, x, p[norm.weight], p[norm.bias], eps);
+  else
+    ops::rms_norm_forward(y, s.rstd, x, p[norm.weight], eps, norm.offset);
+}
+
+void add_norm_forward(const Norm& norm, const at::Tensor& sum, const at::Tensor& y, const NormStatistics& s,
+                      const at::Tensor& x, const at::Tensor& residual, const Tensors& p, double eps) {
+  if (norm.centered())
+    ops::add_layer_norm_forward(sum, y, s.mean, s.rstd, x, residual, p[norm.weight], p[norm.bias], eps);
+  else
+    ops::add_rms_norm_forward(sum, y, s.rstd, x, residual, p[norm.weight], eps, norm.offset);
+}
+
+void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& g, const at::Tensor& y,
+                   const at::Tensor& dy, const at::Tensor& x, const Tensors& p, const NormStatistics& s,
+                   const at::Tensor& d_residual) {
+  if (norm.centered())
+    ops::layer_norm_backward(dx, g.weight, g.bias, y, dy, x, p[norm.weight], p[norm.bias], s.mean, s.rstd, d_residual);
+  else
+    ops::rms_norm_backward(dx, g.weight, y, dy, x, p[norm.weight], s.rstd, d_residual, norm.offset);
+}
+
+void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters) {
+  const at::Tensor w = matrix_of(product, parameters);
+  product.in_out ? ops::linear_in_out_forward(y, x, w) : ops::linear_forward(y, x, w);
+}
+
+void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters) {
+  if (product.bias >= 0) ops::bias_forward(y, joined(parameters, product.bias, product.parts));
+}
+
+void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
+                            const Tensors& parameters) {
+  const at::Tensor w = matrix_of(product, parameters);
+  product.in_out ? ops::linear_in_out_backward_input(dx, dy, w) : ops::linear_backward_input(dx, dy, w);
+}
+
+void product_backward_weight(const Product& product, const UnitTensors& t, const at::Tensor& dy, const at::Tensor& x) {
+  const auto gradient = [&](int first) -> ops::Gradient {
+    const ops::Gradient of_first = t.gradient(static_cast<size_t>(first));
+    if (!of_first.defined()) return {};
+    return {joined(t.gradients, first, product.parts), of_first.accumulate};
+  };
+  const ops::Gradient dw = gradient(product.weight);
+  product.in_out ? ops::linear_in_out_backward_weight(dw, dy, x) : ops::linear_backward_weight(dw, dy, x);
+  if (product.bias >= 0) ops::bias_backward(gradient(product.bias), dy);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,57 @@
+// The norms and linear layers of a unit, as data: which parameters they read, and how these parameters are stored.
+#pragma once
+
+#include "trireme/model/unit.h"
+
+namespace trireme::model {
+
+/// LayerNorm if there is a bias, otherwise RMSNorm.
+struct Norm {
+  int weight = -1;    ///< index among a unit's parameters; -1: there is no such norm
+  int bias = -1;      ///< -1: RMSNorm
+  double offset = 0;  ///< added to the weight (Gemma: 1)
+  bool present() const { return weight >= 0; }
+  bool centered() const { return bias >= 0; }
+};
+
+/// What a norm keeps of each row; mean is undefined for RMSNorm.
+struct NormStatistics {
+  at::Tensor mean, rstd;
+};
+
+/// Where a norm's gradients go; bias is undefined for RMSNorm.
+struct NormGradients {
+  ops::Gradient weight, bias;
+};
+
+using Tensors = std::vector<at::Tensor>;
+
+/// y = norm(x)
+void norm_forward(const Norm& norm, const at::Tensor& y, const NormStatistics& statistics, const at::Tensor& x,
+                  const Tensors& parameters, double eps);
+/// sum = x + residual; y = norm(sum)
+void add_norm_forward(const Norm& norm, const at::Tensor& sum, const at::Tensor& y, const NormStatistics& statistics,
+                      const at::Tensor& x, const at::Tensor& residual, const Tensors& parameters, double eps);
+/// dx = gradient through the norm + d_residual. Also writes y = norm(x) again; y may be dy.
+void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& gradients, const at::Tensor& y,
+                   const at::Tensor& dy, const at::Tensor& x, const Tensors& parameters,
+                   const NormStatistics& statistics, const at::Tensor& d_residual);
+
+/// A linear layer.
+struct Product {
+  int weight = 0;       ///< index among a unit's parameters
+  int parts = 1;        ///< the parameters from `weight` on that form one matrix (ParameterSpec::joined)
+  int bias = -1;        ///< index of the first part's bias; the other parts' biases follow. -1: none
+  bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
+};
+
+/// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.
+void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters);
+/// y += bias, if there is one.
+void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters);
+void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
+                            const Tensors& parameters);
+/// Writes the gradients of the matrix and of the bias, or adds to them. Frozen parameters get none.
+void product_backward_weight(const Product& product, const UnitTensors& t, const at::Tensor& dy, const at::Tensor& x);
+
+}  // namespace trireme::model

@@ -1,0 +1,153 @@
+// The vector type of attention's passes.
+//
+// A *unit* of an operand is one element, or (bfloat16 with AVX512-BF16) a pair of elements that one instruction
+// multiplies and sums. In PlainMath below, units are single elements, and vectors are GCC's vector extension. For
+// AVX-512, math_avx512-inl.h replaces what GCC compiles badly.
+#pragma once
+
+#include "trireme/ops/attention/kernels.h"
+
+namespace trireme::ops {
+namespace {
+
+constexpr int64_t kTile = 4;  // rows of a register tile
+/// Keys of a block: 64 x 64 units, which are reused many times, should stay in the first-level cache.
+template <class M>
+constexpr int64_t kKeyBlock = kAttentionKeyBlock / 2 * M::kPair;
+constexpr double kLog2e = 1.4426950408889634074, kLn2 = 0.69314718055994530942;
+
+constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+inline double widen(double x) { return x; }
+inline float widen(float x) { return x; }
+inline float widen(Bfloat16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+inline void narrow(double x, double& y) { y = x; }
+inline void narrow(float x, float& y) { y = x; }
+inline void narrow(float x, Bfloat16& y) {  // to nearest, ties to even; NaN stays NaN
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  y.bits = static_cast<uint16_t>(x != x ? 0x7fc0u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline double log2_of(double x) { return __builtin_log2(x); }
+inline float log2_of(float x) { return __builtin_log2f(x); }
+
+/// Vectors of kBytes with GCC's vector extension; a unit is one element. Panels are kPanel vectors wide.
+template <class Real, int kBytes, int kPanelVectors>
+struct PlainMath {
+  using Acc = Real;
+  using Unit = Real;
+  static constexpr int64_t kPair = 1, kLanes = kBytes / sizeof(Real), kPanel = kPanelVectors;
+  static constexpr bool kTransposes = false;  ///< has load_units and transpose, for pack_transposed
+  typedef Real Vec __attribute__((vector_size(kBytes)));
+  typedef Real LooseVec __attribute__((vector_size(kBytes), aligned(sizeof(Real)), may_alias));
+  using UnitVec = Vec;
+
+  static Vec load(const Real* p) { return *reinterpret_cast<const LooseVec*>(p); }
+  static void store(Real* p, Vec v) { *reinterpret_cast<LooseVec*>(p) = v; }
+  static Vec splat(Real x) { return x - Vec{}; }  // x - 0 is x for every x, but -0 + 0 is not -0
+  static UnitVec load_unit(const Unit* p) { return load(p); }
+  static UnitVec splat_unit(Unit x) { return splat(x); }
+  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) { return sum + a * b; }
+  static Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
+  static Real highest(Vec v) {
+    Real x = v[0];
+    for (int64_t i = 1; i < kLanes; ++i) x = v[i] > x ? v[i] : x;
+    return x;
+  }
+  static Real total(Vec v) {
+    Real x = v[0];
+    for (int64_t i = 1; i < kLanes; ++i) x += v[i];
+    return x;
+  }
+  /// v where first <= lane < end, else `other`.
+  static Vec keep(Vec v, int64_t first, int64_t end, Real other) {
+    Vec lane;
+    for (int64_t i = 0; i < kLanes; ++i) lane[i] = static_cast<Real>(i);
+    const Vec below = lane < splat(static_cast<Real>(end)) ? v : splat(other);
+    return lane < splat(static_cast<Real>(first)) ? splat(other) : below;
+  }
+  /// 2^x for x up to about 0. float64 calls the math library. float32 is within about 1 ulp, and at least 2^-126. NaN
+  /// stays NaN: maximum() returns its second argument if either is NaN.
+  static Vec exp2(Vec x) {
+    if constexpr (sizeof(Real) == 8) {
+      for (int64_t i = 0; i < kLanes; ++i) x[i] = __builtin_exp2(x[i]);
+      return x;
+    } else {
+      typedef int32_t Int __attribute__((vector_size(kBytes)));
+      const Vec given = x;
+      x = maximum(splat(-126.0f), x);
+      const Vec shifted = x + 12582912.0f;  // 1.5 * 2^23: the low bits now hold round(x)
+      const Vec f = x - (shifted - 12582912.0f);
+      Vec y = f * 1.33978035e-3f + 9.67770915e-3f;  // minimax polynomial of 2^f on [-1/2, 1/2]
+      y = y * f + 5.55034250e-2f;
+      y = y * f + 2.40222212e-1f;
+      y = y * f + 6.93147182e-1f;
+      y = y * f + 1.0f;
+      const Vec power = reinterpret_cast<Vec>(reinterpret_cast<Int>(y) + (reinterpret_cast<Int>(shifted) << 23));
+      return given == given ? power : given;
+    }
+  }
+  /// tanh(x) within a few ulp, also for small x: |tanh(x)| = -e / (2 + e), where e = 2^y - 1 and y = -2 |x| / ln 2.
+  static Vec tanh(Vec x) {
+    if constexpr (sizeof(Real) == 8) {
+      for (int64_t i = 0; i < kLanes; ++i) x[i] = __builtin_tanh(x[i]);
+      return x;
+    } else {
+      typedef int32_t Int __attribute__((vector_size(kBytes)));
+      const Int sign = reinterpret_cast<Int>(x) & static_cast<int32_t>(0x80000000u);
+      const Vec size = reinterpret_cast<Vec>(reinterpret_cast<Int>(x) ^ sign);
+      const Vec y = maximum(splat(-64.0f), size * static_cast<float>(-2 * kLog2e));
+      const Vec shifted = y + 12582912.0f;  // as in exp2: y = n + f
+      const Vec f = y - (shifted - 12582912.0f);
+      Vec q = f * 1.54035123e-04f + 1.33907355e-03f;  // minimax polynomial of (2^f - 1) / f on [-1/2, 1/2]
+      q = q * f + 9.61823750e-03f;
+      q = q * f + 5.55035743e-02f;
+      q = q * f + 2.40226498e-01f;
+      q = q * f + 6.93147188e-01f;
+      const Vec power = reinterpret_cast<Vec>((reinterpret_cast<Int>(shifted) << 23) + 0x3f800000);  // 2^n
+      const Vec e = power * (f * q) + (power - 1.0f);
+      return reinterpret_cast<Vec>(reinterpret_cast<Int>(e / (-2.0f - e)) | sign);
+    }
+  }
+  static void store_rows(Unit* row0, Unit* row1, Vec v0, Vec v1) { store(row0, v0), store(row1, v1); }
+  static void store_columns(Unit*, Vec, Vec) {}  // units are not pairs: the row-major copy is used
+  static Unit unit(Real x) { return x; }
+
+  // Loads and stores of the tensors' elements.
+  static Vec widen_load(const Real* p) { return load(p); }
+  static Vec widen_load(const Bfloat16* p) {
+    Real x[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) x[i] = widen(p[i]);
+    return load(x);
+  }
+  static void narrow_store(Real* p, Vec v) { store(p, v); }
+  static void narrow_store(Bfloat16* p, Vec v) {
+    for (int64_t i = 0; i < kLanes; ++i) narrow(v[i], p[i]);
+  }
+};
+
+/// sum over j of a[j] b[j]
+template <class M, class Storage>
+typename M::Acc dot(const Storage* a, const Storage* b, int64_t n) {
+  typename M::Vec sums = M::splat(0);
+  int64_t j = 0;
+  for (; j + M::kLanes <= n; j += M::kLanes) sums += M::widen_load(a + j) * M::widen_load(b + j);
+  typename M::Acc sum = M::total(sums);
+  for (; j < n; ++j) sum += widen(a[j]) * widen(b[j]);
+  return sum;
+}
+
+/// to[j] = from[j] * factor, rounded once
+template <class M, class Storage>
+void scale_row(Storage* to, const typename M::Acc* from, typename M::Acc factor, int64_t n) {
+  int64_t j = 0;
+  for (; j + M::kLanes <= n; j += M::kLanes) M::narrow_store(to + j, M::load(from + j) * factor);
+  for (; j < n; ++j) narrow(from[j] * factor, to[j]);
+}
+
+}  // namespace
+}  // namespace trireme::ops

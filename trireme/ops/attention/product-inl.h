@@ -1,0 +1,97 @@
+// The matrix product of all passes of attention, blocked in registers and trimmed to what the mask leaves. P and dS are
+// written twice: as pairs along the row (for P V and dS K) and as pairs down the column (for P^T dO and dS^T Q). So
+// nothing is transposed.
+#pragma once
+
+#include "trireme/ops/attention/math-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+/// C [4, NV vectors] (+)= sum over p of A(i, p) B(p, :), where A(i, p) = a[i * row + p * step] is broadcast.
+template <class M, int NV>
+inline __attribute__((always_inline)) void multiply_tile(int64_t count, const typename M::Unit* a, int64_t row,
+                                                         int64_t step, const typename M::Unit* b, int64_t ldb,
+                                                         typename M::Acc* c, int64_t ldc, bool accumulate) {
+  typename M::Vec sum[kTile][NV];
+#pragma GCC unroll 8
+  for (int i = 0; i < kTile; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) sum[i][j] = accumulate ? M::load(c + i * ldc + j * M::kLanes) : M::splat(0);
+  for (int64_t p = 0; p < count; ++p) {
+    typename M::UnitVec right[NV];
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) right[j] = M::load_unit(b + j * M::kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kTile; ++i) {
+      const typename M::UnitVec left = M::splat_unit(a[i * row]);
+#pragma GCC unroll 8
+      for (int j = 0; j < NV; ++j) sum[i][j] = M::multiply_add(sum[i][j], left, right[j]);
+    }
+    a += step, b += ldb;
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kTile; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < NV; ++j) M::store(c + i * ldc + j * M::kLanes, sum[i][j]);
+}
+
+/// Prefetches rows that will soon be read or written, a few at a time, between register tiles. The rows are too far
+/// apart for the processor's own prefetching. Prefetching all at once would stall just as reading them does.
+struct Ahead {
+  struct Rows {
+    const char* next;
+    int64_t stride_bytes, left;
+  };
+  int64_t row_bytes;
+  int64_t num_waiting = 0;
+  Rows waiting[4] = {};
+
+  template <class T>
+  void add(const T* first, int64_t stride, int64_t rows) {
+    const auto element = static_cast<int64_t>(sizeof(T));
+    waiting[num_waiting++] = {reinterpret_cast<const char*>(first), stride * element, rows};
+  }
+  void step() {
+    for (int64_t row = 0; row < 2 && num_waiting > 0; ++row) {
+      Rows& rows = waiting[num_waiting - 1];
+      for (int64_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(rows.next + i, 0, 3);
+      rows.next += rows.stride_bytes;
+      if (--rows.left == 0) --num_waiting;
+    }
+  }
+};
+
+/// What a mask leaves of one row tile: the units [begin, end) of the sum (none if end <= begin), and the vectors
+/// [first, vectors) of the columns.
+struct Trim {
+  int64_t begin, end, first, vectors;
+};
+
+/// C [rows, vectors] (+)= A B, each row tile trimmed by trim(first row); `ahead` takes a step per tile.
+template <class M, class TrimOf>
+void multiply(int64_t rows, int64_t vectors, const typename M::Unit* a, int64_t row, int64_t step,
+              const typename M::Unit* b, int64_t ldb, typename M::Acc* c, int64_t ldc, bool accumulate, Ahead& ahead,
+              TrimOf trim) {
+  const int64_t panels = (vectors + M::kPanel - 1) / M::kPanel, width = (vectors + panels - 1) / panels;
+  for (int64_t j = 0; j < vectors; j += width) {
+    for (int64_t i = 0; i < rows; i += kTile) {
+      const Trim t = trim(i);
+      const int64_t n = smaller(smaller(width, vectors - j), t.vectors - j), count = larger(0, t.end - t.begin);
+      if (t.first >= j + width || (accumulate && count == 0)) continue;
+      ahead.step();
+      const auto* at = a + i * row + t.begin * step;
+      const auto* bt = b + t.begin * ldb + j * M::kLanes;
+      auto* ct = c + i * ldc + j * M::kLanes;
+      if (n == 1) multiply_tile<M, 1>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+      if (n == 2) multiply_tile<M, 2>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+      if constexpr (M::kPanel >= 3)
+        if (n == 3) multiply_tile<M, 3>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+      if constexpr (M::kPanel >= 4)
+        if (n == 4) multiply_tile<M, 4>(count, at, row, step, bt, ldb, ct, ldc, accumulate);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::ops

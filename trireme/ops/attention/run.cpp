@@ -1,0 +1,161 @@
+#include "trireme/ops/attention/run.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/meter.h"
+#include "trireme/base/processor.h"
+#include "trireme/ops/attention/attention.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t slice_bytes(const AttentionCall& call, AttentionDtype dtype) {
+  return (attention_scratch_bytes(call.keys, call.head_dim, dtype) + 63) / 64 * 64;
+}
+
+/// Most parts that a job can be cut into: enough for many threads, and none without work.
+int64_t most_parts(int64_t num_keys) { return (num_keys + kAttentionKeyBlock - 1) / kAttentionKeyBlock; }
+
+/// Parts per job, so that `slots` have about the same to do.
+int64_t parts_of(const AttentionCall& call, int64_t jobs, int64_t slots, AttentionDirection direction) {
+  const int64_t most = most_parts(std::min(call.keys, call.queries));
+  if (direction == AttentionDirection::backward) return std::clamp<int64_t>(slots / jobs, 1, most);
+  // With many jobs the last round matters little, and every part packs its own keys.
+  return jobs >= 4 * slots ? 1 : std::min(slots / std::gcd(slots, jobs), most);
+}
+
+AttentionCall checked_call(std::string_view operation, const AttentionBlockShape& shape,
+                           std::initializer_list<std::pair<const char*, int64_t>> sizes, int64_t window) {
+  for (const auto& [name, value] : sizes)
+    if (value < 1) throw ShapeError(fmt::format("{}: {} is {}, it must be at least 1", operation, name, value));
+  if (shape.num_heads % shape.num_kv_heads != 0)
+    throw ShapeError(
+        fmt::format("{}: num_kv_heads={} does not divide num_heads={}; each key/value head serves the "
+                    "same number of query heads",
+                    operation, shape.num_kv_heads, shape.num_heads));
+  if (window < 0)
+    throw ShapeError(fmt::format("{}: window is {}, it must be the number of keys that a query sees, or 0 for all",
+                                 operation, window));
+  if (!(shape.softcap >= 0 && std::isfinite(shape.softcap)))
+    throw ShapeError(fmt::format("{}: softcap is {:f}, it must be the bound of the scores, or 0 for none", operation,
+                                 shape.softcap));
+  return {.batch = shape.batch,
+          .queries = shape.queries,
+          .keys = shape.keys,
+          .num_heads = shape.num_heads,
+          .num_kv_heads = shape.num_kv_heads,
+          .head_dim = shape.head_dim,
+          .scale = shape.scale != 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(shape.head_dim)),
+          .softcap = shape.softcap};
+}
+
+}  // namespace
+
+std::span<const AttentionKernel* const> attention_kernels() {
+  static const std::vector<const AttentionKernel*> kernels = [] {
+    std::vector<const AttentionKernel*> able;
+#if defined(__x86_64__)
+    const base::Processor& has = base::processor();
+    if (has.avx512_bf16) able.push_back(&kAttentionAvx512Bf16);
+    if (has.avx512) able.push_back(&kAttentionAvx512);
+    if (has.avx2) able.push_back(&kAttentionAvx2);
+#endif
+    able.push_back(&kAttentionPortable);
+    return able;
+  }();
+  return kernels;
+}
+
+const AttentionKernel& attention_kernel(AttentionDtype dtype, const AttentionKernel* wanted) {
+  if (dtype == AttentionDtype::float64) return kAttentionPortable;
+  return wanted != nullptr ? *wanted : *attention_kernels().front();
+}
+
+AttentionDtype attention_dtype(std::string_view operation, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return AttentionDtype::float64;
+  if (dtype == at::kFloat) return AttentionDtype::float32;
+  if (dtype == at::kBFloat16) return AttentionDtype::bfloat16;
+  throw ShapeError(
+      fmt::format("{}: {} has no kernel; use float64, float32 or bfloat16", operation, c10::toString(dtype)));
+}
+
+AttentionCall checked_call(std::string_view operation, const AttentionShape& shape) {
+  return checked_call(operation,
+                      {shape.batch, shape.sequence, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim,
+                       shape.scale, shape.softcap},
+                      {{"batch", shape.batch},
+                       {"sequence", shape.sequence},
+                       {"num_heads", shape.num_heads},
+                       {"num_kv_heads", shape.num_kv_heads},
+                       {"head_dim", shape.head_dim}},
+                      shape.window);
+}
+
+AttentionCall checked_call(std::string_view operation, const AttentionBlockShape& shape) {
+  return checked_call(operation, shape,
+                      {{"batch", shape.batch},
+                       {"queries", shape.queries},
+                       {"keys", shape.keys},
+                       {"num_heads", shape.num_heads},
+                       {"num_kv_heads", shape.num_kv_heads},
+                       {"head_dim", shape.head_dim}},
+                      0);
+}
+
+int64_t attention_workspace_for(const AttentionCall& call, AttentionDtype dtype) {
+  const int64_t most_slots = call.batch * call.num_kv_heads * most_parts(call.keys);
+  return std::min<int64_t>(at::get_num_threads(), most_slots) * slice_bytes(call, dtype) + kAlignment;
+}
+
+bool on_one_gpu(std::string_view operation, std::initializer_list<NamedTensor> tensors) {
+  const auto& [first_name, first] = *tensors.begin();
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.defined() && tensor.device() != first.device())
+      throw ShapeError(fmt::format("{}: {} is on {} and {} on {}; all tensors of a call must be on one device",
+                                   operation, name, tensor.device().str(), first_name, first.device().str()));
+  return first.is_cuda();
+}
+
+void run_attention(std::string_view operation, AttentionDirection direction, const AttentionCall& call,
+                   AttentionDtype dtype, std::initializer_list<NamedTensor> tensors, const at::Tensor& workspace,
+                   const AttentionKernel* kernel) {
+  const base::Metered metered(base::Activity::attention);
+  const bool forward = direction == AttentionDirection::forward;
+  if (on_one_gpu(operation, tensors))
+    return forward ? cuda_kernels().attention_forward(call, dtype) : cuda_kernels().attention_backward(call, dtype);
+  const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call, dtype);
+  const int64_t available = workspace.defined() ? static_cast<int64_t>(workspace.nbytes()) : 0;
+  if (available < slice + kAlignment)
+    throw ShapeError(
+        fmt::format("{0}: the workspace has {1} bytes and needs at least {2}; allocate {0}_workspace_bytes()",
+                    operation, available, slice + kAlignment));
+  if (!workspace.is_contiguous() || !workspace.is_cpu())
+    throw ShapeError(fmt::format("{}: the workspace must be a contiguous CPU tensor", operation));
+  const auto base = reinterpret_cast<uintptr_t>(workspace.data_ptr());
+  char* const aligned = static_cast<char*>(workspace.data_ptr()) + ((kAlignment - base % kAlignment) % kAlignment);
+
+  const AttentionKernel& runs = attention_kernel(dtype, kernel);
+  const AttentionPass run = (forward ? runs.forward : runs.backward)[static_cast<int>(dtype)];
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), (available - kAlignment) / slice);
+  const int64_t parts = parts_of(call, jobs, threads, direction), tasks = jobs * parts;
+  const int64_t slots = std::min(threads, tasks);
+  parallel_rows(slots, 1, [&](int64_t first, int64_t last) {
+    for (int64_t slot = first; slot < last; ++slot)
+      for (int64_t task = slot; task < tasks; task += slots)
+        run(call, {.job = task / parts, .part = task % parts, .parts = parts}, aligned + slot * slice);
+  });
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,123 @@
+// The kernels of operations on an NVIDIA GPU, exported by the library trireme_cuda (base/shared_library.h). For tensors
+// on the device, an operation checks them as on the CPU, fills in the same arguments with device pointers, and calls a
+// kernel from here instead of the CPU's row kernels.
+//
+// A kernel processes all `rows` on the current CUDA stream and returns after the launch. It takes care of sums over
+// rows and of scratch, which comes from LibTorch's caching allocator. Numerics are those of the CPU's kernels:
+// arithmetic in the wide type, one rounding, and an order of sums that depends on the sizes alone, so that bits repeat.
+// The values of ids, targets, positions and starts are not checked here: the engine checks them before it copies them
+// to the device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "trireme/base/shared_library.h"
+#include "trireme/ops/attention/kernels.h"
+#include "trireme/ops/elementwise/activation_kernels.h"
+#include "trireme/ops/elementwise/elementwise_kernels.h"
+#include "trireme/ops/gradient.h"
+#include "trireme/ops/loss/cross_entropy_kernels.h"
+#include "trireme/ops/norm/norm_kernels.h"
+
+namespace trireme::ops {
+
+/// Where the gradient of a weight goes that all rows share. If `to` is null, it is not wanted.
+struct CudaGradient {
+  Storage dtype;  ///< of `to`: the compute dtype or the wide type
+  void* to;
+  bool accumulate;  ///< the gradient is added to the old value in the wide type, and rounded once
+};
+
+/// The gradient of a table of rows that ids select.
+struct CudaGatherSum {
+  Storage dtype;  ///< of rows
+  int64_t width;
+  const void* rows;  ///< dy [num_tokens, width]
+  const int64_t* ids;  ///< [num_tokens]; tokens with negative ids are left out; null: token t has the id t % sequence
+  int64_t num_tokens;
+  int64_t sequence;
+  int64_t* order;  ///< [num_tokens] scratch
+  int64_t num_rows;  ///< of the table
+  /// Row v = scale times the sum of the rows with id v in order of t. Without `accumulate` every row of the table is
+  /// written; with it, rows whose id does not occur are unchanged.
+  CudaGradient to;
+  double scale;
+};
+
+/// Partial results of the loss over a vocabulary that is divided among ranks; all [rows] on the device.
+struct CudaShardLoss {
+  Storage dtype;  ///< of the next three: a wide type
+  const void *row_max, *sum_exp, *target_logit;
+  const int64_t* targets;
+  double* loss_sum;  ///< [1]: the rows' losses are added
+};
+
+namespace cuda {
+
+/// All kernels. They are virtual because the program is linked without trireme_cuda and calls them through this table.
+/// The comments name the files that define them.
+struct Kernels {
+  // activation_cuda.cu
+  virtual void gated_forward(const GatedArguments& arguments, int64_t rows) const;
+  virtual void gated_backward(const GatedArguments& arguments, int64_t rows) const;
+  virtual void gelu_forward(const GeluArguments& arguments, int64_t rows) const;
+  virtual void gelu_backward(const GeluArguments& arguments, int64_t rows) const;
+  virtual void softcap(const SoftcapArguments& arguments, int64_t rows) const;
+
+  // norm_cuda.cu, head_norm_cuda.cu; dw_sum, db_sum, dw_q and dw_k of the arguments are not read
+  virtual void rms_norm_forward(const NormForward& arguments, int64_t rows) const;
+  virtual void layer_norm_forward(const NormForward& arguments, int64_t rows) const;
+  virtual void rms_norm_backward(const NormBackward& arguments, int64_t rows, const CudaGradient& dw) const;
+  virtual void layer_norm_backward(const NormBackward& arguments, int64_t rows, const CudaGradient& dw,
+                                   const CudaGradient& db) const;
+  virtual void head_norm_forward(const HeadNorm& arguments, int64_t rows) const;
+  virtual void head_norm_backward(const HeadNorm& arguments, int64_t rows, const CudaGradient& dw_q,
+                                  const CudaGradient& dw_k) const;
+
+  // elementwise/elementwise_cuda.cu; `sum` of the arguments is not read
+  virtual void add(const AddArguments& arguments, int64_t rows) const;
+  virtual void column_sum(const ColumnSum& arguments, int64_t rows, const CudaGradient& to) const;
+  virtual void rotary(const RotaryArguments& arguments, int64_t rows) const;
+
+  // embedding_cuda.cu
+  virtual void gather(const Gather& arguments, int64_t rows) const;
+  virtual void gather_sum(const CudaGatherSum& arguments) const;
+
+  // cross_entropy_cuda.cu. `losses` is not read: the rows' losses are summed in order of rows, in float64, and the sum
+  // is added to *loss_sum on the device
+  virtual void softmax_loss(const SoftmaxLoss& arguments, int64_t rows, double* loss_sum) const;
+  virtual void shard_max(const VocabularyShard& arguments, int64_t rows) const;
+  virtual void shard_sum(const VocabularyShard& arguments, int64_t rows) const;
+  virtual void shard_gradient(const VocabularyShard& arguments, int64_t rows) const;
+  virtual void shard_loss(const CudaShardLoss& arguments, int64_t rows) const;
+
+  // products_cuda.cpp: as ops::multiply, whose checks have passed
+  virtual void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) const;
+
+  // attention_cuda.cpp: a whole call, which the CPU's kernels do in tasks
+  virtual void attention_forward(const AttentionCall& call, AttentionDtype dtype) const;
+  virtual void attention_backward(const AttentionCall& call, AttentionDtype dtype) const;
+  virtual void allow_flash_attention(bool allowed) const;  ///< tests forbid LibTorch's kernels, so that ours run
+
+  // cuda/library.cpp
+  virtual void synchronize() const;  ///< waits for all launched work of the device; throws Error if some failed
+  virtual int64_t peak_bytes() const;  ///< most that LibTorch's caching allocator has held of the current device
+};
+
+}  // namespace cuda
+
+/// The table of kernels; the first call opens trireme_cuda. Errors: UsageError as base::cuda_symbol
+inline const cuda::Kernels& cuda_kernels() {
+  using Table = const cuda::Kernels& (*)();
+  static const cuda::Kernels& table = reinterpret_cast<Table>(base::cuda_symbol("trireme_ops_cuda_kernels"))();
+  return table;
+}
+
+inline CudaGradient cuda_gradient(const Gradient& gradient) {
+  if (!gradient.defined()) return {};
+  return {storage_of(gradient.to.scalar_type()), gradient.to.mutable_data_ptr(), gradient.accumulate};
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,88 @@
+// Products with AVX-512: float32, and bfloat16 that is widened to float32 while it is packed, for processors without
+// AVX512-BF16 (Skylake, Cascade Lake, Ice Lake).
+#include "trireme/ops/products/kernels-inl.h"
+#include "trireme/ops/products/math_avx512-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+struct GemmFloat : Gemm512 {
+  using Unit = float;
+  using UnitVec = __m512;
+  static constexpr int64_t kPair = 1, kElementBytes = 4;
+  // Such processors do two multiply-adds a cycle, and a core is often two virtual ones: every other instruction of the
+  // loop, and every wait for B, costs time. So A is packed to stay in level 1, B's lines are loaded a step ahead, and
+  // the multiply-adds themselves broadcast a third of A (with more than that, loads become the limit).
+  static constexpr int kStrip = 12, kPanel = 32, kFromMemory = 3;
+  static constexpr int64_t kDepth = 256, kDepthPacked = kDepth, kBlock = 512, kKeptColumns = 256;
+  static constexpr bool kPacksA = true, kLoadsAhead = true, kStartsFromSums = false;
+
+  static UnitVec load_units(const Unit* from) { return _mm512_loadu_ps(from); }
+  static UnitVec broadcast(const char* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
+  // In assembly, because compilers multiply into the register of `a` and then move the sum back, and combine the memory
+  // operands of two multiply-adds into one load.
+  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+  }
+  static Vec multiply_add_broadcast(Vec sum, const char* a, UnitVec b) {
+    asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*reinterpret_cast<const float*>(a)));
+    return sum;
+  }
+  static void store_narrow(uint16_t*, Vec, int64_t) {}  // C is float32
+
+  /// 16 units from the first `count` elements of a row, zero beyond.
+  static void pack_vector(Unit* to, const char* from, int64_t, int64_t count) {
+    _mm512_storeu_ps(to, count >= kLanes ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first(count), from));
+  }
+
+  /// The first `count` elements of one row of a transposed A as units of its strips. A vector has more lanes than a
+  /// strip: the rest is written after the strip, where the next write or the line between two strips is.
+  template <class M>
+  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t, int64_t count, bool) {
+    for (int64_t r = 0; r < count; r += M::kStrip, to += strip_units)
+      M::pack_vector(to, from + r * M::kElementBytes, 0, count - r);
+  }
+};
+
+/// On processors that multiply bfloat16 too, float32 keeps the tile of their kernel, which is measured on Zen 4.
+struct GemmFloatWide : GemmFloat {
+  static constexpr int kStrip = 6, kPanel = 64, kFromMemory = 0;
+  static constexpr int64_t kDepth = 1536, kDepthPacked = kGemmDepthPacked, kBlock = kGemmBlockUnits, kKeptColumns = 128;
+  static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true;
+};
+
+struct GemmWidened : GemmFloat {
+  static constexpr int64_t kElementBytes = 2;
+
+  static __m512i widen(__m256i bits) { return _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16); }
+  static __m512i load_row(const char* from, __mmask16 mask) { return widen(_mm256_maskz_loadu_epi16(mask, from)); }
+
+  /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
+  static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
+    const __m512i bits = _mm512_castps_si512(v),
+                  odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1)),
+                  up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i rounded = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), up,
+                                                    _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)));
+    const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+    if (lanes >= kLanes)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow);  // a masked store of 16-bit lanes is slow
+    else
+      _mm256_mask_storeu_epi16(to, first(lanes), narrow);
+  }
+
+  static void pack_vector(Unit* to, const char* from, int64_t, int64_t count) {
+    const __m512i row = count >= kLanes ? widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))
+                                        : load_row(from, first(count));
+    _mm512_storeu_si512(to, row);
+  }
+};
+
+}  // namespace
+
+const GemmKernel kGemmFloatAvx512{"avx512", 1, run_gemm<GemmFloat>};
+const GemmKernel kGemmFloatWideAvx512{"avx512, 6 x 64", 1, run_gemm<GemmFloatWide>};
+const GemmKernel kGemmBfloat16Avx512{"avx512", 1, run_gemm<GemmWidened>};
+
+}  // namespace trireme::ops

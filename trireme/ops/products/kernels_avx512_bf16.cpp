@@ -1,0 +1,78 @@
+// bfloat16 products with AVX512-BF16: one instruction multiplies two pairs and adds both to a float32 sum.
+#include "trireme/ops/products/kernels-inl.h"
+#include "trireme/ops/products/math_avx512-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+struct GemmBfloat16 : Gemm512 {
+  using Unit = uint32_t;  // the earlier element in the low half
+  using UnitVec = __m512i;
+  static constexpr int64_t kPair = 2, kElementBytes = 2;
+  static constexpr int kStrip = 6, kPanel = 64, kFromMemory = 0;
+  static constexpr int64_t kDepth = 1536, kDepthPacked = kGemmDepthPacked, kBlock = kGemmBlockUnits, kKeptColumns = 128;
+  static constexpr bool kPacksA = false, kLoadsAhead = false, kStartsFromSums = true;
+
+  static UnitVec load_units(const Unit* from) { return _mm512_loadu_si512(from); }
+  static UnitVec broadcast(const char* from) {
+    int unit;
+    __builtin_memcpy(&unit, from, sizeof unit);
+    return _mm512_set1_epi32(unit);
+  }
+  static Vec multiply_add(Vec sum, UnitVec a, UnitVec b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(b), reinterpret_cast<__m512bh>(a));
+  }
+  static Vec multiply_add_broadcast(Vec sum, const char* a, UnitVec b) { return multiply_add(sum, broadcast(a), b); }
+  static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
+    const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v));
+    if (lanes >= kLanes)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);  // a masked store of 16-bit lanes is slow
+    else
+      _mm256_mask_storeu_epi16(to, first(lanes), rounded);
+  }
+
+  /// 16 units from the first `count` elements of two rows, zero beyond.
+  static void pack_vector(Unit* to, const char* from, int64_t row_bytes, int64_t count) {
+    const auto row = [count](const char* x) {
+      const __m256i bits = count >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))
+                                           : _mm256_maskz_loadu_epi16(first(count), x);
+      return _mm512_cvtepu16_epi32(bits);
+    };
+    _mm512_storeu_si512(to, _mm512_or_si512(row(from), _mm512_slli_epi32(row(from + row_bytes), 16)));
+  }
+
+  /// 48 units of x as 8 strips of 6. Unless `exactly`, two more units are written after each, where the next write is.
+  static void store_strips(Unit* to, int64_t strip_units, const __m512i* x, bool exactly) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (int strip = 0; strip < 8; ++strip, to += strip_units) {
+      const int from = 6 * strip;
+      const __m512i index = _mm512_add_epi32(lane, _mm512_set1_epi32(from % 16));
+      const __m256i six = _mm512_castsi512_si256(_mm512_permutex2var_epi32(x[from / 16], index, x[from / 16 + 1]));
+      if (exactly)
+        _mm256_mask_storeu_epi32(to, 0x3f, six);
+      else
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), six);
+    }
+  }
+
+  /// The first `count` elements of two rows of a transposed A as the units of 8 strips of 6.
+  template <class M>
+  static void pack_group(Unit* to, int64_t strip_units, const char* from, int64_t row_bytes, int64_t count,
+                         bool exactly) {
+    __m512i rows[4];
+    for (int i = 0; i < 3; ++i) {
+      const __mmask16 mask = first(count - 16 * i);
+      const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + 32 * i));
+      const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row_bytes + 32 * i));
+      rows[i] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    }
+    rows[3] = _mm512_setzero_si512();
+    store_strips(to, strip_units, rows, exactly);
+  }
+};
+
+}  // namespace
+
+const GemmKernel kGemmBfloat16Avx512Bf16{"avx512-bf16", 2, run_gemm<GemmBfloat16>};
+
+}  // namespace trireme::ops

@@ -1,0 +1,122 @@
+#include "trireme/ops/products/products.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/meter.h"
+#include "trireme/base/processor.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/parallel.h"
+#include "trireme/ops/products/library.h"
+
+namespace trireme::ops {
+namespace {
+
+void check(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  const auto sizes = [](const at::Tensor& x) {
+    return x.dim() == 2 ? fmt::format("[{}, {}]", x.size(0), x.size(1)) : fmt::format("{} dimensions", x.dim());
+  };
+  if (a.dim() != 2 || b.dim() != 2 || c.dim() != 2 || a.size(1) != b.size(0) || c.size(0) != a.size(0) ||
+      c.size(1) != b.size(1))
+    throw ShapeError(fmt::format("multiply: a is {}, b is {} and c is {}; they must be [M, K], [K, N] and [M, N]",
+                                 sizes(a), sizes(b), sizes(c)));
+  const bool widens = a.scalar_type() == at::kBFloat16 && c.scalar_type() == at::kFloat;
+  if (a.scalar_type() != b.scalar_type() || (c.scalar_type() != a.scalar_type() && !widens))
+    throw ShapeError(
+        fmt::format("multiply: a is {}, b is {} and c is {}; they must be of one dtype, or c float32 from bfloat16",
+                    c10::toString(a.scalar_type()), c10::toString(b.scalar_type()), c10::toString(c.scalar_type())));
+  if (accumulate && c.scalar_type() == at::kBFloat16)
+    throw ShapeError("multiply: accumulating into bfloat16 would lose bits; c must be float32 or float64");
+  if (!has_rows(c)) throw ShapeError("multiply: the rows of c must be contiguous");
+}
+
+/// The call for our kernel, if it supports it.
+std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a,
+                                  const at::Tensor& b, bool accumulate) {
+  if (a.size(1) % kernel.k_multiple != 0 || a.size(1) == 0 || c.numel() == 0) return std::nullopt;
+  const bool a_transposed = is_transposed(a), b_transposed = is_transposed(b);
+  if (!is_matrix(a) || !is_matrix(b)) return std::nullopt;
+  const auto ld = [](const at::Tensor& x, bool transposed) { return transposed ? x.stride(1) : x.stride(0); };
+  return GemmCall{.m = c.size(0),
+                  .n = c.size(1),
+                  .k = a.size(1),
+                  .a = a.const_data_ptr(),
+                  .a_ld = ld(a, a_transposed),
+                  .a_transposed = a_transposed,
+                  .b = b.const_data_ptr(),
+                  .b_ld = ld(b, b_transposed),
+                  .b_transposed = b_transposed,
+                  .c = c.mutable_data_ptr(),
+                  .c_ld = c.stride(0),
+                  .accumulate = accumulate,
+                  .c_is_float = c.scalar_type() == at::kFloat};
+}
+
+void run_team(const GemmKernel& kernel, const GemmCall& call) {
+  struct Taken;
+  const int64_t blocks = gemm_blocks(call.n);
+  int64_t* taken = thread_scratch<Taken, int64_t>(blocks);
+  std::fill_n(taken, blocks, 0);
+  // No more threads than whole groups of rows: a thread packs what it multiplies.
+  const int64_t groups = (call.m + kGemmGroup - 1) / kGemmGroup * blocks;
+  const int threads = static_cast<int>(std::min<int64_t>(at::get_num_threads(), groups));
+  parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
+    struct Scratch;
+    char* scratch = thread_scratch<Scratch, char>(kGemmScratchBytes);
+    for (int64_t thread = first; thread < last; ++thread)
+      kernel.run(call, {taken, threads}, static_cast<int>(thread), scratch);
+  });
+}
+
+/// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them.
+bool has_matrix_units(at::ScalarType dtype) { return dtype == at::kBFloat16 && base::processor().amx_bf16; }
+
+bool multiply_on_matrix_units(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (!has_matrix_units(a.scalar_type())) return false;
+  if (c.scalar_type() == at::kFloat) return multiply_bfloat16_by_mkl(c, a, b, accumulate);
+  multiply_by_library(c, a, b, accumulate);
+  return true;
+}
+
+}  // namespace
+
+std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
+#if defined(__x86_64__)
+  static constexpr const GemmKernel* kFloat[] = {&kGemmFloatWideAvx512, &kGemmFloatAvx512, &kGemmFloatWideAvx512};
+  static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
+  const base::Processor& has = base::processor();
+  if (dtype == at::kFloat && has.avx512) return std::span(kFloat).subspan(has.avx512_bf16 ? 0 : 1, 2);
+  if (dtype == at::kBFloat16 && has.avx512) return std::span(kBfloat16).subspan(has.avx512_bf16 ? 0 : 1);
+#endif
+  static_cast<void>(dtype);
+  return {};
+}
+
+const char* product_kernel_name(at::ScalarType dtype) {
+  const auto kernels = gemm_kernels(dtype);
+  return kernels.empty() || has_matrix_units(dtype) ? "LibTorch" : kernels.front()->name;
+}
+
+bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                 bool accumulate) {
+  check(c, a, b, accumulate);
+  const auto call = gemm_call(kernel, c, a, b, accumulate);
+  if (call) run_team(kernel, *call);
+  return call.has_value();
+}
+
+void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  check(c, a, b, accumulate);
+  const base::Metered metered(base::Activity::products);
+  if (c.is_cuda()) return cuda_kernels().multiply(c, a, b, accumulate);
+  if (multiply_on_matrix_units(c, a, b, accumulate)) return;
+  for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
+    if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
+  multiply_by_library(c, a, b, accumulate);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,56 @@
+// All settings of a run: the sections of all owners joined. A setting is declared beside the code that reads it, in its
+// folder's settings.h and settings.cpp: value, default, unit, bounds, choices, help, and the rules inside the section.
+// A name is LitGPT's if LitGPT has the flag. Names below `model` are those of Hugging Face's config.json. An empty
+// optional means "not given". The declaration says what happens then.
+#pragma once
+
+#include "trireme/bench/settings.h"
+#include "trireme/checkpoint/settings.h"
+#include "trireme/comm/settings.h"
+#include "trireme/config/declaration.h"
+#include "trireme/data/settings.h"
+#include "trireme/doctor/settings.h"
+#include "trireme/engine/settings.h"
+#include "trireme/launch/settings.h"
+#include "trireme/model/settings.h"
+#include "trireme/optim/settings.h"
+#include "trireme/plan/settings.h"
+#include "trireme/schedule/settings.h"
+#include "trireme/train/settings.h"
+
+namespace trireme {
+
+/// The base classes hold the settings without a section: out_dir, precision, accelerator, devices, strategy, ...
+struct Settings : train::RunSettings,
+                  model::PrecisionSettings,
+                  engine::AcceleratorSettings,
+                  launch::RankSettings,
+                  plan::StrategySettings {
+  model::ModelSettings model;
+  data::DataSettings data;
+  train::TrainSettings train;
+  train::EvalSettings eval;
+  optim::OptimizerSettings optimizer;
+  plan::MeshSettings mesh;
+  schedule::PipelineSettings pipeline;
+  schedule::RecomputeSettings recompute;
+  model::WrapSettings wrap;
+  comm::CommSettings comm;
+  schedule::ScheduleSettings schedule;
+  checkpoint::SaveSettings save;
+  launch::LaunchSettings launch;
+  train::GenerateSettings generate;
+  checkpoint::ConvertSettings convert;
+  train::EvaluateSettings evaluate;
+  data::PrepareSettings prepare;
+  bench::BenchSettings bench;
+  doctor::DoctorSettings doctor;
+  engine::EngineSettings engine;
+  engine::ProfileSettings profile;
+  bool operator==(const Settings&) const = default;
+};
+
+/// All sections, in the order of help; rows point into `settings`, which must outlive the table.
+config::Table declare(Settings& settings);
+
+}  // namespace trireme

@@ -1,0 +1,71 @@
+#include "trireme/settings/take_over.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "trireme/config/problems.h"
+#include "trireme/config/value.h"
+#include "trireme/config/yaml_file.h"
+
+namespace trireme {
+namespace {
+
+std::vector<config::Given> given_in(const std::string& saved_yaml, const std::string& place,
+                                    const config::Table& table) {
+  config::Problems ignored;  // another version may have had other settings
+  return config::read_yaml(saved_yaml, place, table, ignored);
+}
+
+// The sections (model, data, optimizer) whose name the user changed: their saved settings do not apply.
+std::set<std::string_view> renamed_sections(const ParsedSettings& parsed, const config::Table& table,
+                                            const std::vector<config::Given>& saved) {
+  std::set<std::string_view> renamed;
+  for (const config::Given& given : saved) {
+    const config::Section* section = table.section_named(given.key);
+    if (section == nullptr || section->own_leaf != "name" || !parsed.given(given.key)) continue;
+    if (config::value_text(*table.find(given.key)) != given.text) renamed.insert(section->name);
+  }
+  return renamed;
+}
+
+}  // namespace
+
+void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std::string& place) {
+  const config::Table table = declare(parsed.settings);
+  const std::vector<config::Given> saved = given_in(saved_yaml, place, table);
+  const std::set<std::string_view> renamed = renamed_sections(parsed, table, saved);
+  bool ends_anew = false;
+  table.for_each([&](const config::Section&, const config::Setting& setting) {
+    ends_anew |= setting.rules.ends_run && parsed.given(std::string(setting.key));
+  });
+  config::Problems problems;
+  for (const config::Given& given : saved) {
+    const config::Setting* setting = table.find(given.key);
+    if (setting == nullptr || parsed.given(given.key) || table.resumed(given.key) == config::Resumed::no ||
+        renamed.contains(table.group_of(given.key)) || (ends_anew && setting->rules.ends_run))
+      continue;
+    if (const auto refusal = config::assign(*setting, given))
+      problems.add(refusal->headline, {given.source},
+                   fmt::format("the checkpoint {} has this value; give another --{}", place, given.key));
+    else
+      parsed.provenance[given.key] = {config::Source::Kind::checkpoint, fmt::format("checkpoint {}", place), ""};
+  }
+  problems.throw_if_any();
+}
+
+std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now) {
+  Settings before, after = now;
+  const config::Table old_table = declare(before), new_table = declare(after);
+  std::vector<std::string> changes;
+  for (const config::Given& given : given_in(saved_yaml, "settings", old_table)) {
+    const config::Setting *saved = old_table.find(given.key), *current = new_table.find(given.key);
+    if (saved == nullptr || old_table.resumed(given.key) != config::Resumed::learned || config::assign(*saved, given))
+      continue;
+    if (const std::string was = config::value_text(*saved), is = config::value_text(*current); was != is)
+      changes.push_back(fmt::format("{} was {}, is {} now", given.key, was, is));
+  }
+  return changes;
+}
+
+}  // namespace trireme

@@ -1,0 +1,24 @@
+// A resumed run takes its settings from its checkpoint, unless the user gives others. It does not take over settings of
+// where, and on how many ranks, a run computes, because any number of ranks can continue any checkpoint. These settings
+// come from the command line, a file, the environment or their defaults, as for a new run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/settings/parse.h"
+
+namespace trireme {
+
+/// Fills in the settings of `saved_yaml` (from to_yaml) that the user did not give. Messages call the checkpoint
+/// `place`. If the user changes the name of the model, data or optimizer, none of its settings is taken over. If the
+/// user gives one of the settings that end a run (train.max_steps, max_tokens, epochs, max_time), none of these is
+/// taken over. Keys that no longer exist are skipped.
+///
+/// Errors    UsageError if a saved value is no longer allowed
+void take_over(ParsedSettings& parsed, const std::string& saved_yaml, const std::string& place);
+
+/// A line for each setting that has changed and affects what is learned: "train.global_batch_size was 64, is 32 now".
+std::vector<std::string> changes_since(const std::string& saved_yaml, const Settings& now);
+
+}  // namespace trireme

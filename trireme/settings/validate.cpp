@@ -1,0 +1,181 @@
+#include "trireme/settings/validate.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/config/problems.h"
+#include "trireme/schedule/pipeline.h"
+#include "trireme/settings/derived.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostRanks = 100'000;
+
+void check_copies(const Settings& settings, const MeshShape& mesh, config::Problems& problems) {
+  const std::string_view name = config::name_of(settings.strategy);
+  const bool left_open = !settings.mesh.replicate && !settings.mesh.shard;
+  if (settings.strategy == plan::Strategy::no_shard) {
+    if (mesh.shard == 1) return;
+    problems.add(fmt::format("no_shard keeps all weights on every rank, but mesh.shard is {}", mesh.shard), {},
+                 "take strategy full_shard, or mesh.replicate instead of mesh.shard");
+  } else if (!is_hybrid(settings.strategy)) {
+    if (mesh.replicate == 1) return;
+    problems.add(
+        fmt::format("{} keeps one copy of the state over all ranks, but mesh.replicate is {}", name, mesh.replicate),
+        {},
+        fmt::format("take strategy {}, or leave mesh.replicate and mesh.shard at auto",
+                    settings.strategy == plan::Strategy::full_shard ? "hybrid_shard" : "hybrid_shard_zero2"));
+  } else if (left_open && settings.num_nodes == 1) {
+    problems.add(fmt::format("{} on one machine cannot tell how many copies of the weights to keep", name), {},
+                 fmt::format("give mesh.replicate, for instance 2, or mesh.shard; {} keeps one copy",
+                             config::name_of(plan::on_one_copy(settings.strategy))));
+  } else if (mesh.replicate == 1) {
+    problems.add(fmt::format("{} keeps several copies of the weights, but mesh.replicate comes to 1", name), {},
+                 fmt::format("take strategy {}, or a mesh.replicate above 1",
+                             config::name_of(plan::on_one_copy(settings.strategy))));
+  }
+}
+
+void check_pipeline(const Settings& settings, const MeshShape& mesh, config::Problems& problems) {
+  if (mesh.pp == 1) return;  // without a pipeline, pipeline.* does not matter
+  const schedule::PipelineSettings& pipeline = settings.pipeline;
+  const int64_t stages = mesh.pp * stages_per_rank(settings, mesh);
+  const auto& layers = settings.model.num_hidden_layers;
+  if (layers && stages > *layers + 2)
+    problems.add(
+        fmt::format("a pipeline of {} cannot be cut from {} (embedding, {}, head)", base::plural(stages, "stage"),
+                    base::plural(*layers + 2, "unit"), base::plural(*layers, "block")),
+        {}, fmt::format("mesh.pp x the stages on each rank must not exceed {}", *layers + 2));
+  if (pipeline.split && static_cast<int64_t>(pipeline.split->size()) != stages) {
+    problems.add(fmt::format("pipeline.split names {}, but the pipeline has {}",
+                             base::plural(static_cast<int64_t>(pipeline.split->size()), "stage"), stages),
+                 {}, fmt::format("give {} numbers: mesh.pp {} x {} on each rank", stages, mesh.pp, stages / mesh.pp));
+  } else if (pipeline.split && layers) {
+    const int64_t sum = std::accumulate(pipeline.split->begin(), pipeline.split->end(), int64_t{0});
+    if (sum != *layers + 2)
+      problems.add(fmt::format("pipeline.split adds up to {}, but the model has {}", sum, *layers + 2), {},
+                   fmt::format("units are the embedding, {} and the head", base::plural(*layers, "block")));
+  }
+  const train::TrainSettings& train = settings.train;
+  const schedule::PipelineSchedule* schedule = schedule::find_pipeline_schedule(pipeline.schedule);
+  if (schedule == nullptr || train.global_batch_size % train.micro_batch_size != 0) return;
+  problems.add_if(schedule::check_rounds(*schedule, {.ranks = mesh.pp,
+                                                     .data_ranks = mesh.data_parallel_ranks(),
+                                                     .micro_batches = train.global_batch_size / train.micro_batch_size,
+                                                     .micro_batch_size = train.micro_batch_size}));
+}
+
+void check_sequence(const Settings& settings, const MeshShape& mesh, config::Problems& problems) {
+  if (settings.mesh.sequence_parallel && mesh.tp == 1)
+    problems.add("mesh.sequence_parallel shares tokens among the ranks of mesh.tp, which is 1", {},
+                 "set mesh.tp above 1; mesh.cp shares a sequence without tensor parallelism");
+  const std::optional<int64_t> sequence =
+      settings.train.max_seq_length ? settings.train.max_seq_length : settings.model.max_position_embeddings;
+  if (!sequence) return;
+  const bool ring = settings.mesh.context == model::Context::ring;
+  const int64_t pieces = mesh.cp == 1 ? 1 : ring ? 2 * mesh.cp : mesh.cp;
+  if (*sequence % pieces != 0) {
+    problems.add(fmt::format("{} cannot share a sequence of {} tokens: mesh.context {} cuts it into {} equal pieces",
+                             base::plural(mesh.cp, "rank"), *sequence, config::name_of(settings.mesh.context), pieces),
+                 {}, fmt::format("train.max_seq_length {} fits", base::near_multiples(*sequence, pieces)));
+    return;
+  }
+  const int64_t tokens = settings.train.micro_batch_size * *sequence / mesh.cp;
+  if (settings.mesh.sequence_parallel) problems.add_if(plan::check_sequence_parallel(tokens, mesh.tp));
+}
+
+void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_size, config::Problems& problems) {
+  if (mesh.product() != world_size)
+    problems.add(fmt::format("a mesh of pp {} x replicate {} x shard {} x cp {} x tp {} is {}, but {} start", mesh.pp,
+                             mesh.replicate, mesh.shard, mesh.cp, mesh.tp, base::plural(mesh.product(), "rank"),
+                             base::plural(world_size, "rank")),
+                 {}, "set devices to the product, or leave mesh.replicate and mesh.shard at auto");
+  check_copies(settings, mesh, problems);
+}
+
+// Refuses what works on processors only.
+void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t world_size,
+                       config::Problems& problems) {
+  const comm::Backend backend = settings.comm.backend;
+  if (settings.accelerator == engine::Accelerator::cpu) {
+    if (backend == comm::Backend::nccl)
+      problems.add("backend nccl works between GPUs only", {},
+                   "comm.backend nccl needs accelerator cuda; ranks on processors use auto, shm, gloo or mpi");
+    return;
+  }
+  if (world_size > 1 && backend != comm::Backend::automatic && backend != comm::Backend::nccl &&
+      backend != comm::Backend::dry_run)
+    problems.add(fmt::format("backend {} cannot read a GPU's memory", config::name_of(backend)), {},
+                 "accelerator cuda needs comm.backend auto or nccl");
+  if (world_size > 1 && settings.comm.tls.value_or(false))
+    problems.add("messages between GPUs are not encrypted", {},
+                 "comm.tls needs accelerator cpu; otherwise keep the ranks inside a network you trust");
+  if (world_size > 1 && settings.comm.compression != comm::Compression::none)
+    problems.add("messages between GPUs are not compressed", {}, "comm.compression bf16 needs accelerator cpu");
+  if (mesh.cp > 1)
+    problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
+  if (settings.engine.poison)
+    problems.add("a GPU's memory cannot be poisoned", {}, "engine.poison needs accelerator cpu");
+}
+
+void check_training(const Settings& settings, config::Problems& problems) {
+  const train::TrainSettings& train = settings.train;
+  const double lr = scaled_lr(settings);
+  if (lowest_lr(settings) > lr && train.lr_decay != optim::LrDecay::constant)
+    problems.add(fmt::format("the learning rate cannot fall from {} to {}", base::format_number(lr),
+                             base::format_number(lowest_lr(settings))),
+                 {},
+                 "train.min_lr must not exceed optimizer.lr, scaled by optimizer.lr_scaling; train.lr_decay constant "
+                 "keeps it level");
+  const model::ModelSettings& model = settings.model;
+  if (train.max_seq_length && model.max_position_embeddings && *train.max_seq_length > *model.max_position_embeddings)
+    problems.add(fmt::format("sequences of {} tokens do not fit a model made for {}", *train.max_seq_length,
+                             *model.max_position_embeddings),
+                 {}, "train.max_seq_length must not exceed model.max_position_embeddings");
+}
+
+}  // namespace
+
+void validate(const Settings& settings, int64_t world_size) {
+  config::Problems problems;
+  if (world_size > kMostRanks) {
+    problems.add(fmt::format("{} ranks are too many", base::human_count(world_size)), {},
+                 fmt::format("devices x num_nodes must be at most {}", base::human_count(kMostRanks)));
+    problems.throw_if_any();
+  }
+  const MeshShape mesh = mesh_shape(settings, world_size);
+  check_mesh(settings, mesh, world_size, problems);
+  // If the mesh does not fit the ranks, the number of data-parallel ranks is unknown.
+  if (problems.empty()) {
+    check_pipeline(settings, mesh, problems);
+    check_sequence(settings, mesh, problems);
+  }
+  check_accelerator(settings, mesh, world_size, problems);
+  Settings copy = settings;
+  const config::Table table = declare(copy);
+  for (const config::Section& section : table.sections())
+    if (section.check) section.check(problems);
+  check_training(settings, problems);
+  problems.throw_if_any();
+}
+
+void validate_backend(const Settings& settings, int64_t world_size) {
+  config::Problems problems;
+  comm::check_computes(settings.comm, world_size, problems);
+  problems.throw_if_any();
+}
+
+void validate_run_length(const Settings& settings) {
+  config::Problems problems;
+  if (settings.model.name.empty())
+    problems.add("no model is named", {},
+                 "give one first, for instance 'trireme pretrain llama-5m', or a folder with a config.json");
+  train::check_run_length(settings.train, problems);
+  problems.throw_if_any();
+}
+
+}  // namespace trireme

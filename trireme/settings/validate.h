@@ -1,0 +1,32 @@
+// Rules between settings of several sections. They depend only on Settings and the number of ranks. So all ranks come
+// to the same verdict, and so does the launcher before it starts ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/settings/settings.h"
+
+namespace trireme {
+
+/// Checks batch, mesh, strategy, pipeline, sequence, data and learning rates against each other for `world_size` ranks.
+/// Rules that need the model's shape are checked where the model is built.
+/// Errors    UsageError with one "error: ..." paragraph for each broken rule; it names values that would work
+void validate(const Settings& settings, int64_t world_size);
+
+/// Refuses a backend that moves no data, for commands that compute. Commands that only plan may use it.
+/// Errors    UsageError
+void validate_backend(const Settings& settings, int64_t world_size);
+
+/// Refuses, before hours of work, an out_dir or files of results that cannot be written.
+/// Errors    UsageError
+void validate_places(const Settings& settings);
+
+/// A training run must know when to stop: steps, tokens, epochs or time.
+/// Errors    UsageError
+void validate_run_length(const Settings& settings);
+
+/// A sentence for each setting that works but wastes time or has no effect. Call it after validate().
+std::vector<std::string> warnings(const Settings& settings, int64_t world_size);
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+#include <fmt/format.h>
+
+#include "trireme/base/text.h"
+#include "trireme/schedule/pipeline.h"
+#include "trireme/settings/derived.h"
+#include "trireme/settings/validate.h"
+
+namespace trireme {
+namespace {
+
+void warn_of_idle_ranks(const Settings& settings, const MeshShape& mesh, std::vector<std::string>& found) {
+  const int64_t ranks = mesh.data_parallel_ranks();
+  const int64_t micro_batches = settings.train.global_batch_size / settings.train.micro_batch_size;
+  const int64_t left = micro_batches % ranks;
+  if (left == 0) return;
+  found.push_back(
+      fmt::format("{} of {} data-parallel ranks idle in the last of {} micro-batches a step: {} micro-batches do not "
+                  "divide among them; train.global_batch_size {} keeps all busy",
+                  ranks - left, ranks, micro_batches / ranks + 1, micro_batches,
+                  base::near_multiples(settings.train.global_batch_size, settings.train.micro_batch_size * ranks)));
+}
+
+void warn_of_idle_stages(const Settings& settings, const MeshShape& mesh, std::vector<std::string>& found) {
+  if (mesh.pp == 1) return;
+  const schedule::PipelineSchedule* schedule = schedule::find_pipeline_schedule(settings.pipeline.schedule);
+  if (schedule == nullptr) return;
+  const int64_t wanted = schedule->fills_with(static_cast<int>(mesh.pp));
+  const int64_t have = settings.train.global_batch_size / settings.train.micro_batch_size / mesh.data_parallel_ranks();
+  if (have >= wanted) return;
+  found.push_back(
+      fmt::format("a pipeline of {} ranks ({}) fills with {} micro-batches, and a step has {}: ranks wait for each "
+                  "other; train.global_batch_size {} fills it",
+                  mesh.pp, settings.pipeline.schedule, wanted, have,
+                  wanted * settings.train.micro_batch_size * mesh.data_parallel_ranks()));
+}
+
+}  // namespace
+
+std::vector<std::string> warnings(const Settings& settings, int64_t world_size) {
+  std::vector<std::string> found;
+  const MeshShape mesh = mesh_shape(settings, world_size);
+  warn_of_idle_ranks(settings, mesh, found);
+  warn_of_idle_stages(settings, mesh, found);
+  if (settings.recompute.mode != schedule::Recompute::selective &&
+      settings.recompute.values != schedule::RecomputeSettings{}.values) {
+    found.emplace_back("recompute.values is read by recompute selective only");
+  }
+  return found;
+}
+
+}  // namespace trireme

@@ -1,0 +1,132 @@
+// The families of chat templates, as their models' own templates write them.
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/text/chat_template.h"
+
+namespace trireme::text {
+namespace {
+
+#define TRIREME_ALPACA_TASK "Below is an instruction that describes a task"
+#define TRIREME_ALPACA_END "Write a response that appropriately completes the request."
+
+constexpr ChatFamily alpaca(const char* name, const char* examples, const char* reply, const char* evidence) {
+  return {.name = name,
+          .examples = examples,
+          .begin = nullptr,
+          .system = {"", "\n\n"},
+          .user = {"### Instruction:\n", reply},
+          .evidence = evidence,
+          .input_joint = "\n\n### Input:\n",
+          .again = "\n\n",
+          .usual_system = TRIREME_ALPACA_TASK ". " TRIREME_ALPACA_END,
+          .usual_system_input =
+              TRIREME_ALPACA_TASK ", paired with an input that provides further context. " TRIREME_ALPACA_END};
+}
+
+// Evidence is searched for in this order: llama2 before mistral, whose words Llama 2's templates contain too.
+constexpr ChatFamily kFamilies[] = {
+    {.name = "chatml",
+     .examples = "Qwen2.5, Qwen3, SmolLM2",
+     .system = {"<|im_start|>system\n", "<|im_end|>\n"},
+     .user = {"<|im_start|>user\n", "<|im_end|>\n"},
+     .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
+     .stop = "<|im_end|>",
+     .marks = "<|im_start|> <|im_end|>",
+     .evidence = "<|im_start|>"},
+    {.name = "llama3",
+     .examples = "Llama 3, 3.1, 3.2",
+     .begin = "<|begin_of_text|>",
+     .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
+     .user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+     .assistant = {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     .trims = true,
+     .stop = "<|eot_id|>",
+     .marks = "<|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|>",
+     .evidence = "<|start_header_id|>"},
+    {.name = "gemma",
+     .examples = "Gemma 2, Gemma 3",
+     .begin = "<bos>",
+     .user = {"<start_of_turn>user\n", "<end_of_turn>\n"},
+     .assistant = {"<start_of_turn>model\n", "<end_of_turn>\n"},
+     .system_in_user = {"", "\n\n"},
+     .trims = true,
+     .stop = "<end_of_turn>",
+     .marks = "<bos> <start_of_turn> <end_of_turn>",
+     .evidence = "<start_of_turn>"},
+    {.name = "phi3",
+     .examples = "Phi-3",
+     .system = {"<|system|>\n", "<|end|>\n"},
+     .user = {"<|user|>\n", "<|end|>\n"},
+     .assistant = {"<|assistant|>\n", "<|end|>\n"},
+     .stop = "<|end|>",
+     .marks = "<|system|> <|user|> <|assistant|> <|end|>",
+     .evidence = "<|end|>"},
+    {.name = "zephyr",
+     .examples = "Zephyr, TinyLlama-Chat",
+     .system = {"<|system|>\n", "</s>\n"},
+     .user = {"<|user|>\n", "</s>\n"},
+     .assistant = {"<|assistant|>\n", "</s>\n"},
+     .stop = "</s>",
+     .marks = "<|system|> <|user|> <|assistant|> </s>",
+     .evidence = "<|user|>"},
+    {.name = "llama2",
+     .examples = "Llama 2 Chat",
+     .user = {"<s>[INST]", " [/INST]"},
+     .assistant = {"", " </s>"},
+     .system_in_user = {" <<SYS>>\n", "\n<</SYS>>\n\n"},
+     .words_begin = " ",
+     .trims = true,
+     .stop = "</s>",
+     .marks = "<s> </s>",
+     .evidence = "<<SYS>>"},
+    {.name = "mistral",
+     .examples = "Mistral Instruct",
+     .begin = "<s>",
+     .user = {"[INST]", " [/INST]"},
+     .assistant = {"", "</s>"},
+     .system_in_user = {"", "\n\n"},
+     .words_begin = " ",
+     .stop = "</s>",
+     .marks = "<s> </s> [INST] [/INST]",
+     .evidence = "[INST]"},
+    alpaca("alpaca", "models tuned with LitGPT or LLaMA-Factory on Alpaca's data", "\n\n### Response:\n",
+           "### Response:\\n"),
+    alpaca("stanford_alpaca", "Stanford Alpaca: as alpaca, without the last line break before the reply",
+           "\n\n### Response:", "### Response:"),
+    {.name = "vicuna",
+     .examples = "Vicuna 1.1 to 1.5",
+     .begin = nullptr,
+     .system = {"", " "},
+     .user = {"USER:", ""},
+     .assistant = {" ASSISTANT:", ""},
+     .words_begin = " ",
+     .evidence = "ASSISTANT:",
+     .usual_system = "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+                     "helpful, detailed, and polite answers to the user's questions."},
+};
+
+}  // namespace
+
+std::span<const ChatFamily> chat_families() { return kFamilies; }
+
+const ChatFamily& find_chat_family(const std::string& name) {
+  std::vector<std::string> names;
+  for (const ChatFamily& family : kFamilies) {
+    if (name == family.name) return family;
+    names.emplace_back(family.name);
+  }
+  const auto near = base::nearest(name, names);
+  throw UsageError(fmt::format("there is no chat template {}{}; use {}", name,
+                               near ? fmt::format(" (did you mean {}?)", *near) : "", base::join(names, ", ")));
+}
+
+std::optional<std::string> chat_family_of_template(std::string_view jinja) {
+  if (jinja.empty()) return std::nullopt;
+  for (const ChatFamily& family : kFamilies)
+    if (jinja.find(family.evidence) != std::string_view::npos) return family.name;
+  return std::nullopt;
+}
+
+}  // namespace trireme::text

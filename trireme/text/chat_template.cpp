@@ -1,0 +1,175 @@
+#include "trireme/text/chat_template.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+
+namespace trireme::text {
+namespace fs = std::filesystem;
+
+namespace {
+
+using Token = ChatPiece::Token;
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+/// Writes the pieces of one conversation.
+class Renderer {
+ public:
+  Renderer(const ChatFamily& family, Learn learn) : family_(family), learn_(learn) {}
+
+  void begin(std::span<const ChatMessage> messages) {
+    if (family_.begin == nullptr) {
+      pieces_.push_back({.text = "", .is_markup = true, .token = Token::begin});
+    } else {
+      markup(family_.begin);
+    }
+    if (!messages.empty() && messages[0].role == "system") return;
+    const bool has_input = !messages.empty() && !messages[0].input.empty();
+    const std::string usual =
+        has_input && *family_.usual_system_input != '\0' ? family_.usual_system_input : family_.usual_system;
+    if (!usual.empty()) markup(family_.system.open + usual + family_.system.close);
+  }
+
+  void system(const ChatMessage& message) {
+    if (family_.system.open == nullptr) {
+      system_ = words(message.content);
+      return;
+    }
+    markup(family_.system.open);
+    content(words(message.content), false);
+    markup(family_.system.close);
+  }
+
+  void user(const ChatMessage& message) {
+    const bool learned = learn_ == Learn::messages;
+    if (num_users_++ > 0) markup(family_.again);
+    markup(family_.user.open);
+    std::string before = family_.words_begin;
+    if (!system_.empty()) {
+      const std::string open = family_.system_in_user.open;
+      markup(open);
+      content((open.empty() ? before : "") + system_, false);
+      markup(family_.system_in_user.close);
+      system_.clear();
+      before.clear();
+    }
+    content(before + words(message.content), learned);
+    if (!message.input.empty()) {
+      markup(family_.input_joint);
+      content(words(message.input), learned);
+    }
+    markup(family_.user.close);
+  }
+
+  void assistant(const ChatMessage& message, bool is_last) {
+    const bool learned = message.learned && (learn_ != Learn::last_reply || is_last);
+    open_reply();
+    content(family_.words_begin + words(message.content), learned);
+    close_reply(learned);
+  }
+
+  void open_reply() { markup(family_.assistant.open); }
+
+  // The mark that ends a reply is learned; line breaks behind it are not.
+  void close_reply(bool learned) {
+    const std::string close = family_.assistant.close;
+    if (family_.stop == nullptr) {
+      markup(close, learned);
+      pieces_.push_back({.text = "", .is_markup = true, .is_learned = learned, .token = Token::end});
+      return;
+    }
+    const size_t end = close.find(family_.stop) + std::string_view(family_.stop).size();
+    markup(close.substr(0, end), learned);
+    markup(close.substr(end));
+  }
+
+  /// The next turn is not the first one.
+  void go_on() { num_users_ = 1; }
+
+  std::vector<ChatPiece> take() { return std::move(pieces_); }
+
+ private:
+  std::string words(const std::string& text) const { return family_.trims ? trimmed(text) : text; }
+
+  void markup(const std::string& text, bool learned = false) { add(text, true, learned); }
+  void content(const std::string& text, bool learned) { add(text, false, learned); }
+  void add(const std::string& text, bool is_markup, bool learned) {
+    if (!text.empty()) pieces_.push_back({.text = text, .is_markup = is_markup, .is_learned = learned});
+  }
+
+  const ChatFamily& family_;
+  Learn learn_;
+  std::vector<ChatPiece> pieces_;
+  std::string system_;  // waits for the first user's turn
+  int num_users_ = 0;
+};
+
+}  // namespace
+
+std::string chat_template_in(std::string_view tokenizer_config) {
+  const nlohmann::json config = base::parse_json_if_sound(tokenizer_config);
+  if (!config.is_object()) return "";
+  const auto at = config.find("chat_template");
+  if (at == config.end()) return "";
+  if (at->is_string()) return at->get<std::string>();
+  if (!at->is_array()) return "";
+  for (const nlohmann::json& entry : *at) {
+    if (!entry.is_object()) continue;
+    const auto name = entry.find("name"), text = entry.find("template");
+    if (name != entry.end() && *name == "default" && text != entry.end() && text->is_string())
+      return text->get<std::string>();
+  }
+  return "";
+}
+
+std::optional<std::string> chat_family_of(const fs::path& folder) {
+  std::string text;
+  if (fs::exists(folder / "chat_template.jinja")) text = base::read_side_file(folder / "chat_template.jinja");
+  if (text.empty() && fs::exists(folder / "tokenizer_config.json"))
+    text = chat_template_in(base::read_side_file(folder / "tokenizer_config.json"));
+  return chat_family_of_template(text);
+}
+
+std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const ChatMessage> messages,
+                                   const RenderOptions& options) {
+  Renderer renderer(family, options.learn);
+  renderer.begin(messages);
+  size_t last_reply = 0;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].role == "assistant") last_reply = i;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const ChatMessage& m = messages[i];
+    if (m.role == "system") {
+      if (i > 0) throw UsageError("a system message comes after other messages; it must be the first");
+      renderer.system(m);
+    } else if (m.role == "user") {
+      renderer.user(m);
+    } else if (m.role == "assistant") {
+      renderer.assistant(m, i == last_reply);
+    } else {
+      throw UsageError(fmt::format("a message has the role '{}'; use system, user or assistant", m.role));
+    }
+  }
+  if (options.for_reply) renderer.open_reply();
+  return renderer.take();
+}
+
+std::vector<ChatPiece> render_next(const ChatFamily& family, const ChatMessage& message) {
+  Renderer renderer(family, Learn::replies);
+  renderer.close_reply(true);
+  renderer.go_on();
+  renderer.user(message);
+  renderer.open_reply();
+  return renderer.take();
+}
+
+}  // namespace trireme::text

@@ -1,0 +1,167 @@
+#include "trireme/text/load_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/text/charsmap.h"
+#include "trireme/text/tokenizer_formats.h"
+#include "trireme/text/vocabulary.h"
+
+namespace trireme::text {
+namespace fs = std::filesystem;
+namespace {
+
+// Side files are read leniently: those of some models have mistakes, and they only add what the tokenizer lacks.
+nlohmann::json read_side_file(const fs::path& path) {
+  if (!base::is_file(path)) return nlohmann::json::object();
+  const nlohmann::json file = base::parse_json_if_sound(base::read_side_file(path));
+  return file.is_object() ? file : nlohmann::json::object();
+}
+
+// "bos_token": "<s>" or {"content": "<s>", ...}
+std::optional<int32_t> id_of_token(const nlohmann::json& file, const std::string& key, const TokenizerParts& parts) {
+  auto at = file.find(key);
+  if (at == file.end()) return std::nullopt;
+  const nlohmann::json content = at->is_object() ? at->value("content", nlohmann::json()) : *at;
+  if (!content.is_string()) return std::nullopt;
+  const std::string text = content.get<std::string>();
+  if (const AddedToken* added = parts.added.find(std::string_view(text))) return added->id;
+  return parts.model->id_of(text);
+}
+
+// "eos_token_id": 2 or [2, 7]: the first counts.
+std::optional<int32_t> id_given(const nlohmann::json& file, const std::string& key) {
+  const auto at = file.find(key);
+  if (at == file.end()) return std::nullopt;
+  const nlohmann::json& id = at->is_array() && !at->empty() ? at->front() : *at;
+  if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t{kLargestTokenId}) return std::nullopt;
+  return id.get<int32_t>();
+}
+
+void read_side_files(const fs::path& folder, TokenizerParts& parts) {
+  const nlohmann::json tokens = read_side_file(folder / "tokenizer_config.json");
+  if (const auto id = id_of_token(tokens, "bos_token", parts)) parts.bos = id;
+  if (const auto id = id_of_token(tokens, "eos_token", parts)) parts.eos = id;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    if (parts.bos && parts.eos) return;
+    const nlohmann::json file = read_side_file(folder / name);
+    if (!parts.bos) parts.bos = id_given(file, "bos_token_id");
+    if (!parts.eos) parts.eos = id_given(file, "eos_token_id");
+  }
+}
+
+// The first one found counts.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "tekken.json"};
+constexpr const char* kSideFiles[] = {
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+    "chat_template.jinja",   "generation_config.json"};
+
+// Tokenizers that are recognised but not read: part of them is in the code of the program that made them.
+struct OtherTokenizer {
+  std::vector<const char*> files;
+  const char* words;
+};
+const std::vector<OtherTokenizer>& other_tokenizers() {
+  static const std::vector<OtherTokenizer> all = {
+      {{"vocab.json", "merges.txt"}, "vocab.json and merges.txt, which do not say how text is cut"},
+      {{"vocab.txt"}, "vocab.txt, which does not say how text is cut"},
+      {{"spiece.model"}, "spiece.model, whose ids some models move"},
+      {{"sentencepiece.bpe.model"}, "sentencepiece.bpe.model, whose ids some models move"}};
+  return all;
+}
+
+const OtherTokenizer* find_other_tokenizer(const fs::path& folder) {
+  for (const OtherTokenizer& other : other_tokenizers())
+    if (std::ranges::all_of(other.files, [&](const char* name) { return base::is_file(folder / name); })) return &other;
+  return nullptr;
+}
+
+std::vector<fs::path> tiktoken_lists(const fs::path& folder) {
+  std::vector<fs::path> lists;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().extension() == ".tiktoken") lists.push_back(entry.path());
+  return lists;
+}
+
+fs::path tokenizer_file(const fs::path& path) {
+  if (base::is_file(path)) return path;
+  for (const char* name : kTokenizerFiles)
+    if (base::is_file(path / name)) return path / name;
+  const std::vector<fs::path> lists = tiktoken_lists(path);
+  return lists.size() == 1 ? lists.front() : fs::path();
+}
+
+[[noreturn]] void refuse_path(const fs::path& path) {
+  const std::string folder = path.string();
+  if (!fs::exists(path))
+    throw UsageError(
+        fmt::format("there is no tokenizer at {}: name a folder that holds one, or the file itself", folder));
+  if (const OtherTokenizer* other = find_other_tokenizer(path))
+    throw UsageError(
+        fmt::format("{} holds its tokenizer as {}: write its tokenizer.json with transformers, "
+                    "AutoTokenizer.from_pretrained('{}').save_pretrained('{}')",
+                    folder, other->words, folder, folder));
+  if (const size_t lists = tiktoken_lists(path).size(); lists > 1)
+    throw UsageError(fmt::format("{} holds {} *.tiktoken files; name the one to use", folder, lists));
+  throw UsageError(fmt::format(
+      "{} holds no tokenizer: it needs a tokenizer.json, tokenizer.model, tekken.json or one *.tiktoken", folder));
+}
+
+// "IQ== 0": Meta's folders of Llama 3 hold a tiktoken list under SentencePiece's name.
+bool is_tiktoken_list(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t space = line.find(' '), digits = line.find_first_not_of(std::string(kBase64Digits) + "=");
+  return space != std::string_view::npos && space > 0 && digits == space && space + 1 < line.size() &&
+         line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos;
+}
+
+TokenizerParts parse(const fs::path& file) {
+  const std::string text = base::read_side_file(file), path = file.string(), name = file.filename().string();
+  if (name.ends_with(".tiktoken")) return parse_tiktoken(text, path);
+  if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
+  if (name.find(".model") != std::string::npos) {
+    if (is_tiktoken_list(text))
+      throw UsageError(
+          fmt::format("the tokenizer {} cannot be used: it is a tiktoken list, not a SentencePiece file, and says "
+                      "nothing about special tokens; use the tokenizer.json of the same model, or copy the file to "
+                      "llama3.tiktoken if it is Llama 3's",
+                      path));
+    return parse_sentencepiece_model(text, path);
+  }
+  return parse_tokenizer_json(text, path);
+}
+
+}  // namespace
+
+bool has_tokenizer(const fs::path& folder) {
+  if (folder.empty()) return false;  // empty is not the current folder
+  return !tokenizer_file(folder).empty() || find_other_tokenizer(folder) != nullptr || !tiktoken_lists(folder).empty();
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
+  const fs::path file = tokenizer_file(path);
+  if (file.empty()) refuse_path(path);
+  TokenizerParts parts = parse(file);
+  read_side_files(file.parent_path(), parts);
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
+}
+
+std::map<std::string, std::string> tokenizer_files(const fs::path& path) {
+  std::map<std::string, std::string> files;
+  if (!has_tokenizer(path)) return files;
+  const fs::path file = tokenizer_file(path);
+  if (!file.empty()) files[file.filename().string()] = base::read_side_file(file);
+  if (base::is_file(path)) return files;
+  if (const OtherTokenizer* other = find_other_tokenizer(path))
+    for (const char* name : other->files) files[name] = base::read_side_file(path / name);
+  for (const char* name : kSideFiles)
+    if (base::is_file(path / name)) files[name] = base::read_side_file(path / name);
+  return files;
+}
+
+}  // namespace trireme::text

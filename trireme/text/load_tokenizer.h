@@ -1,0 +1,28 @@
+// Loads the tokenizer of a model's folder, or of one file.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "trireme/text/tokenizer.h"
+
+namespace trireme::text {
+
+/// Loads the tokenizer at `path`: a file, or a folder that holds one. A folder is searched for tokenizer.json (Hugging
+/// Face), tokenizer.model (SentencePiece), tekken.json (Mistral) and NAME.tiktoken, in this order. The name decides how
+/// a file is read. bos_id and eos_id come from the folder's tokenizer_config.json, generation_config.json or
+/// config.json: the first of these files that names a token counts.
+///
+/// Cost      reads the file once; 0.3 s for a vocabulary of 128,000
+/// Errors    UsageError naming the file and what is missing or wrong
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+
+/// True if `folder` holds a tokenizer, even one that load_tokenizer refuses. The byte tokenizer must not replace it.
+bool has_tokenizer(const std::filesystem::path& folder);
+
+/// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them unchanged.
+std::map<std::string, std::string> tokenizer_files(const std::filesystem::path& path);
+
+}  // namespace trireme::text

@@ -1,0 +1,30 @@
+// The files that tokenizers come in. Each reader returns a tokenizer's parts; `path` is for messages.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trireme/text/tokenizer_pipeline.h"
+
+namespace trireme::text {
+
+/// Hugging Face's tokenizer.json, version "1.0": a whole pipeline in one file. Known types do exactly what PyPI's
+/// tokenizers does (tests/text/tokenizers_judge.py compares); an unknown type is refused by its name.
+/// Errors    UsageError naming the file, the key and what is wrong
+TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& path);
+
+/// SentencePiece's tokenizer.model: BPE or Unigram, with its own normaliser and decoder. Ids are positions of pieces.
+/// Errors    UsageError naming the file and what is wrong; word and character models are refused
+TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path);
+
+/// tiktoken: lines of "base64 rank". The file has no pre-tokenizer and no special tokens; its name decides them. The
+/// name begins with cl100k, o200k, qwen, llama3, gpt2, r50k or p50k; other names are refused.
+/// Errors    UsageError naming the file and line
+TokenizerParts parse_tiktoken(std::string_view text, const std::string& path);
+
+/// Mistral's Tekken (JSON). Special tokens take the first ids; the vocabulary is cut to the size in the file's
+/// `config`.
+/// Errors    UsageError naming the file and key
+TokenizerParts parse_tekken(std::string_view text, const std::string& path);
+
+}  // namespace trireme::text

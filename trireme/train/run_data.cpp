@@ -1,0 +1,98 @@
+#include "trireme/train/run_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/load.h"
+#include "trireme/launch/supervise/notice.h"
+#include "trireme/text/load_tokenizer.h"
+#include "trireme/train/model_source.h"
+#include "trireme/train/pretrain.h"
+#include "trireme/train/setup.h"
+#include "trireme/train/starting_point.h"
+#include "trireme/train/stopping.h"
+
+namespace trireme::train {
+namespace {
+
+// All ranks take rank 0's choice.
+void agree_on_split(data::TrainingDataOptions& options, const std::filesystem::path& resume,
+                    comm::Communicator& world) {
+  std::string split;
+  checkpoint::agree(world, [&] {
+    if (world.rank() == 0) keep_split(options, resume);
+    if (options.split == data::Split::last) split = "last";
+  });
+  if (checkpoint::broadcast_text(world, split, 0) == "last") options.split = data::Split::last;
+}
+
+}  // namespace
+
+void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume) {
+  if (resume.empty() || options.split != data::Split::automatic) return;
+  const RunState state = parse_run_state(checkpoint::open_checkpoint(resume).state_json, resume);
+  const auto& facts = state.data.facts();
+  const bool is_sample = std::ranges::any_of(facts, [](const auto& fact) { return fact.first == data::kSplitFact; });
+  if (state.step > 0 && !facts.empty() && !is_sample) options.split = data::Split::last;
+}
+
+data::TrainingData load_run_data(Session& s, const std::filesystem::path& resume, const text::Tokenizer& tokenizer,
+                                 const StopCheck& stops) {
+  data::TrainingDataOptions options = training_data_options(s.settings, s.sequence());
+  agree_on_split(options, resume, s.world());
+  std::optional<data::TrainingData> data;
+  if (s.is_first_rank()) data = data::load_training_data(options, tokenizer);
+  stops();
+  return data ? *std::move(data) : data::load_training_data(options, tokenizer);
+}
+
+std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state) {
+  const data::DataIdentity before = std::exchange(state.data, data);
+  if (state.step == 0) return "";
+  if (settings.on_change == data::OnChange::refuse) data::check_same_data(data, before);
+  if (data == before) return "";
+  state.samples = 0;
+  const std::string changes = data.changes_since(before);
+  return fmt::format("order    begins at sample 0 of the new data{}{}", changes.empty() ? "" : ": ", changes);
+}
+
+void keep_tokenizer(const Session& s, RunState& state) {
+  if (!s.is_first_rank() || !s.settings.data.tokenizer) return;
+  auto& files = state.source.side_files;
+  if (text::has_tokenizer(s.settings.model.name))
+    for (const auto& [name, bytes] : text::tokenizer_files(s.settings.model.name)) files.erase(name);
+  for (auto& [name, bytes] : text::tokenizer_files(tokenizer_path(s.settings))) files[name] = std::move(bytes);
+}
+
+namespace fs = std::filesystem;
+
+void check_pretrain(const Settings& settings) {
+  const model::ModelConfig model = model::config_of(settings.model);
+  data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
+  const auto tokenizer = resolve_tokenizer(settings, model);
+  data::check_training_data(data);
+  const fs::path resume = find_resume(settings);
+  keep_split(data, resume);
+  const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
+  const auto check_length = [&](int64_t samples) { run_steps(settings, sequence_length(settings, model), samples); };
+  if (!settings.train.epochs) check_length(0);
+  launch::check_notice(notice_options(settings.launch));
+  RunState state;
+  if (!weights.empty()) {
+    const checkpoint::Checkpoint checkpoint = checkpoint::open_checkpoint(weights);
+    describe_source(checkpoint, model::build_model(model, resolve_precision(settings)), false);
+    state = parse_run_state(checkpoint.state_json, weights);
+  }
+  // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
+  // last: a refusal above leaves no file behind.
+  const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
+  check_length(loaded.train->samples_per_epoch());
+  if (!resume.empty() && state.step > 0 && settings.data.on_change == data::OnChange::refuse)
+    data::check_same_data(loaded.identity, state.data);
+}
+
+}  // namespace trireme::train

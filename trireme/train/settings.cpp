@@ -1,0 +1,216 @@
+#include "trireme/train/settings.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/text.h"
+#include "trireme/config/problems.h"
+#include "trireme/data/settings.h"
+
+namespace trireme::train {
+
+using config::Resumed;
+using config::Rules;
+
+std::span<const config::Choice<Resume::From>> choices_of(Resume::From) {
+  static const std::vector<config::Choice<Resume::From>> kTable = {{Resume::From::nothing, "false", {"no", "off"}},
+                                                                   {Resume::From::newest, "true", {"yes", "on"}},
+                                                                   {Resume::From::newest_if_any, "auto", {}},
+                                                                   {Resume::From::folder, "folder", {}}};
+  return kTable;
+}
+
+void check_run_length(const TrainSettings& s, config::Problems& problems) {
+  if (!s.max_steps && !s.max_tokens && !s.epochs && !s.max_time)
+    problems.add("nothing says when to stop", {},
+                 "give train.max_steps, train.max_tokens, train.epochs or train.max_time; "
+                 "for instance --train.max_steps 1000");
+}
+
+config::Section section(RunSettings& s) {
+  return {.name = "",
+          .title = "the whole run",
+          .rows = {{"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
+                   {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},
+                    "continue from the newest checkpoint of out_dir (true: required; auto: if there is one) or from a "
+                    "folder; settings that are not given come from the checkpoint",
+                    Rules{.example = "auto"}},
+                   {"overwrite", &s.overwrite,
+                    "a new run may replace an earlier one: once all settings are accepted, the checkpoints, metrics "
+                    "and logs of that run, and nothing else, are removed from out_dir"},
+                   {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
+          .others = {
+              {{"output_dir"}, "the folder for results is out_dir"},
+              {{"resume_from_checkpoint", "load_checkpoint"}, "going on with a run is resume: true, auto or a folder"},
+              {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
+              {{"dry_run"}, "trireme explain config, memory and schedule say beforehand what a run would do"},
+              {{"logger_name", "wandb", "wandb_", "use_wandb", "tensorboard", "mlflow", "report_to"},
+               "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
+               true}}};
+}
+
+config::Section section(TrainSettings& s) {
+  const auto stop_in = [](std::string_view unit, std::string_view example) {
+    return Rules{
+        .unit = unit, .at_least = 1, .absent = "null", .when_absent = "no limit", .example = example, .ends_run = true};
+  };
+  return {
+      .name = "train",
+      .title = "batches, steps, learning rate",
+      .resumed = Resumed::learned,
+      .rows =
+          {{"train.global_batch_size", &s.global_batch_size,
+            "sequences an optimizer step, over all ranks: a multiple of train.micro_batch_size",
+            Rules{.unit = "sequences", .at_least = 1}},
+           {"train.micro_batch_size", &s.micro_batch_size, "sequences a rank computes at once",
+            Rules{.unit = "sequences", .at_least = 1}},
+           {"train.max_steps", &s.max_steps, "stop after this many optimizer steps", stop_in("steps", "1000")},
+           {"train.max_tokens", &s.max_tokens, "stop after this many tokens, over all ranks", stop_in("tokens", "3e9")},
+           {"train.epochs", &s.epochs, "stop after this many passes over the training data", stop_in("epochs", "1")},
+           {"train.max_time", &s.max_time, "save and stop after this much wall time",
+            Rules{.above = 0,
+                  .absent = "null",
+                  .when_absent = "no limit",
+                  .example = "2h",
+                  .resumed = Resumed::yes,
+                  .ends_run = true}},
+           {"train.max_seq_length", &s.max_seq_length, "tokens a sequence",
+            Rules{.unit = "tokens",
+                  .at_least = 1,
+                  .absent = "null",
+                  .when_absent = "model.max_position_embeddings",
+                  .example = "1024"}},
+           {"train.lr_warmup_steps", &s.lr_warmup_steps, "steps over which the learning rate rises from 0",
+            Rules{.unit = "steps", .at_least = 0}},
+           {"train.lr_decay", &s.lr_decay, "how the learning rate falls from optimizer.lr to train.min_lr afterwards"},
+           {"train.min_lr", &s.min_lr, "learning rate of the last step",
+            Rules{.at_least = 0,
+                  .absent = "auto",
+                  .when_absent = "a tenth of optimizer.lr, at most 6e-5",
+                  .example = "6e-5"}},
+           {"train.max_norm", &s.max_norm, "clip gradients to this global norm",
+            Rules{.above = 0, .absent = "null", .when_absent = "no clipping"}},
+           {"train.save_interval", &s.save_interval, "save every so many steps; 0 saves only at the end",
+            Rules{.unit = "steps",
+                  .at_least = 0,
+                  .absent = "null",
+                  .when_absent = "only at the end",
+                  .resumed = Resumed::yes}},
+           {"train.log_interval", &s.log_interval, "report every so many steps",
+            Rules{.unit = "steps", .at_least = 1, .resumed = Resumed::yes}}},
+      .others = {{{"batch_size", "batch"},
+                  "sequences an optimizer step are train.global_batch_size, sequences a rank computes at once "
+                  "train.micro_batch_size"},
+                 {{"train_batch_size"}, "sequences an optimizer step, over all ranks, are train.global_batch_size"},
+                 {{"train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
+                  "sequences a rank computes at once are train.micro_batch_size"},
+                 {{"gradient_accumulation_steps", "gradient_accumulation_iters"},
+                  "accumulation follows from train.global_batch_size, train.micro_batch_size and the number of ranks"},
+                 {{"warmup", "warmup_steps", "warmup_iters"}, "the warm-up is train.lr_warmup_steps"},
+                 {{"lr_scheduler", "lr_scheduler_type"}, "the shape of the decay is train.lr_decay"},
+                 {{"max_grad_norm", "grad_clip", "gradient_clipping", "clip_grad_norm"},
+                  "gradients are clipped by train.max_norm"},
+                 {{"seq_len", "seq_length", "max_seq_len", "block_size", "context_length", "cutoff_len"},
+                  "tokens a sequence are train.max_seq_length"},
+                 {{"steps", "num_steps", "iterations"}, "the number of optimizer steps is train.max_steps"},
+                 {{"num_epochs", "num_train_epochs"}, "passes over the data are train.epochs"},
+                 {{"save_every", "save_steps"}, "checkpoints are saved every train.save_interval steps"},
+                 {{"logging_steps"}, "the log interval is train.log_interval"},
+                 {{"min_learning_rate", "eta_min", "lr_min"}, "the learning rate of the last step is train.min_lr"},
+                 {{"max_length"},
+                  "tokens a sequence are train.max_seq_length, tokens to write generate.max_new_tokens"},
+                 {{"lr_warmup_fraction"},
+                  "a warm-up in fractions of an epoch is not taken: give it in optimizer steps, train.lr_warmup_steps",
+                  true}},
+      .check = [&s](config::Problems& problems) {
+        const int64_t global = s.global_batch_size, micro = s.micro_batch_size;
+        if (global % micro == 0) return;  // ranks that find no micro-batch left wait for the others
+        problems.add(fmt::format("a global batch of {} is not made of micro-batches of {}", global, micro), {},
+                     fmt::format("train.global_batch_size must be a multiple of train.micro_batch_size: {} fits",
+                                 base::near_multiples(global, micro)));
+      }};
+}
+
+config::Section section(EvalSettings& s) {
+  return {
+      .name = "eval",
+      .title = "evaluation while training",
+      .resumed = Resumed::yes,
+      .rows = {{"eval.interval", &s.interval, "evaluate on the held-out text every so many steps",
+                Rules{.unit = "steps",
+                      .at_least = 1,
+                      .absent = "auto",
+                      .when_absent =
+                          "every 50 to 600 steps: 20 times a run, if that takes less than a twentieth of the time",
+                      .example = "100"}},
+               {"eval.max_iters", &s.max_iters, "micro-batches an evaluation, over all ranks",
+                Rules{.unit = "micro-batches", .at_least = 1}},
+               {"eval.initial_validation", &s.initial_validation, "evaluate before the first step"},
+               {"eval.final_validation", &s.final_validation, "evaluate after the last step"}},
+      .others = {
+          {{"eval_every", "eval_interval", "eval_steps"}, "evaluation comes every eval.interval steps"},
+          {{"eval_iters"}, "micro-batches an evaluation are eval.max_iters"},
+          {{"evaluate_example"}, "no sample is written while training; use trireme generate on a checkpoint", true}}};
+}
+
+config::Section section(GenerateSettings& s) {
+  return {
+      .name = "generate",
+      .title = "writing text",
+      .command = "generate",
+      .rows = {{"generate.checkpoint", &s.checkpoint,
+                "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name",
+                Rules{.may_be_empty = true, .example = "out/austen"}},
+               {"generate.prompt", &s.prompt, "text to continue", {.may_be_empty = true, .example = "It is a truth"}},
+               {"generate.max_new_tokens", &s.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
+               {"generate.temperature", &s.temperature, "divides the logits; 0 takes the likeliest token always",
+                Rules{.at_least = 0}},
+               {"generate.top_k", &s.top_k, "draw among this many likeliest tokens",
+                Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "all", .example = "50"}},
+               {"generate.top_p", &s.top_p, "draw among the likeliest tokens that together have this probability",
+                Rules{.above = 0, .at_most = 1}},
+               {"generate.seed", &s.seed, "seed of the draws", {.at_least = 0}},
+               {"generate.stop", &s.stop, "the text ends before the first of these words: [END, \"User:\"]",
+                Rules{.absent = "null", .when_absent = "until the model ends the text", .example = "[END]"}},
+               {"generate.chat", &s.chat, "answer each line of standard input in a conversation"},
+               {"generate.system", &s.system, "with generate.chat: the system prompt",
+                Rules{.may_be_empty = true, .absent = "none", .example = "Answer briefly."}},
+               {"generate.chat_template", &s.chat_template, "the chat format that the model was trained with",
+                Rules{.absent = "auto",
+                      .when_absent = "that of its tokenizer_config.json",
+                      .classes = text::chat_template_names()}}},
+      .others = {{{"max_tokens_to_generate"}, "tokens to write are generate.max_new_tokens"},
+                 {{"num_samples"}, "one text is written at a time; another one comes with another generate.seed"},
+                 {{"interactive"}, "a conversation on standard input is generate.chat"},
+                 {{"do_sample"}, "drawing tokens is generate.temperature above 0; 0 takes the likeliest always"},
+                 {{"num_beams"}, "one text is drawn token by token; temperature 0 takes the likeliest always", true},
+                 {{"repetition_penalty", "min_p"},
+                  "tokens are drawn as the model says; there are temperature, top_k and top_p",
+                  true}}};
+}
+
+config::Section section(EvaluateSettings& s) {
+  return {
+      .name = "evaluate",
+      .title = "judging a trained model",
+      .command = "evaluate",
+      .rows = {{"evaluate.checkpoint", &s.checkpoint,
+                "checkpoint folder, or folder of checkpoints (the newest counts); may stand first, without its name",
+                Rules{.may_be_empty = true, .example = "out/austen"}},
+               {"evaluate.text", &s.text, "text file, or folder of *.txt files, to measure perplexity on",
+                Rules{.absent = "none", .example = "my.txt"}},
+               {"evaluate.multiple_choice", &s.multiple_choice,
+                "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
+                Rules{.absent = "none", .example = "questions.jsonl"}},
+               {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
+                Rules{.unit = "tokens",
+                      .at_least = 2,
+                      .absent = "null",
+                      .when_absent = "1024, or the model's longest",
+                      .example = "1024"}},
+               {"evaluate.limit", &s.limit, "use only this many windows or questions, from the first on",
+                Rules{.at_least = 1, .absent = "null", .when_absent = "all", .example = "100"}},
+               {"evaluate.json", &s.json, "file for the result as JSON",
+                Rules{.absent = "none", .example = "result.json", .writes_file = true}}}};
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,91 @@
+// Settings for training, evaluation and generation.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/config/declaration.h"
+#include "trireme/optim/settings.h"
+
+namespace trireme::train {
+
+/// Where a run starts from: `resume: false | true | auto | FOLDER`.
+struct Resume {
+  enum class From { nothing, newest, newest_if_any, folder };
+  From from = From::nothing;
+  std::string folder;  ///< a checkpoint, or a folder of checkpoints; only with From::folder
+  bool operator==(const Resume&) const = default;
+};
+std::span<const config::Choice<Resume::From>> choices_of(Resume::From);
+
+struct RunSettings {
+  std::string out_dir = "out/pretrain";
+  Resume resume;
+  bool overwrite = false;
+  int64_t seed = 42;
+  bool operator==(const RunSettings&) const = default;
+};
+config::Section section(RunSettings& settings);
+
+struct TrainSettings {
+  int64_t global_batch_size = 64;
+  int64_t micro_batch_size = 4;
+  std::optional<int64_t> max_steps;
+  std::optional<int64_t> max_tokens;
+  std::optional<int64_t> epochs;
+  std::optional<std::chrono::milliseconds> max_time;
+  std::optional<int64_t> max_seq_length;
+  int64_t lr_warmup_steps = 100;
+  optim::LrDecay lr_decay = optim::LrDecay::cosine;
+  std::optional<double> min_lr;  ///< absent: lowest_lr()
+  std::optional<double> max_norm = 1.0;
+  std::optional<int64_t> save_interval = 1000;
+  int64_t log_interval = 1;
+  bool operator==(const TrainSettings&) const = default;
+};
+config::Section section(TrainSettings& settings);
+
+struct EvalSettings {
+  std::optional<int64_t> interval;  ///< absent: evaluation_interval()
+  int64_t max_iters = 100;
+  bool initial_validation = false;
+  bool final_validation = true;
+  bool operator==(const EvalSettings&) const = default;
+};
+config::Section section(EvalSettings& settings);
+
+struct GenerateSettings {
+  std::string checkpoint;
+  std::string prompt;
+  int64_t max_new_tokens = 200;
+  double temperature = 0.8;
+  std::optional<int64_t> top_k = 50;
+  double top_p = 1.0;
+  int64_t seed = 42;
+  std::optional<std::vector<std::string>> stop;
+  bool chat = false;
+  std::optional<std::string> system;
+  std::optional<std::string> chat_template;
+  bool operator==(const GenerateSettings&) const = default;
+};
+config::Section section(GenerateSettings& settings);
+
+struct EvaluateSettings {
+  std::string checkpoint;
+  std::optional<std::string> text;
+  std::optional<std::string> multiple_choice;
+  std::optional<int64_t> max_seq_length;
+  std::optional<int64_t> limit;
+  std::optional<std::string> json;
+  bool operator==(const EvaluateSettings&) const = default;
+};
+config::Section section(EvaluateSettings& settings);
+
+/// Refuses a run without an end.
+void check_run_length(const TrainSettings& settings, config::Problems& problems);
+
+}  // namespace trireme::train

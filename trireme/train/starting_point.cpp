@@ -1,0 +1,119 @@
+#include "trireme/train/starting_point.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/fall_back.h"
+#include "trireme/checkpoint/manifest.h"
+#include "trireme/settings/parse.h"
+#include "trireme/settings/take_over.h"
+#include "trireme/train/out_dir.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+
+std::filesystem::path starting_weights(const Settings& settings) {
+  const fs::path folder = settings.model.name;
+  if (settings.model.from_scratch || !fs::is_directory(folder)) return {};
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") return folder;
+  return {};
+}
+
+namespace {
+
+/// The newest good checkpoint in `folder`. Throws if there are checkpoints and none is good.
+std::optional<std::filesystem::path> newest_good(const std::filesystem::path& folder,
+                                                 std::vector<checkpoint::PassedOver>& passed_over) {
+  const auto found = checkpoint::find_latest(folder, &passed_over);
+  for (const checkpoint::PassedOver& newer : passed_over)
+    if (newer.verdict.kind == checkpoint::Verdict::Kind::unreadable)
+      throw UsageError(
+          fmt::format("resume: {}; make it readable, or name the checkpoint to go on from with --resume "
+                      "FOLDER",
+                      newer.verdict.problem));
+  if (!found && !passed_over.empty())
+    throw UsageError(fmt::format(
+        "resume: none of the {} in {} is good; of the newest, {}: {}. Name one all the same with --resume FOLDER, or "
+        "start afresh in another --out_dir",
+        base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), folder.string(),
+        passed_over.front().path.filename().string(), passed_over.front().verdict.problem));
+  return found;
+}
+
+}  // namespace
+
+std::filesystem::path find_resume(const Settings& settings, std::vector<checkpoint::PassedOver>* passed_over) {
+  using From = train::Resume::From;
+  std::vector<checkpoint::PassedOver> unheard;
+  if (passed_over == nullptr) passed_over = &unheard;
+  const From from = settings.resume.from;
+  if (from == From::nothing) return {};
+  const fs::path folder = from == From::folder ? settings.resume.folder : settings.out_dir;
+  if (const auto newest = newest_good(folder, *passed_over)) return *newest;
+  if (from == From::newest)
+    throw UsageError(fmt::format(
+        "resume is true, but {} holds no complete checkpoint; use --resume auto to start afresh when there is none",
+        settings.out_dir));
+  if (from == From::newest_if_any) return {};
+  if (!fs::exists(folder)) throw UsageError(fmt::format("resume: there is no folder {}", folder.string()));
+  return folder;
+}
+
+StartingPoint::StartingPoint(Session& session) : s_(session) {
+  std::string found;
+  checkpoint::agree(s_.world(), [&] {
+    if (s_.is_first_rank()) found = find_resume(s_.settings, &passed_over_).string();
+  });
+  resume_ = checkpoint::broadcast_text(s_.world(), found, 0);
+  if (resume_.empty()) weights_ = starting_weights(s_.settings);
+}
+
+// If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.
+std::optional<fs::path> StartingPoint::older(const fs::path& damaged) const {
+  const train::Resume& resume = s_.settings.resume;
+  if (resume.from != train::Resume::From::folder || resume_ != fs::path(resume.folder))
+    return checkpoint::find_older(damaged);
+  if (s_.environment.restart_count == 0) return std::nullopt;
+  return find_saved_by_this_run(s_.settings.out_dir, s_.environment, damaged);
+}
+
+RunState StartingPoint::load() {
+  RunState state;
+  if (!resume_.empty()) {
+    const auto from = [&](const fs::path& folder) {
+      state = load_run(*s_.engine, s_.model, folder, s_.world(), LoadWhat::run,
+                       std::string(config::name_of(s_.settings.optimizer.name)));
+    };
+    const auto next = [this](const fs::path& damaged) { return older(damaged); };
+    resume_ = checkpoint::load_or_older(resume_, s_.world(), next, passed_over_, from);
+    changed_ = changes_since(state.settings_yaml, s_.settings);
+  } else if (!weights_.empty()) {
+    state = load_run(*s_.engine, s_.model, weights_, s_.world(), LoadWhat::weights);
+  } else {
+    s_.engine->initialize(static_cast<uint64_t>(s_.settings.seed));
+  }
+  const fs::path& loaded = resume_.empty() ? weights_ : resume_;
+  unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
+  if (s_.is_first_rank() && !loaded.empty() && !unverified_) verdict_ = checkpoint::verdict_of(loaded);
+  step_ = state.step;
+  state.settings_yaml = to_yaml(s_.settings);
+  return state;
+}
+
+std::vector<std::string> StartingPoint::describe() const {
+  std::vector<std::string> lines;
+  for (const checkpoint::PassedOver& newer : passed_over_)
+    lines.push_back(fmt::format("warn     passed over {}: {}", newer.path.string(), newer.verdict.problem));
+  if (!verdict_.good())
+    lines.push_back(fmt::format("warn     this run starts from a checkpoint that is not good: {}", verdict_.problem));
+  const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
+  if (!weights_.empty()) lines.push_back(fmt::format("weights  {}{}", weights_.string(), unverified));
+  if (!resume_.empty()) lines.push_back(fmt::format("resumed  {} at step {}{}", resume_.string(), step_, unverified));
+  for (const std::string& change : changed_) lines.push_back("changed  " + change);
+  return lines;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,60 @@
+#include "trireme/train/step.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "trireme/base/files.h"
+#include "trireme/schedule/render_timeline.h"
+
+namespace trireme::train {
+
+engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const StepOptions& options) {
+  const engine::StepInputs inputs{
+      .load_batch = [&task, step](int micro_batch,
+                                  const engine::BatchTensors& to) { task.load(step, micro_batch, to); },
+      .supervised_tokens = task.supervised_tokens(step),
+      .optimizer = s.optimizer(task.learning_rate(step), step),
+      .max_norm = s.settings.train.max_norm,
+      .give_up = options.give_up,
+      .commit = options.commit};
+  if (options.begins_together) s.world().barrier()->wait();
+  return s.engine->train_step(inputs);
+}
+
+void write_profile(Session& s) {
+  const plan::StepPlan& plan = s.engine->plan();
+  const int ranks = plan.request.mesh.world_size();
+  const auto lists = plan::stage_lists(s.model, plan, schedule::List::train);
+  std::vector<int64_t> counts;  // two times an action, by rank
+  for (int rank = 0; rank < ranks; ++rank)
+    counts.push_back(2 * std::ssize(lists[plan.request.mesh.coordinate(rank, comm::Axis::pp)].actions));
+  at::Tensor mine = at::zeros({counts[s.environment.global_rank]}, at::kDouble);
+  for (const engine::ActionTime& t : s.engine->timeline()) {
+    mine.data_ptr<double>()[2 * t.action] = t.begin;
+    mine.data_ptr<double>()[2 * t.action + 1] = t.end;
+  }
+  at::Tensor all = at::empty({std::accumulate(counts.begin(), counts.end(), int64_t{0})}, at::kDouble);
+  s.world().all_gather(all, mine, counts)->wait();
+  if (!s.is_first_rank()) return;
+
+  schedule::Timeline timeline{.title = s.model.config.name + ", measured", .rows = {}};
+  const double* times = all.data_ptr<double>();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const plan::StepRequest who = plan.request.of_rank(rank);
+    std::vector<schedule::Measured> measured;
+    for (int64_t i = 0; i < counts[rank] / 2; ++i, times += 2)
+      measured.push_back({static_cast<int>(i), times[0], times[1]});
+    schedule::Timeline one = schedule::timeline_of_measured(lists[who.coordinate(comm::Axis::pp)], measured, rank,
+                                                            plan::rank_groups(who).stages);
+    for (schedule::Row& row : one.rows) timeline.rows.push_back(std::move(row));
+  }
+  const std::filesystem::path path = *s.settings.profile.schedule;
+  const std::string extension = path.extension().string();
+  base::write_file_atomic(path, extension == ".svg"   ? schedule::render_timeline_svg(timeline)
+                                : extension == ".txt" ? schedule::render_timeline_text(timeline, {})
+                                                      : schedule::render_timeline_trace(timeline));
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,41 @@
+// One training step of any kind, and its measured timeline. The loop (train/task.h) adds stops, a time limit and saves.
+// Benchmarks time the bare step, because the loop's decision about stops is a collective that would count as the
+// step's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "trireme/engine/engine.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+/// What a step trains on. Every rank has its own object, and all ranks make the same calls.
+class StepTask {
+ public:
+  virtual ~StepTask() = default;
+
+  /// Fills this rank's micro-batch `micro_batch` of step `step` (1 is the first). Called once for each, in order.
+  virtual void load(int64_t step, int micro_batch, const engine::BatchTensors& to) = 0;
+  /// Supervised tokens of step `step` over all ranks: the loss is their mean. At least 1.
+  virtual int64_t supervised_tokens(int64_t step) const = 0;
+  virtual double learning_rate(int64_t step) const = 0;
+};
+
+struct StepOptions {
+  bool begins_together = false;  ///< a barrier first, so that the timelines of all ranks fit together
+  std::function<bool()> give_up = {};  ///< as engine::StepInputs
+  std::function<bool(bool gave_up)> commit = {};  ///< as engine::StepInputs
+};
+
+/// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call.
+engine::StepResult take_step(Session& session, StepTask& task, int64_t step, const StepOptions& options = {});
+
+/// Writes the measured timeline of the last step to settings.profile.schedule, with a row for each rank, as `explain
+/// schedule` draws the predicted one. The file is a picture if its name ends in .svg, text for .txt, otherwise a Chrome
+/// trace. Every rank must call; rank 0 writes.
+/// Errors    Error if the file cannot be written
+void write_profile(Session& session);
+
+}  // namespace trireme::train

@@ -1,0 +1,55 @@
+#include "trireme/train/trouble.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/good.h"
+
+namespace trireme::train {
+namespace {
+
+/// "nan", not "-nan".
+double shown(double x) { return std::isnan(x) ? std::abs(x) : x; }
+
+std::string what_is_left(const std::string& out_dir) {
+  std::vector<checkpoint::PassedOver> passed_over;
+  const auto newest = checkpoint::find_latest(out_dir, &passed_over);
+  if (!newest) return fmt::format("{} holds no good checkpoint. Start again in another --out_dir with", out_dir);
+  std::string newer;
+  if (!passed_over.empty())
+    newer = fmt::format("; {}: {}", passed_over.front().path.filename().string(), passed_over.front().verdict.problem);
+  return fmt::format("The newest good checkpoint is {}{}. Go on from it by --resume auto with", newest->string(),
+                     newer);
+}
+
+}  // namespace
+
+bool is_finite(const engine::StepResult& step) { return std::isfinite(step.loss) && std::isfinite(step.gradient_norm); }
+
+std::string trouble_of(const engine::StepResult& step, int64_t vocab_size) {
+  constexpr double kTimesGuessing = 10;
+  if (!is_finite(step))
+    return fmt::format("the loss was {} and the gradient norm {}", shown(step.loss), shown(step.gradient_norm));
+  const double guessing = std::log(static_cast<double>(std::max<int64_t>(2, vocab_size)));
+  if (step.loss > kTimesGuessing * guessing)
+    return fmt::format("the loss was {:.4g}, more than {:.0f} times the {:.2f} of guessing", step.loss, kTimesGuessing,
+                       guessing);
+  return "";
+}
+
+std::string describe_not_finite(Session& s, int64_t step, const engine::StepResult& result) {
+  const Settings& c = s.settings;
+  const std::string left = s.is_first_rank() ? what_is_left(c.out_dir) : "";
+  const bool is_narrow = s.precision.compute != at::kFloat && s.precision.compute != at::kDouble;
+  return fmt::format(
+      "step {}: the loss is {} and the gradient norm {}. {} an optimizer.lr below {:g}, or more train.lr_warmup_steps "
+      "than {}{}",
+      step, shown(result.loss), shown(result.gradient_norm), checkpoint::broadcast_text(s.world(), left, 0),
+      c.optimizer.lr, c.train.lr_warmup_steps, is_narrow ? ", or --precision 32-true" : "");
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,23 @@
+// Trouble: whether a step's loss and gradient norm show that training has diverged, and what the user can try.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/engine/engine.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+/// Why this step's loss and gradient norm mean that training has diverged; empty if they do not. An untrained model has
+/// a loss of ln(vocab_size); ten times that counts as diverged.
+std::string trouble_of(const engine::StepResult& step, int64_t vocab_size);
+
+/// Whether training can continue after such a step.
+bool is_finite(const engine::StepResult& step);
+
+/// "step 5: the loss is nan and the gradient norm inf. The newest good checkpoint is ...", as rank 0 sees it, and what
+/// to try. Every rank must call.
+std::string describe_not_finite(Session& session, int64_t step, const engine::StepResult& result);
+
+}  // namespace trireme::train
