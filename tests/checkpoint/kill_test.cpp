@@ -25,9 +25,34 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kScale = 300;
 
-/// Starts checkpoint_saver on `out`, kills it `delay` after it has reported its first checkpoint, and gives the
-/// last step that it reported.
-int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::microseconds delay, std::string how) {
+bool has_unfinished_folder(const fs::path& out) {
+  std::error_code gone;  // the saver renames and deletes while the folder is read
+  for (const auto& entry : fs::directory_iterator(out, gone)) {
+    if (entry.path().filename().string().starts_with(".tmp-")) return true;
+  }
+  return false;
+}
+
+/// Returns while `child` is stopped in the middle of a save into `out`. A stopped process finishes nothing, so the
+/// unfinished folder that is seen then is still there when the process is killed, on a busy machine too.
+void stop_inside_a_save(pid_t child, const fs::path& out) {
+  for (;;) {
+    if (has_unfinished_folder(out)) {
+      ::kill(child, SIGSTOP);
+      int status = 0;
+      ::waitpid(child, &status, WUNTRACED);
+      if (!WIFSTOPPED(status) || has_unfinished_folder(out)) return;
+      ::kill(child, SIGCONT);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+/// Starts checkpoint_saver on `out`, waits until it has reported its first checkpoint and `delay` has passed, and
+/// kills it: wherever it is, or, if `inside_a_save`, in the middle of its next save. Gives the last step that it
+/// reported.
+int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::microseconds delay, bool inside_a_save,
+                     std::string how) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
   posix_spawn_file_actions_t actions;
@@ -44,6 +69,7 @@ int64_t run_and_kill(const fs::path& out, int64_t first_step, std::chrono::micro
   long last = -1, reported = 0;
   if (std::fscanf(reports, "%ld", &reported) == 1) last = reported;
   std::this_thread::sleep_for(delay);
+  if (inside_a_save) stop_inside_a_save(child, out);
   ::kill(child, SIGKILL);
   while (std::fscanf(reports, "%ld", &reported) == 1) last = reported;
   std::fclose(reports);
@@ -60,7 +86,8 @@ void kill_again_and_again(const std::string& how) {
   int interrupted = 0;
   int64_t next_step = 1;
   for (int i = 0; i < kills; ++i) {
-    const int64_t reported = run_and_kill(out.path(), next_step, std::chrono::microseconds(random() % 150'000), how);
+    const int64_t reported = run_and_kill(out.path(), next_step, std::chrono::microseconds(random() % 150'000),
+                                          /*inside_a_save=*/i % 2 == 0, how);
     ASSERT_GE(reported, next_step) << "nothing was saved before the kill";
     const auto latest = find_latest(out.path());
     ASSERT_TRUE(latest.has_value());
