@@ -1,4 +1,5 @@
-// The collectives that `trireme bench collectives` times: how to call each, what it must give, what it must move.
+// The collectives that `trireme bench collectives` times. For each: how to call it, how to check its result, and the
+// fewest bytes that it can move.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@ enum class Buffers {
   shared,  ///< peers read them directly
 };
 
-/// A call over `bytes` of float32, counted as in nccl-tests: the larger of input and output.
+/// A call over `bytes` of float32. As in nccl-tests, `bytes` is the size of the larger of input and output.
 struct CollectiveCall {
   std::function<void()> run;           ///< starts it and waits
   std::function<bool()> is_right;      ///< whether the first run() gave the right result
@@ -28,7 +29,8 @@ struct CollectiveCall {
 struct CollectiveCase {
   const char* name;
   Buffers buffers;
-  /// busbw = algbw * bus_factor(N), algbw = bytes / time: what each rank's link carries if it is used both ways.
+  /// algbw = bytes / time, and busbw = algbw * bus_factor(N) for N ranks. busbw is the rate at which each rank's link
+  /// sends, if it also receives at this rate.
   double (*bus_factor)(double ranks);
   /// The fewest bytes that a rank must read plus write in shared memory, as a multiple of `bytes`.
   double (*moved)(double ranks);

@@ -1,7 +1,7 @@
 // `trireme bench train|ops|gemm|collectives|checkpoint|data|scaling`: each measures one part of a training step alone,
-// and the limit that it is compared with. It prints a table, and writes JSON if bench.json names a file. Each takes
-// under a minute; with bench.quick it takes a few seconds, but then the figures mean little. `command` is stored in the
-// JSON. All return the process's exit code.
+// and the limit that this part is compared with. Each prints a table, and writes JSON if bench.json names a file. Each
+// takes under a minute; with bench.quick it takes a few seconds, but then the figures mean little. `command` is the
+// command line, which is stored in the JSON. All return the process's exit code.
 #pragma once
 
 #include <span>
@@ -13,30 +13,31 @@
 
 namespace trireme::bench {
 
-/// Times settings.bench.steps training steps after settings.bench.warmup, on fixed random tokens: median, spread,
-/// tokens/s, distance to the peak, where the time goes, what is resident. docs/benchmarks.md lists the keys of its
-/// JSON. Every rank calls it; rank 0 prints.
+/// Times settings.bench.steps training steps on fixed random tokens, after settings.bench.warmup steps. Reports median,
+/// spread, tokens/s, the share of peak FLOP/s, where the time goes, and resident memory. docs/benchmarks.md lists the
+/// keys of its JSON. Every rank calls it; rank 0 prints.
 int bench_train(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// Every function of ops/ops.h, the optimizers and the squared norm, with the widths of the model, at a size beyond the
-/// caches and at one inside a core's cache.
+/// Times every function of ops/ops.h, the optimizers and the squared norm, with the widths of the model. Each is timed
+/// at two sizes: one larger than all caches, and one that fits in a core's cache.
 int bench_ops(const Settings& settings, const std::string& command);
 
-/// The products of the model's shapes, forward and both backward, with the tokens of one micro-batch.
+/// Times the model's matrix products for the tokens of one micro-batch: forward, and the two products of backward.
 int bench_gemm(const Settings& settings, const std::string& command);
 
-/// Every collective over sizes from 4 KiB to 64 MiB. All ranks call it; rank 0 prints.
+/// Times every collective over sizes from 4 KiB to 64 MiB. All ranks call it; rank 0 prints.
 int bench_collectives(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command);
-/// Errors    UsageError: a single rank, a backend that it does not time
+/// Errors    UsageError: there is only one rank, or the backend is one that bench_collectives does not time
 void check_collectives(const Settings& settings, const launch::RankEnvironment& environment);
 
-/// Save and load of the model's training state in a temporary folder below out_dir. All ranks call it; rank 0 prints.
+/// Times saving and loading the model's training state in a temporary folder below out_dir. All ranks call it; rank 0
+/// prints.
 int bench_checkpoint(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command);
 
-/// The batch loader alone, beside the tokens that a training step consumes.
+/// Times the batch loader alone, and compares its tokens per second with those that a training step consumes.
 int bench_data(const Settings& settings, const std::string& command);
 
-/// `bench train` once for each number of ranks, as a child of this process; `arguments` go to each of them.
+/// Runs `bench train` as a child process, once for each number of ranks. `arguments` are passed to each child.
 int bench_scaling(const Settings& settings, std::span<const std::string> arguments, const std::string& command);
 
 /// Prints the table, and writes bench.json if it is given.

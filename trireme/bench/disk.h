@@ -1,4 +1,5 @@
-// The speed of the disk with plain system calls: the limit of checkpoints.
+// Measures the speed of the disk with plain system calls. It is the limit for saving and loading a
+// checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -17,13 +17,13 @@ struct Budget {
   int64_t least = 5;  ///< samples, even if they take longer; 3 if one sample takes longer than `seconds`
   int64_t most = 2000;
 
-  /// `quick` (--quick) only shows that it works; its figures are not to be trusted.
+  /// With `quick` (bench.quick), a run only shows that the benchmark works; its figures mean little.
   static Budget of(bool quick) { return quick ? Budget{.seconds = 0.02, .least = 3, .most = 50} : Budget{}; }
 };
 
-/// Seconds of single calls, after one or two that do not count. Calls shorter than 20 us are timed several at a time.
-/// `prepare` runs untimed before every call, for calls that overwrite what they read. `beside` runs untimed after every
-/// sample, to measure a limit under the same disturbances by other work.
+/// Returns the seconds of single calls, after one or two warm-up calls. Calls shorter than 20 us are timed several at a
+/// time. `prepare` runs untimed before every call, for calls that overwrite what they read. `beside` runs untimed after
+/// every sample. It measures the limit that the call is compared with, so that other work on the machine slows both.
 std::vector<double> time_calls(const std::function<void()>& call, const Budget& budget,
                                const std::function<void()>& prepare = {}, const std::function<void()>& beside = {});
 
@@ -44,8 +44,8 @@ class Progress {
   bool shown_, terminal_, line_open_ = false;
 };
 
-/// How much a process's private memory grows from construction to growth(): a thread looks every 2 ms. Files and shared
-/// memory do not count.
+/// How much a process's private memory grows from construction to growth(): a thread reads it every 2 ms. Mapped
+/// files and shared memory do not count.
 class MemoryGrowth {
  public:
   MemoryGrowth();

@@ -15,11 +15,11 @@
 
 namespace trireme::bench {
 
-/// Widths by the letters of ops/ops.h.
+/// The model's sizes. ops/ops.h says what each letter means.
 struct Widths {
   int64_t D, F, H, K, d, V, S;
   at::ScalarType dtype;
-  at::ScalarType wide() const;  ///< type of statistics
+  at::ScalarType wide() const;  ///< dtype of statistics: float32, or float64 if dtype is float64
   double E() const;  ///< bytes of an element
   double W() const;  ///< bytes of a statistic
   int64_t R() const { return (H + 2 * K) * d; }  ///< elements of a row of q, k and v together
@@ -47,12 +47,12 @@ struct Calls {
   std::function<void()> prepare = {};  ///< restores what `call` overwrites and reads again
 };
 
-/// The limit of a case. kCopy: a copy of as many bytes. kInPlace: a pass in place, for cases that mostly overwrite what
-/// they read, so no cache line is fetched only to be overwritten. kRead: a pass that only reads; on one core it is
-/// slower than a copy.
+/// The plain pass over memory that a case is compared with. kCopy: copies as many bytes. kInPlace: also updates
+/// as many bytes in place, and takes the faster of the two. It is for cases that mostly overwrite what they read: a
+/// copy also fetches the cache lines that it only overwrites. kRead: only reads; on one core slower than a copy.
 enum class Access { kCopy, kInPlace, kRead };
 
-/// For cases without fixed bytes.
+/// `fixed_bytes` of cases that have none.
 inline double nothing(const Widths&) { return 0; }
 
 /// The least that an operation moves: each input is read once, and each output is written once. An update in place
@@ -67,7 +67,7 @@ struct MemoryCase {
 
   /// Bytes of one call over `rows`, which are whole sequences or part of one.
   double moved_bytes(const Widths& w, int64_t rows) const;
-  /// The number of rows that move about `bytes`, at least 8; a multiple of the sequence if it is longer than one.
+  /// The number of rows that move about `bytes`, at least 8. If this is more than one sequence, whole sequences.
   int64_t rows_for(const Widths& w, int64_t bytes) const;
 };
 std::span<const MemoryCase> memory_cases();
