@@ -1,5 +1,5 @@
 // Lines on stderr: notes and warnings, one line per fact. Each line is one write(2), so that lines of several ranks
-// never mix. A rank's process sets a prefix once. Colour appears only on a terminal; the words alone say everything.
+// never mix. A rank's process sets a prefix once. Colour appears only on a terminal, and repeats what the words say.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ void warn(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   write_log(LogLevel::warn, fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// Prints an exception's text after "error: ". A text that already begins with that word is printed unchanged: several
-/// refused settings are one text.
+/// Prints an exception's text after "error: ". A text that already begins with "error: " is printed unchanged. (An
+/// exception about several settings has one paragraph for each, and every paragraph begins with "error: ".)
 void report_error(const std::exception& error);
 
 /// True when `descriptor` is a terminal that shows colour: NO_COLOR is unset, and TERM is not "dumb".

@@ -21,8 +21,9 @@ struct Gradient {
 /// Writes x, a gradient that was computed elsewhere, rounded to the dtype of `gradient`; with `accumulate` adds it
 /// (ops::accumulate).
 void write_gradient(const Gradient& gradient, const at::Tensor& x);
-/// Adds one chunk's part to dw in cross_entropy_forward_backward (ops/ops.h), given the gradient of the chunk's logits.
-/// Loss over a divided vocabulary uses it, too. `first` and `last`: whether this is the first or last chunk.
+/// Adds one chunk's part to dw in cross_entropy_forward_backward (ops/ops.h, which explains dw_sum), given the gradient
+/// of the chunk's logits. The tensor-parallel loss, whose vocabulary is divided over ranks, uses it too. `first` and
+/// `last`: whether this is the first or last chunk.
 void cross_entropy_weight_gradient(const Gradient& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
                                    const at::Tensor& x, bool first, bool last);
 

@@ -26,7 +26,7 @@ std::span<const config::Choice<LrDecay>> choices_of(LrDecay);
 enum class LrScaling { none, linear, sqrt };
 std::span<const config::Choice<LrScaling>> choices_of(LrScaling);
 
-/// Defaults are those of torch.optim. Empty values are the rule's own: optim::options_of().
+/// Defaults are those of torch.optim. An empty value stands for the default of the chosen rule (optim::options_of()).
 struct OptimizerSettings {
   Rule name = Rule::adamw;
   double lr = 1e-3;
@@ -41,7 +41,8 @@ struct OptimizerSettings {
 };
 config::Section section(OptimizerSettings& settings);
 
-/// lr x (global_batch_size / base_batch_size); lr_scaling: the ratio counts as it is, as its root, or not at all.
+/// lr times a factor that lr_scaling chooses. `linear`: global_batch_size / base_batch_size. `sqrt`: the square root of
+/// this ratio. `none`: 1.
 double scaled_lr(const OptimizerSettings& settings, int64_t global_batch_size);
 
 }  // namespace trireme::optim

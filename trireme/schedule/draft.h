@@ -9,14 +9,14 @@
 
 namespace trireme::schedule {
 
-constexpr int kTail = -2;  ///< value of completes_before: the first action after those of all units
+constexpr int kTail = -2;  ///< completes_before: the first action after those of all units
 
 /// An action of a DraftList. attach_values() sets its `completes_at`, `uses`, `bytes` and `cost`.
 struct Draft : Action {
   int id = -1;
   int completes_before = -1;           ///< id of the draft that waits for it, or kTail; -1: synchronous
-  bool before_reduction = false;       ///< unshard: stands before the reduction of the unit before it
-  int instance = 0;                    ///< unshard: number among the group's
+  bool before_reduction = false;       ///< unshard: goes before the previous unit's reduction
+  int instance = 0;                    ///< unshard: its number among its group's unshards, from 0
   std::map<int, int> parameters = {};  ///< group -> unshard instance that a computation reads
 };
 

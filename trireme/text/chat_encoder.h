@@ -31,7 +31,7 @@ class ChatEncoder {
 
   /// Several threads may call at once.
   ///
-  /// Errors    UsageError: a character that the tokenizer encodes with a marker of the template
+  /// Errors    UsageError: the tokenizer encodes a character of the content as a marker of the template
   ChatTokens encode(std::span<const ChatPiece> pieces) const;
 
  private:

@@ -64,7 +64,7 @@ class JsonObject {
   int64_t count(const std::string& key) const {
     const int64_t number = integer(key);
     if (number < 0 || number > (int64_t{1} << 56))
-      throw UsageError(fmt::format("{} is {}, which is no count", place_of(key), number));
+      throw UsageError(fmt::format("{} is {}, which is not a valid count", place_of(key), number));
     return number;
   }
   bool flag(const std::string& key, bool otherwise) const {
@@ -79,7 +79,8 @@ class JsonObject {
   std::string place_;
 };
 
-/// Returns read(the JSON in `text`). Errors    UsageError "<name> <is not this>: <what is wrong>".
+/// Parses `text` and returns what `read` makes of it.
+/// Errors    UsageError "<name> <is_not_this>: <what is wrong>"
 template <typename Read>
 auto read_json(std::string_view text, std::string_view name, std::string_view is_not_this, Read read) {
   const nlohmann::json parsed = base::parse_json_if_sound(text);

@@ -19,7 +19,7 @@ namespace trireme::text {
 /// Errors    UsageError naming the file and what is missing or wrong
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
-/// True if `folder` holds a tokenizer, even one that load_tokenizer refuses. The byte tokenizer must not replace it.
+/// True if `folder` holds a tokenizer, even one that load_tokenizer refuses: then bytes are no substitute.
 bool has_tokenizer(const std::filesystem::path& folder);
 
 /// Names and contents of the tokenizer's files at `path` (as for load_tokenizer). A checkpoint copies them unchanged.

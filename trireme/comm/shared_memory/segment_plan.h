@@ -1,13 +1,13 @@
-// The phases of a call on a segment, without its tensors. Later calls of the same kind reuse them, because every
-// training step makes the same calls.
+// The phases of a collective over a shared-memory segment, without its tensors. Every training step makes the same
+// calls, so later calls of the same kind reuse these phases.
 #pragma once
 
 #include "trireme/comm/exchange.h"
 
 namespace trireme::comm {
 
-/// The memory of a call's outputs. own: private to each rank. reachable: every rank can write to all outputs. one: all
-/// ranks have the same output.
+/// Where the ranks' outputs of a call are. own: in each rank's private memory. reachable: in shared memory, so every
+/// rank can write to all of them. one: all ranks share one output in shared memory.
 enum class OutputMemory : uint8_t { own, reachable, one };
 
 struct PlannedPhase {
@@ -20,8 +20,9 @@ struct PlannedPhase {
 
 class PlanCache {
  public:
-  /// Plans `call`, or finds the plan of an earlier call that differs only in its tensors. The result is valid until the
-  /// next call. No allocation if the call's kind is among the last kLimit kinds, except for all_to_all.
+  /// Plans `call`, or finds the plan of an earlier call that differs only in its tensors. The result is valid until
+  /// find_or_plan is called again. Nothing is allocated if the kind of `call` is among the last kLimit kinds, except
+  /// for all_to_all.
   const std::vector<PlannedPhase>& find_or_plan(const Collective& call, int rank, std::span<const CallView> calls,
                                                 OutputMemory outputs);
 

@@ -34,7 +34,7 @@ double number(const json& object, const std::string& key, std::optional<double> 
 uint32_t whole(const json& object, const std::string& key, std::optional<double> fallback = std::nullopt) {
   const double value = number(object, key, fallback);
   if (!(value >= 0 && value <= 4294967295.0) || value != std::floor(value))
-    refuse_config(fmt::format("{} under '{}', which is no count", value, key));
+    refuse_config(fmt::format("{} under '{}', which is not a valid count", value, key));
   return static_cast<uint32_t>(value);
 }
 
