@@ -12,19 +12,21 @@
 
 namespace trireme::train {
 
-/// If the settings choose no held-out part and the run of the checkpoint `resume` (empty: a new run) held out the last
-/// part, this run does so too. Errors    CheckpointError
+/// Makes a resumed run hold out the same part of the data as before. If the settings leave the choice open, and the run
+/// that wrote the checkpoint `resume` held out the last part, `options` get this choice. A new run has none.
+/// Errors    CheckpointError
 void keep_split(data::TrainingDataOptions& options, const std::filesystem::path& resume);
 
-/// Loads the data that the settings name. If no tokens are cached, rank 0 tokenizes, and the others then find the
-/// result. Every rank must call; `stops` is called once. Errors    UsageError; CheckpointError, the same on every rank
+/// Loads the data that the settings name. If no tokens are cached, rank 0 tokenizes, and the others then read its
+/// result. Every rank must call. `stops` is called once, after rank 0 has the data: it is also a barrier.
+/// Errors    UsageError; CheckpointError, the same on every rank
 data::TrainingData load_run_data(Session& session, const std::filesystem::path& resume,
                                  const text::Tokenizer& tokenizer, const StopCheck& stops);
 
-/// Puts the data's identity into `state`. The order of samples is a function of the data. So if the data changed, the
-/// number of samples taken is meaningless, and the run begins at sample 0 of the new data.
+/// Puts the identity of `data` into `state`. The order of samples is a function of the data. So if the data changed
+/// since the checkpoint, the number of samples taken means nothing, and the run begins at sample 0 of the new data.
 ///
-/// @returns  what changed, as a line for the user; empty: nothing
+/// @returns  what changed, as a line for the user; empty if nothing changed
 /// Errors    UsageError if the data changed and data.on_change is refuse
 std::string meet_data(const data::DataSettings& settings, const data::DataIdentity& data, RunState& state);
 

@@ -26,18 +26,19 @@ struct Session {
   at::Device device = at::kCPU;  ///< what this rank computes on
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
-  std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the plan's was allocated
+  std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 
-  std::vector<int64_t> positions;  ///< places in the sequence of this rank's tokens (model::context_positions)
+  std::vector<int64_t> positions;  ///< where in the sequence this rank's tokens are (model::context_positions)
 
   comm::Communicator& world() { return *ranks.communicators.world; }
   bool is_first_rank() const { return environment.global_rank == 0; }
   int64_t sequence() const { return engine->plan().request.shape.sequence; }
   int64_t tokens_per_step() const { return settings.train.global_batch_size * sequence(); }
-  /// Copies this rank's part of a micro-batch of whole sequences, and of its documents if the plan needs them.
+  /// Copies what this rank needs from `batch`, a micro-batch of whole sequences: the tokens at `positions`, and
+  /// document starts and position ids if the plan needs them.
   void load(const engine::BatchTensors& to, const data::Batch& batch) const;
   void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;  ///< the tokens at `positions` only
-  /// FLOPs to train on one token, forward and backward; attention counts only what masks and windows leave.
+  /// FLOPs of forward and backward for one token. Attention counts only what masks and windows keep.
   double flops_per_token() const;
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::OptimizerOptions optimizer(double lr, int64_t step) const;
