@@ -15,6 +15,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/launch_words.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/training.h"
 #include "trireme/launch/machines/elastic.h"
 #include "trireme/launch/machines/nodes.h"
 #include "trireme/launch/machines/print_job.h"
@@ -54,11 +55,11 @@ bool says_resume(const LaunchWords& words) {
   });
 }
 
-// Bytes that the ranks of pretrain plan together; 0 if its settings are wrong, because the ranks report that
+// Bytes that the ranks of a training command plan together; 0 if its settings are wrong, because the ranks report that
 // themselves.
 int64_t planned_bytes(const Settings& launched, const std::vector<std::string>& program) try {
-  if (program[0] != "pretrain") return 0;
-  ParsedSettings parsed = read_settings(Arguments(program).subspan(1), {.command = "pretrain"});
+  if (!trains(program[0])) return 0;
+  ParsedSettings parsed = read_settings(Arguments(program).subspan(1), training_overlay(program[0]));
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
   validate(parsed.settings, world_size(parsed.settings));
@@ -96,7 +97,7 @@ int run_launch(Arguments arguments) {
   Settings& settings = parsed.settings;
   launch::RankEnvironment environment;
   if (takes_over_srun(settings, environment)) settings.num_nodes = environment.num_nodes;
-  if (settings.launch.print && words.program[0] == "pretrain" && !says_resume(words))
+  if (settings.launch.print && trains(words.program[0]) && !says_resume(words))
     words.program.insert(words.program.end(), {"--resume", "auto"});
   if (settings.launch.print)
     return launch::print_job_file(settings, words.command({{"nproc_per_node", std::to_string(*settings.devices)}}));
@@ -104,7 +105,7 @@ int run_launch(Arguments arguments) {
   launch::LaunchOptions options;
   options.num_ranks = static_cast<int>(*settings.devices);
   options.max_restarts = static_cast<int>(settings.launch.max_restarts);
-  options.tells_begin = words.program[0] == "pretrain";
+  options.tells_begin = trains(words.program[0]);
   options.oversubscribe = settings.launch.oversubscribe;
   launch::require_room(
       {.num_ranks = options.num_ranks, .bytes_of_a_rank = is_subcommand(words.program[0]) ? launch::kBytesOfARank : 0},

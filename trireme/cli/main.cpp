@@ -17,6 +17,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
 #include "trireme/cli/command.h"
+#include "trireme/cli/training.h"
 #include "trireme/launch/identity/environment.h"
 #include "trireme/launch/machines/ssh_start.h"
 #include "trireme/launch/supervise/stop_signal.h"
@@ -35,6 +36,8 @@ struct Subcommand {
 constexpr Subcommand kSubcommands[] = {
     {"pretrain", "train a model from text: trireme pretrain llama-5m --data TextFiles --data.train_data_path my.txt",
      trireme::cli::run_pretrain},
+    {"finetune_full", "train a model further: trireme finetune_full FOLDER --data JSON --data.json_path chat.jsonl",
+     trireme::cli::run_finetune_full},
     {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},
@@ -54,7 +57,7 @@ constexpr Subcommand kSubcommands[] = {
 
 void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
-  for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<10} {}\n", s.name, s.help);
+  for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<13} {}\n", s.name, s.help);
   fmt::print(
       "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md lists them "
       "all.\n");
@@ -63,7 +66,7 @@ void print_help() {
 // Stop signals have been blocked since before the libraries' constructors (before_main.cpp). A rank that trains handles
 // them from now on. A process that starts ranks or trains alone has nothing to save yet, so the signal ends it.
 void take_stop_signals(const std::string& subcommand) {
-  const bool trains = subcommand == "pretrain";
+  const bool trains = trireme::cli::trains(subcommand);
   if (trains && trireme::launch::was_launched())
     trireme::launch::install_stop_signal();
   else if (trains || subcommand == "launch")

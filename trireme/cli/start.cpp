@@ -102,7 +102,8 @@ class Start {
     validate(settings_, world_size(settings_));
     validate_backend(settings_, world_size(settings_));
     // Only settings are checked: the job will see other files than this machine, and printing must create no files.
-    if (settings_.launch.print && !is_rank_) return launch::print_job(job_.subcommand, parsed_, arguments_);
+    if (settings_.launch.print && !is_rank_)
+      return launch::print_job(job_.subcommand, job_.saves_when_stopped, parsed_, arguments_);
     if (is_for_others_) return start_elsewhere();
     check_machine();
     lock_.look(settings_);

@@ -120,9 +120,7 @@ config::Section section(DataSettings& s) {
                  {{"dataset_name"}, "nothing is downloaded: the text's place is data.train_data_path"},
                  {{"validation_file", "val_data"}, "the held-out text's place is data.val_data_path"},
                  {{"dataloader_num_workers"}, "threads that prepare batches are data.num_workers"},
-                 {{"mask_prompt"},
-                  "only the replies of conversations are learned, unless data.learn says otherwise; leave it out",
-                  true},
+                 {{"mask_prompt"}, "what is learned of conversations is data.learn: replies, last_reply or messages"},
                  {{"ignore_index"}, "tokens that are not learned are marked in the data; leave it out", true},
                  {{"tokenizer_dir"}, "the tokenizer's folder is data.tokenizer", true}},
       .check = [&s](config::Problems& problems) {

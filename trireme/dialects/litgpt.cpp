@@ -21,6 +21,11 @@ void litgpt(config::Given& given) {
   }
   for (const auto& [theirs, ours] : kKeys)
     if (given.key == theirs) given.key = ours;
+  if (given.key == "data.mask_prompt") {
+    given.key = "data.learn";
+    if (given.text == "true") given.text = "replies";
+    if (given.text == "false") given.text = "messages";
+  }
   // torch.optim.AdamW
   if (given.key == "data" || given.key == "optimizer") given.text.erase(0, given.text.rfind('.') + 1);
 }

@@ -70,6 +70,18 @@ void keep_tokenizer(const Session& s, RunState& state) {
 
 namespace fs = std::filesystem;
 
+void check_has_weights(const Settings& settings, std::string_view subcommand) {
+  if (!find_resume(settings).empty() || !starting_weights(settings).empty()) return;
+  throw UsageError(
+      settings.model.from_scratch
+          ? fmt::format("{} trains weights further, and model.from_scratch takes none; leave it out, or train from "
+                        "nothing with trireme pretrain",
+                        subcommand)
+          : fmt::format("{} trains weights further, and {} has none; name a model's folder (with *.safetensors), or "
+                        "train from nothing with trireme pretrain",
+                        subcommand, settings.model.name));
+}
+
 void check_pretrain(const Settings& settings) {
   const model::ModelConfig model = model::config_of(settings.model);
   data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));

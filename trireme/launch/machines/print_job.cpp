@@ -26,7 +26,7 @@ void say_unless_given(const ParsedSettings& parsed, std::vector<std::string>& wo
   if (!parsed.given(key)) words.insert(words.end(), {"--" + key, value});
 }
 
-std::vector<std::string> words_of(const std::string& subcommand, const ParsedSettings& parsed,
+std::vector<std::string> words_of(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
                                   std::span<const std::string> arguments) {
   std::istringstream in(subcommand);
   std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
@@ -38,7 +38,7 @@ std::vector<std::string> words_of(const std::string& subcommand, const ParsedSet
   say_unless_given(parsed, words, "devices", std::to_string(parsed.settings.devices.value_or(1)));
   if (parsed.settings.num_nodes > 1)
     say_unless_given(parsed, words, "num_nodes", std::to_string(parsed.settings.num_nodes));
-  if (subcommand == "pretrain") say_unless_given(parsed, words, "resume", "auto");
+  if (can_resume) say_unless_given(parsed, words, "resume", "auto");
   return words;
 }
 }  // namespace
@@ -58,7 +58,8 @@ std::vector<std::string> command_of_the_job(std::span<const std::string> argumen
   return kept;
 }
 
-int print_job(const std::string& subcommand, const ParsedSettings& parsed, std::span<const std::string> arguments) {
+int print_job(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
+              std::span<const std::string> arguments) {
   const std::string_view kind = config::name_of(*parsed.settings.launch.print);
   if (parsed.provenance.at("launch.print").kind != config::Source::Kind::command_line)
     throw UsageError(
@@ -69,7 +70,7 @@ int print_job(const std::string& subcommand, const ParsedSettings& parsed, std::
     throw UsageError(
         "error: overwrite removes what lies in out_dir, and a job that is queued again would remove its own "
         "checkpoints: leave out --overwrite, and remove the earlier run before");
-  return print_job_file(parsed.settings, words_of(subcommand, parsed, arguments));
+  return print_job_file(parsed.settings, words_of(subcommand, can_resume, parsed, arguments));
 }
 
 int print_job_file(const Settings& s, std::vector<std::string> words) {

@@ -10,10 +10,11 @@
 namespace trireme::launch {
 
 /// Prints the file that launch.print asks for; nothing is started. `arguments` are those after `subcommand`, as typed.
-/// The file's command sets devices and num_nodes, and lets a training run continue from its newest checkpoint.
+/// The file's command sets devices and num_nodes. If the run `can_resume`, it continues from its newest checkpoint.
 /// Errors    UsageError as job_file.h; with overwrite; if launch.print is in a file or the environment, because
 ///           the job would print again
-int print_job(const std::string& subcommand, const ParsedSettings& parsed, std::span<const std::string> arguments);
+int print_job(const std::string& subcommand, bool can_resume, const ParsedSettings& parsed,
+              std::span<const std::string> arguments);
 
 /// The same for `words`: the whole command without the program's name. Errors    as job_file.h
 int print_job_file(const Settings& settings, std::vector<std::string> words);

@@ -1,0 +1,95 @@
+#include "trireme/cli/training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/start.h"
+#include "trireme/settings/validate.h"
+#include "trireme/train/pretrain.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::cli {
+namespace {
+
+struct Training {
+  std::string_view name;
+  bool needs_weights = false;
+  std::string_view help = {};
+  std::vector<std::pair<std::string, std::string>> defaults = {};  ///< where they differ from the settings' own
+};
+
+// Fine-tuning has LitGPT's defaults, except for three that suit small files: a warm-up of 10 steps, a learning rate for
+// trained weights, and whole conversations in rows, each of which attends to itself.
+const std::array kTrainings = {
+    Training{.name = "pretrain"},
+    Training{.name = "finetune_full",
+             .needs_weights = true,
+             .help = "trireme finetune_full FOLDER --data JSON --data.json_path chat.jsonl\n\n"
+                     "Trains all weights of the model in FOLDER further, on conversations. It has every setting of\n"
+                     "trireme pretrain, and other defaults: 5 epochs, a global batch of 16, a micro-batch of 1, a\n"
+                     "learning rate of 2e-5 after 10 steps of warm-up, whole conversations that attend only to\n"
+                     "themselves, and the results in out/finetune/full.\n\n",
+             .defaults = {{"out_dir", "out/finetune/full"},
+                          {"data", "JSON"},
+                          {"data.packing", "best_fit"},
+                          {"data.reset_attention_mask", "true"},
+                          {"data.reset_position_ids", "true"},
+                          {"train.epochs", "5"},
+                          {"train.global_batch_size", "16"},
+                          {"train.micro_batch_size", "1"},
+                          {"train.lr_warmup_steps", "10"},
+                          {"optimizer.lr", "2e-5"}}},
+};
+
+const Training* find(std::string_view subcommand) {
+  const auto found = std::ranges::find(kTrainings, subcommand, &Training::name);
+  return found == kTrainings.end() ? nullptr : &*found;
+}
+
+// A length that the user gives replaces the command's own.
+void replace_default_length(ParsedSettings& parsed) {
+  const auto given = [&](const char* key) { return parsed.given(key); };
+  const bool is_default = parsed.provenance.at("train.epochs").kind == config::Source::Kind::command;
+  if (is_default && (given("train.max_steps") || given("train.max_tokens") || given("train.max_time")))
+    parsed.settings.train.epochs.reset();
+}
+
+int run_training(const Training& training, Arguments arguments) {
+  return start({.subcommand = std::string(training.name),
+                .overlay = training_overlay(training.name),
+                .help = std::string(training.help),
+                .complete = replace_default_length,
+                .plan = train::plan_host,
+                .check =
+                    [&](const Settings& settings) {
+                      validate_run_length(settings);
+                      if (training.needs_weights) train::check_has_weights(settings, training.name);
+                      train::check_pretrain(settings);
+                    },
+                .run = train::pretrain,
+                .uses_gpus = true,
+                .owns_out_dir = true,
+                .saves_when_stopped = true},
+               arguments);
+}
+
+}  // namespace
+
+bool trains(std::string_view subcommand) { return find(subcommand) != nullptr; }
+
+config::Overlay training_overlay(std::string_view subcommand) {
+  const Training* training = find(subcommand);
+  check_invariant(training != nullptr, "a training command");
+  return {.values = training->defaults, .command = std::string(subcommand), .section = "launch"};
+}
+
+int run_pretrain(Arguments arguments) { return run_training(*find("pretrain"), arguments); }
+int run_finetune_full(Arguments arguments) { return run_training(*find("finetune_full"), arguments); }
+
+}  // namespace trireme::cli
