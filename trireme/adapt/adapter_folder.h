@@ -1,0 +1,42 @@
+// A PEFT folder: adapter_config.json and adapter_model.safetensors; a checkpoint of a run that trains adapters is one
+// too, with a manifest and the state of the optimizer beside it. The base model is not in it, only its path.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "trireme/adapt/adapter_config.h"
+#include "trireme/adapt/resolve.h"
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::adapt {
+
+inline constexpr const char* kAdapterModelName = "adapter_model.safetensors";
+
+struct AdapterFolder {
+  std::filesystem::path path;
+  AdapterConfig config;
+  checkpoint::Checkpoint files;  ///< its tensors have the file's names
+  std::string base_path;  ///< as recorded: the checkpoint's own record, else base_model_name_or_path; "": none
+  std::string base_fingerprint;  ///< base_fingerprint.h; "": none is recorded
+};
+
+/// Whether `folder` holds an adapter_config.json.
+bool is_adapter_folder(const std::filesystem::path& folder);
+
+/// Opens `folder`, or the newest good checkpoint in it.
+/// Errors    CheckpointError as open_checkpoint() and parse_adapter_config(); no adapter_model.safetensors
+AdapterFolder open_adapter_folder(const std::filesystem::path& folder);
+
+/// An adapter that fits a model.
+struct FittedAdapter {
+  model::Adapters adapters;
+  std::map<std::string, std::string> file_names;  ///< of each tensor of adapter_tensors()
+};
+
+/// Checks that the folder holds exactly the tensors that its configuration asks of `model`, in their shapes.
+/// Errors    UsageError as resolve(); CheckpointError: an adapter of another base, with the first tensor that differs
+FittedAdapter fit(const AdapterFolder& folder, const model::ModelConfig& model);
+
+}  // namespace trireme::adapt
