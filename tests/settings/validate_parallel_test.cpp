@@ -45,8 +45,8 @@ TEST(ValidateParallel, EveryCombinationThatCannotWorkIsRefusedWithAWayOut) {
       {"strategy=hybrid_shard num_nodes=2 devices=4 mesh.pp=2", 8, "mesh.replicate comes to 1"},
       // Sums.
       {"accumulation=local", 2,
-       "error: accumulation local sums a rank's micro-batches before those of other ranks, which reduce ordered cannot "
-       "allow\n  set reduce fast, or accumulation sharded"},
+       "error: accumulation local sums each rank's micro-batches first, but reduce ordered sums all micro-batches in "
+       "their order\n  set reduce fast, or accumulation sharded"},
       // The sequence.
       {"mesh.sequence_parallel=true", 2,
        "error: mesh.sequence_parallel shares tokens among the ranks of mesh.tp, which is 1\n  set mesh.tp above 1"},

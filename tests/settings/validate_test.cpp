@@ -34,7 +34,7 @@ TEST(Validate, RanksOfPpCpAndTpShareMicroBatches) {
 TEST(Validate, MicroBatchesMustDivideTheGlobalBatch) {
   Settings settings;
   settings.train.micro_batch_size = 5;
-  EXPECT_THAT(verdict(settings, 2), HasSubstr("a global batch of 64 is not made of micro-batches of 5"));
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("a global batch of 64 cannot be divided into micro-batches of 5"));
   EXPECT_THAT(verdict(settings, 2), HasSubstr("60 or 65 fits"));
   settings.train.micro_batch_size = 128;
   EXPECT_THAT(verdict(settings, 1), HasSubstr(": 128 fits"));
@@ -48,9 +48,9 @@ TEST(Validate, SeveralRulesBrokenAreAllNamed) {
   settings.model.max_position_embeddings = 256;
   settings.train.micro_batch_size = 5;
   const std::string text = verdict(settings, 3);
-  EXPECT_THAT(text, HasSubstr("error: a global batch of 64 is not made of micro-batches of 5"));
+  EXPECT_THAT(text, HasSubstr("error: a global batch of 64 cannot be divided into micro-batches of 5"));
   EXPECT_THAT(text, HasSubstr("error: the learning rate cannot fall from 0.001 to 1"));
-  EXPECT_THAT(text, HasSubstr("error: data TextFiles needs a place to read from"));
+  EXPECT_THAT(text, HasSubstr("error: data TextFiles needs a path to read from"));
   EXPECT_THAT(text, HasSubstr("error: sequences of 512 tokens do not fit a model made for 256"));
 }
 
@@ -85,7 +85,7 @@ TEST(Validate, ProtectionThatWouldBeNoneIsNotPromised) {
     EXPECT_EQ(verdict(settings, 2), "");
   }
   settings.comm.backend = Backend::mpi;
-  EXPECT_THAT(verdict(settings, 2), HasSubstr("backend mpi sends in the clear"));
+  EXPECT_THAT(verdict(settings, 2), HasSubstr("backend mpi cannot encrypt what it sends"));
   settings.comm.backend = Backend::nccl;
   EXPECT_THAT(verdict(settings, 2), HasSubstr("comm.tls needs comm.backend gloo"));
 }

@@ -113,7 +113,7 @@ def a_token_file_is_a_secret(r):
     result = r.run(r.command("refused", devices=2, train__max_steps=2, launch__token_file=token))
     ring.check(result.code == 2 and "32 to 256 characters" in result.err, "nor where it is easily guessed", str(result))
     result = r.run(r.command("refused", comm__tls="true", comm__backend="mpi"))
-    ring.check(result.code == 2 and "backend mpi sends in the clear" in result.err, "nor a protection that is none", str(result))
+    ring.check(result.code == 2 and "backend mpi cannot encrypt what it sends" in result.err, "nor a protection that is none", str(result))
     ring.require(not (r.folder / "refused").exists(), "nothing is written")
 
 

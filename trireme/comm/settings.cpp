@@ -31,15 +31,15 @@ void check_compression(const CommSettings& s, config::Problems& problems) {
   if (s.compression == Compression::none) return;
   if (s.backend == Backend::automatic || s.backend == Backend::gloo || s.backend == Backend::dry_run) return;
   problems.add(fmt::format("backend {} does not compress gradients", config::name_of(s.backend)), {},
-               "comm.compression bf16 needs comm.backend gloo (or auto, where it holds between machines)");
+               "comm.compression bf16 needs comm.backend gloo, or auto (there it applies only between machines)");
 }
 
 // comm.tls is refused if the backend cannot encrypt.
 void check_tls(const CommSettings& s, config::Problems& problems) {
   if (!s.tls.value_or(false) || (s.backend != Backend::mpi && s.backend != Backend::nccl)) return;
-  problems.add(fmt::format("backend {} sends in the clear", config::name_of(s.backend)), {},
-               "comm.tls needs comm.backend gloo (or auto, where it holds between machines); otherwise keep what ranks "
-               "send inside a network you trust, or a tunnel (WireGuard, IPsec)");
+  problems.add(fmt::format("backend {} cannot encrypt what it sends", config::name_of(s.backend)), {},
+               "comm.tls needs comm.backend gloo, or auto (there it applies only between machines); with other "
+               "backends use a network you trust, or a tunnel (WireGuard, IPsec)");
 }
 }  // namespace
 
@@ -59,7 +59,8 @@ config::Section section(CommSettings& s) {
               {
                   {"comm.backend", &s.backend,
                    "how ranks communicate: auto is shm on one machine, gloo or nccl between several"},
-                  {"comm.timeout", &s.timeout, "a collective that has not ended by then fails the job", {.above = 0}},
+                  {"comm.timeout", &s.timeout, "longest time for a collective; one that takes longer fails the job",
+                   {.above = 0}},
                   {"comm.compression", &s.compression,
                    "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs "
                    "backend gloo, and changes nothing where gradients are bf16 already (bf16-mixed)"},

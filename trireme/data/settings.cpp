@@ -63,7 +63,8 @@ config::Section section(DataSettings& s) {
                 Rules{.absent = "null",
                       .when_absent = "the corpus that `make setup` fetched; TextFiles needs one",
                       .example = "my.txt"}},
-               {"data.val_data_path", &s.val_data_path, "text that is held out for validation, in any of these forms",
+               {"data.val_data_path", &s.val_data_path, "text to validate on, in any form that data.train_data_path "
+                                                        "takes",
                 Rules{.absent = "null", .when_absent = "a part of the training text", .example = "held_out.txt"}},
                {"data.val_split_fraction", &s.val_split_fraction,
                 "share of the training text that is held out for validation if there is no data.val_data_path",
@@ -89,10 +90,11 @@ config::Section section(DataSettings& s) {
                       .when_absent = "the one in the model's tokenizer_config.json; alpaca for data in Alpaca's form",
                       .classes = text::chat_template_names()}},
                {"data.learn", &s.learn,
-                "what is learned of conversations: replies (the assistant's, with their end token), last_reply, or "
-                "messages (the user's too)"},
+                "which messages of a conversation are learned: replies (all of the assistant's, with the token that "
+                "ends each), last_reply, or messages (the user's too)"},
                {"data.long_conversations", &s.long_conversations,
-                "what happens to conversations longer than train.max_seq_length: cut their end off, or drop them"},
+                "what happens to a conversation longer than train.max_seq_length: cut removes its end, drop leaves it "
+                "out"},
                {"data.seed", &s.seed, "seed of the order of samples", {.at_least = 0}},
                {"data.num_workers", &s.num_workers,
                 "threads that prepare batches; 0: batches are prepared between steps",
@@ -109,23 +111,23 @@ config::Section section(DataSettings& s) {
                 "attention stays inside a document (block-diagonal mask)"},
                {"data.reset_position_ids", &s.reset_position_ids, "positions begin at 0 with each document"},
                {"data.on_change", &s.on_change,
-                "a resumed run with other data, packing, lengths or weights: refuse it, or restart at the new data's "
-                "first sample",
+                "what happens if a resumed run has other data, packing, lengths or weights: refuse ends it, restart "
+                "begins at the first sample of the new data",
                 Rules{.resumed = Resumed::yes}},
                {"data.ledger", &s.ledger, "record what each micro-batch was made of, in out_dir/ledger/rank<N>.jsonl",
                 Rules{.resumed = Resumed::yes}}},
-      .others = {{{"dataset"}, "the source of the text is data, its path data.train_data_path"},
+      .others = {{{"dataset"}, "the source of the text is data, its path is data.train_data_path"},
                  {{"data_path", "train_data_dir", "data_dir", "train_file"},
                   "the text's place is data.train_data_path"},
-                 {{"dataset_name"}, "nothing is downloaded: the text's place is data.train_data_path"},
-                 {{"validation_file", "val_data"}, "the held-out text's place is data.val_data_path"},
+                 {{"dataset_name"}, "nothing is downloaded: the path of the text is data.train_data_path"},
+                 {{"validation_file", "val_data"}, "the path of the held-out text is data.val_data_path"},
                  {{"dataloader_num_workers"}, "threads that prepare batches are data.num_workers"},
                  {{"mask_prompt"}, "what is learned of conversations is data.learn: replies, last_reply or messages"},
                  {{"ignore_index"}, "tokens that are not learned are marked in the data; leave it out", true},
                  {{"tokenizer_dir"}, "the tokenizer's folder is data.tokenizer", true}},
       .check = [&s](config::Problems& problems) {
         if (s.name == Corpus::austen || s.train_data_path || s.mixture) return;
-        problems.add(fmt::format("data {} needs a place to read from", config::name_of(s.name)), {},
+        problems.add(fmt::format("data {} needs a path to read from", config::name_of(s.name)), {},
                      "give --data.train_data_path FILE-OR-FOLDER");
       }};
 }
@@ -143,16 +145,17 @@ config::Section section(PrepareSettings& s) {
                       .at_least = 1,
                       .at_most = 1024,
                       .absent = "auto",
-                      .when_absent = "one a core",
+                      .when_absent = "one per core",
                       .example = "4"}},
-               {"prepare.max_documents", &s.max_documents, "takes only the first documents, this many",
+               {"prepare.max_documents", &s.max_documents, "number of documents to read, from the first on",
                 Rules{.unit = "documents", .at_least = 1, .absent = "null", .when_absent = "all", .example = "1000"}},
                {"prepare.json", &s.json, "print the result as JSON"},
                {"prepare.vocab_size", &s.vocab_size,
                 "tokens of the tokenizer that train_tokenizer makes, special tokens and 256 bytes included",
                 Rules{.unit = "tokens", .at_least = 256, .at_most = 1048576}},
                {"prepare.min_frequency", &s.min_frequency,
-                "train_tokenizer makes a token of a pair that occurs at least this often", Rules{.at_least = 1}},
+                "train_tokenizer makes a pair into a token only if it occurs at least this often",
+                Rules{.at_least = 1}},
                {"prepare.pre_tokenizer", &s.pre_tokenizer, "train_tokenizer cuts text into pieces as this model does",
                 Rules{.classes = {"gpt2", "llama3", "qwen2"}}},
                {"prepare.special_tokens", &s.special_tokens,

@@ -13,10 +13,10 @@ config::Section section(AcceleratorSettings& s) {
       .name = "",
       .title = "the whole run",
       .rows = {{"accelerator", &s.accelerator,
-                "what ranks compute on: the processor's cores, or an NVIDIA GPU each; commands that train take cuda"}},
-      .others = {{{"gpu"}, "what ranks compute on is accelerator cuda, their number devices"},
-                 {{"device"}, "what ranks compute on is accelerator cpu or cuda, their number devices"},
-                 {{"use_cpu", "no_cuda"}, "what ranks compute on is accelerator cpu"}}};
+                "what ranks compute on: cpu, or cuda with one NVIDIA GPU per rank; only commands that train take cuda"}},
+      .others = {{{"gpu"}, "GPUs are chosen with accelerator cuda; the number of ranks is devices"},
+                 {{"device"}, "the device is chosen with accelerator cpu or cuda; the number of ranks is devices"},
+                 {{"use_cpu", "no_cuda"}, "the CPU is chosen with accelerator cpu"}}};
 }
 
 config::Section section(EngineSettings& s) {

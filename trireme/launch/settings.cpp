@@ -30,8 +30,8 @@ config::Section section(RankSettings& s) {
                    {.unit = "machines", .at_least = 1, .at_most = 100'000}},
               },
           .others = {
-              {{"gpus", "num_gpus", "ranks", "nproc_per_node"}, "ranks on this machine are devices"},
-              {{"world_size"}, "ranks on this machine are devices, machines are num_nodes"},
+              {{"gpus", "num_gpus", "ranks", "nproc_per_node"}, "the number of ranks on this machine is devices"},
+              {{"world_size"}, "the number of ranks on this machine is devices, the number of machines is num_nodes"},
           }};
 }
 
@@ -56,8 +56,8 @@ config::Section section(LaunchSettings& s) {
             .example = "1"}},
           {"launch.pin", &s.pin, "tie each rank's threads to cores of their own"},
           {"launch.oversubscribe", &s.oversubscribe,
-           "start ranks for which a machine has too few cores or too little memory (docs/launching.md says when that "
-           "is)"},
+           "start ranks even if the machine has too few cores or too little memory for them (docs/launching.md says "
+           "when that is so)"},
           {"launch.node_rank",
            &s.node_rank,
            "number of this machine, 0 to num_nodes - 1; every machine starts the same command with its own number",
@@ -75,8 +75,8 @@ config::Section section(LaunchSettings& s) {
            {.at_least = 1, .at_most = 65535}},
           {"launch.max_restarts",
            &s.max_restarts,
-           "how often all ranks start again after a failure, from the newest checkpoint; a failure that comes again at "
-           "the same step ends the job",
+           "how often all ranks may start again after a failure, from the newest checkpoint; a failure that happens "
+           "again at the same step ends the job",
            {.unit = "restarts", .at_least = 0}},
           {"launch.grace",
            &s.grace,
@@ -84,7 +84,7 @@ config::Section section(LaunchSettings& s) {
            "would take longer is abandoned, and the last complete step is saved",
            {.above = 0}},
           {"launch.notice_file", &s.notice_file,
-           "a file that asks the run to stop when it appears, or changes, on any machine",
+           "path of a file; when it appears or changes on any machine, the run stops",
            null_means("none is looked for", "/run/preempted")},
           {"launch.notice_url", &s.notice_url,
            "an http address that announces preemption (a cloud's metadata service); one rank of each machine asks it",
@@ -105,8 +105,8 @@ config::Section section(LaunchSettings& s) {
            "lies in it",
            null_means("it must be given for k8s", "shared:/data")},
           {"launch.nnodes", &s.nnodes,
-           "machines that take part, MIN:MAX: the job starts, and restarts after a failure, on as many as come to "
-           "launch.rdzv_endpoint; one number means both",
+           "number of machines, MIN:MAX: the job starts, and restarts after a failure, on as many as come to "
+           "launch.rdzv_endpoint; a single number is both MIN and MAX",
            null_means("num_nodes", "2:4")},
           {"launch.rdzv_endpoint", &s.rdzv_endpoint,
            "HOST:PORT where the machines' launchers meet and get their numbers; HOST is one of the machines, and every "
@@ -119,15 +119,16 @@ config::Section section(LaunchSettings& s) {
            {.above = 0}},
           {"launch.last_call",
            &s.last_call,
-           "how long launchers wait for more machines, up to MAX of launch.nnodes, once there are enough",
+           "once MIN of launch.nnodes machines have come, how long launchers wait for more, up to MAX",
            {.at_least = 0}},
           {"launch.token_file", &s.token_file,
-           "file with the job's secret, at least 32 random characters (openssl rand -hex 32), of mode 0600 and yours; "
-           "ranks without it are refused",
-           null_means("drawn for each job; other machines find it in out_dir", "job.token")},
+           "file with the job's secret: at least 32 random characters (openssl rand -hex 32); you must own the file, "
+           "and its mode must be 0600; ranks without the secret are refused",
+           null_means("a new secret for each job; other machines find it in out_dir", "job.token")},
           {"launch.log_ranks",
            &s.log_ranks,
-           "further ranks whose output is shown, each line after its rank: 1,3; all output is in out_dir/logs",
+           "ranks besides 0 whose output is shown, each line with its rank before it; the output of all ranks is in "
+           "out_dir/logs",
            {.at_least = 0, .absent = "none", .when_absent = "rank 0 alone", .example = "1,3"}},
       }};
 }

@@ -72,8 +72,8 @@ config::Section section(ModelSettings& s) {
                {"model.hidden_size", &s.hidden_size, "width of the residual stream", shape("512")},
                {"model.intermediate_size", &s.intermediate_size, "width inside the MLP", shape("1408")},
                {"model.num_hidden_layers", &s.num_hidden_layers, "number of blocks", shape("8")},
-               {"model.num_attention_heads", &s.num_attention_heads, "query heads a block", shape("8")},
-               {"model.num_key_value_heads", &s.num_key_value_heads, "key and value heads a block", shape("2")},
+               {"model.num_attention_heads", &s.num_attention_heads, "query heads per block", shape("8")},
+               {"model.num_key_value_heads", &s.num_key_value_heads, "key and value heads per block", shape("2")},
                {"model.head_dim", &s.head_dim, "width of one head", shape("64")},
                {"model.max_position_embeddings", &s.max_position_embeddings, "longest sequence the model is made for",
                 shape("2048")},
@@ -85,18 +85,19 @@ config::Section section(ModelSettings& s) {
                 scale("0.02")}},
       .others = {
           {{"model_name", "model_name_or_path"},
-           "the model's name is model, or stands first: trireme pretrain llama-32m"},
+           "the model's name is the setting model, or the first word: trireme pretrain llama-32m"},
           {{"n_embd"}, "the width is model.hidden_size"},
           {{"n_layer", "num_layers"}, "the number of blocks is model.num_hidden_layers"},
           {{"n_head", "num_heads"}, "the number of heads is model.num_attention_heads"},
           {{"n_query_groups"}, "key and value heads are model.num_key_value_heads"},
           {{"tie_embeddings"}, "sharing the embedding with the head is model.tie_word_embeddings"},
           {{"init_from", "checkpoint_dir", "initial_checkpoint"},
-           "weights to start from are the model: trireme pretrain FOLDER; going on with a run is resume"},
+           "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
+           "resume"},
           {{"lora_", "lora", "qlora", "peft"}, "low-rank adapters are not built yet: all weights are trained", true},
           {{"initial_checkpoint_dir"},
-           "weights to start from are the model, so the folder stands first: trireme pretrain FOLDER; going on "
-           "with a run is --resume FOLDER",
+           "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
+           "--resume FOLDER",
            true},
           {{"flash_attention", "use_flash_attn", "attn_implementation"},
            "attention is always computed in blocks that keep no scores; leave it out",
@@ -113,14 +114,14 @@ config::Section section(WrapSettings& s) {
                {"wrap.min_num_params", &s.min_num_params, "neighbours are grouped until they have this many parameters",
                 Rules{.unit = "parameters", .at_least = 0}},
                {"wrap.units", &s.units,
-                "units that are gathered and reduced by themselves, for instance [embedding, block 0, head]; the "
-                "others go together",
+                "units that are gathered and reduced by themselves, for instance [embedding, block 0, head]; all other "
+                "units together are gathered and reduced as one",
                 Rules{.absent = "null", .when_absent = "all units", .example = "[embedding, head]"}}},
       .others = {{{"auto_wrap_policy"},
                   "what is gathered and reduced as one is wrap.by, wrap.min_num_params or wrap.units"}},
       .check = [&s](config::Problems& problems) {
         if (!s.units || (s.by == WrapBy::block && s.min_num_params == 0)) return;
-        problems.add("wrap.units names whole units, which wrap.by and wrap.min_num_params would cut or join otherwise",
+        problems.add("wrap.units names whole units, but wrap.by and wrap.min_num_params divide or join units",
                      {}, "leave wrap.by at block and wrap.min_num_params at 0, or leave wrap.units out");
       }};
 }

@@ -64,7 +64,7 @@ void check(const OptimizerSettings& s, config::Problems& problems) {
         fmt::format("optimizer.{} belongs to {}; leave it out, or say auto", row.key, base::join(readers, ", ")));
   }
   if (s.nesterov.value_or(false) && s.name == Rule::sgd && s.momentum.value_or(0) == 0)
-    problems.add("there is no momentum to look ahead along", {},
+    problems.add("Nesterov's method needs a momentum, and there is none", {},
                  "optimizer.nesterov needs optimizer.momentum above 0, for instance 0.9");
 }
 
@@ -81,7 +81,8 @@ config::Section section(OptimizerSettings& s) {
                   {"optimizer.lr", &s.lr, "highest learning rate, reached after the warm-up", {.above = 0}},
                   {"optimizer.betas",
                    &s.betas,
-                   "decay rates of the two moments; Lion's: in the update, and of the moment",
+                   "decay rates of the two moments; for Lion, the first is used in the update and the second for its "
+                   "moment",
                    {.at_least = 0,
                     .below = 1,
                     .absent = "auto",
@@ -98,7 +99,7 @@ config::Section section(OptimizerSettings& s) {
                    {.at_least = 0, .absent = "auto", .when_absent = "0.01 for AdamW, else 0", .example = "0.1"}},
                   {"optimizer.momentum",
                    &s.momentum,
-                   "part of the last step's direction that stays in the next (SGD)",
+                   "share of the last step's direction that is added to the next (SGD)",
                    {.at_least = 0,
                     .below = 1,
                     .absent = "auto",

@@ -44,7 +44,8 @@ Strategy on_one_copy(Strategy strategy) {
 std::optional<config::Refusal> check_accumulation(Accumulation accumulation, Reduce reduce) {
   if (accumulation == Accumulation::sharded || reduce == Reduce::fast) return std::nullopt;
   return config::Refusal{
-      "accumulation local sums a rank's micro-batches before those of other ranks, which reduce ordered cannot allow",
+      "accumulation local sums each rank's micro-batches first, but reduce ordered sums all micro-batches in their "
+      "order",
       "set reduce fast, or accumulation sharded"};
 }
 
@@ -61,16 +62,17 @@ config::Section section(StrategySettings& s) {
       .title = "the whole run",
       .rows = {{"strategy", &s.strategy,
                 "what ranks divide among them: nothing (no_shard), optimizer state (zero1), also gradients "
-                "(shard_grad_op), also weights (full_shard); hybrid_shard and hybrid_shard_zero2 are the last two "
-                "inside each of mesh.replicate copies"},
+                "(shard_grad_op), also weights (full_shard); hybrid_shard is full_shard, and hybrid_shard_zero2 is "
+                "shard_grad_op, inside each of mesh.replicate copies"},
                {"reduce", &s.reduce,
-                "order of sums over ranks: ordered gives the same bits on any number of data-parallel ranks (hybrid "
-                "strategies exchange directly); fast sums a hybrid's shards first and its copies once a step, and "
-                "allows accumulation local",
+                "order of sums over ranks: ordered gives the same bits on any number of data-parallel ranks; fast sums "
+                "gradients inside each of mesh.replicate copies first, and over the copies once a step; it also allows "
+                "accumulation local",
                 Rules{.resumed = Resumed::learned}},
                {"accumulation", &s.accumulation,
-                "sharded reduces the gradients of each micro-batch; local adds a rank's micro-batches up in whole "
-                "gradients on the rank, in fp32, and reduces once a step, which needs reduce fast",
+                "how the gradients of a step's micro-batches are summed: sharded reduces them over ranks after each "
+                "micro-batch; local sums them on each rank, as whole gradients in fp32, and reduces once a step; local "
+                "needs reduce fast",
                 Rules{.resumed = Resumed::learned}}},
       .others = {{{"no_sync"}, "gradients stay on their rank until a step's last micro-batch with accumulation local"},
                  {{"zero_stage"}, "sharding is strategy: no_shard, zero1, zero2 or zero3"},

@@ -36,7 +36,7 @@ config::Section section(PipelineSettings& s) {
   return {
       .name = "pipeline",
       .title = "stages of the model, with mesh.pp above 1",
-      .rows = {{"pipeline.schedule", &s.schedule, "order of forward and backward passes",
+      .rows = {{"pipeline.schedule", &s.schedule, "pipeline schedule: the order of forward and backward passes",
                 Rules{.classes = pipeline_schedule_names()}},
                {"pipeline.chunks", &s.chunks,
                 "stages on each rank; 0 takes the schedule's own number, 2 for interleaved_1f1b, zb_v and "
@@ -80,10 +80,11 @@ config::Section section(ScheduleSettings& s) {
             "when backward passes start to gather the next unit's weights: before a unit's gradients are computed "
             "(pre), after that (post), or when the weights are used (none)"},
            {"schedule.limit_unsharded", &s.limit_unsharded,
-            "whole weights on a rank at once; gathers wait until they fit",
+            "most parameters that a rank holds gathered at once; gathers wait until they fit",
             Rules{.unit = "parameters", .at_least = 1, .absent = "null", .when_absent = "no limit", .example = "5e8"}},
            {"schedule.reduce_lag", &s.reduce_lag,
-            "computations of a unit (forward or backward) that a gradient's reduction may overlap",
+            "number of later computations (forward or backward of one unit each) that a gradient's reduction may "
+            "overlap",
             Rules{.unit = "computations", .at_least = 0, .at_most = 64}}},
       .others = {{{"backward_prefetch"}, "gathering ahead in backward passes is schedule.prefetch_backward"},
                  {{"forward_prefetch"}, "gathering ahead in forward passes is schedule.prefetch_forward"},

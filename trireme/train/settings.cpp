@@ -31,8 +31,8 @@ config::Section section(RunSettings& s) {
           .title = "the whole run",
           .rows = {{"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
                    {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},
-                    "continue from the newest checkpoint of out_dir (true: required; auto: if there is one) or from a "
-                    "folder; settings that are not given come from the checkpoint",
+                    "continue from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) "
+                    "or from a folder; settings that are not given come from the checkpoint",
                     Rules{.example = "auto"}},
                    {"overwrite", &s.overwrite,
                     "a new run may replace an earlier one: once all settings are accepted, the checkpoints, metrics "
@@ -40,9 +40,10 @@ config::Section section(RunSettings& s) {
                    {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
           .others = {
               {{"output_dir"}, "the folder for results is out_dir"},
-              {{"resume_from_checkpoint", "load_checkpoint"}, "going on with a run is resume: true, auto or a folder"},
+              {{"resume_from_checkpoint", "load_checkpoint"},
+               "to continue a run, set resume to true, auto or a folder"},
               {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
-              {{"dry_run"}, "trireme explain config, memory and schedule say beforehand what a run would do"},
+              {{"dry_run"}, "trireme explain config, memory or schedule shows what a run would do"},
               {{"logger_name", "wandb", "wandb_", "use_wandb", "tensorboard", "mlflow", "report_to"},
                "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
                true}}};
@@ -59,7 +60,7 @@ config::Section section(TrainSettings& s) {
       .resumed = Resumed::learned,
       .rows =
           {{"train.global_batch_size", &s.global_batch_size,
-            "sequences an optimizer step, over all ranks: a multiple of train.micro_batch_size",
+            "sequences per optimizer step, over all ranks: a multiple of train.micro_batch_size",
             Rules{.unit = "sequences", .at_least = 1}},
            {"train.micro_batch_size", &s.micro_batch_size, "sequences a rank computes at once",
             Rules{.unit = "sequences", .at_least = 1}},
@@ -73,7 +74,7 @@ config::Section section(TrainSettings& s) {
                   .example = "2h",
                   .resumed = Resumed::yes,
                   .ends_run = true}},
-           {"train.max_seq_length", &s.max_seq_length, "tokens a sequence",
+           {"train.max_seq_length", &s.max_seq_length, "tokens per sequence",
             Rules{.unit = "tokens",
                   .at_least = 1,
                   .absent = "null",
@@ -89,18 +90,18 @@ config::Section section(TrainSettings& s) {
                   .example = "6e-5"}},
            {"train.max_norm", &s.max_norm, "clip gradients to this global norm",
             Rules{.above = 0, .absent = "null", .when_absent = "no clipping"}},
-           {"train.save_interval", &s.save_interval, "save every so many steps; 0 saves only at the end",
+           {"train.save_interval", &s.save_interval, "save every N steps; 0 saves only at the end",
             Rules{.unit = "steps",
                   .at_least = 0,
                   .absent = "null",
                   .when_absent = "only at the end",
                   .resumed = Resumed::yes}},
-           {"train.log_interval", &s.log_interval, "report every so many steps",
+           {"train.log_interval", &s.log_interval, "report every N steps",
             Rules{.unit = "steps", .at_least = 1, .resumed = Resumed::yes}}},
       .others = {{{"batch_size", "batch"},
-                  "sequences an optimizer step are train.global_batch_size, sequences a rank computes at once "
-                  "train.micro_batch_size"},
-                 {{"train_batch_size"}, "sequences an optimizer step, over all ranks, are train.global_batch_size"},
+                  "sequences per optimizer step are train.global_batch_size, sequences that a rank computes at once "
+                  "are train.micro_batch_size"},
+                 {{"train_batch_size"}, "sequences per optimizer step, over all ranks, are train.global_batch_size"},
                  {{"train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
                   "sequences a rank computes at once are train.micro_batch_size"},
                  {{"gradient_accumulation_steps", "gradient_accumulation_iters"},
@@ -110,21 +111,22 @@ config::Section section(TrainSettings& s) {
                  {{"max_grad_norm", "grad_clip", "gradient_clipping", "clip_grad_norm"},
                   "gradients are clipped by train.max_norm"},
                  {{"seq_len", "seq_length", "max_seq_len", "block_size", "context_length", "cutoff_len"},
-                  "tokens a sequence are train.max_seq_length"},
+                  "tokens per sequence are train.max_seq_length"},
                  {{"steps", "num_steps", "iterations"}, "the number of optimizer steps is train.max_steps"},
                  {{"num_epochs", "num_train_epochs"}, "passes over the data are train.epochs"},
                  {{"save_every", "save_steps"}, "checkpoints are saved every train.save_interval steps"},
                  {{"logging_steps"}, "the log interval is train.log_interval"},
                  {{"min_learning_rate", "eta_min", "lr_min"}, "the learning rate of the last step is train.min_lr"},
                  {{"max_length"},
-                  "tokens a sequence are train.max_seq_length, tokens to write generate.max_new_tokens"},
+                  "tokens per sequence are train.max_seq_length, tokens to write generate.max_new_tokens"},
                  {{"lr_warmup_fraction"},
-                  "a warm-up in fractions of an epoch is not taken: give it in optimizer steps, train.lr_warmup_steps",
+                  "a warm-up cannot be given as a fraction of an epoch: give it in optimizer steps, "
+                  "train.lr_warmup_steps",
                   true}},
       .check = [&s](config::Problems& problems) {
         const int64_t global = s.global_batch_size, micro = s.micro_batch_size;
         if (global % micro == 0) return;  // ranks that find no micro-batch left wait for the others
-        problems.add(fmt::format("a global batch of {} is not made of micro-batches of {}", global, micro), {},
+        problems.add(fmt::format("a global batch of {} cannot be divided into micro-batches of {}", global, micro), {},
                      fmt::format("train.global_batch_size must be a multiple of train.micro_batch_size: {} fits",
                                  base::near_multiples(global, micro)));
       }};
@@ -135,20 +137,20 @@ config::Section section(EvalSettings& s) {
       .name = "eval",
       .title = "evaluation while training",
       .resumed = Resumed::yes,
-      .rows = {{"eval.interval", &s.interval, "evaluate on the held-out text every so many steps",
+      .rows = {{"eval.interval", &s.interval, "evaluate on the held-out text every N steps",
                 Rules{.unit = "steps",
                       .at_least = 1,
                       .absent = "auto",
                       .when_absent =
-                          "every 50 to 600 steps: 20 times a run, if that takes less than a twentieth of the time",
+                          "every 50 to 600 steps: 20 times per run, if that takes less than a twentieth of the time",
                       .example = "100"}},
-               {"eval.max_iters", &s.max_iters, "micro-batches an evaluation, over all ranks",
+               {"eval.max_iters", &s.max_iters, "micro-batches per evaluation, over all ranks",
                 Rules{.unit = "micro-batches", .at_least = 1}},
                {"eval.initial_validation", &s.initial_validation, "evaluate before the first step"},
                {"eval.final_validation", &s.final_validation, "evaluate after the last step"}},
       .others = {
           {{"eval_every", "eval_interval", "eval_steps"}, "evaluation comes every eval.interval steps"},
-          {{"eval_iters"}, "micro-batches an evaluation are eval.max_iters"},
+          {{"eval_iters"}, "micro-batches per evaluation are eval.max_iters"},
           {{"evaluate_example"}, "no sample is written while training; use trireme generate on a checkpoint", true}}};
 }
 
@@ -162,9 +164,9 @@ config::Section section(GenerateSettings& s) {
                 Rules{.may_be_empty = true, .example = "out/austen"}},
                {"generate.prompt", &s.prompt, "text to continue", {.may_be_empty = true, .example = "It is a truth"}},
                {"generate.max_new_tokens", &s.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
-               {"generate.temperature", &s.temperature, "divides the logits; 0 takes the likeliest token always",
+               {"generate.temperature", &s.temperature, "divides the logits; 0 always takes the likeliest token",
                 Rules{.at_least = 0}},
-               {"generate.top_k", &s.top_k, "draw among this many likeliest tokens",
+               {"generate.top_k", &s.top_k, "draw among this many of the likeliest tokens",
                 Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "all", .example = "50"}},
                {"generate.top_p", &s.top_p, "draw among the likeliest tokens that together have this probability",
                 Rules{.above = 0, .at_most = 1}},
@@ -181,10 +183,10 @@ config::Section section(GenerateSettings& s) {
       .others = {{{"max_tokens_to_generate"}, "tokens to write are generate.max_new_tokens"},
                  {{"num_samples"}, "one text is written at a time; another one comes with another generate.seed"},
                  {{"interactive"}, "a conversation on standard input is generate.chat"},
-                 {{"do_sample"}, "drawing tokens is generate.temperature above 0; 0 takes the likeliest always"},
-                 {{"num_beams"}, "one text is drawn token by token; temperature 0 takes the likeliest always", true},
+                 {{"do_sample"}, "tokens are drawn if generate.temperature is above 0; 0 always takes the likeliest"},
+                 {{"num_beams"}, "one text is drawn token by token; temperature 0 always takes the likeliest", true},
                  {{"repetition_penalty", "min_p"},
-                  "tokens are drawn as the model says; there are temperature, top_k and top_p",
+                  "the model's probabilities are only changed by temperature, top_k and top_p",
                   true}}};
 }
 
