@@ -85,7 +85,7 @@ TEST(Factory, TensorsOnADeviceAreRefusedByBackendsOfTheHost) {
       EXPECT_THAT(refusal({.backend = backend, .size = size, .store = fresh_store(), .on_device = true}),
                   AllOf(HasSubstr(backend), HasSubstr("host memory only; use auto, nccl or threads")));
   EXPECT_THAT(refusal({.size = 2, .store = fresh_store(), .sealed = true, .on_device = true}),
-              HasSubstr("backend nccl cannot seal"));
+              HasSubstr("backend nccl cannot encrypt"));
   EXPECT_EQ(make_communicator({.backend = "dry_run", .size = 2, .on_device = true})->backend(), "dry_run");
   if (base::gpu_present()) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_THAT(refusal({.backend = "threads", .size = 2, .store = fresh_store(), .on_device = true}),

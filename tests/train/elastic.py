@@ -182,7 +182,7 @@ def mistakes_are_refused(r):
             ("no port", {"nnodes": "1:2", "rdzv_endpoint": "host:seven"}, "launch.rdzv_endpoint host:seven is not HOST:PORT"),
             ("two numbers", {"nnodes": "1:3", "num_nodes": "2", "rdzv_endpoint": here}, "launch.nnodes 1:3 and num_nodes 2 contradict each other"),
             ("mpi", {"nnodes": "1:2", "rdzv_endpoint": here, "comm__backend": "mpi"},
-             "launch.nnodes lets machines come and go, and MPI's ranks are as many as mpirun started"),
+             "launch.nnodes lets machines come and go, but mpirun fixes the number of MPI's ranks"),
             ("a mesh that fits no number of machines", {"nnodes": "3:3", "rdzv_endpoint": here, "mesh__tp": 2}, "but 3 ranks start")]:
         result = r.run(r.command("none", **settings))
         ring.check(result.code == 2 and sentence in result.err and result.seconds < 60, f"refused at once: {what}", str(result))

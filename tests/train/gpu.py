@@ -23,7 +23,7 @@ def is_refused(r, has_gpu):
     refused(r, "shared memory between GPUs is refused", "backend shm cannot read a GPU's memory", **gpu, devices=2, comm__backend="shm")
     refused(r, "poison on a GPU is refused", "a GPU's memory cannot be poisoned", **gpu, engine__poison="true")
     result = r.run([r.program, "bench", "gemm", "--accelerator", "cuda"])
-    ring.check(result.code == 2 and "computes on the processor only" in result.text, "bench gemm on a GPU is refused", str(result))
+    ring.check(result.code == 2 and "computes on the CPU only" in result.text, "bench gemm on a GPU is refused", str(result))
     if not has_gpu:
         refused(r, "a machine without a GPU is told", "needs an NVIDIA GPU, and this machine has none", **gpu)
 

@@ -51,7 +51,7 @@ def ranks_are_recognised(r):
 def mistakes_are_refused(r):
     start = [*ring.MPIRUN, "-n", "2"]
     refused(r, [*start, "env", "-u", "PMIX_NAMESPACE", *r.command("none", devices=2, comm__backend="shm")],
-            "the 2 ranks that mpirun started have no place to meet, and their job no name", "--comm.backend mpi")
+            "the 2 ranks that mpirun started cannot find each other, because their job has no address and no name", "--comm.backend mpi")
     refused(r, [*start, *r.command("none", devices=3)], "devices 3 on num_nodes 1 are not the 2 ranks that mpirun started")
 
 

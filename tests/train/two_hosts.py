@@ -49,7 +49,7 @@ def train_together(r, hosts):
     codes = [p.wait(90) for p in hosts.start("both", devices=2, train__max_steps=4)]
     said = hosts.text("both", 0) + hosts.text("both", 1)
     ring.check(codes == [0, 0] and "4 ranks  gloo  " in said, "two ranks on each of two hosts train together over gloo", said)
-    ring.check("what ranks send between machines is sealed (comm.tls)" in said and "--comm.tls false" in said,
+    ring.check("what ranks send between machines is encrypted (comm.tls)" in said and "--comm.tls false" in said,
                "sealed without having been asked for, and the cost is said", said)
     losses = [(one[s]["loss"], ring.metrics(r.folder / "both")[s]["loss"]) for s in range(1, 5)]
     ring.check(all(a == b for a, b in losses), "the losses of one rank, bit for bit", str(losses))
@@ -58,7 +58,7 @@ def train_together(r, hosts):
     codes = [p.wait(90) for p in hosts.start("inside", devices=2, mesh__tp=2, train__max_steps=4, comm__tls="false")]
     said = hosts.text("inside", 0)
     ring.check(codes == [0, 0], "with mesh.tp 2 inside the hosts too", said + hosts.text("inside", 1))
-    ring.check("is not sealed (comm.tls false)" in said, "what comm.tls false gives up is said", said)
+    ring.check("is not encrypted (comm.tls false)" in said, "what comm.tls false gives up is said", said)
 
 
 def collectives_are_measured(r, hosts):

@@ -213,8 +213,8 @@ class Start {
 void refuse_gpus(const Settings& settings, const std::string& subcommand) {
   if (settings.accelerator == engine::Accelerator::cuda)
     throw UsageError(
-        fmt::format("error: trireme {} computes on the processor only; leave out --accelerator cuda, which pretrain "
-                    "and bench train take",
+        fmt::format("error: trireme {} computes on the CPU only; leave out --accelerator cuda, which only commands "
+                    "that train take",
                     subcommand));
 }
 

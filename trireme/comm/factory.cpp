@@ -88,7 +88,8 @@ CommunicatorPtr make_communicator(const GroupOptions& o) {
   const bool by_nccl = o.backend == "nccl" || (o.on_device && o.backend == "auto");
   if (o.sealed && o.size > 1 && (by_nccl || o.backend == "mpi"))
     throw UsageError(fmt::format(
-        "[comm] group '{}': backend {} cannot seal what it sends; use gloo, or a network you trust and no comm.tls",
+        "[comm] group '{}': backend {} cannot encrypt what it sends; use gloo, or leave out comm.tls on a network you "
+        "trust",
         o.name, by_nccl ? "nccl" : "mpi"));
   if (o.backend == "dry_run") return make_dry_run(group_of(o), "dry_run");
   constexpr std::string_view kBackends[] = {"auto", "shm", "gloo", "mpi", "threads", "nccl"};

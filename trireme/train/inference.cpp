@@ -36,11 +36,13 @@ struct Shape {
 Shape inference_shape(const Settings& settings, int64_t world_size) {
   const plan::MeshSettings& m = settings.mesh;
   if (m.cp.value_or(1) > 1 || m.shard.value_or(1) > 1)
-    throw UsageError("a model runs on mesh.tp and mesh.pp ranks, without training neither mesh.cp nor mesh.shard");
+    throw UsageError("without training only mesh.tp and mesh.pp divide a model; leave out mesh.cp and mesh.shard");
   const int64_t tp = m.tp.value_or(1), pp = m.pp.value_or(1);
   if (world_size % (tp * pp) != 0)
-    throw UsageError(fmt::format("{} ranks are not copies of mesh.tp {} x mesh.pp {}; use a multiple of {}", world_size,
-                                 tp, pp, tp * pp));
+    throw UsageError(
+        fmt::format("{} ranks cannot be divided into copies of the model with mesh.tp {} x mesh.pp {} ranks each; use "
+                    "a multiple of {}",
+                    world_size, tp, pp, tp * pp));
   return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
 }
 

@@ -55,8 +55,8 @@ void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& em
   for (const auto& [name, head] : folder.tensors) {
     if (!name.ends_with("lm_head.weight") || same_values(folder, name, embedding)) continue;
     throw CheckpointError(
-        fmt::format("{} holds an {} that is not its {}, but tie_word_embeddings is true, by its config.json or by "
-                    "model.tie_word_embeddings: set it to false for the head that is stored, or remove that tensor",
+        fmt::format("{0} holds {1} with other values than {2}, but tie_word_embeddings is true (in its config.json or "
+                    "by model.tie_word_embeddings), so one would be lost: set it to false to use {1}, or remove {1}",
                     folder.path.string(), name, embedding),
         folder.path.string(), name);
   }

@@ -64,12 +64,12 @@ void tell_protection(const comm::GroupOptions& options, const launch::RankEnviro
   if (!between_hosts(environment) || environment.global_rank != 0) return;
   if (options.sealed)
     base::info(
-        "what ranks send between machines is sealed (comm.tls): a pass of AES-256-GCM over the bytes on both "
-        "sides; --comm.tls false saves that on a network where nobody else can listen");
+        "what ranks send between machines is encrypted (comm.tls), which costs a pass of AES-256-GCM over the bytes on "
+        "both sides; on a network where nobody else can listen, --comm.tls false avoids this cost");
   else
     base::info(
-        "what ranks send between machines is not sealed (comm.tls false): whoever is on the network can read "
-        "data, gradients and weights, and change them");
+        "what ranks send between machines is not encrypted (comm.tls false): anybody on the network can read and "
+        "change data, gradients and weights");
 }
 
 }  // namespace

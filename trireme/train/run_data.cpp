@@ -74,11 +74,11 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
   if (!find_resume(settings).empty() || !starting_weights(settings).empty()) return;
   throw UsageError(
       settings.model.from_scratch
-          ? fmt::format("{} trains weights further, and model.from_scratch takes none; leave it out, or train from "
-                        "nothing with trireme pretrain",
+          ? fmt::format("{} trains existing weights further, but model.from_scratch asks for new ones; leave it out, "
+                        "or train new weights with trireme pretrain",
                         subcommand)
-          : fmt::format("{} trains weights further, and {} has none; name a model's folder (with *.safetensors), or "
-                        "train from nothing with trireme pretrain",
+          : fmt::format("{} trains existing weights further, but {} has none; name a model's folder (with "
+                        "*.safetensors), or train new weights with trireme pretrain",
                         subcommand, settings.model.name));
 }
 

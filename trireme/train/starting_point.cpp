@@ -36,8 +36,8 @@ std::optional<std::filesystem::path> newest_good(const std::filesystem::path& fo
                       newer.verdict.problem));
   if (!found && !passed_over.empty())
     throw UsageError(fmt::format(
-        "resume: none of the {} in {} is good; of the newest, {}: {}. Name one all the same with --resume FOLDER, or "
-        "start afresh in another --out_dir",
+        "resume: none of the {} in {} is good; of the newest, {}: {}. To use one of them anyway, name it with --resume "
+        "FOLDER; or start a new run in another --out_dir",
         base::plural(static_cast<int64_t>(passed_over.size()), "checkpoint"), folder.string(),
         passed_over.front().path.filename().string(), passed_over.front().verdict.problem));
   return found;

@@ -96,7 +96,7 @@ void refuse_elastic(const Settings& settings, const RankEnvironment& environment
   const char* what = settings.launch.nnodes ? "launch.nnodes" : "launch.rdzv_endpoint";
   if (settings.comm.backend == comm::Backend::mpi)
     throw UsageError(
-        fmt::format("{} lets machines come and go, and MPI's ranks are as many as mpirun started: leave it out, or use "
+        fmt::format("{} lets machines come and go, but mpirun fixes the number of MPI's ranks: leave it out, or use "
                     "--comm.backend gloo",
                     what));
   if (environment.launched && environment.launcher != "trireme")

@@ -29,8 +29,8 @@ bool is_one_host(const RankEnvironment& e) { return e.local_world_size == e.worl
 std::string name_of(const RankEnvironment& e) {
   if (e.job_id.empty() && e.master_address.empty())
     throw UsageError(
-        fmt::format("the {} ranks that {} started have no place to meet, and their job no name: set MASTER_ADDR and "
-                    "MASTER_PORT for all of them, or use --comm.backend mpi",
+        fmt::format("the {} ranks that {} started cannot find each other, because their job has no address and no "
+                    "name: set MASTER_ADDR and MASTER_PORT for all of them, or use --comm.backend mpi",
                     e.world_size, e.launcher));
   return as_file_name(e.job_id.empty() ? fmt::format("{}-{}", e.master_address, e.master_port) : e.job_id) +
          (e.restart_count > 0 ? fmt::format("-{}", e.restart_count) : "");

@@ -28,7 +28,7 @@ void check(const LaunchOptions& options) {
   if (options.max_restarts > 0 && options.nodes.count > 1 && !options.rendezvous)
     throw UsageError(
         "restarts over several machines need a place where their launchers meet, launch.rdzv_endpoint HOST:PORT; under "
-        "a scheduler let that start the job again");
+        "a scheduler, let the scheduler start the job again");
   if (options.rendezvous) return;  // this machine's ranks are not known yet
   for (const int rank : options.log_ranks) {
     const int last = options.nodes.count * options.num_ranks - 1;
