@@ -4,7 +4,7 @@
 //     SaveJob job(request, world, {.background = true});   // collective; checked, folder made, writing has begun
 //     while (training) {
 //       step();
-//       if (job.idle() on all ranks) job.advance();        // collective; the loop has to find out about the others
+//       if (job.idle() on all ranks) job.advance();        // collective; the loop must learn whether all are idle
 //     }
 //     job.finish();                                        // collective; waits
 //

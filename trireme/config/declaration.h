@@ -30,7 +30,7 @@ using ValuePointer =
 
 /// What a resumed run does with its checkpoint's value of a setting that the user does not give.
 enum class Resumed {
-  no,  ///< ignores it: settings of where, and on how many ranks, a run computes
+  no,  ///< ignores it; for settings that say where and on how many ranks a run computes
   yes,  ///< takes it over
   learned,  ///< takes it over; another value changes what is learned, so the user is told
 };
@@ -49,8 +49,8 @@ struct Rules {
   std::vector<std::string> classes = {};  ///< the allowed names, for a text or each text of a list; empty: any text
   std::string_view example = {};  ///< for messages, if the default is no example: "my.txt", "3e9"
   std::optional<Resumed> resumed = {};  ///< empty: Section::resumed
-  bool ends_run = false;  ///< if the user gives one of these, a resumed run takes over none of them
-  bool writes_file = false;  ///< a file for results: refused early if it cannot be written
+  bool ends_run = false;  ///< says when a run ends; if the user gives one of these, a resumed run takes over none
+  bool writes_file = false;  ///< the path of an output file: refused early if it cannot be written
 };
 
 struct Setting {
@@ -58,7 +58,7 @@ struct Setting {
   ValuePointer value;
   std::string_view help;  ///< one line, without a full stop
   Rules rules = {};
-  std::string here = {};  ///< what the value means on this machine: "bf16-mixed"; empty: itself
+  std::string here = {};  ///< for `auto`, what it means on this machine: "bf16-mixed"; else empty
 };
 
 /// Other systems' words for a setting. They are compared with the last part of an unknown key: learning_rate and
@@ -73,8 +73,8 @@ struct OtherWords {
 struct Section {
   std::string_view name;  ///< the part of the keys before the dot
   std::string_view title;  ///< for help: "the update rule"
-  std::string_view command = {};  ///< the only command that reads them: "generate"; empty: several do
-  std::string_view own_leaf = {};  ///< `model: X` means model.<own_leaf>: "name"; empty: the section takes no value
+  std::string_view command = {};  ///< the only command that reads these settings: "generate"; empty: several do
+  std::string_view own_leaf = {};  ///< "name" if `model: X` means `model.name: X`; empty: the section takes no value
   Resumed resumed = Resumed::no;
   std::vector<Setting> rows;
   std::vector<OtherWords> others = {};

@@ -39,7 +39,7 @@ struct ConversationCounts {
 
 /// One conversation as ids and mask; empty if there is nothing to learn in it. Adds to `counts`.
 ///
-/// Errors    UsageError, without a place
+/// Errors    UsageError that does not name file and line
 text::ChatTokens render_conversation(const Conversation& conversation, const text::ChatFamily& family,
                                      const text::ChatEncoder& encoder, const ConversationOptions& options,
                                      ConversationCounts& counts);

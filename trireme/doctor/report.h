@@ -11,7 +11,7 @@ namespace trireme::doctor {
 struct Examination {
   std::vector<Facts> facts;  ///< by rank
   std::vector<PairResult> pairs;
-  double copy_rate = 0;  ///< bytes read and written a second by a rank while all copy
+  double copy_rate = 0;  ///< bytes that a rank reads and writes per second while all ranks copy
   std::vector<CollectiveResult> collectives;
   std::vector<Finding> findings;
 };
@@ -21,7 +21,8 @@ std::string report_text(const Examination& examination);
 
 std::string report_json(const Examination& examination);
 
-/// The row's rank sends to the column's; a latency holds both ways. Empty for one rank, or if a pair was not measured.
+/// In each cell, the row's rank sends to the column's. A latency is one number for both directions. Empty for one rank,
+/// or if a pair was not measured.
 std::string matrix_text(const Examination& examination);
 
 }  // namespace trireme::doctor

@@ -87,7 +87,8 @@ std::string render_memory(const MemoryReport& report);
 /// Bytes of the arenas of the first `ranks` ranks together, if these are the ranks of one host. Memory for a group has
 /// one copy; without `shared_memory`, or if the group has ranks on other hosts, each of its ranks has a copy.
 int64_t host_bytes(const StepPlan& plan, int64_t ranks, bool shared_memory);
-/// A table: bytes of weights, gradients and optimizer state for every strategy on the plan's shards, and in textbooks.
+/// A table with a row per strategy: a rank's bytes of weights, gradients and optimizer state on this plan's shards, and
+/// what the textbook formula gives.
 std::string render_states(const StepPlan& plan);
 
 }  // namespace trireme::plan

@@ -18,9 +18,9 @@ namespace trireme::schedule {
 /// One rank's list, and the ranks with which it shares each kind of queue. Ranks are indices in the vector of programs.
 struct RankProgram {
   const Schedule* schedule = nullptr;
-  std::map<QueueKind, std::vector<int>> members;  ///< of the queue's collectives; none or one: waits for nobody
+  std::map<QueueKind, std::vector<int>> members;  ///< in the queue's collectives; none or one: waits for nobody
   std::vector<int> stages;  ///< the program of each pipeline rank
-  comm::PerUnitAxis<std::vector<int>> inside = {};  ///< programs that meet in computation on the axis
+  comm::PerUnitAxis<std::vector<int>> inside = {};  ///< programs that communicate inside computations, by axis
 };
 
 /// What actions cost; all zero for validation.

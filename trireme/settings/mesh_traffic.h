@@ -1,4 +1,5 @@
-// Says in words what the ranks along each axis of the mesh send each other in a step. The plan has bytes and times.
+// Says in words what the ranks along each axis of the mesh send each other in a step. Bytes and times
+// are in the plan.
 #pragma once
 
 #include <cstdint>
