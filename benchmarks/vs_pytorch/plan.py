@@ -3,20 +3,9 @@
 A group runs round after round, each variant once a round, so that a machine that grows slower does so for all of
 them; a ratio is that of medians over all timed steps, with the smallest and the largest of a single round.
 """
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-
-@dataclass(frozen=True)
-class Variant:
-    name: str
-    side: str  # trireme, peer, or train (trireme pretrain, for its first step)
-    arguments: tuple  # trireme: settings; peer: options
-    precision: str = "bf16-mixed"
-    model: str = "llama-32m"
-    copies: int = 1  # processes at once, one core each, that never talk
-    warmup: int = 2
-    steps: int = 6
-    first_line: str = ""  # of the output: appears at the end of the first step
+from variants import Group, Target, Variant, with_changes
 
 
 def ours(name, *arguments, **other):
@@ -41,18 +30,6 @@ PEER_SINGLE = peer("PyTorch, one rank", "single")
 PEER_PAIR = replace(PEER_SINGLE, name="PyTorch, two separate ranks", copies=2)
 LITGPT, ACCELERATE = peer("litgpt (Fabric DDP)", "litgpt"), peer("accelerate (DDP)", "accelerate")
 
-
-def with_changes(variants, **changes):
-    return tuple(replace(v, **changes) for v in variants)
-
-
-@dataclass(frozen=True)
-class Group:
-    title: str
-    rounds: int
-    variants: tuple
-
-
 GROUPS = {
     "bf16": Group("llama-32m, bf16-mixed, sharded", 3, (FULL, FSDP2, FSDP2_COMPILED)),
     "ddp": Group("llama-32m, bf16-mixed, every rank holds all", 3, (NO_SHARD, DDP_COMPILED)),
@@ -65,19 +42,6 @@ GROUPS = {
                    (START, TRAIN, replace(FSDP2, warmup=0, steps=1))),
     "others": Group("llama-32m, bf16-mixed, other ways to train", 2, (FULL, DDP, LITGPT, ACCELERATE, SINGLE, PEER_SINGLE, PEER_PAIR)),
 }
-
-
-@dataclass(frozen=True)
-class Target:
-    """`quantity` of one variant, or its ratio to another's; reached when within the bound."""
-    group: str
-    text: str
-    quantity: str  # tokens, rss, first_step, peak, or saved: RSS saved against the other, over what the plans save
-    variant: str
-    other: str = ""
-    at_least: float = 0.0
-    at_most: float = float("inf")
-
 
 TARGETS = (
     Target("bf16", "bf16 full_shard / FSDP2 eager, tokens/s", "tokens", "full_shard", "FSDP2", at_least=1.85),

@@ -16,6 +16,8 @@ def value(runs, quantity):
         return None
     if quantity == "tokens":
         return runs[0]["tokens_per_step"] / statistics.median(steps_of(runs))
+    if quantity == "step":
+        return statistics.median(steps_of(runs))
     if quantity == "rss":
         return max(run["peak_rss_bytes"] for run in runs)
     key = {"peak": "peak_fraction", "first_step": "exec_to_first_step_seconds", "planned": "planned_bytes"}[quantity]

@@ -35,6 +35,11 @@ def busy_seconds():
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
+def peak_rss_bytes():
+    """Of that process, among all that the command started and waited for, which had the most."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
 def own_seconds():
     used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
@@ -54,7 +59,7 @@ def main():
     seconds = time.perf_counter() - begin
     others = max(0.0, busy_seconds() - busy - (own_seconds() - own)) / seconds
     with open(output, "w") as file:
-        json.dump(dict(seconds=seconds, other_cores=others, status=status, lines=lines), file)
+        json.dump(dict(seconds=seconds, other_cores=others, status=status, peak_rss_bytes=peak_rss_bytes(), lines=lines), file)
     sys.exit(min(abs(status), 255))
 
 
