@@ -36,25 +36,13 @@ ALONE = (r"hidden size .* is not a multiple of the number of attention", r"Field
          r"Field '\w+' with value -?\d+ doesn't match any type in \(<class 'float'>")
 
 
-def tokenizer_json(size):
-    """256 bytes in GPT-2's letters, and as many words behind them as the model has rows."""
-    plain = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
-    others = iter(range(256, 512))
-    letters = {chr(b if b in plain else next(others)): b for b in range(256)}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    words = [{"id": i, "content": f"<{i}>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-              "special": False} for i in range(256, size)]
-    return json.dumps({"version": "1.0", "added_tokens": words, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
-                       "decoder": byte_level, "model": {"type": "BPE", "vocab": letters, "merges": []}})
-
-
 def make(case, number, folder):
     """A folder as transformers writes it, then as the case's changes leave it."""
     config = transformers.AutoConfig.for_model(case.kind, **case.config)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     tiny_models.redraw(model, f"random {SEED} {number}")
     model.to(getattr(torch, case.dtype)).save_pretrained(folder, max_shard_size=case.shard_bytes)
-    (folder / "tokenizer.json").write_text(tokenizer_json(case.config.get("text_config", case.config)["vocab_size"]))
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(case.config.get("text_config", case.config)["vocab_size"]))
     for _, change in case.changes:
         change_folder(folder, change)
     return folder

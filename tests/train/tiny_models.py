@@ -5,6 +5,7 @@ a mistake anywhere shows in the logits. Windows are shorter than the sequences, 
 grouped, a head's width is not width / heads where the family leaves it free, and the vocabulary divides by nothing.
 """
 
+import json
 import zlib
 
 import ring
@@ -75,6 +76,19 @@ def make(name, folder, dtype=None, **saving):
     model = model.to(dtype or torch.float32).eval()
     model.save_pretrained(folder, **saving)
     return model
+
+
+def tokenizer_json(size, special=()):
+    """256 bytes in GPT-2's letters, and as many words behind them as the model has rows; the first are `special` tokens."""
+    plain = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or b >= 0xAE]
+    others = iter(range(256, 512))
+    letters = {chr(b if b in plain else next(others)): b for b in range(256)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    names = [*special, *(f"<{i}>" for i in range(256 + len(special), size))]
+    words = [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+              "special": name in special} for i, name in enumerate(names, 256)]
+    return json.dumps({"version": "1.0", "added_tokens": words, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
+                       "decoder": byte_level, "model": {"type": "BPE", "vocab": letters, "merges": []}})
 
 
 def tokens_of(name, rows=ROWS, length=LENGTH):
