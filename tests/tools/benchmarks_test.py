@@ -109,6 +109,22 @@ class Arithmetic(unittest.TestCase):
             self.assertLessEqual({target.variant, target.other} - {""}, names, target.text)
 
 
+class Tuning(unittest.TestCase):
+    def test_the_targets_of_vs_peft_name_its_variants_and_are_judged(self):
+        run = ROOT / "benchmarks/vs_peft/run"
+        names = subprocess.run([sys.executable, "-B", "-c", "import plan; print(*[v.name for v in plan.GROUPS['lora'].variants], sep='\\n')"],
+                               capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": f"{run.parent}:{RUN.parent}"}).stdout.splitlines()
+        self.assertEqual(len(names), len(set(names)))
+        rounds = [{name: a_run([1.0] if "PEFT" in name or "transformers" in name else [0.5], rss=300 if "PEFT" in name else 100) for name in names}]
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "record.json"
+            file.write_text(json.dumps(dict(groups=dict(lora=rounds))))
+            done = subprocess.run([sys.executable, "-B", run, "--table", file], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines() if "at least" in line or "at most" in line],
+                         ["reached", "reached", "missed", "reached", "reached", "missed", "missed", "missed"], done.stdout)
+
+
 class Curves(unittest.TestCase):
     def test_a_curve_above_its_line_or_a_plan_off_its_line_fails(self):
         points = [dict(x=x, token_us=10.0 + x, flops_per_token=10.0 + x, tokens_per_step=1, planned_bytes=100 + 7 * x, peak_rss_bytes=300,
