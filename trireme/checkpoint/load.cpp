@@ -165,6 +165,28 @@ void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRe
   }
 }
 
+bool is_changed(const Checkpoint& checkpoint, const std::string& tensor) {
+  return checkpoint.change != nullptr && checkpoint.change->changes(tensor);
+}
+
+/// Reads and changes a tensor in steps of at most 4 MiB. Steps of whole rows cost the change least.
+void read_changed(const Checkpoint& checkpoint, const StoredTensor& tensor, const PieceRequest& request) {
+  const Dtype wide = tensor.dtype == Dtype::f64 || request.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  const int64_t row = tensor.shape.size() < 2 || tensor.elements == 0 ? 1 : tensor.elements / tensor.shape[0];
+  const int64_t step = std::max(4 * kBlockBytes / size_of(wide) / row, int64_t{1}) * row;
+  const bool in_place = request.dtype == wide;
+  std::vector<std::byte> buffer(in_place ? 0 : std::min(step, request.end - request.begin) * size_of(wide));
+  for (int64_t begin = request.begin; begin < request.end;) {
+    const int64_t end = std::min((begin / row + std::max(step / row, int64_t{1})) * row, request.end);
+    std::byte* target = static_cast<std::byte*>(request.data) + (begin - request.begin) * size_of(request.dtype);
+    void* values = in_place ? target : buffer.data();
+    read_piece(*checkpoint.files[tensor.file], tensor, {request.tensor, begin, end, values, wide});
+    checkpoint.change->apply(request.tensor, begin, end, values, wide);
+    if (!in_place) convert(values, wide, target, request.dtype, end - begin);
+    begin = end;
+  }
+}
+
 /// The bytes of a request in its file.
 struct Wanted {
   const BlockFile* file;
@@ -177,7 +199,7 @@ std::vector<Wanted> in_file_order(const Checkpoint& checkpoint, std::span<const 
   std::vector<Wanted> wanted;
   for (const PieceRequest& request : requests) {
     check_request(checkpoint, request);
-    if (request.begin == request.end) continue;
+    if (request.begin == request.end || is_changed(checkpoint, request.tensor)) continue;
     const StoredTensor& tensor = checkpoint.tensor(request.tensor);
     const int64_t size = size_of(tensor.dtype);
     wanted.push_back({checkpoint.files[tensor.file].get(), &tensor, &request, tensor.begin + request.begin * size,
@@ -278,6 +300,12 @@ Checkpoint open_checkpoint(const fs::path& path, Advice advice) {
   return checkpoint;
 }
 
+Checkpoint open_files(const fs::path& folder, std::span<const std::string> names) {
+  Checkpoint checkpoint{.path = folder.has_filename() ? folder : folder.parent_path(), .state_json = "{}"};
+  for (const std::string& name : names) add_file(checkpoint, name, std::nullopt, Advice::none);
+  return checkpoint;
+}
+
 void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected) {
   std::string first;
   std::string first_name;
@@ -304,6 +332,7 @@ void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> exp
 void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {
   check_request(checkpoint, request);
   const StoredTensor& tensor = checkpoint.tensor(request.tensor);
+  if (is_changed(checkpoint, request.tensor)) return read_changed(checkpoint, tensor, request);
   read_piece(*checkpoint.files[tensor.file], tensor, request);
 }
 
@@ -325,9 +354,12 @@ void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> req
     } catch (const base::FileError& error) {
       throw_refused(error);
     }
+  for (const PieceRequest& request : requests)
+    if (request.begin < request.end && is_changed(checkpoint, request.tensor)) read_piece(checkpoint, request);
 }
 
 std::string read_text(const Checkpoint& checkpoint, const std::string& name) {
+  if (const auto given = checkpoint.texts.find(name); given != checkpoint.texts.end()) return given->second;
   std::optional<ManifestFile> expected;
   if (checkpoint.has_manifest) {
     const auto found = checkpoint.manifest.files.find(name);

@@ -34,6 +34,16 @@ struct StoredTensor {
   int64_t begin = 0;  ///< first byte in the file
 };
 
+/// Changes values of tensors while they are read, for example to those with an adapter merged. Whoever reads a
+/// checkpoint gets the changed values.
+class PieceChange {
+ public:
+  virtual ~PieceChange() = default;
+  virtual bool changes(const std::string& tensor) const = 0;
+  /// Changes elements [begin, end) of a tensor. `values` holds the file's, in `dtype`, which is f32 or f64.
+  virtual void apply(const std::string& tensor, int64_t begin, int64_t end, void* values, Dtype dtype) const = 0;
+};
+
 /// An open checkpoint; copies share its files and the record of verified blocks.
 struct Checkpoint {
   std::filesystem::path path;
@@ -43,6 +53,8 @@ struct Checkpoint {
   Manifest manifest;          ///< empty without one
   std::map<std::string, StoredTensor> tensors;
   std::vector<std::shared_ptr<const BlockFile>> files;
+  std::shared_ptr<const PieceChange> change = {};  ///< null: the values are those of the files
+  std::map<std::string, std::string> texts = {};   ///< small files that read_text() gives instead of the folder's
 
   bool has_tensor(const std::string& name) const { return tensors.contains(name); }
   /// Errors    CheckpointError naming the nearest spelling if there is no such tensor
@@ -65,6 +77,10 @@ struct PieceRequest {
 ///           of the format
 Checkpoint open_checkpoint(const std::filesystem::path& path, Advice advice = Advice::name_older);
 
+/// Opens files of a folder that need not be a checkpoint, without a manifest.
+/// Errors    as open_checkpoint()
+Checkpoint open_files(const std::filesystem::path& folder, std::span<const std::string> names);
+
 /// Refuses a checkpoint of another model: every tensor must exist with its shape (in any float dtype).
 /// Errors    CheckpointError naming the first wrong tensor and how many there are
 void check_tensors(const Checkpoint& checkpoint, std::span<const TensorSpec> expected);
@@ -75,7 +91,8 @@ enum class PageCache { use, bypass };
 /// Fills every request's memory. Local to this rank: wrap it in agree() (agree.h) if other ranks wait for it.
 ///
 /// Cost      reads each needed block once, in the order of the files; a thread reads 4 MiB ahead; 8 MiB of buffers
-/// Numerics  floats round to nearest even when the memory's dtype is narrower
+/// Numerics  floats round to nearest even when the memory's dtype is narrower. Changed tensors (PieceChange) are read
+///           and changed as f64 if the file's dtype or the memory's is, else as f32, and then rounded once
 /// Errors    CheckpointError: unknown tensor, range outside it, dtypes that do not convert, damaged block.
 ///           Requests are checked before anything is read; memory is undefined after damage
 void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests,

@@ -1,0 +1,22 @@
+// Folders whose tensor names begin differently from ours: early uploads of GPT-2, and Gemma 3 with its vision tower,
+// whose text half is saved as a model of its own.
+#pragma once
+
+#include <string>
+
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::checkpoint {
+
+struct Naming {
+  std::string strip, add;  ///< the folder's names have the prefix `add` where ours have `strip`
+  bool is_part = false;    ///< the folder holds more than this model
+
+  /// The folder's name of a tensor.
+  std::string name_of(const std::string& ours) const;
+};
+
+/// How the folder names the tensor that we call `ours`; as we do, if it has no such tensor.
+Naming naming_of(const Checkpoint& folder, const std::string& ours);
+
+}  // namespace trireme::checkpoint
