@@ -34,7 +34,7 @@ struct AdapterConfig {
   bool use_rslora = false;
   bool use_dora = false;
   bool lora_bias = false;
-  std::optional<bool> fan_in_fan_out;  ///< only accepted as the model has it; nothing: not said
+  bool fan_in_fan_out = false;  ///< GPT-2's weights are stored [in, out]; the model knows it, as PEFT does
   ModuleNames target_modules;  ///< empty: the architecture's own
   ModuleNames exclude_modules;
   std::optional<std::vector<int64_t>> layers_to_transform;

@@ -33,6 +33,9 @@ AdapterFolder open_adapter_folder(const std::filesystem::path& folder);
 struct FittedAdapter {
   model::Adapters adapters;
   std::map<std::string, std::string> file_names;  ///< of each tensor of adapter_tensors()
+  /// Copies of the base's own tensors, which PEFT saves beside adapters of an embedding or a head: the file's name ->
+  /// the base's ("model.embed_tokens.weight").
+  std::map<std::string, std::string> base_copies;
 };
 
 /// Checks that the folder holds exactly the tensors that its configuration asks of `model`, in their shapes.

@@ -26,7 +26,8 @@ struct Module {
   std::string name;  ///< "model.layers.0.self_attn.q_proj"
   Kind kind = Kind::linear;
   int64_t in = 0, out = 0;       ///< of a linear module; an embedding: rows and width
-  std::string weight;            ///< "model.layers.0.self_attn.q_proj.weight"; a tied head: the embedding's
+  std::string weight;  ///< "model.layers.0.self_attn.q_proj.weight"; a tied head: the embedding's
+  std::string bias;    ///< its bias, if it has one
   bool in_out = false;           ///< the weight is stored [in, out] (GPT-2's Conv1D)
   bool is_head = false;
 };

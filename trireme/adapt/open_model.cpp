@@ -1,0 +1,77 @@
+#include "trireme/adapt/open_model.h"
+
+#include <fmt/format.h>
+
+#include "trireme/adapt/merge.h"
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/good.h"
+
+namespace trireme::adapt {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path newest(const fs::path& folder) {
+  return is_adapter_folder(folder) ? folder : checkpoint::find_latest(folder).value_or(folder);
+}
+
+void check_exists(const fs::path& folder) {
+  if (fs::exists(folder)) return;
+  throw UsageError(
+      fmt::format("there is no folder {}: give a checkpoint, a run's out_dir or a Hugging Face folder; nothing is "
+                  "downloaded, and a shape's name (llama-5m) has no weights",
+                  folder.string()));
+}
+
+/// The adapter that a place names, in `adapter` or as the model itself; empty: none.
+fs::path adapter_of(const ModelPlace& place) {
+  check_exists(place.model);
+  const fs::path model = newest(place.model);
+  if (!is_adapter_folder(model)) {
+    if (!place.base.empty())
+      throw UsageError(fmt::format("--base says where an adapter's base lies, and {} is no adapter", model.string()));
+    return place.adapter;
+  }
+  if (!place.adapter.empty())
+    throw UsageError(fmt::format("--adapter goes with a base model, and {} is an adapter itself; name its base first",
+                                 model.string()));
+  return model;
+}
+
+}  // namespace
+
+fs::path base_of(const AdapterFolder& adapter, const fs::path& given) {
+  const fs::path named = given.empty() ? fs::path(adapter.base_path) : given;
+  if (named.empty())
+    throw UsageError(
+        fmt::format("the adapter {} does not say which model it belongs to; name its base with --base PATH",
+                    adapter.path.string()));
+  if (!fs::exists(named))
+    throw UsageError(
+        fmt::format("the base of the adapter {}, {}, is not there; if it lies elsewhere, say so with --base PATH ({})",
+                    adapter.path.string(), named.string(), base::kFetchFirst));
+  const fs::path folder = newest(named);
+  if (is_adapter_folder(folder))
+    throw UsageError(
+        fmt::format("the base of the adapter {}, {}, is itself an adapter; merge that one first, with "
+                    "trireme merge_lora, and name the result with --base PATH",
+                    adapter.path.string(), folder.string()));
+  return folder;
+}
+
+fs::path weights_of(const ModelPlace& place) {
+  const fs::path adapter = adapter_of(place);
+  if (adapter.empty() || !place.adapter.empty()) return newest(place.model);
+  return base_of(open_adapter_folder(adapter), place.base);
+}
+
+checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes) {
+  const fs::path path = adapter_of(place);
+  if (path.empty()) return checkpoint::open_checkpoint(newest(place.model));
+  const AdapterFolder adapter = open_adapter_folder(path);
+  const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
+  return with_adapter(checkpoint::open_checkpoint(folder), adapter, notes);
+}
+
+}  // namespace trireme::adapt

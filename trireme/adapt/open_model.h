@@ -1,0 +1,32 @@
+// Opens what a user names as a model: a model's folder or a checkpoint; one of these with an adapter; or an adapter
+// alone, which leads to its base.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/adapt/adapter_folder.h"
+#include "trireme/checkpoint/load.h"
+
+namespace trireme::adapt {
+
+struct ModelPlace {
+  std::filesystem::path model;         ///< a folder, or a folder of checkpoints (the newest good one counts)
+  std::filesystem::path adapter = {};  ///< merged into it; empty: none
+  std::filesystem::path base = {};     ///< if `model` is an adapter: where its base lies now; empty: where it lay
+};
+
+/// The folder of the model's weights, whose tokenizer counts too: the base of an adapter, else the checkpoint itself.
+/// Errors    UsageError: no such folder, a base that is not there, `base` without an adapter
+std::filesystem::path weights_of(const ModelPlace& place);
+
+/// Errors    those of weights_of(), open_checkpoint() and with_adapter()
+checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes = nullptr);
+
+/// The folder of an adapter's base: `given`, or the recorded one if it is empty. Of a folder of checkpoints, the newest
+/// good one.
+/// Errors    UsageError with the way out: there is no such folder, none is recorded, it is itself an adapter
+std::filesystem::path base_of(const AdapterFolder& adapter, const std::filesystem::path& given);
+
+}  // namespace trireme::adapt

@@ -1,0 +1,276 @@
+#include "trireme/adapt/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/text/regex.h"
+
+namespace trireme::adapt {
+namespace {
+
+bool is_end_of(const std::string& name, const std::string& entry) {
+  return name.size() > entry.size() && name.ends_with(entry) && name[name.size() - entry.size() - 1] == '.';
+}
+
+/// A Python regular expression that has to fit a whole name (re.fullmatch). text/regex.h refuses by name what it does
+/// not know, and ends if an expression takes too long.
+class WholeName {
+ public:
+  WholeName(const char* key, const std::string& pattern) try : regex_("\\A(?:" + pattern + ")\\z") {
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: the regular expression '{}' is not understood: {}", key, pattern, error.what()));
+  }
+  bool fits(std::string_view name) const {
+    bool found = false;
+    regex_.for_each_match(name, [&](text::Regex::Match) { found = true; });
+    return found;
+  }
+
+ private:
+  text::Regex regex_;
+};
+
+/// target_modules or exclude_modules.
+class Matcher {
+ public:
+  Matcher(const char* key, const ModuleNames& names) : list_(names.list) {
+    if (names.pattern) pattern_.emplace(key, *names.pattern);
+  }
+  bool fits(const std::string& name) const {
+    if (pattern_) return pattern_->fits(name);
+    return std::any_of(list_.begin(), list_.end(),
+                       [&](const std::string& entry) { return name == entry || is_end_of(name, entry); });
+  }
+
+ private:
+  std::vector<std::string> list_;
+  std::optional<WholeName> pattern_;
+};
+
+/// layers_to_transform: the number after layers_pattern, or the first number after two other words.
+class Layers {
+ public:
+  explicit Layers(const AdapterConfig& config) : numbers_(config.layers_to_transform) {
+    for (const std::string& pattern : config.layers_pattern)
+      patterns_.emplace_back("layers_pattern", "(?:.*\\.)?(?:" + pattern + ")");
+  }
+  bool fits(const std::string& name) const {
+    if (!numbers_) return true;
+    const std::optional<int64_t> number = number_in(name);
+    return number && std::find(numbers_->begin(), numbers_->end(), *number) != numbers_->end();
+  }
+
+ private:
+  std::optional<int64_t> number_in(const std::string& name) const {
+    if (patterns_.empty())
+      return first_number(name, [](std::string_view before) { return before.find('.') != std::string_view::npos; });
+    for (const WholeName& pattern : patterns_)
+      if (const auto number = first_number(name, [&](std::string_view before) { return pattern.fits(before); }))
+        return number;
+    return std::nullopt;
+  }
+
+  /// The first part of digits, with more behind it, whose `before` is accepted.
+  template <typename Accepts>
+  static std::optional<int64_t> first_number(const std::string& name, Accepts accepts) {
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const size_t end = name.find('.', dot + 1);
+      if (end == std::string::npos) return std::nullopt;
+      const std::string part = name.substr(dot + 1, end - dot - 1);
+      const bool digits =
+          !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+      if (digits && accepts(std::string_view(name).substr(0, dot))) return std::stoll(part);
+    }
+    return std::nullopt;
+  }
+
+  const std::optional<std::vector<int64_t>>& numbers_;
+  std::vector<WholeName> patterns_;
+};
+
+/// rank_pattern or alpha_pattern: the first key that fits the name or an end of it after a dot.
+template <typename Number>
+class Pattern {
+ public:
+  Pattern(const char* key, const std::vector<std::pair<std::string, Number>>& rows) {
+    for (const auto& [name, value] : rows) rows_.emplace_back(WholeName(key, "(?:.*\\.)?(?:" + name + ")"), value);
+  }
+  Number value(const std::string& name, Number fallback) const {
+    for (const auto& [pattern, value] : rows_)
+      if (pattern.fits(name)) return value;
+    return fallback;
+  }
+
+ private:
+  std::vector<std::pair<WholeName, Number>> rows_;
+};
+
+std::vector<std::string> names_of(const std::vector<Module>& modules) {
+  std::vector<std::string> names;
+  for (const Module& m : modules) names.push_back(m.name);
+  return names;
+}
+
+/// Names of modules that hold other modules: "model.layers.0.mlp".
+std::set<std::string> containers_of(const std::vector<Module>& modules) {
+  std::set<std::string> containers;
+  for (const Module& m : modules)
+    for (size_t dot = m.name.find('.'); dot != std::string::npos; dot = m.name.find('.', dot + 1))
+      containers.insert(m.name.substr(0, dot));
+  return containers;
+}
+
+/// modules_to_save, as PEFT finds them: every module whose name ends so, with all that it holds.
+std::set<std::string> whole_modules(const AdapterConfig& config, const std::vector<Module>& modules) {
+  std::set<std::string> names = containers_of(modules), whole;
+  for (const Module& m : modules) names.insert(m.name);
+  for (const std::string& entry : config.modules_to_save) {
+    bool found = false;
+    for (const std::string& name : names) {
+      if (entry.empty() || !name.ends_with(entry)) continue;
+      found = true;
+      for (const Module& m : modules)
+        if (m.name == name || m.name.starts_with(name + ".")) whole.insert(m.name);
+    }
+    if (found) continue;
+    const auto near = base::nearest(entry, names_of(modules));
+    throw UsageError(fmt::format("modules_to_save: this model has no module '{}'{}", entry,
+                                 near ? fmt::format("; the nearest is {}", *near) : ""));
+  }
+  return whole;
+}
+
+/// The last parts of the names, each once: q_proj, k_proj, ...
+std::string known_targets(const std::vector<Module>& modules) {
+  std::vector<std::string> ends;
+  for (const Module& m : modules) {
+    if (m.kind == Module::Kind::norm) continue;
+    const std::string end = m.name.substr(m.name.rfind('.') + 1);
+    if (std::find(ends.begin(), ends.end(), end) == ends.end()) ends.push_back(end);
+  }
+  return base::join(ends, ", ");
+}
+
+std::string text_of(const ModuleNames& names) {
+  return names.pattern ? "'" + *names.pattern + "'" : base::join(names.list, ", ");
+}
+
+[[noreturn]] void refuse_no_match(const AdapterConfig& config, const ModuleNames& targets,
+                                  const std::vector<Module>& modules, bool excluded) {
+  if (excluded)
+    throw UsageError(fmt::format(
+        "target_modules ({}) leaves no module to adapt: exclude_modules, layers_to_transform or modules_to_save takes "
+        "away every module that it names",
+        text_of(targets)));
+  std::string hint;
+  const std::string known = known_targets(modules);
+  for (const std::string& entry : targets.list) {
+    std::vector<std::string> ends;
+    for (const Module& m : modules) ends.push_back(m.name.substr(m.name.rfind('.') + 1));
+    if (const auto near = base::nearest(entry, ends)) hint = fmt::format(" (did you mean {}?)", *near);
+    if (!hint.empty()) break;
+  }
+  throw UsageError(fmt::format("target_modules fits no module of this model: {}{}; its modules are {}, and all-linear",
+                               text_of(targets), hint, known));
+}
+
+void check_numbers(const AdapterConfig& c) {
+  if (!(c.lora_dropout >= 0 && c.lora_dropout < 1))
+    throw UsageError(fmt::format("lora_dropout is {}; it must be at least 0 and below 1", c.lora_dropout));
+  if (c.use_dora && c.lora_bias) throw UsageError("use_dora and lora_bias exclude each other, as in PEFT");
+  if (c.lora_bias && c.init_lora_weights != model::AdapterInit::kaiming)
+    throw UsageError("lora_bias goes with init_lora_weights true only, as in PEFT");
+  if (c.target_modules.pattern && c.layers_to_transform)
+    throw UsageError(
+        "layers_to_transform goes with a list of target_modules, not with an expression; write the layers into the "
+        "expression");
+  if (!c.layers_pattern.empty() && !c.layers_to_transform)
+    throw UsageError("layers_pattern says where layers_to_transform counts, and there is no layers_to_transform");
+}
+
+bool is_all_linear(const ModuleNames& names) {
+  if (!names.pattern) return false;
+  std::string word = *names.pattern;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return word == "all-linear";
+}
+
+/// The modules that target_modules names; "all-linear" becomes a list.
+ModuleNames targets_of(const AdapterConfig& config, const model::ModelConfig& model,
+                       const std::vector<Module>& modules) {
+  if (is_all_linear(config.target_modules)) {
+    ModuleNames all;
+    for (const Module& m : modules)
+      if (m.kind == Module::Kind::linear && !m.is_head) all.list.push_back(m.name);
+    return all;
+  }
+  if (!config.target_modules.empty()) return config.target_modules;
+  if (model.architecture == model::Architecture::gpt2) return {.list = {"c_attn"}};
+  return {.list = {"q_proj", "v_proj"}};
+}
+
+}  // namespace
+
+model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& model) {
+  check_numbers(config);
+  const std::vector<Module> modules = modules_of(model);
+  const ModuleNames names = targets_of(config, model, modules);
+  const Matcher targets("target_modules", names), excluded("exclude_modules", config.exclude_modules);
+  const bool excludes = !config.exclude_modules.empty();
+  const Layers layers(config);
+  const Pattern<int64_t> ranks("rank_pattern", config.rank_pattern);
+  const Pattern<double> alphas("alpha_pattern", config.alpha_pattern);
+  model::Adapters adapters{.whole = whole_modules(config, modules)};
+  // What PEFT keeps from adapters is narrower than what it saves: names between dots.
+  std::vector<WholeName> saved;
+  for (const std::string& entry : config.modules_to_save)
+    saved.emplace_back("modules_to_save", "(?:|.*\\.)(?:" + entry + ")(?:|\\..*)");
+  const auto is_saved = [&](const std::string& name) {
+    return std::any_of(saved.begin(), saved.end(), [&](const WholeName& entry) { return entry.fits(name); });
+  };
+
+  bool any_named = false;
+  const auto is_target = [&](const std::string& name) {
+    if (!targets.fits(name)) return false;
+    any_named = true;
+    return !(excludes && excluded.fits(name)) && !is_saved(name) && layers.fits(name);
+  };
+  for (const std::string& name : containers_of(modules))
+    if (is_target(name))
+      throw UsageError(fmt::format("target_modules names {}, which is no matrix but holds several modules; name {}",
+                                   name, known_targets(modules)));
+  for (const Module& m : modules) {
+    if (!is_target(m.name)) continue;
+    if (m.kind == Module::Kind::norm)
+      throw UsageError(
+          fmt::format("target_modules names {}, a norm: only matrices and embeddings can have a low-rank "
+                      "adapter; modules_to_save trains a norm itself",
+                      m.name));
+    if (adapters.whole.contains(m.name))
+      throw UsageError(
+          fmt::format("{} is named in target_modules and in modules_to_save; name it in one of them", m.name));
+    if (config.lora_bias && m.kind == Module::Kind::embedding)
+      throw UsageError(fmt::format("lora_bias: the embedding {} cannot have one, as in PEFT", m.name));
+    const int64_t rank = ranks.value(m.name, config.r);
+    if (rank < 1)
+      throw UsageError(
+          fmt::format("the rank of {} is {}; r and the numbers of rank_pattern must be at least 1", m.name, rank));
+    const double alpha = alphas.value(m.name, config.lora_alpha);
+    adapters.modules[m.name] = {
+        .rank = rank,
+        .scale = config.use_rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank),
+        .dropout = config.lora_dropout,
+        .dora = config.use_dora,
+        .bias = config.lora_bias,
+        .init = config.init_lora_weights};
+  }
+  if (adapters.modules.empty()) refuse_no_match(config, names, modules, any_named);
+  return adapters;
+}
+
+}  // namespace trireme::adapt
