@@ -247,11 +247,29 @@ class Runner {
     if (engine.train_step(inputs).committed) throw Error("a step that was given up was taken");
   }
 
+  void set_weights(Engine& engine) const {
+    if (job_.weights.empty()) return;
+    for (const GroupState& g : engine.state())
+      for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
+        const shard::FlatTensor& t = g.layout->tensors()[i];
+        const model::ParameterSpec& spec = (*g.parameters)[i];
+        const auto given = job_.weights.find(spec.name);
+        const int64_t begin = std::max(g.held.begin, t.offset), end = std::min(g.held.end, t.offset + t.numel);
+        if (given == job_.weights.end() || begin >= end) continue;
+        model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+          at::Tensor(g.master)
+              .narrow(0, t.offset + local - g.held.begin, count)
+              .copy_(given->second.flatten().narrow(0, full, count));
+        });
+      }
+    engine.refresh_weights();
+  }
+
   void train(int rank) {
     at::set_num_threads(1);
     const at::Device device = job_.on_gpu ? take_gpu(0) : at::Device(at::kCPU);
     const plan::StepRequest r = request_of(job_, rank);
-    const model::Model model = model::build_model(job_.model, r.precision, r.parallel(), job_.grouping);
+    const model::Model model = model::build_model(job_.model, r.precision, r.parallel(), job_.grouping, job_.adapters);
     plan::StepPlan plan = plan::make_step_plan(model, r);
     const plan::MemoryReport memory = plan::memory_report(plan);
     Communicators communicators = connect(plan,
@@ -263,8 +281,10 @@ class Runner {
                                           job_.poison);
     Engine engine(model, std::move(plan), communicators, EngineOptions{.poison = job_.poison, .device = device});
     engine.initialize(42);
+    set_weights(engine);
     const auto before = traffic_of(communicators);
     StepInputs inputs;
+    inputs.seed = 7;
     inputs.max_norm = 0.5;
     for (int step = 1; step <= job_.steps; ++step) {
       inputs.supervised_tokens = supervised(step);

@@ -33,6 +33,8 @@ struct Job {
   model::Context context = model::Context::ring;
   schedule::PipelineSettings pipeline;
   model::Grouping grouping;
+  model::Adapters adapters;
+  std::map<std::string, at::Tensor> weights;  ///< instead of the first values that the seed gives, by name, whole
   int steps = 3;
   int global_micro_batches = 4;      ///< ranks without one in the last round get one without supervised tokens
   int first_micro_batch = 0;         ///< number of the first one in the text

@@ -134,6 +134,8 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   model::UnitTensors& t = bound.unit;
   t.shape = request.shape;
   t.micro_batch = a.micro_batch;
+  const int64_t of_the_step = int64_t{a.micro_batch} * request.num_data_ranks() + request.data_index();
+  t.random.first_sequence = of_the_step * request.shape.micro_batch;
   std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());
   t.deferred.resize(declared.deferred.size());
@@ -257,6 +259,7 @@ std::vector<Engine::Bound> Engine::bind(schedule::List list) {
     const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
     if (schedule::is_computation(a.kind)) {
       bind_unit(b, s, a, written);
+      b.unit.random.active = schedule::traits_of(list).trains;
     } else if (a.kind == ActionKind::load_batch) {
       b.batch = bind_batch(s, a);
       if (on_gpu()) b.host_batch = host_batch(b.batch);

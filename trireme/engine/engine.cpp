@@ -9,6 +9,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/engine/device.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
 
 namespace trireme::engine {
@@ -23,23 +24,25 @@ using schedule::ValueKind;
 
 namespace {
 
-// Which elements of the held range decay, as segments: those of weight matrices, not padding, norms and biases.
-std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout, const shard::Range& held) {
+// Segments of the held range: weight matrices decay, but not padding, norms and biases.
+std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout, const shard::Range& held,
+                                                const std::vector<model::ParameterSpec>& parameters) {
   std::vector<optim::DecaySegment> segments;
   int64_t at = held.begin;
-  const auto cut = [&](int64_t end, bool decay) {
+  const auto cut = [&](int64_t end, bool decay, double rate) {
     end = std::min(end, held.end);
-    if (end > at && !segments.empty() && segments.back().decay == decay)
+    if (end > at && !segments.empty() && segments.back().decay == decay && segments.back().rate == rate)
       segments.back().end = end - held.begin;
     else if (end > at)
-      segments.push_back({at - held.begin, end - held.begin, decay});
+      segments.push_back({at - held.begin, end - held.begin, decay, rate});
     at = std::max(at, end);
   };
-  for (const shard::FlatTensor& t : layout.tensors()) {
-    cut(t.offset, false);
-    cut(t.offset + t.numel, t.decay);
+  for (size_t i = 0; i < layout.tensors().size(); ++i) {
+    const shard::FlatTensor& t = layout.tensors()[i];
+    cut(t.offset, false, 1);
+    cut(t.offset + t.numel, t.decay, parameters[i].rate);
   }
-  cut(layout.numel(), false);
+  cut(layout.numel(), false, 1);
   return segments;
 }
 
@@ -74,7 +77,8 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
       inside_[axis] = std::make_unique<WatchedCommunicator>(ranks, axis);
   for (int g : plan_.local_groups) {
     views_[g] = group_views(g);
-    if (plan_.storage[g].trained) decay_[g] = decay_segments(plan_.layouts[g], plan_.held(g));
+    if (plan_.storage[g].trained)
+      decay_[g] = decay_segments(plan_.layouts[g], plan_.held(g), model_.groups[g].parameters);
   }
   size_t longest = 0;
   for (const schedule::ListTraits& list : schedule::kLists) {
@@ -339,7 +343,10 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
     if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));
   if (schedule::writes_gradient(a.kind))
     for (at::Tensor& gap : b.gaps) gap.zero_();
-  if (inputs_) b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
+  if (inputs_) {
+    b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
+    b.unit.random.step_key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step);
+  }
   switch (a.kind) {
     case ActionKind::forward:
       unit.forward(b.unit);

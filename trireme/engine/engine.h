@@ -42,6 +42,7 @@ struct StepInputs {
   int64_t supervised_tokens = 1;  ///< of the global batch; divides the loss
   optim::OptimizerOptions optimizer;  ///< learning rate and number of this step; action Clip sets gradient_scale
   std::optional<double> max_norm;  ///< of the gradient; absent: no clipping
+  uint64_t seed = 0;  ///< of dropout's masks
 
   // For steps that may be given up before they end.
   /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without

@@ -14,10 +14,11 @@
 
 namespace trireme::model {
 
-/// The first values of A. B is zero, so training starts from the frozen model.
+/// The first values of A. B is zero, so training starts from the frozen model; except with `random`.
 enum class AdapterInit {
   kaiming,   ///< uniform in +-1/sqrt(in), as PEFT's init_lora_weights true
   gaussian,  ///< normal with standard deviation 1/rank
+  random,    ///< kaiming, and B uniform in +-1/sqrt(rank), as PEFT's init_lora_weights false
 };
 
 struct AdapterSpec {
@@ -27,6 +28,7 @@ struct AdapterSpec {
   bool dora = false;   ///< a trained magnitude for each output row
   bool bias = false;   ///< B has a bias (lora_bias)
   AdapterInit init = AdapterInit::kaiming;
+  double rate_of_b = 1;  ///< the learning rate of B is this many times that of A (LoRA+)
   bool operator==(const AdapterSpec&) const = default;
 };
 

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/model/dropout.h"
 
 namespace trireme::model {
 namespace {
@@ -88,8 +89,10 @@ class BlockBuilder {
     residual_.stddev /= std::sqrt(2.0 * double(c.num_hidden_layers));
   }
 
-  BlockParameters build() {
+  BlockParameters build(const Adapters& adapters) {
     c_.architecture == Architecture::gpt2 ? gpt2() : llama_like();
+    BlockLayout& l = b_.layout;
+    for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) adapt(*product, adapters);
     for (ParameterSpec& p : b_.specs)
       if (p.split_dim < 0) p.counted = rank_ == 0;
     return std::move(b_);
@@ -157,6 +160,50 @@ class BlockBuilder {
     vector("mlp.c_proj.bias", width_, kZeros);
   }
 
+  // Adds the adapters of a product's parts.
+  void adapt(Product& product, const Adapters& adapters) {
+    int64_t column = 0;
+    for (int i = 0; i < product.parts; ++i) {
+      const ParameterSpec w = b_.specs[static_cast<size_t>(product.weight + i)];
+      const size_t in = product.in_out ? 0 : 1, out = 1 - in;
+      const std::string module = w.name.substr(0, w.name.rfind(".weight"));
+      const int64_t begin = column;
+      column += w.shape[out];
+      const auto found = adapters.modules.find(module);
+      if (found == adapters.modules.end()) continue;
+      if (sharers_ > 1 && product.parts == 3 && i > 0)
+        throw UsageError(
+            fmt::format("{} has an adapter, and mesh.tp={} ranks share its {} heads; use a mesh.tp that divides "
+                        "model.num_key_value_heads, or leave k_proj and v_proj out of lora.target_modules",
+                        module, tp_, c_.num_key_value_heads));
+      const AdapterSpec& spec = found->second;
+      const bool splits_in = w.split_dim == static_cast<int>(in), splits_out = w.split_dim == static_cast<int>(out);
+      product.adapters.push_back({.a = next(),
+                                  .b = next() + 1,
+                                  .rank = spec.rank,
+                                  .scale = spec.scale,
+                                  .dropout = spec.dropout,
+                                  .begin = begin,
+                                  .size = w.shape[out],
+                                  .module = dropout_module_key(module),
+                                  .first_input = splits_in ? w.pieces.front().begin : 0,
+                                  .sums_a = splits_out,
+                                  .sums_b = splits_in});
+      const double inputs = double(w.whole_shape()[in]);
+      const Initializer init = spec.init == AdapterInit::gaussian ? Initializer{Kind::normal, 1 / double(spec.rank)}
+                                                                  : Initializer{Kind::uniform, 1 / std::sqrt(inputs)};
+      b_.specs.push_back({.name = module + kLoraA, .shape = {spec.rank, w.whole_shape()[in]}, .init = init});
+      if (splits_in) divide(b_.specs.back(), 1, w.pieces);
+      b_.specs.push_back({.name = module + kLoraB,
+                          .shape = {w.whole_shape()[out], spec.rank},
+                          .init = spec.init == AdapterInit::random
+                                      ? Initializer{Kind::uniform, 1 / std::sqrt(double(spec.rank))}
+                                      : kZeros,
+                          .rate = spec.rate_of_b});
+      if (splits_out) divide(b_.specs.back(), 0, w.pieces);
+    }
+  }
+
   int next() const { return static_cast<int>(b_.specs.size()); }
 
   Norm norm(const std::string& name) {
@@ -177,13 +224,13 @@ class BlockBuilder {
 
   void matrix(const std::string& name, const std::vector<int64_t>& shape, const Initializer& init, int dim,
               const std::vector<Piece>& pieces, bool joined = false) {
-    b_.specs.push_back({prefix_ + name, shape, init, true, joined});
+    b_.specs.push_back({.name = prefix_ + name, .shape = shape, .init = init, .joined = joined});
     if (tp_ > 1) divide(b_.specs.back(), dim, pieces);
   }
 
   void vector(const std::string& name, int64_t size, const Initializer& init, const std::vector<Piece>& pieces = {},
               bool joined = false) {
-    b_.specs.push_back({prefix_ + name, {size}, init, false, joined});
+    b_.specs.push_back({.name = prefix_ + name, .shape = {size}, .init = init, .decay = false, .joined = joined});
     if (tp_ > 1 && !pieces.empty()) divide(b_.specs.back(), 0, pieces);
   }
 
@@ -200,8 +247,16 @@ class BlockBuilder {
 
 }  // namespace
 
-BlockParameters block_parameters(const ModelConfig& c, int64_t layer, const Parallel& parallel) {
-  return BlockBuilder(c, layer, parallel).build();
+BlockParameters block_parameters(const ModelConfig& c, int64_t layer, const Parallel& parallel,
+                                 const Adapters& adapters) {
+  return BlockBuilder(c, layer, parallel).build(adapters);
+}
+
+bool BlockLayout::is_attention(int parameter) const {
+  for (const Product* product : {&qkv, &out, &up, &down})
+    for (const PartAdapter& adapter : product->adapters)
+      if (parameter == adapter.a || parameter == adapter.b) return product == &qkv || product == &out;
+  return parameter < norm2.weight;
 }
 
 }  // namespace trireme::model

@@ -2,6 +2,7 @@
 // each product and norm reads.
 #pragma once
 
+#include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
 #include "trireme/model/layers.h"
 #include "trireme/model/unit.h"
@@ -17,6 +18,8 @@ struct BlockLayout {
   Norm norm2;  ///< before the MLP
   Product up, down;  ///< a gated MLP's `up` is gate | up in one matrix
   Norm post2;        ///< of the MLP's output
+  /// Whether a parameter belongs to the attention half of the block; otherwise to the MLP half.
+  bool is_attention(int parameter) const;
 };
 
 /// Widths on one tensor-parallel rank.
@@ -40,6 +43,10 @@ struct BlockParameters {
   BlockLayout layout;
   std::vector<ParameterSpec> specs;
 };
-BlockParameters block_parameters(const ModelConfig& config, int64_t layer, const Parallel& parallel);
+///
+/// The parameters of adapters follow those of the model.
+/// Errors    UsageError: adapters on key/value heads that several tensor-parallel ranks share
+BlockParameters block_parameters(const ModelConfig& config, int64_t layer, const Parallel& parallel,
+                                 const Adapters& adapters = {});
 
 }  // namespace trireme::model

@@ -38,8 +38,25 @@ enum Work {
   kAllHeads,  ///< if ranks share key/value heads: gradients of all heads
   kAllHeadBiases,
   kBiases,  ///< gradients of this rank's q, k and v biases
+  kInner,   ///< adapters (AdapterBuffers)
+  kDInner,
+  kDropped,
+  kWide,
+  kDropoutKeys,
+  kAdapterParts,  ///< tensor parallel: gradients of adapters that are summed over ranks
 };
 
-enum Deferred { kDy, kDeferredActivated, kNormed2, kDMid, kNormed1, kDeferredDQkv, kNormGradients, kHeadNormGradients };
+enum Deferred {
+  kDy,
+  kDeferredActivated,
+  kNormed2,
+  kDMid,
+  kNormed1,
+  kDeferredDQkv,
+  kNormGradients,
+  kHeadNormGradients,
+  kDeferredInner,  ///< adapters of the four products in turn, and their gradients
+  kDeferredDInner = kDeferredInner + 4,
+};
 
 }  // namespace trireme::model::block

@@ -13,11 +13,14 @@ namespace trireme::model {
 using namespace block;
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& parallel,
-                           std::shared_ptr<const RotaryTables> rotary)
+                           std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters)
     : config_(c), layer_(layer), parallel_(parallel), widths_(block_widths(c, parallel)), rotary_(std::move(rotary)) {
-  BlockParameters p = block_parameters(c, layer, parallel);
+  BlockParameters p = block_parameters(c, layer, parallel, adapters);
   layout_ = p.layout;
   parameters_ = std::move(p.specs);
+  const auto& l = layout_;
+  adapter_parts_ = AdapterParts({&l.qkv, &l.out, &l.up, &l.down}, parameters_);
+  for (const Product* product : {&l.qkv, &l.out, &l.up, &l.down}) num_adapter_ranks_ += product->adapter_ranks();
   attention_ = make_context_attention(widths_, attention_traits(), parallel);
 }
 
@@ -96,6 +99,32 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
     }
   }
 
+  if (has_adapters()) {
+    const auto& l = layout_;
+    const int64_t widest = std::max({width, widths_.qkv_width(), widths_.mlp * (config_.gated_mlp ? 2 : 1)});
+    const AdapterSpecs specs = adapter_specs({&l.qkv, &l.out, &l.up, &l.down}, tokens, widest, p);
+    for (Slots* work : {&v.forward_work, &v.backward_work}) (*work)[kInner] = specs.inner;
+    v.backward_work[kDInner] = specs.d_inner;
+    for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work}) {
+      (*work)[kDropped] = specs.dropped;
+      (*work)[kWide] = specs.wide;
+      (*work)[kDropoutKeys] = specs.keys;
+    }
+    v.weight_work[kDropped] = specs.dropped;
+    v.weight_work[kDropoutKeys] = specs.keys;
+    if (adapter_parts_.size() > 0)
+      for (Slots* work : {&v.backward_work, &v.weight_work})
+        (*work)[kAdapterParts] = {"adapters' gradients", {adapter_parts_.size()}, s};
+    int slot = kDeferredInner;
+    for (const Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
+      if (const int64_t ranks = product->adapter_ranks(); ranks > 0) {
+        v.deferred[slot] = {"adapters' inner values", {tokens * ranks}, c};
+        v.deferred[slot + 4] = {"gradients of adapters' inner values", {tokens * ranks}, c};
+      }
+      ++slot;
+    }
+  }
+
   v.deferred[kDy] = {"dy", {tokens, width}, c};
   v.deferred[kDeferredActivated] = {"activated", {tokens, widths_.mlp}, c};
   v.deferred[kNormed2] = {"normed2", {rows, width}, c};
@@ -106,6 +135,28 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   if (has_head_norms()) v.deferred[kHeadNormGradients] = head_norm_gradients;
   v.saved_for_weight = {kAttended, kHidden};
   return v;
+}
+
+bool DecoderBlock::runs_on_gpu() const {
+  for (const Product* product : {&layout_.qkv, &layout_.out, &layout_.up, &layout_.down})
+    for (const PartAdapter& adapter : product->adapters)
+      if (adapter.dropout > 0) return false;
+  return true;
+}
+
+AdapterBuffers DecoderBlock::adapter_buffers(const UnitTensors& t, const Product& product) const {
+  const auto slot = [](const std::vector<at::Tensor>& tensors, int index) {
+    return index < static_cast<int>(tensors.size()) ? tensors[static_cast<size_t>(index)] : at::Tensor();
+  };
+  const int number = &product == &layout_.qkv ? 0 : &product == &layout_.out ? 1 : &product == &layout_.up ? 2 : 3;
+  AdapterBuffers b{.inner = slot(t.deferred, kDeferredInner + number),
+                   .d_inner = slot(t.deferred, kDeferredDInner + number),
+                   .dropped = slot(t.work, kDropped),
+                   .wide = slot(t.work, kWide),
+                   .keys = slot(t.work, kDropoutKeys)};
+  if (!b.inner.defined()) b.inner = slot(t.work, kInner);
+  if (!b.d_inner.defined()) b.d_inner = slot(t.work, kDInner);
+  return b;
 }
 
 ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t) const {
@@ -129,6 +180,7 @@ void DecoderBlock::project(UnitTensors& t) const {
   const auto work = attention_work(t);
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
   product_forward(layout_.qkv, rows, normed, t.parameters);
+  adapters_forward(layout_.qkv, t, parallel_, adapter_buffers(t, layout_.qkv), rows, normed);
   product_bias(layout_.qkv, rows, t.parameters);
   if (has_head_norms()) normalize_heads(t, rows);
   if (rotary_) {
@@ -156,6 +208,7 @@ void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const a
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& partial = tp.sequence() ? t.work[kNormed] : to;
   product_forward(product, partial, x, t.parameters);
+  adapters_forward(product, t, parallel_, adapter_buffers(t, product), partial, x);
   tp.reduce(partial, to);
   product_bias(product, to, t.parameters);
 }
@@ -178,6 +231,7 @@ void DecoderBlock::expand(UnitTensors& t) const {
   const at::Tensor& normed = t.work[kNormed];
   TensorParallel(parallel_, t.ranks).gather_in_place(normed);
   product_forward(layout_.up, t.saved[kHidden], normed, t.parameters);
+  adapters_forward(layout_.up, t, parallel_, adapter_buffers(t, layout_.up), t.saved[kHidden], normed);
   product_bias(layout_.up, t.saved[kHidden], t.parameters);
 }
 
@@ -239,6 +293,7 @@ double DecoderBlock::forward_flops(const BatchShape& shape) const {
 // One step of generation: new tokens against a key/value cache.
 void DecoderBlock::decode(const DecodeTensors& t) const {
   check_invariant(parallel_.cp_size == 1 && !sequence_parallel(), "generation knows tensor and pipeline ranks only");
+  check_invariant(!has_adapters(), "generation reads weights with their adapters merged");
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& x = t.x;
   const auto& p = t.parameters;

@@ -14,6 +14,7 @@
 // products. tensor_parallel.h has their communication. Context parallel: see context_attention.h.
 #pragma once
 
+#include "trireme/model/adapted_product.h"
 #include "trireme/model/block_layout.h"
 #include "trireme/model/context_attention.h"
 #include "trireme/model/rotary_tables.h"
@@ -25,12 +26,12 @@ class DecoderBlock : public Unit {
  public:
   /// Block `layer` of the model; owns only its description. `rotary` is shared by the blocks.
   DecoderBlock(const ModelConfig& config, int64_t layer, const Parallel& parallel,
-               std::shared_ptr<const RotaryTables> rotary);
+               std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters = {});
 
   std::string name() const override { return "block " + std::to_string(layer_); }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   std::string layer_of(int parameter) const override {
-    return name() + (parameter < layout_.norm2.weight ? ".attention" : ".mlp");
+    return name() + (layout_.is_attention(parameter) ? ".attention" : ".mlp");
   }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
   void forward(UnitTensors& t) const override;
@@ -42,6 +43,7 @@ class DecoderBlock : public Unit {
   void backward_input(UnitTensors& t) const override;
   void backward_weight(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
+  bool runs_on_gpu() const override;
   std::vector<TrafficRow> traffic_of_recompute(const BatchShape& shape, const Precision& precision,
                                                const std::vector<int>& which) const override;
   double forward_flops(const BatchShape& shape) const override;
@@ -75,7 +77,11 @@ class DecoderBlock : public Unit {
 
   void backward_steps(UnitTensors& t, const BackwardBuffers& buffers, const OnProduct& on_product) const;
   void write_weight(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x) const;
+  void write_adapters(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x) const;
   void write_shared_heads(UnitTensors& t, const at::Tensor& dy, const at::Tensor& x) const;
+  bool has_adapters() const { return num_adapter_ranks_ > 0; }
+  /// Buffers of the adapters of `product`. Two of them are deferred if backward has two halves.
+  AdapterBuffers adapter_buffers(const UnitTensors& t, const Product& product) const;
   void write_norms(UnitTensors& t, const at::Tensor& gradients) const;
   void write_head_norms(UnitTensors& t, const at::Tensor& gradients) const;
   /// The norms whose weight is as wide as the boundary, in order.
@@ -94,6 +100,8 @@ class DecoderBlock : public Unit {
   Parallel parallel_;
   BlockLayout layout_;
   std::vector<ParameterSpec> parameters_;
+  AdapterParts adapter_parts_;
+  int64_t num_adapter_ranks_ = 0;  ///< of all products
   BlockWidths widths_;
   std::shared_ptr<const RotaryTables> rotary_;  ///< null for learned positions
   std::unique_ptr<ContextAttention> attention_;

@@ -74,20 +74,25 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     return s[branch];
   };
 
+  const auto backward_input = [&](const Product& product, const at::Tensor& to, const at::Tensor& dy) {
+    product_backward_input(product, to, dy, p);
+    adapters_backward_input(product, t, parallel_, adapter_buffers(t, product), to, dy);
+  };
+
   const at::Tensor d_down = has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2) : dx;
   const at::Tensor dy = operand(tp, b.dy, d_down);
-  product_backward_input(layout_.down, b.activated, dy, p);
+  backward_input(layout_.down, b.activated, dy);
   // hidden becomes its gradient; the gradient of the activation becomes the activation.
   differentiate_activation(s[kHidden], b.activated);
   on_product(layout_.down, dy, b.activated, false);
-  product_backward_input(layout_.up, b.d_normed, s[kHidden], p);
+  backward_input(layout_.up, b.d_normed, s[kHidden]);
   const at::Tensor d_norm2 = tp.reduce(b.d_normed, b.reduced_rows);
   norm_backward(layout_.norm2, dx, b.norm2, b.normed2, d_norm2, s[kMid], p, statistics2(t), dx);
   on_product(layout_.up, s[kHidden], b.normed2, true);
 
   const at::Tensor d_out = has_post_norms() ? through_post_norm(layout_.post1, b.post1, kAttentionOut, kRstdPost1) : dx;
   const at::Tensor d_mid = operand(tp, b.d_mid, d_out);
-  product_backward_input(layout_.out, b.d_attended, d_mid, p);
+  backward_input(layout_.out, b.d_attended, d_mid);
   on_product(layout_.out, d_mid, s[kAttended], false);
   attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.document_starts,
                        t.ranks[comm::UnitAxis::cp]);
@@ -98,7 +103,7 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   if (has_head_norms())
     ops::head_norm_backward(b.d_qkv, b.query_norm, b.key_norm, s[kRawQk], s[kRstdQk], p[layout_.query_norm],
                             p[layout_.key_norm], widths_.heads, widths_.kv_heads, config_.norm_offset);
-  product_backward_input(layout_.qkv, b.d_normed, b.d_qkv, p);
+  backward_input(layout_.qkv, b.d_normed, b.d_qkv);
   const at::Tensor d_norm1 = tp.reduce(b.d_normed, b.reduced_rows);
   norm_backward(layout_.norm1, dx, b.norm1, b.normed1, d_norm1, t.input, p, statistics1(t), dx);
   on_product(layout_.qkv, b.d_qkv, b.normed1, true);
@@ -133,8 +138,12 @@ void DecoderBlock::backward(UnitTensors& t) const {
   }
   backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
     if (normed) tp.gather_in_place(d_normed);
-    write_weight(t, product, dy, normed ? d_normed : x);
+    const at::Tensor& rows = normed ? d_normed : x;
+    write_weight(t, product, dy, rows);
+    adapters_inner(product, t, parallel_, adapter_buffers(t, product), rows);
+    write_adapters(t, product, dy, rows);
   });
+  if (adapter_parts_.size() > 0) adapter_parts_.write(t, tp, t.work[kAdapterParts]);
   if (tp.sequence()) write_norms(t, norm_gradients);
   if (head_norm_gradients.defined()) write_head_norms(t, head_norm_gradients);
 }
@@ -153,17 +162,27 @@ void DecoderBlock::backward_input(UnitTensors& t) const {
                     .attention = attention_work(t)};
   b.take(norm_rows(d[kNormGradients], norms()));
   if (has_head_norms()) b.query_norm = d[kHeadNormGradients][0], b.key_norm = d[kHeadNormGradients][1];
-  backward_steps(t, b, [](const Product&, const at::Tensor&, const at::Tensor&, bool) {});
+  const TensorParallel tp(parallel_, t.ranks);
+  backward_steps(t, b, [&](const Product& product, const at::Tensor&, const at::Tensor& x, bool normed) {
+    if (product.adapters.empty()) return;
+    const at::Tensor rows = normed ? tp.gather(b.d_normed, x) : x;  // the gradient in d_normed has been read by then
+    adapters_inner(product, t, parallel_, adapter_buffers(t, product), rows);
+  });
 }
 
 void DecoderBlock::backward_weight(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   const auto& d = t.deferred;
   const at::Tensor gathered = tp.sequence() ? t.work[kGathered] : at::Tensor();
-  write_weight(t, layout_.down, d[kDy], d[kDeferredActivated]);
-  write_weight(t, layout_.up, t.saved[kHidden], tp.gather(gathered, d[kNormed2]));
-  write_weight(t, layout_.out, d[kDMid], t.saved[kAttended]);
-  write_weight(t, layout_.qkv, d[kDeferredDQkv], tp.gather(gathered, d[kNormed1]));
+  const auto write = [&](const Product& product, const at::Tensor& dy, const at::Tensor& x) {
+    write_weight(t, product, dy, x);
+    write_adapters(t, product, dy, x);
+  };
+  write(layout_.down, d[kDy], d[kDeferredActivated]);
+  write(layout_.up, t.saved[kHidden], tp.gather(gathered, d[kNormed2]));
+  write(layout_.out, d[kDMid], t.saved[kAttended]);
+  write(layout_.qkv, d[kDeferredDQkv], tp.gather(gathered, d[kNormed1]));
+  if (adapter_parts_.size() > 0) adapter_parts_.write(t, tp, t.work[kAdapterParts]);
   write_norms(t, d[kNormGradients]);
   if (has_head_norms()) write_head_norms(t, d[kHeadNormGradients]);
 }
@@ -172,6 +191,12 @@ void DecoderBlock::write_weight(UnitTensors& t, const Product& product, const at
                                 const at::Tensor& x) const {
   if (&product == &layout_.qkv && shares_heads()) return write_shared_heads(t, dy, x);
   product_backward_weight(product, t, dy, x);
+}
+
+void DecoderBlock::write_adapters(UnitTensors& t, const Product& product, const at::Tensor& dy,
+                                  const at::Tensor& x) const {
+  adapters_backward_weight(product, t, parallel_, adapter_buffers(t, product), dy, x, adapter_parts_,
+                           adapter_parts_.size() > 0 ? t.work[kAdapterParts] : at::Tensor());
 }
 
 // Ranks that hold the same key/value head each have the part of its gradient from their own queries. Every rank puts

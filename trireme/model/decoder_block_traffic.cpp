@@ -47,14 +47,20 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
       tp.gather(rows, p.compute, boundary);
       if (attention) attention_->backward_traffic(rows, shape, p);
       tp.reduce(rows, p.compute, boundary);
-      if (whole) tp.gather(rows, p.compute, boundary);
+      const Product& column = attention ? layout_.qkv : layout_.up;
+      if (whole || !column.adapters.empty()) tp.gather(rows, p.compute, boundary);
     }
   }
+  const auto adapters = [&](std::vector<TrafficRow>& rows) {
+    if (adapter_parts_.size() > 0) tp.sum(rows, p.state, adapter_parts_.size());
+  };
   shared_heads(u.backward);
+  adapters(u.backward);
   norms(u.backward);
   tp.gather(u.backward_weight, p.compute, boundary);
   tp.gather(u.backward_weight, p.compute, boundary);
   shared_heads(u.backward_weight);
+  adapters(u.backward_weight);
   norms(u.backward_weight);
   return u;
 }

@@ -31,11 +31,19 @@ void normal_pair(uint64_t key, int64_t pair, float& even, float& odd) {
 template <typename T>
 void initialize(T* out, const ParameterSpec& parameter, uint64_t seed, int64_t begin, int64_t end) {
   using Kind = Initializer::Kind;
+  const uint64_t key = key_of(parameter.name, seed);
+  if (parameter.init.kind == Kind::uniform) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t bits = mix(key + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(i));
+      const float u = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;  // (0, 1)
+      out[i - begin] = static_cast<T>(static_cast<float>(parameter.init.stddev) * (2 * u - 1));
+    }
+    return;
+  }
   if (parameter.init.kind != Kind::normal) {
     std::fill(out, out + (end - begin), parameter.init.kind == Kind::ones ? T(1) : T(0));
     return;
   }
-  const uint64_t key = key_of(parameter.name, seed);
   const auto stddev = static_cast<float>(parameter.init.stddev);
   for (int64_t i = begin; i < end;) {
     float even, odd;

@@ -21,6 +21,12 @@ at::Tensor matrix_of(const Product& product, const Tensors& tensors) {
 
 }  // namespace
 
+int64_t Product::adapter_ranks() const {
+  int64_t sum = 0;
+  for (const PartAdapter& adapter : adapters) sum += adapter.rank;
+  return sum;
+}
+
 void norm_forward(const Norm& norm, const at::Tensor& y, const NormStatistics& s, const at::Tensor& x, const Tensors& p,
                   double eps) {
   if (norm.centered())

@@ -37,12 +37,25 @@ void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& 
                    const at::Tensor& dy, const at::Tensor& x, const Tensors& parameters,
                    const NormStatistics& statistics, const at::Tensor& d_residual);
 
+/// The low-rank adapter (adapters.h) of one part of a product, on one tensor-parallel rank.
+struct PartAdapter {
+  int a = -1, b = -1;  ///< indices among a unit's parameters: A [rank, in], B [out, rank]
+  int64_t rank = 0;
+  double scale = 1, dropout = 0;
+  int64_t begin = 0, size = 0;  ///< the columns of y that it adds to
+  uint64_t module = 0;          ///< hash of the module's name, for its dropout mask
+  int64_t first_input = 0;      ///< of x among the columns of the module's whole input
+  bool sums_a = false, sums_b = false;  ///< the gradient is summed over the tensor-parallel ranks
+};
+
 /// A linear layer.
 struct Product {
   int weight = 0;       ///< index among a unit's parameters
   int parts = 1;        ///< the parameters from `weight` on that form one matrix (ParameterSpec::joined)
   int bias = -1;        ///< index of the first part's bias; the other parts' biases follow. -1: none
   bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
+  std::vector<PartAdapter> adapters = {};
+  int64_t adapter_ranks() const;  ///< the sum of the adapters' ranks
 };
 
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.

@@ -22,6 +22,14 @@ std::vector<int> Model::groups_of(int unit) const {
   return groups;
 }
 
+int64_t Model::num_adapter_parameters() const {
+  int64_t sum = 0;
+  for (const auto& unit : units)
+    for (const ParameterSpec& p : unit->parameters())
+      if (is_adapter(p.name)) sum += c10::multiply_integers(p.whole_shape());
+  return sum;
+}
+
 TensorSpec Model::inputs(const BatchShape& shape) const {
   return own_inputs.value_or(TensorSpec{"tokens", {local_rows(parallel, shape).tokens}, at::kLong});
 }
@@ -30,13 +38,38 @@ TensorSpec Model::targets(const BatchShape& shape) const {
   return own_targets.value_or(TensorSpec{"targets", {local_rows(parallel, shape).tokens}, at::kLong});
 }
 
+namespace {
+
+// With adapters, everything else is frozen, except for whole modules.
+Grouping with_frozen(const Model& model, Grouping grouping) {
+  if (model.adapters.empty()) return grouping;
+  std::set<std::string> adapted, present;
+  for (const auto& unit : model.units)
+    for (const ParameterSpec& p : unit->parameters()) {
+      const std::string module = module_of(p.name);
+      (is_adapter(p.name) ? adapted : present).insert(module);
+      if (!is_adapter(p.name) && !model.adapters.whole.contains(module)) grouping.frozen.push_back(p.name);
+    }
+  for (const auto& [module, spec] : model.adapters.modules)
+    if (!adapted.contains(module))
+      throw UsageError(
+          fmt::format("{} cannot have an adapter: adapters go with the matrices of attention and MLP", module));
+  for (const std::string& module : model.adapters.whole)
+    if (!present.contains(module))
+      throw UsageError(fmt::format("modules_to_save names {}, which is no module of this model", module));
+  return grouping;
+}
+
+}  // namespace
+
 Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel,
-                  const Grouping& grouping) {
+                  const Grouping& grouping, const Adapters& adapters) {
   config.validate();
   check_divisible(config, parallel);
   Model m;
   m.config = config;
   m.parallel = parallel;
+  m.adapters = adapters;
   using Tables = std::shared_ptr<const RotaryTables>;
   Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
   if (!config.learned_positions)
@@ -46,10 +79,16 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
     m.units.push_back(
-        std::make_unique<DecoderBlock>(config, i, parallel, local && config.window(i) > 0 ? local : rotary));
+        std::make_unique<DecoderBlock>(config, i, parallel, local && config.window(i) > 0 ? local : rotary, adapters));
   m.units.push_back(std::make_unique<HeadUnit>(config, parallel));
-  group_parameters(m, grouping);
+  group_parameters(m, with_frozen(m, grouping));
   return m;
+}
+
+bool is_adapter(const std::string& parameter) { return parameter.find(".lora_") != std::string::npos; }
+
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, is_adapter(parameter) ? parameter.find(".lora_") : parameter.rfind('.'));
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
 #include "trireme/model/unit.h"
 
@@ -26,9 +27,13 @@ struct ParameterGroup {
 struct Model {
   ModelConfig config;
   Parallel parallel;
+  Adapters adapters;                                       ///< with any, all other parameters are frozen
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<ParameterGroup> groups;                      ///< one per unit; a tied parameter has a group of its own
   std::vector<std::vector<ParameterPlace>> places;         ///< per unit, in the order of Unit::parameters()
+
+  /// Parameters of the adapters, over all tensor-parallel ranks.
+  int64_t num_adapter_parameters() const;
 
   /// Groups that a unit reads, each once, ascending.
   std::vector<int> groups_of(int unit) const;
@@ -54,8 +59,14 @@ struct Grouping {
 /// Errors    UsageError naming an unknown unit of own_group, or options that exclude each other
 void group_parameters(Model& model, const Grouping& grouping);
 
-/// Errors    UsageError if the configuration is invalid, or cannot be divided as `parallel` asks
+/// Errors    UsageError if the configuration is invalid, or cannot be divided as `parallel` asks; if `adapters` names a
+///           module that the model lacks
 Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel = {},
-                  const Grouping& grouping = {});
+                  const Grouping& grouping = {}, const Adapters& adapters = {});
+
+/// Whether a parameter belongs to an adapter, by its name.
+bool is_adapter(const std::string& parameter);
+/// The module that a parameter belongs to: "model.norm" of "model.norm.weight"; of an adapter's, the adapted module.
+std::string module_of(const std::string& parameter);
 
 }  // namespace trireme::model

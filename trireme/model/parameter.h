@@ -11,8 +11,8 @@
 namespace trireme::model {
 
 struct Initializer {
-  enum class Kind { normal, ones, zeros } kind = Kind::normal;
-  double stddev = 0.02;
+  enum class Kind { normal, uniform, ones, zeros } kind = Kind::normal;
+  double stddev = 0.02;  ///< of normal; for uniform the largest absolute value
 };
 
 /// Elements [begin, end) of one dimension.
@@ -28,6 +28,7 @@ struct ParameterSpec {
   std::vector<int64_t> shape;   ///< of this rank's part; dimensions in Hugging Face's order
   Initializer init;
   bool decay = true;            ///< weight decay applies: to matrices, not to norms and biases
+  double rate = 1;              ///< times the learning rate
   bool joined = false;          ///< follows the previous parameter without a gap: both form one matrix
   // Tensor parallel: this rank holds `pieces` of dimension `split_dim` of `full_shape`, one after the other. A piece
   // may reach beyond the full dimension (a padded vocabulary): the padding stays zero and is in no file.

@@ -94,7 +94,6 @@ config::Section section(ModelSettings& s) {
           {{"init_from", "checkpoint_dir", "initial_checkpoint"},
            "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
            "resume"},
-          {{"lora_", "lora", "qlora", "peft"}, "low-rank adapters are not built yet: all weights are trained", true},
           {{"initial_checkpoint_dir"},
            "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
            "--resume FOLDER",
@@ -121,8 +120,8 @@ config::Section section(WrapSettings& s) {
                   "what is gathered and reduced as one is wrap.by, wrap.min_num_params or wrap.units"}},
       .check = [&s](config::Problems& problems) {
         if (!s.units || (s.by == WrapBy::block && s.min_num_params == 0)) return;
-        problems.add("wrap.units names whole units, but wrap.by and wrap.min_num_params divide or join units",
-                     {}, "leave wrap.by at block and wrap.min_num_params at 0, or leave wrap.units out");
+        problems.add("wrap.units names whole units, but wrap.by and wrap.min_num_params divide or join units", {},
+                     "leave wrap.by at block and wrap.min_num_params at 0, or leave wrap.units out");
       }};
 }
 

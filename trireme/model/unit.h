@@ -135,6 +135,13 @@ struct UnitTraffic {
   std::vector<TrafficRow> forward, recompute, backward, backward_input, backward_weight;
 };
 
+/// What the masks of dropout depend on, beside the module, the position and the column (model/dropout.h).
+struct Randomness {
+  bool active = false;  ///< false: nothing is dropped (evaluation)
+  uint64_t step_key = 0;  ///< dropout_step_key()
+  int64_t first_sequence = 0;  ///< of this micro-batch among the sequences of the global batch
+};
+
 /// Views handed to a unit: parameters in its order, values by slot.
 struct UnitTensors {
   std::vector<at::Tensor> parameters;
@@ -155,6 +162,7 @@ struct UnitTensors {
   double loss_scale = 1;  ///< gradient of loss_sum: 1 / supervised tokens of the global batch
   BatchShape shape;
   int micro_batch = 0;  ///< of the step
+  Randomness random;
   comm::UnitCommunicators ranks;
 
   /// Where the gradient of parameter `index` goes. With `accumulate`, that memory already holds gradients of other

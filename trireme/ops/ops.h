@@ -83,6 +83,23 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
 /// Errors    ShapeError unless both are contiguous and of one shape, and the dtype of sum is that of x, the statistics
 ///           dtype of x, or float64
 void accumulate(const at::Tensor& sum, const at::Tensor& x);
+/// Which elements of x [T,M] are dropped. Element (t, j) is kept if hash(keys[t] + (first_column + j) 0x9E3779B9), 32
+/// bits, is at least p 2^32, and is then multiplied by 1 / (1 - p). The hash is lowbias32 (Ettinger 2018). So the mask
+/// is a pure function: it needs no memory, and recomputation, meshes and resumes cannot change it.
+struct DropoutMask {
+  double p = 0;  ///< 0: nothing is dropped
+  at::Tensor keys = {};  ///< [T] int32, used as 32 bits; may be undefined if p is 0
+  int64_t first_column = 0;  ///< the column of the whole tensor that x begins with
+};
+/// y [T,M] = mask * x / (1 - p). Processors only, like a mask in add_product.
+void dropout_forward(const at::Tensor& y, const at::Tensor& x, const DropoutMask& mask);
+/// y [T,N] += mask * (a [T,K] b [K,N]) / (1 - p). The rows of y may lie apart.
+///
+/// Scratch   `wide` [n] of the statistics dtype holds n / N rows of the product at a time, at least one. It is not used
+///           for float32 and float64 without a mask
+/// Numerics  the product is added in the wider dtype, and rounded once
+void add_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, const at::Tensor& wide,
+                 const DropoutMask& mask = {});
 /// y [T,F] = silu(gate) * up, where gate_up [T,2F] holds gate | up in each row.
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
 /// Overwrites gate_up with its gradient, and dy with y, computed again: the next linear layer's weight gradient needs

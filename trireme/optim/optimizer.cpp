@@ -127,11 +127,13 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
                             .nesterov = options.nesterov,
                             .keep = 1,
                             .l2 = 0,
-                            .step_size = unbiased ? options.lr / (1 - std::pow(options.beta1, step)) : options.lr,
+                            .step_size = 0,
                             .root_bias2 = std::sqrt(1 - std::pow(options.beta2, step))};
   for (size_t i = 0; i < state.size(); ++i) arguments.state[i] = state[i].mutable_data_ptr();
   for (const auto& segment : segments) {
-    arguments.keep = segment.decay && decoupled ? 1 - options.lr * options.weight_decay : 1;
+    const double lr = options.lr * segment.rate;
+    arguments.step_size = unbiased ? lr / (1 - std::pow(options.beta1, step)) : lr;
+    arguments.keep = segment.decay && decoupled ? 1 - lr * options.weight_decay : 1;
     arguments.l2 = segment.decay && !decoupled ? options.weight_decay : 0;
     if (master.is_cuda()) {
       cuda_optimizer().update(arguments, segment.begin, segment.end);

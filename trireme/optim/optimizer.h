@@ -47,6 +47,7 @@ struct DecaySegment {
   int64_t begin;
   int64_t end;
   bool decay;
+  double rate = 1;  ///< times the learning rate
 };
 
 /// One update. With g = gradient * gradient_scale, and w = weight_decay where the segment decays, else 0:

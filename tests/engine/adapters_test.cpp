@@ -1,0 +1,196 @@
+// Low-rank adapters: their losses are those of the merged weights, their gradients follow from the merged weights'
+// gradients by the chain rule, and they are the same on every mesh.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support.h"
+
+namespace trireme::engine {
+namespace {
+
+using plan::Strategy;
+
+// Adapters on the modules of all blocks whose names end in one of `ends`; every second one has another rank.
+model::Adapters adapters_on(const model::ModelConfig& config, const std::vector<std::string>& ends,
+                            const model::AdapterSpec& spec) {
+  model::Adapters adapters;
+  const model::Model model = model::build_model(config, kFloat64);
+  int number = 0;
+  for (const model::ParameterGroup& g : model.groups)
+    for (const model::ParameterSpec& p : g.parameters) {
+      const std::string module = model::module_of(p.name);
+      for (const std::string& end : ends)
+        if (module.ends_with(end) && p.name.ends_with(".weight")) {
+          adapters.modules[module] = spec;
+          if (++number % 2 == 0) adapters.modules[module].rank = spec.rank + 2;
+        }
+    }
+  return adapters;
+}
+
+struct AdaptedCase {
+  const char* family;
+  std::vector<std::string> ends;
+};
+const AdaptedCase kAdaptedCases[] = {
+    {"llama", {"q_proj", "v_proj"}},
+    {"llama", {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}},
+    {"qwen3", {"k_proj", "o_proj", "up_proj"}},
+    {"gemma3", {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}},
+    {"gpt2", {"c_attn", "c_proj", "c_fc"}},
+};
+
+Job adapted_job(const AdaptedCase& c, const model::Precision& precision, double dropout = 0) {
+  Job job{.model = small_model(c.family), .precision = precision, .steps = 3};
+  job.adapters =
+      adapters_on(job.model, c.ends,
+                  {.rank = 4, .scale = 2, .dropout = dropout, .init = model::AdapterInit::random, .rate_of_b = 3});
+  job.ragged = job.poison = true;
+  return job;
+}
+
+class Adapted : public testing::TestWithParam<int> {
+ protected:
+  const AdaptedCase& tested() const { return kAdaptedCases[GetParam()]; }
+};
+
+TEST_P(Adapted, LossAndGradientsAreThoseOfMergedWeights) {
+  Job job = adapted_job(tested(), kFloat64);
+  job.steps = 1;
+  Job still = job;
+  still.optimizer.lr = 0;
+  const Outcome adapted = run(job), before = run(still);
+  Job merged = job;
+  merged.adapters = {};
+  const bool in_out = std::string(tested().family) == "gpt2";
+  struct Pair {
+    at::Tensor a, b;
+    double scale;
+  };
+  std::map<std::string, Pair> pairs;
+  for (const auto& [module, spec] : job.adapters.modules) {
+    const at::Tensor a = before.parameter.at(module + model::kLoraA).view({spec.rank, -1}),
+                     b = before.parameter.at(module + model::kLoraB).view({-1, spec.rank});
+    pairs[module] = {a, b, spec.scale};
+    at::Tensor delta = spec.scale * b.mm(a);
+    if (in_out) delta = delta.t().contiguous();
+    merged.weights[module + ".weight"] = before.parameter.at(module + ".weight").view(delta.sizes()) + delta;
+  }
+  const Outcome whole = run(merged);
+  EXPECT_NEAR(adapted.losses[0], whole.losses[0], 1e-12);
+  EXPECT_EQ(adapted.gradient.size(), 2 * pairs.size());
+  for (const auto& [module, p] : pairs) {
+    at::Tensor dw = whole.gradient.at(module + ".weight").view(merged.weights.at(module + ".weight").sizes());
+    if (in_out) dw = dw.t();
+    EXPECT_LE(relative_distance(adapted.gradient.at(module + model::kLoraA), (p.scale * p.b.t().mm(dw)).flatten()),
+              1e-11)
+        << module;
+    EXPECT_LE(relative_distance(adapted.gradient.at(module + model::kLoraB), (p.scale * dw.mm(p.a.t())).flatten()),
+              1e-11)
+        << module;
+  }
+  for (const auto& [name, parameter] : adapted.parameter)
+    EXPECT_EQ(at::equal(parameter, before.parameter.at(name)), !model::is_adapter(name)) << name;
+  EXPECT_EQ(adapted.planned, adapted.allocated);
+  EXPECT_LT(adapted.planned[0], whole.planned[0]);
+}
+
+TEST_P(Adapted, DataRanksGiveTheBitsOfOneRank) {
+  for (const model::Precision& precision : {kFloat32, kMixed}) {
+    for (const double dropout : {0.0, 0.25}) {
+      Job job = adapted_job(tested(), precision, dropout);
+      const Outcome one = run(job);
+      const auto expect_equal = [&](const Outcome& many) {
+        EXPECT_EQ(many.losses, one.losses);
+        EXPECT_EQ(many.norms, one.norms);
+        EXPECT_EQ(many.evaluation, one.evaluation);
+        EXPECT_TRUE(at::equal(many.parameters, one.parameters));
+        EXPECT_TRUE(at::equal(many.gradients, one.gradients));
+        EXPECT_EQ(many.planned, many.allocated);
+      };
+      for (const auto mode : {schedule::Recompute::full, schedule::Recompute::selective}) {
+        Job again = job;
+        again.recompute.mode = mode;
+        expect_equal(run(again));
+      }
+      for (const Strategy strategy :
+           {Strategy::no_shard, Strategy::zero1, Strategy::shard_grad_op, Strategy::full_shard}) {
+        job.strategy = strategy;
+        job.mesh = {.shard = 2};
+        expect_equal(run(job));
+      }
+      job.mesh = {.replicate = 2, .shard = 2};
+      expect_equal(run(job));
+    }
+  }
+}
+
+TEST_P(Adapted, EveryMeshGivesOneRanksResult) {
+  for (const double dropout : {0.0, 0.25}) {
+    const Job job = adapted_job(tested(), kFloat64, dropout);
+    const Outcome one = run(job);
+    std::vector<Job> divisions;
+    const auto add = [&](const comm::MeshSizes& mesh) -> Job& {
+      divisions.push_back(job);
+      divisions.back().mesh = mesh;
+      return divisions.back();
+    };
+    for (const char* schedule : {"1f1b", "zb_h1", "zb_v"}) add({.pp = 2, .shard = 1}).pipeline.schedule = schedule;
+    add({.pp = 2, .shard = 2}).strategy = Strategy::full_shard;
+    for (const Strategy strategy : {Strategy::no_shard, Strategy::full_shard}) {
+      Job& context = add({.shard = 1, .cp = 2});
+      context.strategy = strategy;
+      if (job.model.sliding_window > 0) context.context = model::Context::ulysses;
+    }
+    if (tested().family != std::string("gpt2")) {
+      for (const bool sequence_parallel : {false, true}) {
+        add({.shard = 1, .tp = 2}).sequence_parallel = sequence_parallel;
+        Job& both = add({.pp = 2, .shard = 1, .tp = 2});
+        both.sequence_parallel = sequence_parallel;
+        both.pipeline.schedule = "zb_h1";
+      }
+    }
+    Job& local = add({.shard = 2});
+    local.ordered = false;
+    local.local_accumulation = true;
+    local.strategy = Strategy::shard_grad_op;
+    for (const Job& division : divisions) {
+      SCOPED_TRACE(testing::Message() << "pp " << division.mesh.pp << ' ' << division.pipeline.schedule << ", tp "
+                                      << division.mesh.tp << ", sp " << division.sequence_parallel << ", cp "
+                                      << division.mesh.cp << ", local " << division.local_accumulation << ", dropout "
+                                      << dropout);
+      const Outcome many = run(division);
+      EXPECT_LE(relative_distance(many.gradients, one.gradients), 1e-10);
+      EXPECT_LE(relative_distance(many.parameters, one.parameters), 1e-10);
+      EXPECT_NEAR(many.norms[0] / one.norms[0], 1, 1e-10);
+      EXPECT_NEAR(many.evaluation, one.evaluation, 1e-10);
+      EXPECT_EQ(many.planned, many.allocated);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Adapted, testing::Range(0, static_cast<int>(std::size(kAdaptedCases))));
+
+TEST(AdapterDropout, ChangesEveryStepAndNothingInEvaluation) {
+  const Job job = adapted_job(kAdaptedCases[0], kFloat64), dropped = adapted_job(kAdaptedCases[0], kFloat64, 0.25);
+  Job still = job, still_dropped = dropped;
+  still.optimizer.lr = still_dropped.optimizer.lr = 0;
+  const Outcome plain = run(still), masked = run(still_dropped);
+  EXPECT_EQ(plain.evaluation, masked.evaluation);
+  for (size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NE(plain.losses[i], masked.losses[i]);
+}
+
+TEST(WholeModules, AreTrainedBesideAdapters) {
+  Job job = adapted_job(kAdaptedCases[0], kFloat32);
+  job.adapters.whole = {"model.norm", "lm_head"};
+  Job still = job;
+  still.optimizer.lr = 0;
+  const Outcome after = run(job), before = run(still);
+  for (const auto& [name, parameter] : after.parameter)
+    EXPECT_EQ(at::equal(parameter, before.parameter.at(name)),
+              !model::is_adapter(name) && name != "model.norm.weight" && name != "lm_head.weight")
+        << name;
+}
+
+}  // namespace
+}  // namespace trireme::engine
