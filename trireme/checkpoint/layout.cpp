@@ -100,11 +100,12 @@ bool same_weight_map(const std::string& given, const std::string& ours) {
 }  // namespace
 
 Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes,
-                        const std::map<std::string, std::string>& given, const std::string& index_json) {
+                        const std::map<std::string, std::string>& given, const std::string& index_json,
+                        std::string_view stem) {
   std::map<std::string, std::vector<TensorSpec>> files;
   for (const TensorSpec& tensor : tensors) {
     const auto file = given.find(tensor.name);
-    if (file == given.end()) return plan_files("model", false, tensors, max_shard_bytes);
+    if (file == given.end()) return plan_files(stem, false, tensors, max_shard_bytes);
     files[file->second].push_back(tensor);
   }
   Groups groups;
@@ -112,7 +113,7 @@ Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_b
     groups.names.push_back(name);
     groups.tensors.push_back(std::move(members));
   }
-  Layout layout = lay_out("model", std::move(groups));
+  Layout layout = lay_out(stem, std::move(groups));
   if (!layout.index_name.empty() && same_weight_map(index_json, layout.index_json)) layout.index_json = index_json;
   return layout;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,10 +46,12 @@ struct Layout {
 ///
 /// `given` (tensor name -> file name) replaces this division, so that a model is written to the files that it came
 /// from. It is ignored unless it has all tensors. If it is used and `index_json` agrees with it, that index is kept.
+/// `stem` replaces "model" in the names of files: "adapter_model".
 ///
 /// Errors    CheckpointError on names that cannot be stored; UsageError when max_shard_bytes < 1
 Layout plan_model_files(std::span<const TensorSpec> tensors, int64_t max_shard_bytes = kDefaultShardBytes,
-                        const std::map<std::string, std::string>& given = {}, const std::string& index_json = "");
+                        const std::map<std::string, std::string>& given = {}, const std::string& index_json = "",
+                        std::string_view stem = "model");
 
 /// Files `optimizer-00001-of-0000N.safetensors`, always numbered and with an index, so that readers of Hugging Face
 /// folders never mistake them for weights. No tensors: no files.

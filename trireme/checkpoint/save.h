@@ -42,9 +42,10 @@ struct SaveRequest {
   std::string name;  ///< of the folder in out_dir; empty: step-00000800 for step 800
   int64_t step = 0;
   std::vector<TensorSpec> model;  ///< goes to model*.safetensors
+  std::string stem = "model";  ///< of the names of these files; "adapter_model" for adapters alone
   std::vector<TensorSpec> optimizer;  ///< goes to optimizer-*.safetensors; may be empty
   std::vector<Piece> pieces;  ///< the pieces of all ranks hold every element of every tensor exactly once
-  std::string config_json;
+  std::string config_json;  ///< empty: no such file
   std::string generation_config_json;  ///< empty: no such file
   std::map<std::string, std::string> extra_files;  ///< name -> bytes: tokenizer.json, settings.yaml, ...
   std::string state_json = "{}";  ///< trireme_state.json: step, samples, seeds, fingerprint, ...; empty: no such file

@@ -130,7 +130,8 @@ void check_exactly_once(const std::map<std::string, TensorPlace>& tensors, std::
 SavePlan plan_save(const SaveRequest& request) {
   if (request.step < 0) throw CheckpointError(fmt::format("cannot save step {}: steps begin at 0", request.step), "");
   SavePlan plan;
-  add_layout(plan, plan_model_files(request.model, request.max_shard_bytes, request.files, request.index_json));
+  add_layout(plan,
+             plan_model_files(request.model, request.max_shard_bytes, request.files, request.index_json, request.stem));
   add_layout(plan, plan_optimizer_files(request.optimizer, request.max_shard_bytes));
   for (const Piece& piece : request.pieces) check_piece(piece, plan.tensors);
   add_json(plan, "config.json", request.config_json);

@@ -130,8 +130,7 @@ Explained plan_of(const Settings& settings, int rank) {
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = train::step_request(settings, config, rank, static_cast<int>(ranks));
   Explained e;
-  e.model = std::make_unique<model::Model>(
-      model::build_model(config, request.precision, request.parallel(), model::grouping_of(settings.wrap)));
+  e.model = std::make_unique<model::Model>(train::build_run_model(settings, config, request));
   e.plan = plan::make_step_plan(*e.model, request);
   return e;
 }

@@ -38,6 +38,8 @@ constexpr Subcommand kSubcommands[] = {
      trireme::cli::run_pretrain},
     {"finetune_full", "train a model further: trireme finetune_full FOLDER --data JSON --data.json_path chat.jsonl",
      trireme::cli::run_finetune_full},
+    {"finetune_lora", "train adapters on a model: trireme finetune_lora FOLDER --data JSON --data.json_path chat.jsonl",
+     trireme::cli::run_finetune_lora},
     {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},
@@ -89,6 +91,11 @@ int run(const std::vector<std::string>& words) {
   if (words[0] == "--version" || words[0] == "-V" || words[0] == "version") {
     fmt::print("trireme {}\n", trireme::base::kVersion);
     return 0;
+  }
+  if (words[0] == "finetune") {  // LitGPT's short name
+    std::vector<std::string> whole = words;
+    whole[0] = "finetune_lora";
+    return run(whole);
   }
   take_stop_signals(words[0]);
   if (words[0] == "on_host") return trireme::launch::run_on_host();  // --hosts runs this by ssh

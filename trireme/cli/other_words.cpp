@@ -9,8 +9,7 @@ namespace {
 
 constexpr std::string_view kTrain = "to train, use trireme pretrain MODEL";
 constexpr std::string_view kTune = "to train an existing model further, use trireme finetune_full FOLDER";
-constexpr std::string_view kAdapters =
-    "low-rank adapters are not built yet; to train all weights of a model further, use trireme finetune_full FOLDER";
+constexpr std::string_view kAdapters = "adapters here are low-rank adapters: use trireme finetune_lora FOLDER";
 constexpr std::string_view kGenerate = "to generate text, use trireme generate CHECKPOINT --prompt TEXT";
 constexpr std::string_view kChat = "to chat on standard input, use trireme generate CHECKPOINT --chat";
 constexpr std::string_view kEvaluate = "to evaluate a model, use trireme evaluate CHECKPOINT --text FILE";
@@ -28,8 +27,6 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_vi
     {"train", kTrain},
     {"fit", kTrain},
     {"sft", kTune},
-    {"finetune", kTune},
-    {"finetune_lora", kAdapters},
     {"finetune_adapter", kAdapters},
     {"finetune_adapter_v2", kAdapters},
     {"lora", kAdapters},

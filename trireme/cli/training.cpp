@@ -17,15 +17,30 @@
 namespace trireme::cli {
 namespace {
 
+using Values = std::vector<std::pair<std::string, std::string>>;
+
 struct Training {
   std::string_view name;
   bool needs_weights = false;
   std::string_view help = {};
-  std::vector<std::pair<std::string, std::string>> defaults = {};  ///< where they differ from the settings' own
+  Values defaults = {};  ///< where they differ from the settings' own
 };
 
 // Fine-tuning has LitGPT's defaults, except for three that suit small files: a warm-up of 10 steps, a learning rate for
 // trained weights, and whole conversations in rows, each of which attends to itself.
+Values with_tuning(Values more) {
+  Values values = {{"data", "JSON"},
+                   {"data.packing", "best_fit"},
+                   {"data.reset_attention_mask", "true"},
+                   {"data.reset_position_ids", "true"},
+                   {"train.epochs", "5"},
+                   {"train.global_batch_size", "16"},
+                   {"train.micro_batch_size", "1"},
+                   {"train.lr_warmup_steps", "10"}};
+  values.insert(values.end(), more.begin(), more.end());
+  return values;
+}
+
 const std::array kTrainings = {
     Training{.name = "pretrain"},
     Training{.name = "finetune_full",
@@ -35,16 +50,17 @@ const std::array kTrainings = {
                      "trireme pretrain, and other defaults: 5 epochs, a global batch of 16, a micro-batch of 1, a\n"
                      "learning rate of 2e-5 after 10 steps of warm-up, whole conversations that attend only to\n"
                      "themselves, and the results in out/finetune/full.\n\n",
-             .defaults = {{"out_dir", "out/finetune/full"},
-                          {"data", "JSON"},
-                          {"data.packing", "best_fit"},
-                          {"data.reset_attention_mask", "true"},
-                          {"data.reset_position_ids", "true"},
-                          {"train.epochs", "5"},
-                          {"train.global_batch_size", "16"},
-                          {"train.micro_batch_size", "1"},
-                          {"train.lr_warmup_steps", "10"},
-                          {"optimizer.lr", "2e-5"}}},
+             .defaults = with_tuning({{"out_dir", "out/finetune/full"}, {"optimizer.lr", "2e-5"}})},
+    Training{.name = "finetune_lora",
+             .needs_weights = true,
+             .help =
+                 "trireme finetune_lora FOLDER --data JSON --data.json_path chat.jsonl\n\n"
+                 "Trains low-rank adapters (LoRA) on the model in FOLDER, whose own weights stay as they are. It has\n"
+                 "every setting of trireme pretrain, and other defaults: adapters of rank 8 on the queries and\n"
+                 "values, 5 epochs, a global batch of 16, a micro-batch of 1, a learning rate of 2e-4 after 10\n"
+                 "steps of warm-up, whole conversations that attend only to themselves, and the results in\n"
+                 "out/finetune/lora: PEFT folders, for trireme generate FOLDER --adapter, or trireme merge_lora.\n\n",
+             .defaults = with_tuning({{"out_dir", "out/finetune/lora"}, {"optimizer.lr", "2e-4"}, {"lora.r", "8"}})},
 };
 
 const Training* find(std::string_view subcommand) {
@@ -60,11 +76,24 @@ void replace_default_length(ParsedSettings& parsed) {
     parsed.settings.train.epochs.reset();
 }
 
+// An adapter that training starts from has a configuration of its own.
+void refuse_two_adapters(const ParsedSettings& parsed) {
+  if (!parsed.settings.lora.initial_adapter) return;
+  for (const auto& [key, source] : parsed.provenance)
+    if (key.starts_with("lora.") && key != "lora.initial_adapter" && key != "lora.plus_ratio" && parsed.given(key))
+      throw UsageError(fmt::format("{} is set, but the adapter in {} has a configuration of its own; leave {} out", key,
+                                   *parsed.settings.lora.initial_adapter, key));
+}
+
 int run_training(const Training& training, Arguments arguments) {
   return start({.subcommand = std::string(training.name),
                 .overlay = training_overlay(training.name),
                 .help = std::string(training.help),
-                .complete = replace_default_length,
+                .complete =
+                    [](ParsedSettings& parsed) {
+                      replace_default_length(parsed);
+                      refuse_two_adapters(parsed);
+                    },
                 .plan = train::plan_host,
                 .check =
                     [&](const Settings& settings) {
@@ -91,5 +120,6 @@ config::Overlay training_overlay(std::string_view subcommand) {
 
 int run_pretrain(Arguments arguments) { return run_training(*find("pretrain"), arguments); }
 int run_finetune_full(Arguments arguments) { return run_training(*find("finetune_full"), arguments); }
+int run_finetune_lora(Arguments arguments) { return run_training(*find("finetune_lora"), arguments); }
 
 }  // namespace trireme::cli

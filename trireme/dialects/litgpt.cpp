@@ -21,6 +21,8 @@ void litgpt(config::Given& given) {
   }
   for (const auto& [theirs, ours] : kKeys)
     if (given.key == theirs) given.key = ours;
+  if (given.key.starts_with("lora_")) given.key = "lora." + given.key.substr(5);
+  if (given.key == "initial_adapter") given.key = "lora.initial_adapter";
   if (given.key == "data.mask_prompt") {
     given.key = "data.learn";
     if (given.text == "true") given.text = "replies";

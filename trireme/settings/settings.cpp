@@ -20,6 +20,7 @@ config::Table declare(Settings& s) {
       section(s.pipeline),
       section(s.recompute),
       section(s.wrap),
+      section(s.lora),
       section(s.comm),
       section(s.schedule),
       section(s.save),

@@ -4,6 +4,7 @@
 // optional means "not given". The declaration says what happens then.
 #pragma once
 
+#include "trireme/adapt/settings.h"
 #include "trireme/bench/settings.h"
 #include "trireme/checkpoint/settings.h"
 #include "trireme/comm/settings.h"
@@ -35,6 +36,7 @@ struct Settings : train::RunSettings,
   schedule::PipelineSettings pipeline;
   schedule::RecomputeSettings recompute;
   model::WrapSettings wrap;
+  adapt::LoraSettings lora;
   comm::CommSettings comm;
   schedule::ScheduleSettings schedule;
   checkpoint::SaveSettings save;

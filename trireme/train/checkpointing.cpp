@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "trireme/adapt/adapter_config.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -15,6 +17,8 @@
 #include "trireme/config/yaml_file.h"
 
 namespace trireme::train {
+namespace fs = std::filesystem;
+
 namespace {
 
 // Calls visit(spec, begin, end, at) for the parts of a group's parameters in `range` that are contiguous in the whole
@@ -36,14 +40,33 @@ char* element(const at::Tensor& tensor, int64_t index) {
   return static_cast<char*>(tensor.data_ptr()) + index * static_cast<int64_t>(tensor.element_size());
 }
 
-/// Tensors of `groups` under the names of `source`; with `as_loaded`, also in the dtypes of `source` if it has them.
+/// Which of a model's parameters a folder holds, and under which names.
+struct Contents {
+  enum class Kind {
+    model,    ///< all parameters, under the names of a source
+    base,     ///< all but those of adapters, likewise
+    adapter,  ///< what is trained beside a frozen base, under PEFT's names
+  } kind = Kind::model;
+  const ModelSource& source;
+
+  bool has(const model::ParameterSpec& p, bool trained) const {
+    return kind == Kind::model || (kind == Kind::adapter ? trained : !model::is_adapter(p.name));
+  }
+  std::string name_of(const model::ParameterSpec& p) const {
+    return kind == Kind::adapter ? model::kPeftPrefix + p.name : source.name_of(p.name);
+  }
+};
+
+/// Tensors of `groups` in a folder of these contents; with `as_loaded`, in the dtypes of its source if it has them.
 std::vector<checkpoint::TensorSpec> model_tensors(std::span<const model::ParameterGroup> groups,
-                                                  const ModelSource& source, checkpoint::Dtype dtype,
+                                                  const Contents& contents, checkpoint::Dtype dtype,
                                                   bool as_loaded = false) {
+  const ModelSource& source = contents.source;
   std::vector<checkpoint::TensorSpec> specs;
   for (const model::ParameterGroup& g : groups)
     for (const model::ParameterSpec& p : g.parameters) {
-      specs.push_back({source.name_of(p.name), p.whole_shape(), dtype});
+      if (!contents.has(p, g.trained)) continue;
+      specs.push_back({contents.name_of(p), p.whole_shape(), dtype});
       const auto stored = source.tensors.find(specs.back().name);
       if (as_loaded && stored != source.tensors.end()) specs.back().dtype = stored->second.dtype;
     }
@@ -98,9 +121,9 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::string& paramet
 
 /// The tensors that `c` keeps beside the weights, with the shapes that this model needs.
 std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c, const model::Model& model,
-                                                 const RunState& state) {
+                                                 const Contents& contents) {
   std::vector<checkpoint::TensorSpec> kept;
-  for (const checkpoint::TensorSpec& weight : model_tensors(model.groups, state.source, checkpoint::Dtype::f32)) {
+  for (const checkpoint::TensorSpec& weight : model_tensors(model.groups, contents, checkpoint::Dtype::f32)) {
     const std::string prefix = weight.name + ".";
     for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
       kept.push_back({t->first, weight.shape});
@@ -169,15 +192,17 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
   const checkpoint::Dtype file =
       settings.save.dtype == checkpoint::SaveDtype::bf16 ? checkpoint::Dtype::bf16 : checkpoint::Dtype::f32;
   const ModelSource& source = state.source;
+  const bool is_adapter = !model.adapters.empty();
+  const Contents contents{is_adapter ? Contents::Kind::adapter : Contents::Kind::model, source};
   checkpoint::SaveRequest request;
   request.out_dir = settings.out_dir;
   request.step = state.step;
-  request.model = model_tensors(model.groups, source, file, as_loaded);
+  request.model = model_tensors(model.groups, contents, file, as_loaded);
   for (size_t g = 0; g < model.groups.size(); ++g) {
     const plan::GroupStorage& storage = plan.storage[g];
     if (!storage.trained) continue;
     const checkpoint::Dtype memory = dtype_of(storage.master);
-    const auto kept = checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, source, memory),
+    const auto kept = checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, contents, memory),
                                                 storage.optimizer_state, memory);
     request.optimizer.insert(request.optimizer.end(), kept.begin(), kept.end());
   }
@@ -185,7 +210,8 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     const checkpoint::Dtype memory = dtype_of(g.storage->master);
     for_each_part(g, g.saved, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
       if (!t.counted) return;  // another tensor-parallel rank writes it
-      const std::string name = source.name_of(t.name);
+      if (!contents.has(t, g.storage->trained)) return;
+      const std::string name = contents.name_of(t);
       request.pieces.push_back({name, begin, end, element(g.master, at), memory});
       if (!g.storage->trained) return;
       request.pieces.push_back({name + ".master", begin, end, element(g.master, at), memory});
@@ -193,15 +219,22 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
         request.pieces.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
     });
   }
-  if (as_loaded && !settings.save.max_shard_bytes) {
+  if (as_loaded && !settings.save.max_shard_bytes && !is_adapter) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
     request.index_json = source.index_json;
   }
-  request.config_json = model.config.to_hugging_face_json(config_dtype(request.model.front().dtype));
   request.extra_files = source.side_files;
+  if (is_adapter) {
+    request.stem = "adapter_model";
+    request.max_shard_bytes = std::numeric_limits<int64_t>::max();  // PEFT reads one file
+    request.extra_files[adapt::kAdapterConfigName] = state.adapter_config;
+    request.extra_files.erase("generation_config.json");
+  } else {
+    request.config_json = model.config.to_hugging_face_json(config_dtype(request.model.front().dtype));
+  }
   request.state_json = to_json(state);
   request.extra_files["settings.yaml"] = state.settings_yaml;
-  if (settings.save.max_shard_bytes) request.max_shard_bytes = *settings.save.max_shard_bytes;
+  if (settings.save.max_shard_bytes && !is_adapter) request.max_shard_bytes = *settings.save.max_shard_bytes;
   request.keep_last = static_cast<int>(settings.save.keep_last);
   request.protected_paths = started_with(settings);
   return request;
@@ -217,16 +250,23 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
   RunState state;
   checkpoint::agree(world, [&] {
     const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
-    state.source = describe_source(c, model, world.rank() == 0);
+    const bool is_adapter = fs::exists(path / adapt::kAdapterConfigName);
+    if (!is_adapter) state.source = describe_source(c, model, world.rank() == 0);
+    const Contents contents{is_adapter               ? Contents::Kind::adapter
+                            : model.adapters.empty() ? Contents::Kind::model
+                                                     : Contents::Kind::base,
+                            state.source};
+    if (is_adapter) checkpoint::check_tensors(c, model_tensors(model.groups, contents, checkpoint::Dtype::f32));
     const bool with_optimizer = std::any_of(c.tensors.begin(), c.tensors.end(),
                                             [](const auto& tensor) { return tensor.first.ends_with(".master"); });
     if (what == LoadWhat::run && with_optimizer) check_optimizer_name(c, optimizer);
-    checkpoint::check_tensors(c, kept_tensors(c, model, state));
+    checkpoint::check_tensors(c, kept_tensors(c, model, contents));
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
-        const std::string name = state.source.name_of(t.name);
+        if (!contents.has(t, g.storage->trained)) return;
+        const std::string name = contents.name_of(t);
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
         if (what == LoadWhat::weights || !with_master || !g.storage->trained) return;

@@ -27,6 +27,7 @@ struct RunState {
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
+  std::string adapter_config;  ///< adapter_config.json of a run that trains adapters; not saved in the state's file
 };
 
 std::string to_json(const RunState& state);
@@ -37,7 +38,8 @@ RunState parse_run_state(const std::string& json, const std::filesystem::path& p
 /// deleted. Some are names, not paths.
 std::vector<std::filesystem::path> started_with(const Settings& settings);
 
-/// What this rank saves of `groups` (Engine::state or copy_state). The request points into their memory.
+/// What this rank saves of `groups` (Engine::state or copy_state). The request points into their memory. A model with
+/// adapters is saved as a PEFT folder of what is trained; its base is not saved.
 checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups, const plan::StepPlan& plan,
                                      const Settings& settings, const RunState& state);
 
@@ -51,7 +53,8 @@ enum class LoadWhat { run, weights };
 /// folder without masters (a Hugging Face model) gives weights and zero optimizer state. With LoadWhat::weights, only
 /// weights are loaded, and the returned state is that of a new run. `optimizer` is the name of this run's optimizer. It
 /// is compared with the checkpoint's settings, because Adam and AdamW keep tensors of the same names. If either name is
-/// missing, nothing is compared.
+/// missing, nothing is compared. A model with adapters takes from a PEFT folder what is trained, and from any other
+/// folder all parameters but the adapters'.
 /// Errors    CheckpointError, the same on every rank; also if another optimizer saved the checkpoint
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");

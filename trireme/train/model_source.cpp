@@ -93,6 +93,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   std::vector<checkpoint::TensorSpec> expected;
   for (const model::ParameterGroup& group : model.groups)
     for (const model::ParameterSpec& p : group.parameters) {
+      if (model::is_adapter(p.name)) continue;
       expected.push_back({s.name_of(p.name), p.whole_shape()});
       used.insert(expected.back().name);
     }

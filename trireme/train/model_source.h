@@ -26,7 +26,7 @@ struct ModelSource {
 };
 
 /// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. Reads
-/// the files beside them only with `with_side_files`.
+/// the files beside them only with `with_side_files`. Adapters are not expected in it.
 ///
 /// Cost      reads headers only; if the model's head is tied but the folder has a head too, also both matrices, up to
 ///           their first difference

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "trireme/adapt/adapter_config.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/folders.h"
@@ -76,6 +77,15 @@ void take_over_run(ParsedSettings& parsed) {
   const RunState state = parse_run_state(checkpoint::open_checkpoint(folder).state_json, folder);
   take_over(parsed, state.settings_yaml, folder.string());
   use_newest_of_a_run(s.model.name);
+  if (base::is_file(folder / adapt::kAdapterConfigName)) {
+    s.lora.initial_adapter = folder.string();
+    if (starting_weights(s).empty())
+      throw UsageError(
+          fmt::format("the base model {} of the adapter in {} is not there: name the folder that it is in "
+                      "now, before --resume",
+                      s.model.name, folder.string()));
+    return;
+  }
   if (!parsed.given("model") && !has_model(s.model.name)) s.model = {.name = folder.string()};
   if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
                                                 !fs::exists(*tokenizer) && text::has_tokenizer(folder))

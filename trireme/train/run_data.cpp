@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/from_settings.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/launch/supervise/notice.h"
@@ -71,7 +73,8 @@ void keep_tokenizer(const Session& s, RunState& state) {
 namespace fs = std::filesystem;
 
 void check_has_weights(const Settings& settings, std::string_view subcommand) {
-  if (!find_resume(settings).empty() || !starting_weights(settings).empty()) return;
+  const bool adapts = settings.lora.r || settings.lora.initial_adapter;
+  if ((!adapts && !find_resume(settings).empty()) || !starting_weights(settings).empty()) return;
   throw UsageError(
       settings.model.from_scratch
           ? fmt::format("{} trains existing weights further, but model.from_scratch asks for new ones; leave it out, "
@@ -94,11 +97,12 @@ void check_pretrain(const Settings& settings) {
   if (!settings.train.epochs) check_length(0);
   launch::check_notice(notice_options(settings.launch));
   RunState state;
-  if (!weights.empty()) {
-    const checkpoint::Checkpoint checkpoint = checkpoint::open_checkpoint(weights);
-    describe_source(checkpoint, model::build_model(model, resolve_precision(settings)), false);
-    state = parse_run_state(checkpoint.state_json, weights);
-  }
+  const model::Adapters adapters = adapt::adapters_of(settings.lora, model);
+  const fs::path whole = adapters.empty() ? weights : starting_weights(settings);
+  if (!whole.empty())
+    describe_source(checkpoint::open_checkpoint(whole), model::build_model(model, resolve_precision(settings)), false);
+  if (settings.lora.initial_adapter) adapt::fit(adapt::open_adapter_folder(*settings.lora.initial_adapter), model);
+  if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
   // last: a refusal above leaves no file behind.
   const data::TrainingData loaded = data::load_training_data(data, *tokenizer);

@@ -52,10 +52,13 @@ optim::OptimizerOptions Session::optimizer(double lr, int64_t step) const {
 
 double Session::flops_per_token() const {
   const model::ModelConfig& c = model.config;
-  return observe::training_flops_per_token({.matmul_parameters = c.num_product_parameters(),
-                                            .heads = c.num_attention_heads,
-                                            .head_dim = c.head_dim,
-                                            .attended_keys = c.attended_keys(sequence())});
+  const int64_t adapters = model.num_adapter_parameters();
+  return observe::training_flops_per_token(
+      {.matmul_parameters = c.num_product_parameters() + adapters,
+       .frozen_parameters = model.adapters.empty() ? 0 : c.num_product_parameters(),
+       .heads = c.num_attention_heads,
+       .head_dim = c.head_dim,
+       .attended_keys = c.attended_keys(sequence())});
 }
 
 std::unique_ptr<Session> make_session(const Settings& settings, const launch::RankEnvironment& environment) {
@@ -68,7 +71,7 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   s->precision = resolve_precision(settings);
   const model::ModelConfig config = model::config_of(settings.model);
   const plan::StepRequest request = step_request(settings, config, environment.global_rank, environment.world_size);
-  s->model = model::build_model(config, s->precision, request.parallel(), model::grouping_of(settings.wrap));
+  s->model = build_run_model(settings, config, request);
   plan::StepPlan plan = plan::make_step_plan(s->model, request);
   s->phases.end("plan");
   s->ranks = connect_ranks(settings, environment, plan, &s->phases);
@@ -93,15 +96,24 @@ std::string describe_start(Session& s) {
   const int ranks = s.environment.world_size;
   const plan::StepRequest& request = s.engine->plan().request;
   const int data_ranks = request.num_data_ranks();
+  const model::Adapters& adapters = s.model.adapters;
+  const std::string trained =
+      adapters.empty()
+          ? ""
+          : fmt::format("; frozen, with adapters on {} modules of {:.3f} M parameters{}", adapters.modules.size(),
+                        double(s.model.num_adapter_parameters()) / 1e6,
+                        adapters.whole.empty()
+                            ? ""
+                            : fmt::format(", and {} whole", base::plural(std::ssize(adapters.whole), "module")));
   return fmt::format(
       "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
-      "model    {} {:.2f} M parameters, {}, width {}\n"
+      "model    {} {:.2f} M parameters, {}, width {}{}\n"
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
-      base::plural(m.num_hidden_layers, "block"), m.hidden_size, t.global_batch_size, data_ranks,
+      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, t.global_batch_size, data_ranks,
       data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
       t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows));
 }

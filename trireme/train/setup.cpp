@@ -8,6 +8,7 @@
 #include <limits>
 #include <thread>
 
+#include "trireme/adapt/from_settings.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -71,6 +72,12 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
   return r;
+}
+
+model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
+                             const plan::StepRequest& request) {
+  return model::build_model(config, request.precision, request.parallel(), model::grouping_of(settings.wrap),
+                            adapt::adapters_of(settings.lora, config));
 }
 
 data::ConversationSource conversation_source(const Settings& settings) {
@@ -181,8 +188,7 @@ int64_t plan_host(const Settings& settings) {
   const model::ModelConfig config = model::config_of(settings.model);
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
   const plan::StepRequest request = step_request(settings, config, 0, world);
-  const model::Model model =
-      model::build_model(config, request.precision, request.parallel(), model::grouping_of(settings.wrap));
+  const model::Model model = build_run_model(settings, config, request);
   const plan::StepPlan plan = plan::make_step_plan(model, request);
   if (settings.accelerator == engine::Accelerator::cuda) return 0;
   const comm::Backend backend = settings.comm.backend;

@@ -26,6 +26,11 @@ int64_t sequence_length(const Settings& settings, const model::ModelConfig& mode
 
 comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks);
 
+/// The model on the rank of `request`, in groups and with the adapters that the settings ask for.
+/// Errors    UsageError, CheckpointError (the folder of lora.initial_adapter)
+model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
+                             const plan::StepRequest& request);
+
 /// The request for rank `rank` of `num_ranks`.
 plan::StepRequest step_request(const Settings& settings, const model::ModelConfig& model, int rank, int num_ranks);
 

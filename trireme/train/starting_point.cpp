@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/from_settings.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
@@ -68,7 +70,7 @@ StartingPoint::StartingPoint(Session& session) : s_(session) {
     if (s_.is_first_rank()) found = find_resume(s_.settings, &passed_over_).string();
   });
   resume_ = checkpoint::broadcast_text(s_.world(), found, 0);
-  if (resume_.empty()) weights_ = starting_weights(s_.settings);
+  if (resume_.empty() || !s_.model.adapters.empty()) weights_ = starting_weights(s_.settings);
 }
 
 // If the user named a checkpoint, no other one is taken. A restart has found and named its checkpoint itself.
@@ -82,6 +84,9 @@ std::optional<fs::path> StartingPoint::older(const fs::path& damaged) const {
 
 RunState StartingPoint::load() {
   RunState state;
+  const bool adapts = !s_.model.adapters.empty();
+  if (adapts) state = load_base();
+  ModelSource source = std::move(state.source);
   if (!resume_.empty()) {
     const auto from = [&](const fs::path& folder) {
       state = load_run(*s_.engine, s_.model, folder, s_.world(), LoadWhat::run,
@@ -90,6 +95,11 @@ RunState StartingPoint::load() {
     const auto next = [this](const fs::path& damaged) { return older(damaged); };
     resume_ = checkpoint::load_or_older(resume_, s_.world(), next, passed_over_, from);
     changed_ = changes_since(state.settings_yaml, s_.settings);
+  } else if (adapts && s_.settings.lora.initial_adapter) {
+    const fs::path adapter = adapt::open_adapter_folder(*s_.settings.lora.initial_adapter).path;
+    load_run(*s_.engine, s_.model, adapter, s_.world(), LoadWhat::weights);
+  } else if (adapts) {
+    // The adapters have their first values (load_base).
   } else if (!weights_.empty()) {
     state = load_run(*s_.engine, s_.model, weights_, s_.world(), LoadWhat::weights);
   } else {
@@ -100,7 +110,19 @@ RunState StartingPoint::load() {
   if (s_.is_first_rank() && !loaded.empty() && !unverified_) verdict_ = checkpoint::verdict_of(loaded);
   step_ = state.step;
   state.settings_yaml = to_yaml(s_.settings);
+  if (adapts) {
+    state.source = std::move(source);
+    adapt::AdapterConfig config = *adapt::adapter_config(s_.settings.lora, s_.model.config);
+    config.base_model_name_or_path = fs::absolute(s_.settings.model.name).lexically_normal().string();
+    state.adapter_config = adapt::adapter_config_json(config);
+  }
   return state;
+}
+
+// Adapters get their first values, everything else the base model's.
+RunState StartingPoint::load_base() {
+  s_.engine->initialize(static_cast<uint64_t>(s_.settings.seed));
+  return load_run(*s_.engine, s_.model, starting_weights(s_.settings), s_.world(), LoadWhat::weights);
 }
 
 std::vector<std::string> StartingPoint::describe() const {

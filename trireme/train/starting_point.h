@@ -40,6 +40,7 @@ class StartingPoint {
   std::vector<std::string> describe() const;
 
  private:
+  RunState load_base();
   std::optional<std::filesystem::path> older(const std::filesystem::path& damaged) const;
 
   Session& s_;

@@ -17,6 +17,7 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .supervised_tokens = task.supervised_tokens(step),
       .optimizer = s.optimizer(task.learning_rate(step), step),
       .max_norm = s.settings.train.max_norm,
+      .seed = static_cast<uint64_t>(s.settings.seed),
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();
