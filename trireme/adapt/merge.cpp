@@ -148,7 +148,9 @@ class Merged : public checkpoint::PieceChange {
   mutable Factors kept_;
 };
 
-void check_fingerprint(const Checkpoint& base, const AdapterFolder& adapter) {
+}  // namespace
+
+void check_base(const Checkpoint& base, const AdapterFolder& adapter) {
   if (adapter.base_fingerprint.empty() || fingerprint_of(base) == adapter.base_fingerprint) return;
   throw CheckpointError(
       fmt::format(
@@ -157,6 +159,8 @@ void check_fingerprint(const Checkpoint& base, const AdapterFolder& adapter) {
           base.path.string(), adapter.path.string()),
       base.path.string());
 }
+
+namespace {
 
 /// PEFT overwrites the base's tensors with its copies of them. Only copies that change nothing are accepted.
 void check_copies(const Checkpoint& base, const AdapterFolder& adapter, const FittedAdapter& fitted,
@@ -234,7 +238,7 @@ std::map<std::string, Change> changes_of(const FittedAdapter& fitted, const std:
 
 Checkpoint with_adapter(Checkpoint base, const AdapterFolder& adapter, std::vector<std::string>* notes) {
   check_invariant(base.change == nullptr, "one adapter is merged at a time");
-  check_fingerprint(base, adapter);
+  check_base(base, adapter);
   const std::string config_json = checkpoint::read_text(base, "config.json");
   const model::ModelConfig config = model::parse_hugging_face_config(config_json, (base.path / "config.json").string());
   const FittedAdapter fitted = fit(adapter, config);

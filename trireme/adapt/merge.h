@@ -15,6 +15,10 @@
 
 namespace trireme::adapt {
 
+/// Refuses a base that is not the one whose fingerprint the adapter's checkpoint records, if it records one.
+/// Errors    CheckpointError
+void check_base(const checkpoint::Checkpoint& base, const AdapterFolder& adapter);
+
 /// `base` with the adapter's change. Its config.json says that head and embedding are not tied if the adapter changes
 /// one of them. `notes` gets a line for the user about that.
 ///

@@ -50,13 +50,27 @@ Grouping with_frozen(const Model& model, Grouping grouping) {
       (is_adapter(p.name) ? adapted : present).insert(module);
       if (!is_adapter(p.name) && !model.adapters.whole.contains(module)) grouping.frozen.push_back(p.name);
     }
-  for (const auto& [module, spec] : model.adapters.modules)
+  for (const auto& [module, spec] : model.adapters.modules) {
     if (!adapted.contains(module))
+      throw UsageError(fmt::format(
+          "adapters on {} are not trained yet, only those on matrices of attention and MLP; leave it out of "
+          "lora.target_modules",
+          module));
+    if (spec.dora || spec.bias)
+      throw UsageError(fmt::format("the adapter of {} has {}, which is not trained yet; use plain LoRA", module,
+                                   spec.dora ? "DoRA's magnitudes" : "a bias"));
+  }
+  const std::string table = module_of(embedding_table_name(model.config.architecture));
+  for (const std::string& module : model.adapters.whole) {
+    if (model.config.tie_word_embeddings && (module == table || module == "lm_head"))
       throw UsageError(
-          fmt::format("{} cannot have an adapter: adapters go with the matrices of attention and MLP", module));
-  for (const std::string& module : model.adapters.whole)
+          fmt::format("modules_to_save names {}, but the embedding and the head of this model are one matrix "
+                      "(tie_word_embeddings), "
+                      "which is not trained beside adapters yet; leave it out",
+                      module));
     if (!present.contains(module))
       throw UsageError(fmt::format("modules_to_save names {}, which is no module of this model", module));
+  }
   return grouping;
 }
 

@@ -157,14 +157,15 @@ checkpoint::Dtype dtype_of(at::ScalarType type) {
 std::string to_json(const RunState& s) {
   nlohmann::ordered_json data = nlohmann::ordered_json::object();
   for (const auto& [name, value] : s.data.facts()) data[name] = value;
-  return nlohmann::ordered_json{{"step", s.step},
-                                {"samples", s.samples},
-                                {"tokens", s.tokens},
-                                {"run", s.run},
-                                {"data", std::move(data)},
-                                {"data_fingerprint", base::checksum_text(s.data.fingerprint())},
-                                {"settings", s.settings_yaml}}
-      .dump(2);
+  nlohmann::ordered_json json{{"step", s.step},
+                              {"samples", s.samples},
+                              {"tokens", s.tokens},
+                              {"run", s.run},
+                              {"data", std::move(data)},
+                              {"data_fingerprint", base::checksum_text(s.data.fingerprint())},
+                              {"settings", s.settings_yaml}};
+  if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
+  return json.dump(2);
 }
 
 RunState parse_run_state(const std::string& text, const std::filesystem::path& path) try {

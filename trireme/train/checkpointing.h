@@ -27,7 +27,9 @@ struct RunState {
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
-  std::string adapter_config;  ///< adapter_config.json of a run that trains adapters; not saved in the state's file
+  // Of a run that trains adapters:
+  std::string adapter_config;               ///< adapter_config.json; not saved in the state's file
+  std::string base_path, base_fingerprint;  ///< adapt/base_fingerprint.h
 };
 
 std::string to_json(const RunState& state);

@@ -8,6 +8,7 @@
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/from_settings.h"
+#include "trireme/adapt/merge.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/launch/supervise/notice.h"
@@ -99,9 +100,15 @@ void check_pretrain(const Settings& settings) {
   RunState state;
   const model::Adapters adapters = adapt::adapters_of(settings.lora, model);
   const fs::path whole = adapters.empty() ? weights : starting_weights(settings);
-  if (!whole.empty())
-    describe_source(checkpoint::open_checkpoint(whole), model::build_model(model, resolve_precision(settings)), false);
-  if (settings.lora.initial_adapter) adapt::fit(adapt::open_adapter_folder(*settings.lora.initial_adapter), model);
+  if (!whole.empty()) {
+    const checkpoint::Checkpoint base = checkpoint::open_checkpoint(whole);
+    describe_source(base, model::build_model(model, resolve_precision(settings)), false);
+    if (settings.lora.initial_adapter) {
+      const adapt::AdapterFolder adapter = adapt::open_adapter_folder(*settings.lora.initial_adapter);
+      adapt::fit(adapter, model);
+      adapt::check_base(base, adapter);
+    }
+  }
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
   // last: a refusal above leaves no file behind.

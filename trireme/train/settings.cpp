@@ -38,15 +38,14 @@ config::Section section(RunSettings& s) {
                     "a new run may replace an earlier one: once all settings are accepted, the checkpoints, metrics "
                     "and logs of that run, and nothing else, are removed from out_dir"},
                    {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
-          .others = {
-              {{"output_dir"}, "the folder for results is out_dir"},
-              {{"resume_from_checkpoint", "load_checkpoint"},
-               "to continue a run, set resume to true, auto or a folder"},
-              {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
-              {{"dry_run"}, "trireme explain config, memory or schedule shows what a run would do"},
-              {{"logger_name", "wandb", "wandb_", "use_wandb", "tensorboard", "mlflow", "report_to"},
-               "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
-               true}}};
+          .others = {{{"output_dir"}, "the folder for results is out_dir"},
+                     {{"resume_from_checkpoint", "load_checkpoint"},
+                      "to continue a run, set resume to true, auto or a folder"},
+                     {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
+                     {{"dry_run"}, "trireme explain config, memory or schedule shows what a run would do"},
+                     {{"logger_name", "wandb", "wandb_", "use_wandb", "tensorboard", "mlflow", "report_to"},
+                      "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
+                      true}}};
 }
 
 config::Section section(TrainSettings& s) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/base_fingerprint.h"
 #include "trireme/adapt/from_settings.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -113,7 +114,12 @@ RunState StartingPoint::load() {
   if (adapts) {
     state.source = std::move(source);
     adapt::AdapterConfig config = *adapt::adapter_config(s_.settings.lora, s_.model.config);
-    config.base_model_name_or_path = fs::absolute(s_.settings.model.name).lexically_normal().string();
+    state.base_path = fs::absolute(s_.settings.model.name).lexically_normal().string();
+    config.base_model_name_or_path = state.base_path;
+    checkpoint::agree(s_.world(), [&] {
+      if (s_.is_first_rank())
+        state.base_fingerprint = adapt::fingerprint_of(checkpoint::open_checkpoint(starting_weights(s_.settings)));
+    });
     state.adapter_config = adapt::adapter_config_json(config);
   }
   return state;

@@ -140,9 +140,9 @@ void Stopping::tell(const std::string& where) const {
 std::string Stopping::last_words(int64_t step, bool is_early, bool has_held_out) const {
   if (is_early)
     return fmt::format("stopped at step {} by request ({}); continue with: {}", step, why_, how_to_go_on(s_.settings));
-  return fmt::format("a stop was requested ({}) when training was complete: nothing is left{}", why_,
-                     has_held_out && s_.settings.eval.final_validation ? ", but the last evaluation was interrupted"
-                                                                       : "");
+  return fmt::format(
+      "a stop was requested ({}) when training was complete: nothing is left{}", why_,
+      has_held_out && s_.settings.eval.final_validation ? ", but the last evaluation was interrupted" : "");
 }
 
 }  // namespace trireme::train
