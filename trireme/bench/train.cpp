@@ -188,7 +188,7 @@ bool does_even_share(const Session& s) {
 /// "   at 71.2 % of peak" for products and attention; empty for other rows.
 std::string rate(const Session& s, const Figures& f, size_t row) {
   if (row > 1 || f.parts[row] <= 0 || !does_even_share(s)) return "";
-  const double products = 6.0 * double(s.model.config.num_product_parameters());
+  const double products = s.product_flops_per_token();
   const double flops = (row == 0 ? products : s.flops_per_token() - products) * f.tokens_per_second * f.step;
   return fmt::format("   at {:.1f} % of peak", flops / f.parts[row] / f.peak * 100);
 }

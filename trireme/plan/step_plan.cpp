@@ -58,6 +58,18 @@ comm::PerUnitAxis<bool> met_by(std::initializer_list<const std::vector<model::Tr
   return met;
 }
 
+// The share of a unit's parameters that is trained: only these have a weight gradient.
+double trained_share(const model::Model& model, size_t unit) {
+  double trained = 0, all = 0;
+  for (const model::ParameterPlace& place : model.places[unit]) {
+    const model::ParameterGroup& group = model.groups[static_cast<size_t>(place.group)];
+    const auto numel = double(group.parameters[static_cast<size_t>(place.index)].numel());
+    all += numel;
+    if (group.trained) trained += numel;
+  }
+  return all > 0 ? trained / all : 1;
+}
+
 std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepRequest& r, bool train) {
   std::vector<schedule::UnitDeclaration> units;
   int savers = 0;
@@ -88,7 +100,7 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .meets_in_weight_half = met_by({&traffic.backward_weight}),
                      .forward_cost = flops,
                      .input_cost = flops,
-                     .weight_cost = flops,
+                     .weight_cost = flops * trained_share(model, u),
                      .recompute_cost = flops});
   }
   return units;

@@ -50,15 +50,25 @@ optim::OptimizerOptions Session::optimizer(double lr, int64_t step) const {
   return options;
 }
 
-double Session::flops_per_token() const {
-  const model::ModelConfig& c = model.config;
-  const int64_t adapters = model.num_adapter_parameters();
-  return observe::training_flops_per_token(
-      {.matmul_parameters = c.num_product_parameters() + adapters,
-       .frozen_parameters = model.adapters.empty() ? 0 : c.num_product_parameters(),
-       .heads = c.num_attention_heads,
-       .head_dim = c.head_dim,
-       .attended_keys = c.attended_keys(sequence())});
+namespace {
+
+observe::FlopsShape flops_shape(const Session& s) {
+  const model::ModelConfig& c = s.model.config;
+  return {.matmul_parameters = c.num_product_parameters() + s.model.num_adapter_parameters(),
+          .frozen_parameters = s.model.adapters.empty() ? 0 : c.num_product_parameters(),
+          .heads = c.num_attention_heads,
+          .head_dim = c.head_dim,
+          .attended_keys = c.attended_keys(s.sequence())};
+}
+
+}  // namespace
+
+double Session::flops_per_token() const { return observe::training_flops_per_token(flops_shape(*this)); }
+
+double Session::product_flops_per_token() const {
+  observe::FlopsShape shape = flops_shape(*this);
+  shape.attended_keys = 0;
+  return observe::training_flops_per_token(shape);
 }
 
 std::unique_ptr<Session> make_session(const Settings& settings, const launch::RankEnvironment& environment) {

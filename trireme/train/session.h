@@ -40,6 +40,7 @@ struct Session {
   void copy_local(const at::Tensor& to, std::span<const int64_t> whole) const;  ///< the tokens at `positions` only
   /// FLOPs of forward and backward for one token. Attention counts only what masks and windows keep.
   double flops_per_token() const;
+  double product_flops_per_token() const;  ///< those of matrix products with weights
   /// Optimizer options of step `step` (1 is the first) at learning rate `lr`.
   optim::OptimizerOptions optimizer(double lr, int64_t step) const;
 };
