@@ -25,7 +25,7 @@ ANSWERS = [
     ("help finetune_lora", 0, ["trireme finetune_lora FOLDER", "adapters of rank 8", "--lora.alpha"]),
     ("train", 2, ["no subcommand train", "trireme pretrain"]),
     ("finetune_lora llama-5m --data.json_path chat.jsonl", 2, ["llama-5m has none", "trireme pretrain"]),
-    ("finetune_lora llama-5m --lora_r 0", 2, ["lora.r is 0", "at least 1"]),
+    ("finetune_lora llama-5m --lora_r 0", 2, ["lora.r must be at least 1, not 0"]),
     ("finetune_adapter", 2, ["trireme finetune_lora FOLDER"]),
     ("finetune llama-5m --data.json_path chat.jsonl", 2, ["finetune_lora", "llama-5m has none"]),
     ("finetune_full llama-5m --data.json_path chat.jsonl", 2, ["llama-5m has none", "trireme pretrain"]),

@@ -2,17 +2,6 @@
 
 #include "trireme/config/problems.h"
 
-namespace trireme::model {
-
-std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit) {
-  static const std::vector<config::Choice<AdapterInit>> kTable = {{AdapterInit::kaiming, "kaiming", {"true"}},
-                                                                  {AdapterInit::gaussian, "gaussian", {}},
-                                                                  {AdapterInit::random, "random", {"false"}}};
-  return kTable;
-}
-
-}  // namespace trireme::model
-
 namespace trireme::adapt {
 
 using config::Resumed;
@@ -62,7 +51,10 @@ config::Section section(LoraSettings& s) {
             Rules{.above = 0, .absent = "none", .when_absent = "the same rate", .example = "16"}},
            {"lora.initial_adapter", &s.initial_adapter,
             "folder of an adapter that training starts from; its configuration counts instead of these settings",
-            Rules{.absent = "none", .when_absent = "new adapters", .example = "out/finetune/lora"}}},
+            Rules{.absent = "none",
+                  .when_absent = "new adapters",
+                  .example = "out/finetune/lora",
+                  .resumed = Resumed::yes}}},
       .others = {{{"use_rslora"}, "scaling by alpha / sqrt(r) is lora.rslora"},
                  {{"use_dora", "dora"}, "DoRA is not built yet: adapters are plain LoRA", true},
                  {{"initial_adapter"}, "the adapter to start from is lora.initial_adapter"},

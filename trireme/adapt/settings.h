@@ -3,18 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/config/declaration.h"
-#include "trireme/model/adapters.h"
-
-namespace trireme::model {
-
-std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit);
-
-}  // namespace trireme::model
+#include "trireme/model/settings.h"
 
 namespace trireme::adapt {
 

@@ -14,8 +14,9 @@ config::Section section(BenchSettings& s) {
            &s.json,
            "file for the result as JSON (keys: docs/benchmarks.md)",
            {.absent = "none", .example = "result.json", .writes_file = true}},
-          {"bench.quick", &s.quick, "measure very briefly, only to see that the benchmark works; the figures mean "
-                                    "little"},
+          {"bench.quick", &s.quick,
+           "measure very briefly, only to see that the benchmark works; the figures mean "
+           "little"},
           {"bench.threads",
            &s.threads,
            "threads that bench ops, gemm and data compute with",

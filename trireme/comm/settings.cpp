@@ -59,7 +59,9 @@ config::Section section(CommSettings& s) {
               {
                   {"comm.backend", &s.backend,
                    "how ranks communicate: auto is shm on one machine, gloo or nccl between several"},
-                  {"comm.timeout", &s.timeout, "longest time for a collective; one that takes longer fails the job",
+                  {"comm.timeout",
+                   &s.timeout,
+                   "longest time for a collective; one that takes longer fails the job",
                    {.above = 0}},
                   {"comm.compression", &s.compression,
                    "bf16 sends fp32 gradients between ranks as bf16 and sums them in fp32, in rank order; needs "

@@ -9,15 +9,14 @@ std::span<const config::Choice<Accelerator>> choices_of(Accelerator) {
 }
 
 config::Section section(AcceleratorSettings& s) {
-  return {
-      .name = "",
-      .title = "the whole run",
-      .rows = {{"accelerator", &s.accelerator,
-                "what ranks compute on: cpu, or cuda with one NVIDIA GPU per rank; only commands that train take "
-                "cuda"}},
-      .others = {{{"gpu"}, "GPUs are chosen with accelerator cuda; the number of ranks is devices"},
-                 {{"device"}, "the device is chosen with accelerator cpu or cuda; the number of ranks is devices"},
-                 {{"use_cpu", "no_cuda"}, "the CPU is chosen with accelerator cpu"}}};
+  return {.name = "",
+          .title = "the whole run",
+          .rows = {{"accelerator", &s.accelerator,
+                    "what ranks compute on: cpu, or cuda with one NVIDIA GPU per rank; only commands that train take "
+                    "cuda"}},
+          .others = {{{"gpu"}, "GPUs are chosen with accelerator cuda; the number of ranks is devices"},
+                     {{"device"}, "the device is chosen with accelerator cpu or cuda; the number of ranks is devices"},
+                     {{"use_cpu", "no_cuda"}, "the CPU is chosen with accelerator cpu"}}};
 }
 
 config::Section section(EngineSettings& s) {

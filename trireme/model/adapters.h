@@ -12,14 +12,9 @@
 #include <set>
 #include <string>
 
-namespace trireme::model {
+#include "trireme/model/settings.h"
 
-/// The first values of A. B is zero, so training starts from the frozen model; except with `random`.
-enum class AdapterInit {
-  kaiming,   ///< uniform in +-1/sqrt(in), as PEFT's init_lora_weights true
-  gaussian,  ///< normal with standard deviation 1/rank
-  random,    ///< kaiming, and B uniform in +-1/sqrt(rank), as PEFT's init_lora_weights false
-};
+namespace trireme::model {
 
 struct AdapterSpec {
   int64_t rank = 8;

@@ -25,6 +25,13 @@ std::span<const config::Choice<Context>> choices_of(Context) {
   return kTable;
 }
 
+std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit) {
+  static const std::vector<config::Choice<AdapterInit>> kTable = {{AdapterInit::kaiming, "kaiming", {"true"}},
+                                                                  {AdapterInit::gaussian, "gaussian", {}},
+                                                                  {AdapterInit::random, "random", {"false"}}};
+  return kTable;
+}
+
 std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   static const std::vector<config::Choice<WrapBy>> kTable = {
       {WrapBy::block, "block", {}}, {WrapBy::layer, "layer", {}}, {WrapBy::parameter, "parameter", {}}};

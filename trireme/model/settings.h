@@ -30,6 +30,15 @@ enum class WrapBy {
 };
 std::span<const config::Choice<WrapBy>> choices_of(WrapBy);
 
+/// The first values of a low-rank adapter's A (adapters.h). B is zero, so training starts from the frozen model; except
+/// with `random`.
+enum class AdapterInit {
+  kaiming,  ///< uniform in +-1/sqrt(in), as PEFT's init_lora_weights true
+  gaussian,  ///< normal with standard deviation 1/rank
+  random,  ///< kaiming, and B uniform in +-1/sqrt(rank), as PEFT's init_lora_weights false
+};
+std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit);
+
 struct PrecisionSettings {
   NumberFormat precision = NumberFormat::automatic;
   bool operator==(const PrecisionSettings&) const = default;
