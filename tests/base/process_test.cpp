@@ -40,6 +40,25 @@ TEST(Process, WhoCannotLookDoesNotSayThatAProcessIsGone) {
   EXPECT_FALSE(mine);
 }
 
+TEST(Process, OnlyWhoHasSurelyEndedIsGone) {
+  const uint64_t mine = process_start_ticks(getpid()).value();
+  EXPECT_FALSE(is_gone(getpid(), mine));
+  EXPECT_FALSE(is_gone(getpid(), 0)) << "its start is unknown";
+  EXPECT_TRUE(is_gone(getpid(), mine + 1)) << "another process has its id now";
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(is_gone(child, mine));
+  EXPECT_TRUE(is_gone(child, 0));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const bool taken_for_gone = is_gone(getpid(), mine);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(taken_for_gone);
+}
+
 constexpr int kNoFolder = 99;  // this user may put no other /proc in the place of the system's
 
 // Hides the system's /proc from this process, which is to be one for that alone.

@@ -273,6 +273,7 @@ TEST(ProcessLook, SeesWhatAProcessDoes) {
   waitpid(child, nullptr, 0);
   EXPECT_EQ(describe(look_at({id})[0]), "has ended");
   EXPECT_EQ(look_at({{getpid(), id.start_ticks + 1}})[0].state, 0);  // another process under that id
+  EXPECT_NE(describe(look_at({{getpid(), 0}})[0]), "has ended");     // its start is unknown
 }
 
 }  // namespace

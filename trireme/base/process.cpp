@@ -51,6 +51,11 @@ std::optional<uint64_t> process_start_ticks(int64_t pid) {
   return state == 'Z' || state == 'X' ? 0 : start;  // killed, and its parent has not waited for it yet
 }
 
+bool is_gone(int64_t pid, uint64_t start_ticks) {
+  const auto now = process_start_ticks(pid);
+  return now && (*now == 0 || (start_ticks != 0 && *now != start_ticks));
+}
+
 void allow_no_core_dumps() {
   // Programs that collect dumps ignore the limit, except a limit of one byte (core(5), fs/coredump.c).
   constexpr rlim_t kNone = 1;

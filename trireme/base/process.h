@@ -14,6 +14,10 @@ std::string this_host();
 /// descriptor is left, no right to look, /proc is missing or hides the process). Allocates nothing.
 std::optional<uint64_t> process_start_ticks(int64_t pid);
 
+/// Whether the process `pid` that started at `start_ticks` (0: unknown) has ended. False if the system does not tell: a
+/// live peer that is taken for dead ends the job.
+bool is_gone(int64_t pid, uint64_t start_ticks);
+
 /// From now on no core dump of this process, or of what it starts, is written to a file or handed to a program: its
 /// memory holds a secret. It stays "dumpable" (prctl): shared memory and the diagnosis of hangs need peers and
 /// debuggers that can read it. The hard limit stays too: `prlimit --pid PID --core=unlimited` allows dumps again.

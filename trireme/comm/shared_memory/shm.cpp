@@ -24,9 +24,7 @@ class ProcessSegment final : public SharedSegment {
   std::string gone(int k) const override {
     if (std::string left = SharedSegment::gone(k); !left.empty()) return left;
     const RankState& state = rank(k);
-    const auto start = base::process_start_ticks(state.pid);
-    if (!start || *start == state.process_start || (*start != 0 && state.process_start == 0)) return "";  // or unknown
-    return fmt::format("its process {} is gone", state.pid);
+    return base::is_gone(state.pid, state.process_start) ? fmt::format("its process {} is gone", state.pid) : "";
   }
 
   std::shared_ptr<Mapping> offer(int64_t bytes, int64_t claimed_bytes, const std::string& what, Mapping::Pages pages,

@@ -42,9 +42,8 @@ struct Sample {
 };
 
 Sample sample(const ProcessId& process) {
-  const auto start = base::process_start_ticks(process.pid);
-  if (!start) return {.state = '?'};
-  if (*start != process.start_ticks || process.start_ticks == 0) return {};
+  if (base::is_gone(process.pid, process.start_ticks)) return {};
+  if (!base::process_start_ticks(process.pid)) return {.state = '?'};
   std::istringstream in = words_behind_name(process.pid);
   Sample s;
   std::string word;

@@ -15,7 +15,7 @@ struct ProcessLook {
   std::vector<std::string> stack = {};  ///< functions of the main thread, innermost first; empty if unknown
 };
 
-/// A process. `start_ticks` (base::process_start_ticks) tells it from a later process with the same id.
+/// A process. `start_ticks` (base::process_start_ticks; 0: unknown) tells it from a later process with the same id.
 struct ProcessId {
   std::int64_t pid = 0;
   std::uint64_t start_ticks = 0;

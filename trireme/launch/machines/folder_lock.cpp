@@ -71,8 +71,7 @@ bool is_still(const base::FileDescriptor& file, const fs::path& path) {
 
 // Whether the holder is a process of this machine that has ended.
 bool is_gone(const LockHolder& holder) {
-  return holder.machine == base::this_host() &&
-         base::process_start_ticks(holder.pid).value_or(holder.start_ticks) != holder.start_ticks;
+  return holder.machine == base::this_host() && base::is_gone(holder.pid, holder.start_ticks);
 }
 
 void refuse(const fs::path& folder, const std::optional<LockHolder>& holder, const std::string& waited) {
