@@ -1,6 +1,7 @@
 // A program that launches itself and, as a rank, does what its arguments say; the tests' only kind of rank.
 //
 //   launch_rank --launch 2 --out DIR -- '*:print:hello' '1:sleep:50' '1:exit:3'
+//   launch_rank --by-ssh PROGRAM            a job on one machine, with PROGRAM as ssh
 //
 // Each argument after "--" is RANK:ACTION[:TEXT] (RANK "*" means all) and the actions of a rank run in order.
 #include <dirent.h>
@@ -23,6 +24,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/identity/environment.h"
+#include "trireme/launch/machines/ssh_start.h"
 #include "trireme/launch/supervise/launch.h"
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
@@ -260,11 +262,16 @@ int run_launcher(const std::vector<std::string>& arguments) {
   return launch::launch_ranks(options);
 }
 
+int run_by_ssh(const std::string& ssh) {
+  return launch::start_by_ssh({.hosts = {{.name = "far", .order = {}}}, .ssh = ssh, .program = "trireme"});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
+    if (arguments.size() == 2 && arguments[0] == "--by-ssh") return run_by_ssh(arguments[1]);
     return !arguments.empty() && arguments[0] == "--launch" ? run_launcher(arguments) : run_rank(arguments);
   } catch (const trireme::UsageError& error) {
     launch::report_failure(error.what());

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "trireme/base/error.h"
@@ -42,6 +44,23 @@ TEST(SshOrder, APartOfItOrSomethingElseIsAnError) {
   EXPECT_THROW(read_back("hello\n"), Error);
   EXPECT_THROW(read_back("99999999\n"), Error);
   EXPECT_THROW(read_back("-1\n"), Error);
+}
+
+// The order holds the job's token.
+TEST(SshOrder, WhoReadsItLeavesNoCoreDump) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit limit{};
+    getrlimit(RLIMIT_CORE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_CORE, &limit);
+    read_back(write_order(kOrder));
+    getrlimit(RLIMIT_CORE, &limit);
+    _exit(limit.rlim_cur <= 1 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 }  // namespace

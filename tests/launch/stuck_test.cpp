@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -97,6 +100,26 @@ TEST(Stuck, AStackIsNotWaitedFor) {
   ASSERT_TRUE(comes_to_wait(child));
   EXPECT_EQ(stack_of(child, 8), std::vector<std::string>{});
   send_signal(child, SIGKILL);
+}
+
+// Its user's home directory is on a server that does not answer, for instance.
+TEST(Stuck, AnSshThatHangsInTheKernelIsNamedAndLeft) {
+  const DeadFiles files;
+  if (!files.why_not().empty()) GTEST_SKIP() << files.why_not();
+  const std::filesystem::path ssh = std::filesystem::temp_directory_path() / ("ssh-" + std::to_string(getpid()));
+  std::ofstream(ssh) << "#!/bin/sh\nexec " LAUNCH_RANK " '*:pid' '*:look:" << files.file() << "'\n";
+  chmod(ssh.c_str(), 0700);
+  Job job({"--by-ssh", ssh});
+  ASSERT_TRUE(job.wait_for("pid "));
+  const pid_t pid = number_behind(job, "pid");
+  ASSERT_TRUE(comes_to_wait(pid));
+  job.signal(SIGINT);
+  ASSERT_TRUE(job.wait_for("stopping"));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(30s), 128 + SIGKILL) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("ssh (pid " + std::to_string(pid) +
+                                   ") was killed 10 s ago and has not ended; it is no longer waited for"));
+  std::filesystem::remove(ssh);
 }
 
 // Starts a process of a wanted id, which waits in a process group of the same id.

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "trireme/base/error.h"
+#include "trireme/base/process.h"
 #include "trireme/base/units.h"
 #include "trireme/launch/machines/ssh_start.h"
 
@@ -55,6 +56,7 @@ std::string write_order(const HostOrder& order) {
 }
 
 HostOrder read_order(int fd) {
+  base::allow_no_core_dumps();
   HostOrder order{.token = read_word(fd), .folder = read_word(fd)};
   for (size_t words = read_number(fd, kMostWords); words > 0; --words) order.arguments.push_back(read_word(fd));
   for (size_t words = read_number(fd, kMostWords); words > 0; --words) {

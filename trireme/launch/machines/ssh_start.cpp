@@ -27,17 +27,14 @@ using Clock = std::chrono::steady_clock;
 
 // After one machine has failed, the others have this time to detect it themselves and to log it.
 constexpr std::chrono::seconds kNoticing{15};
+constexpr std::chrono::seconds kEndOfTheKilled{10};  // a killed ssh that takes longer waits in the kernel
 constexpr int kSshFailed = 255;
 
 class SshSupervisor {
  public:
   explicit SshSupervisor(const SshJob& job) : job_(job), hosts_(job.hosts.size()) {}
   ~SshSupervisor() {
-    for (Host& host : hosts_)
-      if (host.alive()) {
-        kill(host.pid, SIGKILL);
-        waitpid(host.pid, nullptr, 0);
-      }
+    for (Host& host : hosts_) end(host);
   }
 
   int run() {
@@ -63,6 +60,7 @@ class SshSupervisor {
     std::string unsent;  // of its order
     std::vector<RankStream> streams;
     std::optional<int> code;
+    std::optional<Clock::time_point> killed_at;
     bool alive() const { return pid > 0 && !code; }
   };
 
@@ -121,8 +119,18 @@ class SshSupervisor {
 
   void reap(Host& host) {
     int status = 0;
-    if (!host.alive() || waitpid(host.pid, &status, WNOHANG) != host.pid) return;
-    host.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (!host.alive()) return;
+    if (waitpid(host.pid, &status, WNOHANG) == host.pid) {
+      on_end(host, WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+    } else if (host.killed_at && Clock::now() > *host.killed_at + kEndOfTheKilled) {
+      say(fmt::format("ssh (pid {}) was killed {} s ago and has not ended; it is no longer waited for", host.pid,
+                      kEndOfTheKilled.count()));
+      on_end(host, 128 + SIGKILL);
+    }
+  }
+
+  void on_end(Host& host, int code) {
+    host.code = code;
     host.input = base::FileDescriptor();
     host.unsent.clear();
     if (*host.code == 0 || *host.code == kStoppedEarly || first_failed_ != nullptr) return;
@@ -165,14 +173,19 @@ class SshSupervisor {
       if (host.unsent.empty())
         (void)!write(host.input.get(), "s", 1);
       else
-        kill(host.pid, SIGKILL);  // it has not read its order yet
+        end(host);  // it has not read its order yet
     }
   }
 
   void end_connections() {
     end_at_.reset();
-    for (Host& host : hosts_)
-      if (host.alive()) kill(host.pid, SIGKILL);
+    for (Host& host : hosts_) end(host);
+  }
+
+  static void end(Host& host) {
+    if (!host.alive() || host.killed_at) return;
+    kill(host.pid, SIGKILL);
+    host.killed_at = Clock::now();
   }
 
   int code() {
