@@ -196,6 +196,9 @@ TEST(Damage, AManifestOfAnotherVersionIsRefused) {
   EXPECT_THROW(parse_manifest("{}", "m"), CheckpointError);
   manifest.files = {{"../a", describe("abc")}};
   EXPECT_THROW(parse_manifest(manifest_to_json(manifest), "m"), CheckpointError);
+  static_assert(num_blocks(INT64_MAX) == INT64_MAX / kBlockBytes + 1);
+  manifest.files = {{"a", {.bytes = INT64_MAX, .blocks = {}}}};
+  EXPECT_THROW(parse_manifest(manifest_to_json(manifest), "m"), CheckpointError);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/rewrite.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/torch/file.h"
 
 namespace trireme::formats {
@@ -151,6 +152,26 @@ TEST(ConvertAnything, SizesThatOverflowAreRefused) {
   for (int i = 0; i < 40; ++i)
     huge.push_back({.name = std::to_string(i), .shape = {half}, .dtype = checkpoint::Dtype::f64});
   EXPECT_THROW(checkpoint::SafetensorsSink(folder / "model", huge, int64_t{1} << 62), CheckpointError);
+}
+
+// A distributed checkpoint whose metadata say more than its files hold.
+TEST(ConvertAnything, ASourceThatClaimsMoreThanAnyDiskHoldsIsRefused) {
+  const checkpoint::ScratchFolder folder;
+  fs::create_directories(folder / "model");
+  std::vector<checkpoint::TensorSpec> tensors;
+  for (int i = 0; i < 5; ++i)
+    tensors.push_back({.name = std::to_string(i), .shape = {1, 1}, .dtype = checkpoint::Dtype::f64});
+  DcpSink(folder / "model", tensors).finish();
+  const fs::path path = folder / "model" / kDcpMetadataName;
+  std::string metadata = base::read_file(path);
+  const auto shape = [](int64_t size) { return PickleWriter().integer(size).integer(size).finish().substr(2, 10); };
+  const std::string one = shape(1), huge = shape(1 << 28);
+  ASSERT_NE(metadata.find(one), std::string::npos);
+  for (auto at = metadata.find(one); at != std::string::npos; at = metadata.find(one, at))
+    metadata.replace(at, 10, huge);
+  checkpoint::overwrite(path, metadata);
+  EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out", .to = "pth"}),
+            "error: the tensors say that they hold more than 2^58 values: the source is damaged");
 }
 
 }  // namespace

@@ -155,7 +155,8 @@ TEST(Dcp, comes_back_as_it_was_written) {
 
 /// Metadata of tensor "w" of `shape`, cut into boxes (offsets, sizes).
 std::string metadata(const std::vector<int64_t>& shape,
-                     const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>& boxes) {
+                     const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>& boxes, int64_t begin = 0,
+                     int64_t bytes = 9) {
   constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
   PickleWriter pickle;
   const auto object = [&](const char* module, const char* name) {
@@ -175,7 +176,8 @@ std::string metadata(const std::vector<int64_t>& shape,
     object(kModule, "MetadataIndex");
     pickle.text("fqn").text("w").text("offset").integers(offsets).set_items().build();
     object("torch.distributed.checkpoint.filesystem", "_StorageInfo");
-    pickle.text("relative_path").text("f").text("offset").integer(0).text("length").integer(9).set_items().build();
+    pickle.text("relative_path").text("f").text("offset").integer(begin).text("length").integer(bytes);
+    pickle.set_items().build();
   }
   return pickle.set_items().set_items().build().finish();
 }
@@ -195,6 +197,8 @@ TEST(Dcp, chunks_have_to_fill_their_tensor_exactly) {
   EXPECT_THAT(error(metadata({2, 2}, {{{0, 0}, {2, 1}}, {{1, 0}, {1, 2}}})), HasSubstr("has chunks that overlap"));
   EXPECT_THAT(error(metadata({4}, {{{3}, {2}}})), HasSubstr("has a chunk [2] at [3]"));
   EXPECT_THAT(error(metadata({4}, {{{0, 0}, {2, 2}}})), HasSubstr("has a chunk"));
+  EXPECT_EQ(error(metadata({4}, {{{0}, {4}}}, INT64_MAX - 9, 9)), "no error");
+  EXPECT_THAT(error(metadata({4}, {{{0}, {4}}}, INT64_MAX - 8, 9)), HasSubstr("'w' has no sound place in f"));
 }
 
 }  // namespace

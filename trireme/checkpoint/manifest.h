@@ -18,7 +18,7 @@ constexpr const char* kManifestName = "manifest.json";
 constexpr const char* kStateName = "trireme_state.json";
 
 /// Number of blocks of a file of `bytes` bytes.
-constexpr int64_t num_blocks(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
+constexpr int64_t num_blocks(int64_t bytes) { return bytes / kBlockBytes + (bytes % kBlockBytes > 0 ? 1 : 0); }
 
 struct ManifestFile {
   int64_t bytes = 0;

@@ -138,7 +138,7 @@ class MetadataReader {
       fail(fmt::format("tensor '{}' is said to be in '{}', which is no file of the folder", key,
                        file.value_or("").substr(0, 200)),
            key);
-    if (!begin || !bytes || *begin < 0 || *bytes < 0)
+    if (!begin || !bytes || *begin < 0 || *bytes < 0 || *bytes > INT64_MAX - *begin)
       fail(fmt::format("tensor '{}' has no sound place in {}", key, *file), key);
     if (!pickle_.items(pickle_.find(place, "transform_descriptors")).empty())
       fail(fmt::format("tensor '{}' is compressed; save it without extensions", key), key);
