@@ -49,13 +49,15 @@ FlightLog read_flight(const void* bytes, int64_t size, const std::string& what) 
     throw UsageError(fmt::format("{} is no flight recorder's file of this version: {}", what, why));
   };
   if (size < static_cast<int64_t>(sizeof(FlightHeader))) refuse("it is too short");
+  // Read first, so that the groups that it counts are whole.
+  const int32_t num_groups = __atomic_load_n(&static_cast<const FlightHeader*>(bytes)->num_groups, __ATOMIC_ACQUIRE);
   std::memcpy(&log.header, bytes, sizeof log.header);
   FlightHeader& h = log.header;
   if (std::memcmp(h.magic, kFlightMagic, sizeof h.magic) != 0) refuse("it begins with other bytes");
   if (h.header_bytes != sizeof(FlightHeader) || h.record_bytes != sizeof(FlightRecord))
     refuse("its parts differ in size");
   if (h.capacity < 1 || h.capacity > 1 << 20 || size < flight_file_bytes(h.capacity)) refuse("records are missing");
-  h.num_groups = std::clamp(h.num_groups, 0, kFlightGroups);
+  h.num_groups = std::clamp(num_groups, 0, kFlightGroups);
   for (FlightGroup& g : h.groups) g.size = std::max(g.size, 0);
   const auto* from = static_cast<const std::byte*>(bytes) + sizeof h;
   for (int i = 0; i < h.capacity; ++i, from += sizeof(FlightRecord))

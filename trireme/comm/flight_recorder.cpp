@@ -117,7 +117,7 @@ void FlightRecorder::join(const Group& group) {
   g.rank = group.rank;
   g.num_calls = 0;
   for (int k = 0; k < std::min(group.size, base::kFlightMembers); ++k) g.members[k] = group.global_rank(k);
-  ++h.num_groups;
+  std::atomic_ref(h.num_groups).store(h.num_groups + 1, std::memory_order_release);  // after the group's fields
 }
 
 void FlightRecorder::set_phase(std::string_view phase) {
