@@ -12,16 +12,21 @@ namespace trireme::launch {
 namespace {
 constexpr size_t kMostBytes = 64 << 10;             // of a body; services send some hundred
 constexpr auto kLongest = std::chrono::seconds(2);  // for the whole answer
+constexpr auto kBetweenStops = std::chrono::milliseconds(50);
 
-/// Ends the client's waits after kLongest.
+/// Ends the client's waits after kLongest, again and again: a stop that comes between two requests does not reach the
+/// second one, which could then last as long as the service likes.
 class Deadline {
  public:
   explicit Deadline(httplib::Client& client)
       : thread_([this, &client](const std::stop_token& stop) {
           std::unique_lock lock(mutex_);
-          if (wake_.wait_for(lock, stop, kLongest, [] { return false; }) || stop.stop_requested()) return;
-          passed_ = true;
-          client.stop();
+          wake_.wait_for(lock, stop, kLongest, [] { return false; });
+          while (!stop.stop_requested()) {
+            passed_ = true;
+            client.stop();
+            wake_.wait_for(lock, stop, kBetweenStops, [] { return false; });
+          }
         }) {}
   bool passed() const { return passed_; }
 
