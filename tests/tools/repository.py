@@ -210,7 +210,7 @@ FORBIDDEN = {
     "an open end": r"\b(?:TO" r"DO(?! \(#\d+\))|FIX" r"ME|X" r"XX\b)",
     "who or what wrote it": r"(?i)co-auth" r"ored-by|gener" r"ated with [A-Z]|as an a" r"i (?:language )?mo" r"del",
     "torch/torch.h, which costs 14 s a file": r"#include [<\"]torch/tor" r"ch\.h",
-    "at::parallel_for, which is serial in a file without OpenMP (ops/parallel.h)": r"at::parallel_f" r"or\(",
+    "at::parallel_for or its like, which are serial in a file without OpenMP (ops/parallel.h)": r"at::parallel_(?:f" r"or|red" r"uce)\(",
     "const_data_ptr of a type, whose symbol clang names otherwise than LibTorch does": r"const_data_p" r"tr<[^T]",
 }
 
