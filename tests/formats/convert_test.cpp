@@ -155,7 +155,7 @@ TEST(ConvertAnything, SizesThatOverflowAreRefused) {
 }
 
 // A distributed checkpoint whose metadata say more than its files hold.
-TEST(ConvertAnything, ASourceThatClaimsMoreThanAnyDiskHoldsIsRefused) {
+TEST(ConvertAnything, ASourceThatClaimsMoreThanItsFilesHoldIsRefused) {
   const checkpoint::ScratchFolder folder;
   fs::create_directories(folder / "model");
   std::vector<checkpoint::TensorSpec> tensors;
@@ -170,8 +170,8 @@ TEST(ConvertAnything, ASourceThatClaimsMoreThanAnyDiskHoldsIsRefused) {
   for (auto at = metadata.find(one); at != std::string::npos; at = metadata.find(one, at))
     metadata.replace(at, 10, huge);
   checkpoint::overwrite(path, metadata);
-  EXPECT_EQ(refusal_of({.source = folder / "model", .out = folder / "out", .to = "pth"}),
-            "error: the tensors say that they hold more than 2^58 values: the source is damaged");
+  EXPECT_THAT(refusal_of({.source = folder / "model", .out = folder / "out", .to = "pth"}),
+              HasSubstr("tensor '0' [268435456, 268435456] has a chunk of 72057594037927936 elements in"));
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ TEST(Dcp, comes_back_as_it_was_written) {
 /// Metadata of tensor "w" of `shape`, cut into boxes (offsets, sizes).
 std::string metadata(const std::vector<int64_t>& shape,
                      const std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>>& boxes, int64_t begin = 0,
-                     int64_t bytes = 9) {
+                     int64_t bytes = 12) {
   constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
   PickleWriter pickle;
   const auto object = [&](const char* module, const char* name) {
@@ -197,6 +197,7 @@ TEST(Dcp, chunks_have_to_fill_their_tensor_exactly) {
   EXPECT_THAT(error(metadata({2, 2}, {{{0, 0}, {2, 1}}, {{1, 0}, {1, 2}}})), HasSubstr("has chunks that overlap"));
   EXPECT_THAT(error(metadata({4}, {{{3}, {2}}})), HasSubstr("has a chunk [2] at [3]"));
   EXPECT_THAT(error(metadata({4}, {{{0, 0}, {2, 2}}})), HasSubstr("has a chunk"));
+  EXPECT_THAT(error(metadata({13}, {{{0}, {13}}})), HasSubstr("'w' [13] has a chunk of 13 elements in 12 bytes"));
   EXPECT_EQ(error(metadata({4}, {{{0}, {4}}}, INT64_MAX - 9, 9)), "no error");
   EXPECT_THAT(error(metadata({4}, {{{0}, {4}}}, INT64_MAX - 8, 9)), HasSubstr("'w' has no sound place in f"));
 }

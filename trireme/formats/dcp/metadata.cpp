@@ -161,7 +161,11 @@ class MetadataReader {
           inside = chunk.offsets[dim] >= 0 && chunk.sizes[dim] >= 0 && chunk.offsets[dim] <= tensor.shape[dim] &&
                    chunk.sizes[dim] <= tensor.shape[dim] - chunk.offsets[dim];
         if (!inside) broken(fmt::format("has a chunk {} at {}", shape_text(chunk.sizes), shape_text(chunk.offsets)));
-        if (__builtin_add_overflow(sum, num_elements(chunk.sizes), &sum)) broken("has overlapping chunks");
+        // The files limit what may be allocated: an element takes a byte at least, and no item is compressed.
+        const int64_t elements = num_elements(chunk.sizes);
+        if (elements > chunk.bytes)
+          broken(fmt::format("has a chunk of {} elements in {} bytes", elements, chunk.bytes));
+        if (__builtin_add_overflow(sum, elements, &sum)) broken("has overlapping chunks");
       }
     } catch (const ShapeError& error) {
       broken(error.what());
