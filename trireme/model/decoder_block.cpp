@@ -137,13 +137,6 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   return v;
 }
 
-bool DecoderBlock::runs_on_gpu() const {
-  for (const Product* product : {&layout_.qkv, &layout_.out, &layout_.up, &layout_.down})
-    for (const PartAdapter& adapter : product->adapters)
-      if (adapter.dropout > 0) return false;
-  return true;
-}
-
 AdapterBuffers DecoderBlock::adapter_buffers(const UnitTensors& t, const Product& product) const {
   const auto slot = [](const std::vector<at::Tensor>& tensors, int index) {
     return index < static_cast<int>(tensors.size()) ? tensors[static_cast<size_t>(index)] : at::Tensor();

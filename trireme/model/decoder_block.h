@@ -43,7 +43,6 @@ class DecoderBlock : public Unit {
   void backward_input(UnitTensors& t) const override;
   void backward_weight(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
-  bool runs_on_gpu() const override;
   std::vector<TrafficRow> traffic_of_recompute(const BatchShape& shape, const Precision& precision,
                                                const std::vector<int>& which) const override;
   double forward_flops(const BatchShape& shape) const override;
