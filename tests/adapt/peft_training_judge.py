@@ -1,0 +1,223 @@
+"""LoRA as PEFT computes it: losses, gradients and ten steps of AdamW in float64, then the same on meshes. All weights as
+transformers trains them, too.
+
+peft_training_judge.py TRIREME [NAME ...]
+Trireme starts from an adapter that PEFT wrote. The judge rebuilds each step's rows from the run's ledger and trains
+PEFT's model on them: with our mask in the place of its dropout, in float64 throughout (wide.py). NAME picks cases.
+What Trireme says it does not train yet is left out, with its sentence.
+TRIREME_SLOW=1: every option on every architecture and every mesh; otherwise a sample in which all of them are met.
+"""
+
+import itertools
+import os
+import sys
+import types
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import tuning
+from tuning import peft, ring, torch, transformers
+
+import dropout_mask
+import wide
+
+[loraplus] = ring.judges("peft.optimizers.loraplus")
+
+STEPS, SEED, RATIO = 10, 42, 4.0
+EQUAL, MESH = 1e-9, 1e-10
+BETA1, BETA2, DECAY = 0.9, 0.999, 0.01
+
+FAMILIES = {"llama": "llama 2", "qwen3": "qwen3", "gemma3": "gemma3", "gpt2": "gpt2"}
+ALL = {"target_modules": "all-linear"}
+PATTERNS = {"rank_pattern": {"q_proj": 4, r"layers\.[01]\.mlp\.up_proj": 16}, "alpha_pattern": {"k_proj": 32, "q_proj": 4}}
+PATTERNS_GPT2 = {"rank_pattern": {"c_attn": 4, r"h\.[01]\.mlp\.c_fc": 16}, "alpha_pattern": {"c_proj": 32, "c_attn": 4}}
+# name: options of PEFT's LoraConfig; full, plus_ratio and patterns are the judge's own.
+OPTIONS = {
+    "all weights": {"full": True},
+    "q,v r 8": {},
+    "all-linear r 64": ALL | {"r": 64},
+    "rslora": ALL | {"r": 64, "use_rslora": True},
+    "patterns": ALL | {"patterns": True},
+    "lora+": {"plus_ratio": RATIO},
+    "dropout": ALL | {"lora_dropout": 0.25},
+    "dora": ALL | {"use_dora": True},
+    "dora and dropout": {"use_dora": True, "lora_dropout": 0.25},
+    "bias of B": ALL | {"lora_bias": True},
+    "some layers": {"layers_to_transform": [1, 2]},
+}
+QUICK = [("llama", "q,v r 8"), ("llama", "dropout"), ("llama", "lora+"), ("qwen3", "dora and dropout"), ("qwen3", "patterns"),
+         ("gemma3", "all-linear r 64"), ("gemma3", "dora"), ("gpt2", "rslora"), ("gpt2", "dropout"),
+         ("gemma3", "all weights")]
+
+# name: (settings, equal to the bit)
+MESHES = {
+    "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
+    "no_shard 2": ({"devices": 2, "strategy": "no_shard"}, True),
+    "tp 2": ({"devices": 2, "mesh__tp": 2}, False),
+    "tp 2 sequence": ({"devices": 2, "mesh__tp": 2, "mesh__sequence_parallel": "true"}, False),
+    "pp 2 1f1b": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "1f1b"}, False),
+    "pp 2 zb_h1": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "zb_h1"}, False),
+    "cp 2": ({"devices": 2, "mesh__cp": 2, "mesh__context": "ulysses"}, False),
+}
+QUICK_MESHES = [("llama", "dropout", mesh) for mesh in MESHES] + [
+    ("gpt2", "dropout", "tp 2 sequence"), ("gpt2", "dropout", "full_shard 2"), ("qwen3", "patterns", "pp 2 zb_h1"), ("gemma3", "all-linear r 64", "tp 2"),
+    ("qwen3", "dora and dropout", "full_shard 2"), ("gemma3", "dora", "tp 2")]
+
+
+class Judged:
+    """A family and an option: the base, the adapter to start from, the run of one rank."""
+
+    def __init__(self, r, family, option):
+        self.r, self.name, self.what, self.whose = r, FAMILIES[family], f"{family}, {option}", "PEFT's"
+        options = dict(OPTIONS[option])
+        self.ratio = options.pop("plus_ratio", 1.0)
+        self.unbuilt = "use_dora" in options or "lora_bias" in options
+        if options.pop("patterns", False):
+            options |= PATTERNS_GPT2 if family == "gpt2" else PATTERNS
+        self.dropout, self.full = options.get("lora_dropout", 0.0), options.pop("full", False)
+        self.base = r.folder / family
+        if not self.base.exists():
+            tuning.make_base(self.name, self.base)
+        self.adapter = None
+        if self.full:
+            self.whose = "transformers'"
+        else:
+            self.adapter = tuning.initial_adapter(self.base, r.folder / self.folder("start"), tuning.lora_config(self.name, **options))
+        self.one = None if self.is_refused() else self.tune("one", train__save_interval=1, save__keep_last=0)
+
+    def folder(self, what):
+        return f"{self.what} {what}".replace(" ", "-").replace(",", "").replace("+", "-plus")
+
+    def is_refused(self):
+        """Whether this is not built; asked only of options that nobody has seen to work."""
+        if not self.unbuilt:
+            return False
+        result = self.r.run(self.command("refused", train__max_steps=1))
+        if result.code == 2 and "not trained yet" in result.err:
+            print(f"refused {self.what}: {result.err.strip()}", flush=True)
+            return True
+        return False
+
+    def command(self, what, **settings):
+        more = {"lora__plus_ratio": self.ratio} if self.ratio != 1 else {}
+        more |= {"subcommand": "finetune_full"} if self.full else {}
+        settings = {"seed": SEED, "train__max_steps": STEPS} | more | settings
+        return tuning.command(self.r, self.base, self.folder(what), self.adapter, **settings)
+
+    def tune(self, what, **settings):
+        result = self.r.run(self.command(what, **settings))
+        ring.require(result.code == 0, f"{self.what}: the run {what} succeeds", str(result))
+        return self.r.folder / self.folder(what)
+
+    def theirs(self):
+        """PEFT's model from the same folder, in float64, with our dropout."""
+        model = tuning.load_base(self.base)
+        if not self.full:
+            model = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
+        wide.widen(model)
+        clock = types.SimpleNamespace(step=0)
+        for name, module in model.named_modules():
+            if isinstance(module, peft.tuners.lora.LoraLayer) and self.dropout:
+                ours = dropout_mask.Dropout(name.removeprefix(tuning.PREFIX), self.dropout, clock, SEED)
+                module.lora_dropout["default"] = ours
+                module.training = True  # else DoRA leaves dropout out; transformers' own stays off
+        return model, clock
+
+    def optimizer(self, model):
+        """AdamW; matrices decay. With a ratio, PEFT's own LoRA+."""
+        options = {"betas": (BETA1, BETA2), "eps": 1e-8}
+        if self.ratio != 1:
+            return loraplus.create_loraplus_optimizer(model, torch.optim.AdamW, lr=tuning.RATE, loraplus_lr_ratio=self.ratio,
+                                                      loraplus_weight_decay=DECAY, **options)
+        values = [p for p in model.parameters() if p.requires_grad]
+        groups = [{"params": [p for p in values if p.dim() == 2], "weight_decay": DECAY},
+                  {"params": [p for p in values if p.dim() != 2], "weight_decay": 0.0}]
+        return torch.optim.AdamW([group for group in groups if group["params"]], lr=tuning.RATE, **options)
+
+    def against_peft(self):
+        model, clock = self.theirs()
+        batches, optimizer = tuning.Batches(self.one), self.optimizer(model)
+        ours, worst_loss, gradients = tuning.losses(self.one), 0.0, {}
+        for step in range(1, STEPS + 1):
+            clock.step = step
+            loss = tuning.loss_of(model, batches.step(step))
+            optimizer.zero_grad()
+            loss.backward()
+            if step == 1:
+                gradients = {self.ours_of(n): p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+            worst_loss = max(worst_loss, abs(ours[step - 1] - loss.item()))
+            ring.require(worst_loss <= EQUAL, f"{self.what}: loss of step {step} within {worst_loss:.1e} of {self.whose}", f"{ours[step - 1]!r} {loss.item()!r}")
+            optimizer.step()
+        ring.require(ours[-1] < ours[0] and len(gradients) > 3, f"{self.what}: it learns, {ours[0]:.3f} to {ours[-1]:.3f}")
+        off = self.gradients_off(gradients)
+        apart = self.values_off({self.ours_of(n): p.detach() for n, p in model.named_parameters() if p.requires_grad})
+        ring.check(off <= EQUAL and apart <= EQUAL,
+                   f"{self.what}: {STEPS} losses within {worst_loss:.1e} of {self.whose}, {len(gradients)} gradients within {off:.1e} of their norms, "
+                   f"values after {STEPS} steps within {apart:.1e} (at most {EQUAL:.0e})")
+
+    @staticmethod
+    def ours_of(name):
+        return name.removeprefix(tuning.PREFIX).replace(".default", "").replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
+
+    def tensors_of(self, step, names, end):
+        found = tuning.trained(self.one / f"step-{step:08}")
+        if self.full:  # GPT-2's files need no "transformer."
+            found |= {f"transformer.{name}": value for name, value in found.items()}
+        missing = [name for name in names if f"{name}.{end}" not in found]
+        ring.require(not missing, f"{self.what}: the checkpoint of step {step} holds {end} of what PEFT trains",
+                     f"lacks {missing[:4]}, has {sorted(found)[:8]}")
+        return {name: found[f"{name}.{end}"] for name in names}
+
+    def gradients_off(self, gradients):
+        """The first step's, which AdamW's first moment is a tenth of."""
+        moments = self.tensors_of(1, gradients, "exp_avg")
+        return max(((moments[name] / (1 - BETA1) - g).norm() / g.norm()).item() for name, g in gradients.items())
+
+    def values_off(self, values):
+        ours = self.tensors_of(STEPS, values, "master")
+        return max(tuning.far(ours[name], value) for name, value in values.items())
+
+    def on_mesh(self, mesh):
+        settings, exact = MESHES[mesh]
+        other = self.tune(mesh, **settings)
+        what = f"{self.what}, {mesh}"
+        a, b = (tuning.trained(run / f"step-{STEPS:08}") for run in (other, self.one))
+        ring.require(a.keys() == b.keys() and all(a[n].shape == b[n].shape for n in b), f"{what}: the same {len(b)} tensors", str(a.keys() ^ b.keys()))
+        lines, wanted = tuning.losses(other), tuning.losses(self.one)
+        if exact:
+            unequal = [n for n in b if not torch.equal(a[n], b[n])]
+            ring.check(not unequal and lines == wanted, f"{what}: {len(b)} tensors and {STEPS} losses equal to the bit of one rank's",
+                       f"{unequal[:4]}\n{lines}\n{wanted}")
+            return
+        off = max(tuning.far(a[n], b[n]) for n in b)
+        worst = max(tuning.relative(x, y) for x, y in zip(lines, wanted))
+        ring.check(max(off, worst) <= MESH, f"{what}: values within {off:.1e} and losses within {worst:.1e} of one rank's (at most {MESH:.0e})")
+
+
+def adapters_are_loadable(r, judged):
+    """Every checkpoint is a folder of PEFT's."""
+    checkpoint = judged.one / f"step-{STEPS:08}"
+    model = peft.PeftModel.from_pretrained(tuning.load_base(judged.base), checkpoint)
+    ours = judged.tensors_of(STEPS, [judged.ours_of(n) for n, _ in model.named_parameters() if "lora_" in n], "master")
+    off = max(tuning.far(p, ours[judged.ours_of(n)]) for n, p in model.named_parameters() if "lora_" in n)
+    ring.check(off <= 1e-6, f"{judged.what}: PEFT opens the checkpoint and finds its values, rounded by {off:.1e}")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    tuning.write_conversations(r.folder / "chat.jsonl")
+    wanted = sys.argv[2:]
+    cases = list(itertools.product(FAMILIES, OPTIONS)) if ring.SLOW else QUICK
+    meshes = list(itertools.product(FAMILIES, ("dropout", "dora and dropout", "all-linear r 64"), MESHES)) if ring.SLOW else QUICK_MESHES
+    if wanted:
+        cases = [case for case in itertools.product(FAMILIES, OPTIONS) if f"{case[0]}, {case[1]}" in wanted]
+        meshes = [(*case, mesh) for case in cases for mesh in MESHES if "meshes" in wanted]
+    for family, option in cases:
+        judged = Judged(r, family, option)
+        if not judged.one:
+            continue
+        judged.against_peft()
+        if (family, option) == cases[0] and not judged.full:
+            adapters_are_loadable(r, judged)
+        for mesh in [m for f, o, m in meshes if (f, o) == (family, option)]:
+            judged.on_mesh(mesh)
