@@ -10,7 +10,7 @@ if(TRIREME_CUDA STREQUAL "CHANGED")
     trireme/*/cuda/* tests/*cuda* tests/comm/device_test.cpp)
   set(sums "")
   foreach(source IN LISTS sources)
-    file(SHA256 ${source} sum)
+    file(SHA256 ${PROJECT_SOURCE_DIR}/${source} sum)  # ninja configures again from the build folder
     string(APPEND sums "${source} ${sum}\n")
   endforeach()
   string(SHA256 sum "${sums}")
