@@ -97,7 +97,8 @@ TEST_F(TokenizeConversationsTest, LongOnesAreCutOrDroppedAndCounted) {
   EXPECT_EQ(cut.cut, 1);
   EXPECT_EQ(cut.without_reply, 1);
   EXPECT_EQ(TokenSet::open(folder_ / "set").num_documents(), 3);
-  EXPECT_THAT(cut.text({.max_tokens = 100}), HasSubstr("; 1 cut at 100 tokens, 1 with nothing to learn left out"));
+  EXPECT_THAT(tally_text(cut, cut.tokens, cut.learned),
+              HasSubstr("; 1 cut at 100 tokens, 1 left out because nothing of it is learned"));
   const auto dropped = run({file}, {.max_tokens = 100, .drop_long = true});
   EXPECT_EQ(dropped.dropped, 2);
   EXPECT_EQ(TokenSet::open(folder_ / "set").num_documents(), 2);

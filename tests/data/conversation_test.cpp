@@ -40,7 +40,26 @@ TEST(Conversation, ReadsAllThreeForms) {
             "system:S;user:Hi;assistant:A!;");
 }
 
+TEST(Conversation, ReadsTheColumnsOfOtherSets) {
+  EXPECT_EQ(talk_of(R"({"instruction": "Sum up.", "context": "A tale.", "response": "T.", "category": "c"})"),
+            "user:Sum up.+A tale.;assistant:T.;");
+  EXPECT_EQ(talk_of(R"({"inputs": "Hi", "targets": "Ho"})"), "user:Hi;assistant:Ho;");
+  EXPECT_EQ(talk_of(R"({"conversations": ["Hi", "Ho", "Bye", "See you."]})"),
+            "user:Hi;assistant:Ho;user:Bye;assistant:See you.;");
+}
+
+TEST(Conversation, KnownColumnsAreTheOnlyOnes) {
+  constexpr AlpacaColumns kLongForm = {.instruction = "input", .output = "output"};
+  const auto talk = [&](std::string_view record) {
+    return talk_of(parse_conversation(record, "f.json:2", ConversationFormat::alpaca, kLongForm));
+  };
+  EXPECT_EQ(talk(R"({"input": "Write.", "output": "Long."})"), "user:Write.;assistant:Long.;");
+  EXPECT_EQ(refusal([&] { talk(R"({"input": "Write.", "response": "Long."})"); }), "f.json:2: output is missing");
+}
+
 TEST(Conversation, ErrorsNamePlaceAndField) {
+  EXPECT_EQ(record_refusal(R"({"instruction": "x", "input": "y"})"),
+            "f.jsonl:7: output is missing (or response, completion, targets)");
   EXPECT_EQ(record_refusal(R"({"instruction": "x", "output": 3})"), "f.jsonl:7: output is a number, not text");
   EXPECT_EQ(
       record_refusal(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]})"),

@@ -213,6 +213,36 @@ TEST_F(TrainingDataTest, ValidationOfItsOwnLeavesTrainingWhole) {
   EXPECT_EQ(text_of(*data.val).substr(0, 14), "validation tex");
 }
 
+TEST_F(TrainingDataTest, ASetOfWhichNothingIsLearnedIsRefused) {
+  make_set(folder.path(), {{.ids = std::vector<int32_t>(100, 7), .mask = std::vector<uint8_t>(100, 0)}}, true);
+  use(folder / "set");
+  for (const Packing packing : {Packing::wrapped, Packing::best_fit}) {
+    options.packing = packing;
+    EXPECT_THAT(refusal(),
+                AllOf(HasSubstr("set: nothing would be learned from it, because its mask excludes all of its "
+                                "100 tokens"),
+                      HasSubstr("data.learn")));
+  }
+}
+
+TEST_F(TrainingDataTest, ConversationsAreCountedWithCachedTokensToo) {
+  std::string lines;
+  for (const int size : {5, 5, 60, 5})
+    lines += "{\"prompt\": \"a\", \"response\": \"" + std::string(static_cast<size_t>(size), 'b') + "\"}\n";
+  lines += "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+  use(folder.write("chat.jsonl", lines));
+  options.conversations.options.max_tokens = 21;
+  options.conversations.chat_template = "default";
+  options.sequence = 20;
+  options.packing = Packing::best_fit;
+  const std::string expected =
+      (folder / "chat.jsonl").string() +
+      " as default: 5 conversations, 90 % of 42 tokens learned; 1 cut at 21 tokens, 1 left out "
+      "because nothing of it is learned";
+  EXPECT_EQ(load().conversations, std::vector{expected});
+  EXPECT_EQ(load().conversations, std::vector{expected});
+}
+
 TEST_F(TrainingDataTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {
   use(folder.write("a.txt", numbered(1000)));
   const DataIdentity identity = load().identity;

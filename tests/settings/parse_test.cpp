@@ -180,7 +180,7 @@ TEST(Parse, AWrongTypeNamesTheTypeAndShowsWhatWasGiven) {
   EXPECT_THAT(refusal({"--save.max_shard_bytes=big"}), HasSubstr("wants a size such as 512MiB"));
   EXPECT_THAT(refusal({"--optimizer.lr="}), HasSubstr("wants a number, not an empty text"));
   EXPECT_THAT(refusal({"--data=OpenWebText"}),
-              HasSubstr("data wants Austen, TextFiles, JSON or Alpaca, not 'OpenWebText'"));
+              HasSubstr("JSON, Alpaca, Alpaca2k, AlpacaGPT4, Dolly, LongForm, FLAN, LIMA or Deita, not 'OpenWebText'"));
 }
 
 TEST(Parse, OutOfRangeSaysTheBound) {

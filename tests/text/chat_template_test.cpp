@@ -60,6 +60,15 @@ constexpr Golden kGolden[] = {
      "Be brief.\n\n### Instruction:\nHi \n\n### Response:Hello!<end>\n\n### Instruction:\nBye\n\n### Response:"
      "See you.<end>",
      "Hello!<end>See you.<end>"},
+    {"flan",
+     "Be brief.\n\n### Instruction:\nHi \n\n### Response:\nHello!<end>\n\n### Instruction:\nBye\n\n### Response:\n"
+     "See you.<end>",
+     "Hello!<end>See you.<end>"},
+    {"longform",
+     "Be brief.\n\n### Instruction:\nHi \n\n### Response:\nHello!<end>\n\n### Instruction:\nBye\n\n### Response:\n"
+     "See you.<end>",
+     "Hello!<end>See you.<end>"},
+    {"default", "Be brief.\n\nHi Hello!<end>ByeSee you.<end>", "Hello!<end>See you.<end>"},
     {"vicuna", "Be brief. USER: Hi  ASSISTANT: Hello!<end>USER: Bye ASSISTANT: See you.<end>",
      " Hello!<end> See you.<end>"},
 };
@@ -87,6 +96,18 @@ TEST(ChatTemplate, MessagesAreNeverMarkup) {
   const auto pieces = render_chat(find_chat_family("chatml"), hostile, {.for_reply = true});
   for (const ChatPiece& p : pieces) EXPECT_FALSE(p.text == hostile[0].content && (p.is_markup || p.is_learned));
   EXPECT_EQ(pieces.size(), 4u);
+}
+
+TEST(ChatTemplate, StylesOfDataSetsSayTheSameOfEveryInstruction) {
+  const std::vector<ChatMessage> talk = {{"user", "Write."}, {"assistant", "Once"}};
+  EXPECT_EQ(text_of(render_chat(find_chat_family("flan"), talk)),
+            text_of(render_chat(find_chat_family("alpaca"), talk)));
+  EXPECT_EQ(
+      text_of(render_chat(find_chat_family("longform"), talk)),
+      "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+      "response that appropriately completes the request.\n\n### Instruction:\nWrite.\n\n### Response:\nOnce<end>");
+  EXPECT_EQ(text_of(render_chat(find_chat_family("default"), talk)), "Write.Once<end>");
+  EXPECT_EQ(chat_family_of_template("{{ messages }}"), std::nullopt);  // they are in no model's template
 }
 
 // Stanford's sentences, with an input and without.

@@ -26,7 +26,8 @@ def chat(r, out, **settings):
     settings = {"data__chat_template": "alpaca", "data__packing": "best_fit", "data__reset_attention_mask": "true",
                 "model__max_position_embeddings": LENGTH, "train__max_seq_length": LENGTH, "train__max_steps": STEPS} | settings
     command = r.command(out, **{k: v for k, v in settings.items() if v is not None})
-    command[command.index("--data.train_data_path") + 1] = "chat.jsonl"
+    if "data__train_data_path" not in settings:
+        command[command.index("--data.train_data_path") + 1] = "chat.jsonl"
     return command
 
 
@@ -40,6 +41,8 @@ with ring.Ring(sys.argv[1]) as r:
     write_conversations(r)
     one = losses(r, "one")
     ring.check(one[-1] < 0.5, f"replies that are always the same are learned: loss {one[0]:.2f} to {one[-1]:.3f}", str(one))
+    again = r.run(chat(r, "one", overwrite="true", train__max_steps=1))
+    ring.check("chat.jsonl as alpaca: 200 conversations, " in again.text, "what became of the conversations is said with cached tokens too", str(again))
     everything = losses(r, "everything", data__learn="messages")
     ring.check(everything[-1] > 1, f"and questions of noise where data.learn asks for them: {everything[0]:.2f} to {everything[-1]:.2f}", str(everything))
     few = [losses(r, f"few-{n}", devices=n, train__max_steps=5) for n in (1, 2)]
@@ -47,6 +50,9 @@ with ring.Ring(sys.argv[1]) as r:
     for what, settings, sentence in [
             ("no template", {"data__chat_template": None}, "there is no model's folder that names a chat template to write them with"),
             ("a tokenizer without the template's tokens", {"data__chat_template": "chatml"}, "the tokenizer (byte) has no token <|im_end|>"),
-            ("rows too short for any reply", {"train__max_seq_length": 64}, "nothing would be learned from")]:
+            ("rows too short for any reply", {"train__max_seq_length": 64}, "nothing would be learned from"),
+            ("a missing column", {"data": "Dolly"}, "chat.jsonl:1: instruction is missing"),
+            ("a set that is not there", {"data": "Alpaca", "data__train_data_path": "nowhere"}, "alpaca_data_cleaned_archive.json"),
+            ("a file that is not there", {"data": "JSON", "data__train_data_path": "lost.json"}, "lost.json does not exist")]:
         result = r.run(chat(r, "none", **settings))
-        ring.check(result.code == 2 and sentence in result.err, f"refused: {what}", str(result))
+        ring.check(result.code == 2 and sentence in result.err and result.err.count("error:") == 1, f"refused: {what}", str(result))

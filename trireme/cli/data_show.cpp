@@ -92,7 +92,7 @@ void show_conversations(std::span<const std::filesystem::path> files, const data
       const auto record = reader.next();
       if (!record) break;
       const std::string place = reader.place(*record);
-      const auto conversation = data::parse_conversation(record->text, place, options.format);
+      const auto conversation = data::parse_conversation(record->text, place, options.format, options.columns);
       data::ConversationCounts counts;
       const auto tokens = data::render_conversation(conversation, family, encoder, options, counts);
       if (tokens.ids.empty())

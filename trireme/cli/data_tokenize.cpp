@@ -67,7 +67,8 @@ int tokenize_conversations(const std::vector<std::filesystem::path>& files, cons
   }
   fmt::print("wrote    {0}.bin, .idx, .mask and .json: {1} tokens in {2}\n", output,
              base::human_count(set.about.num_tokens), base::plural(set.about.num_documents, "document"));
-  fmt::print("chat     {} with {}: {}\n", family.name, set.about.tokenizer, set.counts.text(options));
+  fmt::print("chat     {} with {}: {}\n", family.name, set.about.tokenizer,
+             data::tally_text(set.counts, set.counts.tokens, set.counts.learned));
   return 0;
 }
 

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 
 namespace trireme::data {
 namespace {
@@ -23,6 +26,9 @@ class Fields {
     return at == object_.end() ? nullptr : &*at;
   }
   bool has(const char* key) const { return find(key) != nullptr; }
+  bool has_any(std::span<const char* const> keys) const {
+    return std::ranges::any_of(keys, [this](const char* key) { return has(key); });
+  }
 
   std::string text(const char* key) const {
     const json* value = find(key);
@@ -31,15 +37,17 @@ class Fields {
     return value->get<std::string>();
   }
   /// The value of the first key there is.
-  std::string text_of(std::initializer_list<const char*> keys) const {
+  std::string text_of(std::span<const char* const> keys) const {
     for (const char* key : keys)
       if (has(key)) return text(key);
-    return text(*keys.begin());
+    std::vector<std::string> others(keys.begin() + 1, keys.end());
+    refuse(keys.front(), others.empty() ? "is missing" : fmt::format("is missing (or {})", base::join(others, ", ")));
   }
-  /// "" where there is none, or null.
-  std::string optional_text(const char* key) const {
-    const json* value = find(key);
-    return value == nullptr || value->is_null() ? "" : text(key);
+  /// The same; "" where there is none, or null.
+  std::string optional_text_of(std::span<const char* const> keys) const {
+    for (const char* key : keys)
+      if (const json* value = find(key); value != nullptr && !value->is_null()) return text(key);
+    return "";
   }
   [[noreturn]] void refuse(const std::string& key, const std::string& what) const {
     throw UsageError(fmt::format("{}: {}{} {}", place_, path_, key, what));
@@ -104,6 +112,10 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
   for (size_t i = 0; i < list->size(); ++i) {
     const json& turn = (*list)[i];
     const std::string name = fmt::format("{}[{}]", list_key, i);
+    if (turn.is_string() && std::string_view(list_key) == "conversations") {  // LIMA's
+      out.messages.push_back({.role = i % 2 == 0 ? "user" : "assistant", .content = turn.get<std::string>()});
+      continue;
+    }
     if (!turn.is_object()) record.refuse(name, "is not an object");
     const Fields fields(turn, name + ".", place);
     std::string role = role_of(fields, role_key);
@@ -115,21 +127,33 @@ void read_turns(const Fields& record, const char* list_key, const char* role_key
   }
 }
 
-void read_alpaca(const Fields& record, Conversation& out) {
-  if (std::string system = record.optional_text("system"); !system.empty())
+// The usual names of columns in Alpaca's form: of Alpaca itself, Dolly, FLAN and other sets.
+constexpr const char* kInstruction[] = {"instruction", "prompt", "inputs"};
+constexpr const char* kInput[] = {"input", "context"};
+constexpr const char* kOutput[] = {"output", "response", "completion", "targets"};
+
+void read_alpaca(const Fields& record, const std::optional<AlpacaColumns>& columns, Conversation& out) {
+  constexpr const char* kSystem[] = {"system"};
+  if (std::string system = record.optional_text_of(kSystem); !system.empty())
     out.messages.push_back({.role = "system", .content = std::move(system)});
+  if (columns) {
+    std::string input = columns->input == nullptr ? "" : record.optional_text_of({&columns->input, 1});
+    out.messages.push_back({.role = "user", .content = record.text(columns->instruction), .input = std::move(input)});
+    out.messages.push_back({.role = "assistant", .content = record.text(columns->output)});
+    return;
+  }
   out.messages.push_back(
-      {.role = "user", .content = record.text_of({"instruction", "prompt"}), .input = record.optional_text("input")});
-  out.messages.push_back({.role = "assistant", .content = record.text_of({"output", "response", "completion"})});
+      {.role = "user", .content = record.text_of(kInstruction), .input = record.optional_text_of(kInput)});
+  out.messages.push_back({.role = "assistant", .content = record.text_of(kOutput)});
 }
 
 std::optional<ConversationFormat> format_of(const json& record) {
   if (!record.is_object()) return std::nullopt;
   if (record.contains("messages")) return ConversationFormat::messages;
   if (record.contains("conversations")) return ConversationFormat::sharegpt;
-  const bool asks = record.contains("instruction") || record.contains("prompt");
-  const bool answers = record.contains("output") || record.contains("response") || record.contains("completion");
-  if (asks && answers) return ConversationFormat::alpaca;
+  const std::string place;
+  const Fields fields(record, "", place);
+  if (fields.has_any(kInstruction) && fields.has_any(kOutput)) return ConversationFormat::alpaca;
   return std::nullopt;
 }
 
@@ -146,19 +170,20 @@ json parse_object(std::string_view text, const std::string& place) try {
 }  // namespace
 
 Conversation parse_conversation(std::string_view record, const std::string& place,
-                                std::optional<ConversationFormat> format) {
+                                std::optional<ConversationFormat> format, const std::optional<AlpacaColumns>& columns) {
   const json object = parse_object(record, place);
+  const Fields fields(object, "", place);
   if (!format) format = format_of(object);
+  if (!format && fields.has_any(kInstruction)) format = ConversationFormat::alpaca;  // so that it says what is missing
   if (!format)
     throw UsageError(
         fmt::format("{}: this is no conversation: it has neither messages, nor conversations, nor instruction and "
                     "output (or prompt and response)",
                     place));
-  const Fields fields(object, "", place);
   Conversation conversation;
   switch (*format) {
     case ConversationFormat::alpaca:
-      read_alpaca(fields, conversation);
+      read_alpaca(fields, columns, conversation);
       break;
     case ConversationFormat::sharegpt:
       read_turns(fields, "conversations", "from", "value", place, conversation);

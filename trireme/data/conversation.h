@@ -1,7 +1,8 @@
 // Reads conversations from files of three forms:
 //
-//   alpaca     {"instruction": "...", "input": "...", "output": "..."}, or prompt and response (or completion)
-//   sharegpt   {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
+//   alpaca     {"instruction": "...", "input": "...", "output": "..."}; other usual names are read too
+//   sharegpt   {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}, or texts of the
+//              two in turn: {"conversations": ["...", "..."]}
 //   messages   {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}
 //
 // A file has one conversation a line (JSONL), or one JSON list of them. Other keys are ignored. Files are mapped and
@@ -27,10 +28,18 @@ struct Conversation {
   std::vector<text::ChatMessage> messages;
 };
 
-/// Reads a conversation; recognises its form if `format` is empty.
+/// The columns of records in Alpaca's form, if they are known: of a set that is named (named_sets.h).
+struct AlpacaColumns {
+  const char *instruction, *output;
+  const char* input = nullptr;  ///< may be absent from records; null: the set has none
+};
+
+/// Reads a conversation; recognises its form if `format` is empty. Without `columns`, Alpaca's form may use any of the
+/// usual names.
 /// Errors    UsageError naming `place` ("chat.jsonl:12"), the field and what it should hold
 Conversation parse_conversation(std::string_view record, const std::string& place,
-                                std::optional<ConversationFormat> format = {});
+                                std::optional<ConversationFormat> format = {},
+                                const std::optional<AlpacaColumns>& columns = {});
 
 inline constexpr int64_t kMostRecordBytes = int64_t{8} << 20;
 inline constexpr int64_t kMostRecordValues = 100'000;
@@ -38,7 +47,7 @@ inline constexpr int64_t kMostRecordValues = 100'000;
 /// A record of a file, not yet parsed, and its place.
 struct ConversationRecord {
   std::string_view text;
-  int64_t line = 0;   ///< its first line, counted from 1
+  int64_t line = 0;  ///< its first line, counted from 1
   int64_t index = 0;  ///< counted from 0
 };
 

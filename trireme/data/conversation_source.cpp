@@ -13,7 +13,7 @@ namespace trireme::data {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kRenderingVersion = 1;  // of rendering and masks: raise it when any conversation gets other tokens
+constexpr uint64_t kRenderingVersion = 2;  // of rendering and masks: raise it when any conversation gets other tokens
 
 bool is_conversations_name(const fs::path& path) { return path.extension() == ".json" || path.extension() == ".jsonl"; }
 
@@ -23,6 +23,8 @@ std::vector<fs::path> ConversationSource::files(const fs::path& path) const {
   std::vector<fs::path> files;
   if (use == Use::never) return files;
   std::error_code ignored;
+  if (use == Use::always && !fs::exists(path, ignored))
+    throw UsageError(fmt::format("the file of conversations {} does not exist", path.string()));
   if (fs::is_directory(path, ignored)) {
     for (const auto& entry : fs::directory_iterator(path, ignored))
       if (is_conversations_name(entry.path()) && entry.is_regular_file(ignored)) files.push_back(entry.path());
@@ -58,6 +60,9 @@ uint64_t ConversationSource::fingerprint(const text::ChatFamily& family) const {
   for (const uint64_t part : {static_cast<uint64_t>(options.learn), static_cast<uint64_t>(options.max_tokens),
                               uint64_t{options.drop_long}, options.format ? static_cast<uint64_t>(*options.format) : 9})
     value = base::mix_key(value, part);
+  if (options.columns)
+    for (const char* column : {options.columns->instruction, options.columns->output, options.columns->input})
+      value = base::mix_key(value, base::hash_text(column == nullptr ? "" : column));
   return value;
 }
 

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
+#include "trireme/data/named_sets.h"
 #include "trireme/text/load_tokenizer.h"
 
 namespace trireme::data {
@@ -43,8 +44,13 @@ std::vector<DataSource> mixture_sources(const DataSettings& d) {
   return sources;
 }
 
-fs::path single_source(const DataSettings& d) {
-  if (d.train_data_path) return *d.train_data_path;
+// What the run trains and validates on, if there is no mixture.
+SetFiles files_of(const DataSettings& d) {
+  if (const NamedSet* set = find_named_set(d.name)) return find_files(*set, d.train_data_path);
+  if (d.train_data_path) {
+    const auto splits = d.name == Corpus::json ? find_json_splits(*d.train_data_path) : std::nullopt;
+    return splits ? *splits : SetFiles{.train = {*d.train_data_path}};
+  }
   if (d.name != Corpus::austen)
     throw UsageError(fmt::format(
         "data {} needs --data.train_data_path: text, JSONL or Parquet, a folder of them, or a tokenized set",
@@ -54,21 +60,24 @@ fs::path single_source(const DataSettings& d) {
         fmt::format("the Austen corpus is not at {}: run 'make setup', or name a text with --data TextFiles "
                     "--data.train_data_path FILE",
                     kAustenPath));
-  return kAustenPath;
+  return {.train = {kAustenPath}};
 }
 
 std::optional<ConversationFormat> format_of(const DataSettings& d) {
-  if (d.format == Format::alpaca || (!d.format && d.name == Corpus::alpaca)) return ConversationFormat::alpaca;
+  if (d.format == Format::alpaca) return ConversationFormat::alpaca;
   if (d.format == Format::sharegpt) return ConversationFormat::sharegpt;
   if (d.format == Format::messages) return ConversationFormat::messages;
-  return std::nullopt;
+  const NamedSet* set = find_named_set(d.name);
+  return set == nullptr || d.format ? std::nullopt : std::optional(set->format);
 }
 
 }  // namespace
 
 std::vector<DataSource> sources_of(const DataSettings& settings) {
   if (settings.mixture) return mixture_sources(settings);
-  return {{.path = single_source(settings)}};
+  std::vector<DataSource> sources;
+  for (const fs::path& file : files_of(settings).train) sources.push_back({.path = file});
+  return sources;
 }
 
 fs::path tokenizer_path(const DataSettings& settings, const fs::path& model) {
@@ -79,11 +88,15 @@ fs::path tokenizer_path(const DataSettings& settings, const fs::path& model) {
 ConversationSource conversation_source(const DataSettings& d, const fs::path& tokenizer) {
   using Use = ConversationSource::Use;
   const auto format = format_of(d);
+  const NamedSet* set = find_named_set(d.name);
   return {.use = d.format == Format::text           ? Use::never
                  : format || d.name == Corpus::json ? Use::always
                                                     : Use::found,
-          .options = {.format = format, .learn = d.learn, .drop_long = d.long_conversations == LongConversations::drop},
-          .chat_template = d.name == Corpus::alpaca && !d.chat_template ? "alpaca" : d.chat_template,
+          .options = {.format = format,
+                      .columns = set == nullptr || d.format ? std::nullopt : set->columns,
+                      .learn = d.learn,
+                      .drop_long = d.long_conversations == LongConversations::drop},
+          .chat_template = set != nullptr && !d.chat_template ? set->chat_template : d.chat_template,
           .folder = fs::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path()};
 }
 
@@ -97,7 +110,10 @@ TrainingDataOptions training_data_options(const DataSettings& d) {
                               .seed = static_cast<uint64_t>(d.seed),
                               .text_field = d.text_field,
                               .append_eos = d.append_eos};
-  if (d.val_data_path) options.val_data_path = *d.val_data_path;
+  if (d.val_data_path)
+    options.val_data_path = *d.val_data_path;
+  else if (!d.mixture)
+    options.val_data_path = files_of(d).validation;
   return options;
 }
 

@@ -10,10 +10,11 @@ using config::Resumed;
 using config::Rules;
 
 std::span<const config::Choice<Corpus>> choices_of(Corpus) {
-  static const std::vector<config::Choice<Corpus>> kTable = {{Corpus::austen, "Austen"},
-                                                             {Corpus::text_files, "TextFiles"},
-                                                             {Corpus::json, "JSON"},
-                                                             {Corpus::alpaca, "Alpaca"}};
+  static const std::vector<config::Choice<Corpus>> kTable = {
+      {Corpus::austen, "Austen"}, {Corpus::text_files, "TextFiles"}, {Corpus::json, "JSON"},
+      {Corpus::alpaca, "Alpaca"}, {Corpus::alpaca2k, "Alpaca2k"},    {Corpus::alpaca_gpt4, "AlpacaGPT4"},
+      {Corpus::dolly, "Dolly"},   {Corpus::longform, "LongForm"},    {Corpus::flan, "FLAN"},
+      {Corpus::lima, "LIMA"},     {Corpus::deita, "Deita"}};
   return kTable;
 }
 
@@ -56,8 +57,8 @@ config::Section section(DataSettings& s) {
       .own_leaf = "name",
       .resumed = Resumed::learned,
       .rows = {{"data", &s.name,
-                "source of the text: Austen (the default corpus) or TextFiles; LitGPT's JSON and Alpaca hold "
-                "conversations"},
+                "source of the text: Austen (the default corpus) or TextFiles; conversations: JSON, or one of LitGPT's "
+                "data sets by name, whose file has to be there"},
                {"data.train_data_path", &s.train_data_path,
                 "what to train on: text, JSONL, Parquet, a folder of them, or a tokenized set",
                 Rules{.absent = "null",
@@ -125,9 +126,17 @@ config::Section section(DataSettings& s) {
                  {{"dataloader_num_workers"}, "threads that prepare batches are data.num_workers"},
                  {{"mask_prompt"}, "what is learned of conversations is data.learn: replies, last_reply or messages"},
                  {{"ignore_index"}, "tokens that are not learned are marked in the data; leave it out", true},
+                 {{"include_multiturn_conversations"},
+                  "conversations are learned whole, with all of their turns; leave it out",
+                  true},
+                 {{"subsets"}, "all *_train.jsonl in FLAN's folder are learned; name one with data.json_path", true},
+                 {{"file_url", "file_name", "repo_id", "access_token"},
+                  "nothing is downloaded: name the file with data.json_path",
+                  true},
                  {{"tokenizer_dir"}, "the tokenizer's folder is data.tokenizer", true}},
       .check = [&s](config::Problems& problems) {
-        if (s.name == Corpus::austen || s.train_data_path || s.mixture) return;
+        const bool needs_path = s.name == Corpus::text_files || s.name == Corpus::json;
+        if (!needs_path || s.train_data_path || s.mixture) return;
         problems.add(fmt::format("data {} needs a path to read from", config::name_of(s.name)), {},
                      "give --data.train_data_path FILE-OR-FOLDER");
       }};

@@ -17,7 +17,15 @@ enum class Corpus {
   austen,      ///< the default corpus, made by `make setup`
   text_files,  ///< what data.train_data_path names
   json,        ///< conversations, in any form
-  alpaca,      ///< conversations in Alpaca's form
+  // Public sets of conversations (named_sets.h).
+  alpaca,
+  alpaca2k,
+  alpaca_gpt4,
+  dolly,
+  longform,
+  flan,
+  lima,
+  deita,
 };
 std::span<const config::Choice<Corpus>> choices_of(Corpus);
 

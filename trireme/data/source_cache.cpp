@@ -14,7 +14,6 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
-#include "trireme/base/log.h"
 #include "trireme/base/mix64.h"
 #include "trireme/data/token_fingerprint.h"
 #include "trireme/data/tokenize.h"
@@ -69,8 +68,7 @@ Recipe conversations_recipe(std::vector<fs::path> files, const text::Tokenizer& 
                             const SourceOptions& options) {
   const text::ChatFamily& family = options.conversations.family(files);
   return {files, options.conversations.fingerprint(family), [=, &tokenizer, &family](const fs::path& prefix) {
-            const auto made = make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
-            base::info("{} as {}: {}", files[0].string(), family.name, made.counts.text(options.conversations.options));
+            make_conversation_set(prefix, files, family, tokenizer, options.conversations.options);
           }};
 }
 

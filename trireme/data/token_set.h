@@ -35,6 +35,16 @@ struct TokenSource {
   bool operator==(const TokenSource&) const = default;
 };
 
+/// What became of the conversations that a set was made of.
+struct ConversationTally {
+  int64_t conversations = 0;  ///< read
+  int64_t cut = 0;            ///< longer than max_tokens and cut there
+  int64_t dropped = 0;        ///< longer and left out
+  int64_t without_reply = 0;  ///< left out: nothing to learn in their first max_tokens
+  int64_t max_tokens = 0;     ///< the most for one conversation; 0: no limit
+  bool operator==(const ConversationTally&) const = default;
+};
+
 /// The contents of the sidecar. For a set without one, names are empty and numbers 0.
 struct TokenSetAbout {
   std::string tokenizer;  ///< Tokenizer::name()
@@ -45,6 +55,7 @@ struct TokenSetAbout {
   uint64_t source_fingerprint = 0;
   int64_t source_bytes = 0;  ///< bytes of text that became tokens
   std::string chat_template;  ///< for conversations; empty: none
+  std::optional<ConversationTally> tally;  ///< for conversations
   int64_t num_documents = 0;  ///< the writer fills in this field and all below
   int64_t num_tokens = 0;
   int64_t supervised_tokens = 0;

@@ -39,6 +39,14 @@ TokenSetAbout about_of(const nlohmann::json& json) {
     about.sources.push_back({source.text("path"), source.count("files"), source.count("bytes")});
   }
   about.chat_template = top.text("chat_template", "");
+  if (top.find("conversations") != nullptr) {
+    const text::JsonObject tally = top.object("conversations");
+    about.tally = {.conversations = tally.count("read"),
+                   .cut = tally.count("cut"),
+                   .dropped = tally.count("dropped"),
+                   .without_reply = tally.count("without_reply"),
+                   .max_tokens = tally.count("max_tokens")};
+  }
   about.num_documents = counts.count("documents");
   about.num_tokens = counts.count("tokens");
   about.supervised_tokens = counts.count("supervised_tokens");
@@ -75,6 +83,12 @@ std::string to_json(const TokenSetAbout& about) {
   };
   if (about.unknown_id) json["tokenizer"]["unknown_id"] = *about.unknown_id;
   if (!about.chat_template.empty()) json["chat_template"] = about.chat_template;
+  if (about.tally)
+    json["conversations"] = {{"read", about.tally->conversations},
+                             {"cut", about.tally->cut},
+                             {"dropped", about.tally->dropped},
+                             {"without_reply", about.tally->without_reply},
+                             {"max_tokens", about.tally->max_tokens}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

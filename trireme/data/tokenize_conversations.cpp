@@ -84,7 +84,7 @@ EncodedBatch encode(const RecordBatch& batch, const text::ChatFamily& family, co
                     const ConversationOptions& options) {
   EncodedBatch out{.done = batch.done};
   for (const auto& [record, place] : batch.records) {
-    const Conversation conversation = parse_conversation(record.text, place, options.format);
+    const Conversation conversation = parse_conversation(record.text, place, options.format, options.columns);
     try {
       text::ChatTokens tokens = render_conversation(conversation, family, encoder, options, out.counts);
       if (!tokens.ids.empty()) out.conversations.push_back(std::move(tokens));
@@ -123,16 +123,18 @@ void check_mask(const ConversationCounts& counts, const fs::path& file, const Co
 
 }  // namespace
 
-std::string ConversationCounts::text(const ConversationOptions& options) const {
-  std::string out = fmt::format("{}, {:.0f} % of {} tokens learned", base::plural(conversations, "conversation"),
+std::string tally_text(const ConversationTally& tally, int64_t tokens, int64_t learned) {
+  std::string out = fmt::format("{}, {:.0f} % of {} tokens learned", base::plural(tally.conversations, "conversation"),
                                 100 * static_cast<double>(learned) / static_cast<double>(std::max<int64_t>(1, tokens)),
                                 base::human_quantity(static_cast<double>(tokens)));
   std::vector<std::string> others;
-  if (cut > 0) others.push_back(fmt::format("{} cut at {} tokens", base::human_count(cut), options.max_tokens));
-  if (dropped > 0)
-    others.push_back(fmt::format("{} longer than {} tokens left out", base::human_count(dropped), options.max_tokens));
-  if (without_reply > 0)
-    others.push_back(fmt::format("{} with nothing to learn left out", base::human_count(without_reply)));
+  const std::string limit = base::human_count(tally.max_tokens);
+  if (tally.cut > 0) others.push_back(fmt::format("{} cut at {} tokens", base::human_count(tally.cut), limit));
+  if (tally.dropped > 0)
+    others.push_back(fmt::format("{} left out because longer than {} tokens", base::human_count(tally.dropped), limit));
+  if (tally.without_reply > 0)
+    others.push_back(fmt::format("{} left out because nothing of {} is learned", base::human_count(tally.without_reply),
+                                 tally.without_reply == 1 ? "it" : "them"));
   return others.empty() ? out : out + "; " + base::join(others, ", ");
 }
 
@@ -181,6 +183,7 @@ ConversationCounts tokenize_conversations(std::span<const fs::path> files, const
   }
   sum.bytes = counts.bytes;
   sum.source_hash = counts.source_hash;
+  sum.max_tokens = options.max_tokens;
   check_mask(sum, files.front(), options);
   return sum;
 }
@@ -195,7 +198,8 @@ ConversationSet make_conversation_set(const fs::path& prefix, std::span<const fs
                .tokenizer_fingerprint = tokenizer.fingerprint(),
                .source_fingerprint = set.counts.source_hash,
                .source_bytes = set.counts.bytes,
-               .chat_template = family.name};
+               .chat_template = family.name,
+               .tally = set.counts};
   for (const fs::path& file : files)
     set.about.sources.push_back({file.string(), 1, static_cast<int64_t>(fs::file_size(file))});
   set.about = writer.commit(set.about);

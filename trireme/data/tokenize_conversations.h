@@ -17,6 +17,7 @@ namespace trireme::data {
 
 struct ConversationOptions {
   std::optional<ConversationFormat> format;  ///< empty: recognised record by record
+  std::optional<AlpacaColumns> columns = {};  ///< of Alpaca's form; empty: any of the usual names
   text::Learn learn = text::Learn::replies;
   int64_t max_tokens = 0;  ///< the most for one conversation; 0: no limit
   bool drop_long = false;  ///< leaves longer conversations out; false: cuts their end off
@@ -24,18 +25,15 @@ struct ConversationOptions {
   std::function<void(double done)> progress = {};
 };
 
-struct ConversationCounts {
-  int64_t conversations = 0;  ///< read
-  int64_t cut = 0;            ///< longer than max_tokens and cut there
-  int64_t dropped = 0;        ///< longer and left out
-  int64_t without_reply = 0;  ///< left out: nothing to learn in their first max_tokens
-  int64_t bytes = 0;          ///< of the files
+struct ConversationCounts : ConversationTally {
+  int64_t bytes = 0;  ///< of the files
   int64_t tokens = 0, learned = 0;
   uint64_t source_hash = 0;  ///< of the files' bytes
-
-  /// "12,430 conversations, 31 % of 4.95 M tokens learned; 12 cut at 2,048 tokens, 3 without a reply left out"
-  std::string text(const ConversationOptions& options) const;
 };
+
+/// "12,430 conversations, 31 % of 4.95 M tokens learned; 12 cut at 2,048 tokens, 1 left out because nothing of it is
+/// learned"
+std::string tally_text(const ConversationTally& tally, int64_t tokens, int64_t learned);
 
 /// One conversation as ids and mask; empty if there is nothing to learn in it. Adds to `counts`.
 ///

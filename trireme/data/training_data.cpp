@@ -159,6 +159,23 @@ std::string fact_of(const TokenSet& set, int64_t train_tokens) {
   return from_text ? fmt::format("{} from {} bytes of text", text, base::human_count(about->source_bytes)) : text;
 }
 
+// If the mask excludes every token, the loss would be 0 forever.
+std::shared_ptr<const TokenSet> open_learned(const fs::path& path, const text::Tokenizer& tokenizer,
+                                             const SourceOptions& options) {
+  auto set = open_source(path, tokenizer, options);
+  if (!set->has_mask() || set->supervised_tokens() > 0) return set;
+  throw UsageError(fmt::format(
+      "{} {}: nothing would be learned from it, because its mask excludes all of its {} tokens; tokenize it "
+      "again with another data.learn or data.chat_template",
+      options.setting, path.string(), base::human_count(set->num_tokens())));
+}
+
+std::string conversations_of(const TokenSet& set, const fs::path& path) {
+  const TokenSetAbout& about = *set.about();
+  return fmt::format("{} as {}: {}", path.string(), about.chat_template,
+                     tally_text(*about.tally, set.num_tokens(), set.supervised_tokens()));
+}
+
 }  // namespace
 
 void check_training_data(const TrainingDataOptions& options) {
@@ -182,8 +199,11 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     data.num_documents += set.num_documents();
     if (set.about()) data.source_bytes += set.about()->source_bytes;
   };
+  const auto count_conversations = [&](const TokenSet& set, const fs::path& path) {
+    if (set.about() && set.about()->tally) data.conversations.push_back(conversations_of(set, path));
+  };
   for (const DataSource& source : options.sources) {
-    const auto set = open_source(source.path, tokenizer, source_options(options, options.setting));
+    const auto set = open_learned(source.path, tokenizer, source_options(options, options.setting));
     check_length(source.path, set->num_tokens(), options);
     Division division = divide(set, source.path, options);
     const int64_t train_tokens = set->num_tokens() - division.val_tokens;
@@ -196,6 +216,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     data.train_tokens += train_tokens;
     data.val_tokens += division.val_tokens;
     count(*set);
+    count_conversations(*set, source.path);
     data.identity.add(options.sources.size() == 1 ? "the data" : fmt::format("source {}", weighted.size()),
                       fact_of(*set, train_tokens));
     parts.push_back(std::move(division));
@@ -203,12 +224,13 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
   }
   data.held_out = held_out_text(parts, data.num_documents);
   if (!options.val_data_path.empty()) {
-    const auto set = open_source(options.val_data_path, tokenizer, source_options(options, kValSetting));
+    const auto set = open_learned(options.val_data_path, tokenizer, source_options(options, kValSetting));
     require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
     held_out = {cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true).dataset};
     data.val_tokens = set->num_tokens();
     data.held_out = options.val_data_path.string();
     count(*set);
+    count_conversations(*set, options.val_data_path);
   }
   data.filled = static_cast<double>(places) / static_cast<double>(samples * options.sequence);
   if (weights.empty() && weighted.size() > 1) {

@@ -48,6 +48,7 @@ struct TrainingData {
   int64_t num_documents = 0, source_bytes = 0, train_tokens = 0, val_tokens = 0;  ///< source_bytes 0: unknown
   std::string held_out;  ///< "a sample of 40 of 400 documents", "the end of the text"; empty: nothing
   double filled = 1;  ///< share of the samples' places that hold tokens
+  std::vector<std::string> conversations;  ///< "chat.jsonl as chatml: 50 conversations, ...", for each source of them
   DataIdentity identity;
 };
 

@@ -11,14 +11,23 @@ void litgpt(config::Given& given) {
   constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
       {"data.class_path", "data"},
       {"optimizer.class_path", "optimizer"},
-      {"data.json_path", "data.train_data_path"},  // of its data JSON
+      {"data.json_path", "data.train_data_path"},     // of its data JSON
+      {"data.download_dir", "data.train_data_path"},  // of its data sets by name
       {"data.prompt_style", "data.chat_template"},
+  };
+  // Templates by the names of models. LitGPT puts a system message of its own into some of them; here data have it.
+  constexpr std::pair<std::string_view, std::string_view> kTemplates[] = {
+      {"codellama", "mistral"}, {"phi-3", "phi3"},   {"tinyllama", "zephyr"},
+      {"qwen2.5", "chatml"},    {"qwen3", "chatml"}, {"smollm2", "chatml"},
   };
   for (const std::string head : {"data", "optimizer"}) {
     const std::string arguments = head + std::string(kArguments);
     if (given.key == arguments || given.key.starts_with(arguments + "."))
       given.key.erase(head.size(), kArguments.size());
   }
+  if (given.key == "data.prompt_style")
+    for (const auto& [theirs, ours] : kTemplates)
+      if (given.text == theirs) given.text = ours;
   for (const auto& [theirs, ours] : kKeys)
     if (given.key == theirs) given.key = ours;
   if (given.key.starts_with("lora_")) given.key = "lora." + given.key.substr(5);

@@ -9,6 +9,7 @@ namespace trireme::text {
 namespace {
 
 #define TRIREME_ALPACA_TASK "Below is an instruction that describes a task"
+#define TRIREME_ALPACA_INPUT_TASK TRIREME_ALPACA_TASK ", paired with an input that provides further context. "
 #define TRIREME_ALPACA_END "Write a response that appropriately completes the request."
 
 constexpr ChatFamily alpaca(const char* name, const char* examples, const char* reply, const char* evidence) {
@@ -21,8 +22,16 @@ constexpr ChatFamily alpaca(const char* name, const char* examples, const char* 
           .input_joint = "\n\n### Input:\n",
           .again = "\n\n",
           .usual_system = TRIREME_ALPACA_TASK ". " TRIREME_ALPACA_END,
-          .usual_system_input =
-              TRIREME_ALPACA_TASK ", paired with an input that provides further context. " TRIREME_ALPACA_END};
+          .usual_system_input = TRIREME_ALPACA_INPUT_TASK TRIREME_ALPACA_END};
+}
+
+// As alpaca, with the same sentence whether there is an input or not.
+constexpr ChatFamily task_alone(const char* name, const char* task) {
+  ChatFamily family = alpaca(name, "models tuned with LitGPT on these data", "\n\n### Response:\n", nullptr);
+  family.input_joint = "\n\n";
+  family.usual_system = task;
+  family.usual_system_input = task;
+  return family;
 }
 
 // Evidence is searched for in this order: llama2 before mistral, whose words Llama 2's templates contain too.
@@ -105,6 +114,13 @@ constexpr ChatFamily kFamilies[] = {
      .evidence = "ASSISTANT:",
      .usual_system = "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
                      "helpful, detailed, and polite answers to the user's questions."},
+    task_alone("flan", TRIREME_ALPACA_TASK ". " TRIREME_ALPACA_END),
+    task_alone("longform", TRIREME_ALPACA_INPUT_TASK TRIREME_ALPACA_END),
+    {.name = "default",
+     .examples = "none: the prompt, and the reply behind it",
+     .begin = nullptr,
+     .system = {"", "\n\n"},
+     .user = {"", ""}},
 };
 
 }  // namespace
@@ -125,7 +141,7 @@ const ChatFamily& find_chat_family(const std::string& name) {
 std::optional<std::string> chat_family_of_template(std::string_view jinja) {
   if (jinja.empty()) return std::nullopt;
   for (const ChatFamily& family : kFamilies)
-    if (jinja.find(family.evidence) != std::string_view::npos) return family.name;
+    if (family.evidence != nullptr && jinja.find(family.evidence) != std::string_view::npos) return family.name;
   return std::nullopt;
 }
 

@@ -50,7 +50,7 @@ struct ChatFamily {
   bool trims = false;            ///< removes white space at both ends of the content
   const char* stop = nullptr;    ///< token that ends a reply; null: the token that ends the tokenizer's texts
   const char* marks = "";        ///< all tokens with a meaning in this template, separated by spaces
-  const char* evidence;          ///< text that a chat_template of this family contains
+  const char* evidence = nullptr;  ///< text that a chat_template of this family contains; null: no model has one
   const char* input_joint = "\n\n";  ///< between a user's instruction and input
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none

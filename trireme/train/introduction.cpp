@@ -48,6 +48,7 @@ std::string describe_data(const data::DataSettings& settings, const data::Traini
     line += fmt::format("\n         packing {}: {} samples an epoch, {:.1f} % of their places hold tokens",
                         config::name_of(settings.packing), base::human_count(data.train->samples_per_epoch()),
                         100 * data.filled);
+  for (const std::string& conversations : data.conversations) line += "\n         " + conversations;
   return line;
 }
 
