@@ -74,7 +74,7 @@ with ring.Ring(sys.argv[1]) as r:
     generate = lambda adapter: [r.program, "generate", base, "--adapter", adapter, "--prompt", "the"]
     if "generate.adapter" in r.run([r.program, "help", "generate"]).out:
         refused(r, "an adapter of another base to generate with", generate(of_other), "of-other", *shape)
-        merge = [r.program, "merge_lora", base, "--adapter", of_other, "--out_dir", r.folder / "merged"]
+        merge = [r.program, "merge_lora", of_other, "--base", base, "--out", r.folder / "merged"]
         refused(r, "an adapter of another base to merge", merge, "of-other", *shape)
     else:
         print("left out: generate takes no --adapter yet")
