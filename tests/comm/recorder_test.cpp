@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,12 +14,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "thread_ranks.h"
 #include "trireme/base/error.h"
+#include "trireme/base/files.h"
 
 namespace trireme::comm {
 namespace {
@@ -173,6 +178,104 @@ TEST(FlightRecorder, ARecordThatIsWrittenOverMeanwhileIsReadWholeOrNotAtAll) {
   waitpid(writer, nullptr, 0);
   EXPECT_GT(records, 1000u);
   EXPECT_EQ(torn, 0u) << records << " records in " << looks << " looks";
+}
+
+// Something that happens in the middle of a thread's work: when it first touches `page`.
+class Interruption {
+ public:
+  Interruption(char* page, int protection, std::function<void()> act) : page_(page), act_(std::move(act)) {
+    now_ = this;
+    struct sigaction action{};
+    action.sa_handler = [](int) {
+      mprotect(now_->page_, kPage, PROT_READ | PROT_WRITE);
+      now_->act_();
+    };
+    sigaction(SIGSEGV, &action, &before_);
+    mprotect(page, kPage, protection);
+  }
+  ~Interruption() { sigaction(SIGSEGV, &before_, nullptr); }
+  Interruption(const Interruption&) = delete;
+
+  static constexpr int64_t kPage = 4096;
+
+ private:
+  static inline Interruption* now_ = nullptr;
+  char* page_;
+  std::function<void()> act_;
+  struct sigaction before_{};
+};
+
+// The first record that lies on two pages.
+int64_t divided_record() {
+  constexpr int64_t kBytes = sizeof(base::FlightRecord);
+  for (int64_t i = 0;; ++i) {
+    const int64_t begin = sizeof(base::FlightHeader) + i * kBytes;
+    if (begin / Interruption::kPage != (begin + kBytes - 1) / Interruption::kPage) return i;
+  }
+}
+
+// A recorder's file as the recorder has mapped it, and as another process would.
+class TwoViews {
+ public:
+  explicit TwoViews(const std::filesystem::path& folder) : recorder(make(folder)) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.ends_with(base::flight_file(folder, 0).string()))
+        own = reinterpret_cast<char*>(std::stoull(line, nullptr, 16));
+    const base::FileDescriptor file = base::open_file(base::flight_file(folder, 0), O_RDWR);
+    other = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0));
+    while (start() != static_cast<uint64_t>(base::kFlightRecords + divided_record() - 1)) continue;
+  }
+  ~TwoViews() { munmap(other, kBytes); }
+  TwoViews(const TwoViews&) = delete;
+
+  uint64_t start() {
+    ++number_;
+    return recorder->start(std::to_string(number_), number_, Operation::all_reduce, at::kFloat, 1);
+  }
+  char* record(char* view) const {
+    return view + sizeof(base::FlightHeader) + divided_record() * sizeof(base::FlightRecord);
+  }
+  char* second_page(char* view) const {
+    const auto behind = reinterpret_cast<uintptr_t>(record(view)) + sizeof(base::FlightRecord);
+    return reinterpret_cast<char*>(behind / Interruption::kPage * Interruption::kPage);
+  }
+
+  static constexpr int64_t kBytes = base::flight_file_bytes(base::kFlightRecords);
+  std::shared_ptr<FlightRecorder> recorder;
+  char *own = nullptr, *other = nullptr;
+
+ private:
+  static std::shared_ptr<FlightRecorder> make(const std::filesystem::path& folder) {
+    std::filesystem::remove_all(folder);
+    return std::make_shared<FlightRecorder>(folder, FlightRecorder::Owner{.global_rank = 0, .world_size = 2});
+  }
+  uint64_t number_ = 0;
+};
+
+TEST(FlightRecorder, WhatIsWrittenOverInTheMiddleOfALookIsLookedAtAgain) {
+  TwoViews views(::testing::TempDir() + "flight-look-test");
+  uint64_t written = 0;
+  const Interruption interruption(views.second_page(views.other), PROT_NONE, [&] { written = views.start(); });
+  const auto records = base::read_flight(views.other, TwoViews::kBytes, "a test's").records;
+  ASSERT_GT(written, 0u);
+  ASSERT_EQ(records.size(), static_cast<size_t>(base::kFlightRecords));
+  EXPECT_EQ(records.back().id, written);
+  for (const base::FlightRecord& r : records) {
+    EXPECT_EQ(r.sequence, r.id);
+    EXPECT_EQ(r.group.view(), std::to_string(r.id));
+  }
+}
+
+TEST(FlightRecorder, WhileARecordIsWrittenItHasNoNumber) {
+  TwoViews views(::testing::TempDir() + "flight-write-test");
+  const auto id = [&] { return *reinterpret_cast<const uint64_t*>(views.record(views.other)); };
+  EXPECT_EQ(id(), static_cast<uint64_t>(divided_record()));
+  uint64_t meanwhile = 1;
+  const Interruption interruption(views.second_page(views.own), PROT_READ, [&] { meanwhile = id(); });
+  const uint64_t written = views.start();
+  EXPECT_EQ(meanwhile, 0u);
+  EXPECT_EQ(id(), written);
 }
 
 }  // namespace
