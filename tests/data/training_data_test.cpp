@@ -241,6 +241,7 @@ TEST_F(TrainingDataTest, ConversationsAreCountedWithCachedTokensToo) {
       "because nothing of it is learned";
   EXPECT_EQ(load().conversations, std::vector{expected});
   EXPECT_EQ(load().conversations, std::vector{expected});
+  EXPECT_EQ(load().chat_template, "default");
 }
 
 TEST_F(TrainingDataTest, TheCacheIsUsedTheSecondTimeAndRebuiltWhenDamaged) {

@@ -47,12 +47,37 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(everything[-1] > 1, f"and questions of noise where data.learn asks for them: {everything[0]:.2f} to {everything[-1]:.2f}", str(everything))
     few = [losses(r, f"few-{n}", devices=n, train__max_steps=5) for n in (1, 2)]
     ring.check(few[0] == few[1], "two ranks, whose rows hold other numbers of learned tokens, have the bits of one", str(few))
+    def samples(out, **settings):
+        sampled = {"eval__max_new_tokens": 30, "eval__evaluate_example": "bcdefg", "eval__final_validation": "true",
+                   "train__max_steps": 40, "eval__interval": 20}
+        result = r.run(chat(r, out, **(sampled | settings)))
+        ring.require(result.code == 0, f"{out}: trains", str(result))
+        return [line.removeprefix("sample   ") for line in result.text.splitlines() if line.startswith("sample   ")], result
+
+    alone, told = samples("sample-1")
+    ring.check(len(alone) == 3 and alone[0].startswith("at each evaluation, up to 30 tokens in reply to: ") and "bcdefg" in alone[0]
+               and "for it rank 0 takes up to " in told.text, "a sample's prompt and memory are said at the start", str(told))
+    ring.check(set(alone[-1].removesuffix(" ...")) == {"a"}, f"and what the model replies after each evaluation: {alone[1:]}", str(told))
+    prompt = "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n### Instruction:\nbcdefg\n\n### Response:\n"
+    written = r.run([r.program, "generate", "sample-1", "--prompt", prompt, "--temperature", "0", "--max_new_tokens", "30"])
+    ring.check(written.code == 0 and written.out.removeprefix(prompt).split("\n")[0] == alone[-1].removesuffix(" ..."),
+               "which is what trireme generate writes from the checkpoint", f"{alone} {written}")
+    # Of an untrained model the likeliest bytes say more about its weights than many a's.
+    early = {"train__max_steps": 1, "optimizer__lr": 1e-6, "train__min_lr": 1e-7, "eval__initial_validation": "true"}
+    alone, told = samples("early", **early)
+    for name, mesh in [("sharded", {"strategy": "full_shard", "devices": 2}), ("tensors", {"mesh__tp": 2, "devices": 2}),
+                       ("stages", {"mesh__pp": 2, "devices": 2})]:
+        there, told = samples(name, **early, **mesh)
+        ring.check(there[1:] == alone[1:], f"the same replies with {mesh}: {there[1][:30]}", f"{alone} {told}")
+    first, told = samples("sample-first", eval__evaluate_example="first", train__max_steps=2, eval__interval=2)
+    ring.check("### Response:" in first[0], "first is the first conversation that is held out", str(told))
     for what, settings, sentence in [
             ("no template", {"data__chat_template": None}, "there is no model's folder that names a chat template to write them with"),
             ("a tokenizer without the template's tokens", {"data__chat_template": "chatml"}, "the tokenizer (byte) has no token <|im_end|>"),
             ("rows too short for any reply", {"train__max_seq_length": 64}, "nothing would be learned from"),
             ("a missing column", {"data": "Dolly"}, "chat.jsonl:1: instruction is missing"),
             ("a set that is not there", {"data": "Alpaca", "data__train_data_path": "nowhere"}, "alpaca_data_cleaned_archive.json"),
-            ("a file that is not there", {"data": "JSON", "data__train_data_path": "lost.json"}, "lost.json does not exist")]:
+            ("a file that is not there", {"data": "JSON", "data__train_data_path": "lost.json"}, "lost.json does not exist"),
+            ("a conversation that is not there", {"eval__max_new_tokens": 9, "eval__evaluate_example": "99"}, "eval.evaluate_example 99 is not among the")]:
         result = r.run(chat(r, "none", **settings))
         ring.check(result.code == 2 and sentence in result.err and result.err.count("error:") == 1, f"refused: {what}", str(result))

@@ -21,7 +21,8 @@ bool changes_terminal(char32_t c) {
          c == 0x2029;
 }
 
-// Text that is safe to print: nothing in it moves the cursor, changes colours or the direction of text.
+}  // namespace
+
 std::string visible(std::string_view bytes) {
   std::string out;
   text::for_each_character(bytes, [&](char32_t code, std::string_view character) {
@@ -39,6 +40,8 @@ std::string visible(std::string_view bytes) {
   });
   return out;
 }
+
+namespace {
 
 std::string token(const std::string& text, bool learned, bool even, const ShowOptions& options) {
   if (options.colour) return style(learned, even) + text + kReset;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "trireme/text/tokenizer.h"
 
@@ -14,6 +15,9 @@ struct ShowOptions {
   bool ids = false;     ///< prints each token's id after it
   bool has_mask = false;
 };
+
+/// Text that is safe to print on one line: nothing in it moves the cursor, changes colours or the direction of text.
+std::string visible(std::string_view bytes);
 
 /// The tokens of one document as lines of text. Without colour each is in brackets, "[Hello]"; with a mask, learned
 /// ones are "{Hello}". A line break is shown as U+21B5 and starts a new line, other control characters are shown as

@@ -207,6 +207,11 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     check_length(source.path, set->num_tokens(), options);
     Division division = divide(set, source.path, options);
     const int64_t train_tokens = set->num_tokens() - division.val_tokens;
+    if (parts.empty()) {
+      if (set->about()) data.chat_template = set->about()->chat_template;
+      data.examples =
+          std::make_shared<TokenRange>(set, division.val.empty() ? division.train : division.val, source.path.string());
+    }
     Part part = cut({set, division.train, source.path.string()}, options, /*whole=*/false);
     places += part.places;
     samples += part.dataset->num_samples();
@@ -227,6 +232,7 @@ TrainingData load_training_data(const TrainingDataOptions& options, const text::
     const auto set = open_learned(options.val_data_path, tokenizer, source_options(options, kValSetting));
     require_one_sample(set->num_tokens(), fmt::format("{} {}", kValSetting, options.val_data_path.string()), options);
     held_out = {cut({set, 0, set->num_tokens(), options.val_data_path.string()}, options, true).dataset};
+    data.examples = std::make_shared<TokenRange>(set, 0, set->num_tokens(), options.val_data_path.string());
     data.val_tokens = set->num_tokens();
     data.held_out = options.val_data_path.string();
     count(*set);

@@ -17,6 +17,7 @@
 #include "trireme/data/held_out.h"
 #include "trireme/data/sample_stream.h"
 #include "trireme/data/settings.h"
+#include "trireme/data/token_range.h"
 #include "trireme/text/tokenizer.h"
 
 namespace trireme::data {
@@ -48,6 +49,8 @@ struct TrainingData {
   int64_t num_documents = 0, source_bytes = 0, train_tokens = 0, val_tokens = 0;  ///< source_bytes 0: unknown
   std::string held_out;  ///< "a sample of 40 of 400 documents", "the end of the text"; empty: nothing
   double filled = 1;  ///< share of the samples' places that hold tokens
+  std::string chat_template;  ///< of the first source; empty: plain text
+  std::shared_ptr<const TokenRange> examples;  ///< what is held out, else what is trained on, of the first such source
   std::vector<std::string> conversations;  ///< "chat.jsonl as chatml: 50 conversations, ...", for each source of them
   DataIdentity identity;
 };

@@ -15,26 +15,12 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/config/yaml_file.h"
+#include "trireme/train/state_parts.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
 
 namespace {
-
-// Calls visit(spec, begin, end, at) for the parts of a group's parameters in `range` that are contiguous in the whole
-// parameter: elements [begin, end) of it start at index `at` of the tensors that hold `group.held`.
-template <typename Visit>
-void for_each_part(const engine::GroupState& group, const shard::Range& range, Visit visit) {
-  for (size_t i = 0; i < group.layout->tensors().size(); ++i) {
-    const shard::FlatTensor& t = group.layout->tensors()[i];
-    const model::ParameterSpec& spec = (*group.parameters)[i];
-    const int64_t begin = std::max(range.begin, t.offset), end = std::min(range.end, t.offset + t.numel);
-    if (begin >= end) continue;
-    model::for_each_run(spec, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
-      visit(spec, full, full + count, t.offset + local - group.held.begin);
-    });
-  }
-}
 
 char* element(const at::Tensor& tensor, int64_t index) {
   return static_cast<char*>(tensor.data_ptr()) + index * static_cast<int64_t>(tensor.element_size());

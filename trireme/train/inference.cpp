@@ -55,11 +55,13 @@ model::ModelConfig config_of(const checkpoint::Checkpoint& c) {
   return model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
 }
 
+}  // namespace
+
 std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
   if (const auto id = tokenizer.eos_id()) ids.push_back(*id);
   for (const char* name : {"generation_config.json", "config.json"}) {
-    if (!fs::exists(folder / name)) continue;
+    if (!fs::is_directory(folder) || !fs::exists(folder / name)) continue;
     const nlohmann::json j = base::parse_json_if_sound(base::read_side_file(folder / name));
     if (!j.is_object() || !j.contains("eos_token_id")) continue;
     const nlohmann::json& eos = j["eos_token_id"];
@@ -68,8 +70,6 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& 
   }
   return ids;
 }
-
-}  // namespace
 
 fs::path checkpoint_of(const fs::path& folder) {
   if (!fs::exists(folder))

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "trireme/launch/identity/environment.h"
 #include "trireme/model/generator.h"
@@ -27,6 +28,9 @@ struct Inference {
 
 /// `folder`, or the newest checkpoint in it. Errors: UsageError if there is no such folder
 std::filesystem::path checkpoint_of(const std::filesystem::path& folder);
+
+/// Tokens that end a text: the tokenizer's, and eos_token_id of the files in `folder`, if it is one.
+std::vector<int64_t> stop_ids_of(const std::filesystem::path& folder, const text::Tokenizer& tokenizer);
 
 /// Checks the folder, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further copies.
 /// Errors    UsageError, CheckpointError

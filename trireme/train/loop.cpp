@@ -97,6 +97,7 @@ class Loop {
     go_on_unless_stopped();
     s_->phases.end("evaluation");
     say(fmt::format("held-out loss {:.4f} before training", *loss));
+    say(task_->sample(safe_point_));
   }
 
   void train_one() {
@@ -151,6 +152,7 @@ class Loop {
     if (has_held_out() && is_due)
       event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
     observers_->step(event);
+    if (event.val_loss) say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
   }
 
   // Whether this step and a save of it would take longer than the time left. Until one step has ended, the time of a

@@ -27,8 +27,9 @@ class Observers {
     metrics_ = std::make_unique<observe::MetricsSink>(std::filesystem::path(s.settings.out_dir) / "metrics.jsonl",
                                                       resumed_step, s.settings.train.log_interval);
   }
+  /// "": says nothing.
   void say(const std::string& line) {
-    if (line_) line_->say(line);
+    if (line_ && !line.empty()) line_->say(line);
   }
   void step(const base::StepEvent& event) {
     if (!line_) return;

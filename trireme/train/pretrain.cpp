@@ -10,6 +10,7 @@
 #include "trireme/train/ledger_file.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/run_data.h"
+#include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/task.h"
 
@@ -22,7 +23,9 @@ class Pretraining : public Task {
       : s_(session),
         tokenizer_(resolve_tokenizer(s_.settings, s_.model.config)),
         data_(load_run_data(s_, resume, *tokenizer_, stops)),
-        schedule_(lr_schedule(s_.settings, num_steps())) {}
+        schedule_(lr_schedule(s_.settings, num_steps())) {
+    if (s_.settings.eval.max_new_tokens) sample_.emplace(s_, data_, *tokenizer_);
+  }
 
   std::string restore(RunState& state) override {
     const std::string changed = meet_data(s_.settings.data, data_.identity, state);
@@ -68,8 +71,12 @@ class Pretraining : public Task {
     return sum / double(std::max<int64_t>(1, loader.num_targets()));
   }
 
+  std::string sample(const StopCheck& stops) override { return sample_ ? sample_->write(stops) : ""; }
+
   std::vector<std::string> introduction() const override {
-    return {describe_data(s_.settings.data, data_, *tokenizer_)};
+    std::vector<std::string> lines = {describe_data(s_.settings.data, data_, *tokenizer_)};
+    if (sample_) lines.push_back(sample_->describe());
+    return lines;
   }
 
   std::string loss_unit() const override { return tokenizer_->name() == "byte" ? "nats a byte" : "nats a token"; }
@@ -91,6 +98,7 @@ class Pretraining : public Task {
   int64_t samples_ = 0;  ///< consumed since the start of training, or since the data changed
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<LedgerFile> ledger_;
+  std::optional<SampleReply> sample_;  ///< absent: none is written
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/pretrain.h"
+#include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
 #include "trireme/train/starting_point.h"
 #include "trireme/train/stopping.h"
@@ -114,6 +115,7 @@ void check_pretrain(const Settings& settings) {
   // last: a refusal above leaves no file behind.
   const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
   check_length(loaded.train->samples_per_epoch());
+  check_sample(settings, model, loaded, *tokenizer);
   if (!resume.empty() && state.step > 0 && settings.data.on_change == data::OnChange::refuse)
     data::check_same_data(loaded.identity, state.data);
 }

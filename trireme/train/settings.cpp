@@ -146,11 +146,16 @@ config::Section section(EvalSettings& s) {
                {"eval.max_iters", &s.max_iters, "micro-batches per evaluation, over all ranks",
                 Rules{.unit = "micro-batches", .at_least = 1}},
                {"eval.initial_validation", &s.initial_validation, "evaluate before the first step"},
-               {"eval.final_validation", &s.final_validation, "evaluate after the last step"}},
-      .others = {
-          {{"eval_every", "eval_interval", "eval_steps"}, "evaluation comes every eval.interval steps"},
-          {{"eval_iters"}, "micro-batches per evaluation are eval.max_iters"},
-          {{"evaluate_example"}, "no sample is written while training; use trireme generate on a checkpoint", true}}};
+               {"eval.final_validation", &s.final_validation, "evaluate after the last step"},
+               {"eval.max_new_tokens", &s.max_new_tokens,
+                "at each evaluation, write a sample reply of up to N tokens; rank 0 needs memory for a copy of the "
+                "weights",
+                Rules{.unit = "tokens", .at_least = 1, .absent = "null", .when_absent = "no sample", .example = "100"}},
+               {"eval.evaluate_example", &s.evaluate_example,
+                "what the sample replies to: the first conversation that is held out, a random one, one by its number "
+                "from 0 on, or a prompt of your own"}},
+      .others = {{{"eval_every", "eval_interval", "eval_steps"}, "evaluation comes every eval.interval steps"},
+                 {{"eval_iters"}, "micro-batches per evaluation are eval.max_iters"}}};
 }
 
 config::Section section(GenerateSettings& s) {

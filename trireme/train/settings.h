@@ -54,6 +54,8 @@ struct EvalSettings {
   int64_t max_iters = 100;
   bool initial_validation = false;
   bool final_validation = true;
+  std::optional<int64_t> max_new_tokens;    ///< of a sample reply at each evaluation; absent: none is written
+  std::string evaluate_example = "first";   ///< its prompt: first, random, a number or a text
   bool operator==(const EvalSettings&) const = default;
 };
 config::Section section(EvalSettings& settings);

@@ -43,6 +43,10 @@ class Task : public StepTask {
   /// Mean held-out loss. Calls `stops` after each round, and returns nothing if the ranks stop.
   virtual std::optional<double> evaluate(const StopCheck& stops) = 0;
 
+  /// A line that rank 0 prints after each evaluation: what the model says now to one prompt. "": nothing, or another
+  /// rank. Every rank must call. Calls `stops` while it works.
+  virtual std::string sample(const StopCheck& stops) { return ""; }
+
   /// What the start says about the task's data. Called on rank 0 only.
   virtual std::vector<std::string> introduction() const = 0;
   /// The unit of the loss: "nats a byte".

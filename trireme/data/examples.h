@@ -1,0 +1,21 @@
+// The prompts of conversations in a tokenized set: what stands before the first reply.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trireme/data/token_range.h"
+#include "trireme/text/settings.h"
+
+namespace trireme::data {
+
+/// Documents of the range. Cost: a search for each
+int64_t count_documents(const TokenRange& documents);
+
+/// The prompt of document `index` of the range, with all markup, as the mask tells it apart: everything before the
+/// first reply. `learn` is what the mask marks. Without a mask, or with nothing before the reply, it is empty.
+/// Errors    UsageError if there are no more than `index` documents
+std::vector<int64_t> prompt_of(const TokenRange& documents, int64_t index, text::Learn learn);
+
+}  // namespace trireme::data
