@@ -70,6 +70,9 @@ TEST(Resolve, LayersToTransformReadsTheFirstNumber) {
                    .layers_pattern = {"layers"}})
                 .size(),
             1);
+  EXPECT_EQ(names({.target_modules = list({"q_proj", "lm_head", "model.layers.0.mlp.up_proj"}),
+                   .layers_to_transform = std::vector<int64_t>{1}}),
+            (std::vector<std::string>{"lm_head", "model.layers.0.mlp.up_proj", "model.layers.1.self_attn.q_proj"}));
   EXPECT_NE(refusal({.target_modules = list({"q_proj"}),
                      .layers_to_transform = std::vector<int64_t>{1},
                      .layers_pattern = {"blocks"}}),

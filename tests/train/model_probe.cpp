@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "trireme/base/files.h"
+#include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/comm/factory.h"
 #include "trireme/train/checkpointing.h"
@@ -155,7 +156,7 @@ json answer(const json& job, Found& found) try {
   json reply = json::object();
   const int64_t drawn = job.value("greedy", int64_t{0});
   if (drawn > 0 || job.value("generated", false)) {
-    const auto generator = train::open_generator(folder, precision);
+    const auto generator = train::open_generator(checkpoint::open_checkpoint(folder), precision);
     if (job.value("generated", false)) found.emplace_back(name + "/generated", generated(*generator, tokens));
     if (drawn > 0) reply["greedy"] = greedy(*generator, tokens[0].contiguous(), drawn);
   }

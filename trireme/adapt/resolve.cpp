@@ -41,6 +41,8 @@ class Matcher {
   Matcher(const char* key, const ModuleNames& names) : list_(names.list) {
     if (names.pattern) pattern_.emplace(key, *names.pattern);
   }
+  /// Whether the list names exactly this module. Then layers_to_transform does not count.
+  bool names(const std::string& name) const { return std::find(list_.begin(), list_.end(), name) != list_.end(); }
   bool fits(const std::string& name) const {
     if (pattern_) return pattern_->fits(name);
     return std::any_of(list_.begin(), list_.end(),
@@ -238,7 +240,7 @@ model::Adapters resolve(const AdapterConfig& config, const model::ModelConfig& m
   const auto is_target = [&](const std::string& name) {
     if (!targets.fits(name)) return false;
     any_named = true;
-    return !(excludes && excluded.fits(name)) && !is_saved(name) && layers.fits(name);
+    return !(excludes && excluded.fits(name)) && !is_saved(name) && (targets.names(name) || layers.fits(name));
   };
   for (const std::string& name : containers_of(modules))
     if (is_target(name))

@@ -36,6 +36,7 @@ config::Section section(SaveSettings& settings);
 
 struct ConvertSettings {
   std::string source;
+  std::optional<std::string> adapter, base;
   std::string out;
   std::optional<std::string> to;     ///< name of the new format
   std::optional<std::string> dtype;  ///< under the name that the format uses

@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/base_fingerprint.h"
+#include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
@@ -136,6 +139,27 @@ int list(Arguments arguments) {
   return 0;
 }
 
+/// A checkpoint of an adapter names its base and the fingerprint of it: prints whether it is still there, unchanged.
+int verify_base(const std::filesystem::path& folder) {
+  if (!adapt::is_adapter_folder(folder)) return 0;
+  const adapt::AdapterFolder adapter = adapt::open_adapter_folder(folder);
+  if (adapter.base_fingerprint.empty()) return 0;
+  try {
+    const std::filesystem::path base = adapt::base_of(adapter, {});
+    if (adapt::fingerprint_of(ck::open_checkpoint(base)) == adapter.base_fingerprint) {
+      fmt::print("{}: its base {} is unchanged\n", folder.string(), base.string());
+      return 0;
+    }
+    fmt::print("changed  {}: its base {} is not the one that it was trained on\n", folder.string(), base.string());
+    return 1;
+  } catch (const UsageError& error) {
+    fmt::print("no base  {}\n", error.what());
+  } catch (const CheckpointError& error) {
+    fmt::print("no base  {}\n", error.what());
+  }
+  return 2;
+}
+
 /// Prints what is wrong with one checkpoint; returns its exit code.
 int verify_one(const std::filesystem::path& folder, int threads) {
   ck::VerifyReport report;
@@ -174,7 +198,8 @@ int verify(Arguments arguments) {
   const std::vector<std::filesystem::path> folders = ck::checkpoints_in(words->folders[0]);
   int code = 0;
   for (const std::filesystem::path& folder : folders) {
-    const int one = verify_one(folder, words->num_threads());
+    int one = verify_one(folder, words->num_threads());
+    if (one == 0) one = verify_base(folder);
     code = one == 1 || code == 1 ? 1 : std::max(code, one);  // damage outweighs what could not be read
   }
   return code;

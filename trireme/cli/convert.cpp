@@ -29,12 +29,15 @@ constexpr const char* kConvertUsage =
     "  trireme convert out/austen austen.gguf --dtype float16      the newest checkpoint of a run to GGUF\n"
     "  trireme convert llama llama-bf16 --dtype bfloat16           half the size\n"
     "  trireme convert model.pth model --to dcp                    PyTorch's file to its distributed form\n"
+    "  trireme convert llama llama-tuned --adapter out/lora        with PEFT's adapter merged\n"
     "\n"
     "SOURCE is recognised by its contents: a .gguf or .pth file, a folder with safetensors or pytorch_model.bin,\n"
-    "LitGPT's folder, PyTorch's distributed checkpoint, a checkpoint of Trireme or a folder of them. If OUT ends in\n"
-    ".gguf or .pth, it is such a file; else a folder with safetensors, config.json and tokenizer. --to overrides\n"
-    "this. Tensors stream in pieces, so memory does not grow with the model. OUT appears by one rename when all of\n"
-    "it is on the disk. docs/formats.md lists what every format keeps.\n\n";
+    "LitGPT's folder, PyTorch's distributed checkpoint, a checkpoint of Trireme or a folder of them, an adapter, "
+    "which\n"
+    "is merged into its base. If OUT ends in .gguf or .pth, it is such a file; else a folder with safetensors,\n"
+    "config.json and tokenizer. --to overrides this. Tensors stream in pieces, so memory does not grow with the\n"
+    "model. OUT appears by one rename when all of it is on the disk. docs/formats.md lists what every format "
+    "keeps.\n\n";
 
 /// VmHWM: unlike getrusage's figure, it does not include the process that started this one.
 int64_t peak_bytes() {
@@ -82,6 +85,8 @@ int run_convert(Arguments arguments) {
     };
     result = formats::convert_checkpoint({.source = settings.source,
                                           .out = settings.out,
+                                          .adapter = settings.adapter.value_or(""),
+                                          .base = settings.base.value_or(""),
                                           .to = settings.to.value_or(""),
                                           .dtype = settings.dtype.value_or(""),
                                           .force = settings.force,

@@ -43,6 +43,8 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},
+    {"merge_lora", "write a model with an adapter merged: trireme merge_lora out/finetune/lora",
+     trireme::cli::run_merge_lora},
     {"evaluate", "perplexity of a text, multiple choice: trireme evaluate out/austen --text my.txt",
      trireme::cli::run_evaluate},
     {"launch", "start the ranks of any program: trireme launch --nproc_per_node 4 -- ./my_program",

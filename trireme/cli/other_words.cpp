@@ -30,7 +30,6 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_vi
     {"finetune_adapter", kAdapters},
     {"finetune_adapter_v2", kAdapters},
     {"lora", kAdapters},
-    {"merge_lora", kAdapters},
     {"resume", "to resume a run, use trireme pretrain ... --resume true"},
     {"chat", kChat},
     {"serve", "there is no server; to chat on standard input, use trireme generate CHECKPOINT --chat"},

@@ -43,7 +43,8 @@ void check_place(const ConvertRequest& request, bool single_file) {
   if (single_file == fs::is_directory(out))
     throw UsageError(fmt::format("error: {} is a {}, and --force does not put a {} in its place", out.string(),
                                  single_file ? "folder" : "file", single_file ? "file" : "folder"));
-  if (!single_file && !fs::exists(out / "config.json") && !fs::exists(out / "model_config.yaml") && !fs::is_empty(out))
+  if (!single_file && !fs::exists(out / "config.json") && !fs::exists(out / "model_config.yaml") &&
+      !fs::exists(out / adapt::kAdapterConfigName) && !fs::is_empty(out))
     throw UsageError(fmt::format("error: {} is a folder without a model: --force replaces models only", out.string()));
 }
 
@@ -113,7 +114,9 @@ ConvertResult convert_checkpoint(const ConvertRequest& given) {
   request.source = without_slash(given.source);
   request.out = without_slash(given.out);
   const fs::path folder = parent_of(request.out);
-  const ConvertInput input = open_convert_source(request.source);
+  const adapt::ModelPlace place{.model = request.source, .adapter = request.adapter, .base = request.base};
+  const bool stays_adapter = request.to == "gguf" && request.adapter.empty() && is_adapter(request.source);
+  const ConvertInput input = stays_adapter ? open_adapter_source(place) : open_convert_source(place);
   const ConvertPlan plan = plan_convert(input, request);
   check_place(request, !plan.single_file.empty());
   check_space(folder, plan.bytes);

@@ -25,6 +25,8 @@ struct ConvertProgress {
 struct ConvertRequest {
   std::filesystem::path source;
   std::filesystem::path out;
+  std::filesystem::path adapter = {};  ///< merged into the source; empty: none
+  std::filesystem::path base = {};  ///< if the source is an adapter: where its base lies now; empty: where it lay
   std::string to;  ///< "safetensors", "gguf", "pth", "dcp", "litgpt"; empty: decided by the name of `out`
   std::string dtype;  ///< "float32", "bfloat16", "float16", "q8_0" (gguf only); empty: unchanged
   bool force = false;  ///< replaces an existing result

@@ -89,6 +89,7 @@ void check_whole(const ConvertInput& input, std::string_view architecture) {
 }  // namespace
 
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request) {
+  if (!input.adapter_config_json.empty()) return plan_gguf_adapter(input, request);
   const std::vector<TensorSpec>& sources = input.tensors().tensors();
   const Choice& choice = choice_of(request.dtype.empty() ? common_choice(sources) : request.dtype);
   GgufMetadata metadata;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
@@ -104,6 +105,34 @@ ConvertPlan plan_safetensors(const ConvertInput& input, const ConvertRequest& re
   return plan;
 }
 
+/// Writes one file of safetensors under PEFT's name.
+class PeftSink : public checkpoint::SafetensorsSink {
+ public:
+  PeftSink(const std::filesystem::path& folder, const std::vector<TensorSpec>& tensors)
+      : SafetensorsSink(folder, tensors, checkpoint::kMostElements), folder_(folder) {}
+  void finish() override {
+    SafetensorsSink::finish();
+    std::filesystem::rename(folder_ / "model.safetensors", folder_ / adapt::kAdapterModelName);
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// PEFT's folder of an adapter.
+ConvertPlan plan_peft(const ConvertInput& input, const ConvertRequest& request) {
+  std::vector<MappedTensor> map;
+  for (const TensorSpec& tensor : input.tensors().tensors())
+    map.push_back(renamed(tensor, model::kPeftPrefix + tensor.name));
+  ConvertPlan plan = plan_map(input, std::move(map), request);
+  plan.open = [tensors = plan.tensors->tensors(),
+               config = input.adapter_config_json](const std::filesystem::path& folder) {
+    write_files(folder, {{adapt::kAdapterConfigName, config}});
+    return std::make_unique<PeftSink>(folder, tensors);
+  };
+  return plan;
+}
+
 /// A single file if `out` has such a name, else a folder with pytorch_model.bin as Hugging Face had it.
 ConvertPlan plan_pth(const ConvertInput& input, const ConvertRequest& request) {
   ConvertPlan plan = plan_plain(input, request);
@@ -163,6 +192,12 @@ bool named_as_torch_file(const std::filesystem::path& out) {
 
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& request) {
   check_total(input.tensors().tensors());
+  if (!input.adapter_config_json.empty() && request.to == "safetensors") return plan_peft(input, request);
+  if (!input.adapter_config_json.empty() && request.to != "gguf")
+    throw UsageError(fmt::format(
+        "error: {} holds an adapter, which is written as safetensors (PEFT's folder) or gguf, not {}\n  trireme "
+        "merge_lora merges it into its base",
+        request.source.string(), request.to));
   std::vector<std::string> names;
   for (const NamedFormat& row : kFormats) {
     if (request.to == row.name) return row.plan(input, request);

@@ -32,8 +32,14 @@ bool named_as_torch_file(const std::filesystem::path& out);
 /// express
 ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& request);
 
-/// The plan of a GGUF file. Matrices get the requested dtype; instead of Q8_0 they get float16 if their rows do not
-/// divide into blocks of 32. Vectors and norms are float32, as GGUF's readers expect.
+/// The plan of a GGUF file; of an adapter, llama.cpp's form of adapters (plan_gguf_adapter). Matrices get the requested
+/// dtype; instead of Q8_0 they get float16 if their rows do not divide into blocks of 32. Vectors and norms are
+/// float32, as GGUF's readers expect.
 ConvertPlan plan_gguf(const ConvertInput& input, const ConvertRequest& request);
+
+/// llama.cpp's form of an adapter: "blk.0.attn_q.weight.lora_a" and ".lora_b" in float32, and one alpha for all. Where
+/// a module's scale is another than alpha / rank, its B is multiplied by the difference. Errors    UsageError naming
+/// what this form cannot express: DoRA, biases, whole modules, embeddings
+ConvertPlan plan_gguf_adapter(const ConvertInput& input, const ConvertRequest& request);
 
 }  // namespace trireme::formats

@@ -16,6 +16,7 @@
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/gguf/config.h"
 #include "trireme/formats/gguf/tokenizer.h"
+#include "trireme/formats/litgpt/adapter.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
 #include "trireme/formats/torch/file.h"
@@ -47,6 +48,7 @@ std::string first_bytes(const fs::path& path, int64_t count) {
 /// Reads the small files of a folder; those of a checkpoint with a manifest are verified.
 void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* checkpoint, ConvertInput& input) {
   const auto read = [&](const std::string& name) {
+    if (checkpoint && checkpoint->texts.contains(name)) return checkpoint::read_text(*checkpoint, name);
     const bool listed = checkpoint && checkpoint->has_manifest && checkpoint->manifest.files.contains(name);
     return listed ? checkpoint::read_text(*checkpoint, name) : base::read_side_file(folder / name);
   };
@@ -55,9 +57,10 @@ void read_side_files(const fs::path& folder, const checkpoint::Checkpoint* check
     if (fs::is_regular_file(folder / name)) input.files[name] = read(name);
 }
 
-ConvertInput open_safetensors(const fs::path& folder) {
+ConvertInput open_safetensors(const adapt::ModelPlace& place) {
   ConvertInput input{.format = "safetensors"};
-  auto source = std::make_unique<checkpoint::SafetensorsSource>(checkpoint::open_checkpoint(folder));
+  auto source = std::make_unique<checkpoint::SafetensorsSource>(adapt::open_model(place, &input.notes));
+  const fs::path folder = source->checkpoint().path;
   if (!source->checkpoint().has_manifest)
     input.notes.push_back(fmt::format("{} has no manifest: its weights cannot be verified", folder.string()));
   if (source->num_optimizer_files() > 0)
@@ -129,6 +132,23 @@ ConvertInput open_litgpt(const fs::path& folder) {
   return input;
 }
 
+/// A folder of LitGPT's finetune_lora that is not merged yet.
+ConvertInput open_litgpt_adapter(const fs::path& folder) {
+  ConvertInput input{.format = "litgpt's adapter"};
+  const fs::path yaml = folder / "model_config.yaml", options = folder / "hyperparameters.yaml";
+  const model::ModelConfig config = parse_litgpt_config(base::read_side_file(yaml), yaml.string());
+  auto source = std::make_unique<TorchFileSource>(folder / kLitAdapterName);
+  LitAdapter adapter = litgpt_adapter(source->tensors(), config, base::read_side_file(options), options.string());
+  input.config_json = config.to_hugging_face_json("float32");
+  input.adapter_config_json = adapt::adapter_config_json(adapter.config);
+  input.chain.push_back(std::move(source));
+  input.chain.push_back(std::make_unique<MappedSource>(*input.chain.front(), std::move(adapter.map)));
+  input.notes.push_back(
+      "the result is PEFT's folder of an adapter: trireme merge_lora merges it, with --base for a folder with "
+      "safetensors");
+  return input;
+}
+
 std::vector<fs::path> gguf_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -145,9 +165,10 @@ std::vector<fs::path> gguf_files(const fs::path& folder) {
 
 ConvertInput open_folder(const fs::path& folder) {
   if (checkpoint::holds_weights(folder) || fs::exists(folder / checkpoint::kManifestName))
-    return open_safetensors(folder);
+    return open_safetensors({.model = folder});
   if (fs::exists(folder / ".metadata")) return open_dcp(folder);
   if (fs::exists(folder / "lit_model.pth")) return open_litgpt(folder);
+  if (fs::exists(folder / kLitAdapterName)) return open_litgpt_adapter(folder);
   if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json"))
     return open_pth(folder);
   const std::vector<fs::path> ggufs = gguf_files(folder);
@@ -172,10 +193,58 @@ ConvertInput open_any_source(const fs::path& path) {
   refuse_source(path, "is in no format that Trireme knows");
 }
 
+/// Whether the source is an adapter or gets one. Adapters are merged into folders with safetensors.
+bool is_about_adapters(const adapt::ModelPlace& place) {
+  if (place.adapter.empty()) return !place.base.empty() || is_adapter(place.model);
+  const fs::path model = checkpoint::find_latest(place.model).value_or(place.model);
+  if (checkpoint::holds_weights(model) || !fs::exists(model)) return true;
+  refuse_source(place.model, "is no folder with safetensors, into which adapters are merged: convert it to one first");
+}
+
+/// The tensors of an adapter's file, under the names that adapt::adapter_tensors() gives.
+class AdapterSource : public TensorSource {
+ public:
+  AdapterSource(checkpoint::Checkpoint files, const std::map<std::string, std::string>& file_names)
+      : files_(std::move(files)) {
+    for (const auto& [name, file_name] : file_names) {
+      const checkpoint::StoredTensor& stored = files_.tensor(file_name);
+      tensors_.push_back({.name = name, .shape = stored.shape, .dtype = stored.dtype});
+      file_names_.push_back(file_name);
+    }
+  }
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
+  void read(size_t tensor, int64_t begin, int64_t end, void* data, Dtype dtype) const override {
+    checkpoint::read_piece(files_, {file_names_.at(tensor), begin, end, data, dtype});
+  }
+
+ private:
+  checkpoint::Checkpoint files_;
+  std::vector<TensorSpec> tensors_;
+  std::vector<std::string> file_names_;
+};
+
 }  // namespace
 
-ConvertInput open_convert_source(const fs::path& path) {
-  ConvertInput input = open_any_source(path);
+bool is_adapter(const fs::path& path) {
+  return adapt::is_adapter_folder(path) ||
+         (fs::is_directory(path) && adapt::is_adapter_folder(checkpoint::find_latest(path).value_or(path)));
+}
+
+ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
+  const adapt::AdapterFolder adapter = adapt::open_adapter_folder(place.model);
+  const checkpoint::Checkpoint base = checkpoint::open_checkpoint(adapt::base_of(adapter, place.base));
+  ConvertInput input{.format = "peft"};
+  input.config_json = checkpoint::read_text(base, "config.json");
+  input.adapter_config_json = adapt::adapter_config_json(adapter.config);
+  const model::ModelConfig config =
+      model::parse_hugging_face_config(input.config_json, (base.path / "config.json").string());
+  input.chain.push_back(std::make_unique<AdapterSource>(adapter.files, adapt::fit(adapter, config).file_names));
+  return input;
+}
+
+ConvertInput open_convert_source(const adapt::ModelPlace& place) {
+  const fs::path& path = place.model;
+  ConvertInput input = is_about_adapters(place) ? open_safetensors(place) : open_any_source(path);
   if (!input.tensors().tensors().empty()) return input;
   throw UsageError(fmt::format("error: {} holds no tensor{}\n  there is nothing to convert", path.string(),
                                input.notes.empty() ? "" : fmt::format(" ({})", base::join(input.notes, "; "))));

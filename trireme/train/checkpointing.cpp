@@ -265,7 +265,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
     ModelSource source = std::move(state.source);
     if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
-    if (source.is_part) source = {.side_files = source.side_files};
+    if (source.naming.is_part) source = {.side_files = source.side_files};
     state.source = std::move(source);
   });
   engine.refresh_weights();

@@ -187,13 +187,14 @@ void check_evaluate(const Settings& settings) {
         "FILE.jsonl");
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
   if (e.multiple_choice) read_questions(*e.multiple_choice);
-  check_inference(settings, e.checkpoint, /*one_copy=*/false);
+  check_inference(settings, place_of(e), /*one_copy=*/false);
 }
 
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
-  Inference in = open_inference(settings, environment, e.checkpoint);
+  Inference in = open_inference(settings, environment, place_of(e));
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
+  if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);
   if (e.multiple_choice) report["multiple_choice"] = multiple_choice(in, e);
   if (!in.is_first_rank) return 0;

@@ -143,14 +143,15 @@ void continue_prompt(const train::GenerateSettings& g, Inference& in, Writer& wr
 }  // namespace
 
 void check_generate(const Settings& settings) {
-  check_inference(settings, settings.generate.checkpoint, /*one_copy=*/true);
-  if (settings.generate.chat) chat_family(settings.generate, checkpoint_of(settings.generate.checkpoint));
+  const adapt::ModelPlace place = place_of(settings.generate);
+  check_inference(settings, place, /*one_copy=*/true);
+  if (settings.generate.chat) chat_family(settings.generate, adapt::weights_of(place));
 }
 
 int generate(const Settings& settings, const launch::RankEnvironment& environment,
              const std::function<void(std::string_view)>& write) {
   const train::GenerateSettings& g = settings.generate;
-  Inference in = open_inference(settings, environment, g.checkpoint);
+  Inference in = open_inference(settings, environment, place_of(g));
   Writer writer(g, in, write);
   const base::Stopwatch watch;
   g.chat ? converse(g, in, writer) : continue_prompt(g, in, writer);

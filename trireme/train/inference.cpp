@@ -71,30 +71,20 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& 
   return ids;
 }
 
-fs::path checkpoint_of(const fs::path& folder) {
-  if (!fs::exists(folder))
-    throw UsageError(
-        fmt::format("there is no folder {}: give a checkpoint, a run's out_dir or a Hugging Face folder; nothing is "
-                    "downloaded, and a shape's name (llama-5m) has no weights",
-                    folder.string()));
-  return checkpoint::find_latest(folder).value_or(folder);
-}
-
-void check_inference(const Settings& settings, const fs::path& folder, bool one_copy) {
+void check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy) {
   const Shape shape = inference_shape(settings, world_size(settings));
   if (one_copy && shape.copies > 1)
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
                                  world_size(settings), world_size(settings)));
-  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
+  const checkpoint::Checkpoint c = adapt::open_model(place);
   const model::ModelConfig config = config_of(c);
   describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}),
                   false);
   checkpoint_tokenizer(c.path, config);
 }
 
-std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const model::Precision& precision,
+std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
                                                  const model::GeneratorRanks& ranks, int64_t capacity) {
-  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint_of(folder));
   const model::ModelConfig config = config_of(c);
   const ModelSource source = describe_source(c, model::build_model(config, precision), false);
   observe::WorkBar bar("loading weights");
@@ -116,13 +106,13 @@ std::unique_ptr<model::Generator> open_generator(const fs::path& folder, const m
 namespace {
 
 // If a checkpoint that was found in a run's folder turns out to be damaged, takes the next older one.
-void load_weights(Inference& in, const fs::path& given, const std::function<void(const fs::path&)>& load) {
+void load_weights(const Inference& in, const fs::path& given, const std::function<void(const fs::path&)>& load) {
   std::vector<checkpoint::PassedOver> passed_over;
-  in.folder = checkpoint::find_latest(given, &passed_over).value_or(given);
-  const auto older = [is_named = in.folder == given](const fs::path& damaged) {
+  const fs::path newest = checkpoint::find_latest(given, &passed_over).value_or(given);
+  const auto older = [is_named = newest == given](const fs::path& damaged) {
     return is_named ? std::nullopt : checkpoint::find_older(damaged);
   };
-  in.folder = checkpoint::load_or_older(in.folder, *in.world, older, passed_over, [&](const fs::path& checkpoint) {
+  checkpoint::load_or_older(newest, *in.world, older, passed_over, [&](const fs::path& checkpoint) {
     checkpoint::agree(*in.world, [&] { load(checkpoint); });
   });
   if (!in.is_first_rank) return;
@@ -132,8 +122,8 @@ void load_weights(Inference& in, const fs::path& given, const std::function<void
 
 }  // namespace
 
-Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment, const fs::path& folder,
-                         int64_t capacity) {
+Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
+                         const adapt::ModelPlace& place, int64_t capacity) {
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   Inference in;
   const Shape shape = inference_shape(settings, environment.world_size);
@@ -163,9 +153,16 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
                                     .num_stages = shape.pp,
                                     .tp = in.tp.get(),
                                     .stages = in.stages.get()};
-  load_weights(in, folder, [&](const fs::path& checkpoint) {
-    in.generator = open_generator(checkpoint, inference_precision(settings), ranks, capacity);
+  load_weights(in, place.model, [&](const fs::path& folder) {
+    adapt::ModelPlace found = place;
+    found.model = folder;
+    const checkpoint::Checkpoint c = adapt::open_model(found);
+    in.folder = c.path;
+    in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;
+    in.generator = open_generator(c, inference_precision(settings), ranks, capacity);
   });
+  if (in.is_first_rank && !in.adapter.empty())
+    base::info("the adapter {} on {}", in.adapter.string(), in.folder.string());
   if (in.is_first_rank && in.generator->config().is_text_half)
     base::info("{} is a vision model: only its text half is loaded, without the vision tower", in.folder.string());
   in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());

@@ -16,16 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Folders whose tensor names begin differently from ours: early uploads of GPT-2, and Gemma 3 with its vision tower,
-// whose text half is saved as a model of its own.
-struct Naming {
-  const char* strip;
-  const char* add;
-  bool is_part = false;
-};
-constexpr Naming kNamings[] = {
-    {"", ""}, {"transformer.", ""}, {"", "language_model.", true}, {"model.", "model.language_model.", true}};
-
 // Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model.
 bool is_ignored(const std::string& name, bool tied) {
   for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
@@ -74,21 +64,10 @@ bool is_side_file(const fs::path& path) {
 
 }  // namespace
 
-std::string ModelSource::name_of(const std::string& ours) const {
-  return ours.starts_with(strip) ? add + ours.substr(strip.size()) : ours;
-}
-
 ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files) {
   ModelSource s;
   const std::string first = model.groups.at(0).parameters.at(0).name;
-  for (const Naming& naming : kNamings) {
-    s.strip = naming.strip;
-    s.add = naming.add;
-    s.is_part = naming.is_part;
-    if (first.starts_with(naming.strip) && folder.has_tensor(s.name_of(first))) break;
-    s.strip = s.add = "";
-    s.is_part = false;
-  }
+  s.naming = checkpoint::naming_of(folder, first);
   std::set<std::string> used;
   std::vector<checkpoint::TensorSpec> expected;
   for (const model::ParameterGroup& group : model.groups)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/naming.h"
 #include "trireme/model/model.h"
 
 namespace trireme::train {
@@ -18,11 +19,10 @@ struct ModelSource {
   std::map<std::string, Stored> tensors;          ///< by the names in the folder; empty: there was no folder
   std::string index_json;                         ///< "" if all tensors are in one file
   std::map<std::string, std::string> side_files;  ///< name -> bytes
-  std::string strip, add;  ///< the folder's names have the prefix `add` where ours have `strip`
-  bool is_part = false;    ///< the folder holds more than this model, so the model is not saved in the same way
+  checkpoint::Naming naming;  ///< if it is_part, the model is not saved in the same way
 
   /// The folder's name of a tensor.
-  std::string name_of(const std::string& ours) const;
+  std::string name_of(const std::string& ours) const { return naming.name_of(ours); }
 };
 
 /// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. Reads

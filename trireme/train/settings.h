@@ -62,6 +62,7 @@ config::Section section(EvalSettings& settings);
 
 struct GenerateSettings {
   std::string checkpoint;
+  std::optional<std::string> adapter, base;
   std::string prompt;
   int64_t max_new_tokens = 200;
   double temperature = 0.8;
@@ -78,6 +79,7 @@ config::Section section(GenerateSettings& settings);
 
 struct EvaluateSettings {
   std::string checkpoint;
+  std::optional<std::string> adapter, base;
   std::optional<std::string> text;
   std::optional<std::string> multiple_choice;
   std::optional<int64_t> max_seq_length;
