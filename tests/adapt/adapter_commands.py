@@ -148,7 +148,7 @@ def main():
         succeed(run, "evaluate", adapter, "--text", text, "--max_seq_length", 64, "--json", folder / "result.json", *several)
         loss = json.loads((folder / "result.json").read_text())["perplexity"]["loss"]
         ring.check(abs(loss - judged[0]) < 1e-5, "and so do two tensor-parallel ranks", (loss, judged))
-        refuse(run, ["does not fit this model", "has no place in it"], "convert", gpt2, folder / "x", "--adapter", adapter)
+        refuse(run, ["fits no module of this model"], "convert", gpt2, folder / "x", "--adapter", adapter)
         shutil.move(base, folder / "moved")
         refuse(run, ["the base of the adapter", "--base PATH"], "merge_lora", adapter, "--force")
         succeed(run, "merge_lora", adapter, "--base", folder / "moved", "--out", folder / "again")

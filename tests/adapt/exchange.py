@@ -1,7 +1,7 @@
 """Adapters go to PEFT and come from PEFT, merged or not, and from one mesh to another.
 
 exchange.py TRIREME
-Logits are compared in fp32, through what our commands say of one text (evaluate --adapter) and through merged folders,
+Logits of fp32 weights are compared through what our commands say of one text (evaluate --adapter) and through merged folders,
 which transformers opens.
 """
 
@@ -64,7 +64,8 @@ class Exchange:
         self.ids = torch.tensor(list((r.folder / "sample.txt").read_bytes()))
 
     def logits(self, model):
-        return model(self.ids[None, :WINDOW]).logits[0]
+        """In float64: what differs is then the rounding of values in files, not that of products, which processors do differently."""
+        return model.double()(self.ids[None, :WINDOW]).logits[0]
 
     def same_logits(self, folder, want, sentence):
         model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",

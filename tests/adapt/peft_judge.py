@@ -86,7 +86,7 @@ def randomise(model, seed):
             if "lora_magnitude_vector" in parameter_name:
                 parameter.mul_(0.5 + torch.rand(parameter.shape, generator=source, dtype=parameter.dtype))
             elif "lora_" in parameter_name:
-                parameter.copy_(0.3 * torch.randn(parameter.shape, generator=source, dtype=parameter.dtype))
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=source, dtype=parameter.dtype))
             elif "modules_to_save" in parameter_name:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=source, dtype=parameter.dtype))
 

@@ -82,6 +82,8 @@ Calls gated_backward(Pool& p, const Widths& w, int64_t T) {
   return {[=] { Backward(gate_up, dy); }, restore(gate_up, dy)};
 }
 
+constexpr int64_t kAdapterRank = 8;  // LitGPT's and PEFT's default
+
 constexpr MemoryCase kMemoryCases[] = {
     {"rms_norm_forward", [](const Widths& w) { return 2 * width(w) + w.W(); }, width,
      [](Pool& p, const Widths& w, int64_t T) {
@@ -161,6 +163,19 @@ constexpr MemoryCase kMemoryCases[] = {
        const auto a = hidden(p, w, T), b = hidden(p, w, T), y = hidden(p, w, T);
        return Calls{[=] { ops::add_forward(y, a, b); }};
      }},
+    {"dropout_forward", [](const Widths& w) { return 2 * width(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = hidden(p, w, T), y = hidden(p, w, T), keys = at::arange(T, at::kInt);
+       return Calls{[=] { ops::dropout_forward(y, x, {.p = 0.1, .keys = keys}); }};
+     }},
+    {"add_product", [](const Widths& w) { return 2 * width(w) + static_cast<double>(kAdapterRank) * w.E(); },
+     [](const Widths& w) { return static_cast<double>(kAdapterRank) * width(w); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto y = hidden(p, w, T), a = p.values({T, kAdapterRank}, w.dtype),
+                  b = p.values({kAdapterRank, w.D}, w.dtype), wide = p.values({64 * w.D}, w.wide());
+       return Calls{[=] { ops::add_product(y, a, b, wide); }};
+     },
+     Access::kInPlace},
     {"accumulate", [](const Widths& w) { return static_cast<double>(w.D) * (2 * w.W() + w.E()); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto sum = p.values({T, w.D}, w.wide()), x = hidden(p, w, T);

@@ -78,7 +78,7 @@ void replace_default_length(ParsedSettings& parsed) {
 
 // An adapter that training starts from has a configuration of its own.
 void refuse_two_adapters(const ParsedSettings& parsed) {
-  if (!parsed.settings.lora.initial_adapter) return;
+  if (!parsed.given("lora.initial_adapter")) return;
   for (const auto& [key, source] : parsed.provenance)
     if (key.starts_with("lora.") && key != "lora.initial_adapter" && key != "lora.plus_ratio" && parsed.given(key))
       throw UsageError(fmt::format("{} is set, but the adapter in {} has a configuration of its own; leave {} out", key,

@@ -79,6 +79,12 @@ void take_over_run(ParsedSettings& parsed) {
   use_newest_of_a_run(s.model.name);
   if (base::is_file(folder / adapt::kAdapterConfigName)) {
     s.lora.initial_adapter = folder.string();
+    for (const std::string& change : changes_since(state.settings_yaml, s))
+      if (change.starts_with("lora.") && !change.starts_with("lora.plus_ratio"))
+        throw UsageError(
+            fmt::format("{}; an adapter keeps its configuration when its run is resumed: leave the setting "
+                        "out, or start a new run",
+                        change));
     if (starting_weights(s).empty())
       throw UsageError(
           fmt::format("the base model {} of the adapter in {} is not there: name the folder that it is in "
