@@ -155,7 +155,7 @@ void check_base(const Checkpoint& base, const AdapterFolder& adapter) {
   throw CheckpointError(
       fmt::format(
           "the base {} is not the one that the adapter {} was trained on: its weights have changed since, or it "
-          "is another model; name the right one with --base PATH",
+          "is another model; name the right one: --base PATH, or for finetune_lora the folder that stands first",
           base.path.string(), adapter.path.string()),
       base.path.string());
 }
