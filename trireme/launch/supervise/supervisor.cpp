@@ -280,12 +280,14 @@ void Supervisor::on_end(Rank& rank, int wait_status, std::int64_t peak_bytes) {
 }
 
 void Supervisor::act_on_failure() {
-  if (!some_failure_ || !any_alive()) return;
+  if (!some_failure_) return;
   const auto now = Clock::now();
   const bool own_failure = std::ranges::any_of(ranks_, [](const Rank& rank) {
     return failed(rank.outcome) && !rank.outcome.consequence && !ended_as_told(rank.outcome);
   });
+  // Also when the last rank here has ended already: the recorders say what it and the other machines' ranks waited for.
   if (!own_failure && !ended_elsewhere_) look_for_hang();
+  if (!any_alive()) return;
   const bool known = own_failure || hang_ || ended_elsewhere_;
   const auto settled = now + (known ? kSettle : std::chrono::milliseconds(kSettleConsequence));
   stop_at_ = stop_at_ ? std::min(*stop_at_, settled) : settled;
