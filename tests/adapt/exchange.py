@@ -27,7 +27,7 @@ KINDS = {
     "gemma3, head of its own": ("gemma3", {"target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}),
     "gpt2, rsLoRA and bias": ("gpt2", ALL | {"use_rslora": True, "lora_bias": True}),
 }
-QUICK = ["llama, patterns", "gemma3, some layers", "gpt2, all-linear", "qwen3, DoRA"]
+QUICK = ["llama, patterns", "gemma3, some layers", "gpt2, all-linear", "qwen3, DoRA", "gpt2, rsLoRA and bias"]
 
 
 def merge(r, base, adapter, out):

@@ -4,7 +4,6 @@ transformers trains them, too.
 peft_training_judge.py TRIREME [NAME ...]
 Trireme starts from an adapter that PEFT wrote. The judge rebuilds each step's rows from the run's ledger and trains
 PEFT's model on them: with our mask in the place of its dropout, in float64 throughout (wide.py). NAME picks cases.
-What Trireme says it does not train yet is left out, with its sentence.
 TRIREME_SLOW=1: every option on every architecture and every mesh; otherwise a sample in which all of them are met.
 """
 
@@ -46,7 +45,7 @@ OPTIONS = {
 }
 QUICK = [("llama", "q,v r 8"), ("llama", "dropout"), ("llama", "lora+"), ("qwen3", "dora and dropout"), ("qwen3", "patterns"),
          ("gemma3", "all-linear r 64"), ("gemma3", "dora"), ("gpt2", "rslora"), ("gpt2", "dropout"),
-         ("gemma3", "all weights")]
+         ("gpt2", "dora and dropout"), ("gpt2", "bias of B"), ("gemma3", "all weights")]
 
 # name: (settings, equal to the bit)
 MESHES = {
@@ -70,7 +69,6 @@ class Judged:
         self.r, self.name, self.what, self.whose = r, FAMILIES[family], f"{family}, {option}", "PEFT's"
         options = dict(OPTIONS[option])
         self.ratio = options.pop("plus_ratio", 1.0)
-        self.unbuilt = "use_dora" in options or "lora_bias" in options
         if options.pop("patterns", False):
             options |= PATTERNS_GPT2 if family == "gpt2" else PATTERNS
         self.dropout, self.full = options.get("lora_dropout", 0.0), options.pop("full", False)
@@ -82,20 +80,10 @@ class Judged:
             self.whose = "transformers'"
         else:
             self.adapter = tuning.initial_adapter(self.base, r.folder / self.folder("start"), tuning.lora_config(self.name, **options))
-        self.one = None if self.is_refused() else self.tune("one", train__save_interval=1, save__keep_last=0)
+        self.one = self.tune("one", train__save_interval=1, save__keep_last=0)
 
     def folder(self, what):
         return f"{self.what} {what}".replace(" ", "-").replace(",", "").replace("+", "-plus")
-
-    def is_refused(self):
-        """Whether this is not built; asked only of options that nobody has seen to work."""
-        if not self.unbuilt:
-            return False
-        result = self.r.run(self.command("refused", train__max_steps=1))
-        if result.code == 2 and "not trained yet" in result.err:
-            print(f"refused {self.what}: {result.err.strip()}", flush=True)
-            return True
-        return False
 
     def command(self, what, **settings):
         more = {"lora__plus_ratio": self.ratio} if self.ratio != 1 else {}
@@ -202,6 +190,25 @@ def adapters_are_loadable(r, judged):
     ring.check(off <= 1e-6, f"{judged.what}: PEFT opens the checkpoint and finds its values, rounded by {off:.1e}")
 
 
+def magnitudes_begin_as_norms(r):
+    """New adapters with magnitudes: PEFT's first values, on one rank and divided."""
+    for family, settings in (("llama", {}), ("llama", {"devices": 2, "mesh__tp": 2}), ("gpt2", {"devices": 2, "strategy": "full_shard"})):
+        name, base = FAMILIES[family], r.folder / family
+        if not base.exists():
+            tuning.make_base(name, base)
+        model = peft.get_peft_model(tuning.load_base(base), tuning.lora_config(name, use_dora=True, **ALL))
+        theirs = {Judged.ours_of(n): p for n, p in model.named_parameters() if "magnitude" in n}
+        out = "-".join(["new", family, *map(str, settings.values())])
+        run = tuning.tune(r, base, out, train__max_steps=1, optimizer__lr=1e-30, lora__r=8, lora__alpha=16, lora__dora="true", lora__dropout=0,
+                          lora__target_modules="all-linear", **settings)
+        ours = tuning.trained(run / "step-00000001")
+        off = max(tuning.far(ours[f"{n}.master"], value) for n, value in theirs.items())
+        plain, model = tuning.losses(run)[0], tuning.load_base(base).double()
+        off_loss = abs(plain - tuning.loss_of(model, tuning.Batches(run).step(1)).item())
+        ring.check(off <= 1e-6 and off_loss <= 1e-5, f"{out}: {len(theirs)} vectors of magnitudes begin within {off:.1e} of PEFT's, "
+                   f"and the first loss within {off_loss:.1e} of the base's")
+
+
 with ring.Ring(sys.argv[1]) as r:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
@@ -214,10 +221,10 @@ with ring.Ring(sys.argv[1]) as r:
         meshes = [(*case, mesh) for case in cases for mesh in MESHES if "meshes" in wanted]
     for family, option in cases:
         judged = Judged(r, family, option)
-        if not judged.one:
-            continue
         judged.against_peft()
         if (family, option) == cases[0] and not judged.full:
             adapters_are_loadable(r, judged)
         for mesh in [m for f, o, m in meshes if (f, o) == (family, option)]:
             judged.on_mesh(mesh)
+    if not wanted:
+        magnitudes_begin_as_norms(r)

@@ -2,6 +2,8 @@
 // the same bits as on the CPU; failures. Each test skips itself on a machine without a GPU.
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <cstdlib>
+
 #include "comm_checks.h"
 #include "failure_suite.h"
 #include "trireme/comm/cuda/device_loader.h"
@@ -186,6 +188,18 @@ TEST_F(DeviceGroups, NothingNeedsToBeHeldOrWaitedFor) {
     }
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+// By default NCCL's watchdog throws in its own thread, which ends the process. Two ranks cannot share a GPU under NCCL,
+// so a lost peer is not tried here; what happens then is written in comm/cuda/nccl.cpp.
+TEST_F(DeviceGroups, NcclIsToldToRaiseWhereAPeerIsLost) {
+  constexpr const char* kName = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  for (const char* given : {"", "1"}) {
+    *given == '\0' ? unsetenv(kName) : setenv(kName, given, 1);
+    (void)make_nccl({.name = "alone"}, fresh_store());
+    EXPECT_STREQ(std::getenv(kName), *given == '\0' ? "2" : given);
+  }
+  unsetenv(kName);
 }
 
 constexpr FailingBackend kOnDevice[] = {{"threads", true}};

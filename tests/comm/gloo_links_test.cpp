@@ -54,6 +54,23 @@ class Ranks {
     return errors;
   }
 
+  // One rank alone, among `size`: what went wrong, or nothing.
+  std::string link_one(int rank, int size, const std::string& key, std::chrono::milliseconds timeout) {
+    try {
+      link_ranks({.rank = rank, .size = size, .timeout = timeout}, key, listeners_[rank].get(), addresses);
+      return "";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  // The next who has called the first rank; after 20 ms nobody.
+  base::FileDescriptor accept() const {
+    pollfd calls{.fd = listeners_[0].get(), .events = POLLIN, .revents = 0};
+    (void)poll(&calls, 1, 20);
+    return base::FileDescriptor(accept4(listeners_[0].get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
   base::FileDescriptor call(int rank) const {
     base::FileDescriptor s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     (void)!connect(s.get(), reinterpret_cast<const sockaddr*>(addresses[rank].data()), sizeof(sockaddr_in));
@@ -119,13 +136,38 @@ TEST(GlooLinks, WhoHasAnotherKeyIsNotLetIn) {
   EXPECT_EQ(errors[2], "no connection with rank 1");
 }
 
-// Somebody who listens at a rank's address, and hands on what he heard of another pair, proves nothing.
+// Somebody who listens at a rank's address, and says nothing.
 TEST(GlooLinks, AnAddressThatSomebodyElseHoldsIsNotBelieved) {
   const std::string key = store::Seal::draw_key();
   Ranks ranks(2), impostor(2);
   ranks.addresses[0] = impostor.addresses[0];
   const auto errors = ranks.link({key, key}, 300ms);
   EXPECT_THAT(errors[1], HasSubstr("no connection with rank 0"));
+}
+
+// Somebody who listens at rank 0's address and speaks as ranks do, without the key: he guesses the proofs, or says back
+// what the caller says.
+TEST(GlooLinks, WhoAnswersWithoutTheKeyIsNotBelieved) {
+  for (const bool echoes : {false, true}) {
+    Ranks ranks(2), impostor(1);
+    ranks.addresses[0] = impostor.addresses[0];
+    std::atomic<int> answered{0};
+    const std::jthread answers([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        const base::FileDescriptor guest = impostor.accept();
+        std::string hello(48, ' ');  // gloo/greeting.h says what each message holds
+        if (guest.get() < 0 || recv(guest.get(), hello.data(), hello.size(), MSG_WAITALL) != 48) continue;
+        const std::string challenge = hello.substr(16) + std::string(32, 'p'), guess(32, 'w');
+        if (send(guest.get(), challenge.data(), challenge.size(), MSG_NOSIGNAL) == 64) ++answered;
+        if (!echoes) (void)!send(guest.get(), guess.data(), guess.size(), MSG_NOSIGNAL);
+        std::string heard(32, ' ');
+        if (recv(guest.get(), heard.data(), heard.size(), MSG_WAITALL) == 32 && echoes)
+          (void)!send(guest.get(), heard.data(), heard.size(), MSG_NOSIGNAL);
+      }
+    });
+    EXPECT_EQ(ranks.link_one(1, 2, store::Seal::draw_key(), 300ms), "no connection with rank 0") << echoes;
+    EXPECT_GT(answered, 0);
+  }
 }
 
 }  // namespace

@@ -40,11 +40,26 @@ const AdaptedCase kAdaptedCases[] = {
     {"gpt2", {"c_attn", "c_proj", "c_fc"}},
 };
 
-Job adapted_job(const AdaptedCase& c, const model::Precision& precision, double dropout = 0) {
+/// What adapters may have beside A and B.
+struct Variant {
+  double dropout = 0;
+  bool dora = false, bias = false;
+};
+const Variant kVariants[] = {{}, {.dropout = 0.25, .bias = true}, {.dora = true}, {.dropout = 0.25, .dora = true}};
+std::ostream& operator<<(std::ostream& out, const Variant& v) {
+  return out << "dropout " << v.dropout << ", dora " << v.dora << ", bias " << v.bias;
+}
+
+Job adapted_job(const AdaptedCase& c, const model::Precision& precision, const Variant& variant = {}) {
   Job job{.model = small_model(c.family), .precision = precision, .steps = 3};
-  job.adapters =
-      adapters_on(job.model, c.ends,
-                  {.rank = 4, .scale = 2, .dropout = dropout, .init = model::AdapterInit::random, .rate_of_b = 3});
+  job.adapters = adapters_on(job.model, c.ends,
+                             {.rank = 4,
+                              .scale = 2,
+                              .dropout = variant.dropout,
+                              .dora = variant.dora,
+                              .bias = variant.bias,
+                              .init = model::AdapterInit::random,
+                              .rate_of_b = 3});
   job.ragged = job.poison = true;
   return job;
 }
@@ -97,8 +112,9 @@ TEST_P(Adapted, LossAndGradientsAreThoseOfMergedWeights) {
 
 TEST_P(Adapted, DataRanksGiveTheBitsOfOneRank) {
   for (const model::Precision& precision : {kFloat32, kMixed}) {
-    for (const double dropout : {0.0, 0.25}) {
-      Job job = adapted_job(tested(), precision, dropout);
+    for (const Variant& variant : kVariants) {
+      SCOPED_TRACE(testing::Message() << variant);
+      Job job = adapted_job(tested(), precision, variant);
       const Outcome one = run(job);
       const auto expect_equal = [&](const Outcome& many) {
         EXPECT_EQ(many.losses, one.losses);
@@ -126,8 +142,8 @@ TEST_P(Adapted, DataRanksGiveTheBitsOfOneRank) {
 }
 
 TEST_P(Adapted, EveryMeshGivesOneRanksResult) {
-  for (const double dropout : {0.0, 0.25}) {
-    const Job job = adapted_job(tested(), kFloat64, dropout);
+  for (const Variant& variant : kVariants) {
+    const Job job = adapted_job(tested(), kFloat64, variant);
     const Outcome one = run(job);
     std::vector<Job> divisions;
     const auto add = [&](const comm::MeshSizes& mesh) -> Job& {
@@ -157,8 +173,8 @@ TEST_P(Adapted, EveryMeshGivesOneRanksResult) {
     for (const Job& division : divisions) {
       SCOPED_TRACE(testing::Message() << "pp " << division.mesh.pp << ' ' << division.pipeline.schedule << ", tp "
                                       << division.mesh.tp << ", sp " << division.sequence_parallel << ", cp "
-                                      << division.mesh.cp << ", local " << division.local_accumulation << ", dropout "
-                                      << dropout);
+                                      << division.mesh.cp << ", local " << division.local_accumulation << ", "
+                                      << variant);
       const Outcome many = run(division);
       EXPECT_LE(relative_distance(many.gradients, one.gradients), 1e-10);
       EXPECT_LE(relative_distance(many.parameters, one.parameters), 1e-10);
@@ -172,7 +188,8 @@ TEST_P(Adapted, EveryMeshGivesOneRanksResult) {
 INSTANTIATE_TEST_SUITE_P(All, Adapted, testing::Range(0, static_cast<int>(std::size(kAdaptedCases))));
 
 TEST(AdapterDropout, ChangesEveryStepAndNothingInEvaluation) {
-  const Job job = adapted_job(kAdaptedCases[0], kFloat64), dropped = adapted_job(kAdaptedCases[0], kFloat64, 0.25);
+  const Job job = adapted_job(kAdaptedCases[0], kFloat64),
+            dropped = adapted_job(kAdaptedCases[0], kFloat64, {.dropout = 0.25});
   Job still = job, still_dropped = dropped;
   still.optimizer.lr = still_dropped.optimizer.lr = 0;
   const Outcome plain = run(still), masked = run(still_dropped);

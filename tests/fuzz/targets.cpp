@@ -7,6 +7,7 @@
 
 namespace trireme::fuzz {
 
+void fuzz_adapter_config(std::string_view bytes);
 void fuzz_chat_template(std::string_view bytes);
 void fuzz_config(std::string_view bytes);
 void fuzz_conversations(std::string_view bytes);
@@ -32,6 +33,7 @@ void fuzz_weight_index(std::string_view bytes);
 
 std::span<const NamedTarget> targets() {
   static constexpr NamedTarget kTargets[] = {
+      {"adapter_config", fuzz_adapter_config},
       {"chat_template", fuzz_chat_template},
       {"config", fuzz_config},
       {"conversations", fuzz_conversations},

@@ -1,4 +1,4 @@
-"""A folder of somebody else's whose JSON nests without end is refused by every command that reads it: no command dies.
+"""A folder of somebody else's whose JSON or YAML nests without end is refused by every command that reads it: no command dies.
 
 deep_json.py TRIREME
 """
@@ -60,6 +60,48 @@ def try_all(r, folder, what):
     print(f"ok      {what} that nests is survived by {', '.join(commands(r, folder))}")
 
 
+def refused(r, what, name, *commands):
+    """Each command refuses the file in a sentence that names it."""
+    for words in commands:
+        result = r.run([r.program, *map(str, words)])
+        ring.require(result.code == 2 and name in result.text, f"{words[0]}: {what} that nests is refused by name", str(result)[:2000])
+    print(f"ok      {what} that nests is refused by {', '.join(str(words[0]) for words in commands)}")
+
+
+def an_adapter(r, good):
+    folder = r.folder / "adapter"
+    folder.mkdir()
+    shutil.copy(good / "model.safetensors", folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(f'{{"peft_type": "LORA", "r": 4, "target_modules": {DEEP}}}')
+    refused(r, "adapter_config.json", "adapter_config.json", ["generate", good, "--adapter", folder], ["convert", folder, r.folder / "made"],
+            ["evaluate", good, "--adapter", folder, "--text", r.text], ["merge_lora", folder])
+
+
+def litgpt_files(r, good):
+    """YAML, whose parser counts levels itself: in brackets, in braces and in dashes, as long as the file may be and shorter."""
+    folder = r.folder / "lit"
+    ring.require(r.run([r.program, "convert", str(good), str(folder), "--to", "litgpt"]).code == 0, "a folder of LitGPT's is written")
+    for name, weights in (("model_config.yaml", "lit_model.pth"), ("hyperparameters.yaml", "lit_model.pth.lora")):
+        for way in ("[", "{a: ", "- "):
+            for levels in (1000, 30_000):
+                foreign = r.folder / "foreign"
+                shutil.copytree(folder, foreign)
+                (foreign / "lit_model.pth").rename(foreign / weights)
+                (foreign / name).write_text("lora_r: " * (way != "- ") + way * levels + "x" + {"[": "]", "{a: ": "}", "- ": ""}[way] * levels + "\n")
+                result = r.run([r.program, "convert", str(foreign), str(r.folder / "made")])
+                ring.require(result.code == 2 and name in result.text, f"{name} that nests '{way}' {levels} times is refused by name", str(result)[:2000])
+                shutil.rmtree(foreign)
+        print(f"ok      {name} that nests is refused by name")
+
+
+def conversations(r, good):
+    for key in ("messages", "instruction", "text"):
+        path = r.folder / f"{key}.jsonl"
+        path.write_text(f'{{"{key}": {DEEP}}}\n')
+        refused(r, f"a record's {key}", path.name, ["finetune_full", good, "--data", "JSON", "--data.train_data_path", path, "--train.max_steps", "1",
+                                                    "--data.chat_template", "alpaca", "--out_dir", r.folder / "new"])
+
+
 with ring.Ring(sys.argv[1]) as r:
     out = r.train("good", train__max_steps=1)
     good = out / ring.step_folders(out)[-1]
@@ -81,3 +123,6 @@ with ring.Ring(sys.argv[1]) as r:
     (tokens / "index.json").write_text(f'{{"chunks": {DEEP}, "config": {DEEP}}}')
     result = r.run([r.program, "data", "stats", str(tokens)])
     ring.check(result.code == 2 and "index.json" in result.text, "litdata's index.json that nests is refused by name", str(result)[:2000])
+    an_adapter(r, good)
+    litgpt_files(r, good)
+    conversations(r, good)

@@ -237,6 +237,20 @@ def json_parsers(root):
             if str(path) not in PARSERS and re.search(r"(?i)\bjson(?:_t)?::parse\(", read(root, path))]
 
 
+# Each of these catches what its threads throw and hands it on, or runs loops that throw nothing (limits.cpp).
+THREADS = {"trireme/base/crew.h", "trireme/bench/measure.cpp", "trireme/bench/measure.h", "trireme/checkpoint/save_job.cpp", "trireme/checkpoint/save_job.h",
+           "trireme/checkpoint/window_reader.h", "trireme/comm/lane.h", "trireme/data/batch_loader.h", "trireme/data/ordered_workers.h",
+           "trireme/launch/machines/rendezvous.h", "trireme/launch/machines/rendezvous_pulse.cpp", "trireme/launch/supervise/notice.cpp",
+           "trireme/launch/supervise/notice_http.cpp", "trireme/machine/limits.cpp", "trireme/store/server.cpp", "trireme/store/server.h",
+           "trireme/train/saver.cpp", "trireme/train/stopping.cpp"}
+
+
+def threads(root):
+    """Further places that start a thread: an exception in it ends the process without a word, if nothing catches it."""
+    return [f"{path} starts a thread by itself: base::Crew hands on what it throws" for path in files(root, "trireme/*.h", "trireme/*.cpp")
+            if str(path) not in THREADS and re.search(r"\bstd::(?:jthread|thread|async)\b(?!::)", re.sub(r"//.*", "", read(root, path)))]
+
+
 def make_targets(root):
     """Targets of the Makefile that 'make help' does not explain."""
     text = read(root, "Makefile")

@@ -114,6 +114,13 @@ class Repository(unittest.TestCase):
         self.keeps(repository.json_parsers)
         self.notices(repository.json_parsers, {"trireme/data/a.cpp": "const auto j = nlohmann::json::parse(text);"}, fault="a.cpp parses JSON by itself")
 
+    def test_threads_are_started_where_what_they_throw_is_caught(self):
+        self.keeps(repository.threads)
+        for path in repository.THREADS:
+            self.assertTrue((ROOT / path).is_file(), f"{path} is gone: name what has taken its place")
+        self.notices(repository.threads, {"trireme/data/a.cpp": "std::vector<std::jthread> workers;"}, fault="a.cpp starts a thread by itself")
+        self.notices(repository.threads, {"trireme/data/a.cpp": "auto later = std::async(std::launch::async, work);"}, fault="a.cpp starts a thread by itself")
+
     def test_make_help_explains_every_target(self):
         self.keeps(repository.make_targets)
         self.notices(repository.make_targets, {"Makefile": "a: ## does a\nb:\n.PHONY: a b\n"}, fault="make b")

@@ -6,6 +6,7 @@ strangers.py TRIREME
 import os
 import pathlib
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -49,7 +50,15 @@ def knock(port, data):
         return heard
 
 
+def core_limit(pid):
+    """The most bytes of a core dump of the process."""
+    [line] = [line for line in pathlib.Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max core file size")]
+    return line.split()[4]
+
+
 def nothing_disturbs_a_job(r):
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))  # where a shell allows dumps
     undisturbed = ring.metrics(r.train("alone", devices=2, train__max_steps=STEPS, train__lr_decay="constant"))
     job = r.start(r.command("busy", devices=2, train__max_steps=1_000_000, train__lr_decay="constant", train__log_interval=1))
     pids = r.ranks(2)
@@ -60,6 +69,8 @@ def nothing_disturbs_a_job(r):
         ring.require("trireme-token" in token, "a rank has the token by a descriptor", token)
         secret = pathlib.Path(f"/proc/{pid}/fd/{variables(pid)['TRIREME_TOKEN_FD']}").read_bytes()
         ring.require(len(secret) == 64 and secret not in said, "and neither in its variables nor in its words")
+    for pid in (job.pid, *pids):
+        ring.require(core_limit(pid) in ("0", "1"), "who holds a token leaves no core dump", core_limit(pid))
     listening = subprocess.run(["ss", "-Hltn", f"sport = :{port}"], capture_output=True, encoding="utf-8", check=False).stdout
     ring.check(not listening or f"127.0.0.1:{port}" in listening, "on one host the store listens at 127.0.0.1 alone", listening)
 

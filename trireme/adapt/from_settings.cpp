@@ -63,6 +63,8 @@ std::optional<AdapterConfig> adapter_config(const LoraSettings& s, const model::
   c.lora_alpha = s.alpha;
   c.lora_dropout = s.dropout;
   c.use_rslora = s.rslora;
+  c.use_dora = s.dora;
+  c.lora_bias = s.bias;
   c.target_modules =
       s.target_modules ? module_names(*s.target_modules) : ModuleNames{.list = modules_of_flags(s, model)};
   if (s.exclude_modules) c.exclude_modules = module_names(*s.exclude_modules);

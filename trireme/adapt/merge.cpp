@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/adapt/base_fingerprint.h"
+#include "trireme/adapt/magnitudes.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/naming.h"
@@ -28,10 +29,7 @@ struct Change {
   model::AdapterSpec spec;
   std::string tensor;  ///< the adapter's file name of the bias or the replacement
   std::string a, b, magnitude;
-  /// The adapter of an embedding or of a Conv1D is added as (B A)^T.
-  bool transposed() const { return module.kind == Module::Kind::embedding || module.in_out; }
-  int64_t rows() const { return transposed() ? module.in : module.out; }
-  int64_t columns() const { return transposed() ? module.out : module.in; }
+  int64_t columns() const { return module.transposed() ? module.out : module.in; }
 };
 
 at::Tensor read_whole(const Checkpoint& c, const std::string& name, Dtype dtype) {
@@ -82,11 +80,11 @@ class Merged : public checkpoint::PieceChange {
     auto* at = static_cast<std::byte*>(values);
     for_each_block(begin, end, change.columns(), [&](const Block& block) {
       const at::Tensor piece = at::from_blob(at, {block.rows, block.columns}, type);
-      add_product(piece, factors, block, change.spec.scale);
+      factors.product.add_to(piece, block.row, block.rows, block.column, block.columns);
       if (factors.magnitude.defined()) {
-        const bool by_column = change.transposed();
-        const at::Tensor m = by_column ? factors.magnitude.narrow(0, block.column, block.columns)
-                                       : factors.magnitude.narrow(0, block.row, block.rows).unsqueeze(1);
+        const at::Tensor m = change.module.transposed()
+                                 ? factors.magnitude.narrow(0, block.column, block.columns)
+                                 : factors.magnitude.narrow(0, block.row, block.rows).unsqueeze(1);
         piece.mul_(m);
       }
       at += block.rows * block.columns * checkpoint::size_of(dtype);
@@ -94,51 +92,27 @@ class Merged : public checkpoint::PieceChange {
   }
 
  private:
-  /// The change of a matrix is scale * left right, and each output times `magnitude`, if there is one.
+  /// The change of a matrix is `product`, and then each output times `magnitude`, if there is one.
   struct Factors {
     std::string tensor;
     Dtype dtype = Dtype::f32;
-    at::Tensor left, right, magnitude;
+    LowRank product;
+    at::Tensor magnitude;
   };
-
-  static void add_product(const at::Tensor& piece, const Factors& f, const Block& block, double scale) {
-    piece.add_(
-        at::mm(f.left.narrow(0, block.row, block.rows), f.right.narrow(1, block.column, block.columns)).mul_(scale));
-  }
 
   /// Those of the tensor that was read last are kept: readers go through a tensor in small steps.
   const Factors& factors_of(const std::string& tensor, const Change& change, Dtype dtype) const {
     if (kept_.tensor == tensor && kept_.dtype == dtype) return kept_;
     kept_ = {};
     const at::Tensor a = read_whole(adapter_, change.a, dtype), b = read_whole(adapter_, change.b, dtype);
-    kept_.left = change.transposed() ? a.t().contiguous() : b;
-    kept_.right = change.transposed() ? b.t().contiguous() : a;
+    kept_.product = change.module.transposed() ? LowRank{a.t().contiguous(), b.t().contiguous(), change.spec.scale}
+                                               : LowRank{b, a, change.spec.scale};
     if (change.spec.dora)
-      kept_.magnitude = read_whole(adapter_, change.magnitude, dtype) / norms_of(tensor, change, dtype);
+      kept_.magnitude = read_whole(adapter_, change.magnitude, dtype) /
+                        output_norms(base_, tensor, change.module, kept_.product, 0, change.module.out, dtype);
     kept_.tensor = tensor;
     kept_.dtype = dtype;
     return kept_;
-  }
-
-  /// The norm of each output's weights, with the product added; 1 where all are zero.
-  at::Tensor norms_of(const std::string& tensor, const Change& change, Dtype dtype) const {
-    const int64_t rows = change.rows(), columns = change.columns(),
-                  step = std::max<int64_t>(1, kPieceElements / columns);
-    const at::ScalarType type = dtype == Dtype::f64 ? at::kDouble : at::kFloat;
-    at::Tensor squares = at::zeros({change.module.out}, at::kDouble);
-    for (int64_t row = 0; row < rows; row += step) {
-      const int64_t count = std::min(step, rows - row);
-      const at::Tensor piece = at::empty({count, columns}, type);
-      checkpoint::read_piece(base_, {tensor, row * columns, (row + count) * columns, piece.data_ptr(), dtype});
-      add_product(piece, kept_, {row, count, 0, columns}, change.spec.scale);
-      const at::Tensor sums = piece.to(at::kDouble).square_().sum(change.transposed() ? 0 : 1);
-      if (change.transposed())
-        squares.add_(sums);
-      else
-        squares.narrow(0, row, count).copy_(sums);
-    }
-    squares.masked_fill_(squares.eq(0), 1);
-    return squares.sqrt_().to(type);
   }
 
   Checkpoint base_;  ///< with the values of the files

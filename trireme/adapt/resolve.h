@@ -30,6 +30,8 @@ struct Module {
   std::string bias;    ///< its bias, if it has one
   bool in_out = false;           ///< the weight is stored [in, out] (GPT-2's Conv1D)
   bool is_head = false;
+  /// Outputs are columns of the stored matrix, so that B A is added transposed.
+  bool transposed() const { return kind == Kind::embedding || in_out; }
 };
 
 /// In the order of the model. A tied head is listed as "lm_head".

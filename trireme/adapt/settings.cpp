@@ -44,6 +44,8 @@ config::Section section(LoraSettings& s) {
            {"lora.alpha_pattern", &s.alpha_pattern, "values that differ from lora.alpha, as ends of names with a value",
             names("none", "[q_proj=32]")},
            {"lora.rslora", &s.rslora, "adapters are scaled by alpha / sqrt(r) instead"},
+           {"lora.dora", &s.dora, "each output of an adapted matrix has a trained magnitude (DoRA)"},
+           {"lora.bias", &s.bias, "B of each adapter has a trained bias (PEFT's lora_bias)"},
            {"lora.init", &s.init,
             "first values of A: uniform as in PEFT (kaiming), or gaussian with deviation 1 / r; B is zero, except with "
             "random"},
@@ -56,7 +58,8 @@ config::Section section(LoraSettings& s) {
                   .example = "out/finetune/lora",
                   .resumed = Resumed::yes}}},
       .others = {{{"use_rslora"}, "scaling by alpha / sqrt(r) is lora.rslora"},
-                 {{"use_dora", "dora"}, "DoRA is not built yet: adapters are plain LoRA", true},
+                 {{"use_dora"}, "magnitudes (DoRA) are lora.dora"},
+                 {{"lora_bias"}, "a bias of each B is lora.bias"},
                  {{"initial_adapter"}, "the adapter to start from is lora.initial_adapter"},
                  {{"loraplus_lr_ratio"}, "the ratio of LoRA+ is lora.plus_ratio"},
                  {{"qlora", "peft"}, "weights in four bits are not built yet: adapters go with lora.r", true}}};

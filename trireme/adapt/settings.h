@@ -21,7 +21,7 @@ struct LoraSettings {
   std::optional<std::vector<std::string>> target_modules, exclude_modules, modules_to_save;
   std::optional<std::vector<int64_t>> layers_to_transform;
   std::optional<std::vector<std::string>> rank_pattern, alpha_pattern;
-  bool rslora = false;
+  bool rslora = false, dora = false, bias = false;
   model::AdapterInit init = model::AdapterInit::kaiming;
   std::optional<double> plus_ratio;
   std::optional<std::string> initial_adapter;

@@ -176,6 +176,21 @@ constexpr MemoryCase kMemoryCases[] = {
        return Calls{[=] { ops::add_product(y, a, b, wide); }};
      },
      Access::kInPlace},
+    {"scale_columns", [](const Widths& w) { return 2 * width(w); },
+     [](const Widths& w) { return static_cast<double>(w.D) * w.W(); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = hidden(p, w, T), y = hidden(p, w, T), factors = p.positive({w.D}, w.wide());
+       return Calls{[=] { ops::scale_columns(y, x, factors); }};
+     }},
+    {"merged_squares", [](const Widths& w) { return width(w) + w.W() + static_cast<double>(kAdapterRank) * w.E(); },
+     [](const Widths& w) { return static_cast<double>(kAdapterRank) * width(w); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto weight = hidden(p, w, T), b = p.values({T, kAdapterRank}, w.dtype),
+                  a = p.values({kAdapterRank, w.D}, w.dtype), squares = p.values({T}, w.wide()),
+                  wide = p.values({64 * w.D}, w.wide());
+       return Calls{[=] { ops::merged_squares(squares, weight, b, a, 0.5, false, wide); }};
+     },
+     Access::kRead},
     {"accumulate", [](const Widths& w) { return static_cast<double>(w.D) * (2 * w.W() + w.E()); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const auto sum = p.values({T, w.D}, w.wide()), x = hidden(p, w, T);

@@ -47,9 +47,14 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
 void Engine::check_device() const {
   if (!on_gpu()) return;
   if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
-  for (const auto& [module, adapter] : model_.adapters.modules)
+  for (const auto& [module, adapter] : model_.adapters.modules) {
     if (adapter.dropout > 0)
       throw UsageError("dropout of adapters is computed on the CPU only; set lora.dropout 0 with accelerator cuda");
+    if (adapter.dora)
+      throw UsageError(
+          "magnitudes of adapters (DoRA) are computed on the CPU only; set lora.dora false with "
+          "accelerator cuda");
+  }
   for (const auto& unit : model_.units)
     if (!unit->runs_on_gpu())
       throw UsageError("wrapped modules compute on the CPU only; a model of built-in units can use accelerator cuda");

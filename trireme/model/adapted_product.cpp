@@ -25,9 +25,17 @@ void for_each_adapter(const Product& product, const at::Tensor& flat, int64_t to
   }
 }
 
+bool drops(const PartAdapter& adapter, const UnitTensors& t) { return adapter.dropout > 0 && t.random.active; }
+
+/// Whether the ranks divide the inputs of a product whose outputs have magnitudes.
+bool sums_squares(const Product& product) {
+  return std::any_of(product.adapters.begin(), product.adapters.end(),
+                     [](const PartAdapter& adapter) { return adapter.magnitude >= 0 && adapter.sums_b; });
+}
+
 ops::DropoutMask mask_of(const PartAdapter& adapter, const UnitTensors& t, const Parallel& parallel,
                          const AdapterBuffers& b) {
-  if (adapter.dropout == 0 || !t.random.active) return {};
+  if (!drops(adapter, t)) return {};
   dropout_keys(b.keys, t.random, adapter.module, t.shape, parallel);
   return {.p = adapter.dropout, .keys = b.keys, .first_column = adapter.first_input};
 }
@@ -46,15 +54,116 @@ void scale(const at::Tensor& x, double factor) {
   if (factor != 1) at::Tensor(x).mul_(factor);
 }
 
+at::Tensor rows_of(const at::Tensor& flat, int64_t rows, int64_t width) {
+  return flat.narrow(0, 0, rows * width).view({rows, width});
+}
+
+void compute_inner(const Product& product, const UnitTensors& t, const Parallel& parallel, const AdapterBuffers& b,
+                   const at::Tensor& x) {
+  for_each_adapter(product, b.inner, x.size(0), [&](const PartAdapter& adapter, const at::Tensor& inner) {
+    ops::multiply(inner, input_of(adapter, t, parallel, b, x), t.parameters[adapter.a].t());
+    scale(inner, adapter.scale);
+  });
+}
+
+// ---- magnitudes (DoRA) ----
+
+bool has_magnitudes(const Product& product) { return product.magnitudes() > 0; }
+
+/// The three vectors [size] of one adapter with magnitudes.
+struct MagnitudeRow {
+  at::Tensor norm, factor, gradient;
+};
+MagnitudeRow row_of(const Product& product, const PartAdapter& adapter, const AdapterBuffers& b) {
+  int64_t begin = 0;
+  for (const PartAdapter& before : product.adapters) {
+    if (&before == &adapter) break;
+    if (before.magnitude >= 0) begin += before.size;
+  }
+  const int64_t all = product.magnitudes();
+  const auto vector = [&](int64_t number) { return b.magnitudes.narrow(0, number * all + begin, adapter.size); };
+  return {vector(0), vector(1), vector(2)};
+}
+
+// Norms and factors of all adapters with magnitudes.
+void compute_factors(const Product& product, const UnitTensors& t, const Parallel& parallel, const AdapterBuffers& b) {
+  if (!has_magnitudes(product)) return;
+  const at::Tensor norms = b.magnitudes.narrow(0, 0, product.magnitudes());
+  for (const PartAdapter& adapter : product.adapters)
+    if (adapter.magnitude >= 0)
+      ops::merged_squares(row_of(product, adapter, b).norm, t.parameters[adapter.weight], t.parameters[adapter.b],
+                          t.parameters[adapter.a], adapter.scale, product.in_out, b.wide);
+  if (sums_squares(product)) TensorParallel(parallel, t.ranks).sum(norms);
+  at::Tensor(norms).sqrt_();
+  for (const PartAdapter& adapter : product.adapters) {
+    if (adapter.magnitude < 0) continue;
+    const MagnitudeRow row = row_of(product, adapter, b);
+    at::Tensor(row.factor).copy_(t.parameters[adapter.magnitude]).div_(row.norm);
+  }
+}
+
+/// y = x W^T of the adapter's part.
+void part_forward(const Product& product, const PartAdapter& adapter, const UnitTensors& t, const at::Tensor& y,
+                  const at::Tensor& x) {
+  const at::Tensor& w = t.parameters[adapter.weight];
+  ops::multiply(y, x, product.in_out ? w : w.t());
+}
+
+// y_part holds W x.
+void magnitude_forward(const Product& product, const PartAdapter& adapter, const UnitTensors& t,
+                       const Parallel& parallel, const AdapterBuffers& b, const at::Tensor& y_part, const at::Tensor& x,
+                       const at::Tensor& inner) {
+  const at::Tensor factor = row_of(product, adapter, b).factor, b_weight = t.parameters[adapter.b].t();
+  if (!drops(adapter, t)) {
+    ops::add_product(y_part, inner, b_weight, b.wide);
+    return ops::scale_columns(y_part, y_part, factor);
+  }
+  const at::Tensor part = rows_of(b.scaled, x.size(0), adapter.size);
+  part_forward(product, adapter, t, part, input_of(adapter, t, parallel, b, x));
+  ops::scale_columns(y_part, part, factor, -1, true);
+  ops::multiply(part, inner, b_weight);
+  ops::scale_columns(y_part, part, factor, 0, true);
+}
+
+// dx += what comes through (factor - 1) W dropout(x). dy_part is overwritten.
+void dropped_backward(const Product& product, const PartAdapter& adapter, const UnitTensors& t,
+                      const Parallel& parallel, const AdapterBuffers& b, const at::Tensor& dx,
+                      const at::Tensor& dy_part) {
+  ops::scale_columns(dy_part, dy_part, row_of(product, adapter, b).factor, -1);
+  const at::Tensor& w = t.parameters[adapter.weight];
+  const at::Tensor d_dropped = rows_of(b.dropped, dx.size(0), dx.size(1));
+  ops::multiply(d_dropped, dy_part, product.in_out ? w.t() : w);
+  ops::dropout_forward(d_dropped, d_dropped, mask_of(adapter, t, parallel, b));
+  ops::add_forward(dx, dx, d_dropped);
+}
+
+// The sum over rows of dy * (W dropout(x) + inner B^T), over the norm.
+void magnitude_gradient(const Product& product, const PartAdapter& adapter, const UnitTensors& t,
+                        const Parallel& parallel, const AdapterBuffers& b, const at::Tensor& dy_part,
+                        const at::Tensor& x, const at::Tensor& inner) {
+  const MagnitudeRow row = row_of(product, adapter, b);
+  at::Tensor part = rows_of(b.scaled, x.size(0), adapter.size);
+  part_forward(product, adapter, t, part, input_of(adapter, t, parallel, b, x));
+  ops::add_product(part, inner, t.parameters[adapter.b].t(), b.wide);
+  part.mul_(dy_part);
+  ops::bias_backward(row.gradient, part);
+  at::Tensor(row.gradient).div_(row.norm);
+}
+
 }  // namespace
 
 AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, int64_t tokens, int64_t width,
                            const Precision& p) {
-  int64_t ranks = 0;
-  bool drops = false;
+  int64_t ranks = 0, magnitudes = 0, gradient = 0;
+  bool drops = false, biases = false;
   for (const Product* product : products) {
     ranks = std::max(ranks, product->adapter_ranks());
-    for (const PartAdapter& adapter : product->adapters) drops = drops || adapter.dropout > 0;
+    magnitudes = std::max(magnitudes, product->magnitudes());
+    for (const PartAdapter& adapter : product->adapters) {
+      drops = drops || adapter.dropout > 0;
+      biases = biases || adapter.bias >= 0;
+      if (adapter.magnitude >= 0) gradient = std::max(gradient, adapter.size * adapter.rank);
+    }
   }
   AdapterSpecs specs;
   if (ranks == 0) return specs;
@@ -62,44 +171,103 @@ AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, int64
   specs.d_inner = {"gradients of adapters' inner values", {tokens * ranks}, p.compute};
   if (drops) specs.dropped = {"dropped", {tokens * width}, p.compute};
   if (drops) specs.keys = {"dropout keys", {tokens}, at::kInt};
-  if (drops || p.compute == at::kBFloat16)
+  if (drops || magnitudes > 0 || p.compute == at::kBFloat16)
     specs.wide = {"adapters' products", {std::min(tokens, kWideRows) * width}, p.state};
+  if (magnitudes > 0) specs.scaled = {"scaled", {tokens * width}, p.compute};
+  if (magnitudes > 0) specs.magnitudes = {"adapters' magnitudes", {3 * magnitudes}, p.state};
+  if (biases) gradient = std::max(gradient, width);
+  if (gradient > 0) specs.gradient = {"an adapter's gradient", {gradient}, p.state};
+  if (biases) specs.bias = {"adapters' biases", {width}, p.compute};
   return specs;
 }
 
 void adapters_forward(const Product& product, const UnitTensors& t, const Parallel& parallel, const AdapterBuffers& b,
                       const at::Tensor& y, const at::Tensor& x) {
   if (product.adapters.empty()) return;
-  adapters_inner(product, t, parallel, b, x);
+  compute_inner(product, t, parallel, b, x);
+  compute_factors(product, t, parallel, b);
   for_each_adapter(product, b.inner, x.size(0), [&](const PartAdapter& adapter, const at::Tensor& inner) {
-    ops::add_product(y.narrow(1, adapter.begin, adapter.size), inner, t.parameters[adapter.b].t(), b.wide);
+    const at::Tensor y_part = y.narrow(1, adapter.begin, adapter.size);
+    if (adapter.magnitude >= 0)
+      magnitude_forward(product, adapter, t, parallel, b, y_part, x, inner);
+    else
+      ops::add_product(y_part, inner, t.parameters[adapter.b].t(), b.wide);
   });
 }
 
-void adapters_backward_input(const Product& product, const UnitTensors& t, const Parallel& parallel,
-                             const AdapterBuffers& b, const at::Tensor& dx, const at::Tensor& dy) {
+void adapters_bias(const Product& product, const UnitTensors& t, const AdapterBuffers& b, const at::Tensor& y) {
+  const auto has_bias = [](const PartAdapter& adapter) { return adapter.bias >= 0; };
+  if (std::none_of(product.adapters.begin(), product.adapters.end(), has_bias)) return;
+  at::Tensor bias = b.bias.narrow(0, 0, y.size(1));
+  bias.zero_();
+  for (const PartAdapter& adapter : product.adapters)
+    if (has_bias(adapter))
+      bias.narrow(0, adapter.begin, adapter.size).copy_(t.parameters[adapter.bias]).mul_(adapter.scale);
+  ops::bias_forward(y, bias);
+}
+
+void adapted_backward_input(const Product& product, const UnitTensors& t, const Parallel& parallel,
+                            const AdapterBuffers& b, const at::Tensor& dx, const at::Tensor& dy) {
+  const auto part_of = [](const at::Tensor& rows, const PartAdapter& adapter) {
+    return rows.narrow(1, adapter.begin, adapter.size);
+  };
+  compute_factors(product, t, parallel, b);
+  at::Tensor scaled;  // dy, times the factors of what is not dropped
+  if (has_magnitudes(product)) {
+    scaled = rows_of(b.scaled, dy.size(0), dy.size(1)).copy_(dy);
+    for (const PartAdapter& adapter : product.adapters)
+      if (adapter.magnitude >= 0 && !drops(adapter, t))
+        ops::scale_columns(part_of(scaled, adapter), part_of(scaled, adapter), row_of(product, adapter, b).factor);
+  }
+  product_backward_input(product, dx, scaled.defined() ? scaled : dy, t.parameters);
   for_each_adapter(product, b.d_inner, dy.size(0), [&](const PartAdapter& adapter, const at::Tensor& d_inner) {
-    ops::multiply(d_inner, dy.narrow(1, adapter.begin, adapter.size), t.parameters[adapter.b]);
+    at::Tensor dy_part = part_of(dy, adapter);
+    if (adapter.magnitude >= 0) {
+      const at::Tensor scaled_part = part_of(scaled, adapter);
+      if (drops(adapter, t)) {
+        dropped_backward(product, adapter, t, parallel, b, dx, scaled_part);
+        ops::scale_columns(scaled_part, dy_part, row_of(product, adapter, b).factor);
+      }
+      dy_part = scaled_part;
+    }
+    ops::multiply(d_inner, dy_part, t.parameters[adapter.b]);
     scale(d_inner, adapter.scale);
     ops::add_product(dx, d_inner, t.parameters[adapter.a], b.wide, mask_of(adapter, t, parallel, b));
   });
 }
 
-void adapters_inner(const Product& product, const UnitTensors& t, const Parallel& parallel, const AdapterBuffers& b,
-                    const at::Tensor& x) {
+void adapters_before_weight(const Product& product, const UnitTensors& t, const Parallel& parallel,
+                            const AdapterBuffers& b, const at::Tensor& dy, const at::Tensor& x) {
+  compute_inner(product, t, parallel, b, x);
   for_each_adapter(product, b.inner, x.size(0), [&](const PartAdapter& adapter, const at::Tensor& inner) {
-    ops::multiply(inner, input_of(adapter, t, parallel, b, x), t.parameters[adapter.a].t());
-    scale(inner, adapter.scale);
+    if (adapter.magnitude >= 0)
+      magnitude_gradient(product, adapter, t, parallel, b, dy.narrow(1, adapter.begin, adapter.size), x, inner);
   });
+}
+
+void magnitude_traffic(const Product& product, const TensorTraffic& tp, std::vector<TrafficRow>& rows,
+                       const Precision& precision) {
+  if (sums_squares(product)) tp.sum(rows, precision.state, product.magnitudes());
 }
 
 void adapters_backward_weight(const Product& product, const UnitTensors& t, const Parallel& parallel,
                               const AdapterBuffers& b, const at::Tensor& dy, const at::Tensor& x,
                               const AdapterParts& places, const at::Tensor& parts) {
-  const auto write = [&](int index, const at::Tensor& left, const at::Tensor& right) {
+  const auto place_of = [&](int index) -> ops::Gradient {
     const at::Tensor part = places.of(parts, index, t.gradients[index]);
-    const ops::Gradient gradient = part.defined() ? ops::Gradient(part) : t.gradient(index);
+    return part.defined() ? ops::Gradient(part) : t.gradient(index);
+  };
+  const auto write = [&](int index, const at::Tensor& left, const at::Tensor& right) {
+    const ops::Gradient gradient = place_of(index);
     ops::multiply(gradient.to, left.t(), right, gradient.accumulate);
+  };
+  // The rows of the gradient of B are scaled like the outputs.
+  const auto write_scaled = [&](const PartAdapter& adapter, const at::Tensor& dy_part, const at::Tensor& inner) {
+    const MagnitudeRow row = row_of(product, adapter, b);
+    at::Tensor gradient = rows_of(b.gradient, adapter.size, adapter.rank);
+    ops::multiply(gradient, dy_part.t(), inner);
+    ops::write_gradient(place_of(adapter.b), gradient.mul_(row.factor.unsqueeze(1)));
+    ops::write_gradient(place_of(adapter.magnitude), row.gradient);
   };
   int64_t begin = 0;
   for (const PartAdapter& adapter : product.adapters) {
@@ -107,8 +275,17 @@ void adapters_backward_weight(const Product& product, const UnitTensors& t, cons
     const auto of = [&](const at::Tensor& flat) {
       return flat.narrow(0, begin, count).view({x.size(0), adapter.rank});
     };
-    write(adapter.b, dy.narrow(1, adapter.begin, adapter.size), of(b.inner));
+    const at::Tensor dy_part = dy.narrow(1, adapter.begin, adapter.size);
+    if (adapter.magnitude >= 0)
+      write_scaled(adapter, dy_part, of(b.inner));
+    else
+      write(adapter.b, dy_part, of(b.inner));
     write(adapter.a, of(b.d_inner), input_of(adapter, t, parallel, b, x));
+    if (adapter.bias >= 0) {
+      const at::Tensor sums = b.gradient.narrow(0, 0, dy.size(1));
+      ops::bias_backward(sums, dy);
+      ops::write_gradient(t.gradient(adapter.bias), sums.narrow(0, adapter.begin, adapter.size).mul_(adapter.scale));
+    }
     begin += count;
   }
 }
@@ -124,6 +301,7 @@ AdapterParts::AdapterParts(std::initializer_list<const Product*> products,
     for (const PartAdapter& adapter : product->adapters) {
       if (adapter.sums_a) add(adapter.a);
       if (adapter.sums_b) add(adapter.b);
+      if (adapter.sums_b && adapter.magnitude >= 0) add(adapter.magnitude);
     }
 }
 

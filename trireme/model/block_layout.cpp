@@ -178,8 +178,11 @@ class BlockBuilder {
                         module, tp_, c_.num_key_value_heads));
       const AdapterSpec& spec = found->second;
       const bool splits_in = w.split_dim == static_cast<int>(in), splits_out = w.split_dim == static_cast<int>(out);
-      product.adapters.push_back({.a = next(),
+      product.adapters.push_back({.weight = product.weight + i,
+                                  .a = next(),
                                   .b = next() + 1,
+                                  .bias = spec.bias ? next() + 2 : -1,
+                                  .magnitude = spec.dora ? next() + 2 + spec.bias : -1,
                                   .rank = spec.rank,
                                   .scale = spec.scale,
                                   .dropout = spec.dropout,
@@ -201,6 +204,17 @@ class BlockBuilder {
                                       : kZeros,
                           .rate = spec.rate_of_b});
       if (splits_out) divide(b_.specs.back(), 0, w.pieces);
+      // As with LoRA+ in PEFT, vectors learn at the rate of B.
+      const auto output = [&](const char* name, const Initializer& first) {
+        b_.specs.push_back({.name = module + name,
+                            .shape = {w.whole_shape()[out]},
+                            .init = first,
+                            .decay = false,
+                            .rate = spec.rate_of_b});
+        if (splits_out) divide(b_.specs.back(), 0, w.pieces);
+      };
+      if (spec.bias) output(kLoraBiasB, kZeros);
+      if (spec.dora) output(kLoraMagnitude, kOnes);
     }
   }
 
@@ -255,7 +269,9 @@ BlockParameters block_parameters(const ModelConfig& c, int64_t layer, const Para
 bool BlockLayout::is_attention(int parameter) const {
   for (const Product* product : {&qkv, &out, &up, &down})
     for (const PartAdapter& adapter : product->adapters)
-      if (parameter == adapter.a || parameter == adapter.b) return product == &qkv || product == &out;
+      if (parameter == adapter.a || parameter == adapter.b || parameter == adapter.bias ||
+          parameter == adapter.magnitude)
+        return product == &qkv || product == &out;
   return parameter < norm2.weight;
 }
 

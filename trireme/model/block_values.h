@@ -43,6 +43,10 @@ enum Work {
   kDropped,
   kWide,
   kDropoutKeys,
+  kScaled,
+  kMagnitudes,
+  kAdapterGradient,
+  kAdapterBias,
   kAdapterParts,  ///< tensor parallel: gradients of adapters that are summed over ranks
 };
 
@@ -57,6 +61,7 @@ enum Deferred {
   kHeadNormGradients,
   kDeferredInner,  ///< adapters of the four products in turn, and their gradients
   kDeferredDInner = kDeferredInner + 4,
+  kDeferredMagnitudes = kDeferredDInner + 4,
 };
 
 }  // namespace trireme::model::block

@@ -105,13 +105,17 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
     const AdapterSpecs specs = adapter_specs({&l.qkv, &l.out, &l.up, &l.down}, tokens, widest, p);
     for (Slots* work : {&v.forward_work, &v.backward_work}) (*work)[kInner] = specs.inner;
     v.backward_work[kDInner] = specs.d_inner;
+    v.forward_work[kAdapterBias] = specs.bias;
+    for (Slots* work : {&v.forward_work, &v.backward_work}) (*work)[kMagnitudes] = specs.magnitudes;
     for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work}) {
       (*work)[kDropped] = specs.dropped;
       (*work)[kWide] = specs.wide;
       (*work)[kDropoutKeys] = specs.keys;
+      (*work)[kScaled] = specs.scaled;
     }
     v.weight_work[kDropped] = specs.dropped;
     v.weight_work[kDropoutKeys] = specs.keys;
+    for (Slots* work : {&v.backward_work, &v.weight_work}) (*work)[kAdapterGradient] = specs.gradient;
     if (adapter_parts_.size() > 0)
       for (Slots* work : {&v.backward_work, &v.weight_work})
         (*work)[kAdapterParts] = {"adapters' gradients", {adapter_parts_.size()}, s};
@@ -121,6 +125,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
         v.deferred[slot] = {"adapters' inner values", {tokens * ranks}, c};
         v.deferred[slot + 4] = {"gradients of adapters' inner values", {tokens * ranks}, c};
       }
+      if (const int64_t magnitudes = product->magnitudes(); magnitudes > 0)
+        v.deferred[slot + 8] = {"adapters' magnitudes", {3 * magnitudes}, s};
       ++slot;
     }
   }
@@ -146,14 +152,24 @@ AdapterBuffers DecoderBlock::adapter_buffers(const UnitTensors& t, const Product
                    .d_inner = slot(t.deferred, kDeferredDInner + number),
                    .dropped = slot(t.work, kDropped),
                    .wide = slot(t.work, kWide),
-                   .keys = slot(t.work, kDropoutKeys)};
+                   .keys = slot(t.work, kDropoutKeys),
+                   .scaled = slot(t.work, kScaled),
+                   .magnitudes = slot(t.deferred, kDeferredMagnitudes + number),
+                   .gradient = slot(t.work, kAdapterGradient),
+                   .bias = slot(t.work, kAdapterBias)};
   if (!b.inner.defined()) b.inner = slot(t.work, kInner);
   if (!b.d_inner.defined()) b.d_inner = slot(t.work, kDInner);
+  if (!b.magnitudes.defined()) b.magnitudes = slot(t.work, kMagnitudes);
   return b;
 }
 
 ContextAttention::Scratch DecoderBlock::attention_work(const UnitTensors& t) const {
   return ContextAttention::Scratch(t.work).subspan(kAttention);
+}
+
+void DecoderBlock::add_biases(const UnitTensors& t, const Product& product, const at::Tensor& y) const {
+  product_bias(product, y, t.parameters);
+  adapters_bias(product, t, adapter_buffers(t, product), y);
 }
 
 // The mean is undefined if the norm has none.
@@ -174,7 +190,7 @@ void DecoderBlock::project(UnitTensors& t) const {
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
   product_forward(layout_.qkv, rows, normed, t.parameters);
   adapters_forward(layout_.qkv, t, parallel_, adapter_buffers(t, layout_.qkv), rows, normed);
-  product_bias(layout_.qkv, rows, t.parameters);
+  add_biases(t, layout_.qkv, rows);
   if (has_head_norms()) normalize_heads(t, rows);
   if (rotary_) {
     const auto table = rotary_of(t);
@@ -203,7 +219,7 @@ void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const a
   product_forward(product, partial, x, t.parameters);
   adapters_forward(product, t, parallel_, adapter_buffers(t, product), partial, x);
   tp.reduce(partial, to);
-  product_bias(product, to, t.parameters);
+  add_biases(t, product, to);
 }
 
 // attended, input -> mid, and its norm in `normed`
@@ -225,7 +241,7 @@ void DecoderBlock::expand(UnitTensors& t) const {
   TensorParallel(parallel_, t.ranks).gather_in_place(normed);
   product_forward(layout_.up, t.saved[kHidden], normed, t.parameters);
   adapters_forward(layout_.up, t, parallel_, adapter_buffers(t, layout_.up), t.saved[kHidden], normed);
-  product_bias(layout_.up, t.saved[kHidden], t.parameters);
+  add_biases(t, layout_.up, t.saved[kHidden]);
 }
 
 void DecoderBlock::activate(const at::Tensor& y, const at::Tensor& hidden) const {

@@ -79,7 +79,9 @@ class DecoderBlock : public Unit {
   void write_adapters(UnitTensors& t, const Product& product, const at::Tensor& dy, const at::Tensor& x) const;
   void write_shared_heads(UnitTensors& t, const at::Tensor& dy, const at::Tensor& x) const;
   bool has_adapters() const { return num_adapter_ranks_ > 0; }
-  /// Buffers of the adapters of `product`. Two of them are deferred if backward has two halves.
+  /// y += the bias of the product and those of its adapters.
+  void add_biases(const UnitTensors& t, const Product& product, const at::Tensor& y) const;
+  /// Buffers of the adapters of `product`. Three of them are deferred if backward has two halves.
   AdapterBuffers adapter_buffers(const UnitTensors& t, const Product& product) const;
   void write_norms(UnitTensors& t, const at::Tensor& gradients) const;
   void write_head_norms(UnitTensors& t, const at::Tensor& gradients) const;

@@ -75,8 +75,7 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   };
 
   const auto backward_input = [&](const Product& product, const at::Tensor& to, const at::Tensor& dy) {
-    product_backward_input(product, to, dy, p);
-    adapters_backward_input(product, t, parallel_, adapter_buffers(t, product), to, dy);
+    adapted_backward_input(product, t, parallel_, adapter_buffers(t, product), to, dy);
   };
 
   const at::Tensor d_down = has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2) : dx;
@@ -140,7 +139,7 @@ void DecoderBlock::backward(UnitTensors& t) const {
     if (normed) tp.gather_in_place(d_normed);
     const at::Tensor& rows = normed ? d_normed : x;
     write_weight(t, product, dy, rows);
-    adapters_inner(product, t, parallel_, adapter_buffers(t, product), rows);
+    adapters_before_weight(product, t, parallel_, adapter_buffers(t, product), dy, rows);
     write_adapters(t, product, dy, rows);
   });
   if (adapter_parts_.size() > 0) adapter_parts_.write(t, tp, t.work[kAdapterParts]);
@@ -163,10 +162,10 @@ void DecoderBlock::backward_input(UnitTensors& t) const {
   b.take(norm_rows(d[kNormGradients], norms()));
   if (has_head_norms()) b.query_norm = d[kHeadNormGradients][0], b.key_norm = d[kHeadNormGradients][1];
   const TensorParallel tp(parallel_, t.ranks);
-  backward_steps(t, b, [&](const Product& product, const at::Tensor&, const at::Tensor& x, bool normed) {
+  backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
     if (product.adapters.empty()) return;
     const at::Tensor rows = normed ? tp.gather(b.d_normed, x) : x;  // the gradient in d_normed has been read by then
-    adapters_inner(product, t, parallel_, adapter_buffers(t, product), rows);
+    adapters_before_weight(product, t, parallel_, adapter_buffers(t, product), dy, rows);
   });
 }
 

@@ -18,9 +18,13 @@ std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& sha
     attention_->share_traffic(rows, shape, p);
   }
   if (wants(kAttended)) attention_->forward_traffic(rows, shape, p);
-  if (wants(kMid)) tp.reduce(rows, p.compute, boundary);
+  const auto reduce = [&](const Product& product) {
+    magnitude_traffic(product, tp, rows, p);
+    tp.reduce(rows, p.compute, boundary);
+  };
+  if (wants(kMid)) reduce(layout_.out);
   if (wants(kHidden)) tp.gather(rows, p.compute, boundary);
-  if (has_post_norms() && wants(kMlpOut)) tp.reduce(rows, p.compute, boundary);
+  if (has_post_norms() && wants(kMlpOut)) reduce(layout_.down);
   return rows;
 }
 
@@ -30,7 +34,10 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
   UnitTraffic u;
   u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden, kMlpOut});
   u.forward = u.recompute;
-  if (!has_post_norms()) tp.reduce(u.forward, p.compute, boundary);
+  if (!has_post_norms()) {
+    magnitude_traffic(layout_.down, tp, u.forward, p);
+    tp.reduce(u.forward, p.compute, boundary);
+  }
 
   const auto shared_heads = [&](std::vector<TrafficRow>& rows) {
     const int64_t all_heads = 2 * config_.num_key_value_heads * widths_.head_dim;
@@ -45,6 +52,7 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
     std::vector<TrafficRow>& rows = whole ? u.backward : u.backward_input;
     for (const bool attention : {false, true}) {  // the MLP half first
       tp.gather(rows, p.compute, boundary);
+      magnitude_traffic(attention ? layout_.out : layout_.down, tp, rows, p);
       if (attention) attention_->backward_traffic(rows, shape, p);
       tp.reduce(rows, p.compute, boundary);
       const Product& column = attention ? layout_.qkv : layout_.up;

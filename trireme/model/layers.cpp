@@ -27,6 +27,13 @@ int64_t Product::adapter_ranks() const {
   return sum;
 }
 
+int64_t Product::magnitudes() const {
+  int64_t sum = 0;
+  for (const PartAdapter& adapter : adapters)
+    if (adapter.magnitude >= 0) sum += adapter.size;
+  return sum;
+}
+
 void norm_forward(const Norm& norm, const at::Tensor& y, const NormStatistics& s, const at::Tensor& x, const Tensors& p,
                   double eps) {
   if (norm.centered())

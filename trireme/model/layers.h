@@ -39,7 +39,10 @@ void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& 
 
 /// The low-rank adapter (adapters.h) of one part of a product, on one tensor-parallel rank.
 struct PartAdapter {
-  int a = -1, b = -1;  ///< indices among a unit's parameters: A [rank, in], B [out, rank]
+  int weight = -1;     ///< index among a unit's parameters: the part's own matrix
+  int a = -1, b = -1;  ///< likewise: A [rank, in], B [out, rank]
+  int bias = -1;       ///< likewise: B's bias [out]; -1: none
+  int magnitude = -1;  ///< likewise: DoRA's magnitude of each output [out]; -1: none
   int64_t rank = 0;
   double scale = 1, dropout = 0;
   int64_t begin = 0, size = 0;  ///< the columns of y that it adds to
@@ -56,6 +59,7 @@ struct Product {
   bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
   std::vector<PartAdapter> adapters = {};
   int64_t adapter_ranks() const;  ///< the sum of the adapters' ranks
+  int64_t magnitudes() const;     ///< the sum of the outputs of adapters with magnitudes
 };
 
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.

@@ -56,9 +56,6 @@ Grouping with_frozen(const Model& model, Grouping grouping) {
           "adapters on {} are not trained yet, only those on matrices of attention and MLP; leave it out of "
           "lora.target_modules",
           module));
-    if (spec.dora || spec.bias)
-      throw UsageError(fmt::format("the adapter of {} has {}, which is not trained yet; use plain LoRA", module,
-                                   spec.dora ? "DoRA's magnitudes" : "a bias"));
   }
   const std::string table = module_of(embedding_table_name(model.config.architecture));
   for (const std::string& module : model.adapters.whole) {

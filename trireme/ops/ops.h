@@ -100,6 +100,18 @@ void dropout_forward(const at::Tensor& y, const at::Tensor& x, const DropoutMask
 /// Numerics  the product is added in the wider dtype, and rounded once
 void add_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, const at::Tensor& wide,
                  const DropoutMask& mask = {});
+/// y [T,N] = x * (factors [N] + shift), or with `adds` y += the same: each column has a factor of its own (DoRA).
+/// factors have the statistics dtype. The rows of x and y may lie apart; y may be x. Processors only.
+void scale_columns(const at::Tensor& y, const at::Tensor& x, const at::Tensor& factors, double shift = 0,
+                   bool adds = false);
+/// squares [N] = squared norms of the rows of w + scale * b a, for w [N,M], b [N,K], a [K,M]. With `in_out` w is stored
+/// [M,N]. Processors only.
+///
+/// dtypes    squares and `wide` have the statistics dtype
+/// Scratch   `wide` [n] holds n / w.size(1) rows of the product at a time, at least one
+/// Numerics  bits do not depend on threads
+void merged_squares(const at::Tensor& squares, const at::Tensor& w, const at::Tensor& b, const at::Tensor& a,
+                    double scale, bool in_out, const at::Tensor& wide);
 /// y [T,F] = silu(gate) * up, where gate_up [T,2F] holds gate | up in each row.
 void swiglu_forward(const at::Tensor& y, const at::Tensor& gate_up);
 /// Overwrites gate_up with its gradient, and dy with y, computed again: the next linear layer's weight gradient needs

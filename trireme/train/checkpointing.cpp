@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/adapt/adapter_config.h"
+#include "trireme/adapt/magnitudes.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -270,6 +271,26 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
   });
   engine.refresh_weights();
   return state;
+}
+
+void load_magnitudes(engine::Engine& engine, const model::Model& model, const fs::path& base, comm::Communicator& world,
+                     uint64_t seed) {
+  const auto has_magnitudes = [](const auto& module) { return module.second.dora; };
+  if (std::none_of(model.adapters.modules.begin(), model.adapters.modules.end(), has_magnitudes)) return;
+  checkpoint::agree(world, [&] {
+    checkpoint::Checkpoint c = checkpoint::open_checkpoint(base);
+    const ModelSource source = describe_source(c, model, false);
+    c = adapt::with_magnitudes(std::move(c), model, source.naming, seed);
+    std::vector<checkpoint::PieceRequest> requests;
+    for (const engine::GroupState& g : engine.state())
+      for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
+        if (t.name.ends_with(model::kLoraMagnitude))
+          requests.push_back(
+              {source.name_of(t.name), begin, end, element(g.master, at), dtype_of(g.master.scalar_type())});
+      });
+    checkpoint::read_pieces(c, requests);
+  });
+  engine.refresh_weights();
 }
 
 }  // namespace trireme::train

@@ -61,4 +61,9 @@ enum class LoadWhat { run, weights };
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");
 
+/// Gives the magnitudes of new adapters (DoRA) their first values: the norms of the weights in `base`. Does nothing for
+/// a model without them.
+void load_magnitudes(engine::Engine& engine, const model::Model& model, const std::filesystem::path& base,
+                     comm::Communicator& world, uint64_t seed);
+
 }  // namespace trireme::train
