@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include <vector>
 
 #include "tests/launch/job.h"
 #include "trireme/launch/supervise/processes.h"
@@ -24,6 +27,18 @@ TEST(Orphans, KillingTheLauncherLeavesNoRankAndNoGrandchild) {
   job.signal(SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_TRUE(Job::eventually([&] { return job.processes().empty(); }, 5s)) << job.processes().size();
+}
+
+TEST(Orphans, WhoCannotLookDoesNotSayThatNobodyRuns) {
+  std::vector<ProcessEntry> table(kMaxProcesses);
+  EXPECT_GT(list_processes(table).value_or(0), 0u);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const auto count = list_processes(table);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(count);
 }
 
 TEST(Orphans, ACrashOfTheLauncherLeavesNothingEither) {

@@ -186,12 +186,15 @@ def a_run_goes_on(r, answer, says):
     warnings = done.text.count("warn  launch.notice_url")
     ring.check(warnings == 1 and says in done.text if says else warnings == 0,
                f"{what}: {says or 'no warning'}, at most {longest:.1f} s a look, {memory:.0f} MiB", str(done))
+    return memory
 
 
 LATE = "does not answer in two seconds"
 
 with ring.Ring(sys.argv[1]) as r:
+    memories = []
     for answer, says in [(null, ""), (deep, ""), (huge, "sends more than 64 KiB"), (garbage, "does not answer"), (nothing, "does not answer"),
-                         (silence, LATE), (slow_headers, LATE), (headers_without_end, LATE), (flood_of_headers, LATE), (slow_body, LATE),
+                         (silence, LATE), (slow_headers, LATE), (headers_without_end, LATE), (flood_of_headers, "sends more than 64 KiB"), (slow_body, LATE),
                          (slow_token, "asks for a token and gives none")]:
-        a_run_goes_on(r, answer, says)
+        memories.append(a_run_goes_on(r, answer, says))
+    ring.check(max(memories) <= memories[0] + 32, f"no answer takes memory: {min(memories):.0f} to {max(memories):.0f} MiB")

@@ -159,7 +159,6 @@ TEST(Parse, MethodsThatAreNotBuiltAreRefusedByName) {
                                                 "  the axis ep is reserved for experts"));
   EXPECT_THAT(refusal({"precision=16-mixed"}), HasSubstr("precision can be auto, 32-true, bf16-mixed or 64-true"));
   EXPECT_THAT(refusal({"train.lr_warmup_fraction=0.1"}), HasSubstr("train.lr_warmup_steps"));
-  EXPECT_THAT(refusal({"--lora.dora", "true"}), HasSubstr("DoRA is not built yet"));
   EXPECT_THAT(refusal({"--quantize", "bnb.nf4"}), HasSubstr("quantised weights are not built yet"));
 }
 

@@ -32,7 +32,7 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--deepspeed", "ds.json"}, {"no DeepSpeed file is read", "zero3"}},
       {{"--fsdp", "full_shard auto_wrap"}, {"strategy full_shard"}},
       {{"--lora.rnk", "8"}, {"unknown setting lora.rnk", "lora.r"}},
-      {{"--use_dora"}, {"DoRA is not built"}},
+      {{"--use_dora"}, {"magnitudes (DoRA) are lora.dora"}},
       {{"--qlora"}, {"weights in four bits are not built"}},
       {{"--load_in_8bit"}, {"quantised weights are not built"}},
       {{"--gpu", "0"}, {"accelerator cuda"}},

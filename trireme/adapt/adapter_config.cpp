@@ -56,9 +56,9 @@ class Reader {
   }
 
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
-    std::string value = object_.at(key).dump(-1, ' ', false, json::error_handler_t::replace);
-    if (value.size() > 120) value = value.substr(0, 117) + "...";
-    throw CheckpointError(fmt::format("{}: {} is {}: {}", path_, key, value, why), path_);
+    const std::string value = object_.at(key).dump(-1, ' ', false, json::error_handler_t::replace);
+    throw CheckpointError(fmt::format("{}: {} is {}: {}", path_, base::shortened(key), base::shortened(value), why),
+                          path_);
   }
 
   void take(const char* key, bool& target) {

@@ -23,7 +23,8 @@ class WholeName {
  public:
   WholeName(const char* key, const std::string& pattern) try : regex_("\\A(?:" + pattern + ")\\z") {
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: the regular expression '{}' is not understood: {}", key, pattern, error.what()));
+    throw UsageError(fmt::format("{}: the regular expression '{}' is not understood: {}", key, base::shortened(pattern),
+                                 error.what()));
   }
   bool fits(std::string_view name) const {
     bool found = false;
@@ -141,7 +142,7 @@ std::set<std::string> whole_modules(const AdapterConfig& config, const std::vect
     }
     if (found) continue;
     const auto near = base::nearest(entry, names_of(modules));
-    throw UsageError(fmt::format("modules_to_save: this model has no module '{}'{}", entry,
+    throw UsageError(fmt::format("modules_to_save: this model has no module '{}'{}", base::shortened(entry),
                                  near ? fmt::format("; the nearest is {}", *near) : ""));
   }
   return whole;
@@ -159,7 +160,7 @@ std::string known_targets(const std::vector<Module>& modules) {
 }
 
 std::string text_of(const ModuleNames& names) {
-  return names.pattern ? "'" + *names.pattern + "'" : base::join(names.list, ", ");
+  return base::shortened(names.pattern ? "'" + *names.pattern + "'" : base::join(names.list, ", "));
 }
 
 [[noreturn]] void refuse_no_match(const AdapterConfig& config, const ModuleNames& targets,

@@ -67,6 +67,13 @@ std::string scaled(double value, double base, const std::array<const char*, N>& 
 
 }  // namespace
 
+std::string shortened(std::string_view text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return std::string(text);
+  size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
 std::string human_bytes(int64_t bytes) {
   static constexpr std::array kUnits = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
   return scaled(static_cast<double>(bytes), 1024.0, kUnits);

@@ -22,6 +22,9 @@ std::optional<std::string> nearest(std::string_view name, std::span<const std::s
 /// "a, b, c" for {a, b, c} and separator ", ".
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
+/// `text`, cut to `most_bytes` between two characters and "..." if it is longer: for what a file says.
+std::string shortened(std::string_view text, size_t most_bytes = 120);
+
 /// "512 B", "4.0 KiB", "412 MiB", "1.40 GiB": three digits, powers of 1024.
 std::string human_bytes(int64_t bytes);
 

@@ -14,9 +14,6 @@
 
 namespace trireme::config {
 
-/// `text`, cut to `most_bytes` between two characters and "..." if it is longer.
-std::string shortened(std::string_view text, size_t most_bytes);
-
 class Problems {
  public:
   /// `hint` may be empty. Sources without a text (defaults) are not shown.

@@ -71,7 +71,7 @@ class Reader {
     std::string_view line = line_at(std::min(static_cast<size_t>(mark.line), line_starts_.size() - 1));
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
-    const std::string text = shortened(line, kMostBytesShown);
+    const std::string text = base::shortened(line, kMostBytesShown);
     return {Source::Kind::file, fmt::format("{}:{}", name_, mark.line + 1), text.empty() ? "(empty line)" : text};
   }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -66,7 +67,13 @@ double fastest(int threads, int repeats, const Body& body) {
     }
   };
   std::vector<std::jthread> others;
-  for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  try {
+    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+  } catch (const std::system_error&) {  // the threads that have started must not wait for the others
+    for (auto missing = static_cast<size_t>(threads) - others.size(); missing > 0; --missing)
+      together.arrive_and_drop();
+    throw;
+  }
   work(0);
   return best;
 }

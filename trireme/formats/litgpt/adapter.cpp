@@ -35,6 +35,9 @@ LitOptions read_options(const std::string& yaml, const std::string& source) try 
   if (!root.IsMap()) throw UsageError(fmt::format("{} is no hyperparameters.yaml", source));
   LitOptions o;
   o.rank = o.config.r = take<int64_t>(root, "lora_r", source);
+  constexpr int64_t kLargestRank = 1 << 20;
+  if (o.rank < 1 || o.rank > kLargestRank)
+    throw UsageError(fmt::format("{}: lora_r is {}, which is no rank of an adapter", source, o.rank));
   o.config.lora_alpha = take<double>(root, "lora_alpha", source);
   o.config.lora_dropout = take<double>(root, "lora_dropout", source);
   constexpr std::array<const char*, 3> kParts = {"lora_query", "lora_key", "lora_value"};

@@ -25,13 +25,16 @@ constexpr int kEmptySweepsToBeSure = 3;  // a process may be between fork and it
 std::array<ProcessEntry, kMaxProcesses> table;
 std::array<pid_t, kMaxGuardedRanks> rank_groups;
 
-std::size_t sweep(std::string_view marker, std::span<const pid_t> groups) {
-  const std::span<ProcessEntry> running(table.data(), list_processes(table));
+/// Whether nothing of the job runs any more, as far as this look can tell.
+bool sweep(std::string_view marker, std::span<const pid_t> groups) {
+  const auto count = list_processes(table);
+  if (!count) return false;
+  const std::span<ProcessEntry> running(table.data(), *count);
   for (auto& entry : running)
     entry.selected = entry.pid != getpid() && (std::find(groups.begin(), groups.end(), entry.group) != groups.end() ||
                                                carries_marker(entry.pid, marker));
   select_descendants(running);
-  return kill_selected(running);
+  return kill_selected(running) == 0;
 }
 
 // Waits for the launcher's end, then kills until no process of the job is left. Only async-signal-safe calls.
@@ -51,7 +54,7 @@ std::size_t sweep(std::string_view marker, std::span<const pid_t> groups) {
   }
   const timespec pause{0, 10'000'000};
   for (int i = 0, empty = 0; i < kMaxSweeps && empty < kEmptySweepsToBeSure; ++i) {
-    empty = sweep(marker, {rank_groups.data(), num_groups}) == 0 ? empty + 1 : 0;
+    empty = sweep(marker, {rank_groups.data(), num_groups}) ? empty + 1 : 0;
     nanosleep(&pause, nullptr);
   }
   _exit(0);

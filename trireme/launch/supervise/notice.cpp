@@ -74,6 +74,8 @@ void check_notice(const NoticeOptions& options) {
   if (!url.starts_with(kScheme) || url.size() == kScheme.size() || url[kScheme.size()] == '/')
     throw UsageError(
         fmt::format("launch.notice_url {} is not http://HOST/PATH; metadata services of clouds speak http", url));
+  if (std::any_of(url.begin(), url.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; }))
+    throw UsageError("launch.notice_url holds a space or a control character; write it as %20");
   load_http();
 }
 

@@ -5,7 +5,7 @@
 //   Azure      http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01     Preempt or Terminate events
 //
 // One rank of each machine looks. A notice is a request to stop, like a signal (stop_signal.h). The http client
-// (cpp-httplib) is in its own library, libtrireme_http.so, which is opened when an address is given.
+// (libcurl) is in its own library, libtrireme_http.so, which is opened when an address is given.
 #pragma once
 
 #include <chrono>

@@ -1,84 +1,93 @@
-// libtrireme_http.so: asks a metadata service through cpp-httplib.
+// libtrireme_http.so: asks a metadata service through libcurl.
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
 #include "trireme/launch/supervise/notice.h"
-
-#include <httplib.h>
-
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 namespace trireme::launch {
 namespace {
-constexpr size_t kMostBytes = 64 << 10;             // of a body; services send some hundred
-constexpr auto kLongest = std::chrono::seconds(2);  // for the whole answer
-constexpr auto kBetweenStops = std::chrono::milliseconds(50);
+using Clock = std::chrono::steady_clock;
+constexpr size_t kMostBytes = 64 << 10;             // of an answer with its headers; services send some hundred
+constexpr auto kLongest = std::chrono::seconds(2);  // for the whole look, with AWS' token
 
-/// Ends the client's waits after kLongest, again and again: a stop that comes between two requests does not reach the
-/// second one, which could then last as long as the service likes.
-class Deadline {
+class Headers {
  public:
-  explicit Deadline(httplib::Client& client)
-      : thread_([this, &client](const std::stop_token& stop) {
-          std::unique_lock lock(mutex_);
-          wake_.wait_for(lock, stop, kLongest, [] { return false; });
-          while (!stop.stop_requested()) {
-            passed_ = true;
-            client.stop();
-            wake_.wait_for(lock, stop, kBetweenStops, [] { return false; });
-          }
-        }) {}
-  bool passed() const { return passed_; }
+  explicit Headers(const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) list_ = curl_slist_append(list_, line.c_str());
+  }
+  ~Headers() { curl_slist_free_all(list_); }
+  Headers(const Headers&) = delete;
+  curl_slist* get() const { return list_; }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  std::atomic<bool> passed_{false};
-  std::jthread thread_;  // the last member, so that it ends first
+  curl_slist* list_ = nullptr;
 };
 
 struct Reply {
   int status = 0;
   std::string body;
-  bool too_long = false;
+  size_t bytes = 0;  ///< with the headers
+  bool too_long() const { return bytes > kMostBytes; }
 };
 
-Reply send(httplib::Client& client, const char* method, const std::string& path, const httplib::Headers& headers) {
-  Reply reply;
-  httplib::Request request;
-  request.method = method;
-  request.path = path;
-  request.headers = headers;
-  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
-    reply.too_long = reply.body.size() + size > kMostBytes;
-    if (!reply.too_long) reply.body.append(data, size);
-    return !reply.too_long;
+// libcurl ends the transfer if less is taken than it offers.
+size_t take_header(char*, size_t size, size_t count, void* reply) {
+  auto& r = *static_cast<Reply*>(reply);
+  r.bytes += size * count;
+  return r.too_long() ? 0 : size * count;
+}
+size_t take_body(char* data, size_t size, size_t count, void* reply) {
+  const size_t taken = take_header(data, size, count, reply);
+  static_cast<Reply*>(reply)->body.append(data, taken);
+  return taken;
+}
+
+Reply send(const char* method, const std::string& url, const std::vector<std::string>& lines, Clock::time_point until) {
+  const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
+  if (!curl) throw std::runtime_error("libcurl does not start");
+  const auto set = [&](CURLoption option, auto value) {
+    if (const CURLcode code = curl_easy_setopt(curl.get(), option, value); code != CURLE_OK)
+      throw std::runtime_error(curl_easy_strerror(code));
   };
-  if (const auto answer = client.send(request)) reply.status = answer->status;
+  Reply reply;
+  const Headers headers(lines);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_CUSTOMREQUEST, method);
+  set(CURLOPT_PROTOCOLS_STR, "http");
+  set(CURLOPT_PROXY, "");  // metadata services are on the machine's own link
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_TIMEOUT_MS, std::max<long>(1, left));
+  set(CURLOPT_HTTPHEADER, headers.get());
+  set(CURLOPT_HEADERFUNCTION, take_header);
+  set(CURLOPT_HEADERDATA, &reply);
+  set(CURLOPT_WRITEFUNCTION, take_body);
+  set(CURLOPT_WRITEDATA, &reply);
+  long status = 0;
+  if (curl_easy_perform(curl.get()) == CURLE_OK) curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &status);
+  reply.status = static_cast<int>(status);
   return reply;
 }
 
 HttpAnswer ask(const std::string& url) {
-  const std::string_view after = std::string_view(url).substr(7);  // check_notice requires http://
-  const size_t slash = after.find('/');
-  const std::string host = "http://" + std::string(after.substr(0, slash));
-  const std::string path = slash == std::string_view::npos ? "/" : std::string(after.substr(slash));
-  httplib::Client client(host);
-  client.set_connection_timeout(1);
-  client.set_read_timeout(1);
-  client.set_write_timeout(1);
-  const Deadline deadline(client);
-  httplib::Headers headers = {{"Metadata-Flavor", "Google"}, {"Metadata", "true"}};
-  Reply reply = send(client, "GET", path, headers);
+  const auto until = Clock::now() + kLongest;
+  std::vector<std::string> headers = {"Metadata-Flavor: Google", "Metadata: true"};
+  Reply reply = send("GET", url, headers, until);
   if (reply.status == 401) {  // AWS' IMDSv2 requires a token
-    const Reply token = send(client, "PUT", "/latest/api/token",
-                             {{"X-aws-ec2-metadata-token-ttl-seconds", "60"}, {"Content-Length", "0"}});
-    if (token.status != 200) return {401, {}, "asks for a token and gives none"};
-    headers.emplace("X-aws-ec2-metadata-token", token.body);
-    reply = send(client, "GET", path, headers);
+    const size_t path = url.find('/', std::string_view("http://").size());
+    const Reply token = send("PUT", url.substr(0, path) + "/latest/api/token",
+                             {"X-aws-ec2-metadata-token-ttl-seconds: 60", "Content-Length: 0"}, until);
+    if (token.status != 200 || token.body.find_first_of("\r\n") != std::string::npos)
+      return {401, {}, "asks for a token and gives none"};
+    headers.push_back("X-aws-ec2-metadata-token: " + token.body);
+    reply = send("GET", url, headers, until);
   }
-  if (reply.too_long) return {0, {}, "sends more than 64 KiB"};
-  if (deadline.passed() || reply.status == 0) return {0, {}, "does not answer in two seconds with what is HTTP"};
+  if (reply.too_long()) return {0, {}, "sends more than 64 KiB"};
+  if (reply.status == 0) return {0, {}, "does not answer in two seconds with what is HTTP"};
   if (reply.status >= 500) return {reply.status, reply.body, "answers with an error of its own"};
   return {reply.status, std::move(reply.body)};
 }

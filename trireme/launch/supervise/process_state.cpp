@@ -41,7 +41,7 @@ ProcessState::ProcessState() {
   if (signal_fd_.get() < 0) throw Error(fmt::format("launcher: no signalfd: {}", std::strerror(errno)));
 
   std::vector<ProcessEntry> table(kMaxProcesses);
-  table.resize(list_processes(table));
+  table.resize(list_processes(table).value_or(0));
   for (const auto& entry : table)
     if (entry.parent == getpid()) children_before_.push_back(entry.pid);
   prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper_);

@@ -67,9 +67,9 @@ struct DirectoryEntry {  // as getdents64(2) writes it
 };
 }  // namespace
 
-std::size_t list_processes(std::span<ProcessEntry> table) {
+std::optional<std::size_t> list_processes(std::span<ProcessEntry> table) {
   const int folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return 0;
+  if (folder < 0) return std::nullopt;
   std::size_t count = 0;
   alignas(DirectoryEntry) char buffer[8192];
   long got;

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -20,8 +21,9 @@ struct ProcessEntry {
 
 constexpr std::size_t kMaxProcesses = 65536;  ///< of a machine; further ones are not seen
 
-/// Fills `table` with the running processes (no zombies), ordered by id, and returns their number.
-std::size_t list_processes(std::span<ProcessEntry> table);
+/// Fills `table` with the running processes (no zombies), ordered by id, and returns their number. Nothing if they
+/// cannot be listed, which does not mean that none runs.
+std::optional<std::size_t> list_processes(std::span<ProcessEntry> table);
 
 /// Whether `pid` was started with the variable `marker` ("NAME=value") in its environment.
 bool carries_marker(pid_t pid, std::string_view marker);

@@ -58,14 +58,18 @@ void Supervisor::kill_orphans() {
   std::vector<ProcessEntry> table(kMaxProcesses);
   const auto end = Clock::now() + kEndOfOrphans;
   for (;;) {
-    const std::span<ProcessEntry> running(table.data(), list_processes(table));
+    const auto count = list_processes(table);
+    const bool late = Clock::now() >= end;
+    if (!count && late) say("the processes of this machine cannot be listed, so what the ranks left behind still runs");
+    if (!count && late) break;
+    const std::span<ProcessEntry> running(table.data(), count.value_or(0));
     for (auto& entry : running)
       entry.selected = entry.parent == getpid() && entry.pid != guardian_.pid() && !process_.had_child(entry.pid);
     select_descendants(running);
     for (auto& entry : running)
       if (std::ranges::find(stay_, entry.pid) != stay_.end()) entry.selected = false;
-    if (kill_selected(running) == 0) break;
-    if (Clock::now() >= end) {
+    if (kill_selected(running) == 0 && count) break;
+    if (late) {
       name_what_stays(running);
       break;
     }
