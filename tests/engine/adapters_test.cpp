@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support.h"
 
 namespace trireme::engine {
@@ -195,6 +197,15 @@ TEST(AdapterDropout, ChangesEveryStepAndNothingInEvaluation) {
   const Outcome plain = run(still), masked = run(still_dropped);
   EXPECT_EQ(plain.evaluation, masked.evaluation);
   for (size_t i = 0; i < plain.losses.size(); ++i) EXPECT_NE(plain.losses[i], masked.losses[i]);
+}
+
+TEST(AdapterMagnitudes, AnOutputWithoutWeightsIsZeroAndNoNaN) {
+  Job job{.model = small_model("llama"), .precision = kFloat64, .steps = 2};
+  job.adapters = adapters_on(job.model, {"q_proj"}, {.rank = 4, .dora = true});
+  const std::string name = "model.layers.0.self_attn.q_proj.weight";
+  job.weights[name] =
+      at::zeros({job.model.num_attention_heads * job.model.head_dim, job.model.hidden_size}, at::kDouble);
+  for (const double loss : run(job).losses) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST(WholeModules, AreTrainedBesideAdapters) {

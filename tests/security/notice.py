@@ -19,7 +19,7 @@ import ring
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
 NEVER = 60  # seconds, far beyond every deadline
-# Each wait for a byte alone may last one second (notice_http.cpp): so many pass each, and all together never end.
+# Between two bytes: each comes soon, and all together would never end.
 PAUSE = 0.7
 LONGEST = 5  # seconds of a look: its deadline of two, and a busy machine's lateness
 

@@ -241,7 +241,7 @@ def json_parsers(root):
 THREADS = {"trireme/base/crew.h", "trireme/bench/measure.cpp", "trireme/bench/measure.h", "trireme/checkpoint/save_job.cpp", "trireme/checkpoint/save_job.h",
            "trireme/checkpoint/window_reader.h", "trireme/comm/lane.h", "trireme/data/batch_loader.h", "trireme/data/ordered_workers.h",
            "trireme/launch/machines/rendezvous.h", "trireme/launch/machines/rendezvous_pulse.cpp", "trireme/launch/supervise/notice.cpp",
-           "trireme/launch/supervise/notice_http.cpp", "trireme/machine/limits.cpp", "trireme/store/server.cpp", "trireme/store/server.h",
+           "trireme/machine/limits.cpp", "trireme/store/server.cpp", "trireme/store/server.h",
            "trireme/train/saver.cpp", "trireme/train/stopping.cpp"}
 
 

@@ -98,10 +98,9 @@ Checkpoint with_magnitudes(Checkpoint base, const model::Model& model, const che
   for (const Module& module : modules_of(model.config)) {
     const auto spec = model.adapters.modules.find(module.name);
     if (spec == model.adapters.modules.end() || !spec->second.dora) continue;
-    const auto a = parameters.find(module.name + model::kLoraA), b = parameters.find(module.name + model::kLoraB);
-    if (a == parameters.end() || b == parameters.end()) continue;  // another pipeline stage's
     const std::string name = naming.name_of(module.name + model::kLoraMagnitude);
-    Magnitudes::Source source{naming.name_of(module.weight), module, spec->second.scale, *a->second, *b->second};
+    Magnitudes::Source source{naming.name_of(module.weight), module, spec->second.scale,
+                              *parameters.at(module.name + model::kLoraA), *parameters.at(module.name + model::kLoraB)};
     // Its place in the file is not read for its values.
     checkpoint::StoredTensor stored = plain.tensor(source.weight);
     stored.shape = {module.out};

@@ -26,11 +26,15 @@ struct LowRank {
 ///
 /// Cost      reads these rows of the matrix, or all of it if a column is an output (embeddings, Conv1D); 1 Mi elements
 ///           in memory at a time
+/// Numerics  squares are summed in float64
+/// Errors    CheckpointError as read_piece()
 at::Tensor output_norms(const checkpoint::Checkpoint& base, const std::string& tensor, const Module& module,
                         const LowRank& change, int64_t begin, int64_t end, checkpoint::Dtype dtype);
 
 /// `base` with one more tensor for each adapter of `model` that has magnitudes, under the name of this parameter: the
-/// norms with the first values that `seed` gives A and B. They are computed as they are read.
+/// norms with the first values that `seed` gives A and B. They are computed as they are read
+/// (output_norms), in a shape of [outputs].
+/// Errors    CheckpointError if the base lacks a matrix
 checkpoint::Checkpoint with_magnitudes(checkpoint::Checkpoint base, const model::Model& model,
                                        const checkpoint::Naming& naming, uint64_t seed);
 

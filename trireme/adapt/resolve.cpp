@@ -185,9 +185,14 @@ std::string text_of(const ModuleNames& names) {
 void check_numbers(const AdapterConfig& c) {
   if (!(c.lora_dropout >= 0 && c.lora_dropout < 1))
     throw UsageError(fmt::format("lora_dropout is {}; it must be at least 0 and below 1", c.lora_dropout));
-  if (c.use_dora && c.lora_bias) throw UsageError("use_dora and lora_bias exclude each other, as in PEFT");
+  if (c.use_dora && c.lora_bias)
+    throw UsageError(
+        "DoRA (lora.dora, use_dora) and a bias of B (lora.bias, lora_bias) exclude each other, as in PEFT");
   if (c.lora_bias && c.init_lora_weights != model::AdapterInit::kaiming)
-    throw UsageError("lora_bias goes with init_lora_weights true only, as in PEFT");
+    throw UsageError(
+        "a bias of B (lora.bias, lora_bias) goes with the usual first values only (lora.init kaiming, "
+        "init_lora_weights "
+        "true), as in PEFT");
   if (c.target_modules.pattern && c.layers_to_transform)
     throw UsageError(
         "layers_to_transform goes with a list of target_modules, not with an expression; write the layers into the "

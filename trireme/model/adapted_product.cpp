@@ -94,7 +94,7 @@ void compute_factors(const Product& product, const UnitTensors& t, const Paralle
       ops::merged_squares(row_of(product, adapter, b).norm, t.parameters[adapter.weight], t.parameters[adapter.b],
                           t.parameters[adapter.a], adapter.scale, product.in_out, b.wide);
   if (sums_squares(product)) TensorParallel(parallel, t.ranks).sum(norms);
-  at::Tensor(norms).sqrt_();
+  at::Tensor(norms).sqrt_().masked_fill_(norms.eq(0), 1);  // as merging; such an output is 0
   for (const PartAdapter& adapter : product.adapters) {
     if (adapter.magnitude < 0) continue;
     const MagnitudeRow row = row_of(product, adapter, b);

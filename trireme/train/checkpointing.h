@@ -63,6 +63,8 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
 
 /// Gives the magnitudes of new adapters (DoRA) their first values: the norms of the weights in `base`. Does nothing for
 /// a model without them.
+/// Cost      each rank reads the rows of its magnitudes; for weights stored [in, out], whole matrices
+/// Errors    CheckpointError, the same on every rank
 void load_magnitudes(engine::Engine& engine, const model::Model& model, const std::filesystem::path& base,
                      comm::Communicator& world, uint64_t seed);
 

@@ -100,7 +100,7 @@ RunState StartingPoint::load() {
     const fs::path adapter = adapt::open_adapter_folder(*s_.settings.lora.initial_adapter).path;
     load_run(*s_.engine, s_.model, adapter, s_.world(), LoadWhat::weights);
   } else if (adapts) {
-    // Their other first values they have (load_base).
+    // A, B and biases have their first values (load_base).
     load_magnitudes(*s_.engine, s_.model, starting_weights(s_.settings), s_.world(),
                     static_cast<uint64_t>(s_.settings.seed));
   } else if (!weights_.empty()) {

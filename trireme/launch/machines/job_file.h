@@ -21,7 +21,8 @@ struct JobFile {
 };
 
 /// A batch script. It has one task per machine, which starts that machine's ranks. Slurm signals the time limit early
-/// enough for `grace`. The job is requeued if its exit code is 75, and up to five times if it is 74 (a full disk).
+/// enough for `grace`. The job is requeued if its exit code is 75, and if it is 74 (a full disk) and the job has been
+/// restarted fewer than five times.
 std::string sbatch_file(const JobFile& job);
 
 /// A headless Service and an Indexed Job as YAML. A pod that was evicted or exited with 75 starts again. Exit code 2
