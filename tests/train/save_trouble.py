@@ -57,7 +57,7 @@ def full_disk(r, mode):
         ring.require(result.code == 0 and verified(r, out / "step-00000002"), "a first checkpoint", str(result))
         disk.fill(leave=MIB)
         result = r.run(r.command(out, **settings(mode, train__max_steps=6, resume="true")))
-        ring.check(result.code == 74 and "the disk is full, " in result.err and " needed, " in result.err and "0 bytes needed" not in result.err,
+        ring.check(result.code == 74 and "the disk is full, " in result.err and " needed, " in result.err and " 0 bytes needed" not in result.err,
                    f"full disk, {mode}: the run ends with the numbers and 74, which refused settings do not have", str(result))
         ring.check(ring.step_folders(out) == ["step-00000002"] and verified(r, out / "step-00000002"),
                    f"full disk, {mode}: the older checkpoint is as it was")
@@ -83,7 +83,7 @@ def full_disk_at_the_start(r):
             shutil.rmtree(out / "step-00000001")
             disk.fill(leave=0)
             result = r.run(r.command(out, **settings("sync", devices=devices, train__max_steps=2)))
-            ring.check(result.code == 74 and "the disk is full" in result.err and "0 bytes needed" not in result.err,
+            ring.check(result.code == 74 and "the disk is full" in result.err and " 0 bytes needed" not in result.err,
                        f"a disk that is full at the start, {devices} ranks: 74", str(result))
             ring.check(not [path.name for path in out.rglob(".shared-*")], "and no file of the start is left", str(list(out.iterdir())))
             disk.make_room()
