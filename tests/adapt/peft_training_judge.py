@@ -27,9 +27,10 @@ BETA1, BETA2, DECAY = 0.9, 0.999, 0.01
 
 FAMILIES = {"llama": "llama 2", "qwen3": "qwen3", "gemma3": "gemma3", "gpt2": "gpt2"}
 ALL = {"target_modules": "all-linear"}
+EMBEDDING = "embed_tokens"  # of GPT-2: wte
 PATTERNS = {"rank_pattern": {"q_proj": 4, r"layers\.[01]\.mlp\.up_proj": 16}, "alpha_pattern": {"k_proj": 32, "q_proj": 4}}
 PATTERNS_GPT2 = {"rank_pattern": {"c_attn": 4, r"h\.[01]\.mlp\.c_fc": 16}, "alpha_pattern": {"c_proj": 32, "c_attn": 4}}
-# name: options of PEFT's LoraConfig; full, plus_ratio and patterns are the judge's own.
+# name: options of PEFT's LoraConfig; full, plus_ratio, patterns and beside (modules beside q,v) are the judge's own.
 OPTIONS = {
     "all weights": {"full": True},
     "q,v r 8": {},
@@ -42,10 +43,17 @@ OPTIONS = {
     "dora and dropout": {"use_dora": True, "lora_dropout": 0.25},
     "bias of B": ALL | {"lora_bias": True},
     "some layers": {"layers_to_transform": [1, 2]},
+    "head and embedding": {"beside": ["lm_head", EMBEDDING], "lora_dropout": 0.25},
+    "head, rslora": {"beside": ["lm_head"], "r": 64, "use_rslora": True},
+    "head, dora": {"beside": ["lm_head"], "use_dora": True, "lora_dropout": 0.25},
+    "head, bias of B": {"beside": ["lm_head"], "lora_bias": True},
+    "whole head": {"modules_to_save": ["lm_head"]},
+    "whole embedding": {"modules_to_save": [EMBEDDING]},
 }
 QUICK = [("llama", "q,v r 8"), ("llama", "dropout"), ("llama", "lora+"), ("qwen3", "dora and dropout"), ("qwen3", "patterns"),
          ("gemma3", "all-linear r 64"), ("gemma3", "dora"), ("gpt2", "rslora"), ("gpt2", "dropout"),
-         ("gpt2", "dora and dropout"), ("gpt2", "bias of B"), ("gemma3", "all weights")]
+         ("gpt2", "dora and dropout"), ("gpt2", "bias of B"), ("gemma3", "all weights"), ("llama", "head and embedding"),
+         ("gemma3", "head and embedding"), ("gpt2", "head, dora"), ("llama", "head, bias of B"), ("gemma3", "whole head"), ("gpt2", "whole embedding")]
 
 # name: (settings, equal to the bit)
 MESHES = {
@@ -59,7 +67,8 @@ MESHES = {
 }
 QUICK_MESHES = [("llama", "dropout", mesh) for mesh in MESHES] + [
     ("gpt2", "dropout", "tp 2 sequence"), ("gpt2", "dropout", "full_shard 2"), ("qwen3", "patterns", "pp 2 zb_h1"), ("gemma3", "all-linear r 64", "tp 2"),
-    ("qwen3", "dora and dropout", "full_shard 2"), ("gemma3", "dora", "tp 2")]
+    ("qwen3", "dora and dropout", "full_shard 2"), ("gemma3", "dora", "tp 2"), ("llama", "head and embedding", "tp 2 sequence"),
+    ("gemma3", "head and embedding", "full_shard 2"), ("gemma3", "head and embedding", "pp 2 zb_h1"), ("gpt2", "head, dora", "cp 2"), ("gemma3", "whole head", "tp 2")]
 
 
 class Judged:
@@ -69,6 +78,11 @@ class Judged:
         self.r, self.name, self.what, self.whose = r, FAMILIES[family], f"{family}, {option}", "PEFT's"
         options = dict(OPTIONS[option])
         self.ratio = options.pop("plus_ratio", 1.0)
+        named = lambda names: ["wte" if family == "gpt2" and name == EMBEDDING else name for name in names]
+        if "beside" in options:
+            options["target_modules"] = tuning.QUERY_VALUE.get(self.name, ["q_proj", "v_proj"]) + named(options.pop("beside"))
+        if "modules_to_save" in options:
+            options["modules_to_save"] = named(options["modules_to_save"])
         if options.pop("patterns", False):
             options |= PATTERNS_GPT2 if family == "gpt2" else PATTERNS
         self.dropout, self.full = options.get("lora_dropout", 0.0), options.pop("full", False)
@@ -144,7 +158,7 @@ class Judged:
 
     @staticmethod
     def ours_of(name):
-        return name.removeprefix(tuning.PREFIX).replace(".default", "").replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
+        return name.removeprefix(tuning.PREFIX).replace(".default", "").replace(".modules_to_save", "").replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
 
     def tensors_of(self, step, names, end):
         found = tuning.trained(self.one / f"step-{step:08}")
@@ -215,7 +229,7 @@ with ring.Ring(sys.argv[1]) as r:
     tuning.write_conversations(r.folder / "chat.jsonl")
     wanted = sys.argv[2:]
     cases = list(itertools.product(FAMILIES, OPTIONS)) if ring.SLOW else QUICK
-    meshes = list(itertools.product(FAMILIES, ("dropout", "dora and dropout", "all-linear r 64"), MESHES)) if ring.SLOW else QUICK_MESHES
+    meshes = list(itertools.product(FAMILIES, ("dropout", "dora and dropout", "all-linear r 64", "head and embedding", "head, dora", "whole head"), MESHES)) if ring.SLOW else QUICK_MESHES
     if wanted:
         cases = [case for case in itertools.product(FAMILIES, OPTIONS) if f"{case[0]}, {case[1]}" in wanted]
         meshes = [(*case, mesh) for case in cases for mesh in MESHES if "meshes" in wanted]

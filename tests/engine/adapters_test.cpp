@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support.h"
@@ -11,6 +12,15 @@ namespace trireme::engine {
 namespace {
 
 using plan::Strategy;
+
+bool is_embedding(const std::string& module) { return module.ends_with("embed_tokens") || module.ends_with("wte"); }
+// PEFT's names of an adapter's parameters.
+const char* name_of_a(const std::string& module) {
+  return is_embedding(module) ? model::kLoraEmbeddingA : model::kLoraA;
+}
+const char* name_of_b(const std::string& module) {
+  return is_embedding(module) ? model::kLoraEmbeddingB : model::kLoraB;
+}
 
 // Adapters on the modules of all blocks whose names end in one of `ends`; every second one has another rank.
 model::Adapters adapters_on(const model::ModelConfig& config, const std::vector<std::string>& ends,
@@ -27,6 +37,10 @@ model::Adapters adapters_on(const model::ModelConfig& config, const std::vector<
           if (++number % 2 == 0) adapters.modules[module].rank = spec.rank + 2;
         }
     }
+  // A tied head has no parameter of its own.
+  if (std::ranges::find(ends, "lm_head") != ends.end()) adapters.modules["lm_head"] = spec;
+  for (auto& [module, adapter] : adapters.modules)
+    if (is_embedding(module)) adapter.dora = adapter.bias = false;
   return adapters;
 }
 
@@ -40,6 +54,9 @@ const AdaptedCase kAdaptedCases[] = {
     {"qwen3", {"k_proj", "o_proj", "up_proj"}},
     {"gemma3", {"q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"}},
     {"gpt2", {"c_attn", "c_proj", "c_fc"}},
+    {"llama", {"q_proj", "lm_head", "embed_tokens"}},
+    {"gemma3", {"v_proj", "lm_head", "embed_tokens"}},
+    {"gpt2", {"c_attn", "lm_head", "wte"}},
 };
 
 /// What adapters may have beside A and B.
@@ -79,30 +96,41 @@ TEST_P(Adapted, LossAndGradientsAreThoseOfMergedWeights) {
   const Outcome adapted = run(job), before = run(still);
   Job merged = job;
   merged.adapters = {};
-  const bool in_out = std::string(tested().family) == "gpt2";
+  const bool gpt2 = std::string(tested().family) == "gpt2";
+  const std::string table = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const auto matrix_of = [&](const std::string& module) {
+    return module == "lm_head" && job.model.tie_word_embeddings ? table : module + ".weight";
+  };
+  if (job.model.tie_word_embeddings && job.adapters.modules.contains("lm_head")) {
+    merged.model.tie_word_embeddings = false;  // each adapter belongs to one of the two
+    for (const std::string& name : {table, std::string("lm_head.weight")})
+      merged.weights[name] = before.parameter.at(table).view({job.model.vocab_size, job.model.hidden_size});
+  }
   struct Pair {
     at::Tensor a, b;
     double scale;
+    bool transposed;
   };
   std::map<std::string, Pair> pairs;
   for (const auto& [module, spec] : job.adapters.modules) {
-    const at::Tensor a = before.parameter.at(module + model::kLoraA).view({spec.rank, -1}),
-                     b = before.parameter.at(module + model::kLoraB).view({-1, spec.rank});
-    pairs[module] = {a, b, spec.scale};
+    const at::Tensor a = before.parameter.at(module + name_of_a(module)).view({spec.rank, -1}),
+                     b = before.parameter.at(module + name_of_b(module)).view({-1, spec.rank});
+    const bool transposed = is_embedding(module) || (gpt2 && module != "lm_head");
+    pairs[module] = {a, b, spec.scale, transposed};
     at::Tensor delta = spec.scale * b.mm(a);
-    if (in_out) delta = delta.t().contiguous();
-    merged.weights[module + ".weight"] = before.parameter.at(module + ".weight").view(delta.sizes()) + delta;
+    if (transposed) delta = delta.t().contiguous();
+    merged.weights[module + ".weight"] = before.parameter.at(matrix_of(module)).view(delta.sizes()) + delta;
   }
   const Outcome whole = run(merged);
   EXPECT_NEAR(adapted.losses[0], whole.losses[0], 1e-12);
   EXPECT_EQ(adapted.gradient.size(), 2 * pairs.size());
   for (const auto& [module, p] : pairs) {
     at::Tensor dw = whole.gradient.at(module + ".weight").view(merged.weights.at(module + ".weight").sizes());
-    if (in_out) dw = dw.t();
-    EXPECT_LE(relative_distance(adapted.gradient.at(module + model::kLoraA), (p.scale * p.b.t().mm(dw)).flatten()),
+    if (p.transposed) dw = dw.t();
+    EXPECT_LE(relative_distance(adapted.gradient.at(module + name_of_a(module)), (p.scale * p.b.t().mm(dw)).flatten()),
               1e-11)
         << module;
-    EXPECT_LE(relative_distance(adapted.gradient.at(module + model::kLoraB), (p.scale * dw.mm(p.a.t())).flatten()),
+    EXPECT_LE(relative_distance(adapted.gradient.at(module + name_of_b(module)), (p.scale * dw.mm(p.a.t())).flatten()),
               1e-11)
         << module;
   }
@@ -218,6 +246,28 @@ TEST(WholeModules, AreTrainedBesideAdapters) {
     EXPECT_EQ(at::equal(parameter, before.parameter.at(name)),
               !model::is_adapter(name) && name != "model.norm.weight" && name != "lm_head.weight")
         << name;
+}
+
+// A tied matrix that is trained whole becomes two: the head's, and the embedding's.
+TEST(WholeModules, OfTiedMatricesAreTrainedApart) {
+  for (const std::string whole : {"lm_head", "model.embed_tokens"}) {
+    Job job = adapted_job({"gemma3", {"v_proj"}}, kFloat64);
+    job.adapters.whole = {whole};
+    Job still = job;
+    still.optimizer.lr = 0;
+    const Outcome after = run(job), before = run(still);
+    for (const std::string module : {"lm_head", "model.embed_tokens"})
+      EXPECT_EQ(at::equal(after.parameter.at(module + ".weight"), before.parameter.at(module + ".weight")),
+                module != whole);
+    Job many = job;
+    for (const comm::MeshSizes& mesh : {comm::MeshSizes{.shard = 1, .tp = 2}, comm::MeshSizes{.pp = 2, .shard = 1}}) {
+      many.mesh = mesh;
+      EXPECT_LE(relative_distance(run(many).parameters, after.parameters), 1e-10);
+    }
+    many.mesh = {.shard = 2};
+    many.strategy = Strategy::full_shard;
+    EXPECT_TRUE(at::equal(run(many).parameters, after.parameters));
+  }
 }
 
 }  // namespace

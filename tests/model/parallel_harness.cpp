@@ -53,13 +53,14 @@ std::vector<at::Tensor> flat_tensors(const Unit& unit, at::ScalarType dtype) {
 class Rank {
  public:
   Rank(const UnitRun& run, const Parallel& parallel, comm::CommunicatorPtr tp, comm::CommunicatorPtr cp)
-      : run_(run), model_(build_model(run.config, run.precision, parallel)) {
+      : run_(run), model_(build_model(run.config, run.precision, parallel, {}, run.adapters)) {
     result.parallel = parallel;
     if (tp) tp_ = std::make_unique<RecordingCommunicator>(tp, comm::UnitAxis::tp, calls_);
     if (cp) cp_ = std::make_unique<RecordingCommunicator>(cp, comm::UnitAxis::cp, calls_);
     for (const auto& unit : model_.units) {
       UnitTensors t;
       t.shape = run.shape;
+      if (!run.adapters.empty()) t.random = {.active = true, .step_key = 99};
       t.ranks = {{tp_.get(), cp_.get()}};
       t.parameters = flat_tensors(*unit, run.precision.compute);
       t.gradients = flat_tensors(*unit, run.precision.gradient());

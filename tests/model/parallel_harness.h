@@ -24,6 +24,7 @@ struct UnitRun {
   std::vector<std::string> recompute_names = {};  ///< empty: all of what is saved
   bool adds = false;                       ///< every gradient is added to `found`, as to earlier micro-batches
   double found = 3;
+  Adapters adapters = {};                  ///< with any, dropout is active
 };
 
 struct RankResult {

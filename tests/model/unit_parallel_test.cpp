@@ -312,6 +312,34 @@ TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {
   EXPECT_LT(relative_distance(rounded.at("lm_head.weight"), whole_gradients(one).at("lm_head.weight")), 2e-2);
 }
 
+// One rank has the logits in two chunks of rows, two ranks have theirs in one.
+TEST(DividedUnits, AHeadsAdapterAddsUpChunksAndMasksTheirRows) {
+  ModelConfig config = llama(2, false);
+  config.vocab_size = 52000;
+  config.hidden_size = config.intermediate_size = 8;
+  config.num_attention_heads = 2;
+  config.num_hidden_layers = 1;
+  config.max_position_embeddings = 300;
+  const BatchShape shape{1, 300};
+  for (const AdapterSpec& spec : {AdapterSpec{.rank = 3, .scale = 2, .dropout = 0.25, .bias = true},
+                                  AdapterSpec{.rank = 3, .scale = 2, .dropout = 0.25, .dora = true},
+                                  AdapterSpec{.rank = 3, .scale = 2, .dora = true}}) {
+    Adapters adapters{.modules = {{"lm_head", spec}, {"model.embed_tokens", spec}}};
+    adapters.modules["model.embed_tokens"].dora = false;
+    const std::vector<RankResult> one = run_units({.config = config, .shape = shape, .adapters = adapters});
+    for (const bool sequence : {false, true}) {
+      UnitRun run{.config = config, .shape = shape, .tp = 2, .sequence_parallel = sequence, .adapters = adapters};
+      expect_same_as_one_rank(run, one);
+      run.cp = 2;
+      expect_same_as_one_rank(run, one);
+      run.precision = {at::kBFloat16, at::kFloat};
+      const auto rounded = whole_gradients(run_units(run));
+      for (const auto& [name, expected] : whole_gradients(one))
+        if (is_adapter(name)) EXPECT_LT(relative_distance(rounded.at(name), expected), 5e-2) << name;
+    }
+  }
+}
+
 // Rounding of a compute dtype stays of its size: no sum over ranks or blocks loses more. One rank in float64 is the
 // truth; on several ranks the error may be twice that of one, which also rounds. Of a few elements' errors either may
 // be small by luck: four times there.

@@ -47,6 +47,28 @@ TEST(Embedding, AgreesWithTheReferenceWithAndWithoutPositions) {
   });
 }
 
+TEST(EmbeddingColumns, AgreeWithTheReferenceAndLeaveIdsOfOtherRanksOut) {
+  constexpr int64_t kRank = 3;
+  at::Tensor ids = repeated_ids(kEmbeddingBatch * kSequence, kVocabulary);
+  ids[4] = ids[9] = -1;
+  const at::Tensor here = ids.ge(0).unsqueeze(1), rows = ids.clamp_min(0), order = at::empty_like(ids);
+  for_each_case([&](at::ScalarType dtype) {
+    const auto table = random({kRank, kVocabulary}, dtype, 1), dy = random({ids.size(0), kRank}, dtype, 2),
+               y = unwritten({ids.size(0), kRank}, dtype);
+    const auto reference = [&](const auto& in) { return 2.5 * at::embedding(in[0].t(), rows) * here; };
+    embedding_columns_forward(y, ids, table, 2.5);
+    expect_close(y, reference(std::vector{table.to(at::kDouble)}), "y");
+    const at::Tensor expected = autograd(reference, {table}, dy)[0];
+    const auto wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor written = unwritten(table.sizes(), dtype);
+    embedding_columns_backward(written, dy, ids, order, 2.5);
+    expect_close(written, expected, "dtable");
+    const at::Tensor added = at::ones(table.sizes(), at::TensorOptions().dtype(wide));
+    embedding_columns_backward({added, true}, dy, ids, order, 2.5);
+    expect_close(added - 1, expected, "dtable, added to what was there");
+  });
+}
+
 TEST(Embedding, RepeatedIdsAreSummedInFloat32InOrderOfTokens) {
   // In order: (1e8 + 1) - 1e8 = 0 in float32, then + 1 = 1. Any other order gives 2 or 0.
   const auto dy = at::tensor({1e8f, 1.0f, -1e8f, 1.0f}).unsqueeze(1), ids = at::full({4}, 1, at::kLong);

@@ -11,7 +11,7 @@ constexpr int64_t kBoundary = 8192;
 
 UnitDeclaration embedding_unit(const Example& e) {
   UnitDeclaration u{.name = "embedding", .groups = {0}, .output_bytes = kBoundary, .backward_work = {{"order", 1024}}};
-  u.reads_parameters_in_backward = false;
+  u.forward_groups = {0};
   u.forward_cost = 1, u.input_cost = 1, u.weight_cost = 1;
   return u;
 }

@@ -80,6 +80,12 @@ model::Adapters adapters_of(const LoraSettings& settings, const model::ModelConf
   const std::optional<AdapterConfig> config = adapter_config(settings, model);
   if (!config) return {};
   model::Adapters adapters = resolve(*config, model);
+  for (const Module& module : modules_of(model))
+    if (settings.plus_ratio && module.kind == Module::Kind::embedding && adapters.modules.contains(module.name))
+      throw UsageError(fmt::format(
+          "lora.plus_ratio: LoRA+ gives adapters of embeddings a rate of their own, which is not supported; "
+          "leave {} out of lora.target_modules, or leave lora.plus_ratio out",
+          module.name));
   for (auto& [module, spec] : adapters.modules) spec.rate_of_b = settings.plus_ratio.value_or(1);
   return adapters;
 }

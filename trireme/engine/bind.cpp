@@ -200,7 +200,9 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   }
   if (!t.d_boundary.defined()) t.d_boundary = t.d_output;  // the first unit
   for (const model::ParameterPlace& place : model_.places[a.owner]) {
-    if (auto it = parameters.find(place.group); it != parameters.end()) t.parameters.push_back(it->second[place.index]);
+    // Undefined if this action does not read the group.
+    const auto read = parameters.find(place.group);
+    t.parameters.push_back(read != parameters.end() ? read->second[place.index] : at::Tensor());
     if (!schedule::writes_gradient(a.kind)) continue;
     const auto it = gradients.find(place.group);  // none where the group is frozen
     t.gradients.push_back(it != gradients.end() ? it->second[place.index] : at::Tensor());

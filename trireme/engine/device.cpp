@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/model/embedding.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 
@@ -54,6 +55,12 @@ void Engine::check_device() const {
       throw UsageError(
           "magnitudes of adapters (DoRA) are computed on the CPU only; set lora.dora false with "
           "accelerator cuda");
+    if (module == model::module_of(model::embedding_table_name(model_.config.architecture)))
+      throw UsageError(
+          fmt::format("an adapter of the embedding is computed on the CPU only; leave {} out of lora.target_modules "
+                      "with accelerator "
+                      "cuda",
+                      module));
   }
   for (const auto& unit : model_.units)
     if (!unit->runs_on_gpu())

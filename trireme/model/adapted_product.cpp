@@ -11,8 +11,8 @@
 namespace trireme::model {
 namespace {
 
-// add_product's scratch holds this many rows: a few that stay in the caches.
-constexpr int64_t kWideRows = 64;
+// add_product's scratch holds this many rows, a few that stay in the caches; of a vocabulary's logits fewer.
+constexpr int64_t kWideRows = 64, kWideElements = 4 << 20;
 
 // Calls visit(adapter, inner) with each adapter's part [T, rank] of `flat` [T * sum of ranks].
 template <class Visit>
@@ -34,16 +34,16 @@ bool sums_squares(const Product& product) {
 }
 
 ops::DropoutMask mask_of(const PartAdapter& adapter, const UnitTensors& t, const Parallel& parallel,
-                         const AdapterBuffers& b) {
+                         const AdapterBuffers& b, int64_t rows) {
   if (!drops(adapter, t)) return {};
   dropout_keys(b.keys, t.random, adapter.module, t.shape, parallel);
-  return {.p = adapter.dropout, .keys = b.keys, .first_column = adapter.first_input};
+  return {.p = adapter.dropout, .keys = b.keys.narrow(0, b.first_row, rows), .first_column = adapter.first_input};
 }
 
 // dropout(x)
 at::Tensor input_of(const PartAdapter& adapter, const UnitTensors& t, const Parallel& parallel, const AdapterBuffers& b,
                     const at::Tensor& x) {
-  const ops::DropoutMask mask = mask_of(adapter, t, parallel, b);
+  const ops::DropoutMask mask = mask_of(adapter, t, parallel, b, x.size(0));
   if (mask.p == 0) return x;
   at::Tensor dropped = b.dropped.narrow(0, 0, x.numel()).view(x.sizes());
   ops::dropout_forward(dropped, x, mask);
@@ -133,7 +133,7 @@ void dropped_backward(const Product& product, const PartAdapter& adapter, const 
   const at::Tensor& w = t.parameters[adapter.weight];
   const at::Tensor d_dropped = rows_of(b.dropped, dx.size(0), dx.size(1));
   ops::multiply(d_dropped, dy_part, product.in_out ? w.t() : w);
-  ops::dropout_forward(d_dropped, d_dropped, mask_of(adapter, t, parallel, b));
+  ops::dropout_forward(d_dropped, d_dropped, mask_of(adapter, t, parallel, b, dx.size(0)));
   ops::add_forward(dx, dx, d_dropped);
 }
 
@@ -152,8 +152,9 @@ void magnitude_gradient(const Product& product, const PartAdapter& adapter, cons
 
 }  // namespace
 
-AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, int64_t tokens, int64_t width,
+AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, const ProductSizes& sizes,
                            const Precision& p) {
+  const int64_t rows = sizes.rows, widest = std::max(sizes.in, sizes.out);
   int64_t ranks = 0, magnitudes = 0, gradient = 0;
   bool drops = false, biases = false;
   for (const Product* product : products) {
@@ -167,17 +168,18 @@ AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, int64
   }
   AdapterSpecs specs;
   if (ranks == 0) return specs;
-  specs.inner = {"adapters' inner values", {tokens * ranks}, p.compute};
-  specs.d_inner = {"gradients of adapters' inner values", {tokens * ranks}, p.compute};
-  if (drops) specs.dropped = {"dropped", {tokens * width}, p.compute};
-  if (drops) specs.keys = {"dropout keys", {tokens}, at::kInt};
+  specs.inner = {"adapters' inner values", {rows * ranks}, p.compute};
+  specs.d_inner = {"gradients of adapters' inner values", {rows * ranks}, p.compute};
+  if (drops) specs.dropped = {"dropped", {rows * sizes.in}, p.compute};
+  if (drops) specs.keys = {"dropout keys", {sizes.tokens}, at::kInt};
   if (drops || magnitudes > 0 || p.compute == at::kBFloat16)
-    specs.wide = {"adapters' products", {std::min(tokens, kWideRows) * width}, p.state};
-  if (magnitudes > 0) specs.scaled = {"scaled", {tokens * width}, p.compute};
+    specs.wide = {
+        "adapters' products", {std::max(widest, std::min(std::min(rows, kWideRows) * widest, kWideElements))}, p.state};
+  if (magnitudes > 0) specs.scaled = {"scaled", {rows * sizes.out}, p.compute};
   if (magnitudes > 0) specs.magnitudes = {"adapters' magnitudes", {3 * magnitudes}, p.state};
-  if (biases) gradient = std::max(gradient, width);
+  if (biases) gradient = std::max(gradient, sizes.out);
   if (gradient > 0) specs.gradient = {"an adapter's gradient", {gradient}, p.state};
-  if (biases) specs.bias = {"adapters' biases", {width}, p.compute};
+  if (biases) specs.bias = {"adapters' biases", {sizes.out}, p.compute};
   return specs;
 }
 
@@ -232,7 +234,7 @@ void adapted_backward_input(const Product& product, const UnitTensors& t, const 
     }
     ops::multiply(d_inner, dy_part, t.parameters[adapter.b]);
     scale(d_inner, adapter.scale);
-    ops::add_product(dx, d_inner, t.parameters[adapter.a], b.wide, mask_of(adapter, t, parallel, b));
+    ops::add_product(dx, d_inner, t.parameters[adapter.a], b.wide, mask_of(adapter, t, parallel, b, dx.size(0)));
   });
 }
 

@@ -21,24 +21,31 @@
 
 namespace trireme::model {
 
-/// Scratch of the adapters of one product at a time; tensors that it does not need are undefined.
+/// Scratch of the adapters of one product at a time; tensors that it does not need are undefined. The rows of x and y
+/// may be some of a micro-batch's T tokens (the head's chunks).
 struct AdapterBuffers {
   at::Tensor inner;  ///< [T * sum of ranks], compute dtype: scale * A(dropout(x)), adapter after adapter
   at::Tensor d_inner;  ///< likewise: scale * B^T dy
   at::Tensor dropped;  ///< [T * width of x]; with dropout
   at::Tensor wide;  ///< some rows of the widest tensor, statistics dtype (ops::add_product)
-  at::Tensor keys;  ///< [T] int32; with dropout
+  at::Tensor keys;  ///< [T] int32, of all tokens of the micro-batch; with dropout
+  int64_t first_row = 0;  ///< of x and y among these tokens
   at::Tensor scaled;  ///< [T * width of y]; with magnitudes
   at::Tensor magnitudes;  ///< [3 * Product::magnitudes()], statistics dtype: norms; magnitude / norm; gradients
   at::Tensor gradient;  ///< [width of y, or times a rank], statistics dtype; with magnitudes or biases
   at::Tensor bias;  ///< [width of y], compute dtype; with biases
 };
 
-/// The slots of a unit's buffers, for products over `tokens` rows whose inputs and outputs are at most `width` wide.
+/// The slots of a unit's buffers.
 struct AdapterSpecs {
   TensorSpec inner, d_inner, dropped, wide, keys, scaled, magnitudes, gradient, bias;
 };
-AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, int64_t tokens, int64_t width,
+/// What the products of a unit have at most.
+struct ProductSizes {
+  int64_t rows, in, out;  ///< rows at a time, width of inputs, width of outputs
+  int64_t tokens;  ///< of the micro-batch
+};
+AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, const ProductSizes& sizes,
                            const Precision& precision);
 
 /// y += the adapters' product, before the bias. With magnitudes, y becomes magnitude / norm times the sum.

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/model/dropout.h"
+#include "trireme/model/adapter_parameters.h"
 
 namespace trireme::model {
 namespace {
@@ -14,15 +14,6 @@ namespace {
 // Part `number` of `size` elements in equal parts.
 Piece part(int64_t size, int64_t parts, int64_t number) { return {size / parts * number, size / parts * (number + 1)}; }
 Piece behind(Piece piece, int64_t offset) { return {piece.begin + offset, piece.end + offset}; }
-
-// Turns a whole parameter into this rank's pieces of one dimension.
-void divide(ParameterSpec& p, int dim, const std::vector<Piece>& pieces) {
-  p.full_shape = p.shape;
-  p.split_dim = dim;
-  p.pieces = pieces;
-  p.shape[static_cast<size_t>(dim)] = 0;
-  for (const Piece& piece : pieces) p.shape[static_cast<size_t>(dim)] += piece.size();
-}
 
 void check_axis(const char* axis, int64_t size, const char* key, int64_t value, bool divides) {
   if (divides) return;
@@ -165,7 +156,7 @@ class BlockBuilder {
     int64_t column = 0;
     for (int i = 0; i < product.parts; ++i) {
       const ParameterSpec w = b_.specs[static_cast<size_t>(product.weight + i)];
-      const size_t in = product.in_out ? 0 : 1, out = 1 - in;
+      const size_t out = product.in_out ? 1 : 0;
       const std::string module = w.name.substr(0, w.name.rfind(".weight"));
       const int64_t begin = column;
       column += w.shape[out];
@@ -176,45 +167,8 @@ class BlockBuilder {
             fmt::format("{} has an adapter, and mesh.tp={} ranks share its {} heads; use a mesh.tp that divides "
                         "model.num_key_value_heads, or leave k_proj and v_proj out of lora.target_modules",
                         module, tp_, c_.num_key_value_heads));
-      const AdapterSpec& spec = found->second;
-      const bool splits_in = w.split_dim == static_cast<int>(in), splits_out = w.split_dim == static_cast<int>(out);
-      product.adapters.push_back({.weight = product.weight + i,
-                                  .a = next(),
-                                  .b = next() + 1,
-                                  .bias = spec.bias ? next() + 2 : -1,
-                                  .magnitude = spec.dora ? next() + 2 + spec.bias : -1,
-                                  .rank = spec.rank,
-                                  .scale = spec.scale,
-                                  .dropout = spec.dropout,
-                                  .begin = begin,
-                                  .size = w.shape[out],
-                                  .module = dropout_module_key(module),
-                                  .first_input = splits_in ? w.pieces.front().begin : 0,
-                                  .sums_a = splits_out,
-                                  .sums_b = splits_in});
-      const double inputs = double(w.whole_shape()[in]);
-      const Initializer init = spec.init == AdapterInit::gaussian ? Initializer{Kind::normal, 1 / double(spec.rank)}
-                                                                  : Initializer{Kind::uniform, 1 / std::sqrt(inputs)};
-      b_.specs.push_back({.name = module + kLoraA, .shape = {spec.rank, w.whole_shape()[in]}, .init = init});
-      if (splits_in) divide(b_.specs.back(), 1, w.pieces);
-      b_.specs.push_back({.name = module + kLoraB,
-                          .shape = {w.whole_shape()[out], spec.rank},
-                          .init = spec.init == AdapterInit::random
-                                      ? Initializer{Kind::uniform, 1 / std::sqrt(double(spec.rank))}
-                                      : kZeros,
-                          .rate = spec.rate_of_b});
-      if (splits_out) divide(b_.specs.back(), 0, w.pieces);
-      // As with LoRA+ in PEFT, vectors learn at the rate of B.
-      const auto output = [&](const char* name, const Initializer& first) {
-        b_.specs.push_back({.name = module + name,
-                            .shape = {w.whole_shape()[out]},
-                            .init = first,
-                            .decay = false,
-                            .rate = spec.rate_of_b});
-        if (splits_out) divide(b_.specs.back(), 0, w.pieces);
-      };
-      if (spec.bias) output(kLoraBiasB, kZeros);
-      if (spec.dora) output(kLoraMagnitude, kOnes);
+      product.adapters.push_back(
+          add_adapter(b_.specs, product.weight + i, product.in_out, module, found->second, begin));
     }
   }
 
@@ -269,9 +223,8 @@ BlockParameters block_parameters(const ModelConfig& c, int64_t layer, const Para
 bool BlockLayout::is_attention(int parameter) const {
   for (const Product* product : {&qkv, &out, &up, &down})
     for (const PartAdapter& adapter : product->adapters)
-      if (parameter == adapter.a || parameter == adapter.b || parameter == adapter.bias ||
-          parameter == adapter.magnitude)
-        return product == &qkv || product == &out;
+      for (const int index : parameters_of(adapter))
+        if (parameter == index) return product == &qkv || product == &out;
   return parameter < norm2.weight;
 }
 

@@ -101,8 +101,11 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
 
   if (has_adapters()) {
     const auto& l = layout_;
-    const int64_t widest = std::max({width, widths_.qkv_width(), widths_.mlp * (config_.gated_mlp ? 2 : 1)});
-    const AdapterSpecs specs = adapter_specs({&l.qkv, &l.out, &l.up, &l.down}, tokens, widest, p);
+    const ProductSizes sizes{.rows = tokens,
+                             .in = std::max({width, widths_.q_width(), widths_.mlp}),
+                             .out = std::max({width, widths_.qkv_width(), widths_.mlp * (config_.gated_mlp ? 2 : 1)}),
+                             .tokens = tokens};
+    const AdapterSpecs specs = adapter_specs({&l.qkv, &l.out, &l.up, &l.down}, sizes, p);
     for (Slots* work : {&v.forward_work, &v.backward_work}) (*work)[kInner] = specs.inner;
     v.backward_work[kDInner] = specs.d_inner;
     v.forward_work[kAdapterBias] = specs.bias;

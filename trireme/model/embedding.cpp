@@ -1,14 +1,17 @@
 #include "trireme/model/embedding.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/model/adapter_parameters.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::model {
 namespace {
@@ -20,8 +23,14 @@ struct EmbeddingWork {
     position_ids,  ///< of learned positions, context parallel
     order,         ///< backward
     whole_rows,    ///< sequence parallel
+    inner,         ///< of an adapter: [T, rank] of A
+    d_inner,       ///< backward of an adapter
+    wide,          ///< rows of its product (ops::add_product)
+    b_sum,         ///< tensor parallel: this rank's part of B's gradient
   };
 };
+
+constexpr int64_t kProductRows = 64;  // of an adapter's product at a time
 }  // namespace
 
 VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel) {
@@ -46,13 +55,41 @@ std::string embedding_table_name(Architecture architecture) {
   return architecture == Architecture::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
 }
 
-EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
-  parameters_.push_back(vocabulary_parameter(embedding_table_name(c.architecture), c, parallel));
-  if (!c.learned_positions) return;
-  parameters_.push_back({.name = "transformer.wpe.weight",
-                         .shape = {c.max_position_embeddings, c.hidden_size},
-                         .init = {Initializer::Kind::normal, c.initializer_range},
-                         .counted = parallel.tp_rank == 0});
+EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
+    : config_(c), parallel_(parallel) {
+  const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
+  parameters_.push_back(vocabulary_parameter(table, c, parallel));
+  if (c.learned_positions)
+    parameters_.push_back({.name = "transformer.wpe.weight",
+                           .shape = {c.max_position_embeddings, c.hidden_size},
+                           .init = {Initializer::Kind::normal, c.initializer_range},
+                           .counted = parallel.tp_rank == 0});
+  const auto adapter = adapters.modules.find(module);
+  if (adapter != adapters.modules.end()) add_adapter(adapter->second, module);
+}
+
+// PEFT begins with A zero and B normal, whatever lora.init says.
+void EmbeddingUnit::add_adapter(const AdapterSpec& spec, const std::string& module) {
+  if (spec.dora)
+    throw UsageError(
+        fmt::format("DoRA (lora.dora, use_dora) does not train magnitudes of an embedding; leave {} out of "
+                    "lora.target_modules, or set lora.dora false",
+                    module));
+  const Initializer normal{Initializer::Kind::normal, 1}, zeros{Initializer::Kind::zeros, 0};
+  const ParameterSpec& table = parameters_[kTable];
+  const std::vector<int64_t> whole = table.whole_shape();
+  adapter_ = static_cast<int>(parameters_.size());
+  rank_ = spec.rank;
+  adapter_scale_ = spec.scale;
+  ParameterSpec a{.name = module + kLoraEmbeddingA,
+                  .shape = {spec.rank, whole[0]},
+                  .init = spec.init == AdapterInit::random ? normal : zeros};
+  if (table.split_dim == 0) divide(a, 1, table.pieces);
+  parameters_.push_back(std::move(a));
+  parameters_.push_back({.name = module + kLoraEmbeddingB,
+                         .shape = {whole[1], spec.rank},
+                         .init = normal,
+                         .counted = parallel_.tp_rank == 0});
 }
 
 // The factor is rounded like a weight, as when the model was trained.
@@ -70,6 +107,16 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
     if (own_positions()) (*work)[EmbeddingWork::position_ids] = {"position ids", {local.tokens}, at::kLong};
     if (sequence_parallel())
       (*work)[EmbeddingWork::whole_rows] = {"whole rows", {local.tokens, config_.hidden_size}, p.compute};
+  }
+  if (has_adapter()) {
+    for (Slots* work : {&v.forward_work, &v.backward_work})
+      (*work)[EmbeddingWork::inner] = {"adapter's inner values", {local.tokens, rank_}, p.compute};
+    if (p.compute == at::kBFloat16)
+      v.forward_work[EmbeddingWork::wide] = {
+          "adapter's product", {std::min(local.tokens, kProductRows) * config_.hidden_size}, p.state};
+    v.backward_work[EmbeddingWork::d_inner] = {"gradients of inner values", {local.tokens, rank_}, p.compute};
+    if (parallel_.tp_size > 1)
+      v.backward_work[EmbeddingWork::b_sum] = {"adapter's gradient", {config_.hidden_size, rank_}, p.state};
   }
   v.backward_work[EmbeddingWork::order] = {"order", {local.tokens}, at::kLong};
   return v;
@@ -113,11 +160,38 @@ EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t) const {
 void EmbeddingUnit::forward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   const Rows r = rows(t);
-  const bool adds_positions = parameters_.size() > kPositions && parallel_.tp_rank == 0;
+  const bool adds_positions = config_.learned_positions && parallel_.tp_rank == 0;
   const at::Tensor partial = tp.sequence() ? t.work[EmbeddingWork::whole_rows] : t.output;
   ops::embedding_forward(partial, r.ids, t.parameters[kTable], adds_positions ? t.parameters[kPositions] : at::Tensor(),
                          t.shape.sequence / parallel_.cp_size, r.positions, scale(t.parameters[kTable].scalar_type()));
+  if (has_adapter()) forward_adapter(t, partial, r.ids);
   tp.reduce(partial, t.output);
+}
+
+// y += scale * B A[:, ids]; ids of other ranks add nothing.
+void EmbeddingUnit::forward_adapter(UnitTensors& t, const at::Tensor& y, const at::Tensor& ids) const {
+  const at::Tensor &inner = t.work[EmbeddingWork::inner], &a = t.parameters[adapter_], &b = t.parameters[adapter_ + 1];
+  ops::embedding_columns_forward(inner, ids, a, adapter_scale_ * scale(a.scalar_type()));
+  const bool has_wide = static_cast<int>(t.work.size()) > EmbeddingWork::wide;
+  ops::add_product(y, inner, b.t(), has_wide ? t.work[EmbeddingWork::wide] : at::Tensor());
+}
+
+// Every rank has all rows of dy, and A's columns of its own ids: a part of the gradient of B, and all of that of A.
+void EmbeddingUnit::backward_adapter(UnitTensors& t, const at::Tensor& dy, const at::Tensor& ids) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor &inner = t.work[EmbeddingWork::inner], &d_inner = t.work[EmbeddingWork::d_inner],
+                   &a = t.parameters[adapter_], &b = t.parameters[adapter_ + 1];
+  const double factor = adapter_scale_ * scale(a.scalar_type());
+  const auto of_a = static_cast<size_t>(adapter_), of_b = of_a + 1;
+  ops::embedding_columns_forward(inner, ids, a, factor);
+  const ops::Gradient db = tp.alone() ? t.gradient(of_b) : ops::Gradient(t.work[EmbeddingWork::b_sum]);
+  ops::multiply(db.to, dy.t(), inner, db.accumulate);
+  if (!tp.alone()) {
+    tp.sum(db.to);
+    ops::write_gradient(t.gradient(of_b), db.to);
+  }
+  ops::multiply(d_inner, dy, b);
+  ops::embedding_columns_backward(t.gradient(of_a), d_inner, ids, t.work[EmbeddingWork::order], factor);
 }
 
 void EmbeddingUnit::backward(UnitTensors& t) const {
@@ -126,12 +200,13 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
   const at::Tensor& order = t.work[EmbeddingWork::order];
   const at::Tensor dy = tp.gather(tp.sequence() ? t.work[EmbeddingWork::whole_rows] : at::Tensor(), t.d_boundary);
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
-  ops::embedding_backward(t.gradient(kTable),
-                          t.gradients.size() > kPositions ? t.gradient(kPositions) : ops::Gradient(), dy, r.ids, order,
-                          t.shape.sequence / parallel_.cp_size, r.positions, scale(dy.scalar_type()));
+  ops::embedding_backward(t.gradient(kTable), config_.learned_positions ? t.gradient(kPositions) : ops::Gradient(), dy,
+                          r.ids, order, t.shape.sequence / parallel_.cp_size, r.positions, scale(dy.scalar_type()));
+  if (has_adapter()) backward_adapter(t, dy, r.ids);
 }
 
 void EmbeddingUnit::decode(const DecodeTensors& t) const {
+  check_invariant(!has_adapter(), "generation reads weights with their adapters merged");
   const int64_t count = t.tokens.size(0);
   at::Tensor local = t.tokens;
   if (parallel_.tp_size > 1) to_local(local = at::empty_like(t.tokens), t.tokens);
@@ -148,6 +223,7 @@ UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) 
   UnitTraffic u;
   tp.reduce(u.forward, p.compute, boundary);
   tp.gather(u.backward, p.compute, boundary);
+  if (has_adapter()) tp.sum(u.backward, p.state, config_.hidden_size * rank_);
   return u;
 }
 

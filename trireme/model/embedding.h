@@ -2,8 +2,12 @@
 //
 // Tensor parallel: a rank looks up the ids whose rows it holds and leaves zeros for all others. Only the first rank
 // adds the positions. So the sum over the ranks counts every row once, without rounding.
+//
+// An adapter adds scale * B A[:, id] to the table's row of an id. A is divided like the table, B is whole on every
+// rank. PEFT drops nothing of an embedding's input, so dropout does not count here.
 #pragma once
 
+#include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
 #include "trireme/model/unit.h"
 
@@ -23,7 +27,8 @@ std::string embedding_table_name(Architecture architecture);
 
 class EmbeddingUnit : public Unit {
  public:
-  EmbeddingUnit(const ModelConfig& config, const Parallel& parallel);
+  /// Errors    UsageError: an adapter with magnitudes (DoRA)
+  EmbeddingUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {});
   std::string name() const override { return "embedding"; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
@@ -31,7 +36,7 @@ class EmbeddingUnit : public Unit {
   void recompute(UnitTensors&, const std::vector<int>&) const override {}
   void backward(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
-  bool reads_parameters_in_backward() const override { return false; }
+  bool reads_in_backward(int index) const override { return has_adapter() && index >= adapter_; }
   bool reads_documents() const override { return config_.learned_positions; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
@@ -46,11 +51,18 @@ class EmbeddingUnit : public Unit {
   Rows rows(const UnitTensors& t) const;
   void to_local(const at::Tensor& ids, const at::Tensor& tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
-  bool own_positions() const { return parallel_.cp_size > 1 && parameters_.size() > 1; }
+  bool own_positions() const { return parallel_.cp_size > 1 && config_.learned_positions; }
+  bool has_adapter() const { return adapter_ >= 0; }
+  void add_adapter(const AdapterSpec& spec, const std::string& module);
+  void forward_adapter(UnitTensors& t, const at::Tensor& y, const at::Tensor& ids) const;
+  void backward_adapter(UnitTensors& t, const at::Tensor& dy, const at::Tensor& ids) const;
 
   ModelConfig config_;
   Parallel parallel_;
   std::vector<ParameterSpec> parameters_;
+  int adapter_ = -1;  ///< index of the adapter's A; B follows. -1: there is none
+  int64_t rank_ = 0;
+  double adapter_scale_ = 1;
 };
 
 }  // namespace trireme::model

@@ -4,29 +4,48 @@
 
 #include <algorithm>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/model/adapter_parameters.h"
 #include "trireme/model/embedding.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
 namespace {
 
-// The vocabulary product's weight is the last parameter: norm weight (, norm bias), head.
 struct HeadWork {
   enum Slot {
     normed,
     rstd,
     mean,
     logits,
-    sums,            ///< tensor parallel
+    sums,            ///< of rows' exponentials; if the loss is computed in chunks here
     weight_sum,      ///< backward: of several chunks of a bfloat16 gradient
     reduced_rows,    ///< backward, sequence parallel
     norm_gradients,  ///< likewise
+    d_chunk,         ///< backward of an adapter: gradient of one chunk's input
+    adapter_sums,    ///< gradients of its parameters, summed over chunks
+    inner,           ///< AdapterBuffers
+    d_inner,
+    dropped,
+    wide,
+    keys,
+    scaled,
+    magnitudes,
+    adapter_gradient,
+    adapter_bias,
   };
 };
+
+at::Tensor slot_of(const UnitTensors& t, int slot) {
+  return slot < static_cast<int>(t.work.size()) ? t.work[static_cast<size_t>(slot)] : at::Tensor();
+}
+
+constexpr const char* kHeadModule = "lm_head";
 }  // namespace
 
-HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c), parallel_(parallel) {
+HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
+    : config_(c), parallel_(parallel) {
   const bool gpt2 = c.architecture == Architecture::gpt2, counted = parallel.tp_rank == 0;
   const auto vector = [&](const char* name, Initializer::Kind kind) {
     parameters_.push_back(
@@ -38,6 +57,12 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel) : config_(c),
   norm_ = {.weight = 0, .bias = c.layer_norm ? 1 : -1, .offset = c.norm_offset};
   parameters_.push_back(vocabulary_parameter(
       c.tie_word_embeddings ? embedding_table_name(c.architecture) : "lm_head.weight", c, parallel));
+  product_.weight = static_cast<int>(parameters_.size()) - 1;
+  const auto adapter = adapters.modules.find(kHeadModule);
+  if (adapter == adapters.modules.end()) return;
+  product_.adapters = {add_adapter(parameters_, product_.weight, false, kHeadModule, adapter->second, 0)};
+  for (ParameterSpec& p : parameters_)
+    if (p.split_dim < 0) p.counted = counted;
 }
 
 int64_t HeadUnit::chunk_rows(int64_t tokens) const {
@@ -47,14 +72,15 @@ int64_t HeadUnit::chunk_rows(int64_t tokens) const {
 UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   const LocalRows local = local_rows(parallel_, shape);
   const int64_t tokens = local.tokens, rows = chunk_rows(tokens), width = config_.hidden_size;
-  const std::vector<int64_t>& matrix = parameters_.back().shape;
+  const std::vector<int64_t>& matrix = parameters_[static_cast<size_t>(product_.weight)].shape;
   UnitValues v;
   v.forward_work[HeadWork::normed] = {"normed", {tokens, width}, p.compute};
   v.forward_work[HeadWork::rstd] = {"rstd", {local.rows}, p.state};
   v.forward_work[HeadWork::mean] = {"mean", {local.rows}, p.state};
   v.forward_work[HeadWork::logits] = {"logits", {rows, matrix[0]}, p.compute};
-  if (parallel_.tp_size > 1) v.forward_work[HeadWork::sums] = {"sums", {3 * rows}, p.state};
+  if (in_chunks()) v.forward_work[HeadWork::sums] = {"sums", {3 * rows}, p.state};
   v.backward_work = v.forward_work;
+  if (has_adapter()) declare_adapter(v, tokens, rows, p);
   if (rows < tokens && p.gradient() == at::kBFloat16)
     v.backward_work[HeadWork::weight_sum] = {"weight sum", matrix, p.state};
   if (sequence_parallel()) {
@@ -62,6 +88,68 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
     v.backward_work[HeadWork::norm_gradients] = {"norm gradients", {norm_.centered() ? 2 : 1, width}, p.state};
   }
   return v;
+}
+
+void HeadUnit::declare_adapter(UnitValues& v, int64_t tokens, int64_t rows, const Precision& p) const {
+  const int64_t width = config_.hidden_size, vocabulary = parameters_[static_cast<size_t>(product_.weight)].shape[0];
+  const AdapterSpecs specs =
+      adapter_specs({&product_}, {.rows = rows, .in = width, .out = vocabulary, .tokens = tokens}, p);
+  for (Slots* work : {&v.forward_work, &v.backward_work}) {
+    (*work)[HeadWork::inner] = specs.inner;
+    (*work)[HeadWork::dropped] = specs.dropped;
+    (*work)[HeadWork::wide] = specs.wide;
+    (*work)[HeadWork::keys] = specs.keys;
+    (*work)[HeadWork::scaled] = specs.scaled;
+    (*work)[HeadWork::magnitudes] = specs.magnitudes;
+    (*work)[HeadWork::adapter_bias] = specs.bias;
+  }
+  int64_t parameters = 0;
+  for (const int index : parameters_of(product_.adapters.front()))
+    parameters += parameters_[static_cast<size_t>(index)].numel();
+  v.backward_work[HeadWork::d_chunk] = {"gradient of a chunk", {rows, width}, p.compute};
+  v.backward_work[HeadWork::adapter_sums] = {"adapter's gradients", {parameters}, p.state};
+  v.backward_work[HeadWork::d_inner] = specs.d_inner;
+  v.backward_work[HeadWork::adapter_gradient] = specs.gradient;
+}
+
+AdapterBuffers HeadUnit::adapter_buffers(const UnitTensors& t, int64_t first_row) const {
+  return {.inner = slot_of(t, HeadWork::inner),
+          .d_inner = slot_of(t, HeadWork::d_inner),
+          .dropped = slot_of(t, HeadWork::dropped),
+          .wide = slot_of(t, HeadWork::wide),
+          .keys = slot_of(t, HeadWork::keys),
+          .first_row = first_row,
+          .scaled = slot_of(t, HeadWork::scaled),
+          .magnitudes = slot_of(t, HeadWork::magnitudes),
+          .gradient = slot_of(t, HeadWork::adapter_gradient),
+          .bias = slot_of(t, HeadWork::adapter_bias)};
+}
+
+UnitTensors HeadUnit::adapter_sums(const UnitTensors& t) const {
+  if (!has_adapter()) return {};
+  UnitTensors sums = t;
+  const at::Tensor flat = at::Tensor(t.work[HeadWork::adapter_sums]).zero_();
+  sums.accumulate.resize(sums.gradients.size());
+  int64_t begin = 0;
+  for (const int number : parameters_of(product_.adapters.front())) {
+    const auto index = static_cast<size_t>(number);
+    const int64_t numel = parameters_[index].numel();
+    sums.gradients[index] = flat.narrow(0, begin, numel).view(parameters_[index].shape);
+    sums.accumulate[index] = true;
+    begin += numel;
+  }
+  return sums;
+}
+
+// The gradients of the logits' columns that this rank has. A has all columns' part on every rank.
+void HeadUnit::write_adapter(UnitTensors& t, const Gradients& g) const {
+  if (!has_adapter()) return;
+  const PartAdapter& adapter = product_.adapters.front();
+  TensorParallel(parallel_, t.ranks).sum(g.adapter.gradients[static_cast<size_t>(adapter.a)]);
+  for (const int number : parameters_of(adapter)) {
+    const auto index = static_cast<size_t>(number);
+    ops::write_gradient(t.gradient(index), g.adapter.gradients[index]);
+  }
 }
 
 void HeadUnit::normalize(const UnitTensors& t) const {
@@ -73,17 +161,17 @@ void HeadUnit::normalize(const UnitTensors& t) const {
 
 void HeadUnit::forward(UnitTensors& t) const {
   normalize(t);
-  if (parallel_.tp_size > 1)
-    shard_loss(t, nullptr);
+  if (in_chunks())
+    chunk_loss(t, nullptr);
   else
-    ops::cross_entropy_forward(t.loss_sum, t.work[HeadWork::normed], t.parameters.back(), t.targets,
+    ops::cross_entropy_forward(t.loss_sum, t.work[HeadWork::normed], t.parameters[product_.weight], t.targets,
                                t.work[HeadWork::logits], config_.logit_softcap);
 }
 
-void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
+void HeadUnit::chunk_loss(UnitTensors& t, const Gradients* g) const {
   const TensorParallel tp(parallel_, t.ranks);
   const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
-  const at::Tensor &normed = t.work[HeadWork::normed], &w = t.parameters.back(), &sums = t.work[HeadWork::sums];
+  const at::Tensor &normed = t.work[HeadWork::normed], &sums = t.work[HeadWork::sums];
   const int64_t tokens = normed.size(0), chunk = t.work[HeadWork::logits].size(0);
   t.loss_sum.zero_();
   for (int64_t first = 0; first < tokens; first += chunk) {
@@ -92,7 +180,9 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
                      logits = t.work[HeadWork::logits].narrow(0, 0, rows), row_max = sums.narrow(0, 0, rows),
                      both = sums.narrow(0, chunk, 2 * rows), sum_exp = both.narrow(0, 0, rows),
                      target_logit = both.narrow(0, rows, rows);
-    ops::linear_forward(logits, x, w);
+    product_forward(product_, logits, x, t.parameters);
+    adapters_forward(product_, t, parallel_, adapter_buffers(t, first), logits, x);
+    adapters_bias(product_, t, adapter_buffers(t, first), logits);
     if (config_.logit_softcap > 0) ops::softcap_forward(logits, config_.logit_softcap);
     ops::cross_entropy_shard_max(row_max, logits, first_id, vocabulary);
     tp.max(row_max);
@@ -102,24 +192,37 @@ void HeadUnit::shard_loss(UnitTensors& t, const Gradients* g) const {
     if (g == nullptr) continue;
     ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary,
                                       config_.logit_softcap);
-    // The weight first: the gradient of x takes the place of x.
     ops::cross_entropy_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
-    ops::linear_backward_input(g->dx.narrow(0, first, rows), logits, w);
+    chunk_backward(t, *g, first, x, logits);
   }
+}
+
+// Weights first: the gradient of x takes the place of x.
+void HeadUnit::chunk_backward(UnitTensors& t, const Gradients& g, int64_t first, const at::Tensor& x,
+                              const at::Tensor& d_logits) const {
+  const at::Tensor dx = g.dx.narrow(0, first, x.size(0));
+  if (!has_adapter()) return product_backward_input(product_, dx, d_logits, t.parameters);
+  const AdapterBuffers b = adapter_buffers(t, first);
+  const at::Tensor apart = t.work[HeadWork::d_chunk].narrow(0, 0, x.size(0));
+  adapted_backward_input(product_, t, parallel_, b, apart, d_logits);
+  adapters_before_weight(product_, t, parallel_, b, d_logits, x);
+  adapters_backward_weight(product_, g.adapter, parallel_, b, d_logits, x, {}, {});
+  at::Tensor(dx).copy_(apart);
 }
 
 void HeadUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& normed = t.work[HeadWork::normed];
-  Gradients g{.dx = normed, .dw = t.gradient(t.gradients.size() - 1)};
+  Gradients g{.dx = normed, .dw = t.gradient(static_cast<size_t>(product_.weight)), .adapter = adapter_sums(t)};
   if (t.work[HeadWork::logits].size(0) < normed.size(0) && g.dw.defined() && g.dw.to.scalar_type() == at::kBFloat16)
     g.dw_sum = t.work[HeadWork::weight_sum];
   normalize(t);
-  if (parallel_.tp_size > 1)
-    shard_loss(t, &g);
+  if (in_chunks())
+    chunk_loss(t, &g);
   else
-    ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters.back(), t.targets, t.loss_scale,
-                                        t.work[HeadWork::logits], g.dw_sum, config_.logit_softcap);
+    ops::cross_entropy_forward_backward(t.loss_sum, normed, g.dw, normed, t.parameters[product_.weight], t.targets,
+                                        t.loss_scale, t.work[HeadWork::logits], g.dw_sum, config_.logit_softcap);
+  write_adapter(t, g);
 
   // normed now holds its own gradient; the norm's input gradient is the boundary's.
   const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[HeadWork::reduced_rows] : at::Tensor());
@@ -147,6 +250,7 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
     tp.sum(u.forward, p.state, 2 * rows);
   }
   u.backward = u.forward;
+  if (has_adapter()) tp.sum(u.backward, p.state, product_.adapter_ranks() * config_.hidden_size);
   tp.reduce(u.backward, p.compute, boundary);
   if (sequence_parallel()) tp.sum(u.backward, p.state, (norm_.centered() ? 2 : 1) * config_.hidden_size);
   return u;
@@ -154,15 +258,16 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
 
 double HeadUnit::forward_flops(const BatchShape& shape) const {
   return 2.0 * double(shape.tokens()) / parallel_.cp_size * double(config_.hidden_size) *
-         double(parameters_.back().shape[0]);
+         double(parameters_[static_cast<size_t>(product_.weight)].shape[0]);
 }
 
 void HeadUnit::decode(const DecodeTensors& t) const {
+  check_invariant(!has_adapter(), "generation reads weights with their adapters merged");
   const int64_t rows = t.logits.size(0);
   const at::Tensor x = t.x.narrow(0, t.x.size(0) - rows, rows);
   const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor normed = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(state)),
-                   mean = at::empty_like(rstd), &w = t.parameters.back();
+                   mean = at::empty_like(rstd), &w = t.parameters[product_.weight];
   norm_forward(norm_, normed, {mean, rstd}, x, t.parameters, config_.norm_eps);
   if (parallel_.tp_size == 1) {
     ops::linear_forward(t.logits, normed, w);

@@ -3,8 +3,13 @@
 //
 // Tensor parallel: a rank has the logits of its part of the vocabulary. For every token, ranks exchange the largest
 // logit, the sum of exponentials and the target's logit, but not the other logits.
+//
+// An adapter belongs to the head alone ("lm_head"), even if its matrix is the embedding's. Its gradients are summed
+// over the chunks in the statistics dtype.
 #pragma once
 
+#include "trireme/model/adapted_product.h"
+#include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
 #include "trireme/model/layers.h"
 #include "trireme/model/tensor_parallel.h"
@@ -14,7 +19,7 @@ namespace trireme::model {
 
 class HeadUnit : public Unit {
  public:
-  HeadUnit(const ModelConfig& config, const Parallel& parallel);
+  HeadUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {});
   std::string name() const override { return "head"; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
@@ -34,15 +39,27 @@ class HeadUnit : public Unit {
     at::Tensor dx;
     ops::Gradient dw;
     at::Tensor dw_sum;
+    UnitTensors adapter;  ///< the unit's tensors, with sums over chunks as the gradients of the adapter's parameters
   };
   void normalize(const UnitTensors& t) const;
-  void shard_loss(UnitTensors& t, const Gradients* gradients) const;
+  void chunk_loss(UnitTensors& t, const Gradients* gradients) const;
+  void chunk_backward(UnitTensors& t, const Gradients& gradients, int64_t first, const at::Tensor& x,
+                      const at::Tensor& d_logits) const;
+  void write_adapter(UnitTensors& t, const Gradients& gradients) const;
+  /// The unit's tensors for chunk_backward, and sums that are 0.
+  UnitTensors adapter_sums(const UnitTensors& t) const;
+  AdapterBuffers adapter_buffers(const UnitTensors& t, int64_t first_row) const;
+  void declare_adapter(UnitValues& values, int64_t tokens, int64_t rows, const Precision& precision) const;
+  bool has_adapter() const { return !product_.adapters.empty(); }
+  /// Whether the loss is computed here in chunks, and not by one call (ops::cross_entropy_forward_backward).
+  bool in_chunks() const { return parallel_.tp_size > 1 || has_adapter(); }
   int64_t chunk_rows(int64_t tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 
   ModelConfig config_;
   Parallel parallel_;
   Norm norm_;
+  Product product_;
   std::vector<ParameterSpec> parameters_;
 };
 

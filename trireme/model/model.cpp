@@ -53,22 +53,22 @@ Grouping with_frozen(const Model& model, Grouping grouping) {
   for (const auto& [module, spec] : model.adapters.modules) {
     if (!adapted.contains(module))
       throw UsageError(fmt::format(
-          "adapters on {} are not trained yet, only those on matrices of attention and MLP; leave it out of "
-          "lora.target_modules",
+          "adapters on {} are not trained: matrices, the head and the embedding of tokens can have one; leave it out "
+          "of lora.target_modules",
           module));
   }
-  const std::string table = module_of(embedding_table_name(model.config.architecture));
-  for (const std::string& module : model.adapters.whole) {
-    if (model.config.tie_word_embeddings && (module == table || module == "lm_head"))
-      throw UsageError(
-          fmt::format("modules_to_save names {}, but the embedding and the head of this model are one matrix "
-                      "(tie_word_embeddings), "
-                      "which is not trained beside adapters yet; leave it out",
-                      module));
+  for (const std::string& module : model.adapters.whole)
     if (!present.contains(module))
       throw UsageError(fmt::format("modules_to_save names {}, which is no module of this model", module));
-  }
   return grouping;
+}
+
+// A tied matrix that is trained whole becomes two, as in PEFT: the module's own, and the other's, which stays.
+ModelConfig untied_where_trained(ModelConfig config, const Adapters& adapters) {
+  if (adapters.whole.contains("lm_head") ||
+      adapters.whole.contains(module_of(embedding_table_name(config.architecture))))
+    config.tie_word_embeddings = false;
+  return config;
 }
 
 }  // namespace
@@ -87,11 +87,11 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
     rotary = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::all);
   if (config.rope_local_theta > 0)
     local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
-  m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel));
+  m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, adapters));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
     m.units.push_back(
         std::make_unique<DecoderBlock>(config, i, parallel, local && config.window(i) > 0 ? local : rotary, adapters));
-  m.units.push_back(std::make_unique<HeadUnit>(config, parallel));
+  m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
   group_parameters(m, with_frozen(m, grouping));
   return m;
 }

@@ -219,7 +219,8 @@ class Unit {
     return traffic(shape, precision).recompute;
   }
 
-  virtual bool reads_parameters_in_backward() const { return true; }
+  /// Whether backward reads parameter `index` too.
+  virtual bool reads_in_backward(int /*index*/) const { return true; }
   /// True if the unit reads document_starts or position_ids.
   virtual bool reads_documents() const { return false; }
   /// True for the head: backward computes the loss too, so training needs no forward for it.

@@ -233,6 +233,14 @@ void embedding_backward(const Gradient& dtable, const Gradient& d_positions, con
                         const at::Tensor& ids, const at::Tensor& order, int64_t sequence,
                         const at::Tensor& position_ids = at::Tensor(), double scale = 1);
 
+/// The same look-up in a narrow table that is stored by columns, an embedding's A of LoRA: y [T,K] = scale
+/// table[:, ids]^T for table [K,V]. Processors only.
+void embedding_columns_forward(const at::Tensor& y, const at::Tensor& ids, const at::Tensor& table, double scale);
+/// dtable [K,V], as dtable of embedding_backward: summed in the wider dtype in the order of t, rounded once.
+/// order [T] int64 is scratch.
+void embedding_columns_backward(const Gradient& dtable, const at::Tensor& dy, const at::Tensor& ids,
+                                const at::Tensor& order, double scale);
+
 // ---- cross-entropy over the head product, in row chunks (ops/loss/cross_entropy.cpp) ----
 /// Rows of `logits_chunk`, cross_entropy's scratch for the logits of one chunk of tokens: [chunk_rows, V] in the
 /// compute dtype. That is about 8 Mi logits (16 MiB in bfloat16), at least 256 rows, or all tokens if they fit.

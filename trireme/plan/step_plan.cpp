@@ -70,6 +70,14 @@ double trained_share(const model::Model& model, size_t unit) {
   return all > 0 ? trained / all : 1;
 }
 
+// Of a unit's groups, those of which its backward reads no parameter.
+std::vector<int> forward_groups(const model::Model& model, size_t unit) {
+  std::vector<int> groups = model.groups_of(static_cast<int>(unit));
+  for (size_t i = 0; i < model.places[unit].size(); ++i)
+    if (model.units[unit]->reads_in_backward(static_cast<int>(i))) std::erase(groups, model.places[unit][i].group);
+  return groups;
+}
+
 std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepRequest& r, bool train) {
   std::vector<schedule::UnitDeclaration> units;
   int savers = 0;
@@ -83,6 +91,7 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
     const bool trains = std::ranges::any_of(groups, [&](int g) { return model.groups[g].trained; });
     units.push_back({.name = unit.name(),
                      .groups = groups,
+                     .forward_groups = forward_groups(model, u),
                      .output_bytes = v.output.bytes(),
                      .saved = declare(v.saved),
                      .forward_work = declare(v.forward_work),
@@ -92,7 +101,6 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .weight_work = declare(v.weight_work),
                      .saved_for_weight = v.saved_for_weight,
                      .recomputed = train ? recomputed(unit, r, savers) : std::vector<int>{},
-                     .reads_parameters_in_backward = unit.reads_parameters_in_backward(),
                      .reads_documents = unit.reads_documents(),
                      .backward_includes_forward = unit.backward_includes_forward(),
                      .splits_backward = unit.splits_backward() && trains,

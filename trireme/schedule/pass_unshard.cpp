@@ -17,12 +17,6 @@ struct Instance {
   int start = 0;
 };
 
-bool reads_parameters(const Draft& d, const UnitDeclaration& unit) {
-  if (d.kind == ActionKind::backward_weight) return false;
-  const bool backward = d.kind == ActionKind::backward || d.kind == ActionKind::backward_input;
-  return !backward || unit.reads_parameters_in_backward;
-}
-
 int depth_of(const Draft& reader, const Prefetch& p) {
   if (reader.kind == ActionKind::forward) return p.forward ? p.depth : 0;
   return p.backward == PrefetchBackward::pre ? p.depth : 0;
@@ -55,8 +49,7 @@ void insert_unshards(DraftList& list, const StepDeclaration& step) {
   std::map<int, int> latest, count;  // group -> its latest instance in `all`, number of instances
   for (int k = 0; k < static_cast<int>(readers.size()); ++k) {
     const UnitDeclaration& unit = step.units[readers[k]->owner];
-    if (!reads_parameters(*readers[k], unit)) continue;
-    for (int g : unit.groups) {
+    for (int g : unit.groups_read_by(readers[k]->kind)) {
       const auto held = latest.find(g);
       if (held == latest.end() || (!once && k - all[held->second].last_reader > step.prefetch.depth + 1)) {
         latest[g] = static_cast<int>(all.size());

@@ -16,6 +16,14 @@ bool is_local(const StepDeclaration& step, int unit) {
   return step.stages.rank_of(stage_of_unit(step, unit)) == step.pipeline_rank;
 }
 
+std::vector<int> UnitDeclaration::groups_read_by(ActionKind kind) const {
+  if (kind == ActionKind::backward_weight) return {};
+  std::vector<int> read = groups;
+  if (kind == ActionKind::backward || kind == ActionKind::backward_input)
+    std::erase_if(read, [&](int g) { return std::ranges::find(forward_groups, g) != forward_groups.end(); });
+  return read;
+}
+
 std::vector<int> local_groups(const StepDeclaration& step) {
   std::vector<int> groups;
   for (size_t u = 0; u < step.units.size(); ++u)

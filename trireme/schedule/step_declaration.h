@@ -25,19 +25,22 @@ struct TensorDeclaration {
 struct UnitDeclaration {
   std::string name;
   std::vector<int> groups;  ///< whose parameters it reads
+  std::vector<int> forward_groups = {};  ///< of these, the ones that backward does not read
   int64_t output_bytes = 0;  ///< 0 for the last unit
   std::vector<TensorDeclaration> saved, forward_work, backward_work;
   // If backward has two halves:
   std::vector<TensorDeclaration> deferred, input_work, weight_work;
   std::vector<int> saved_for_weight;  ///< which of `saved` the weight half reads
   std::vector<int> recomputed;  ///< which of `saved` are computed again before backward; empty: none
-  bool reads_parameters_in_backward = true;
   bool reads_documents = false;  ///< if the step knows documents
   bool backward_includes_forward = false;  ///< training runs no forward for it (the head)
   bool splits_backward = false;
   comm::PerUnitAxis<bool> meets = {};  ///< whether its passes communicate on the axis
   comm::PerUnitAxis<bool> meets_in_weight_half = {};  ///< whether the weight half does
   double forward_cost = 1, input_cost = 1, weight_cost = 1, recompute_cost = 1;
+
+  /// The groups that a computation of this kind reads.
+  std::vector<int> groups_read_by(ActionKind kind) const;
 };
 
 struct GroupDeclaration {

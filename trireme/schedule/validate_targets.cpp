@@ -185,8 +185,8 @@ void check_targets(const Schedule& s, Findings& f) {
 
 void check_uses(const Schedule& s, Findings& f) {
   static constexpr const char* kVerbs[] = {"reads", "writes", "adds to", "consumes"};
-  std::map<int, std::set<int>> groups;                    // unit -> groups that its passes read
-  std::map<int, int> first;
+  // Groups that a unit's passes read, forward ones (false) and backward ones (true), and the first such pass.
+  std::map<std::pair<int, bool>, std::pair<std::set<int>, int>> groups;
   for (int i = 0; i < static_cast<int>(s.actions.size()); ++i) {
     const Action& a = s.actions[i];
     std::set<int> read;
@@ -197,11 +197,14 @@ void check_uses(const Schedule& s, Findings& f) {
       if (v.kind == VK::parameters || v.kind == VK::weights) read.insert(v.owner);
     }
     if (!is_computation(a.kind) || read.empty()) continue;
-    const auto [known, fresh] = groups.try_emplace(a.owner, read);
-    if (fresh)
-      first[a.owner] = i;
-    else if (known->second != read)
-      f.at(i, fmt::format("reads the weights of other groups than {}", f.name(first[a.owner])));
+    const bool backward = a.kind == K::backward || a.kind == K::backward_input;
+    const auto& [known, known_at] = groups.try_emplace({a.owner, backward}, read, i).first->second;
+    // A unit need not read all its groups in backward (UnitDeclaration::forward_groups).
+    const auto forward = groups.find({a.owner, false});
+    if (known != read)
+      f.at(i, fmt::format("reads the weights of other groups than {}", f.name(known_at)));
+    else if (forward != groups.end() && !std::ranges::includes(forward->second.first, read))
+      f.at(i, fmt::format("reads the weights of other groups than {}", f.name(forward->second.second)));
   }
 }
 

@@ -232,10 +232,8 @@ class Attacher {
     const UnitDeclaration& unit = step_.units[d.owner];
     const bool weight_half = d.kind == ActionKind::backward_weight;
     a.meets = weight_half ? unit.meets_in_weight_half : unit.meets;
-    if (!weight_half) {
-      use_parameters(a, d);
-      use_input(a, d);
-    }
+    use_parameters(a, d);
+    if (!weight_half) use_input(a, d);
     if (d.kind == ActionKind::forward && unit.output_bytes > 0)
       use(a, values_.boundary(d.owner, d.micro_batch), Access::write);
     use_saved(a, d);
@@ -270,10 +268,7 @@ class Attacher {
   }
 
   void use_parameters(Action& a, const Draft& d) {
-    const UnitDeclaration& unit = step_.units[d.owner];
-    const bool backward = d.kind == ActionKind::backward || d.kind == ActionKind::backward_input;
-    if (backward && !unit.reads_parameters_in_backward) return;
-    for (int g : unit.groups)
+    for (int g : step_.units[d.owner].groups_read_by(d.kind))
       use(a,
           step_.sharding.gather == Gather::each_use ? values_.parameters(g, d.parameters.at(g))
                                                     : values_.find(ValueKind::weights, g),

@@ -68,6 +68,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   ModelSource s;
   const std::string first = model.groups.at(0).parameters.at(0).name;
   s.naming = checkpoint::naming_of(folder, first);
+  if (model.config.tie_word_embeddings) s.tied = first;
   std::set<std::string> used;
   std::vector<checkpoint::TensorSpec> expected;
   for (const model::ParameterGroup& group : model.groups)
