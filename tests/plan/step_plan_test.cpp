@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 namespace trireme::plan {
@@ -46,6 +47,36 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
             << ranks << " ranks, strategy " << static_cast<int>(strategy);
         EXPECT_GE(report.total_bytes, report.lower_bound_bytes);
       }
+}
+
+TEST(StepPlan, RowsTellFrozenWeightsAdaptersAndWholeModulesApart) {
+  const model::ModelConfig config = model::catalogue_config("llama-32m");
+  model::Adapters adapters{.whole = {"model.norm"}};
+  for (const char* module : {"lm_head", "model.embed_tokens", "model.layers.0.self_attn.q_proj"})
+    adapters.modules[module] = {.rank = 128};  // groups are padded, which small ones show
+  for (const Strategy strategy : {Strategy::no_shard, Strategy::full_shard}) {
+    const StepRequest request{.precision = {at::kBFloat16, at::kFloat},
+                              .shape = {1, 64},
+                              .mesh = sharded(2),
+                              .strategy = strategy,
+                              .optimizer_state = {"exp_avg", "exp_avg_sq"}};
+    const model::Model model = model::build_model(config, request.precision, request.parallel(), {}, adapters);
+    const MemoryReport report = memory_report(make_step_plan(model, request));
+    std::map<std::string, double> mib;
+    int64_t sum = 0;
+    for (const MemoryRow& row : report.rows) {
+      mib[row.cause] += double(row.bytes);
+      sum += row.bytes;
+    }
+    EXPECT_EQ(sum, report.total_bytes);
+    const double share = strategy == Strategy::no_shard ? 1 : 0.5, frozen = double(config.num_parameters()),
+                 trained = double(model.num_adapter_parameters());
+    EXPECT_NEAR(mib["weights: frozen"] / (share * 2 * frozen), 1, 0.02);
+    EXPECT_NEAR(mib["optimizer moments: adapters"] / (share * 8 * trained), 1, 0.02);
+    EXPECT_GT(mib["optimizer moments: trained"], 0);
+    EXPECT_EQ(mib.count("optimizer moments: frozen") + mib.count("gradients (shard): frozen") + mib.count("weights"),
+              0);
+  }
 }
 
 // A host needs whole gradients once, unless a rank first sums its own there or adds what other stages hold.

@@ -16,8 +16,8 @@ import ring
 MODEL = ["llama-110m", "--devices", "2", "--precision", "32-true", "--train.max_seq_length", "192",
          "--train.micro_batch_size", "1", "--train.global_batch_size", "2"]
 RUNS = {"full_shard": ["--strategy", "full_shard"], "no_shard": ["--strategy", "no_shard"],
-        "full_shard with recompute": ["--strategy", "full_shard", "--recompute", "full"]}
-PAIRS = [("no_shard", "full_shard"), ("full_shard", "full_shard with recompute")]
+        "full_shard with recompute": ["--strategy", "full_shard", "--recompute", "full"], "adapters": ["--strategy", "full_shard", "--lora.r", "8"]}
+PAIRS = [("no_shard", "full_shard"), ("full_shard", "full_shard with recompute"), ("full_shard", "adapters")]
 RANKS, TOLERANCE, FAULTS = 2, 0.03, 100
 MIB = 1 << 20
 

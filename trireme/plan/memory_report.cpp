@@ -2,11 +2,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::plan {
+namespace {
+
+using schedule::Cause;
+
+/// A cause, and which parameters it concerns if some of a model's are frozen; "" if it concerns none, or all.
+using Share = std::pair<Cause, std::string>;
+
+/// The shares of a value that belongs to a group of parameters: frozen ones, those of adapters, other trained ones.
+std::vector<std::pair<Share, int64_t>> shares_of(const StepPlan& plan, const schedule::Value& v) {
+  const int64_t bytes = schedule::aligned(v.bytes);
+  const bool of_group = v.cause == Cause::weights || v.cause == Cause::optimizer || v.cause == Cause::gradients ||
+                        v.cause == Cause::unsharded || v.cause == Cause::slots;
+  const auto is_frozen = [](const GroupStorage& storage) { return !storage.trained; };
+  if (!of_group || std::ranges::none_of(plan.storage, is_frozen)) return {{{v.cause, ""}, bytes}};
+  const auto group = static_cast<size_t>(v.owner);
+  if (!plan.storage[group].trained) return {{{v.cause, ": frozen"}, bytes}};
+  int64_t adapters = 0, all = 0;
+  for (const model::ParameterSpec& p : plan.model->groups[group].parameters) {
+    all += p.numel();
+    if (model::is_adapter(p.name)) adapters += p.numel();
+  }
+  const int64_t of_adapters = bytes / all * adapters + bytes % all * adapters / all;
+  return {{{v.cause, ": adapters"}, of_adapters}, {{v.cause, ": trained"}, bytes - of_adapters}};
+}
+
+}  // namespace
 
 MemoryReport memory_report(const StepPlan& plan) {
   const schedule::Schedule& s = plan.train();
@@ -16,17 +43,17 @@ MemoryReport memory_report(const StepPlan& plan) {
   report.private_bytes = plan.arena.private_bytes();
   report.host_shared_bytes = plan.arena.host_shared_bytes();
   report.peak_action = schedule::describe(s, s.actions[peak]);
-  std::vector<int64_t> by_cause(schedule::kNumCauses, 0);
+  std::map<Share, int64_t> by_share;
   for (const schedule::Value& v : s.values)
     if (v.persistent || (v.first <= peak && peak <= v.last && v.first >= 0)) {
       // A value that takes over another's bytes counts once, for the one before it.
       if (v.takes_over >= 0 && s.values[v.takes_over].last >= peak) continue;
-      by_cause[static_cast<int>(v.cause)] += schedule::aligned(v.bytes);
+      for (const auto& [share, bytes] : shares_of(plan, v)) by_share[share] += bytes;
     }
   int64_t sum = 0;
-  for (int c = 0; c < schedule::kNumCauses; ++c) {
-    report.rows.push_back({schedule::name_of(static_cast<schedule::Cause>(c)), by_cause[c]});
-    sum += by_cause[c];
+  for (const auto& [share, bytes] : by_share) {
+    report.rows.push_back({schedule::name_of(share.first) + share.second, bytes});
+    sum += bytes;
   }
   report.rows.emplace_back("placement and other lists", report.total_bytes - sum);
   std::array<int64_t, schedule::kNumMemories> bound{};
@@ -51,12 +78,12 @@ std::string render_memory(const MemoryReport& report) {
   const double mib = 1 << 20;
   int64_t largest = 1;
   for (const MemoryRow& row : report.rows) largest = std::max(largest, row.bytes);
-  std::string out = fmt::format("{:<28}{:>14}\n", "", "MiB a rank");
+  std::string out = fmt::format("{:<32}{:>14}\n", "", "MiB a rank");
   for (const MemoryRow& row : report.rows)
     if (row.bytes != 0)
-      out += fmt::format("{:<28}{:>14.2f}  |{}\n", row.cause, double(row.bytes) / mib,
+      out += fmt::format("{:<32}{:>14.2f}  |{}\n", row.cause, double(row.bytes) / mib,
                          std::string(static_cast<size_t>(24 * std::max<int64_t>(0, row.bytes) / largest), '#'));
-  out += fmt::format("{:<28}{:>14.2f}            at {}\n", "planned peak", double(report.total_bytes) / mib,
+  out += fmt::format("{:<32}{:>14.2f}            at {}\n", "planned peak", double(report.total_bytes) / mib,
                      report.peak_action);
   out += fmt::format(
       "  {} bytes: {} private, {} once per host where ranks share memory; no placement needs less than {} ({:.2f} % "
