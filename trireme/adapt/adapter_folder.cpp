@@ -10,6 +10,8 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/good.h"
+#include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/manifest.h"
 
 namespace trireme::adapt {
 namespace {
@@ -83,6 +85,24 @@ class Misfits {
 
 bool is_adapter_folder(const fs::path& folder) { return base::is_file(folder / kAdapterConfigName); }
 
+bool holds_base(const fs::path& folder) {
+  return is_adapter_folder(folder) && base::is_file(folder / "config.json") &&
+         base::is_file(folder / checkpoint::kManifestName);
+}
+
+checkpoint::Checkpoint open_base(const fs::path& folder) {
+  checkpoint::Checkpoint base = checkpoint::open_checkpoint(folder);
+  if (!is_adapter_folder(folder)) return base;
+  if (!holds_base(folder))
+    throw CheckpointError(fmt::format("{} is an adapter without its base (checkpoint.base reference)", folder.string()),
+                          folder.string());
+  std::erase_if(base.tensors, [&](const auto& tensor) {
+    const fs::path& file = base.files[static_cast<size_t>(tensor.second.file)]->path();
+    return is_adapter_file(file) || checkpoint::is_optimizer_file(file);
+  });
+  return base;
+}
+
 AdapterFolder open_adapter_folder(const fs::path& given) {
   const fs::path path = is_adapter_folder(given) ? given : checkpoint::find_latest(given).value_or(given);
   if (!is_adapter_folder(path))
@@ -103,6 +123,7 @@ AdapterFolder open_adapter_folder(const fs::path& given) {
                                        (path / kAdapterConfigName).string());
   folder.base_path = folder.config.base_model_name_or_path;
   read_base_record(folder);
+  folder.holds_base = holds_base(path);
   return folder;
 }
 

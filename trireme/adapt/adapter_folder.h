@@ -1,5 +1,6 @@
 // A PEFT folder: adapter_config.json and adapter_model.safetensors; a checkpoint of a run that trains adapters is one
-// too, with a manifest and the state of the optimizer beside it. The base model is not in it, only its path.
+// too, with a manifest and the state of the optimizer beside it. Of the base model it has the path, or also the files,
+// as they were, in the same folder.
 #pragma once
 
 #include <filesystem>
@@ -20,10 +21,18 @@ struct AdapterFolder {
   checkpoint::Checkpoint files;  ///< its tensors have the file's names
   std::string base_path;  ///< as recorded: the checkpoint's own record, else base_model_name_or_path; "": none
   std::string base_fingerprint;  ///< base_fingerprint.h; "": none is recorded
+  bool holds_base = false;       ///< the folder has a copy of the base too (checkpoint.base copy)
 };
 
 /// Whether `folder` holds an adapter_config.json.
 bool is_adapter_folder(const std::filesystem::path& folder);
+
+/// Whether `folder` is one that has a copy of its base too.
+bool holds_base(const std::filesystem::path& folder);
+
+/// Opens a base's folder: a model's, or an adapter's that holds its base, of which the base alone is opened.
+/// Errors    CheckpointError as open_checkpoint(); a folder of an adapter alone
+checkpoint::Checkpoint open_base(const std::filesystem::path& folder);
 
 /// Opens `folder`, or the newest good checkpoint in it.
 /// Errors    CheckpointError as open_checkpoint() and parse_adapter_config(); no adapter_model.safetensors

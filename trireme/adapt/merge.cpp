@@ -134,9 +134,6 @@ void check_base(const Checkpoint& base, const AdapterFolder& adapter) {
       base.path.string());
 }
 
-namespace {
-
-/// PEFT overwrites the base's tensors with its copies of them. Only copies that change nothing are accepted.
 void check_copies(const Checkpoint& base, const AdapterFolder& adapter, const FittedAdapter& fitted,
                   const checkpoint::Naming& naming) {
   std::vector<std::byte> ours, copy;
@@ -162,6 +159,8 @@ void check_copies(const Checkpoint& base, const AdapterFolder& adapter, const Fi
     }
   }
 }
+
+namespace {
 
 /// The config.json of a model whose head is a matrix of its own.
 std::string untied(const std::string& config_json) {

@@ -12,12 +12,18 @@
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/naming.h"
 
 namespace trireme::adapt {
 
 /// Refuses a base that is not the one whose fingerprint the adapter's checkpoint records, if it records one.
 /// Errors    CheckpointError
 void check_base(const checkpoint::Checkpoint& base, const AdapterFolder& adapter);
+
+/// Refuses an adapter that comes with copies of the base's own tensors (FittedAdapter::base_copies) whose values are
+/// not the base's: PEFT would put them in the place of the base's. Cost      reads both tensors. Errors CheckpointError
+void check_copies(const checkpoint::Checkpoint& base, const AdapterFolder& adapter, const FittedAdapter& fitted,
+                  const checkpoint::Naming& naming);
 
 /// `base` with the adapter's change. Its config.json says that head and embedding are not tied if the adapter changes
 /// one of them. `notes` gets a line for the user about that.

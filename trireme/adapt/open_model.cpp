@@ -42,6 +42,7 @@ fs::path adapter_of(const ModelPlace& place) {
 }  // namespace
 
 fs::path base_of(const AdapterFolder& adapter, const fs::path& given) {
+  if (given.empty() && adapter.holds_base) return adapter.path;
   const fs::path named = given.empty() ? fs::path(adapter.base_path) : given;
   if (named.empty())
     throw UsageError(
@@ -52,7 +53,7 @@ fs::path base_of(const AdapterFolder& adapter, const fs::path& given) {
         fmt::format("the base of the adapter {}, {}, is not there; if it lies elsewhere, say so with --base PATH ({})",
                     adapter.path.string(), named.string(), base::kFetchFirst));
   const fs::path folder = newest(named);
-  if (is_adapter_folder(folder))
+  if (is_adapter_folder(folder) && !holds_base(folder))
     throw UsageError(
         fmt::format("the base of the adapter {}, {}, is itself an adapter; merge that one first, with "
                     "trireme merge_lora, and name the result with --base PATH",
@@ -71,7 +72,7 @@ checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::stri
   if (path.empty()) return checkpoint::open_checkpoint(newest(place.model));
   const AdapterFolder adapter = open_adapter_folder(path);
   const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
-  return with_adapter(checkpoint::open_checkpoint(folder), adapter, notes);
+  return with_adapter(open_base(folder), adapter, notes);
 }
 
 }  // namespace trireme::adapt

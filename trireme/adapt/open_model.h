@@ -24,8 +24,8 @@ std::filesystem::path weights_of(const ModelPlace& place);
 /// Errors    those of weights_of(), open_checkpoint() and with_adapter()
 checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes = nullptr);
 
-/// The folder of an adapter's base: `given`, or the recorded one if it is empty. Of a folder of checkpoints, the newest
-/// good one.
+/// The folder of an adapter's base (open_base): `given`; if it is empty the adapter's own folder, if that holds a copy,
+/// else the recorded one. Of a folder of checkpoints, the newest good one.
 /// Errors    UsageError with the way out: there is no such folder, none is recorded, it is itself an adapter
 std::filesystem::path base_of(const AdapterFolder& adapter, const std::filesystem::path& given);
 

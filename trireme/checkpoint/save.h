@@ -43,6 +43,10 @@ struct SaveRequest {
   int64_t step = 0;
   std::vector<TensorSpec> model;  ///< goes to model*.safetensors
   std::string stem = "model";  ///< of the names of these files; "adapter_model" for adapters alone
+  /// A second model in the same folder, an adapter's base: goes to `base_files` (tensor -> file).
+  std::vector<TensorSpec> base = {};
+  std::map<std::string, std::string> base_files = {};
+  std::string base_index_json = {};
   std::vector<TensorSpec> optimizer;  ///< goes to optimizer-*.safetensors; may be empty
   std::vector<Piece> pieces;  ///< the pieces of all ranks hold every element of every tensor exactly once
   std::string config_json;  ///< empty: no such file

@@ -132,6 +132,9 @@ SavePlan plan_save(const SaveRequest& request) {
   SavePlan plan;
   add_layout(plan,
              plan_model_files(request.model, request.max_shard_bytes, request.files, request.index_json, request.stem));
+  if (!request.base.empty())
+    add_layout(plan,
+               plan_model_files(request.base, request.max_shard_bytes, request.base_files, request.base_index_json));
   add_layout(plan, plan_optimizer_files(request.optimizer, request.max_shard_bytes));
   for (const Piece& piece : request.pieces) check_piece(piece, plan.tensors);
   add_json(plan, "config.json", request.config_json);

@@ -31,6 +31,21 @@ std::span<const config::Choice<Dtype>> choices_of(Dtype) {
   return kTable;
 }
 
+std::span<const config::Choice<BaseIn>> choices_of(BaseIn) {
+  static const std::vector<config::Choice<BaseIn>> kTable = {{BaseIn::reference, "reference"}, {BaseIn::copy, "copy"}};
+  return kTable;
+}
+
+config::Section section(CheckpointSettings& s) {
+  return {
+      .name = "checkpoint",
+      .title = "contents of adapters' checkpoints",
+      .resumed = Resumed::yes,
+      .rows = {{"checkpoint.base", &s.base,
+                "what a checkpoint of adapters holds of their base model: a reference (its path and a fingerprint) or "
+                "a copy"}}};
+}
+
 config::Section section(SaveSettings& s) {
   return {
       .name = "save",

@@ -24,6 +24,19 @@ std::span<const config::Choice<SaveDtype>> choices_of(SaveDtype);
 /// Float dtypes under the names that `trireme checkpoint` uses.
 std::span<const config::Choice<Dtype>> choices_of(Dtype);
 
+/// What a checkpoint of adapters holds of their base model.
+enum class BaseIn {
+  reference,  ///< its path and a fingerprint
+  copy,       ///< its files too
+};
+std::span<const config::Choice<BaseIn>> choices_of(BaseIn);
+
+struct CheckpointSettings {
+  BaseIn base = BaseIn::reference;
+  bool operator==(const CheckpointSettings&) const = default;
+};
+config::Section section(CheckpointSettings& settings);
+
 struct SaveSettings {
   SaveMode mode = SaveMode::sync;
   OnSaveError on_error = OnSaveError::stop;

@@ -146,8 +146,9 @@ int verify_base(const std::filesystem::path& folder) {
   if (adapter.base_fingerprint.empty()) return 0;
   try {
     const std::filesystem::path base = adapt::base_of(adapter, {});
-    if (adapt::fingerprint_of(ck::open_checkpoint(base)) == adapter.base_fingerprint) {
-      fmt::print("{}: its base {} is unchanged\n", folder.string(), base.string());
+    if (adapt::fingerprint_of(adapt::open_base(base)) == adapter.base_fingerprint) {
+      fmt::print("{}: its base {} is unchanged\n", folder.string(),
+                 adapter.holds_base ? "is in it and" : base.string());
       return 0;
     }
     fmt::print("changed  {}: its base {} is not the one that it was trained on\n", folder.string(), base.string());
@@ -247,6 +248,11 @@ int rewrite(Arguments arguments, const std::string& command) {
   if (!words) return 0;
   ck::RewriteOptions options{
       .max_shard_bytes = words->max_shard_bytes, .dtype = words->dtype, .weights_only = command == "consolidate"};
+  if (adapt::is_adapter_folder(words->folders[0]))
+    throw UsageError(fmt::format(
+        "error: {} is an adapter, whose files always have the same form: copy the folder, or write it merged "
+        "into its base with trireme merge_lora",
+        words->folders[0]));
   refuse_in_a_running_jobs_folder(words->folders[1]);
   base::make_files_as_private_as(std::vector<std::filesystem::path>{words->folders[0]});
   ck::SaveResult result;

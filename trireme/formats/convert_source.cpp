@@ -232,7 +232,7 @@ bool is_adapter(const fs::path& path) {
 
 ConvertInput open_adapter_source(const adapt::ModelPlace& place) {
   const adapt::AdapterFolder adapter = adapt::open_adapter_folder(place.model);
-  const checkpoint::Checkpoint base = checkpoint::open_checkpoint(adapt::base_of(adapter, place.base));
+  const checkpoint::Checkpoint base = adapt::open_base(adapt::base_of(adapter, place.base));
   ConvertInput input{.format = "peft"};
   input.config_json = checkpoint::read_text(base, "config.json");
   input.adapter_config_json = adapt::adapter_config_json(adapter.config);

@@ -24,6 +24,7 @@ config::Table declare(Settings& s) {
       section(s.comm),
       section(s.schedule),
       section(s.save),
+      section(s.checkpoint),
       section(s.launch),
       section(s.generate),
       section(s.convert),

@@ -40,6 +40,7 @@ struct Settings : train::RunSettings,
   comm::CommSettings comm;
   schedule::ScheduleSettings schedule;
   checkpoint::SaveSettings save;
+  checkpoint::CheckpointSettings checkpoint;
   launch::LaunchSettings launch;
   train::GenerateSettings generate;
   checkpoint::ConvertSettings convert;

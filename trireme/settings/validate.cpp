@@ -123,6 +123,9 @@ void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t 
 }
 
 void check_training(const Settings& settings, config::Problems& problems) {
+  if (settings.checkpoint.base == checkpoint::BaseIn::copy && !settings.lora.r && !settings.lora.initial_adapter)
+    problems.add("checkpoint.base copy adds the base to checkpoints of adapters, and this run trains all weights", {},
+                 "leave it out: every checkpoint of this run holds the whole model");
   const train::TrainSettings& train = settings.train;
   const double lr = scaled_lr(settings);
   if (lowest_lr(settings) > lr && train.lr_decay != optim::LrDecay::constant)

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/adapt/adapter_config.h"
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/magnitudes.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
@@ -15,6 +16,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/inspect.h"
 #include "trireme/config/yaml_file.h"
 #include "trireme/train/state_parts.h"
 
@@ -129,6 +131,32 @@ checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const 
 
 }  // namespace
 
+namespace {
+
+/// Adds the files of an adapter's base, as they are. Each rank copies some of the tensors.
+void add_base(checkpoint::SaveRequest& request, std::shared_ptr<const checkpoint::Checkpoint> base,
+              const ModelSource& source, const plan::StepRequest& step) {
+  int64_t number = 0;
+  for (const auto& [name, stored] : base->tensors) {
+    const fs::path& file = base->files[static_cast<size_t>(stored.file)]->path();
+    if (checkpoint::is_optimizer_file(file)) continue;
+    request.base.push_back({name, stored.shape, stored.dtype});
+    request.base_files[name] = file.filename().string();
+    if (number++ % step.mesh.world_size() != step.rank) continue;
+    request.pieces.push_back({.tensor = name,
+                              .begin = 0,
+                              .end = stored.elements,
+                              .dtype = stored.dtype,
+                              .fill = [base, name = name, dtype = stored.dtype](int64_t begin, int64_t end, void* to) {
+                                checkpoint::read_piece(*base, {name, begin, end, to, dtype});
+                              }});
+  }
+  request.base_index_json = source.index_json;
+  request.config_json = checkpoint::read_text(*base, "config.json");
+}
+
+}  // namespace
+
 std::vector<std::filesystem::path> started_with(const Settings& settings) {
   std::vector<std::filesystem::path> paths = {settings.model.name};
   if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
@@ -216,7 +244,10 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     request.stem = "adapter_model";
     request.max_shard_bytes = std::numeric_limits<int64_t>::max();  // PEFT reads one file
     request.extra_files[adapt::kAdapterConfigName] = state.adapter_config;
-    request.extra_files.erase("generation_config.json");
+    if (state.base_to_copy)
+      add_base(request, state.base_to_copy, source, plan.request);
+    else
+      request.extra_files.erase("generation_config.json");
   } else {
     request.config_json = model.config.to_hugging_face_json(config_dtype(request.model.front().dtype));
   }
@@ -237,8 +268,8 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
                   comm::Communicator& world, LoadWhat what, const std::string& optimizer) {
   RunState state;
   checkpoint::agree(world, [&] {
-    const checkpoint::Checkpoint c = checkpoint::open_checkpoint(path);
-    const bool is_adapter = fs::exists(path / adapt::kAdapterConfigName);
+    const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
+    const checkpoint::Checkpoint c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path);
     if (!is_adapter) state.source = describe_source(c, model, world.rank() == 0);
     const Contents contents{is_adapter               ? Contents::Kind::adapter
                             : model.adapters.empty() ? Contents::Kind::model
@@ -257,7 +288,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
         const std::string name = contents.name_of(t);
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
-        if (what == LoadWhat::weights || !with_master || !g.storage->trained) return;
+        if (what != LoadWhat::run || !with_master || !g.storage->trained) return;
         check_optimizer(c, name, g.optimizer);
         for (const engine::OptimizerTensor& state : g.optimizer)
           requests.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
@@ -278,7 +309,7 @@ void load_magnitudes(engine::Engine& engine, const model::Model& model, const fs
   const auto has_magnitudes = [](const auto& module) { return module.second.dora; };
   if (std::none_of(model.adapters.modules.begin(), model.adapters.modules.end(), has_magnitudes)) return;
   checkpoint::agree(world, [&] {
-    checkpoint::Checkpoint c = checkpoint::open_checkpoint(base);
+    checkpoint::Checkpoint c = adapt::open_base(base);
     const ModelSource source = describe_source(c, model, false);
     c = adapt::with_magnitudes(std::move(c), model, source.naming, seed);
     std::vector<checkpoint::PieceRequest> requests;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct RunState {
   // Of a run that trains adapters:
   std::string adapter_config;               ///< adapter_config.json; not saved in the state's file
   std::string base_path, base_fingerprint;  ///< adapt/base_fingerprint.h
+  std::shared_ptr<const checkpoint::Checkpoint> base_to_copy =
+      {};  ///< saved with the adapters; not in the state's file
 };
 
 std::string to_json(const RunState& state);
@@ -49,7 +52,11 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
 checkpoint::SaveResult save_run(engine::Engine& engine, const model::Model& model, const Settings& settings,
                                 const RunState& state, comm::Communicator& world);
 
-enum class LoadWhat { run, weights };
+enum class LoadWhat {
+  run,
+  weights,
+  base,  ///< the weights of an adapter's base (adapt::open_base)
+};
 
 /// Fills the engine's masters and optimizer state from any checkpoint of this model, saved by any number of ranks. A
 /// folder without masters (a Hugging Face model) gives weights and zero optimizer state. With LoadWhat::weights, only

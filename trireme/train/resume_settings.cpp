@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "trireme/adapt/adapter_config.h"
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/folders.h"
@@ -85,6 +85,8 @@ void take_over_run(ParsedSettings& parsed) {
             fmt::format("{}; an adapter keeps its configuration when its run is resumed: leave the setting "
                         "out, or start a new run",
                         change));
+    if (!parsed.given("model") && starting_weights(s).empty() && adapt::holds_base(folder))
+      s.model.name = folder.string();
     if (starting_weights(s).empty())
       throw UsageError(
           fmt::format("the base model {} of the adapter in {} is not there: name the folder that it is in "

@@ -102,11 +102,11 @@ void check_pretrain(const Settings& settings) {
   const model::Adapters adapters = adapt::adapters_of(settings.lora, model);
   const fs::path whole = adapters.empty() ? weights : starting_weights(settings);
   if (!whole.empty()) {
-    const checkpoint::Checkpoint base = checkpoint::open_checkpoint(whole);
-    describe_source(base, model::build_model(model, resolve_precision(settings)), false);
+    const checkpoint::Checkpoint base = adapters.empty() ? checkpoint::open_checkpoint(whole) : adapt::open_base(whole);
+    const ModelSource source = describe_source(base, model::build_model(model, resolve_precision(settings)), false);
     if (settings.lora.initial_adapter) {
       const adapt::AdapterFolder adapter = adapt::open_adapter_folder(*settings.lora.initial_adapter);
-      adapt::fit(adapter, model);
+      adapt::check_copies(base, adapter, adapt::fit(adapter, model), source.naming);
       adapt::check_base(base, adapter);
     }
   }

@@ -120,7 +120,10 @@ RunState StartingPoint::load() {
     config.base_model_name_or_path = state.base_path;
     checkpoint::agree(s_.world(), [&] {
       if (s_.is_first_rank())
-        state.base_fingerprint = adapt::fingerprint_of(checkpoint::open_checkpoint(starting_weights(s_.settings)));
+        state.base_fingerprint = adapt::fingerprint_of(adapt::open_base(starting_weights(s_.settings)));
+      if (s_.settings.checkpoint.base == checkpoint::BaseIn::copy)
+        state.base_to_copy =
+            std::make_shared<const checkpoint::Checkpoint>(adapt::open_base(starting_weights(s_.settings)));
     });
     state.adapter_config = adapt::adapter_config_json(config);
   }
@@ -130,7 +133,7 @@ RunState StartingPoint::load() {
 // Adapters get their first values, everything else the base model's.
 RunState StartingPoint::load_base() {
   s_.engine->initialize(static_cast<uint64_t>(s_.settings.seed));
-  return load_run(*s_.engine, s_.model, starting_weights(s_.settings), s_.world(), LoadWhat::weights);
+  return load_run(*s_.engine, s_.model, starting_weights(s_.settings), s_.world(), LoadWhat::base);
 }
 
 std::vector<std::string> StartingPoint::describe() const {
