@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <set>
 
+#include "trireme/adapt/from_settings.h"
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
 #include "trireme/base/mix64.h"
@@ -18,62 +17,14 @@
 #include "trireme/text/chat_encoder.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
-#include "trireme/train/state_parts.h"
+#include "trireme/train/whole_weights.h"
 
 namespace trireme::train {
 namespace {
 
-constexpr int64_t kElementsAtOnce = int64_t{4} << 20;  // of a parameter that is collected
-constexpr size_t kShownBytes = 160;                    // of a prompt
+constexpr size_t kShownBytes = 160;  // of a prompt
 
 std::vector<int64_t> wide_ids(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
-
-/// Whole parameters on rank 0, from the parts that all ranks would save.
-class WholeWeights {
- public:
-  WholeWeights(engine::Engine& engine, comm::Communicator& world) : world_(world) {
-    for (const engine::GroupState& g : engine.state())
-      for_each_part(g, g.saved, [&](const model::ParameterSpec& spec, int64_t begin, int64_t end, int64_t at) {
-        if (spec.counted) parts_[spec.name].push_back({begin, g.master.narrow(0, at, end - begin)});
-      });
-  }
-
-  /// Writes the parameter `name` of `size` elements to `to` on rank 0. Every rank must call, for the same parameters in
-  /// the same order. Sums over ranks of which one at most has a number other than 0, so nothing is rounded.
-  void collect(const std::string& name, int64_t size, const at::Tensor& to) {
-    for (int64_t begin = 0; begin < size; begin += kElementsAtOnce) {
-      const int64_t count = std::min(kElementsAtOnce, size - begin);
-      const at::Tensor mine = at::zeros({count}, at::kDouble),
-                       sum = world_.rank() == 0 ? at::empty_like(mine) : at::Tensor();
-      for (const Part& part : parts_[name]) {
-        const int64_t first = std::max(begin, part.begin),
-                      end = std::min(begin + count, part.begin + part.values.numel());
-        if (first < end)
-          mine.narrow(0, first - begin, end - first).copy_(part.values.narrow(0, first - part.begin, end - first));
-      }
-      world_.reduce(sum, mine, 0, {})->wait();
-      if (sum.defined()) to.view({-1}).narrow(0, begin, count).copy_(sum);
-    }
-  }
-
- private:
-  struct Part {
-    int64_t begin;  // in the whole parameter
-    at::Tensor values;
-  };
-  comm::Communicator& world_;
-  std::map<std::string, std::vector<Part>> parts_;  // by name
-};
-
-// The parameters that a Generator alone asks for, in its order.
-std::vector<model::ParameterSpec> whole_parameters(const model::Model& whole) {
-  std::vector<model::ParameterSpec> specs;
-  std::set<std::string> seen;
-  for (const auto& unit : whole.units)
-    for (const model::ParameterSpec& spec : unit->parameters())
-      if (seen.insert(spec.name).second) specs.push_back(spec);
-  return specs;
-}
 
 std::vector<int64_t> prompt_of_text(const std::string& text, const data::TrainingData& data,
                                     const text::Tokenizer& tokenizer) {
@@ -139,16 +90,14 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
   return prompt;
 }
 
-int64_t sample_bytes(const model::ModelConfig& config, const model::Precision& precision, int64_t tokens) {
-  const model::Model whole = model::build_model(config, precision);
-  int64_t elements = 0, largest = 0;
-  for (const model::ParameterSpec& spec : whole_parameters(whole)) {
-    elements += spec.numel();
-    largest = std::max(largest, spec.numel());
-  }
-  for (const auto& unit : whole.units) elements += 2 * tokens * unit->cache_width();
-  const auto buffers = 2 * std::min(largest, kElementsAtOnce) * static_cast<int64_t>(sizeof(double));
-  return elements * static_cast<int64_t>(c10::elementSize(precision.compute)) + buffers;
+int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& adapters,
+                     const model::Precision& precision, int64_t tokens) {
+  const model::ModelConfig merged = merged_config(config, adapters);
+  const std::vector<model::ParameterSpec> whole = whole_parameters(merged, precision);
+  int64_t elements = 0;
+  for (const model::ParameterSpec& spec : whole) elements += spec.numel();
+  for (const auto& unit : model::build_model(merged, precision).units) elements += 2 * tokens * unit->cache_width();
+  return elements * static_cast<int64_t>(c10::elementSize(precision.compute)) + collecting_bytes(whole, adapters);
 }
 
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,
@@ -158,13 +107,11 @@ void check_sample(const Settings& settings, const model::ModelConfig& config, co
     throw UsageError(
         "eval.max_new_tokens asks for sample replies, which are written on processors only, and this run is on GPUs; "
         "leave it out, and give a checkpoint to trireme generate");
-  if (settings.lora.r || settings.lora.initial_adapter)
-    throw UsageError(fmt::format(
-        "eval.max_new_tokens asks for sample replies, which are not written while adapters are trained; leave "
-        "it out, and use trireme generate {} --adapter {}",
-        settings.model.name, settings.out_dir));
+  const model::Adapters adapters = adapt::adapters_of(settings.lora, config);
+  check_mergeable(config, adapters);
   const auto prompt = static_cast<int64_t>(sample_prompt(settings, data, tokenizer).size());
-  const int64_t bytes = sample_bytes(config, sample_precision(settings), cached_tokens(settings, config, prompt));
+  const int64_t bytes =
+      sample_bytes(config, adapters, sample_precision(settings), cached_tokens(settings, config, prompt));
   const int64_t available = base::available_memory().bytes;
   if (bytes > available)
     throw UsageError(fmt::format(
@@ -188,23 +135,22 @@ std::string SampleReply::describe() const {
       "sample   at each evaluation, up to {} in reply to: {}\n"
       "         for it rank 0 takes up to {} beside the plan, a copy of the weights",
       base::plural(*s_.settings.eval.max_new_tokens, "token"), shown(tokenizer_, prompt_),
-      base::human_bytes(sample_bytes(s_.model.config, precision(), capacity())));
+      base::human_bytes(sample_bytes(s_.model.config, s_.model.adapters, precision(), capacity())));
 }
 
 std::string SampleReply::write(const StopCheck& stops) const {
   comm::Communicator& world = s_.world();
   std::unique_ptr<model::Generator> generator;
   {
-    WholeWeights weights(*s_.engine, world);
+    WholeWeights weights(*s_.engine, s_.model, world);
+    const model::ModelConfig merged = merged_config(s_.model.config, s_.model.adapters);
     if (s_.is_first_rank()) {
       const auto fill = [&](const model::ParameterSpec& spec, const at::Tensor& tensor) {
-        weights.collect(spec.name, spec.numel(), tensor);
+        weights.collect(spec, tensor);
       };
-      generator =
-          std::make_unique<model::Generator>(s_.model.config, precision(), fill, model::GeneratorRanks{}, capacity());
+      generator = std::make_unique<model::Generator>(merged, precision(), fill, model::GeneratorRanks{}, capacity());
     } else {
-      for (const model::ParameterSpec& spec : whole_parameters(model::build_model(s_.model.config, precision())))
-        weights.collect(spec.name, spec.numel(), {});
+      for (const model::ParameterSpec& spec : whole_parameters(merged, precision())) weights.collect(spec, {});
     }
   }
   // The ranks meet for each token, so that none waits longer than for one token, and all hear of a stop.

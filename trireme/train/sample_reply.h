@@ -1,6 +1,7 @@
 // A sample reply: what the model says to one prompt while it is trained (eval.max_new_tokens, eval.evaluate_example).
-// Rank 0 collects the whole weights from all ranks, in the compute dtype, and writes the likeliest tokens; afterwards
-// the copy is gone. So it works on every mesh, and the same weights give the same reply on any.
+// Rank 0 collects the whole weights from all ranks, in the compute dtype and with adapters merged, and writes the
+// likeliest tokens; afterwards the copy is gone. So it works on every mesh, and the same weights give the same reply on
+// any.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,8 @@ std::vector<int64_t> sample_prompt(const Settings& settings, const data::Trainin
                                    const text::Tokenizer& tokenizer);
 
 /// Bytes that a sample reply takes on rank 0, beside the plan: whole weights and a cache for `tokens`.
-int64_t sample_bytes(const model::ModelConfig& config, const model::Precision& precision, int64_t tokens);
+int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& adapters,
+                     const model::Precision& precision, int64_t tokens);
 
 /// Refuses, before ranks start, a sample that cannot be written: on GPUs, without memory, without its prompt.
 /// Errors    UsageError

@@ -1,0 +1,58 @@
+// The weights of a model that is being trained, whole on rank 0 and with its adapters merged: what a sample reply is
+// computed with. They are collected one parameter at a time, because each rank has only its parts of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/adapt/resolve.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/engine/engine.h"
+
+namespace trireme::train {
+
+/// The configuration of `model` with its adapters merged: head and embedding are two matrices if one of them is
+/// changed.
+model::ModelConfig merged_config(const model::ModelConfig& config, const model::Adapters& adapters);
+
+/// The parameters that a Generator alone asks for, in its order.
+std::vector<model::ParameterSpec> whole_parameters(const model::ModelConfig& merged, const model::Precision& precision);
+
+/// Bytes that collecting takes on rank 0, beside the weights themselves.
+int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const model::Adapters& adapters);
+
+/// Refuses adapters that no merged model can express. Errors    UsageError: a bias of B without a bias in the base
+void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters);
+
+class WholeWeights {
+ public:
+  WholeWeights(engine::Engine& engine, const model::Model& model, comm::Communicator& world);
+
+  /// Writes the parameter to `to` on rank 0; elsewhere `to` is undefined. Every rank must call, for the same parameters
+  /// in the same order.
+  ///
+  /// Numerics  what is collected has every bit. Merging computes in float64 and rounds once, so every mesh gives the
+  ///           same bits
+  void collect(const model::ParameterSpec& parameter, const at::Tensor& to);
+
+ private:
+  struct Part {
+    int64_t begin;  // in the whole parameter
+    at::Tensor values;
+  };
+  void gather(const std::string& name, int64_t size, const at::Tensor& to);
+  at::Tensor gather(const std::string& name, const std::vector<int64_t>& shape);
+  void merge_weight(const adapt::Module& module, const model::AdapterSpec& adapter, const at::Tensor& to);
+
+  const model::Model& model_;
+  comm::Communicator& world_;
+  std::vector<adapt::Module> modules_;
+  std::map<std::string, std::vector<Part>> parts_;  // of this rank, by name
+  std::set<std::string> names_;  // of all parameters
+};
+
+}  // namespace trireme::train
