@@ -27,7 +27,7 @@ KINDS = {
     "gemma3, head of its own": ("gemma3", {"target_modules": ["q_proj", "v_proj"], "modules_to_save": ["lm_head"]}),
     "gpt2, rsLoRA and bias": ("gpt2", ALL | {"use_rslora": True, "lora_bias": True}),
 }
-QUICK = ["llama, patterns", "gemma3, some layers", "gpt2, all-linear", "qwen3, DoRA", "gpt2, rsLoRA and bias"]
+QUICK = ["llama, embedding", "gemma3, head of its own", "llama, patterns", "gemma3, some layers", "gpt2, all-linear", "qwen3, DoRA", "gpt2, rsLoRA and bias"]
 
 
 def merge(r, base, adapter, out):
@@ -88,7 +88,7 @@ class Exchange:
         self.same_logits(merged, want, f"{whose}, merged here,")
         tied = transformers.AutoConfig.from_pretrained(self.base).tie_word_embeddings
         if tied and "lm_head" in str(self.options):
-            ring.check("unti" in said.text or "head of its own" in said.text, f"{self.what}: merging says that it unties the head", said.text)
+            ring.check("unties" in said.text, f"{self.what}: merging says that it unties the head", said.text)
             return
         apart = theirs.merge_and_unload().state_dict()
         here = {}
@@ -110,9 +110,6 @@ class Exchange:
             self.judge(started, "PEFT's adapter")
         command = tuning.command(self.r, self.base, self.place.name + "-run", started, precision="32-true", train__max_steps=4, train__save_interval=3)
         result = self.r.run(command)
-        if result.code == 2 and "not trained" in result.err:
-            print(f"refused {self.what}: {result.err.strip()}")
-            return
         ring.require(result.code == 0, f"{self.what}: PEFT's adapter goes on here", str(result))
         run = self.r.folder / (self.place.name + "-run")
         self.same_loss(run, 1, started, "PEFT's adapter goes on here, from the loss that PEFT finds")

@@ -63,6 +63,12 @@ with ring.Ring(sys.argv[1]) as r:
     refused(r, "an adapter of rank 0", tune(adapter=adapter), "rank", "must be at least 1")
     refused(r, "targets that match nothing", tune(lora__target_modules="qproj"), "qproj", "q_proj")
     refused(r, "a regular expression that matches nothing", tune(lora__target_modules=r".*layers\.77\..*"), "layers", "fits no module", "q_proj")
+    embedding = {"lora__r": 4, "lora__target_modules": "[q_proj,embed_tokens]"}
+    refused(r, "magnitudes of an embedding", tune(**embedding, lora__dora="true"), "model.embed_tokens", "lora.dora false")
+    refused(r, "LoRA+ with an embedding", tune(**embedding, lora__plus_ratio=4), "lora.plus_ratio", "model.embed_tokens")
+    refused(r, "a bias of an embedding", tune(**embedding, lora__bias="true"), "lora_bias", "model.embed_tokens")
+    gpt2 = tuning.make_base("gpt2", r.folder / "gpt2")
+    refused(r, "an adapter of positions", tuning.command(r, gpt2, "none", lora__r=4, lora__target_modules="[c_attn,wpe]"), "transformer.wpe", "lora.target_modules")
     refused(r, "a column that is not there", tune(data="no-column.jsonl"), "no-column.jsonl", "instruction")
     refused(r, "conversations without a reply", tune(data="no-reply.jsonl"), "no-reply.jsonl", "nothing would be learned")
     refused(r, "a mask of all zeros", tune(data="unlearned.jsonl"), "unlearned.jsonl", "nothing would be learned")

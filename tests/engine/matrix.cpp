@@ -36,10 +36,10 @@ std::vector<std::string> properties(const MatrixCell& c) {
 }  // namespace
 
 std::string MatrixCell::name() const {
-  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}", gpt2 ? "gpt2 " : "", strategy,
+  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}{}", gpt2 ? "gpt2 " : "", strategy,
                      relative.empty() ? "" : " " + relative, tp, sequence_parallel ? "+sp" : "", pp,
                      schedule.empty() ? "" : " " + schedule, cp, ulysses ? " ulysses" : "", recompute, accumulation,
-                     kv_heads, tied ? " tied" : "");
+                     kv_heads, tied ? " tied" : "", adapted ? " adapters" : "");
 }
 
 std::vector<MatrixCell> all_cells(int max_ranks) {
@@ -83,6 +83,25 @@ std::vector<MatrixCell> pairwise_cells(const std::vector<MatrixCell>& all, uint6
   return chosen;
 }
 
+namespace {
+
+// On column and row products, on the head and the embedding; not on key/value heads, which ranks may share.
+model::Adapters some_adapters(const model::ModelConfig& config, bool gpt2) {
+  const model::AdapterSpec spec{
+      .rank = 3, .scale = 2, .dropout = 0.25, .init = model::AdapterInit::random, .rate_of_b = 2};
+  model::Adapters adapters{.modules = {{"lm_head", spec}, {gpt2 ? "transformer.wte" : "model.embed_tokens", spec}}};
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string block = (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
+    for (const char* module : {"self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj"})
+      if (!gpt2) adapters.modules[block + module] = spec;
+    for (const char* module : {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"})
+      if (gpt2) adapters.modules[block + module] = spec;
+  }
+  return adapters;
+}
+
+}  // namespace
+
 Job job_of(const MatrixCell& c, const model::Precision& precision) {
   Job job{.model = small_model(c.gpt2 ? "gpt2" : c.relative), .precision = precision};
   job.model.num_attention_heads = 4;
@@ -93,6 +112,7 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
   job.model.num_hidden_layers = 6;  // and embedding and head: eight units, for pipelines of up to eight stages
   if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
+  if (c.adapted) job.adapters = some_adapters(job.model, c.gpt2);
   job.shape = {2, 16};
   // As many data ranks as eight ranks leave room for.
   const int room = 8 / (c.tp * c.pp * c.cp), data = std::min(data_ranks(c.strategy), room);
@@ -132,13 +152,15 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 // The one-rank run of a cell: shared by all cells that differ only in how ranks divide the work.
 const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   static std::map<std::string, Outcome> known;
-  const std::string key = fmt::format("{} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
-                                      job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute));
+  const std::string key =
+      fmt::format("{} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
+                  job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute), cell.adapted);
   if (const auto it = known.find(key); it != known.end()) return it->second;
   Job one{.model = job.model, .precision = job.precision, .steps = job.steps};
   one.global_micro_batches = job.global_micro_batches;
   one.shape = job.shape;
   one.ragged = job.ragged;
+  one.adapters = job.adapters;
   return known[key] = run(one);
 }
 

@@ -84,6 +84,14 @@ TEST(Matrix, ASampleOfLlamasRelativesEqualsOneRankInFloat64OrIsRefused) {
   judge_all(cells, kFloat64, 1e-10);
 }
 
+// Adapters are parameters of units and lie in groups of their own; the base's groups have no gradient.
+TEST(Matrix, ASampleWithAdaptersEqualsOneRankInFloat64OrIsRefused) {
+  std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 4);
+  if (std::getenv("TRIREME_SLOW") == nullptr) cells.resize(std::min<size_t>(cells.size(), 40));
+  for (MatrixCell& cell : cells) cell.adapted = true;
+  judge_all(cells, kFloat64, 1e-10);
+}
+
 const std::string kSupportPage = TRIREME_SOURCE_DIR "/docs/support.md";
 
 std::string text_of(const std::string& path) {
@@ -99,10 +107,14 @@ TEST(Matrix, TheSupportPageKnowsEveryRefusal) {
   std::mt19937_64 random(seed());
   std::shuffle(cells.begin(), cells.end(), random);
   cells.resize(1500);
+  int number = 0;
   for (const MatrixCell& cell : cells) {
     const std::string refusal = refusal_of(cell);
-    if (refusal.empty()) continue;
+    if (refusal.empty() && number++ % 10 != 0) continue;  // to plan them all again with adapters would take longer
     EXPECT_THAT(page, testing::HasSubstr(rule_of(refusal))) << cell.name();
+    MatrixCell adapted = cell;
+    adapted.adapted = true;
+    EXPECT_EQ(refusal_of(adapted), refusal) << cell.name();
   }
 }
 

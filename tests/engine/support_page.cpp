@@ -47,7 +47,7 @@ std::string refusal_of(const MatrixCell& cell) {
   const Job job = job_of(cell, {at::kDouble, at::kDouble});
   try {
     const plan::StepRequest r = request_of(job, 0);
-    const model::Model model = model::build_model(job.model, job.precision, r.parallel(), job.grouping);
+    const model::Model model = model::build_model(job.model, job.precision, r.parallel(), job.grouping, job.adapters);
     plan::make_step_plan(model, r);
     return "";
   } catch (const UsageError& e) {
@@ -78,6 +78,9 @@ std::string support_page(const std::vector<MatrixCell>& cells) {
       "float64 (loss, norm, gradients, parameters after 3 steps within 1e-10): `make test` proves a sample in which "
       "every\n"
       "pair of values meets, `make test-slow` all of them.\n\n"
+      "With adapters (LoRA) on a frozen model the same combinations run, and the same are refused. Samples of both "
+      "are\n"
+      "proved too: adapters on matrices of attention and MLP, on the head and on the embedding, with dropout.\n\n"
       "## Strategy and axes\n\n| axes | {} |\n|---|{}\n",
       all.runs + all.refused, all.runs, all.refused, fmt::join(strategies, " | "), "---|---|---|---|---|---|");
   for (auto& [axes, row] : by_axes) {

@@ -226,8 +226,8 @@ Checkpoint with_adapter(Checkpoint base, const AdapterFolder& adapter, std::vect
     base.texts["config.json"] = untied(config_json);
     if (notes != nullptr)
       notes->push_back(
-          "the adapter changes one of two tied matrices, head and embedding: the merged model has an lm_head.weight of "
-          "its own, and its config.json says tie_word_embeddings false");
+          "the adapter changes one of two tied matrices, head and embedding, so merging unties them: the merged model "
+          "has an lm_head.weight of its own, and its config.json says tie_word_embeddings false");
   }
   std::map<std::string, Change> changes = changes_of(fitted, modules, naming, adapter);
   base.change = std::make_shared<const Merged>(base, adapter.files, std::move(changes));
