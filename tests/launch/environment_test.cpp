@@ -84,6 +84,22 @@ TEST(Environment, ContradictionsAreRefusedWithBothValues) {
   EXPECT_THAT(refusal(good({{"TRIREME_STORE_FD", "7"}})), AllOf(HasSubstr("TRIREME_STORE_FD=7"), HasSubstr("RANK=5")));
 }
 
+TEST(Environment, RankAndWorldSizeAreEnough) {
+  Variables variables = good();
+  variables.erase("LOCAL_RANK");
+  variables.erase("LOCAL_WORLD_SIZE");
+  const auto rank = parse(variables);
+  EXPECT_TRUE(rank.launched);
+  EXPECT_TRUE(rank.local_is_unknown);
+  EXPECT_EQ(std::tuple(rank.global_rank, rank.world_size), std::tuple(5, 8));
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  const auto local = parse(variables);
+  EXPECT_FALSE(local.local_is_unknown);
+  EXPECT_EQ(std::tuple(local.local_rank, local.local_world_size, local.num_nodes), std::tuple(5, 8, 1));
+  variables["RANK"] = "8";
+  EXPECT_THAT(refusal(variables), HasSubstr("RANK=8 must be less than WORLD_SIZE=8"));
+}
+
 TEST(Environment, HalfAnEnvironmentIsRefused) {
   for (const char* missing : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     auto variables = good();

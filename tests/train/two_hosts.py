@@ -62,6 +62,32 @@ def train_together(r, hosts):
     ring.check("is not encrypted (comm.tls false)" in said, "what comm.tls false gives up is said", said)
 
 
+def four_variables_are_enough(r, hosts):
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as guides print them: a process a rank, and a launcher a machine."""
+    one = ring.metrics(r.train("one-bare", train__max_steps=3))
+    for out, ranks, words in (("bare", (0, 1, 2, 3), ()), ("offset", (0, 2), ("--devices", "2"))):
+        command = r.command(out, train__max_steps=3)
+        at = command.index("--devices")
+        command = [*command[:at], *command[at + 2:], *words]
+        started = []
+        for rank in ranks:
+            host = hosts.names[rank // 2]
+            variables = {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT),
+                         "TRIREME_HOST_ID": host, "NCCL_IB_DISABLE": "1", "GLOO_SOCKET_IFNAME": hosts.ends[rank // 2]}
+            log = open(r.folder / f"{out}-{rank}.txt", "w")
+            started.append(subprocess.Popen(["ip", "netns", "exec", host, *command], stdout=log, stderr=subprocess.STDOUT,
+                                            stdin=subprocess.DEVNULL, cwd=r.folder, env=ring.environment(**variables)))
+        codes = [p.wait(90) for p in started]
+        said = hosts.text(out, 0)
+        ring.check(codes == [0] * len(ranks) and "  4 ranks  gloo  " in said, f"{len(ranks)} processes with four variables train as 4 ranks",
+                   "".join(hosts.text(out, rank) for rank in ranks))
+        ring.check(said.count("NCCL_IB_DISABLE has no effect") == 1 and "NCCL_IB_DISABLE" not in hosts.text(out, ranks[1]) or out == "offset",
+                   "rank 0 says which variable has no effect", said)
+        ring.check([one[s]["loss"] for s in (1, 2, 3)] == [ring.metrics(r.folder / out)[s]["loss"] for s in (1, 2, 3)],
+                   "with the losses of one rank, bit for bit", said)
+    ring.check("started 4 ranks on 2 hosts" in hosts.text("bare", 0), "ranks that know no host find how many there are", hosts.text("bare", 0))
+
+
 def collectives_are_measured(r, hosts):
     bench = [r.program, "bench", "collectives", *flags(devices=1, comm__backend="gloo", comm__tls="true", bench__quick="true",
                                                        out_dir=r.folder / "measured")]
@@ -134,6 +160,7 @@ with ring.Ring(sys.argv[1]) as r:
     with namespaces.namespaces(2) as names, namespaces.cable(names, ADDRESSES) as ends:
         hosts = Hosts(r, names, ends)
         train_together(r, hosts)
+        four_variables_are_enough(r, hosts)
         collectives_are_measured(r, hosts)
         a_lost_rank_restarts_both(r, hosts)
         a_cut_cable_is_reported(r, hosts)

@@ -27,7 +27,7 @@ constexpr const char* kUsage =
     "\n";
 
 // Options that are not repeated on another machine.
-constexpr std::string_view kOfThePrinter[] = {"hosts", "hostfile", "print", "image", "volume"};
+constexpr std::string_view kOfThePrinter[] = {"hosts", "hostfile", "include", "exclude", "print", "image", "volume"};
 
 // Options of torchrun that are no settings here.
 struct OtherOptions {
@@ -64,9 +64,10 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
        {.classes = {"c10d", "static"}}}};
   for (config::Setting& row : section(words.settings.launch).rows) {
     constexpr std::string_view kPrefix = "launch.";
-    constexpr std::string_view kTaken[] = {"rdzv_endpoint", "node_rank",  "master_addr", "master_port", "max_restarts",
-                                           "log_ranks",     "token_file", "hosts",       "hostfile",    "oversubscribe",
-                                           "print",         "image",      "volume"};
+    constexpr std::string_view kTaken[] = {"rdzv_endpoint", "node_rank", "master_addr", "master_port",
+                                           "max_restarts",  "log_ranks", "token_file",  "hosts",
+                                           "hostfile",      "include",   "exclude",     "oversubscribe",
+                                           "print",         "image",     "volume"};
     row.key.remove_prefix(kPrefix.size());
     if (std::find(std::begin(kTaken), std::end(kTaken), row.key) != std::end(kTaken)) rows.push_back(std::move(row));
   }

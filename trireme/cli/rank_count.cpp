@@ -51,8 +51,11 @@ void take_over_ranks(const launch::RankEnvironment& environment, Settings& setti
     throw UsageError(fmt::format("devices {} on num_nodes {} are not the {} ranks that {} started; leave devices out",
                                  settings.devices.value_or(1), settings.num_nodes, environment.world_size,
                                  environment.launcher));
-  // Ranks that all use every core would slow each other down.
-  if (environment.launcher != "trireme" && !settings.launch.threads_per_rank &&
+  share_threads(environment, settings);
+}
+
+void share_threads(const launch::RankEnvironment& environment, Settings& settings) {
+  if (!environment.local_is_unknown && environment.launcher != "trireme" && !settings.launch.threads_per_rank &&
       std::getenv("OMP_NUM_THREADS") == nullptr)
     settings.launch.threads_per_rank =
         std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / environment.local_world_size);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
@@ -14,7 +15,9 @@
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/launch/identity/other_variables.h"
 #include "trireme/launch/machines/elastic.h"
+#include "trireme/launch/machines/local_ranks.h"
 #include "trireme/launch/machines/meeting_file.h"
 #include "trireme/launch/machines/nodes.h"
 #include "trireme/launch/machines/print_job.h"
@@ -95,6 +98,7 @@ class Start {
 
   int run() {
     place();
+    launch::take_over_other_variables(parsed_, std::getenv);
     find_out_who_this_is();
     take_out_dir();
     complete_settings();
@@ -109,6 +113,9 @@ class Start {
     lock_.look(settings_);
     if (!is_rank_ || environment_.global_rank == 0) check_job();
     lock_.begin(settings_);
+    // Told by the first process of a job: the launcher, or another launcher's rank 0.
+    if (!is_rank_ || (environment_.launcher != "trireme" && environment_.global_rank == 0))
+      launch::tell_other_variables(settings_);
     if (job_.saves_when_stopped) launch::install_stop_signal();
     if (!is_rank_ && launch::stop_requested()) {  // a rank stops together with the others
       base::info("stopped before anything began ({})", launch::name_of_stop(launch::stop_signal()));
@@ -129,6 +136,7 @@ class Start {
     // A command's default number of ranks only counts for ranks that it starts itself.
     if (!parsed_.given("devices") && (environment_.launched || environment_.unstarted_tasks > 0))
       settings_.devices.reset();
+    launch::take_over_first_rank(parsed_, environment_);
     refuse_a_world_of_one(environment_, settings_, job_.subcommand, job_.saves_when_stopped);
     is_rank_ = environment_.launched && !launch::is_launcher_of_a_node(environment_, settings_);
     if (environment_.launched && !is_rank_ && settings_.num_nodes == 1) settings_.num_nodes = environment_.num_nodes;
@@ -188,11 +196,15 @@ class Start {
   }
 
   int run_rank() {
-    if (environment_.launched && environment_.launcher != "trireme" && environment_.global_rank == 0)
-      base::info("{}", describe_launcher(environment_));
     std::optional<launch::MeetingFile> meeting;
     if (environment_.has_no_token() && settings_.comm.backend != comm::Backend::mpi)
       meeting.emplace(environment_, launch::meeting_options(settings_));
+    if (environment_.local_is_unknown) {
+      launch::find_local_ranks(environment_, settings_.launch);
+      share_threads(environment_, settings_);
+    }
+    if (environment_.launched && environment_.launcher != "trireme" && environment_.global_rank == 0)
+      base::info("{}", describe_launcher(environment_));
     return job_.run(settings_, environment_);
   }
 

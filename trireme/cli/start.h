@@ -41,11 +41,14 @@ void refuse_gpus(const Settings& settings, const std::string& subcommand);
 void refuse_a_world_of_one(const launch::RankEnvironment& environment, const Settings& settings,
                            const std::string& subcommand, bool is_training);
 
-/// For a launcher's rank: takes the number of ranks from the launcher. Other launchers than Trireme's do not set the
-/// number of threads; a rank then takes its share of the cores.
+/// For a launcher's rank: takes the number of ranks from the launcher, and a share of the cores (share_threads).
 ///
 /// Errors    UsageError if the settings give another number of ranks
 void take_over_ranks(const launch::RankEnvironment& environment, Settings& settings);
+
+/// A rank of another launcher takes its share of the cores, unless the user has said how many threads it has, or the
+/// ranks of this host are yet to be found.
+void share_threads(const launch::RankEnvironment& environment, Settings& settings);
 
 /// If neither devices nor a mesh is given: one rank for each GPU, or for each NUMA node with one thread a core.
 void choose_ranks(Settings& settings);

@@ -118,7 +118,7 @@ StoreHandle open_store(const StoreOptions& options) {
   const auto start = Clock::now();
   try {
     const std::string token = options.token.empty() && options.is_server ? store::draw_token() : options.token;
-    const auto server = options.is_server ? serve(options, token) : nullptr;
+    const auto server = options.server ? options.server : options.is_server ? serve(options, token) : nullptr;
     const int port = server ? server->port() : options.port;
     const auto ends_the_wait = [options, start, said = false]() mutable {
       if (options.while_waiting) options.while_waiting();

@@ -7,8 +7,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace trireme::store {
+class Server;
+}
 
 namespace trireme::comm {
 
@@ -20,6 +25,7 @@ struct StoreOptions {
   std::string name = "a rank";  ///< the name of this process in refusals: "rank 3"
   bool is_server = false;
   std::optional<int> listen_fd;  ///< a listening socket for the server, so that nobody else can take the port
+  std::shared_ptr<store::Server> server = {};  ///< with is_server: one that serves already; empty: a new one
   std::filesystem::path place_file = {};  ///< clients: store::ClientOptions::place_file
   bool listens_already = false;  ///< clients: store::ClientOptions::listens_already
   std::chrono::milliseconds timeout{300'000};

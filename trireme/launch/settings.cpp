@@ -96,6 +96,13 @@ config::Section section(LaunchSettings& s) {
           {"launch.hostfile", &s.hostfile,
            "file of machines to start by ssh, one per line: NAME, or NAME slots=RANKS as in Open MPI's hostfiles",
            null_means("none", "hosts.txt")},
+          {"launch.include", &s.include,
+           "machines of the list to use, as DeepSpeed's launcher takes them: host-a@host-b:0,2 means all of host-a, "
+           "and "
+           "two ranks on slots (GPUs) 0 and 2 of host-b",
+           null_means("all machines of the list", "host-a@host-b:0,2")},
+          {"launch.exclude", &s.exclude, "machines or slots of the list to leave out, written as in launch.include",
+           null_means("none", "host-c@host-b:1")},
           {"launch.print", &s.print, "print a job file for this command and start nothing",
            null_means("the command runs")},
           {"launch.image", &s.image, "container image that holds trireme, for launch.print k8s",

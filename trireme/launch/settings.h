@@ -43,6 +43,7 @@ struct LaunchSettings {
   std::optional<std::vector<int64_t>> log_ranks;
   std::optional<std::vector<std::string>> hosts;  ///< each "NAME" or "NAME:RANKS"
   std::optional<std::string> hostfile;
+  std::optional<std::string> include, exclude;  ///< of these machines (machines/host_filter.h)
   std::optional<JobKind> print;
   std::optional<std::string> image;
   std::optional<std::string> volume;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "trireme/config/choices.h"
 #include "trireme/launch/hang/hang.h"
 #include "trireme/launch/identity/network.h"
+#include "trireme/launch/identity/other_variables.h"
 #include "trireme/launch/supervise/stop_signal.h"
 
 namespace trireme::train {
@@ -86,6 +88,7 @@ comm::StoreHandle open_job_store(const Settings& settings, const launch::RankEnv
                              .job = environment.job_id,
                              .name = fmt::format("rank {}", environment.global_rank),
                              .is_server = environment.hosts_store(),
+                             .server = environment.server,
                              .place_file = environment.meeting_file,
                              .listens_already = launcher_listens(environment),
                              .timeout = settings.comm.timeout,
@@ -102,9 +105,12 @@ comm::GroupOptions group_options(const Settings& settings, const launch::RankEnv
   options.on_device = settings.accelerator == engine::Accelerator::cuda;
   options.sealed = settings.comm.tls.value_or(between_hosts(environment) && could_seal(settings));
   options.bf16_sums = settings.comm.compression == comm::Compression::bf16;
-  // Ranks on one host use loopback; on several hosts, the interface that leads to rank 0.
-  options.interface =
-      between_hosts(environment) ? launch::interface_towards(environment.master_address) : std::string("lo");
+  // Ranks on one host use loopback; on several hosts, the interface that the user names or that leads to rank 0.
+  options.interface = "lo";
+  if (between_hosts(environment)) {
+    options.interface = launch::chosen_interface(std::getenv);
+    if (options.interface.empty()) options.interface = launch::interface_towards(environment.master_address);
+  }
   return options;
 }
 

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/launch/identity/launchers.h"
+#include "trireme/launch/identity/network.h"
 #include "trireme/store/token.h"
 
 namespace trireme::launch {
@@ -40,10 +41,28 @@ void refuse_smaller_world(const EnvironmentLookup& lookup, const RankEnvironment
   }
 }
 
+// RANK and WORLD_SIZE alone, as people export them by hand.
+bool read_bare_rank(const EnvironmentLookup& lookup, RankEnvironment& result) {
+  const RankNames& names = kCommonNames;
+  if (lookup(names.local_rank) != nullptr || lookup(names.local_world_size) != nullptr) return false;
+  if (lookup(names.rank) == nullptr || lookup(names.world_size) == nullptr) return false;
+  result.launched = true;
+  result.world_size = required_number(lookup, names.world_size, names.rank, 1, kMaxRanks);
+  result.global_rank = required_number(lookup, names.rank, names.world_size, 0, kMaxRanks);
+  refuse_contradiction(result.global_rank < result.world_size, names.rank, result.global_rank, "less than",
+                       names.world_size, result.world_size);
+  const char* address = lookup("MASTER_ADDR");
+  const bool one_host = result.world_size == 1 || (address != nullptr && is_loopback(address));
+  result.local_rank = one_host ? result.global_rank : 0;
+  result.local_world_size = one_host ? result.world_size : 1;
+  result.local_is_unknown = !one_host;
+  return true;
+}
+
 // The numbers of this rank from any launcher; a world of one if there is no launcher.
 RankEnvironment read_launcher(const EnvironmentLookup& lookup) {
   RankEnvironment result;
-  if (read_ranks(lookup, kCommonNames, result)) {
+  if (read_bare_rank(lookup, result) || read_ranks(lookup, kCommonNames, result)) {
     result.launcher = name_of_common_launcher(lookup);
     refuse_smaller_world(lookup, result);
     return result;

@@ -11,8 +11,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace trireme::store {
+class Server;
+}
 
 namespace trireme::launch {
 
@@ -23,9 +28,11 @@ struct RankEnvironment {
   int local_world_size = 1;  ///< ranks on this host
   int node_rank = 0;  ///< GROUP_RANK, else NODE_RANK, else 0
   int num_nodes = 1;  ///< world_size / local_world_size if the launcher does not give it
+  bool local_is_unknown = false;  ///< the four numbers above are yet to be found (machines/local_ranks.h)
   std::string master_address;  ///< empty when no launcher started this process
   int master_port = 0;  ///< 0 when no launcher started this process
   int store_fd = -1;  ///< rank 0 of Trireme's launcher: an inherited socket that listens at master_port
+  std::shared_ptr<store::Server> server = {};  ///< rank 0: serves the job's store already (machines/local_ranks.h)
   bool port_is_taken = false;  ///< torchrun's agent has its own store at master_port, without a token
   int token_fd = -1;  ///< a rank of Trireme's launcher: an inherited descriptor with the job's token (its secret)
   std::string token = {};  ///< read from token_fd; empty: the ranks read it from a file (meeting_file.h)
@@ -50,6 +57,9 @@ struct RankEnvironment {
 using EnvironmentLookup = std::function<const char*(const char* name)>;
 
 /// Reads the ranks' variables through `lookup`.
+///
+/// RANK and WORLD_SIZE may come without LOCAL_RANK and LOCAL_WORLD_SIZE. Then these are the same numbers if MASTER_ADDR
+/// is a loopback address; otherwise the ranks find them when they meet.
 ///
 /// If none of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE is set, the variables of other launchers are read. If
 /// those are missing too, the result is a world of one. Only ranks of other launchers may lack MASTER_ADDR and

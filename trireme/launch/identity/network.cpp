@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -77,6 +78,15 @@ std::string own_address_for(const std::string& host) {
   bool is_ours = false;
   for_each_interface([&](const ifaddrs&, in_addr of) { return is_ours = of.s_addr == address->sin_addr.s_addr; });
   return is_ours ? text : "";
+}
+
+std::vector<std::string> interfaces() {
+  std::vector<std::string> names;
+  for_each_interface([&](const ifaddrs& i, in_addr) {
+    if (std::find(names.begin(), names.end(), i.ifa_name) == names.end()) names.emplace_back(i.ifa_name);
+    return false;
+  });
+  return names;
 }
 
 std::string interface_towards(const std::string& host) {

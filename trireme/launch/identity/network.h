@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace trireme::launch {
 
@@ -20,6 +21,9 @@ bool is_loopback(const std::string& host);
 /// The IPv4 address at which this machine must listen so that others reach it as `host`; empty if `host` is another
 /// machine. 0.0.0.0 if `host` is a name that means loopback on this machine only.
 std::string own_address_for(const std::string& host);
+
+/// The names of this host's interfaces that have an IPv4 address.
+std::vector<std::string> interfaces();
 
 /// The interface through which packets to `host` leave; empty if it is unknown.
 std::string interface_towards(const std::string& host);

@@ -19,6 +19,7 @@ std::vector<int> expand_task_counts(std::string_view variable, std::string_view 
 struct HostRanks {
   std::string name;
   int ranks = 0;
+  std::vector<int> slots = {};  ///< those that launch.include or launch.exclude has left; empty: all
 };
 
 /// "a", "a:4", "user@a:4". Errors    UsageError naming `source`

@@ -12,15 +12,17 @@
 #include "trireme/base/files.h"
 #include "trireme/launch/identity/network.h"
 #include "trireme/launch/identity/rank_setup.h"
+#include "trireme/launch/machines/host_filter.h"
 #include "trireme/launch/machines/print_job.h"
 #include "trireme/launch/machines/ssh_start.h"
 #include "trireme/store/token.h"
 
 namespace trireme::launch {
 namespace {
-// The variables for the other machines: settings, but neither descriptors nor this machine's own name.
-std::vector<std::pair<std::string, std::string>> variables() {
+// The variables for a machine: settings, but neither descriptors nor this machine's own name; and its slots.
+std::vector<std::pair<std::string, std::string>> variables(const HostRanks& host) {
   std::vector<std::pair<std::string, std::string>> found;
+  if (!host.slots.empty()) found.emplace_back("CUDA_VISIBLE_DEVICES", fmt::format("{}", fmt::join(host.slots, ",")));
   for (const auto& [name, value] : own_environment()) {
     const bool is_ours = name.starts_with("TRIREME_") && !name.ends_with("_FD") && name != "TRIREME_HOST_ID";
     if (is_ours || name == "OMP_NUM_THREADS" || name == "MKL_NUM_THREADS") found.emplace_back(name, value);
@@ -43,7 +45,13 @@ std::vector<HostRanks> ssh_hosts(const Settings& settings) {
     if (!names.insert(host.name).second)
       throw UsageError(fmt::format("error: {} names {} twice; say {}:RANKS once", list ? "launch.hosts" : *file,
                                    host.name, host.name));
-  return hosts;
+  const auto& [include, exclude] = std::tie(settings.launch.include, settings.launch.exclude);
+  if ((include || exclude) && hosts.empty())
+    throw UsageError(
+        "error: launch.include and launch.exclude choose machines of launch.hosts or launch.hostfile; name them there");
+  for (HostRanks& host : hosts)
+    if ((include || exclude) && host.ranks == 0) host.ranks = static_cast<int>(settings.devices.value_or(1));
+  return filter_hosts(hosts, include.value_or(""), exclude.value_or(""));
 }
 
 void take_over_hosts(ParsedSettings& parsed) {
@@ -74,7 +82,8 @@ std::vector<std::string> words_on_host(const std::string& subcommand, const Sett
   std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
   for (std::string& word : command_of_the_job(arguments)) words.push_back(std::move(word));
   // Without these, every machine would read the list in a YAML file and start all machines again.
-  words.insert(words.end(), {"--launch.hosts", "null", "--launch.hostfile", "null"});
+  words.insert(words.end(), {"--launch.hosts", "null", "--launch.hostfile", "null", "--launch.include", "null",
+                             "--launch.exclude", "null"});
   words.insert(words.end(), {"--devices", std::to_string(settings.devices.value_or(1))});
   if (place.count > 1)
     words.insert(words.end(), {"--num_nodes", std::to_string(place.count), "--launch.node_rank",
@@ -104,7 +113,7 @@ int start_on_hosts(const Settings& settings, const std::function<std::vector<std
                           .arguments = words({.count = static_cast<int>(hosts.size()),
                                               .rank = static_cast<int>(job.hosts.size()),
                                               .first_address = address}),
-                          .environment = variables()}});
+                          .environment = variables(host)}});
   check();
   return start_by_ssh(job);
 }

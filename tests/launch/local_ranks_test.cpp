@@ -1,0 +1,72 @@
+#include "trireme/launch/machines/local_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+RankEnvironment bare(int rank, int world_size) {
+  RankEnvironment e;
+  e.launched = e.local_is_unknown = true;
+  e.global_rank = rank;
+  e.world_size = world_size;
+  e.master_address = "10.0.0.1";
+  e.master_port = 29500;
+  return e;
+}
+
+TEST(LocalRanks, RanksOfAHostAreCountedInTheirOrder) {
+  const std::vector<std::string> hosts = {"a", "b", "a", "b", "a"};
+  const int local[] = {0, 0, 1, 1, 2};
+  for (int rank = 0; rank < 5; ++rank) {
+    RankEnvironment e = bare(rank, 5);
+    place_among(hosts, e);
+    EXPECT_EQ(std::tuple(e.local_rank, e.local_world_size, e.node_rank, e.num_nodes),
+              std::tuple(local[rank], rank % 2 == 0 ? 3 : 2, rank % 2, 2));
+    EXPECT_FALSE(e.local_is_unknown);
+  }
+}
+
+TEST(LocalRanks, AMachinesFirstRankWithDevicesIsItsLauncher) {
+  ParsedSettings parsed = parse_settings(std::vector<std::string>{"--devices", "4"});
+  RankEnvironment e = bare(4, 8);
+  take_over_first_rank(parsed, e);
+  EXPECT_FALSE(e.launched);
+  EXPECT_EQ(parsed.settings.num_nodes, 2);
+  EXPECT_EQ(parsed.settings.launch.node_rank, 1);
+  EXPECT_EQ(parsed.settings.launch.master_addr, "10.0.0.1");
+  EXPECT_EQ(parsed.settings.launch.master_port, 29500);
+}
+
+TEST(LocalRanks, DevicesOfTheWholeWorldMeanAProcessARank) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{}, {"--devices", "8"}, {"--devices", "4", "--num_nodes", "2"}}) {
+    ParsedSettings parsed = parse_settings(words);
+    RankEnvironment e = bare(4, 8);
+    take_over_first_rank(parsed, e);
+    EXPECT_TRUE(e.launched);
+  }
+}
+
+TEST(LocalRanks, DevicesThatDoNotDivideAreRefused) {
+  ParsedSettings parsed = parse_settings(std::vector<std::string>{"--devices", "4"});
+  RankEnvironment e = bare(2, 8);
+  try {
+    take_over_first_rank(parsed, e);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("RANK=2 and WORLD_SIZE=8 with devices 4"));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::launch
