@@ -29,8 +29,8 @@ def includes(text):
 
 
 def is_section(path):
-    """trireme/<folder>/settings.h or settings.cpp."""
-    return len(path.parts) == 3 and path.stem == "settings"
+    """trireme/<folder>/settings.h or settings.cpp, or of one more section: settings_lr.h."""
+    return len(path.parts) == 3 and re.fullmatch("settings(_.*)?", path.stem) is not None
 
 
 def may_include(path, target):
@@ -66,7 +66,8 @@ def layers(root):
 def light_settings(root):
     """Sections of settings, and what joins them, that reach LibTorch: a wrong setting is refused in milliseconds."""
     wrong = []
-    for path in files(root, "trireme/*/settings.h", "trireme/*/settings.cpp", f"trireme/{JOIN}/*.h", f"trireme/{JOIN}/*.cpp", "trireme/config/*.h"):
+    sections = [path for path in files(root, "trireme/*.h", "trireme/*.cpp") if is_section(path)]
+    for path in [*sections, *files(root, f"trireme/{JOIN}/*.h", f"trireme/{JOIN}/*.cpp", "trireme/config/*.h")]:
         heavy = sorted(name for name in included(root, path, set()) if LIBTORCH.match(name))
         if heavy:
             wrong.append(f"{path} reaches <{heavy[0]}>")
@@ -106,7 +107,7 @@ def is_listed(root, path):
     """The same, or one of the sections that trireme/settings builds."""
     join = root / "trireme" / JOIN / "CMakeLists.txt"
     return listed_in_cmake(root, path) or (
-        is_section(path) and join.is_file() and f"../{path.parts[1]}/settings.cpp" in join.read_text(encoding="utf-8"))
+        is_section(path) and join.is_file() and f"../{path.parts[1]}/{path.stem}.cpp" in join.read_text(encoding="utf-8"))
 
 
 def registered(root):

@@ -18,12 +18,6 @@ std::span<const config::Choice<Rule>> choices_of(Rule) {
   return kTable;
 }
 
-std::span<const config::Choice<LrDecay>> choices_of(LrDecay) {
-  static const std::vector<config::Choice<LrDecay>> kTable = {
-      {LrDecay::cosine, "cosine", {}}, {LrDecay::linear, "linear", {}}, {LrDecay::constant, "constant", {"none"}}};
-  return kTable;
-}
-
 std::span<const config::Choice<LrScaling>> choices_of(LrScaling) {
   static const std::vector<config::Choice<LrScaling>> kTable = {
       {LrScaling::none, "none", {"false"}}, {LrScaling::linear, "linear", {}}, {LrScaling::sqrt, "sqrt", {}}};

@@ -18,10 +18,6 @@ enum class Rule {
 };
 std::span<const config::Choice<Rule>> choices_of(Rule);
 
-/// How the learning rate falls after the warm-up.
-enum class LrDecay { cosine, linear, constant };
-std::span<const config::Choice<LrDecay>> choices_of(LrDecay);
-
 /// How the learning rate depends on the global batch (linear: Goyal et al. 2017; sqrt: Krizhevsky 2014).
 enum class LrScaling { none, linear, sqrt };
 std::span<const config::Choice<LrScaling>> choices_of(LrScaling);

@@ -21,8 +21,11 @@ double scaled_lr(const Settings& settings) {
 }
 
 double lowest_lr(const Settings& settings) {
-  constexpr double kMost = 6e-5;
-  return settings.train.min_lr.value_or(std::min(kMost, scaled_lr(settings) / 10));
+  return settings.train.min_lr.value_or(optim::default_min_lr(settings.train.lr_decay, scaled_lr(settings)));
+}
+
+int64_t warmup_steps(const Settings& settings) {
+  return settings.train.lr_warmup_steps.value_or(optim::default_warmup_steps(settings.train.lr_decay));
 }
 
 MeshShape mesh_shape(const Settings& settings, int64_t world_size) {

@@ -19,8 +19,12 @@ model::NumberFormat number_format(const Settings& settings);
 /// 2014), or not at all.
 double scaled_lr(const Settings& settings);
 
-/// The lowest learning rate: train.min_lr. If it is absent: a tenth of scaled_lr(), at most LitGPT's 6e-5.
+/// The lowest learning rate: train.min_lr. If it is absent: a tenth of scaled_lr(), at most LitGPT's 6e-5, or what the
+/// schedule's source has instead.
 double lowest_lr(const Settings& settings);
+
+/// train.lr_warmup_steps, or the schedule's own number.
+int64_t warmup_steps(const Settings& settings);
 
 /// Ranks along each axis, outer to inner; their product is the number of ranks.
 struct MeshShape {

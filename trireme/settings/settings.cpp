@@ -16,6 +16,7 @@ config::Table declare(Settings& s) {
       section(s.train),
       section(s.eval),
       section(s.optimizer),
+      section(s.lr_schedule),
       section(s.mesh),
       section(s.pipeline),
       section(s.recompute),

@@ -15,6 +15,7 @@
 #include "trireme/launch/settings.h"
 #include "trireme/model/settings.h"
 #include "trireme/optim/settings.h"
+#include "trireme/optim/settings_lr.h"
 #include "trireme/plan/settings.h"
 #include "trireme/schedule/settings.h"
 #include "trireme/train/settings.h"
@@ -32,6 +33,7 @@ struct Settings : train::RunSettings,
   train::TrainSettings train;
   train::EvalSettings eval;
   optim::OptimizerSettings optimizer;
+  optim::LrScheduleSettings lr_schedule;
   plan::MeshSettings mesh;
   schedule::PipelineSettings pipeline;
   schedule::RecomputeSettings recompute;

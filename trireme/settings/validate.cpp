@@ -128,7 +128,8 @@ void check_training(const Settings& settings, config::Problems& problems) {
                  "leave it out: every checkpoint of this run holds the whole model");
   const train::TrainSettings& train = settings.train;
   const double lr = scaled_lr(settings);
-  if (lowest_lr(settings) > lr && train.lr_decay != optim::LrDecay::constant)
+  optim::check_schedule(train.lr_decay, settings.lr_schedule, problems);
+  if (lowest_lr(settings) > lr && optim::ends_at_min_lr(train.lr_decay))
     problems.add(fmt::format("the learning rate cannot fall from {} to {}", base::format_number(lr),
                              base::format_number(lowest_lr(settings))),
                  {},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trireme/config/declaration.h"
-#include "trireme/optim/settings.h"
+#include "trireme/optim/settings_lr.h"
 
 namespace trireme::train {
 
@@ -39,7 +39,7 @@ struct TrainSettings {
   std::optional<int64_t> epochs;
   std::optional<std::chrono::milliseconds> max_time;
   std::optional<int64_t> max_seq_length;
-  int64_t lr_warmup_steps = 100;
+  std::optional<int64_t> lr_warmup_steps;  ///< absent: optim::default_warmup_steps()
   optim::LrDecay lr_decay = optim::LrDecay::cosine;
   std::optional<double> min_lr;  ///< absent: lowest_lr()
   std::optional<double> max_norm = 1.0;

@@ -176,9 +176,10 @@ int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num
 optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {
   return {.peak = scaled_lr(settings),
           .min = lowest_lr(settings),
-          .warmup_steps = settings.train.lr_warmup_steps,
+          .warmup_steps = warmup_steps(settings),
           .max_steps = steps,
-          .decay = steps == 0 ? optim::LrDecay::constant : settings.train.lr_decay};
+          .decay = settings.train.lr_decay,
+          .settings = settings.lr_schedule};
 }
 
 int64_t plan_host(const Settings& settings) {

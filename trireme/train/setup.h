@@ -73,7 +73,8 @@ int64_t run_steps(const Settings& settings, int64_t sequence, int64_t samples_pe
 /// end), or more if training would take less than 20 times as long as evaluating `num_samples` samples; 50 to 600.
 int64_t evaluation_interval(const Settings& settings, int64_t steps, int64_t num_samples);
 
-/// The learning rate of each of `steps` steps; without an end (0), constant after the warm-up.
+/// The learning rate of each of `steps` steps; without an end (0), a schedule that needs it is constant after the
+/// warm-up.
 optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps);
 
 }  // namespace trireme::train

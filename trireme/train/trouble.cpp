@@ -49,7 +49,7 @@ std::string describe_not_finite(Session& s, int64_t step, const engine::StepResu
       "step {}: the loss is {} and the gradient norm {}. {} an optimizer.lr below {:g}, or more train.lr_warmup_steps "
       "than {}{}",
       step, shown(result.loss), shown(result.gradient_norm), checkpoint::broadcast_text(s.world(), left, 0),
-      c.optimizer.lr, c.train.lr_warmup_steps, is_narrow ? ", or --precision 32-true" : "");
+      c.optimizer.lr, warmup_steps(c), is_narrow ? ", or --precision 32-true" : "");
 }
 
 }  // namespace trireme::train
