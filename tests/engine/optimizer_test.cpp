@@ -10,16 +10,27 @@ struct Choice {
   const char* name;
   double momentum = 0;
   bool nesterov = false;
+  double lr = 3e-3;
 };
-constexpr Choice kChoices[] = {{"Adam"}, {"SGD"}, {"SGD", 0.9}, {"SGD", 0.9, true}, {"Lion"}};
+constexpr Choice kChoices[] = {{"Adam"},
+                               {"SGD", 0, false, 0.3},
+                               {"SGD", 0.9, false, 0.3},
+                               {"SGD", 0.9, true, 0.3},
+                               {"Lion"},
+                               {"Adagrad", 0, false, 0.03},
+                               {"LARS", 0.9, false, 10},
+                               {"LAMB", 0, false, 0.03},
+                               {"Adafactor", 0, false, 0.01},
+                               {"Muon", 0.95, true, 0.02}};
 
 Job job_with(const Choice& choice, const model::Precision& precision) {
   Job job{.model = small_llama(), .precision = precision, .steps = 10};
   job.optimizer = optim::options_of(choice.name);
-  job.optimizer.lr = job.optimizer.rule == optim::Rule::sgd ? 0.3 : 3e-3;
+  job.optimizer.lr = choice.lr;
   job.optimizer.weight_decay = 0.1;
   job.optimizer.momentum = choice.momentum;
   job.optimizer.nesterov = choice.nesterov;
+  job.grouping.matrices_apart = job.optimizer.rule == optim::Rule::muon;
   return job;
 }
 

@@ -275,7 +275,12 @@ TEST(Optimizers, KeepWhatPyTorchKeepsUnderItsNames) {
   EXPECT_EQ(state_names(options_of("SGD")), Names{});
   EXPECT_EQ(state_names(options_for("SGD", 0.9)), Names{"momentum_buffer"});
   EXPECT_EQ(state_names(options_of("Lion")), Names{"exp_avg"});
-  EXPECT_THROW(options_of("Adagrad"), UsageError);
+  EXPECT_EQ(state_names(options_of("Adagrad")), Names{"sum"});
+  EXPECT_EQ(state_names(options_of("LARS")), Names{"momentum_buffer"});
+  EXPECT_EQ(state_names(options_of("LAMB")), (Names{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(state_names(options_of("Adafactor")), Names{});
+  EXPECT_EQ(state_names(options_of("Muon")), Names{"momentum_buffer"});
+  EXPECT_THROW(options_of("Adadelta"), UsageError);
   State state(4, at::kFloat, at::kFloat);
   const DecaySegment all{0, 4, true};
   OptimizerOptions lion = options_of("Lion");
@@ -285,7 +290,7 @@ TEST(Optimizers, KeepWhatPyTorchKeepsUnderItsNames) {
 
 TEST(Optimizers, BitsDoNotDependOnTheCut) {
   on_every_instruction_set([] {
-    for (const char* name : {"Adam", "SGD", "Lion"}) {
+    for (const char* name : {"Adam", "SGD", "Lion", "Adagrad"}) {
       SCOPED_TRACE(name);
       OptimizerOptions options = options_for(name, std::string(name) == "SGD" ? 0.9 : 0);
       options.step = 2;

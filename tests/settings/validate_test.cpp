@@ -97,7 +97,7 @@ TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
   settings.optimizer.betas = {0.9, 0.99};
   EXPECT_THAT(verdict(settings, 1), HasSubstr("SGD has no betas"));
   EXPECT_THAT(verdict(settings, 1),
-              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion; leave it out, or say auto"));
+              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion, LAMB, Muon; leave it out, or say auto"));
   settings.optimizer.name = optim::Rule::lion;
   EXPECT_THAT(verdict(settings, 1), HasSubstr("Lion has no momentum"));
   EXPECT_THAT(verdict(settings, 1), Not(HasSubstr("Lion has no betas")));
@@ -105,6 +105,25 @@ TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
   EXPECT_THAT(verdict(settings, 1), HasSubstr("optimizer.nesterov needs optimizer.momentum above 0"));
   settings.optimizer = {.name = optim::Rule::adam, .betas = {{0.9, 0.95}}, .eps = 1e-6, .weight_decay = 0.1};
   EXPECT_EQ(verdict(settings, 1), "");
+}
+
+TEST(Validate, OptimizersThatOnlyProcessorsComputeAreRefusedOnGpus) {
+  Settings settings;
+  settings.accelerator = Accelerator::cuda;
+  for (const auto& choice : optim::choices_of(optim::Rule{})) {
+    settings.optimizer.name = choice.value;
+    EXPECT_EQ(verdict(settings, 1).find("computes on processors only") == std::string::npos,
+              optim::runs_on_gpu(choice.value))
+        << choice.name;
+  }
+}
+
+TEST(Validate, GroupsOfParametersAreRead) {
+  Settings settings;
+  settings.optimizer.groups = {{"q_proj lr=0.5", "norm frozen"}};
+  EXPECT_EQ(verdict(settings, 1), "");
+  settings.optimizer.groups = {{"q_proj rate=0.5"}};
+  EXPECT_THAT(verdict(settings, 1), HasSubstr("'rate=0.5' is none of lr=FACTOR, weight_decay=NUMBER and frozen"));
 }
 
 TEST(Validate, TheLearningRateIsJudgedAsItIsScaled) {

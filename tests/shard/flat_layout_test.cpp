@@ -50,5 +50,30 @@ TEST(FlatLayout, ShardsDifferByAtMostOneBlock) {
   }
 }
 
+TEST(FlatLayout, WholeTensorsHaveOneOwnerAndFinerDivisionsNest) {
+  const FlatLayout layout("g",
+                          {{"q", {64, 100}, true, false},
+                           {"k", {32, 100}, true, true},
+                           {"norm", {100}, false, false},
+                           {"down", {100, 770}, true, false},
+                           {"up", {30, 770}, true, false}},
+                          Cut::tensors);
+  for (const int size : {1, 2, 3, 4, 8}) {
+    int64_t at = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const Range r = layout.owned(rank, size);
+      EXPECT_EQ(r.begin, at);
+      at = r.end;
+      for (const FlatTensor& t : layout.tensors()) {
+        const bool apart = t.offset + t.numel <= r.begin || t.offset >= r.end;
+        EXPECT_TRUE(apart || (t.offset >= r.begin && t.offset + t.numel <= r.end)) << t.name << " of " << size;
+      }
+      EXPECT_EQ(layout.owned(2 * rank, 2 * size).begin, r.begin);
+      EXPECT_EQ(layout.owned(2 * rank + 1, 2 * size).end, r.end);
+    }
+    EXPECT_EQ(at, layout.numel());
+  }
+}
+
 }  // namespace
 }  // namespace trireme::shard

@@ -55,7 +55,7 @@ model::ModelConfig small(model::Architecture architecture, bool tied) {
 optim::OptimizerOptions chosen(const std::string& optimizer) {
   optim::OptimizerOptions options = optim::options_of(optimizer);
   options.weight_decay = 0.1;
-  options.momentum = options.rule == optim::Rule::sgd ? 0.9 : 0;
+  if (options.rule == optim::Rule::sgd) options.momentum = 0.9;
   return options;
 }
 
@@ -84,6 +84,10 @@ struct State {
       add(g, t, (*g.parameters)[i], "master", g.master);
       for (const engine::OptimizerTensor& state : g.optimizer) add(g, t, (*g.parameters)[i], state.name, state.tensor);
     }
+    for (const engine::WholeTensor& state : g.whole) {
+      const auto [found, is_new] = tensors.try_emplace(state.parameter->name + "." + state.name, state.tensor.clone());
+      EXPECT_TRUE(is_new || found->second.equal(state.tensor)) << found->first;
+    }
   }
 
  private:
@@ -110,7 +114,7 @@ using Work = std::function<void(engine::Engine&, const model::Model&, comm::Comm
 
 /// Runs `work` on thread ranks, each with an engine, and joins what the engines then hold.
 State on_ranks(const model::ModelConfig& config, const model::Precision& precision, const Layout& layout,
-               const Work& work, const model::Grouping& grouping = {}) {
+               const Work& work, const model::Grouping& grouping = {}, bool save_copy = false) {
   const auto n = static_cast<size_t>(layout.ranks());
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> errors(n);
@@ -121,7 +125,8 @@ State on_ranks(const model::ModelConfig& config, const model::Precision& precisi
     plan::StepRequest request{
         .precision = precision, .shape = {1, 16}, .mesh = {layout.mesh, layout.ranks()}, .rank = rank};
     request.strategy = layout.strategy;
-    request.optimizer_state = optim::state_names(chosen(layout.optimizer));
+    request.save_copy = save_copy;
+    request.optimizer = chosen(layout.optimizer);
     const model::Model model = model::build_model(config, precision, request.parallel(), grouping);
     const plan::StepPlan plan = plan::make_step_plan(model, request);
     engine::Engine engine(
@@ -411,6 +416,50 @@ TEST(Checkpointing, WhatAnOptimizerKeepsComesBackOnAnyMeshAndNoOtherOneTakesIt) 
     }
     const State weights = load("AdamW", {.shard = 2}, LoadWhat::weights);
     EXPECT_TRUE(weights.tensors.at("model.norm.weight.master").equal(original.tensors.at("model.norm.weight.master")));
+  }
+}
+
+TEST(Checkpointing, WhatRulesByTensorKeepComesBackOnAnyMesh) {
+  const model::ModelConfig config = small(model::Architecture::llama, false);
+  const model::Precision precision{at::kFloat, at::kFloat};
+  const std::pair<const char*, const char*> rules[] = {{"LARS", "layers.1.mlp.down_proj.weight.momentum_buffer"},
+                                                       {"LAMB", "layers.1.mlp.down_proj.weight.exp_avg_sq"},
+                                                       {"Adafactor", "layers.1.mlp.down_proj.weight.exp_avg_sq_col"},
+                                                       {"Muon", "norm.weight.exp_avg"}};
+  for (const auto& [rule, kept] : rules) {
+    SCOPED_TRACE(rule);
+    const Folder folder;
+    Settings settings;
+    settings.out_dir = folder.path();
+    const model::Grouping grouping{.matrices_apart = std::string(rule) == "Muon"};
+    // With local accumulation off, every mesh of data ranks saves the same; half of the saves are from a copy.
+    for (const bool copied : {false, true}) {
+      const int64_t step = copied ? 3 : 2;
+      const State original = on_ranks(
+          config, precision, {rule, {.replicate = 2, .shard = 2}, kFull, rule},
+          [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int rank) {
+            engine.initialize(1);
+            train(engine, rank, 2, rule);
+            if (copied)
+              checkpoint::save_checkpoint(save_request(engine.copy_state(), engine.plan(), settings, {.step = step}),
+                                          world);
+            else
+              save_run(engine, model, settings, {.step = step}, world);
+          },
+          grouping, copied);
+      EXPECT_GT(original.tensors.at("model." + std::string(kept)).abs().max().item<double>(), 0);
+      for (const comm::MeshSizes& mesh :
+           {comm::MeshSizes{.pp = 2, .shard = 1, .tp = 2}, {.shard = 4}, {.shard = 1}, {.shard = 2, .tp = 2}}) {
+        const State loaded = on_ranks(
+            config, precision, {rule, mesh, kFull, rule},
+            [&](engine::Engine& engine, const model::Model& model, comm::Communicator& world, int) {
+              engine.initialize(2);
+              load_run(engine, model, folder.path() / checkpoint::step_folder_name(step), world, LoadWhat::run);
+            },
+            grouping);
+        EXPECT_TRUE(loaded == original);
+      }
+    }
   }
 }
 

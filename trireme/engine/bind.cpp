@@ -40,6 +40,9 @@ Engine::GroupViews Engine::group_views(int group) const {
   g.master = get(ValueKind::master, held.size(), storage.master);
   for (size_t i = 0; i < storage.optimizer_state.size(); ++i)
     g.optimizer.push_back(get(schedule::kOptimizerState[i], held.size(), storage.master));
+  if (const int64_t bytes = plan_.whole_state_bytes(group); bytes > 0)
+    g.whole_state = get(schedule::kOptimizerState[0], bytes / static_cast<int64_t>(c10::elementSize(storage.master)),
+                        storage.master);
   if (storage.trained) {
     const bool whole = plan_.request.whole_gradients();
     g.local_gradient = get(ValueKind::local_gradient, numel, storage.master);
@@ -276,7 +279,12 @@ std::vector<Engine::Bound> Engine::bind(schedule::List list) {
       }
       b.input = view(used(0), {b.counts[comm_.loss->rank()]}, at::kDouble);
       b.output = view(used(1), {all_losses}, at::kDouble);
-    } else if (schedule::traits_of(a.kind).owner == schedule::Owner::group && a.kind != ActionKind::step) {
+    } else if (a.kind == ActionKind::step) {
+      b.step_traffic = plan_.step_traffic(a.owner);
+      for (const schedule::Use& u : a.uses)
+        if (const Value& v = s.values[u.value]; v.kind == ValueKind::step_work)
+          b.output = view(v, {v.bytes}, at::kByte);
+    } else if (schedule::traits_of(a.kind).owner == schedule::Owner::group) {
       bind_group(b, s, a);
     }
     all.push_back(std::move(b));

@@ -62,6 +62,9 @@ void Engine::check_device() const {
                       "cuda",
                       module));
   }
+  if (const optim::Rule rule = plan_.request.optimizer.rule; !optim::runs_on_gpu(rule))
+    throw UsageError(fmt::format("the optimizer {} computes on the CPU only; take another one with accelerator cuda",
+                                 config::name_of(rule)));
   for (const auto& unit : model_.units)
     if (!unit->runs_on_gpu())
       throw UsageError("wrapped modules compute on the CPU only; a model of built-in units can use accelerator cuda");

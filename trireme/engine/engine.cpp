@@ -11,6 +11,8 @@
 #include "trireme/engine/device.h"
 #include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
+#include "trireme/optim/adafactor.h"
+#include "trireme/optim/by_tensor.h"
 
 namespace trireme::engine {
 
@@ -23,28 +25,6 @@ using schedule::Value;
 using schedule::ValueKind;
 
 namespace {
-
-// Segments of the held range: weight matrices decay, but not padding, norms and biases.
-std::vector<optim::DecaySegment> decay_segments(const shard::FlatLayout& layout, const shard::Range& held,
-                                                const std::vector<model::ParameterSpec>& parameters) {
-  std::vector<optim::DecaySegment> segments;
-  int64_t at = held.begin;
-  const auto cut = [&](int64_t end, bool decay, double rate) {
-    end = std::min(end, held.end);
-    if (end > at && !segments.empty() && segments.back().decay == decay && segments.back().rate == rate)
-      segments.back().end = end - held.begin;
-    else if (end > at)
-      segments.push_back({at - held.begin, end - held.begin, decay, rate});
-    at = std::max(at, end);
-  };
-  for (size_t i = 0; i < layout.tensors().size(); ++i) {
-    const shard::FlatTensor& t = layout.tensors()[i];
-    cut(t.offset, false, 1);
-    cut(t.offset + t.numel, t.decay, parameters[i].rate);
-  }
-  cut(layout.numel(), false, 1);
-  return segments;
-}
 
 void keep_for_ever(MappedMemory memory) {
   static auto& kept = *new std::vector<MappedMemory>;  // outlives every static destructor
@@ -77,8 +57,7 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
       inside_[axis] = std::make_unique<WatchedCommunicator>(ranks, axis);
   for (int g : plan_.local_groups) {
     views_[g] = group_views(g);
-    if (plan_.storage[g].trained)
-      decay_[g] = decay_segments(plan_.layouts[g], plan_.held(g), model_.groups[g].parameters);
+    if (plan_.storage[g].trained) segments_[g] = plan_.segments(g);
   }
   size_t longest = 0;
   for (const schedule::ListTraits& list : schedule::kLists) {
@@ -109,7 +88,7 @@ int64_t Engine::allocated_bytes() const {
 void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
-    for (at::Tensor& state : views.optimizer) state.zero_();
+    for (at::Tensor& state : views.state()) state.zero_();
     // Drawn in the state dtype: a frozen group begins with the values that a trained one would compute with.
     const at::ScalarType made_in = plan_.request.precision.state;
     const bool in_place = !on_gpu() && views.master.scalar_type() == made_in;
@@ -136,26 +115,40 @@ void Engine::refresh_weights() {
       if (const auto copy = mirror_.find(tensor.const_data_ptr()); copy != mirror_.end()) tensor.copy_(copy->second);
     };
     take(views.master);
-    for (at::Tensor& state : views.optimizer) take(state);
+    for (at::Tensor& state : views.state()) take(state);
     if (views.compute_copy.defined()) views.compute_copy.copy_(views.master);
   }
   mirror_.clear();
 }
 
-GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::Tensor&)>& take) {
+GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::Tensor&)>& take,
+                               const std::function<at::Tensor(const at::Tensor&)>& take_whole) {
   const GroupViews& v = views_.at(g);
   const plan::GroupStorage& storage = plan_.storage[g];
   GroupState state{&plan_.layouts[g], &model_.groups[g].parameters, &storage, plan_.held(g), plan_.saved(g),
                    take(v.master)};
   for (size_t i = 0; i < v.optimizer.size(); ++i)
     state.optimizer.push_back({storage.optimizer_state[i], take(v.optimizer[i])});
+  if (!v.whole_state.defined()) return state;
+  const at::Tensor whole = take_whole(v.whole_state);
+  int64_t at = 0;
+  for (const optim::DecaySegment& s : segments_.at(g)) {
+    if (s.parameter == nullptr) continue;
+    const bool owns = s.begin + state.held.begin >= state.saved.begin && s.begin + state.held.begin < state.saved.end;
+    for (const optim::WholeState& kept : optim::whole_state(storage.rule, s.parameter->whole_shape())) {
+      state.whole.push_back({s.parameter, kept.name, kept.shape, whole.narrow(0, at, kept.numel()),
+                             owns && plan_.request.coordinate(comm::Axis::tp) == 0});
+      at += kept.numel();
+    }
+  }
   return state;
 }
 
 std::vector<GroupState> Engine::state() {
   std::vector<GroupState> out;
   for (auto& [g, v] : views_) {
-    out.push_back(group_state(g, [this](const at::Tensor& tensor) { return on_host(tensor); }));
+    const auto take = [this](const at::Tensor& tensor) { return on_host(tensor); };
+    out.push_back(group_state(g, take, take));
     out.back().gradient = v.step_gradient;
   }
   return out;
@@ -170,14 +163,19 @@ std::vector<GroupState> Engine::copy_state() {
   for (const auto& [g, v] : views_) {
     const shard::Range saved = plan_.saved(g), held = plan_.held(g);
     check_invariant(to != nullptr || saved.size() == 0, "a copy for saving was planned");
-    const auto take = [&](const at::Tensor& whole) {
-      const at::Tensor from = whole.narrow(0, saved.size() > 0 ? saved.begin - held.begin : 0, saved.size());
-      const at::Tensor kept = at::from_blob(to, {saved.size()}, from.options());
+    const auto copy_of = [&](const at::Tensor& from, int64_t bytes) {
+      const at::Tensor kept = at::from_blob(to, from.sizes(), from.options());
       copy_on_all_threads(to, from.const_data_ptr(), static_cast<int64_t>(from.nbytes()));
-      to += plan_.save_copy_bytes(g);
+      to += bytes;
       return kept;
     };
-    out.push_back(group_state(g, take));
+    const auto take = [&](const at::Tensor& whole) {
+      return copy_of(whole.narrow(0, saved.size() > 0 ? saved.begin - held.begin : 0, saved.size()),
+                     plan_.save_copy_bytes(g));
+    };
+    out.push_back(group_state(g, take, [&](const at::Tensor& whole) {
+      return copy_of(whole, schedule::aligned(plan_.whole_state_bytes(g)));
+    }));
     out.back().held = saved;
   }
   return out;
@@ -285,14 +283,9 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
     case ActionKind::clip:
       gradient_scale_ = inputs_->max_norm ? std::min(1.0, *inputs_->max_norm / (gradient_norm_ + 1e-6)) : 1.0;
       return;
-    case ActionKind::step: {
-      if (!commits()) return;
-      optim::OptimizerOptions options = inputs_->optimizer;
-      options.gradient_scale = gradient_scale_;
-      const GroupViews& g = views_.at(a.owner);
-      return optim::optimizer_update(g.master, g.optimizer, g.step_gradient, g.compute_copy, decay_.at(a.owner),
-                                     options);
-    }
+    case ActionKind::step:
+      if (commits()) step(a, b);
+      return;
     default:
       break;
   }
@@ -309,6 +302,21 @@ void Engine::pass_by(const Action& a, const Bound& b) {
   if (a.kind == ActionKind::step) return static_cast<void>(commits());
   if (!schedule::is_computation(a.kind)) return;
   replay(*b.rows, comm_.inside, options_.device);
+}
+
+void Engine::step(const Action& a, Bound& b) {
+  optim::OptimizerOptions options = optim::options_of_group(inputs_->optimizer, plan_.storage[a.owner].rule);
+  options.gradient_scale = gradient_scale_;
+  WatchedCommunicator* parts = inside_[comm::UnitAxis::tp].get();
+  if (parts != nullptr) parts->expect(b.step_traffic, "Step of " + plan_.layouts[a.owner].name());
+  const auto add_parts = [&](const at::Tensor& tensor) {
+    if (parts != nullptr) parts->all_reduce(tensor, tensor, {})->wait();
+  };
+  const GroupViews& g = views_.at(a.owner);
+  const std::vector<at::Tensor> state = g.state();
+  optim::step_group({g.master, state, g.step_gradient, g.compute_copy, b.output}, segments_.at(a.owner), options,
+                    add_parts);
+  if (parts != nullptr) parts->finish();
 }
 
 comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {

@@ -66,6 +66,15 @@ struct OptimizerTensor {
   at::Tensor tensor;
 };
 
+/// Optimizer state of a whole parameter, whose shape is not the parameter's (optim::whole_state).
+struct WholeTensor {
+  const model::ParameterSpec* parameter;
+  std::string name;  ///< transformers' name for it
+  std::vector<int64_t> shape;
+  at::Tensor tensor;  ///< [numel]
+  bool saved;  ///< this rank writes it to a checkpoint
+};
+
 /// This rank's part of a group's state, for checkpoints.
 struct GroupState {
   const shard::FlatLayout* layout;
@@ -75,6 +84,7 @@ struct GroupState {
   shard::Range saved;  ///< of these, the elements that this rank writes to a checkpoint
   at::Tensor master;
   std::vector<OptimizerTensor> optimizer = {};  ///< as `storage` says
+  std::vector<WholeTensor> whole = {};
   at::Tensor gradient = {};  ///< undefined if the group is frozen
 };
 
@@ -129,7 +139,8 @@ class Engine {
     const std::vector<model::TrafficRow>* rows = nullptr;  // of the action's kind
     std::vector<int> recomputed;  // recompute
     std::vector<at::Tensor> gaps;  // of the gradients that start here: bytes that no unit of this rank writes
-    at::Tensor input, output;  // communication
+    at::Tensor input, output;  // communication; output: also the work memory of an optimizer's step
+    std::vector<model::TrafficRow> step_traffic;
     std::vector<int64_t> counts;
     BatchTensors batch;  // load_batch
     BatchTensors host_batch;  // the same on the host, if the batch lies on a GPU
@@ -141,6 +152,8 @@ class Engine {
   struct GroupViews {  // persistent tensors of a group that this rank holds
     at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy;
     std::vector<at::Tensor> optimizer;
+    at::Tensor whole_state;  ///< of optimizers that keep nothing else
+    std::vector<at::Tensor> state() const { return whole_state.defined() ? std::vector{whole_state} : optimizer; }
   };
 
   // bind.cpp
@@ -160,10 +173,12 @@ class Engine {
   std::vector<at::Tensor> gaps_of(char* base, int group) const;
 
   // engine.cpp
-  GroupState group_state(int group, const std::function<at::Tensor(const at::Tensor&)>& take);
+  GroupState group_state(int group, const std::function<at::Tensor(const at::Tensor&)>& take,
+                         const std::function<at::Tensor(const at::Tensor&)>& take_whole);
   void run(schedule::List list);
   void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
+  void step(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   void pass_by(const schedule::Action& action, const Bound& bound);
   bool commits();
@@ -194,7 +209,7 @@ class Engine {
   std::map<const void*, at::Tensor> mirror_;  ///< host copies of the state, by address on the GPU
   std::array<char*, schedule::kNumMemories> base_{};
   std::map<int, GroupViews> views_;  ///< by group
-  std::map<int, std::vector<optim::DecaySegment>> decay_;  ///< by group, for the held range
+  std::map<int, std::vector<optim::DecaySegment>> segments_;  ///< by group, for the held range
   schedule::PerList<std::vector<Bound>> bound_;
   std::vector<int> loss_order_;  ///< ranks of the loss group, in the order of micro-batches
   std::vector<Pending> pending_;

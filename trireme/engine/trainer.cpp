@@ -18,7 +18,7 @@ plan::StepRequest request_of(const TrainerOptions& o) {
   r.num_micro_batches = o.accumulate;
   r.accumulation = o.local_accumulation ? plan::Accumulation::local : plan::Accumulation::sharded;
   r.reduce = o.local_accumulation ? plan::Reduce::fast : plan::Reduce::ordered;
-  r.optimizer_state = optim::state_names(o.optimizer);
+  r.optimizer = o.optimizer;
   r.guard_bytes = o.poison ? 256 : 0;
   return r;
 }

@@ -104,10 +104,17 @@ std::string module_of(const std::string& parameter) {
 
 namespace {
 
+/// Parameters of one kind lie in one group only with each other.
+struct GroupKind {
+  bool trained = true;
+  bool companion = false;
+  bool operator==(const GroupKind&) const = default;
+};
+
 /// Parameters that stay together, before groups are merged.
 struct Set {
   std::string name;
-  bool trained = true;
+  GroupKind kind;
   int64_t num_params = 0;
 };
 
@@ -165,14 +172,13 @@ void check(const Model& model, const Grouping& grouping) {
   }
 }
 
-/// The name of each set's group: consecutive sets share a group until it is large enough, frozen and trained ones
-/// apart.
+/// The name of each set's group: consecutive sets share a group until it is large enough, those of another kind apart.
 std::vector<std::string> merge(const std::vector<Set>& sets, int64_t min_num_params) {
   std::vector<std::string> groups(sets.size());
-  for (const bool trained : {true, false}) {
+  for (const GroupKind kind : {GroupKind{true, false}, {true, true}, {false, false}}) {
     std::vector<size_t> alike;
     for (size_t i = 0; i < sets.size(); ++i)
-      if (sets[i].trained == trained) alike.push_back(i);
+      if (sets[i].kind == kind) alike.push_back(i);
     for (size_t first = 0, last; first < alike.size(); first = last) {
       int64_t num_params = 0;
       for (last = first; last < alike.size() && (last == first || num_params < min_num_params); ++last)
@@ -188,10 +194,17 @@ std::vector<std::string> merge(const std::vector<Set>& sets, int64_t min_num_par
 
 void group_parameters(Model& m, const Grouping& grouping) {
   check(m, grouping);
+  m.groups.clear();
+  m.places.clear();
   const std::set<std::string> frozen = frozen_parameters(m, grouping.frozen);
   std::map<std::string, int> readers;
   for (const auto& unit : m.units)
     for (const ParameterSpec& p : unit->parameters()) ++readers[p.name];
+  const auto kind_of = [&](size_t unit, const ParameterSpec& p) {
+    const bool trained = !frozen.contains(p.name);
+    const bool hidden_matrix = p.whole_shape().size() == 2 && unit > 0 && unit + 1 < m.units.size();
+    return GroupKind{trained, trained && grouping.matrices_apart && !hidden_matrix};
+  };
 
   std::vector<Set> sets;
   std::vector<std::vector<int>> set_of(m.units.size());  // per unit and parameter; -1: tied
@@ -206,10 +219,12 @@ void group_parameters(Model& m, const Grouping& grouping) {
         set_of[u].push_back(-1);
         continue;
       }
-      const bool trained = !frozen.contains(p.name);
-      const std::string name = trained ? before : before + ".frozen";
-      auto found = std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return s.name == name; });
-      if (found == sets.end()) found = sets.insert(sets.end(), {name, trained});
+      const GroupKind kind = kind_of(u, p);
+      const bool apart = kind.companion && u > 0 && u + 1 < m.units.size();  // other units have nothing else
+      const std::string name = before + (!kind.trained ? ".frozen" : apart ? ".rest" : "");
+      auto found =
+          std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return s.name == name && s.kind == kind; });
+      if (found == sets.end()) found = sets.insert(sets.end(), {name, kind});
       found->num_params += c10::multiply_integers(p.whole_shape());
       set_of[u].push_back(static_cast<int>(found - sets.begin()));
     }
@@ -228,7 +243,9 @@ void group_parameters(Model& m, const Grouping& grouping) {
       }
       const std::string name = set_of[u][i] < 0 ? "tied " + p.name : group_names[static_cast<size_t>(set_of[u][i])];
       const auto [number, is_new] = group_number.try_emplace(name, static_cast<int>(m.groups.size()));
-      if (is_new) m.groups.push_back({.name = name, .parameters = {}, .trained = !frozen.contains(p.name)});
+      const GroupKind kind = kind_of(u, p);
+      if (is_new)
+        m.groups.push_back({.name = name, .parameters = {}, .trained = kind.trained, .companion = kind.companion});
       ParameterGroup& group = m.groups[static_cast<size_t>(number->second)];
       const ParameterPlace place{number->second, static_cast<int>(group.parameters.size())};
       group.parameters.push_back(p);

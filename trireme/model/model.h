@@ -22,6 +22,7 @@ struct ParameterGroup {
   std::string name;                       ///< "embedding", "block 0", "head", "block 1.frozen"
   std::vector<ParameterSpec> parameters;
   bool trained = true;                    ///< false: frozen
+  bool companion = false;                 ///< of Grouping::matrices_apart: no hidden matrices
 };
 
 struct Model {
@@ -52,10 +53,13 @@ struct Grouping {
   std::vector<std::string> own_group = {};  ///< units with a group of their own ("block 3"); all others share one
                                             ///< group. Empty: every unit has its own
   std::vector<std::string> frozen = {};  ///< names of units and parameters that are not trained; in separate groups
+  /// Hidden matrices, which Muon updates, lie in other groups than the rest, which AdamW updates: all that embedding
+  /// and head read, and whatever is no matrix.
+  bool matrices_apart = false;
   bool operator==(const Grouping&) const = default;
 };
 
-/// Fills `groups` and `places` of a model whose `units` are complete.
+/// Fills `groups` and `places` of a model whose `units` are complete; what was there is forgotten.
 /// Errors    UsageError naming an unknown unit of own_group, or options that exclude each other
 void group_parameters(Model& model, const Grouping& grouping);
 

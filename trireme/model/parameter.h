@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct ParameterSpec {
   Initializer init;
   bool decay = true;            ///< weight decay applies: to matrices, not to norms and biases
   double rate = 1;              ///< times the learning rate
+  std::optional<double> weight_decay = {};  ///< if it decays; absent: as the optimizer says
   bool joined = false;          ///< follows the previous parameter without a gap: both form one matrix
   // Tensor parallel: this rank holds `pieces` of dimension `split_dim` of `full_shape`, one after the other. A piece
   // may reach beyond the full dimension (a padded vocabulary): the padding stays zero and is in no file.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -44,6 +45,41 @@ void check_segments(std::span<const DecaySegment> segments, int64_t count) {
                     covered, count));
 }
 
+/// The arguments that are the same for all segments, without copies.
+UpdateArguments arguments_of(const OptimizerOptions& options, const at::Tensor& master,
+                             std::span<const at::Tensor> state, const at::Tensor& gradient) {
+  UpdateArguments arguments{.rule = options.rule,
+                            .dtype = ops::storage_of(master.scalar_type()),
+                            .master = master.mutable_data_ptr(),
+                            .state = {},
+                            .gradient = gradient.const_data_ptr(),
+                            .compute_bf16 = nullptr,
+                            .compute_same = nullptr,
+                            .gradient_scale = options.gradient_scale,
+                            .beta1 = options.beta1,
+                            .beta2 = options.beta2,
+                            .eps = options.eps,
+                            .momentum = options.momentum,
+                            .nesterov = options.nesterov,
+                            .keep = 1,
+                            .l2 = 0,
+                            .step_size = 0,
+                            .root_bias2 = std::sqrt(1 - std::pow(options.beta2, static_cast<double>(options.step)))};
+  for (size_t i = 0; i < state.size(); ++i) arguments.state[i] = state[i].mutable_data_ptr();
+  return arguments;
+}
+
+void set_rate(UpdateArguments& arguments, const DecaySegment& segment, const OptimizerOptions& options) {
+  const double lr = options.lr * segment.rate, step = static_cast<double>(options.step);
+  const double decay = segment.decay ? segment.weight_decay.value_or(options.weight_decay) : 0;
+  const bool decoupled = options.rule == Rule::adamw || options.rule == Rule::lion;
+  const bool unbiased = options.rule == Rule::adamw || options.rule == Rule::adam || options.rule == Rule::lamb;
+  arguments.step_size = unbiased ? lr / (1 - std::pow(options.beta1, step)) : lr;
+  if (options.rule == Rule::lamb) arguments.step_size *= arguments.root_bias2;
+  arguments.keep = decoupled ? 1 - lr * decay : 1;
+  arguments.l2 = decoupled ? 0 : decay;
+}
+
 }  // namespace
 
 OptimizerOptions options_of(Rule rule) {
@@ -55,6 +91,16 @@ OptimizerOptions options_of(Rule rule) {
       return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
     case Rule::lion:
       return {.rule = rule, .lr = 0, .beta2 = 0.99, .weight_decay = 0, .step = 0};
+    case Rule::adagrad:
+      return {.rule = rule, .lr = 0, .eps = 1e-10, .weight_decay = 0, .step = 0};
+    case Rule::lars:
+      return {.rule = rule, .lr = 0, .weight_decay = 0, .momentum = 0.9, .step = 0};
+    case Rule::lamb:
+      return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
+    case Rule::adafactor:
+      return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
+    case Rule::muon:
+      return {.rule = rule, .lr = 0, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true, .step = 0};
   }
   throw InternalError("an optimizer without options");
 }
@@ -75,6 +121,21 @@ OptimizerOptions options_of(const OptimizerSettings& settings) {
   options.weight_decay = settings.weight_decay.value_or(options.weight_decay);
   options.momentum = settings.momentum.value_or(options.momentum);
   options.nesterov = settings.nesterov.value_or(options.nesterov);
+  options.trust_coefficient = settings.trust_coefficient.value_or(options.trust_coefficient);
+  options.trust_bounds = settings.trust_bounds.value_or(options.trust_bounds);
+  options.match_rms = settings.adjust_lr_fn.value_or(MuonRate::original) == MuonRate::match_rms_adamw;
+  options.relative_step = settings.relative_step.value_or(options.relative_step);
+  options.scale_parameter = settings.scale_parameter.value_or(options.scale_parameter);
+  options.warmup_init = settings.warmup_init.value_or(options.warmup_init);
+  options.companion_rate = settings.adam_lr.value_or(settings.lr) / settings.lr;
+  return options;
+}
+
+OptimizerOptions options_of_group(const OptimizerOptions& run, Rule rule) {
+  OptimizerOptions options = run;
+  if (rule == run.rule) return options;
+  options.rule = rule;
+  options.lr = run.lr * run.companion_rate;
   return options;
 }
 
@@ -87,6 +148,15 @@ std::vector<std::string> state_names(const OptimizerOptions& options) {
       return options.momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
     case Rule::lion:
       return {"exp_avg"};
+    case Rule::adagrad:
+      return {"sum"};
+    case Rule::lars:
+    case Rule::muon:
+      return {"momentum_buffer"};
+    case Rule::lamb:
+      return {"exp_avg", "exp_avg_sq"};
+    case Rule::adafactor:
+      return {};
   }
   return {};
 }
@@ -109,40 +179,34 @@ void optimizer_update(const at::Tensor& master, std::span<const at::Tensor> stat
   if (options.step < 1)
     throw ShapeError(fmt::format("optimizer_update: step is {}; the first update is step 1", options.step));
 
-  const auto step = static_cast<double>(options.step);
-  const bool decoupled = options.rule == Rule::adamw || options.rule == Rule::lion;
-  const bool unbiased = options.rule == Rule::adamw || options.rule == Rule::adam;
-  UpdateArguments arguments{.rule = options.rule,
-                            .dtype = ops::storage_of(dtype),
-                            .master = master.mutable_data_ptr(),
-                            .state = {},
-                            .gradient = gradient.const_data_ptr(),
-                            .compute_bf16 = to_bf16 ? compute.mutable_data_ptr() : nullptr,
-                            .compute_same = compute.defined() && !to_bf16 ? compute.mutable_data_ptr() : nullptr,
-                            .gradient_scale = options.gradient_scale,
-                            .beta1 = options.beta1,
-                            .beta2 = options.beta2,
-                            .eps = options.eps,
-                            .momentum = options.momentum,
-                            .nesterov = options.nesterov,
-                            .keep = 1,
-                            .l2 = 0,
-                            .step_size = 0,
-                            .root_bias2 = std::sqrt(1 - std::pow(options.beta2, step))};
-  for (size_t i = 0; i < state.size(); ++i) arguments.state[i] = state[i].mutable_data_ptr();
-  for (const auto& segment : segments) {
-    const double lr = options.lr * segment.rate;
-    arguments.step_size = unbiased ? lr / (1 - std::pow(options.beta1, step)) : lr;
-    arguments.keep = segment.decay && decoupled ? 1 - lr * options.weight_decay : 1;
-    arguments.l2 = segment.decay && !decoupled ? options.weight_decay : 0;
+  UpdateArguments arguments = arguments_of(options, master, state, gradient);
+  arguments.compute_bf16 = to_bf16 ? compute.mutable_data_ptr() : nullptr;
+  arguments.compute_same = compute.defined() && !to_bf16 ? compute.mutable_data_ptr() : nullptr;
+  for (auto segment = segments.begin(); segment != segments.end();) {
+    const auto first_unlike = std::find_if(segment, segments.end(), [&](const DecaySegment& s) {
+      return s.decay != segment->decay || s.rate != segment->rate || s.weight_decay != segment->weight_decay;
+    });
+    set_rate(arguments, *segment, options);
+    const int64_t begin = segment->begin, end = (first_unlike - 1)->end;
+    segment = first_unlike;
     if (master.is_cuda()) {
-      cuda_optimizer().update(arguments, segment.begin, segment.end);
+      cuda_optimizer().update(arguments, begin, end);
       continue;
     }
-    ops::parallel_rows(segment.end - segment.begin, 1 << 15, [&](int64_t first, int64_t last) {
-      update_elements(arguments, segment.begin + first, segment.begin + last);
-    });
+    ops::parallel_rows(end - begin, 1 << 15,
+                       [&](int64_t first, int64_t last) { update_elements(arguments, begin + first, begin + last); });
   }
+}
+
+void lamb_directions(const at::Tensor& master, std::span<const at::Tensor> state, const at::Tensor& gradient,
+                     const DecaySegment& segment, const OptimizerOptions& options, const at::Tensor& partials) {
+  UpdateArguments arguments = arguments_of(options, master, state, gradient);
+  set_rate(arguments, segment, options);
+  ops::check_tensor("lamb_directions", "partials", partials,
+                    {(segment.end - segment.begin + kNormBlock - 1) / kNormBlock}, at::kDouble);
+  ops::parallel_rows(partials.numel(), 8, [&](int64_t first, int64_t last) {
+    lamb_blocks(arguments, segment.begin, segment.end, {first, last}, kNormBlock, partials.data_ptr<double>());
+  });
 }
 
 void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradient) {

@@ -156,6 +156,12 @@ void update_by_rule(const UpdateArguments& a, int64_t begin, int64_t end) {
       return a.momentum > 0 ? update<Rule::sgd, 1, T>(a, begin, end) : update<Rule::sgd, 0, T>(a, begin, end);
     case Rule::lion:
       return update<Rule::lion, 1, T>(a, begin, end);
+    case Rule::adagrad:
+    case Rule::lars:
+    case Rule::lamb:
+    case Rule::adafactor:
+    case Rule::muon:
+      return;  // refused before the start: runs_on_gpu()
   }
 }
 

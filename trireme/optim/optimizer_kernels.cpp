@@ -40,13 +40,28 @@ struct Constants {
   static HWY_INLINE V set(double value) { return hn::Set(hn::ScalableTag<T>(), static_cast<T>(value)); }
 };
 
+/// The direction of LAMB's step, from moments that have been updated.
+template <class V, class C>
+HWY_INLINE V lamb_direction(const C& c, V p, V first, V second) {
+  return hn::MulAdd(c.l2, p, hn::Div(first, hn::Add(hn::Sqrt(second), c.eps)));
+}
+
 /// One vector of the rule: the weights after the step. `first` and `second` are the state, read and written.
 template <Rule kRule, class V, class C>
 HWY_INLINE V stepped(const C& c, V p, V g, V& first, V& second) {
-  if constexpr (kRule == Rule::adam || kRule == Rule::sgd) g = hn::MulAdd(c.l2, p, g);
+  if constexpr (kRule == Rule::adam || kRule == Rule::sgd || kRule == Rule::adagrad || kRule == Rule::lars)
+    g = hn::MulAdd(c.l2, p, g);
   if constexpr (kRule == Rule::sgd) {
     first = hn::MulAdd(c.momentum, first, g);  // without momentum: g
     return hn::NegMulAdd(c.step_size, c.nesterov ? hn::MulAdd(c.momentum, first, g) : first, p);
+  } else if constexpr (kRule == Rule::adagrad) {
+    first = hn::MulAdd(g, g, first);
+    return hn::NegMulAdd(c.step_size, hn::Div(g, hn::Add(hn::Sqrt(first), c.eps)), p);
+  } else if constexpr (kRule == Rule::lars) {
+    first = hn::MulAdd(c.momentum, first, hn::Mul(c.step_size, g));
+    return hn::Sub(p, first);
+  } else if constexpr (kRule == Rule::lamb) {
+    return hn::NegMulAdd(c.step_size, lamb_direction(c, p, first, second), p);
   } else if constexpr (kRule == Rule::lion) {
     const hn::DFromV<V> d;
     const V mixed = hn::MulAdd(c.beta1, first, hn::Mul(c.rest1, g));
@@ -119,6 +134,15 @@ void update_by_rule(const UpdateArguments& a, int64_t first, int64_t last) {
                             : update<Rule::sgd, 0, T, Compute>(a, first, last);
     case Rule::lion:
       return update<Rule::lion, 1, T, Compute>(a, first, last);
+    case Rule::adagrad:
+      return update<Rule::adagrad, 1, T, Compute>(a, first, last);
+    case Rule::lars:
+      return update<Rule::lars, 1, T, Compute>(a, first, last);
+    case Rule::lamb:
+      return update<Rule::lamb, 2, T, Compute>(a, first, last);
+    case Rule::adafactor:
+    case Rule::muon:
+      return;  // adafactor.cpp, by_tensor.cpp
   }
 }
 
@@ -172,6 +196,38 @@ void norms(const NormArguments& a, int64_t first, int64_t last) {
     a.partials[block] = block_norm(x + block * a.block, std::min(a.block, a.count - block * a.block));
 }
 
+template <class T>
+void lamb_norms(const UpdateArguments& a, int64_t begin, int64_t end, int64_t block, int64_t number, double* partials) {
+  const hn::ScalableTag<T> d;
+  const Constants<T> c(a);
+  HWY_ALIGN T directions[4096];
+  const int64_t from = begin + number * block, count = std::min(block, end - from);
+  const T* master = static_cast<const T*>(a.master) + from;
+  const T* gradient = static_cast<const T*>(a.gradient) + from;
+  T *m = static_cast<T*>(a.state[0]) + from, *v = static_cast<T*>(a.state[1]) + from;
+  const auto step = [&](int64_t i, auto n) HWY_ATTR {
+    const auto g = hn::Mul(simd::load(d, gradient + i, n), c.scale);
+    auto first = simd::load(d, m + i, n), second = simd::load(d, v + i, n);
+    first = hn::MulAdd(c.rest1, hn::Sub(g, first), first);
+    second = hn::MulAdd(hn::Mul(c.rest2, g), g, hn::Mul(c.beta2, second));
+    simd::store(d, first, m + i, n);
+    simd::store(d, second, v + i, n);
+    simd::store(d, lamb_direction(c, simd::load(d, master + i, n), first, second), directions + i, n);
+  };
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) step(i, simd::Full{});
+  if (i < count) step(i, simd::Part{static_cast<size_t>(count - i)});
+  partials[number] = block_norm(directions, count);
+}
+
+void lamb_blocks_of(const UpdateArguments& a, int64_t begin, int64_t end, std::pair<int64_t, int64_t> blocks,
+                    int64_t block, double* partials) {
+  for (int64_t number = blocks.first; number < blocks.second; ++number)
+    a.dtype == ops::Storage::kFloat64 ? lamb_norms<double>(a, begin, end, block, number, partials)
+                                      : lamb_norms<float>(a, begin, end, block, number, partials);
+}
+
 void squared_norm(const NormArguments& a, int64_t first, int64_t last) {
   a.dtype == ops::Storage::kFloat64 ? norms<double>(a, first, last) : norms<float>(a, first, last);
 }
@@ -185,9 +241,14 @@ namespace trireme::optim {
 
 HWY_EXPORT(update_span);
 HWY_EXPORT(squared_norm);
+HWY_EXPORT(lamb_blocks_of);
 
 void update_elements(const UpdateArguments& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(update_span)(a, first, last);
+}
+void lamb_blocks(const UpdateArguments& a, int64_t begin, int64_t end, std::pair<int64_t, int64_t> blocks,
+                 int64_t block, double* partials) {
+  HWY_DYNAMIC_DISPATCH(lamb_blocks_of)(a, begin, end, blocks, block, partials);
 }
 void squared_norm_blocks(const NormArguments& a, int64_t first, int64_t last) {
   HWY_DYNAMIC_DISPATCH(squared_norm)(a, first, last);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "trireme/ops/storage.h"
 #include "trireme/optim/optimizer.h"
@@ -19,11 +20,15 @@ struct UpdateArguments {
   double gradient_scale, beta1, beta2, eps, momentum;
   bool nesterov;
   double keep;         ///< factor of the weights: 1 - lr weight_decay, or 1
-  double l2;           ///< weight decay as a part of the gradient, or 0
+  double l2;           ///< weight decay as a part of the gradient (lamb: of the step), or 0
   double step_size;    ///< lr; for adam and adamw divided by 1 - beta1^step
   double root_bias2;   ///< sqrt(1 - beta2^step)
 };
 void update_elements(const UpdateArguments& arguments, int64_t first, int64_t last);
+
+/// lamb_directions() for blocks number `blocks` of elements [begin, end).
+void lamb_blocks(const UpdateArguments& arguments, int64_t begin, int64_t end, std::pair<int64_t, int64_t> blocks,
+                 int64_t block, double* partials);
 
 struct NormArguments {
   ops::Storage dtype;

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "trireme/optim/adafactor.h"
 #include "trireme/plan/step_plan.h"
 
 namespace trireme::plan {
@@ -122,12 +123,32 @@ constexpr Row kRows[] = {{"no_shard (DDP)", {18, 0}, {16, 0}, {16, 0}, {16, 0}},
 
 }  // namespace
 
+namespace {
+
+// Elements of a group's state of other shapes than the parameters', on all of its owners.
+double whole_state_of(const StepPlan& plan, int g) {
+  double elements = 0;
+  if (!plan.storage[g].trained) return 0;
+  for (const model::ParameterSpec& p : plan.model->groups[static_cast<size_t>(g)].parameters)
+    for (const optim::WholeState& state : optim::whole_state(plan.storage[g].rule, p.whole_shape()))
+      elements += double(state.numel());
+  return elements;
+}
+
+}  // namespace
+
 std::string render_states(const StepPlan& plan) {
   const model::Precision& precision = plan.request.precision;
   const bool mixed = precision.compute != precision.state;
   const double scale = double(c10::elementSize(precision.state)) / 4;  // the table is for fp32 state
   double parameters = 0, frozen = 0;
-  for (int g : plan.local_groups) (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
+  double kept = 0;  // bytes of optimizer state of a parameter, at 4 bytes a number
+  for (int g : plan.local_groups) {
+    (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
+    kept += 4 * double(plan.layouts[g].numel()) * double(plan.storage[g].optimizer_state.size());
+    kept += 4 * whole_state_of(plan, g);
+  }
+  kept = parameters > 0 ? kept / parameters : 0;
   const int axes = plan.request.size(comm::Axis::shard) * plan.request.size(comm::Axis::cp);
   const int shards = std::max(plan.request.num_shards(), axes);
   const auto mib = [&](const Formula& f) { return (f.whole + f.divided / shards) * parameters * scale / (1 << 20); };
@@ -135,7 +156,6 @@ std::string render_states(const StepPlan& plan) {
                                 parameters / 1e6, shards);
   out += fmt::format("{:<24}{:>16}{:>12}{:>18}{:>12}\n", "", "here", "MiB", "textbook", "MiB");
   for (const Row& row : kRows) {
-    const double kept = 4 * double(plan.request.optimizer_state.size());
     const Formula ours = (mixed ? row.mixed : row.full).with_optimizer(kept),
                   book = (mixed ? row.textbook : row.textbook_full).with_optimizer(kept);
     out += fmt::format("{:<24}{:>16}{:>12.1f}{:>18}{:>12.1f}\n", row.strategy, ours.text(), mib(ours), book.text(),

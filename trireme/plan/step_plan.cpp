@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/optim/adafactor.h"
+#include "trireme/optim/by_tensor.h"
 #include "trireme/schedule/validate.h"
 
 namespace trireme::plan {
@@ -25,7 +27,21 @@ std::vector<schedule::TensorDeclaration> declare(const model::Slots& specs) {
 // A frozen group is kept in the compute dtype: it needs no more bits, because nothing is added to it.
 GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r) {
   if (!group.trained) return {.trained = false, .compute = r.precision.compute, .master = r.precision.compute};
-  return {.compute = r.precision.compute, .master = r.precision.state, .optimizer_state = r.optimizer_state};
+  const optim::Rule rule = group.companion ? optim::Rule::adamw : r.optimizer.rule;
+  return {.compute = r.precision.compute,
+          .master = r.precision.state,
+          .rule = rule,
+          .optimizer_state = optim::state_names(optim::options_of_group(r.optimizer, rule))};
+}
+
+void check_matrices(const model::ParameterGroup& group, const GroupStorage& storage) {
+  if (!storage.trained || storage.rule != optim::Rule::muon) return;
+  for (const model::ParameterSpec& p : group.parameters)
+    if (p.whole_shape().size() != 2)
+      throw UsageError(
+          fmt::format("Muon updates matrices, and {} is none; group the model with Grouping::matrices_apart, so that "
+                      "AdamW updates the rest",
+                      p.name));
 }
 
 // The strategies, as the passes see them.
@@ -198,7 +214,13 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
                         .trained = storage.trained,
                         .compute_bytes = static_cast<int64_t>(c10::elementSize(storage.compute)),
                         .state_bytes = static_cast<int64_t>(c10::elementSize(storage.master)),
-                        .optimizer_state = storage.optimizer_state});
+                        .optimizer_state = storage.optimizer_state,
+                        .whole_state_bytes = plan.whole_state_bytes(g),
+                        .step_work_bytes = storage.trained ? optim::step_work_bytes(storage.rule, plan.segments(g),
+                                                                                    storage.master, storage.compute)
+                                                           : 0});
+    d.groups.back().meets_in_step[comm::UnitAxis::tp] =
+        storage.trained && r.size(Axis::tp) > 1 && optim::is_by_tensor(storage.rule);
   }
   d.sharding = sharding_of(r);
   d.num_micro_batches = r.micro_batches(list);
@@ -261,13 +283,51 @@ shard::Range StepPlan::saved(int g) const {
   return layouts[g].owned(request.shard_index() * request.num_replicas() + request.replica_index(), parts);
 }
 
+// Weight matrices decay, but not padding, norms and biases.
+std::vector<optim::DecaySegment> StepPlan::segments(int g) const {
+  const shard::Range range = held(g);
+  std::vector<optim::DecaySegment> segments;
+  int64_t at = range.begin;
+  const auto cut = [&](int64_t end, const model::ParameterSpec* parameter) {
+    end = std::min(end, range.end);
+    if (end > at)
+      segments.push_back({.begin = at - range.begin,
+                          .end = end - range.begin,
+                          .decay = parameter != nullptr && parameter->decay,
+                          .rate = parameter != nullptr ? parameter->rate : 1,
+                          .weight_decay = parameter != nullptr ? parameter->weight_decay : std::nullopt,
+                          .parameter = parameter});
+    at = std::max(at, end);
+  };
+  for (size_t i = 0; i < layouts[g].tensors().size(); ++i) {
+    const shard::FlatTensor& t = layouts[g].tensors()[i];
+    cut(t.offset, nullptr);
+    cut(t.offset + t.numel, &model->groups[g].parameters[i]);
+  }
+  cut(layouts[g].numel(), nullptr);
+  return segments;
+}
+
+int64_t StepPlan::whole_state_bytes(int g) const {
+  if (!storage[g].trained) return 0;
+  return optim::whole_state_elements(storage[g].rule, segments(g)) *
+         static_cast<int64_t>(c10::elementSize(storage[g].master));
+}
+
+std::vector<model::TrafficRow> StepPlan::step_traffic(int g) const {
+  if (!storage[g].trained || request.size(Axis::tp) == 1) return {};
+  return optim::step_traffic(storage[g].rule, segments(g), storage[g].master);
+}
+
 int64_t StepPlan::save_copy_bytes(int g) const {
   return schedule::aligned(saved(g).size() * static_cast<int64_t>(c10::elementSize(storage[g].master)));
 }
 
 int64_t StepPlan::save_copy_bytes(const std::vector<int>& of_groups) const {
   int64_t bytes = 0;
-  for (int g : of_groups) bytes += static_cast<int64_t>(1 + storage[g].optimizer_state.size()) * save_copy_bytes(g);
+  for (int g : of_groups)
+    bytes += static_cast<int64_t>(1 + storage[g].optimizer_state.size()) * save_copy_bytes(g) +
+             schedule::aligned(whole_state_bytes(g));
   return bytes;
 }
 
@@ -341,8 +401,11 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;
     for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, p.decay, p.joined});
-    plan.layouts.emplace_back(g.name, specs);
-    plan.storage.push_back(storage_of(g, plan.request));
+    const GroupStorage storage = storage_of(g, plan.request);
+    check_matrices(g, storage);
+    const bool whole = storage.trained && optim::is_by_tensor(storage.rule);
+    plan.layouts.emplace_back(g.name, specs, whole ? shard::Cut::tensors : shard::Cut::blocks);
+    plan.storage.push_back(storage);
   }
   cut_stages(model, plan);
   find_holders(model, plan);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/model/model.h"
+#include "trireme/optim/optimizer.h"
 #include "trireme/plan/step_request.h"
 #include "trireme/schedule/placement.h"
 #include "trireme/schedule/queue_model.h"
@@ -19,6 +20,7 @@ struct GroupStorage {
   bool trained = true;
   at::ScalarType compute = at::kFloat;  ///< dtype in units
   at::ScalarType master = at::kFloat;   ///< dtype in the optimizer and in checkpoints
+  optim::Rule rule = optim::Rule::adamw;          ///< of the optimizer; a run may have two
   std::vector<std::string> optimizer_state = {};  ///< names of its tensors, of the master's dtype
   bool mixed() const { return compute != master; }
 };
@@ -41,8 +43,14 @@ struct StepPlan {
   shard::Range held(int g) const;
   shard::Range reduced(int g) const;
   shard::Range saved(int g) const;
+  /// What the optimizer's step of group `g` updates on this rank: `held` cut into its parameters, and padding between.
+  std::vector<optim::DecaySegment> segments(int g) const;
+  /// Bytes of the state of those parameters that has not their shapes (optim::whole_state).
+  int64_t whole_state_bytes(int g) const;
+  /// The calls that this step makes on the tensor-parallel axis.
+  std::vector<model::TrafficRow> step_traffic(int g) const;
   /// Padded bytes of one tensor of group `g` in the copy for saving, and bytes of the copy of several groups. The copy
-  /// holds master and optimizer state, group after group.
+  /// holds master and optimizer state, group after group, and all state of other shapes that the rank holds.
   int64_t save_copy_bytes(int g) const;
   int64_t save_copy_bytes(const std::vector<int>& of_groups) const;
   /// Elements of each rank in the collectives of group `g`.

@@ -6,6 +6,7 @@
 
 #include "trireme/comm/mesh.h"
 #include "trireme/model/unit.h"
+#include "trireme/optim/optimizer.h"
 #include "trireme/plan/settings.h"
 #include "trireme/schedule/step_declaration.h"
 
@@ -24,7 +25,7 @@ struct StepRequest {
   model::DocumentRequest documents = {};   ///< whether blocks know the documents in a sequence
   int num_micro_batches = 1;               ///< of a data-parallel rank, in training
   int num_evaluation_micro_batches = 1;
-  std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< optim::state_names
+  optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step do not matter
   schedule::RecomputeSettings recompute = {};
   schedule::Prefetch prefetch = {};
   int reduce_lag = 1;

@@ -48,7 +48,8 @@ std::string values_of(const Schedule& s, const Action& a, bool writes) {
   std::vector<std::string> words;
   for (const Use& u : a.uses) {
     const bool is_write = u.access == Access::write || u.access == Access::accumulate;
-    if (is_write != writes || s.values[u.value].kind == ValueKind::work) continue;
+    const ValueKind kind = s.values[u.value].kind;
+    if (is_write != writes || kind == ValueKind::work || kind == ValueKind::step_work) continue;
     const std::string& label = s.values[u.value].label;
     const std::string word =
         label.substr(0, label.rfind(")") + 1).empty() ? label : label.substr(0, label.rfind(")") + 1);

@@ -43,6 +43,7 @@ enum class ValueKind {
   saved,  ///< for backward
   deferred,  ///< from the input half of backward to its weight half
   work,  ///< scratch
+  step_work,  ///< scratch of an optimizer that looks at whole tensors
   gradient_slot,  ///< a group's gradient of one micro-batch, before its reduction
 };
 
@@ -108,7 +109,7 @@ struct Action {
   Queue queue = {};
   int completes_at = -1;  ///< index of the action that waits for it; -1: synchronous
   bool accumulate = false;  ///< gradients: adds to those of the step's earlier micro-batches
-  comm::PerUnitAxis<bool> meets = {};  ///< computation: whether it communicates on the axis
+  comm::PerUnitAxis<bool> meets = {};  ///< computation and step: whether it communicates on the axis
   int64_t bytes = 0;  ///< gathered, reduced or sent
   double cost = 0;  ///< of computation, in any unit of time (Costs::compute_scale)
   int cell = -1;  ///< pipeline cell it belongs to

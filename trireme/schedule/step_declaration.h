@@ -51,6 +51,9 @@ struct GroupDeclaration {
   bool trained = true;  ///< false: frozen, has only weights
   int64_t compute_bytes = 4, state_bytes = 4;  ///< of an element: in units, and of its master
   std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< the optimizer's tensors
+  int64_t whole_state_bytes = 0;  ///< state of other shapes than the parameters', instead of optimizer_state
+  int64_t step_work_bytes = 0;  ///< scratch of the optimizer's step
+  comm::PerUnitAxis<bool> meets_in_step = {};  ///< whether the optimizer's step communicates on the axis
   bool mixed() const { return compute_bytes != state_bytes; }
 };
 

@@ -106,8 +106,8 @@ class Order {
     const Value& v = s_.values[value];
     const State& state = states_[value];
     if (v.persistent || state.used || state.written_by < 0) return;
-    if (v.kind == ValueKind::work || v.kind == ValueKind::saved || v.kind == ValueKind::tokens ||
-        v.kind == ValueKind::targets || v.kind == ValueKind::documents)
+    if (v.kind == ValueKind::work || v.kind == ValueKind::step_work || v.kind == ValueKind::saved ||
+        v.kind == ValueKind::tokens || v.kind == ValueKind::targets || v.kind == ValueKind::documents)
       return;
     f_.at(state.written_by, fmt::format("makes {}, which nothing reads", v.label));
   }

@@ -159,6 +159,7 @@ constexpr Row kRows[] = {
   {bit(K::step),         kOptimizerState[1],    P::group, kAdd},
   {bit(K::step),         VK::weights,           P::group, kAdd},
   {bit(K::step),         VK::compute_shard,     P::group, kAdd},
+  {bit(K::step),         VK::step_work,         P::group, kWrite},
 };
 // clang-format on
 

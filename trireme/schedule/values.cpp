@@ -72,6 +72,11 @@ class Values {
     return transient(ValueKind::parameters, group, -1, instance, fmt::format("parameters({}) #{}", g.name, instance),
                      g.numel * g.compute_bytes, Cause::unsharded, Memory::host_shared);
   }
+  int step_work(int group) {
+    const GroupDeclaration& g = step_.groups[group];
+    return transient(ValueKind::step_work, group, -1, 0, fmt::format("work of the step({})", g.name), g.step_work_bytes,
+                     Cause::work);
+  }
   int slot(int group, int mb) {
     const GroupDeclaration& g = step_.groups[group];
     return transient(ValueKind::gradient_slot, group, mb, 0, fmt::format("gradient slot({}, mb {})", g.name, mb),
@@ -115,6 +120,8 @@ void Values::declare_persistent() {
       persistent(ValueKind::master, g, label("master"), owned, Cause::weights);
     for (size_t i = 0; i < group.optimizer_state.size(); ++i)
       persistent(kOptimizerState[i], g, label(group.optimizer_state[i].c_str()), owned, Cause::optimizer);
+    if (group.whole_state_bytes > 0)
+      persistent(kOptimizerState[0], g, label("second moments"), group.whole_state_bytes, Cause::optimizer);
     if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
                  whole_gradient_memory(group));
@@ -197,6 +204,8 @@ class Attacher {
         use(a, gradient, Access::read);
         for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})
           if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
+        if (step_.groups[d.owner].step_work_bytes > 0) use(a, values_.step_work(d.owner), Access::write);
+        a.meets = step_.groups[d.owner].meets_in_step;
     }
   }
 

@@ -116,6 +116,9 @@ void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t 
                  "comm.tls needs accelerator cpu; otherwise keep the ranks inside a network you trust");
   if (world_size > 1 && settings.comm.compression != comm::Compression::none)
     problems.add("messages between GPUs are not compressed", {}, "comm.compression bf16 needs accelerator cpu");
+  if (!optim::runs_on_gpu(settings.optimizer.name))
+    problems.add(fmt::format("the optimizer {} computes on processors only", config::name_of(settings.optimizer.name)),
+                 {}, "accelerator cuda needs another optimizer: AdamW, Adam, SGD or Lion");
   if (mesh.cp > 1)
     problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
   if (settings.engine.poison)

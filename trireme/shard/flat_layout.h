@@ -2,7 +2,7 @@
 //
 // Parameters are views of the unsharded buffer, gradients are views of a buffer of the same layout. A shard is a
 // contiguous range of such a buffer. The layout, and so sums over it, do not depend on the number of ranks. Shard
-// boundaries are multiples of 4096 elements and may be inside a tensor.
+// boundaries are multiples of 4096 elements. They may be inside a tensor, except for optimizers that need whole ones.
 #pragma once
 
 #include <cstdint>
@@ -38,16 +38,20 @@ struct FlatTensorSpec {
   bool joined = false;
 };
 
+/// Where ranks may divide a layout: between any two blocks, or only before tensors, so that each tensor has one owner.
+enum class Cut { blocks, tensors };
+
 class FlatLayout {
  public:
-  FlatLayout(std::string name, const std::vector<FlatTensorSpec>& tensors);
+  FlatLayout(std::string name, const std::vector<FlatTensorSpec>& tensors, Cut cut = Cut::blocks);
 
   const std::string& name() const { return name_; }
   const std::vector<FlatTensor>& tensors() const { return tensors_; }
   int64_t numel() const { return numel_; }                          ///< padded to kBlockElements
   int64_t num_blocks() const { return numel_ / kBlockElements; }
 
-  /// The elements that rank `rank` of `size` owns: whole blocks, divided as evenly as possible.
+  /// The elements that rank `rank` of `size` owns: whole blocks, divided as evenly as possible; or whole tensors,
+  /// divided at the tensor nearest to that. The parts of size x n ranks always divide those of size ranks.
   Range owned(int rank, int size) const;
   /// Elements owned by each rank: the counts of its collectives.
   std::vector<int64_t> counts(int size) const;
@@ -56,6 +60,7 @@ class FlatLayout {
   std::string name_;
   std::vector<FlatTensor> tensors_;
   int64_t numel_ = 0;
+  std::vector<int64_t> cuts_;  ///< the first blocks of tensors, and the end; empty: any block
 };
 
 }  // namespace trireme::shard

@@ -18,6 +18,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/config/yaml_file.h"
+#include "trireme/optim/adafactor.h"
 #include "trireme/train/state_parts.h"
 
 namespace trireme::train {
@@ -88,14 +89,23 @@ void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wa
       c.path.string());
 }
 
+/// The names of what an optimizer keeps of a parameter, in the order of a checkpoint's names.
+std::vector<std::string> kept_of(const engine::GroupState& group, const model::ParameterSpec& parameter) {
+  std::vector<std::string> names;
+  for (const engine::OptimizerTensor& state : group.optimizer) names.push_back(state.name);
+  for (const optim::WholeState& state : optim::whole_state(group.storage->rule, parameter.whole_shape()))
+    names.push_back(state.name);
+  std::ranges::sort(names);
+  return names;
+}
+
 // A run must continue with its optimizer: another one would start from zero, or misread the saved tensors.
 void check_optimizer(const checkpoint::Checkpoint& c, const std::string& parameter,
-                     const std::vector<engine::OptimizerTensor>& wanted) {
-  std::vector<std::string> kept, names;
+                     const std::vector<std::string>& names) {
+  std::vector<std::string> kept;
   const std::string prefix = parameter + ".";
   for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
     if (const std::string name = t->first.substr(prefix.size()); name != "master") kept.push_back(name);
-  for (const engine::OptimizerTensor& state : wanted) names.push_back(state.name);
   if (kept == names) return;
   const auto words = [](const std::vector<std::string>& list) {
     return list.empty() ? "nothing" : base::join(list, " and ");
@@ -115,7 +125,7 @@ std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c
   for (const checkpoint::TensorSpec& weight : model_tensors(model.groups, contents, checkpoint::Dtype::f32)) {
     const std::string prefix = weight.name + ".";
     for (auto t = c.tensors.lower_bound(prefix); t != c.tensors.end() && t->first.starts_with(prefix); ++t)
-      kept.push_back({t->first, weight.shape});
+      kept.push_back({t->first, optim::state_shape(t->first, weight.shape)});
   }
   return kept;
 }
@@ -221,6 +231,9 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     const auto kept = checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, contents, memory),
                                                 storage.optimizer_state, memory);
     request.optimizer.insert(request.optimizer.end(), kept.begin(), kept.end());
+    for (const checkpoint::TensorSpec& weight : model_tensors({&model.groups[g], 1}, contents, memory))
+      for (const optim::WholeState& state : optim::whole_state(storage.rule, weight.shape))
+        request.optimizer.push_back({.name = weight.name + "." + state.name, .shape = state.shape, .dtype = memory});
   }
   for (const engine::GroupState& g : groups) {
     const checkpoint::Dtype memory = dtype_of(g.storage->master);
@@ -234,6 +247,10 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
       for (const engine::OptimizerTensor& state : g.optimizer)
         request.pieces.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
     });
+    for (const engine::WholeTensor& state : g.whole)
+      if (state.saved)
+        request.pieces.push_back({contents.name_of(*state.parameter) + "." + state.name, 0, state.tensor.numel(),
+                                  element(state.tensor, 0), memory});
   }
   if (as_loaded && !settings.save.max_shard_bytes && !is_adapter) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
@@ -289,10 +306,15 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
         if (what != LoadWhat::run || !with_master || !g.storage->trained) return;
-        check_optimizer(c, name, g.optimizer);
+        check_optimizer(c, name, kept_of(g, t));
         for (const engine::OptimizerTensor& state : g.optimizer)
           requests.push_back({name + "." + state.name, begin, end, element(state.tensor, at), memory});
       });
+      for (const engine::WholeTensor& state : g.whole) {
+        const std::string name = contents.name_of(*state.parameter);
+        if (what == LoadWhat::run && c.has_tensor(name + ".master"))
+          requests.push_back({name + "." + state.name, 0, state.tensor.numel(), element(state.tensor, 0), memory});
+      }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
     ModelSource source = std::move(state.source);

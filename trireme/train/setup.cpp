@@ -14,6 +14,7 @@
 #include "trireme/base/text.h"
 #include "trireme/data/from_settings.h"
 #include "trireme/launch/identity/core_share.h"
+#include "trireme/optim/parameter_rules.h"
 #include "trireme/schedule/pipeline.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -67,7 +68,7 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.prefetch = schedule::prefetch_of(settings.schedule);
   r.reduce_lag = static_cast<int>(settings.schedule.reduce_lag);
   r.pipeline = settings.pipeline;
-  r.optimizer_state = optim::state_names(optim::options_of(settings.optimizer));
+  r.optimizer = optim::options_of(settings.optimizer);
   // What a GPU holds is copied to the host to be saved, outside the plan.
   r.save_copy = settings.save.mode == checkpoint::SaveMode::async && settings.accelerator == engine::Accelerator::cpu;
   r.guard_bytes = settings.engine.poison ? 256 : 0;
@@ -76,8 +77,12 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
 
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
                              const plan::StepRequest& request) {
-  return model::build_model(config, request.precision, request.parallel(), model::grouping_of(settings.wrap),
-                            adapt::adapters_of(settings.lora, config));
+  model::Grouping grouping = model::grouping_of(settings.wrap);
+  grouping.matrices_apart = settings.optimizer.name == optim::Rule::muon;
+  model::Model model = model::build_model(config, request.precision, request.parallel(), grouping,
+                                          adapt::adapters_of(settings.lora, config));
+  optim::apply_parameter_rules(model, grouping, optim::parameter_rules(settings.optimizer));
+  return model;
 }
 
 data::ConversationSource conversation_source(const Settings& settings) {
