@@ -181,7 +181,7 @@ TEST(AttentionBlock, MergesAsTheFormulaSays) {
 
 TEST(AttentionBlock, PaddingOfTheLastBlockHasNoWeightUnderVeryNegativeScores) {
   // Every score is -400, where the zeros of the padding would be e^400 times larger; nothing was held before.
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const double scale : {1.0, -1.0}) {
       const AttentionBlockShape shape{1, 5, 131, 1, 1, 16, scale};
       const auto q = at::full({1, 5, 16}, -5 * scale).to(dtype);
@@ -209,7 +209,7 @@ TEST(AttentionBlock, PaddingOfTheLastBlockHasNoWeightUnderVeryNegativeScores) {
 // The second case has fewer kv heads than threads: heads are computed in parts.
 TEST(AttentionBlock, BitsDoNotDependOnThreadsOrOnWhatTheWorkspaceHeld) {
   for (const Case& c : {Case{2, 75, 30, {150, 20}, 6, 3, 24}, Case{1, 320, 20, {300, 129}, 2, 1, 24}})
-    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
       for (const AttentionKernel* kernel : attention_kernels()) {
         Ring one(c, dtype);
         at::set_num_threads(1);

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
 // Tolerances as in attention_test.cpp, where they are reasoned.
 TEST_P(AttentionMaskOf, EqualsTheReferenceInEveryKernelAndDtype) {
   const auto& [shape, lengths] = GetParam();
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const AttentionInputs in(shape, dtype, GetParam().starts());
     const AttentionResults want = attention_reference(shape, in);
     const double largest = std::max(4.0, want.lse.abs().max().item<double>());
@@ -67,6 +67,7 @@ TEST_P(AttentionMaskOf, EqualsTheReferenceInEveryKernelAndDtype) {
       SCOPED_TRACE(std::string(kernel->name) + " " + c10::toString(dtype));
       const double tolerance = dtype == at::kDouble     ? 1e-12
                                : dtype == at::kBFloat16 ? 1e-2
+                               : dtype == at::kHalf     ? 1.5e-3
                                : shape.softcap != 0     ? 8e-6  // a capped score has the rounding of its cap
                                : shape.scale != 0       ? 4e-6
                                                         : 2e-6;
@@ -87,11 +88,13 @@ TEST(AttentionMask, ACapFarAboveTheScoresIsNone) {
 
 TEST(AttentionMask, AWindowOfOneKeyShowsAQueryItself) {
   const AttentionShape shape{1, 70, 2, 2, 16, 0, 1};
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const AttentionInputs in(shape, dtype);
     for (const AttentionKernel* kernel : attention_kernels())
       EXPECT_LT(distance(run_attention_with(*kernel, shape, in).out, in.qkv.slice(1, 64).to(at::kDouble)),
-                dtype == at::kBFloat16 ? 4e-3 : 1e-6)
+                dtype == at::kBFloat16 ? 4e-3
+                : dtype == at::kHalf   ? 5e-4
+                                       : 1e-6)
           << kernel->name;
   }
 }
@@ -100,7 +103,7 @@ TEST(AttentionMask, WhatHidesNothingChangesNoBit) {
   const AttentionShape shape{2, 200, 4, 2, 24};
   AttentionShape wide = shape;
   wide.window = shape.sequence;
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const AttentionKernel* kernel : attention_kernels()) {
       SCOPED_TRACE(kernel->name);
       const AttentionResults want = run_attention_with(*kernel, shape, {shape, dtype});

@@ -74,7 +74,7 @@ TEST(Attention, GradientEqualsFiniteDifferences) {
 
 TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
   const AttentionShape shape{1, 150, 2, 1, 32};
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     AttentionInputs in(shape, dtype);
     in.qkv *= 16;  // scores reach several hundred: rows are nearly one-hot
     const AttentionResults want = attention_reference(shape, in);
@@ -90,7 +90,7 @@ TEST(Attention, LargeScoresNeitherOverflowNorVanish) {
 // With values that are finite, so that only the scores can tell.
 TEST(Attention, ANaNInAQueryOrAKeyReachesEveryRowThatSeesIt) {
   for (const double cap : {0.0, 5.0})
-    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       AttentionShape shape{1, 150, 2, 1, 32};
       shape.softcap = cap;
       for (const AttentionKernel* kernel : attention_kernels()) {
@@ -127,7 +127,7 @@ TEST(Attention, BitsDoNotDependOnThreadsOrOnWhatTheWorkspaceHeld) {
   const int threads = at::get_num_threads();
   for (const AttentionShape& shape :
        {AttentionShape{2, 150, 6, 3, 24}, AttentionShape{1, 300, 4, 1, 24}, AttentionShape{1, 450, 2, 2, 16, 0, 150}})
-    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       const AttentionInputs in(shape, dtype);
       for (const AttentionKernel* kernel : attention_kernels()) {
         at::set_num_threads(1);

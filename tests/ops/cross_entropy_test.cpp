@@ -94,7 +94,7 @@ TEST(CrossEntropy, BackwardAgreesWithFiniteDifferences) {
 
 TEST(CrossEntropy, IsTheSameInChunksAndInOnePiece) {
   const auto targets = some_targets(64, 211);
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto x = random({64, 48}, dtype, 1), w = random({211, 48}, dtype, 2) * 0.3;
     const auto whole = run_loss(x, w, targets, kLossScale, 64);
     for (const int64_t chunk_rows : {1, 16, 63}) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::ops {
@@ -31,17 +32,17 @@ at::Tensor some_keys() { return at::arange(kRows, at::kInt) * 1103515245 + 12345
 TEST(Dropout, KeepsTheElementsThatTheHashOfTheirCountersSays) {
   const at::Tensor keys = some_keys(), mask = expected_mask(0.25, keys, kFirst);
   EXPECT_NEAR(mask.ne(0).to(at::kDouble).mean().item<double>(), 0.75, 0.03);
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor x = at::randn({kRows, kWidth}, at::kDouble).to(dtype), y = at::empty_like(x);
     dropout_forward(y, x, {.p = 0.25, .keys = keys, .first_column = kFirst});
-    const at::Tensor wide = dtype == at::kBFloat16 ? x.to(at::kFloat) : x;
+    const at::Tensor wide = is_narrow(dtype) ? x.to(at::kFloat) : x;
     EXPECT_TRUE(at::equal(y, (wide * mask.to(wide.scalar_type())).to(dtype))) << c10::toString(dtype);
   }
 }
 
 TEST(AddProduct, AddsToColumnsOfARowRoundedOnceWithAndWithoutAMask) {
   const at::Tensor keys = some_keys();
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const double p : {0.0, 0.25}) {
       const at::Tensor whole = at::randn({kRows, kWidth + 20}, at::kDouble).to(dtype), before = whole.clone(),
                        a = at::randn({kRows, 8}, at::kDouble).to(dtype),
@@ -53,7 +54,10 @@ TEST(AddProduct, AddsToColumnsOfARowRoundedOnceWithAndWithoutAMask) {
       at::Tensor expected = before.to(at::kDouble);
       expected.narrow(1, 7, kWidth) += product;
       // One rounding to the dtype, beside what a float32 sum of eight terms loses.
-      const double limit = dtype == at::kDouble ? 1e-14 : dtype == at::kFloat ? 1e-6 : 0x1p-8;
+      const double limit = dtype == at::kDouble  ? 1e-14
+                           : dtype == at::kFloat ? 1e-6
+                           : dtype == at::kHalf  ? 0x1p-11
+                                                 : 0x1p-8;
       const at::Tensor error = (whole.to(at::kDouble) - expected).abs() / (1 + expected.abs());
       EXPECT_LE(error.max().item<double>(), limit) << c10::toString(dtype) << p;
       EXPECT_TRUE(at::equal(whole.narrow(1, 0, 7), before.narrow(1, 0, 7)));

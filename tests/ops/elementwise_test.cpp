@@ -8,7 +8,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/processor.h"
 #include "trireme/machine/limits.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/gradient.h"
 #include "trireme/ops/ops.h"
+#include "trireme/ops/storage.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -48,13 +51,48 @@ TEST(Add, KeepsInfinitiesAndNaNs) {
 
 TEST(Add, RoundsTiesToEvenOnEveryInstructionSet) {
   for_each_case([](at::ScalarType dtype) {
-    if (dtype != at::kBFloat16) return;
-    // 1 + k/128 has no bits to spare; half a step more lies between two neighbours. Pairs and a tail.
-    const auto a = (at::arange(77, at::kFloat) / 128 + 1).to(dtype), b = at::full({77}, 1.0f / 256).to(dtype);
+    if (!is_narrow(dtype)) return;
+    // 1 + k/128 (float16: k/1024) has no bits to spare; half a step more lies between two neighbours. Pairs and a tail.
+    const float steps = dtype == at::kHalf ? 1024 : 128;
+    const auto a = (at::arange(77, at::kFloat) / steps + 1).to(dtype), b = at::full({77}, 0.5f / steps).to(dtype);
     const auto y = unwritten({77}, dtype);
     add_forward(y, a, b);
     expect_same_bits(y, (a.to(at::kFloat) + b.to(at::kFloat)).to(dtype), "ties");
   });
+}
+
+// Every half as an addend of 0, and every float near the edges of the type, against LibTorch's conversions.
+TEST(Halves, AreWidenedAndRoundedAsByLibTorchOnEveryInstructionSet) {
+  const auto every = at::arange(-32768, 32768, at::kShort).view(at::kHalf);
+  const auto edges = at::tensor({65504.0f, 65519.0f, 65520.0f, 65536.0f, 1e30f, 6.1e-5f, 6.097e-5f, 5.96e-8f, 2.98e-8f,
+                                 2.9803e-8f, 2.97e-8f, 8.94e-8f, 8.9407e-8f, 1.4901e-7f, 0.0f});
+  const auto floats = at::cat({edges, -edges, at::arange(70000, at::kFloat).mul(0x1p-31f).view(-1)});
+  for_each_case([&](at::ScalarType dtype) {
+    if (dtype != at::kHalf) return;
+    const auto y = unwritten(every.sizes(), dtype);
+    add_forward(y, every, at::zeros_like(every));
+    const auto exact = every.to(at::kFloat) + 0.0f;
+    EXPECT_TRUE(at::equal(y.isnan(), exact.isnan()));
+    EXPECT_TRUE(at::equal(at::nan_to_num(y.to(at::kFloat), 1.5), at::nan_to_num(exact, 1.5)));
+    const auto sums = unwritten(every.sizes(), at::kFloat);
+    sums.zero_();
+    accumulate(sums, every);
+    EXPECT_TRUE(at::equal(at::nan_to_num(sums, 1.5), at::nan_to_num(exact, 1.5)));
+    const auto rounded = unwritten(floats.sizes(), dtype);
+    write_gradient(rounded, floats);
+    EXPECT_TRUE(at::equal(rounded, floats.to(dtype)));
+  });
+  const auto bits = every.view(at::kShort);
+  for (int64_t i = 0; i < every.numel(); ++i) {
+    const float16 half{static_cast<uint16_t>(bits.data_ptr<int16_t>()[i])};
+    const auto same = static_cast<float>(every.data_ptr<at::Half>()[i]);
+    if (std::isnan(same))
+      ASSERT_TRUE(std::isnan(widen(half)));
+    else
+      ASSERT_EQ(widen(half), same);
+  }
+  for (int64_t i = 0; i < floats.numel(); ++i)
+    ASSERT_EQ(narrow<float16>(floats.data_ptr<float>()[i]).bits, at::Half(floats.data_ptr<float>()[i]).x);
 }
 
 // Results past the caches are written by other instructions; 72 MiB exceed the last cache of any core's here.
@@ -144,17 +182,19 @@ TEST(Gelu, AgreesWithTheReference) {
 /// Each value by itself, over the whole range: the sum norm of the tests above would hide small values.
 TEST(Swiglu, SiluIsAccurateForEveryValueAndNeverOverflows) {
   for_each_case([](at::ScalarType dtype) {
+    const double largest = dtype == at::kHalf ? 6e4 : 1e30;
     const auto gate =
-        at::cat({at::linspace(-86, 90, 10001, at::kDouble), at::tensor({-1e30, -1e4, 1e4, 1e30}, at::kDouble)})
+        at::cat({at::linspace(-86, 90, 10001, at::kDouble), at::tensor({-largest, -1e4, 1e4, largest}, at::kDouble)})
             .to(dtype)
             .unsqueeze(1);
     const auto y = unwritten({gate.size(0), 1}, dtype);
     swiglu_forward(y, at::cat({gate, at::ones_like(gate)}, 1).contiguous());
     const auto exact = reference::swiglu(at::cat({gate, at::ones_like(gate)}, 1).to(at::kDouble));
-    const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
+    // Halves below 6e-5 are multiples of 6e-8.
+    const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(dtype == at::kHalf ? 6e-5 : 1e-36);
     // exp within 2 ulp, then an addition, a division and two products: 6 units in the last place.
     const double ulp = dtype == at::kDouble ? 1.2e-16 : dtype == at::kFloat ? 6e-8 : 4e-3;
-    EXPECT_LE(error.max().item<double>(), 6 * ulp);
+    EXPECT_LE(error.max().item<double>(), dtype == at::kHalf ? 5e-4 : 6 * ulp);
   });
 }
 
@@ -162,16 +202,23 @@ TEST(Swiglu, SiluIsAccurateForEveryValueAndNeverOverflows) {
 TEST(Softcap, IsAccurateForEveryValue) {
   for_each_case([](at::ScalarType dtype) {
     const auto size = at::logspace(-12, 9, 4001, 2, at::kDouble);
-    const auto x = at::cat({-size, size, at::tensor({0.0, 1e4, -1e30}, at::kDouble)}).unsqueeze(0).to(dtype);
+    const auto x = at::cat({-size, size, at::tensor({0.0, 1e4, dtype == at::kHalf ? -6e4 : -1e30}, at::kDouble)})
+                       .unsqueeze(0)
+                       .to(dtype);
     const auto y = x.clone();
     at::Tensor exact;
-    for (const double cap : {0.01, 1e6, 30.0}) {
+    for (const double cap : {0.01, dtype == at::kHalf ? 6e4 : 1e6, 30.0}) {
       y.copy_(x);
       exact = reference::softcap(x.to(at::kDouble), cap);
       softcap_forward(y, cap);
-      const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(1e-36);
-      // tanh within 4 ulp and two products; of bfloat16 half of a unit in the last place, and what tanh adds.
-      EXPECT_LE(error.max().item<double>(), dtype == at::kDouble ? 1e-15 : dtype == at::kFloat ? 5e-7 : 4e-3) << cap;
+      // Halves below 6e-5 are multiples of 6e-8.
+      const auto error = (y.to(at::kDouble) - exact).abs() / exact.abs().clamp_min(dtype == at::kHalf ? 6e-5 : 1e-36);
+      // tanh within 4 ulp and two products; of two bytes half of a unit in the last place, and what tanh adds.
+      EXPECT_LE(error.max().item<double>(), dtype == at::kDouble  ? 1e-15
+                                            : dtype == at::kFloat ? 5e-7
+                                            : dtype == at::kHalf  ? 5e-4
+                                                                  : 4e-3)
+          << cap;
       expect_close(y, exact, "y");
     }
     softcap_forward(y, 0);
@@ -189,7 +236,7 @@ TEST(Activations, KeepNaN) {
   EXPECT_TRUE(std::isnan(y.item<float>()));
   ops::gelu_forward(z, nan);
   EXPECT_TRUE(z.isnan().all().item<bool>());
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const auto x = nan.to(dtype);
     softcap_forward(x, 30);
     EXPECT_TRUE(x.isnan().all().item<bool>());

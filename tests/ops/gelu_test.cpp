@@ -6,25 +6,30 @@
 
 #include "tests/ops/reference.h"
 #include "tests/ops/support.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::ops::test {
 namespace {
 
-// Every bfloat16 there is but NaNs and infinities, or 70,000 others between -12 and 12.
+// Every number of two bytes there is but NaNs and infinities, or 70,000 others between -12 and 12.
 at::Tensor every_value(at::ScalarType dtype) {
-  if (dtype != at::kBFloat16) return at::linspace(-12, 12, 70000, at::kDouble).to(dtype).unsqueeze(1);
-  const auto all = at::arange(-32768, 32768, at::kShort).view(at::kBFloat16);
+  if (!is_narrow(dtype)) return at::linspace(-12, 12, 70000, at::kDouble).to(dtype).unsqueeze(1);
+  const auto all = at::arange(-32768, 32768, at::kShort).view(dtype);
   return all.masked_select(all.isfinite()).unsqueeze(1);
 }
 
-// bfloat16: rounding is 2e-3, and what lies beyond the table is lost. float32: an angle of up to 20 is rounded before
-// its exponential is taken. float64: the reference subtracts numbers near 1.
+// float16: one rounding, or the least number there is. bfloat16: rounding is 2e-3, and what lies beyond the table is
+// lost. float32: an angle of up to 20 is rounded before its exponential is taken. float64: the reference subtracts
+// numbers near 1.
 struct Bounds {
   double relative, absolute;
 };
 Bounds bounds(at::ScalarType dtype) {
-  return dtype == at::kDouble ? Bounds{1e-13, 1e-14} : dtype == at::kFloat ? Bounds{1e-5, 1e-9} : Bounds{5e-3, 8e-7};
+  return dtype == at::kDouble  ? Bounds{1e-13, 1e-14}
+         : dtype == at::kFloat ? Bounds{1e-5, 1e-9}
+         : dtype == at::kHalf  ? Bounds{5.1e-4, 6e-8}
+                               : Bounds{5e-3, 8e-7};
 }
 
 void expect_each_close(const at::Tensor& actual, const at::Tensor& exact, Bounds bounds, const char* what) {

@@ -56,7 +56,7 @@ struct AllocationCounter : c10::MemoryReportingInfoBase {
 };
 
 TEST(Linear, WritesIntoAFlatBufferWithoutCopies) {
-  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const int64_t tokens = 512, inputs = 1024, outputs = 1024;  // each matrix has at least 1 MiB
     const auto x = random({tokens, inputs}, dtype, 1), dy = random({tokens, outputs}, dtype, 2),
                w = random({outputs, inputs}, dtype, 3);
@@ -99,8 +99,8 @@ TEST(Linear, RefusesTensorsThatDoNotFit) {
   };
   EXPECT_EQ(message(at::zeros({3, 6}), x, w),
             "linear_forward: y is CPU float32 [3, 6]; it must be contiguous CPU float32 [3, 5]");
-  EXPECT_EQ(message(at::zeros({3, 5}), x.to(at::kHalf), w.to(at::kHalf)),
-            "linear_forward: w is CPU float16 [5, 4]; operations compute in float64, float32 or bfloat16");
+  EXPECT_EQ(message(at::zeros({3, 5}), x.to(at::kLong), w.to(at::kLong)),
+            "linear_forward: w is CPU int64 [5, 4]; operations compute in float64, float32, bfloat16 or float16");
   EXPECT_EQ(message(at::zeros({5, 3}).t(), x, w),
             "linear_forward: y is non-contiguous CPU float32 [3, 5]; it must be contiguous CPU float32 [3, 5]");
   EXPECT_EQ(message({}, x, w), "linear_forward: y is undefined; it must be contiguous CPU float32 [3, 5]");

@@ -12,7 +12,7 @@ constexpr int64_t kTokens = 70, kColumns = 37;
 at::ScalarType wide_of(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
 TEST(ScaleColumns, MultipliesOrAddsWithOneRounding) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const bool adds : {false, true}) {
       const at::Tensor whole = at::randn({kTokens, kColumns + 20}, at::kDouble).to(dtype), before = whole.clone(),
                        x = at::randn({kTokens, kColumns + 3}, at::kDouble).to(dtype).narrow(1, 3, kColumns),
@@ -22,7 +22,10 @@ TEST(ScaleColumns, MultipliesOrAddsWithOneRounding) {
       const at::Tensor product = x.to(at::kDouble) * (factors.to(at::kDouble) - 1);
       at::Tensor columns = expected.narrow(1, 7, kColumns);
       adds ? columns.add_(product) : columns.copy_(product);
-      const double limit = dtype == at::kDouble ? 1e-14 : dtype == at::kFloat ? 1e-6 : 0x1p-8;
+      const double limit = dtype == at::kDouble  ? 1e-14
+                           : dtype == at::kFloat ? 1e-6
+                           : dtype == at::kHalf  ? 0x1p-11
+                                                 : 0x1p-8;
       const at::Tensor error = (whole.to(at::kDouble) - expected).abs() / (1 + expected.abs());
       EXPECT_LE(error.max().item<double>(), limit) << c10::toString(dtype) << adds;
       EXPECT_TRUE(at::equal(whole.narrow(1, 0, 7), before.narrow(1, 0, 7)));
@@ -31,7 +34,7 @@ TEST(ScaleColumns, MultipliesOrAddsWithOneRounding) {
 }
 
 TEST(MergedSquares, AreThoseOfTheSumWhicheverWayItIsStored) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const bool in_out : {false, true})
       for (const auto& [out, in] : {std::pair<int64_t, int64_t>{kTokens, kColumns}, {kColumns, kTokens}, {601, 9}}) {
         const at::Tensor w = at::randn({out, in}, at::kDouble).to(dtype), a = at::randn({5, in}, at::kDouble).to(dtype),

@@ -10,6 +10,7 @@
 
 #include "support.h"
 #include "trireme/base/error.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/products/library.h"
 
 namespace trireme::ops::test {
@@ -46,12 +47,12 @@ std::vector<Way> ways(at::ScalarType dtype) {
       return function(c, a, b, accumulate), true;
     };
   };
-  const bool bfloat16 = dtype == at::kBFloat16;
+  const bool narrow = is_narrow(dtype);
   std::vector<Way> all = {
       {"multiply", always(multiply)},
       {"LibTorch", always(multiply_by_library)},
   };
-  if (bfloat16) all.push_back({"LibTorch in float32", always(multiply_in_float32)});
+  if (narrow) all.push_back({"LibTorch in float32", always(multiply_in_float32)});
   // Into float32 only, and not in every LibTorch.
   if (const at::Tensor one = at::ones({1, 1}, dtype); multiply_bfloat16_by_mkl(at::empty({1, 1}), one, one, false))
     all.push_back({"MKL", multiply_bfloat16_by_mkl});
@@ -72,9 +73,11 @@ void check(const Way& way, const Shape& shape, at::ScalarType dtype, at::ScalarT
   if (!accumulate) c.fill_(std::nan(""));
   if (!way.multiply(c, a, b, accumulate)) return;
   const at::Tensor start = accumulate ? before.narrow(1, 1, n).to(at::kDouble) : at::zeros({m, n}, at::kDouble);
-  // float32: sums of k terms err by at most about sqrt(k) units of 6e-8; bfloat16 results are rounded to 2^-9.
-  const bool rounded = out == at::kBFloat16;
-  const double unit = out == at::kDouble ? 1e-15 * std::sqrt(k) : 1.2e-7 * std::sqrt(k) + (rounded ? 4e-3 : 0);
+  // float32: sums of k terms err by at most about sqrt(k) units of 6e-8; bfloat16 results are rounded to 2^-9, float16
+  // to 2^-12.
+  const bool rounded = is_narrow(out);
+  const double unit = out == at::kDouble ? 1e-15 * std::sqrt(k)
+                                         : 1.2e-7 * std::sqrt(k) + (rounded ? (out == at::kHalf ? 5e-4 : 4e-3) : 0);
   EXPECT_LT(excess(c, a, b, start, unit), 1)
       << way.name << ": " << c10::toString(dtype) << " -> " << c10::toString(out) << " [" << m << ", " << k << "] x ["
       << k << ", " << n << "]" << (a_transposed ? " a transposed" : "") << (b_transposed ? " b transposed" : "");
@@ -94,12 +97,15 @@ TEST(Products, AgreeWithLibTorchInFloat64) {
   check(at::kDouble, at::kDouble, false);
   check(at::kFloat, at::kFloat, false);
   check(at::kBFloat16, at::kBFloat16, false);
+  check(at::kHalf, at::kHalf, false);
 }
 
 TEST(Products, AccumulateInAWiderResult) {
   check(at::kDouble, at::kDouble, true);
   check(at::kFloat, at::kFloat, true);
   check(at::kBFloat16, at::kFloat, true);
+  check(at::kHalf, at::kFloat, true);
+  check(at::kHalf, at::kFloat, false);
   check(at::kBFloat16, at::kFloat, false);
 }
 
@@ -120,13 +126,13 @@ TEST(Products, NoGradientIsRoundedToBfloat16BeforeItIsAdded) {
 }
 
 TEST(Products, OursLeaveOutNoShapeOfRowsAndTransposedViews) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16})
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const GemmKernel* kernel : gemm_kernels(dtype))
       for (const int64_t k : {1, 2, 7})
         EXPECT_EQ(multiply_by(*kernel, unwritten({3, 4}, dtype), at::zeros({3, k}, dtype), at::zeros({k, 4}, dtype)),
                   k % kernel->k_multiple == 0)
             << kernel->name;
-  for (const auto dtype : {at::kFloat, at::kBFloat16})
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const GemmKernel* last : gemm_kernels(dtype).last(gemm_kernels(dtype).empty() ? 0 : 1))
       EXPECT_EQ(last->k_multiple, 1);
 }
@@ -158,7 +164,7 @@ TEST(Products, OursRoundToBfloat16AsLibTorchDoes) {
 }
 
 TEST(Products, OursDoNotDependOnThreads) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16})
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf})
     for (const GemmKernel* kernel : gemm_kernels(dtype))
       // Of long rows B is packed again for each share; of shorter ones it stays, for shares of more rows than are held.
       for (const auto& [m, n, k] : {Shape{70, 1000, 2300}, {1000, 70, 2300}, {5, 30, 2300}, {4000, 40, 600}})
@@ -172,7 +178,7 @@ TEST(Products, OursDoNotDependOnThreads) {
 }
 
 TEST(Products, EmptyOnesAreZeroOrNothing) {
-  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor c = unwritten({3, 4}, dtype);
     multiply(c, at::empty({3, 0}, dtype), at::empty({0, 4}, dtype));
     EXPECT_EQ(c.to(at::kFloat).abs().max().item<float>(), 0);
@@ -196,7 +202,7 @@ TEST(Products, RefuseWhatDoesNotFit) {
   expect_refused(tensor({3, 4}, at::kDouble), tensor({3, 5}, at::kFloat), tensor({5, 4}, at::kFloat), false,
                  "must be of one dtype");
   expect_refused(tensor({3, 4}, at::kBFloat16), tensor({3, 5}, at::kBFloat16), tensor({5, 4}, at::kBFloat16), true,
-                 "accumulating into bfloat16 would lose bits");
+                 "accumulating into two bytes would lose bits");
   expect_refused(tensor({4, 3}, at::kFloat).t(), tensor({3, 5}, at::kFloat), tensor({5, 4}, at::kFloat), false,
                  "rows of c must be contiguous");
 }

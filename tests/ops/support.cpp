@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "trireme/ops/checks.h"
 #include "trireme/ops/storage.h"
 
 namespace trireme::ops::test {
@@ -30,7 +31,9 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected) {
   return difference == 0 ? 0 : difference / std::max(size, std::numeric_limits<double>::min());
 }
 
-double tolerance(at::ScalarType dtype) { return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-6 : 1e-2; }
+double tolerance(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 2e-6 : dtype == at::kHalf ? 1.5e-3 : 1e-2;
+}
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   EXPECT_LE(relative_error(actual, expected), tolerance(actual.scalar_type())) << what;
@@ -90,7 +93,7 @@ void for_each_case(const std::function<void(at::ScalarType)>& check) {
     hwy::GetChosenTarget().DeInit();
     for (int num_threads : {1, 2}) {
       at::set_num_threads(num_threads);
-      for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
         SCOPED_TRACE(std::string(hwy::TargetName(target)) + ", " + c10::toString(dtype) + ", " +
                      std::to_string(num_threads) + " threads");
         check(dtype);

@@ -26,7 +26,7 @@ double relative_error(const at::Tensor& actual, const at::Tensor& expected);
 /// What relative_error may be. float64: the same formula in another order of summation, a few hundred roundings
 /// of 1e-16. float32: the same with 6e-8. bfloat16: one rounding of each result to 8 bits (at most 2^-9 = 2e-3
 /// relative, and it does not grow because arithmetic inside is float32); products of rounded intermediates
-/// (dlogits) add a few of these.
+/// (dlogits) add a few of these. float16: the same with 2^-12.
 double tolerance(at::ScalarType dtype);
 
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, const std::string& what);
@@ -46,7 +46,7 @@ at::Tensor some_targets(int64_t num_tokens, int64_t vocabulary);
 /// What the gradients of a loss are scaled by where any number will do.
 constexpr double kLossScale = 0.37;
 
-/// Runs `check` for float64, float32 and bfloat16 on every instruction set of this processor, and with 1 and 2
+/// Runs `check` for float64, float32, bfloat16 and float16 on every instruction set of this processor, and with 1 and 2
 /// threads; a failure's message names the case.
 void for_each_case(const std::function<void(at::ScalarType dtype)>& check);
 

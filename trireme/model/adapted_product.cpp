@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/model/dropout.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/products/products.h"
 
@@ -172,7 +173,7 @@ AdapterSpecs adapter_specs(std::initializer_list<const Product*> products, const
   specs.d_inner = {"gradients of adapters' inner values", {rows * ranks}, p.compute};
   if (drops) specs.dropped = {"dropped", {rows * sizes.in}, p.compute};
   if (drops) specs.keys = {"dropout keys", {sizes.tokens}, at::kInt};
-  if (drops || magnitudes > 0 || p.compute == at::kBFloat16)
+  if (drops || magnitudes > 0 || ops::is_narrow(p.compute))
     specs.wide = {
         "adapters' products", {std::max(widest, std::min(std::min(rows, kWideRows) * widest, kWideElements))}, p.state};
   if (magnitudes > 0) specs.scaled = {"scaled", {rows * sizes.out}, p.compute};

@@ -8,6 +8,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/model/adapter_parameters.h"
 #include "trireme/model/embedding.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -81,7 +82,7 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   if (in_chunks()) v.forward_work[HeadWork::sums] = {"sums", {3 * rows}, p.state};
   v.backward_work = v.forward_work;
   if (has_adapter()) declare_adapter(v, tokens, rows, p);
-  if (rows < tokens && p.gradient() == at::kBFloat16)
+  if (rows < tokens && ops::is_narrow(p.gradient()))
     v.backward_work[HeadWork::weight_sum] = {"weight sum", matrix, p.state};
   if (sequence_parallel()) {
     v.backward_work[HeadWork::reduced_rows] = {"reduced rows", {local.rows, width}, p.compute};
@@ -214,7 +215,7 @@ void HeadUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& normed = t.work[HeadWork::normed];
   Gradients g{.dx = normed, .dw = t.gradient(static_cast<size_t>(product_.weight)), .adapter = adapter_sums(t)};
-  if (t.work[HeadWork::logits].size(0) < normed.size(0) && g.dw.defined() && g.dw.to.scalar_type() == at::kBFloat16)
+  if (t.work[HeadWork::logits].size(0) < normed.size(0) && g.dw.defined() && ops::is_narrow(g.dw.to.scalar_type()))
     g.dw_sum = t.work[HeadWork::weight_sum];
   normalize(t);
   if (in_chunks())

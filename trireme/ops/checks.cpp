@@ -71,8 +71,8 @@ void check_rows_view(std::string_view operation, std::string_view name, const at
 
 at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor) {
   const auto dtype = tensor.defined() ? tensor.scalar_type() : at::kByte;
-  if (dtype != at::kDouble && dtype != at::kFloat && dtype != at::kBFloat16)
-    refuse(operation, name, tensor, "operations compute in float64, float32 or bfloat16");
+  if (dtype != at::kDouble && dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf)
+    refuse(operation, name, tensor, "operations compute in float64, float32, bfloat16 or float16");
   return dtype;
 }
 

@@ -24,7 +24,8 @@ void check_gradient(std::string_view operation, std::string_view name, const Gra
 void check_rows_view(std::string_view operation, std::string_view name, const at::Tensor& tensor, at::IntArrayRef shape,
                      at::ScalarType dtype);
 
-/// The dtype of `tensor` if operations can compute in it (float64, float32, bfloat16); throws ShapeError otherwise.
+/// The dtype of `tensor` if operations can compute in it (float64, float32, bfloat16, float16); throws ShapeError
+/// otherwise.
 at::ScalarType compute_dtype(std::string_view operation, std::string_view name, const at::Tensor& tensor);
 
 /// Throws ShapeError unless `tensor` has `num_dims` dimensions.
@@ -44,6 +45,9 @@ void check_targets(std::string_view operation, const at::Tensor& targets, int64_
 
 /// check_ids for tokens: in [0, vocabulary).
 void check_tokens(std::string_view operation, const at::Tensor& tokens, int64_t vocabulary);
+
+/// Whether `dtype` has two bytes: sums in it would lose bits.
+inline bool is_narrow(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf; }
 
 /// The dtype of statistics for a compute dtype: float32, or float64 for float64.
 inline at::ScalarType statistics_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }

@@ -8,7 +8,7 @@
 namespace trireme::ops {
 
 /// Where a weight's gradient goes: a tensor of the compute dtype or of the statistics dtype. With `accumulate` the
-/// gradient is added to the tensor. Matrix products then refuse a bfloat16 tensor, which would lose bits.
+/// gradient is added to the tensor. Matrix products then refuse a tensor of two bytes, which would lose bits.
 struct Gradient {
   at::Tensor to;
   bool accumulate = false;

@@ -3,7 +3,8 @@
 //
 // Legend    T tokens (batch x sequence), D width, B batch rows, S sequence, H query heads, K key/value heads,
 //           d head dim, F MLP width, V vocabulary, R = (H + 2 K) d row length of the packed q|k|v projection.
-// dtypes    activations and weights have the compute dtype: float64, float32 or bfloat16. Statistics (rstd, mean, lse)
+// dtypes    activations and weights have the compute dtype: float64, float32, bfloat16 or float16. Statistics (rstd,
+// mean, lse)
 //           have the statistics dtype: float32, or float64 if the compute dtype is float64. Operations compute in this
 //           wider dtype and round results once. Sums of losses are float64.
 // Layout    every tensor is contiguous unless something else is said.
@@ -243,7 +244,7 @@ void embedding_columns_backward(const Gradient& dtable, const at::Tensor& dy, co
 
 // ---- cross-entropy over the head product, in row chunks (ops/loss/cross_entropy.cpp) ----
 /// Rows of `logits_chunk`, cross_entropy's scratch for the logits of one chunk of tokens: [chunk_rows, V] in the
-/// compute dtype. That is about 8 Mi logits (16 MiB in bfloat16), at least 256 rows, or all tokens if they fit.
+/// compute dtype. That is about 8 Mi logits (16 MiB in two bytes), at least 256 rows, or all tokens if they fit.
 int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 /// Loss of logits = x [T,D] w [V,D]^T against targets [T] int64 (-100: not supervised).
 /// Writes loss_sum [1] float64, the sum of the losses (not the mean). With softcap > 0 the logits go through
@@ -252,8 +253,8 @@ int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
 void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& targets, const at::Tensor& logits_chunk, double softcap = 0);
 /// The same, and gradients of scale * loss_sum: dx [T,D] and dw [V,D]. dx may be the tensor x.
-/// A bfloat16 dw is summed over chunks in `dw_sum` [V,D] float32, which may be undefined if one chunk holds all rows. A
-/// float32 or float64 dw is summed in place, and dw_sum is not used.
+/// A dw of two bytes is summed over chunks in `dw_sum` [V,D] float32, which may be undefined if one chunk holds all
+/// rows. A float32 or float64 dw is summed in place, and dw_sum is not used.
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                                     const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
                                     const at::Tensor& logits_chunk, const at::Tensor& dw_sum, double softcap = 0);

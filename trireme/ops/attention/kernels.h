@@ -9,7 +9,7 @@
 
 namespace trireme::ops {
 
-enum class AttentionDtype : int { float64, float32, bfloat16 };
+enum class AttentionDtype : int { float64, float32, bfloat16, float16 };
 
 /// Elements from one batch row, or one row of a sequence, to the next.
 struct AttentionStride {
@@ -49,9 +49,9 @@ using AttentionPass = void (*)(const AttentionCall& call, const AttentionTask& t
 
 struct AttentionKernel {
   const char* name;
-  AttentionPass forward[3];  ///< indexed by AttentionDtype
-  AttentionPass backward[3];
-  AttentionPass decode[3];  ///< forward for few queries, in one part, without lse; scratch: attention_decode_bytes
+  AttentionPass forward[4];  ///< indexed by AttentionDtype
+  AttentionPass backward[4];
+  AttentionPass decode[4];  ///< forward for few queries, in one part, without lse; scratch: attention_decode_bytes
 };
 
 extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here

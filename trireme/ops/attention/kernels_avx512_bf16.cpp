@@ -1,4 +1,5 @@
-// Attention with AVX512-BF16: bfloat16 in pairs that one instruction multiplies and sums in float32.
+// Attention with AVX512-BF16: bfloat16 in pairs that one instruction multiplies and sums in float32. float16 is
+// widened while packing.
 #include "trireme/ops/attention/math_avx512-inl.h"
 
 #include "trireme/ops/attention/kernels-inl.h"
@@ -37,9 +38,10 @@ struct PairMath : Float512 {
 
 }  // namespace
 
-const AttentionKernel kAttentionAvx512Bf16{"avx512-bf16",
-                                           {nullptr, forward_task<Float512, float>, forward_task<PairMath, Bfloat16>},
-                                           {nullptr, backward_task<Float512, float>, backward_task<PairMath, Bfloat16>},
-                                           {nullptr, decode_task<Float512, float>, decode_task<Float512, Bfloat16>}};
+const AttentionKernel kAttentionAvx512Bf16{
+    "avx512-bf16",
+    {nullptr, forward_task<Float512, float>, forward_task<PairMath, Bfloat16>, forward_task<Float512, Float16>},
+    {nullptr, backward_task<Float512, float>, backward_task<PairMath, Bfloat16>, backward_task<Float512, Float16>},
+    {nullptr, decode_task<Float512, float>, decode_task<Float512, Bfloat16>, decode_task<Float512, Float16>}};
 
 }  // namespace trireme::ops

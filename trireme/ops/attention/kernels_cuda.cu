@@ -19,6 +19,8 @@ void own_attention(const AttentionCall& call, AttentionDtype dtype, bool backwar
       return backward ? plain_attention_backward<float>(call) : plain_attention_forward<float>(call);
     case AttentionDtype::bfloat16:
       return backward ? mma_attention_backward(call) : mma_attention_forward(call);
+    case AttentionDtype::float16:
+      throw ShapeError("attention: float16 has no kernel on a GPU yet; use bfloat16");
   }
 }
 

@@ -23,14 +23,37 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple -
 struct Bfloat16 {
   uint16_t bits;
 };
+struct Float16 {
+  uint16_t bits;
+};
 inline double widen(double x) { return x; }
 inline float widen(float x) { return x; }
 inline float widen(Bfloat16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
+inline float widen(Float16 x) {  // as ops::widen
+  const uint32_t size = static_cast<uint32_t>(x.bits & 0x7fff) << 13, sign = (x.bits & 0x8000u) << 16;
+  if (size >= 0x0f800000) return __builtin_bit_cast(float, sign | size | 0x7f800000);  // infinity or NaN
+  if (size >= 0x00800000) return __builtin_bit_cast(float, sign | (size + 0x38000000));
+  const float least = static_cast<float>(size >> 13) * 0x1p-24f;  // below 2^-14
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, least));
+}
 inline void narrow(double x, double& y) { y = x; }
 inline void narrow(float x, float& y) { y = x; }
 inline void narrow(float x, Bfloat16& y) {  // to nearest, ties to even; NaN stays NaN
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   y.bits = static_cast<uint16_t>(x != x ? 0x7fc0u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline void narrow(float x, Float16& y) {  // likewise, as ops::narrow
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x), size = bits & 0x7fffffff, sign = bits >> 16 & 0x8000;
+  if (size > 0x7f800000) {
+    y.bits = static_cast<uint16_t>(sign | 0x7e00);
+  } else if (size >= 0x477ff000) {  // 65520, half a step above the largest
+    y.bits = static_cast<uint16_t>(sign | 0x7c00);
+  } else if (size < 0x38800000) {  // below 2^-14: the addition rounds
+    const float moved = __builtin_bit_cast(float, size) + 0.5f;
+    y.bits = static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, moved) - 0x3f000000));
+  } else {
+    y.bits = static_cast<uint16_t>(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
+  }
 }
 inline double log2_of(double x) { return __builtin_log2(x); }
 inline float log2_of(float x) { return __builtin_log2f(x); }
@@ -119,13 +142,15 @@ struct PlainMath {
 
   // Loads and stores of the tensors' elements.
   static Vec widen_load(const Real* p) { return load(p); }
-  static Vec widen_load(const Bfloat16* p) {
+  template <class Storage>
+  static Vec widen_load(const Storage* p) {
     Real x[kLanes];
     for (int64_t i = 0; i < kLanes; ++i) x[i] = widen(p[i]);
     return load(x);
   }
   static void narrow_store(Real* p, Vec v) { store(p, v); }
-  static void narrow_store(Bfloat16* p, Vec v) {
+  template <class Storage>
+  static void narrow_store(Storage* p, Vec v) {
     for (int64_t i = 0; i < kLanes; ++i) narrow(v[i], p[i]);
   }
 };

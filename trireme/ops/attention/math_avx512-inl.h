@@ -34,6 +34,7 @@ struct Float512 : PlainMath<float, 64, 4> {
   }
   static Vec widen_load(const float* p) { return load(p); }
   static Vec widen_load(const Bfloat16* p) { return load_units(p, 16); }
+  static Vec widen_load(const Float16* p) { return load_units(p, 16); }
   static void narrow_store(float* p, Vec v) { store(p, v); }
   static void narrow_store(Bfloat16* p, Vec v) {  // as narrow()
     const __m512i bits = _mm512_castps_si512(v),
@@ -43,11 +44,18 @@ struct Float512 : PlainMath<float, 64, 4> {
                                               _mm512_set1_epi32(0x7fc0));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(x));
   }
+  static void narrow_store(Float16* p, Vec v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
   /// Loads the first `count` elements, at most 16, as units, and zeros after them. Reads nothing beyond.
   static Vec load_units(const float* p, int64_t count) { return _mm512_maskz_loadu_ps(lanes_below(count), p); }
   static Vec load_units(const Bfloat16* p, int64_t count) {
     const __m512i x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes_below(count), p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+  }
+  static Vec load_units(const Float16* p, int64_t count) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes_below(count), p));
   }
   static void transpose(float* to, int64_t stride, const Vec (&rows)[16], int64_t count) {
     __m512i x[16];

@@ -87,8 +87,9 @@ AttentionDtype attention_dtype(std::string_view operation, at::ScalarType dtype)
   if (dtype == at::kDouble) return AttentionDtype::float64;
   if (dtype == at::kFloat) return AttentionDtype::float32;
   if (dtype == at::kBFloat16) return AttentionDtype::bfloat16;
+  if (dtype == at::kHalf) return AttentionDtype::float16;
   throw ShapeError(
-      fmt::format("{}: {} has no kernel; use float64, float32 or bfloat16", operation, c10::toString(dtype)));
+      fmt::format("{}: {} has no kernel; use float64, float32, bfloat16 or float16", operation, c10::toString(dtype)));
 }
 
 AttentionCall checked_call(std::string_view operation, const AttentionShape& shape) {

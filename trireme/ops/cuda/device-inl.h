@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "trireme/base/error.h"
 #include "trireme/ops/cuda/scratch.h"
 #include "trireme/ops/storage.h"
 
 namespace trireme::ops::cuda {
 
 /// Calls body.template operator()<T>() for the device type T of `storage`: double, float or __nv_bfloat16.
+/// Errors    ShapeError for float16, which these kernels do not know
 template <class Body>
 void with_device_type(Storage storage, const Body& body) {
   switch (storage) {
@@ -23,6 +25,8 @@ void with_device_type(Storage storage, const Body& body) {
       return body.template operator()<float>();
     case Storage::kBfloat16:
       return body.template operator()<__nv_bfloat16>();
+    case Storage::kFloat16:
+      throw ShapeError("float16 has no kernels on a GPU yet; use bfloat16");
   }
 }
 

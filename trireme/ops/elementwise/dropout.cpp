@@ -53,7 +53,7 @@ void add_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
   check_rows_view("add_product", "y", y, y.sizes(), dtype);
   check_mask("add_product", mask, y.size(0));
   if (mask.p == 0 && y.is_cuda()) return static_cast<void>(at::Tensor(y).addmm_(a, b));
-  if (mask.p == 0 && dtype != at::kBFloat16) return multiply(y, a, b, true);
+  if (mask.p == 0 && !is_narrow(dtype)) return multiply(y, a, b, true);
   check_tensor("add_product", "wide", wide, wide.sizes(), statistics_dtype(dtype));
   const int64_t rows = y.size(0), width = y.size(1), chunk = std::min(rows, wide.numel() / width);
   if (chunk < 1) throw ShapeError("add_product: `wide` is smaller than one row");

@@ -126,7 +126,7 @@ struct SumGathered {
         store_pair(d, sum, to);
       } else {
         if (args.accumulate) sum = added(sum, load_natural<T>(d, to));
-        hn::StoreInterleaved2(sum.first, sum.second, d, to);
+        store_natural<T>(d, sum, to);
       }
     }
   }

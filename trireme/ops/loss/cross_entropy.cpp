@@ -95,9 +95,9 @@ void cross_entropy_forward(const at::Tensor& loss_sum, const at::Tensor& x, cons
 void cross_entropy_weight_gradient(const Gradient& dw, const at::Tensor& dw_sum, const at::Tensor& dlogits,
                                    const at::Tensor& x, bool first, bool last) {
   if (!dw.defined()) return;
-  if (dw.accumulate && dw.to.scalar_type() == at::kBFloat16)
-    throw ShapeError("cross_entropy: adding to a bfloat16 dw would lose bits; it must be float32");
-  const bool in_dw = (first && last) || dw.to.scalar_type() != at::kBFloat16;
+  if (dw.accumulate && is_narrow(dw.to.scalar_type()))
+    throw ShapeError("cross_entropy: adding to a dw of two bytes would lose bits; it must be float32");
+  const bool in_dw = (first && last) || !is_narrow(dw.to.scalar_type());
   multiply(in_dw ? dw.to : dw_sum, dlogits.t(), x, !first || dw.accumulate);
   if (!in_dw && last) at::Tensor(dw.to).copy_(dw_sum);
 }
@@ -110,7 +110,7 @@ void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor
   check_softcap(kOperation, softcap);
   check_tensor(kOperation, "dx", dx, x.sizes(), shape.dtype);
   check_gradient(kOperation, "dw", dw, w.sizes(), shape.dtype);
-  if (dw.defined() && dw.to.scalar_type() == at::kBFloat16 && shape.chunk_rows < shape.tokens)
+  if (dw.defined() && is_narrow(dw.to.scalar_type()) && shape.chunk_rows < shape.tokens)
     check_tensor(kOperation, "dw_sum", dw_sum, w.sizes(), statistics_dtype(shape.dtype));
   if (shape.tokens == 0 && dw.defined() && !dw.accumulate) at::Tensor(dw.to).zero_();
   run_chunks(shape, loss_sum, dx, dw, x, w, targets, scale, logits_chunk, dw_sum, softcap);

@@ -42,6 +42,8 @@ struct GemmKernel {
 extern const GemmKernel kGemmFloatAvx512;  ///< float32, for two multiply-adds a cycle; AVX512 F
 extern const GemmKernel kGemmFloatWideAvx512;  ///< float32, where there is BF16 too; AVX512 F
 extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is packed; AVX512 F, BW and VL
+extern const GemmKernel kGemmHalfAvx512;  ///< float16, likewise; AVX512 F, BW and VL
+extern const GemmKernel kGemmHalfWideAvx512;  ///< float16, where there is BF16 too; AVX512 F, BW and VL
 extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
 
 // Blocking. Each instruction set has its own tile in registers: a panel of B's columns, a strip of A's rows.

@@ -1,5 +1,6 @@
-// Products with AVX-512: float32, and bfloat16 that is widened to float32 while it is packed, for processors without
-// AVX512-BF16 (Skylake, Cascade Lake, Ice Lake).
+// Products with AVX-512: float32; bfloat16 that is widened to float32 while it is packed, for processors without
+// AVX512-BF16 (Skylake, Cascade Lake, Ice Lake); and float16, which is widened likewise on all processors: AVX512-FP16
+// would sum in float16.
 #include "trireme/ops/products/kernels-inl.h"
 #include "trireme/ops/products/math_avx512-inl.h"
 
@@ -79,10 +80,38 @@ struct GemmWidened : GemmFloat {
   }
 };
 
+/// float16, widened; with Base's tile.
+template <class Base>
+struct Halves : Base {
+  static constexpr int64_t kElementBytes = 2;
+  static constexpr bool kPacksA = true;
+
+  static __m512i load_row(const char* from, __mmask16 mask) {
+    return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)));
+  }
+
+  /// Rounds to nearest even.
+  static void store_narrow(uint16_t* to, __m512 v, int64_t lanes) {
+    const __m256i narrow = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    if (lanes >= kLanes)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow);  // a masked store of 16-bit lanes is slow
+    else
+      _mm256_mask_storeu_epi16(to, Base::first(lanes), narrow);
+  }
+
+  static void pack_vector(float* to, const char* from, int64_t, int64_t count) {
+    const __m256i row = count >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))
+                                        : _mm256_maskz_loadu_epi16(Base::first(count), from);
+    _mm512_storeu_ps(to, _mm512_cvtph_ps(row));
+  }
+};
+
 }  // namespace
 
 const GemmKernel kGemmFloatAvx512{"avx512", 1, run_gemm<GemmFloat>};
 const GemmKernel kGemmFloatWideAvx512{"avx512, 6 x 64", 1, run_gemm<GemmFloatWide>};
+const GemmKernel kGemmHalfAvx512{"avx512", 1, run_gemm<Halves<GemmFloat>>};
+const GemmKernel kGemmHalfWideAvx512{"avx512, 6 x 64", 1, run_gemm<Halves<GemmFloatWide>>};
 const GemmKernel kGemmBfloat16Avx512{"avx512", 1, run_gemm<GemmWidened>};
 
 }  // namespace trireme::ops

@@ -90,7 +90,9 @@ bool multiply_bfloat16_by_mkl(const at::Tensor& c, const at::Tensor& a, const at
 }
 
 void multiply_by_library(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  if (a.scalar_type() == at::kBFloat16 && widening_pays()) return multiply_in_float32(c, a, b, accumulate);
+  // LibTorch sums products of halves in halves, or widens them slowly.
+  if (a.scalar_type() == at::kHalf || (a.scalar_type() == at::kBFloat16 && widening_pays()))
+    return multiply_in_float32(c, a, b, accumulate);
   at::AutoDispatchBelowADInplaceOrView without_autograd;
   at::Tensor out = c;
   if (c.scalar_type() == a.scalar_type()) {

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products/library.h"
@@ -24,13 +25,14 @@ void check(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool a
       c.size(1) != b.size(1))
     throw ShapeError(fmt::format("multiply: a is {}, b is {} and c is {}; they must be [M, K], [K, N] and [M, N]",
                                  sizes(a), sizes(b), sizes(c)));
-  const bool widens = a.scalar_type() == at::kBFloat16 && c.scalar_type() == at::kFloat;
+  const bool widens = is_narrow(a.scalar_type()) && c.scalar_type() == at::kFloat;
   if (a.scalar_type() != b.scalar_type() || (c.scalar_type() != a.scalar_type() && !widens))
     throw ShapeError(
-        fmt::format("multiply: a is {}, b is {} and c is {}; they must be of one dtype, or c float32 from bfloat16",
+        fmt::format("multiply: a is {}, b is {} and c is {}; they must be of one dtype, or c float32 from bfloat16 or "
+                    "float16",
                     c10::toString(a.scalar_type()), c10::toString(b.scalar_type()), c10::toString(c.scalar_type())));
-  if (accumulate && c.scalar_type() == at::kBFloat16)
-    throw ShapeError("multiply: accumulating into bfloat16 would lose bits; c must be float32 or float64");
+  if (accumulate && is_narrow(c.scalar_type()))
+    throw ShapeError("multiply: accumulating into two bytes would lose bits; c must be float32 or float64");
   if (!has_rows(c)) throw ShapeError("multiply: the rows of c must be contiguous");
 }
 
@@ -88,8 +90,10 @@ std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 #if defined(__x86_64__)
   static constexpr const GemmKernel* kFloat[] = {&kGemmFloatWideAvx512, &kGemmFloatAvx512, &kGemmFloatWideAvx512};
   static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
+  static constexpr const GemmKernel* kHalf[] = {&kGemmHalfWideAvx512, &kGemmHalfAvx512, &kGemmHalfWideAvx512};
   const base::Processor& has = base::processor();
   if (dtype == at::kFloat && has.avx512) return std::span(kFloat).subspan(has.avx512_bf16 ? 0 : 1, 2);
+  if (dtype == at::kHalf && has.avx512) return std::span(kHalf).subspan(has.avx512_bf16 ? 0 : 1, 2);
   if (dtype == at::kBFloat16 && has.avx512) return std::span(kBfloat16).subspan(has.avx512_bf16 ? 0 : 1);
 #endif
   static_cast<void>(dtype);

@@ -1,5 +1,5 @@
 // What every kernel needs in addition to Highway: loads and stores that convert between storage (double, float,
-// bfloat16) and the arithmetic type. Loops over a row are in simd/loops-inl.h, functions in simd/math-inl.h.
+// bfloat16, float16) and the arithmetic type. Loops over a row are in simd/loops-inl.h, functions in simd/math-inl.h.
 //
 // Included once per instruction set (Highway's foreach_target). A row's tail is padded with zeros and goes through the
 // same vector instructions as its body: an element's bits do not depend on its place in the row. Rows are taken two
@@ -70,6 +70,22 @@ HWY_INLINE hn::Vec<D> load(D d, const bfloat16* from, Full) {
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 
+/// The portable target converts one element at a time: Highway 1.0.3 does not round there.
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float16* from, Full) {
+  alignas(64) float wide[hn::MaxLanes(D())];
+  for (size_t i = 0; i < hn::Lanes(d); ++i) wide[i] = widen(from[i]);
+  return hn::Load(d, wide);
+}
+#else
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float16* from, Full) {
+  const hn::Rebind<hwy::float16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+}
+#endif
+
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load(D d, const T* from, Part part) {
   alignas(64) T padded[hn::MaxLanes(D())] = {};
@@ -85,6 +101,10 @@ HWY_INLINE Pair<hn::Vec<D>> load_line(D d, const hn::TFromD<D>* from) {
 template <class D, class D32 = hn::Rebind<uint32_t, D>>
 HWY_INLINE hn::Vec<D32> load_line(D, const bfloat16* from) {
   return hn::LoadU(D32(), reinterpret_cast<const uint32_t*>(from));
+}
+template <class D>
+HWY_INLINE Pair<hn::Vec<D>> load_line(D d, const float16* from) {
+  return {load(d, from, Full{}), load(d, from + hn::Lanes(d), Full{})};
 }
 template <class D>
 HWY_INLINE Pair<hn::Vec<D>> split(D, Pair<hn::Vec<D>> line) {
@@ -161,6 +181,28 @@ HWY_INLINE void store_pair(D d, Pair<hn::Vec<D>> pair, bfloat16* to) {
 #endif
 }
 
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, float16* to, Full) {
+  alignas(64) float wide[hn::MaxLanes(D())];
+  hn::Store(value, d, wide);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) to[i] = narrow<float16>(wide[i]);
+}
+#else
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> value, float16* to, Full) {
+  const hn::Rebind<hwy::float16_t, D> d16;
+  hn::StoreU(hn::DemoteTo(d16, value), d16, reinterpret_cast<hwy::float16_t*>(to));
+}
+#endif
+
+/// Two halves of a line: past the caches they would be stores of less than a line, so they stay cached.
+template <Way kWay = Way::kCached, class D>
+HWY_INLINE void store_pair(D d, Pair<hn::Vec<D>> pair, float16* to) {
+  store(d, pair.first, to, Full{});
+  store(d, pair.second, to + hn::Lanes(d), Full{});
+}
+
 #if TRIREME_OPS_AVX512
 // In assembly, so that the file needs only AVX-512's flags. The type native_bfloat16 selects this store at run time.
 template <class D>
@@ -199,6 +241,15 @@ HWY_INLINE Pair<hn::Vec<D>> load_natural(D d, const hn::TFromD<D>* from) {
   return pair;
 }
 
+/// The opposite: stores a pair in T's order as values in natural order.
+template <class T, class D>
+HWY_INLINE void store_natural(D d, Pair<hn::Vec<D>> pair, hn::TFromD<D>* to) {
+  if constexpr (kIsBfloat16<T>)
+    hn::StoreInterleaved2(pair.first, pair.second, d, to);
+  else
+    store_pair(d, pair, to);
+}
+
 /// Puts sums [n], which map() has collected beside elements of type T, from the order of pairs into natural order, or
 /// back.
 template <class T, class D>
@@ -230,6 +281,8 @@ HWY_INLINE void run(const Arguments& arguments, int64_t first, int64_t last) {
       if (has_native_bfloat16()) return Kernel<native_bfloat16>::rows(arguments, first, last);
 #endif
       return Kernel<bfloat16>::rows(arguments, first, last);
+    case Storage::kFloat16:
+      return Kernel<float16>::rows(arguments, first, last);
   }
 }
 
