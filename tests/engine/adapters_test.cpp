@@ -141,7 +141,7 @@ TEST_P(Adapted, LossAndGradientsAreThoseOfMergedWeights) {
 }
 
 TEST_P(Adapted, DataRanksGiveTheBitsOfOneRank) {
-  for (const model::Precision& precision : {kFloat32, kMixed}) {
+  for (const model::Precision& precision : {kFloat32, kMixed, kHalfMixed}) {
     for (const Variant& variant : kVariants) {
       SCOPED_TRACE(testing::Message() << variant);
       Job job = adapted_job(tested(), precision, variant);

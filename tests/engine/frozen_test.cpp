@@ -52,7 +52,7 @@ class Frozen : public testing::TestWithParam<int> {
 };
 
 TEST_P(Frozen, WeightsStayAndTheRestIsTrainedAsIfTheirGradientsWereThrownAway) {
-  for (const model::Precision& precision : {kFloat32, kMixed}) {
+  for (const model::Precision& precision : {kFloat32, kMixed, kHalfMixed}) {
     const Job job = job_of(freeze(), precision);
     Job all = job, untouched = job;
     all.grouping.frozen.clear();

@@ -19,11 +19,28 @@ void expect_equal_bits(const Outcome& a, const Outcome& b) {
   EXPECT_TRUE(at::equal(a.gradients, b.gradients)) << relative_distance(a.gradients, b.gradients);
 }
 
+struct NamedPrecision {
+  const char* name;
+  model::Precision precision;
+};
+using model::Rounding;
+const NamedPrecision kPrecisions[] = {
+    {"Float32", kFloat32},
+    {"Float64", kFloat64},
+    {"Bf16Mixed", kMixed},
+    {"HalfMixed", kHalfMixed},
+    {"Bf16MixedAndGradients", {.compute = at::kBFloat16, .narrow_gradients = true}},
+    {"Bf16MixedAndWideSlots", {.compute = at::kBFloat16, .wide_slots = true}},
+    {"Bf16True", bfloat16_alone(Rounding::nearest)},
+    {"Bf16TrueStochastic", bfloat16_alone(Rounding::stochastic)},
+    {"Bf16TrueKahan", bfloat16_alone(Rounding::kahan)},
+};
+
 class Parity : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
   const auto [architecture, precision_index] = GetParam();
-  const model::Precision precision = std::array{kFloat32, kFloat64, kMixed}[precision_index];
+  const model::Precision precision = kPrecisions[precision_index].precision;
   Job job{.model = small_model(architecture), .precision = precision, .steps = precision == kFloat32 ? 20 : 6};
   const Outcome one = run(job);
   ASSERT_LT(one.losses.back(), one.losses.front());
@@ -44,11 +61,14 @@ TEST_P(Parity, AnyStrategyOnAnyNumberOfRanksGivesTheBitsOfOneRank) {
 }
 
 std::string name_of_case(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
-  return std::string(std::get<0>(info.param)) + std::array{"Float32", "Float64", "Bf16Mixed"}[std::get<1>(info.param)];
+  return std::string(std::get<0>(info.param)) + kPrecisions[std::get<1>(info.param)].name;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Parity,
-                         testing::Combine(testing::Values("llama", "gpt2", "gemma3"), testing::Range(0, 3)),
+                         testing::Combine(testing::Values("llama", "gpt2", "gemma3"), testing::Range(0, 4)),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Narrow, Parity, testing::Combine(testing::Values("llama"), testing::Range(4, 9)),
                          name_of_case);
 
 TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {
@@ -122,7 +142,7 @@ TEST(ParityOfGroupings, BlocksLayersParametersSizesAndNamedUnitsComputeTheSame) 
 // Nothing depends on when something arrives.
 TEST(Determinism, TwoRunsOfAnyMeshGiveTheSameBits) {
   std::vector<Job> jobs;
-  for (const model::Precision& precision : {kFloat32, kMixed}) {
+  for (const model::Precision& precision : {kFloat32, kMixed, kHalfMixed}) {
     Job job{.model = small_llama(), .precision = precision};
     job.mesh = {.pp = 2, .shard = 2, .tp = 2};
     job.strategy = plan::Strategy::full_shard;
@@ -176,7 +196,12 @@ TEST(ParityOfPrecision, MixedPrecisionFollowsFloat32Loosely) {
   const Outcome exact = run(job);
   job.precision = kMixed;
   const Outcome mixed = run(job);
-  for (size_t i = 0; i < exact.losses.size(); ++i) EXPECT_NEAR(mixed.losses[i], exact.losses[i], 2e-2);
+  job.precision = kHalfMixed;  // 11 bits
+  const Outcome half = run(job);
+  for (size_t i = 0; i < exact.losses.size(); ++i) {
+    EXPECT_NEAR(mixed.losses[i], exact.losses[i], 2e-2);
+    EXPECT_NEAR(half.losses[i], exact.losses[i], 3e-3);
+  }
 }
 
 TEST(ParityOfEvaluation, TheHeldOutLossOfAFixedBatchDoesNotDependOnTheRanks) {

@@ -286,6 +286,7 @@ class Runner {
     StepInputs inputs;
     inputs.seed = 7;
     inputs.max_norm = 0.5;
+    optim::LossScale scale(job_.loss_scale);
     for (int step = 1; step <= job_.steps; ++step) {
       inputs.supervised_tokens = supervised(step);
       inputs.optimizer = job_.optimizer;
@@ -294,10 +295,21 @@ class Runner {
         load(r, step, int64_t(mb) * r.num_data_ranks() + r.data_index(), to);
       };
       if (job_.gives_up) give_up_once(engine, communicators, inputs, rank);
+      if (job_.precision.compute == at::kHalf) {
+        const bool overflows = rank == job_.ranks() - 1 && job_.overflows.contains(step);
+        inputs.loss_scale = overflows ? 0x1p100 : scale.scale();
+        inputs.skipped = scale.skipped();
+      }
       const StepResult result = engine.train_step(inputs);
+      if (rank == job_.ranks() - 1) outcome_.scales.push_back(scale.scale());
+      if (rank == job_.ranks() - 1 && result.overflowed) outcome_.skipped.push_back(step);
+      scale.update(result.overflowed);
       if (step == 1) {
         const std::lock_guard lock(mutex_);
-        for (const GroupState& g : engine.state()) gradients_.add(g, &GroupState::gradient);
+        for (GroupState g : engine.state()) {
+          if (g.gradient.defined() && inputs.loss_scale) g.gradient = g.gradient / *inputs.loss_scale;
+          gradients_.add(g, &GroupState::gradient);
+        }
         for (const auto& [what, bytes] : traffic_of(communicators))
           outcome_.traffic[rank][what] = bytes - (before.contains(what) ? before.at(what) : 0);
       }

@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "trireme/engine/engine.h"
+#include "trireme/optim/loss_scale.h"
 
 namespace trireme::engine {
 
@@ -22,6 +24,11 @@ model::ModelConfig small_model(const std::string& family);
 /// Everything in one dtype, and computing in bfloat16 with state in float32.
 inline const model::Precision kFloat64{at::kDouble, at::kDouble}, kFloat32{at::kFloat, at::kFloat},
     kMixed{at::kBFloat16, at::kFloat};
+/// The same in float16, and bfloat16 alone, with each way of rounding its weights.
+inline const model::Precision kHalfMixed{at::kHalf, at::kFloat};
+inline model::Precision bfloat16_alone(model::Rounding rounding) {
+  return {.compute = at::kBFloat16, .narrow_weights = true, .narrow_gradients = true, .rounding = rounding};
+}
 
 struct Job {
   model::ModelConfig model;
@@ -47,12 +54,16 @@ struct Job {
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives
   bool on_gpu = false;               ///< all ranks share the first one
+  optim::LossScaleOptions loss_scale = {.initial = 1024, .window = 3};  ///< of computing in float16
+  std::set<int> overflows = {};      ///< steps in which the last rank's gradients overflow; in float16
   bool gives_up = false;             ///< each step is first begun and given up, by some rank, at some action
   int ranks() const;
 };
 
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<double> scales;        ///< of the loss, before each step
+  std::vector<int> skipped;          ///< steps
   double evaluation = 0;             ///< of the same tokens on every data rank
   at::Tensor parameters;             ///< all master weights after the last step, by name, whole
   at::Tensor gradients;              ///< of the first step, in the same order

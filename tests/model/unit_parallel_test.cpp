@@ -307,9 +307,11 @@ TEST(DividedUnits, AHeadThatWorksInChunksOfRowsAddsThemUp) {
   const std::vector<RankResult> one = run_units({.config = config, .shape = shape});
   expect_same_as_one_rank({.config = config, .shape = shape, .tp = 2}, one);
   expect_same_as_one_rank({.config = config, .shape = shape, .tp = 2, .sequence_parallel = true}, one);
-  const Precision mixed{at::kBFloat16, at::kFloat};
-  const auto rounded = whole_gradients(run_units({.config = config, .precision = mixed, .shape = shape, .tp = 2}));
-  EXPECT_LT(relative_distance(rounded.at("lm_head.weight"), whole_gradients(one).at("lm_head.weight")), 2e-2);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Precision mixed{dtype, at::kFloat};
+    const auto rounded = whole_gradients(run_units({.config = config, .precision = mixed, .shape = shape, .tp = 2}));
+    EXPECT_LT(relative_distance(rounded.at("lm_head.weight"), whole_gradients(one).at("lm_head.weight")), 2e-2);
+  }
 }
 
 // One rank has the logits in two chunks of rows, two ranks have theirs in one.
@@ -345,7 +347,7 @@ TEST(DividedUnits, AHeadsAdapterAddsUpChunksAndMasksTheirRows) {
 // be small by luck: four times there.
 TEST(DividedUnits, LowerPrecisionLosesNoMoreThanOnOneRank) {
   for (const ModelConfig& config : {llama(2, false), gpt2(true), qwen3(2), gemma3(4)})
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const auto truth = whole_gradients(run_units({.config = config}));
       const Precision precision{dtype, at::kFloat};
       const auto one = whole_gradients(run_units({.config = config, .precision = precision}));

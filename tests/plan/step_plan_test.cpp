@@ -203,9 +203,10 @@ TEST(StepPlan, ModelStatesFollowTheFormulaOfEachStrategy) {
     for (int rank = 0; rank < n; ++rank) {
       const Planned p =
           plan_of("llama-32m", {.shape = {1, 64}, .mesh = sharded(n), .rank = rank, .strategy = strategy}, precision);
-      bytes += double(bytes_of(p.plan, {Kind::weights, Kind::master, Kind::optimizer_first, Kind::optimizer_second,
-                                        Kind::gradient, Kind::compute_shard, Kind::local_gradient})) /
-               n;
+      bytes +=
+          double(bytes_of(p.plan, {Kind::weights, Kind::master, Kind::optimizer_first, Kind::optimizer_second,
+                                   Kind::gradient, Kind::compute_shard, Kind::local_gradient, Kind::compensation})) /
+          n;
       parameters = 0;
       for (const shard::FlatLayout& layout : p.plan.layouts) parameters += layout.numel();
     }
@@ -217,6 +218,18 @@ TEST(StepPlan, ModelStatesFollowTheFormulaOfEachStrategy) {
   EXPECT_NEAR(states(Strategy::zero1, mixed), 6 + 12.0 / n, tolerance);
   EXPECT_NEAR(states(Strategy::shard_grad_op, mixed), 2 + 16.0 / n, tolerance);
   EXPECT_NEAR(states(Strategy::full_shard, mixed), 18.0 / n, tolerance);  // 16 P / N, and 2 P once for all N
+  model::Precision textbook = mixed;  // gradients in bfloat16, as Rajbhandari et al. count them (ZeRO, 2020)
+  textbook.narrow_gradients = true;
+  EXPECT_NEAR(states(Strategy::no_shard, textbook), 16, tolerance);
+  EXPECT_NEAR(states(Strategy::zero1, textbook), 4 + 12.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::shard_grad_op, textbook), 2 + 14.0 / n, tolerance);
+  EXPECT_NEAR(states(Strategy::full_shard, textbook), 16.0 / n, tolerance);
+  model::Precision narrow = textbook;  // bf16-true: weights 2, gradients 2, moments 4; and 2 for what rounding lost
+  narrow.narrow_weights = true;
+  EXPECT_NEAR(states(Strategy::no_shard, narrow), 8, tolerance);
+  EXPECT_NEAR(states(Strategy::full_shard, narrow), 8.0 / n, tolerance);
+  narrow.rounding = model::Rounding::kahan;
+  EXPECT_NEAR(states(Strategy::shard_grad_op, narrow), 2 + 8.0 / n, tolerance);
   EXPECT_NEAR(states(Strategy::no_shard, full), 16, tolerance);
   EXPECT_NEAR(states(Strategy::zero1, full), 8 + 8.0 / n, tolerance);
   EXPECT_NEAR(states(Strategy::shard_grad_op, full), 4 + 12.0 / n, tolerance);

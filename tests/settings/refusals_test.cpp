@@ -26,7 +26,7 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--report_to", "tensorboard"}, {"report_to is not available", "metrics.jsonl"}},
       {{"--compile"}, {"compile is not available", "nothing is compiled"}},
       {{"--torch_compile=true"}, {"nothing is compiled"}},
-      {{"--fp16"}, {"unknown setting fp16", "precision bf16-mixed"}},
+      {{"--fp16"}, {"unknown setting fp16", "precision 16-mixed"}},
       {{"--bf16"}, {"precision bf16-mixed"}},
       {{"--amp"}, {"precision bf16-mixed"}},
       {{"--deepspeed", "ds.json"}, {"no DeepSpeed file is read", "zero3"}},

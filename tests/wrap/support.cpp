@@ -55,6 +55,7 @@ WrapOutcome train(const WrapJob& job) {
                                                                      .accumulate = job.micro_batches / data_ranks,
                                                                      .local_accumulation = job.local_accumulation,
                                                                      .optimizer = optimizer_of(job),
+                                                                     .loss_scale = {.initial = 256},
                                                                      .max_norm = kMaxNorm,
                                                                      .poison = job.poison});
     for (int step = 0; step < job.steps; ++step) {

@@ -22,6 +22,8 @@ struct StepEvent {
   int64_t rss_bytes = 0;  ///< resident memory of the reporting rank
   double eta_seconds = 0;  ///< to the end of training; NaN when unknown
   double epoch = 0;  ///< passes over the training data so far, with fraction
+  std::optional<double> loss_scale;  ///< of the next step, if losses are scaled
+  int64_t skipped = 0;  ///< steps of the run that were skipped because a gradient overflowed
   std::optional<double> val_loss;  ///< held-out loss, if this step ended with an evaluation
 };
 

@@ -10,6 +10,7 @@
 #include "trireme/bench/measure.h"
 #include "trireme/machine/limits.h"
 #include "trireme/model/model.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/train/setup.h"
 
@@ -82,7 +83,7 @@ const Direction kDirections[] = {
 void check(const Product& p, const Direction& d, const Operands& o) {
   const at::Tensor expected = d.expected(o, p.in_out), found = rows(d.result(o));
   const double error = (found - expected).norm().item<double>() / expected.norm().item<double>();
-  const double allowed = o.x.scalar_type() == at::kBFloat16 ? 1e-2 : 1e-5;
+  const double allowed = ops::is_narrow(o.x.scalar_type()) ? 1e-2 : 1e-5;
   if (!(error < allowed))
     throw Error(fmt::format("bench gemm: {} {} is off by {:.1e}, more than {:.0e}; nothing was timed after it", p.name,
                             d.name, error, allowed));

@@ -3,6 +3,7 @@
 
 #include "trireme/bench/limits.h"
 #include "trireme/bench/op_cases.h"
+#include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::bench {
@@ -80,7 +81,7 @@ ArithmeticCase cross_entropy(Pool& p, const Widths& w, int64_t batch) {
   const auto x = p.values({T, w.D}, w.dtype), dx = p.values({T, w.D}, w.dtype), head = p.values({w.V, w.D}, w.dtype),
              d_head = p.values({w.V, w.D}, w.dtype), logits = p.values({chunk, w.V}, w.dtype), targets = p.ids(T, w.V),
              loss = p.values({1}, at::kDouble),
-             sum = chunk < T && w.dtype == at::kBFloat16 ? p.values({w.V, w.D}, at::kFloat) : at::Tensor();
+             sum = chunk < T && ops::is_narrow(w.dtype) ? p.values({w.V, w.D}, at::kFloat) : at::Tensor();
   const double product = 2.0 * static_cast<double>(T) * static_cast<double>(w.D * w.V);
   ArithmeticCase c{.shape = fmt::format("{} x {} -> {}", T, w.D, w.V), .flops = (Backward ? 3 : 1) * product};
   c.calls.call = Backward ? std::function<void()>([=] {

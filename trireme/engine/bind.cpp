@@ -43,10 +43,11 @@ Engine::GroupViews Engine::group_views(int group) const {
   if (const int64_t bytes = plan_.whole_state_bytes(group); bytes > 0)
     g.whole_state = get(schedule::kOptimizerState[0], bytes / static_cast<int64_t>(c10::elementSize(storage.master)),
                         storage.master);
+  g.compensation = get(ValueKind::compensation, held.size(), storage.master);
   if (storage.trained) {
     const bool whole = plan_.request.whole_gradients();
-    g.local_gradient = get(ValueKind::local_gradient, numel, storage.master);
-    g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), storage.master);
+    g.local_gradient = get(ValueKind::local_gradient, numel, storage.gradient);
+    g.gradient = get(ValueKind::gradient, whole ? numel : held.size(), storage.gradient);
     g.step_gradient = whole ? g.gradient.narrow(0, held.begin, held.size()) : g.gradient;
   }
   const at::Tensor own_weights = g.weights.defined() ? g.weights.narrow(0, held.begin, held.size()) : at::Tensor();
@@ -220,7 +221,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
 void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
   const int g = a.owner;
   const GroupViews& v = views_.at(g);
-  const at::ScalarType compute = plan_.storage[g].compute;
+  const at::ScalarType compute = plan_.storage[g].compute, slot = plan_.request.precision.gradient();
   const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
   switch (a.kind) {
     case ActionKind::unshard:
@@ -236,7 +237,7 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
       if (local)
         b.input = v.local_gradient.defined() ? v.local_gradient : v.gradient;
       else
-        b.input = view(used(0), {plan_.layouts[g].numel()}, compute);
+        b.input = view(used(0), {plan_.layouts[g].numel()}, slot);
       b.output = plan_.request.whole_gradients() ? v.gradient
                                                  : v.gradient.narrow(0, reduced.begin - held.begin, reduced.size());
       break;

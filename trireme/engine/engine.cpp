@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
@@ -12,7 +13,7 @@
 #include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
 #include "trireme/optim/adafactor.h"
-#include "trireme/optim/by_tensor.h"
+#include "trireme/optim/stored_update.h"
 
 namespace trireme::engine {
 
@@ -89,6 +90,7 @@ void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
     for (at::Tensor& state : views.state()) state.zero_();
+    if (views.compensation.defined()) views.compensation.zero_();
     // Drawn in the state dtype: a frozen group begins with the values that a trained one would compute with.
     const at::ScalarType made_in = plan_.request.precision.state;
     const bool in_place = !on_gpu() && views.master.scalar_type() == made_in;
@@ -129,6 +131,7 @@ GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::T
                    take(v.master)};
   for (size_t i = 0; i < v.optimizer.size(); ++i)
     state.optimizer.push_back({storage.optimizer_state[i], take(v.optimizer[i])});
+  if (v.compensation.defined()) state.optimizer.push_back({"compensation", take(v.compensation)});
   if (!v.whole_state.defined()) return state;
   const at::Tensor whole = take_whole(v.whole_state);
   int64_t at = 0;
@@ -186,11 +189,21 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   load_batch_ = &inputs.load_batch;
   mirror_.clear();
   given_up_ = false;
+  loss_scale_ = inputs.loss_scale.value_or(1);
   committed_.reset();
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
   run(List::train);
-  return {sum_losses(List::train) / double(inputs.supervised_tokens), gradient_norm_, commits()};
+  const double loss = sum_losses(List::train) / double(inputs.supervised_tokens);
+  const bool committed = commits();
+  return {.loss = loss,
+          .gradient_norm = gradient_norm_,
+          .learning_rate = inputs.optimizer.lr,
+          .committed = committed,
+          .overflowed = committed && overflowed()};
 }
+
+// All ranks have the same norm. Nothing of the state has been touched when it is known.
+bool Engine::overflowed() const { return inputs_->loss_scale && !std::isfinite(gradient_norm_); }
 
 // Ranks without a part of the state have no optimizer action: they decide after the list.
 bool Engine::commits() {
@@ -284,7 +297,7 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
       gradient_scale_ = inputs_->max_norm ? std::min(1.0, *inputs_->max_norm / (gradient_norm_ + 1e-6)) : 1.0;
       return;
     case ActionKind::step:
-      if (commits()) step(a, b);
+      if (commits() && !overflowed()) step(a, b);
       return;
     default:
       break;
@@ -306,16 +319,26 @@ void Engine::pass_by(const Action& a, const Bound& b) {
 
 void Engine::step(const Action& a, Bound& b) {
   optim::OptimizerOptions options = optim::options_of_group(inputs_->optimizer, plan_.storage[a.owner].rule);
-  options.gradient_scale = gradient_scale_;
+  options.step -= inputs_->skipped;
+  options.gradient_scale = gradient_scale_ / loss_scale_;
   WatchedCommunicator* parts = inside_[comm::UnitAxis::tp].get();
   if (parts != nullptr) parts->expect(b.step_traffic, "Step of " + plan_.layouts[a.owner].name());
   const auto add_parts = [&](const at::Tensor& tensor) {
     if (parts != nullptr) parts->all_reduce(tensor, tensor, {})->wait();
   };
   const GroupViews& g = views_.at(a.owner);
-  const std::vector<at::Tensor> state = g.state();
-  optim::step_group({g.master, state, g.step_gradient, g.compute_copy, b.output}, segments_.at(a.owner), options,
-                    add_parts);
+  const uint64_t key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step) ^
+                       model::dropout_module_key(plan_.layouts[a.owner].name());
+  optim::update_stored({.master = g.master,
+                        .state = g.state(),
+                        .gradient = g.step_gradient,
+                        .compute = g.compute_copy,
+                        .compensation = g.compensation,
+                        .work = b.output,
+                        .stochastic = plan_.request.precision.rounding == model::Rounding::stochastic,
+                        .key = key,
+                        .first = plan_.held(a.owner).begin},
+                       segments_.at(a.owner), options, add_parts);
   if (parts != nullptr) parts->finish();
 }
 
@@ -352,7 +375,7 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
   if (schedule::writes_gradient(a.kind))
     for (at::Tensor& gap : b.gaps) gap.zero_();
   if (inputs_) {
-    b.unit.loss_scale = 1.0 / double(inputs_->supervised_tokens);
+    b.unit.loss_scale = loss_scale_ / double(inputs_->supervised_tokens);
     b.unit.random.step_key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step);
   }
   switch (a.kind) {

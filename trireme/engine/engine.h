@@ -42,7 +42,11 @@ struct StepInputs {
   int64_t supervised_tokens = 1;  ///< of the global batch; divides the loss
   optim::OptimizerOptions optimizer;  ///< learning rate and number of this step; action Clip sets gradient_scale
   std::optional<double> max_norm;  ///< of the gradient; absent: no clipping
-  uint64_t seed = 0;  ///< of dropout's masks
+  uint64_t seed = 0;  ///< of dropout's masks and of stochastic rounding
+  /// The loss is multiplied by this, a power of two, for the backward passes; the optimizer and the norm see gradients
+  /// divided by it again. Present: a step whose gradient has an element that is not finite is skipped.
+  std::optional<double> loss_scale = {};
+  int64_t skipped = 0;  ///< steps before this one that were skipped; the optimizer does not count them
 
   // For steps that may be given up before they end.
   /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without
@@ -57,7 +61,9 @@ struct StepInputs {
 struct StepResult {
   double loss = 0;  ///< mean over supervised tokens of the global batch
   double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;  ///< of this step
   bool committed = true;  ///< false: StepInputs::commit returned false; loss and norm mean nothing
+  bool overflowed = false;  ///< the step was skipped: nothing has changed, and loss and norm may not be finite
 };
 
 /// A tensor of optimizer state, under PyTorch's name for it.
@@ -85,7 +91,7 @@ struct GroupState {
   at::Tensor master;
   std::vector<OptimizerTensor> optimizer = {};  ///< as `storage` says
   std::vector<WholeTensor> whole = {};
-  at::Tensor gradient = {};  ///< undefined if the group is frozen
+  at::Tensor gradient = {};  ///< times the loss scale; undefined if the group is frozen
 };
 
 struct EngineOptions {
@@ -150,7 +156,7 @@ class Engine {
     int completes_at;
   };
   struct GroupViews {  // persistent tensors of a group that this rank holds
-    at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy;
+    at::Tensor weights, master, gradient, step_gradient, local_gradient, compute_copy, compensation;
     std::vector<at::Tensor> optimizer;
     at::Tensor whole_state;  ///< of optimizers that keep nothing else
     std::vector<at::Tensor> state() const { return whole_state.defined() ? std::vector{whole_state} : optimizer; }
@@ -182,6 +188,7 @@ class Engine {
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   void pass_by(const schedule::Action& action, const Bound& bound);
   bool commits();
+  bool overflowed() const;
   void wait_until(int index);
   void progress();
   double sum_losses(schedule::List list) const;
@@ -220,7 +227,7 @@ class Engine {
   // Scalars of the step under way.
   const StepInputs* inputs_ = nullptr;
   const LoadBatch* load_batch_ = nullptr;
-  double gradient_norm_ = 0, gradient_scale_ = 1;
+  double gradient_norm_ = 0, gradient_scale_ = 1, loss_scale_ = 1;
   bool given_up_ = false;
   std::optional<bool> committed_;
 };

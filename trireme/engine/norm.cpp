@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "trireme/engine/engine.h"
+#include "trireme/ops/checks.h"
 #include "trireme/optim/exact_sum.h"
+#include "trireme/optim/stored_update.h"
 
 namespace trireme::engine {
 namespace {
@@ -56,11 +58,12 @@ void Engine::gather_norm() {
     if (blocks == 0) continue;
     at::Tensor partials = scratch.narrow(0, 0, blocks);
     at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
-    optim::squared_norm_partials(partials, gradient);
+    optim::stored_norm_partials(partials, gradient);
     partials = partials.to(at::kCPU);  // the tensor itself where it lies there
     const auto& parameters = model_.groups[g].parameters;
     if (!std::ranges::all_of(parameters, &model::ParameterSpec::counted)) {
       gradient = gradient.to(at::kCPU);
+      if (ops::is_narrow(gradient.scalar_type())) gradient = gradient.to(at::kFloat);
       if (gradient.scalar_type() == at::kDouble)
         leave_out(partials.data_ptr<double>(), gradient.data_ptr<double>(), mine, plan_.layouts[g], parameters);
       else
@@ -79,7 +82,7 @@ void Engine::gather_norm() {
     sum.clear();
     for (int r = 0; r < ranks; ++r) sum.add_limbs({all.data_ptr<int64_t>() + r * kLimbs, kLimbs});
   }
-  gradient_norm_ = std::sqrt(sum.value());
+  gradient_norm_ = std::sqrt(sum.value()) / loss_scale_;
 }
 
 }  // namespace trireme::engine

@@ -47,6 +47,7 @@ Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(
   const Communicators communicators = connect(plan, ranks, options_.poison);
   engine_ = std::make_unique<Engine>(model_, std::move(plan), communicators, EngineOptions{.poison = options_.poison});
   load_parameters(*engine_);
+  if (options_.precision.compute == at::kHalf) loss_scale_.emplace(options_.loss_scale);
 }
 
 void Trainer::check_shapes(const MicroBatch& b) const {
@@ -104,8 +105,15 @@ StepResult Trainer::step(double lr) {
                     .max_norm = options_.max_norm};
   inputs.optimizer.lr = lr;
   inputs.optimizer.step = ++steps_;
+  if (loss_scale_) inputs.loss_scale = loss_scale_->scale(), inputs.skipped = loss_scale_->skipped();
   const StepResult result = engine_->train_step(inputs);
   batches_.clear();
+  if (loss_scale_) loss_scale_->update(result.overflowed);
+  if (loss_scale_ && loss_scale_->exhausted())
+    throw Error(
+        fmt::format("[trainer] step {}: a gradient overflows even at the lowest loss scale, {:g}; take a lower "
+                    "learning rate, or bfloat16 or float32",
+                    steps_, loss_scale_->options().minimum));
   return result;
 }
 

@@ -20,6 +20,7 @@
 
 #include "trireme/engine/engine.h"
 #include "trireme/engine/wrapped.h"
+#include "trireme/optim/loss_scale.h"
 
 namespace trireme::engine {
 
@@ -34,6 +35,8 @@ struct TrainerOptions {
   bool local_accumulation = false;  ///< a rank sums its micro-batches' gradients and reduces them once a step;
                                     ///< the result's bits then depend on the number of ranks
   optim::OptimizerOptions optimizer = {.lr = 0, .step = 0};  ///< lr and step are set by step()
+  /// Of gradients in float16 (precision.compute); by default dynamic, as PyTorch's GradScaler.
+  optim::LossScaleOptions loss_scale = {};
   std::optional<double> max_norm = {};  ///< of the gradient; absent: no clipping
   /// How many losses a micro-batch's loss sums; by default targets.size(0).
   std::function<int64_t(const at::Tensor& targets)> count = {};
@@ -51,7 +54,8 @@ class Trainer {
   void backward(at::Tensor inputs, at::Tensor targets);
 
   /// Runs forward, backward and the optimizer over the stored micro-batches. Collective.
-  /// Errors    UsageError if fewer than `accumulate` are stored
+  /// With float16, a step whose gradient overflows changes nothing: StepResult::overflowed says so.
+  /// Errors    UsageError if fewer than `accumulate` are stored; Error if gradients overflow at the lowest loss scale
   StepResult step(double lr);
 
   /// Mean loss over one micro-batch of every rank, with the modules in evaluation mode. Collective.
@@ -85,6 +89,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::vector<MicroBatch> batches_;
   int64_t steps_ = 0;
+  std::optional<optim::LossScale> loss_scale_;
 };
 
 }  // namespace trireme::engine

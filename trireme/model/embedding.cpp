@@ -111,7 +111,7 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
   if (has_adapter()) {
     for (Slots* work : {&v.forward_work, &v.backward_work})
       (*work)[EmbeddingWork::inner] = {"adapter's inner values", {local.tokens, rank_}, p.compute};
-    if (p.compute == at::kBFloat16)
+    if (ops::is_narrow(p.compute))
       v.forward_work[EmbeddingWork::wide] = {
           "adapter's product", {std::min(local.tokens, kProductRows) * config_.hidden_size}, p.state};
     v.backward_work[EmbeddingWork::d_inner] = {"gradients of inner values", {local.tokens, rank_}, p.compute};

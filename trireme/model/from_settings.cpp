@@ -55,10 +55,16 @@ ModelConfig config_of(const ModelSettings& m) {
   return c;
 }
 
-Precision precision_of(NumberFormat format) {
+Precision precision_of(const PrecisionSettings& settings, NumberFormat format) {
   check_invariant(format != NumberFormat::automatic, "the number format has been chosen");
-  if (format == NumberFormat::bf16_mixed) return {.compute = at::kBFloat16, .state = at::kFloat};
-  return format == NumberFormat::fp64_true ? Precision{at::kDouble, at::kDouble} : Precision{};
+  if (format == NumberFormat::fp64_true) return {at::kDouble, at::kDouble};
+  if (format == NumberFormat::fp32_true) return {};
+  const bool half = format == NumberFormat::fp16_mixed || format == NumberFormat::fp16_true;
+  return {.compute = half ? at::kHalf : at::kBFloat16,
+          .narrow_weights = has_narrow_weights(format),
+          .narrow_gradients = has_narrow_gradients(settings, format),
+          .wide_slots = settings.reduce == GradientDtype::fp32,
+          .rounding = settings.rounding};
 }
 
 Grouping grouping_of(const WrapSettings& settings) {

@@ -11,8 +11,8 @@ namespace trireme::model {
 /// Errors    UsageError
 ModelConfig config_of(const ModelSettings& settings);
 
-/// The dtypes of a format; `automatic` must have been resolved (trireme/settings/precision.h).
-Precision precision_of(NumberFormat format);
+/// The dtypes of settings, with `format` for theirs; `automatic` must have been resolved (trireme/settings/derived.h).
+Precision precision_of(const PrecisionSettings& settings, NumberFormat format);
 
 /// How parameters are joined into flat groups.
 Grouping grouping_of(const WrapSettings& settings);

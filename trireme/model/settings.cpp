@@ -1,5 +1,10 @@
 #include "trireme/model/settings.h"
 
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trireme/base/units.h"
 #include "trireme/config/problems.h"
 
 namespace trireme::model {
@@ -12,10 +17,30 @@ std::span<const config::Choice<NumberFormat>> choices_of(NumberFormat) {
       {NumberFormat::automatic, "auto", {}},
       {NumberFormat::fp32_true, "32-true", {"32", "fp32", "float32"}},
       {NumberFormat::bf16_mixed, "bf16-mixed", {"bf16", "bfloat16"}},
-      {NumberFormat::fp64_true, "64-true", {"64", "fp64", "float64"}},
-      {NumberFormat::automatic, "16-mixed", {"16", "fp16", "float16"}, false},
-      {NumberFormat::automatic, "bf16-true", {}, false},
-      {NumberFormat::automatic, "16-true", {}, false}};
+      {NumberFormat::fp16_mixed, "16-mixed", {"16", "fp16", "float16"}},
+      {NumberFormat::bf16_true, "bf16-true", {}},
+      {NumberFormat::fp16_true, "16-true", {}},
+      {NumberFormat::fp64_true, "64-true", {"64", "fp64", "float64"}}};
+  return kTable;
+}
+
+std::span<const config::Choice<GradientDtype>> choices_of(GradientDtype) {
+  static const std::vector<config::Choice<GradientDtype>> kTable = {
+      {GradientDtype::automatic, "auto", {}},
+      {GradientDtype::fp32, "fp32", {"float32", "32"}},
+      {GradientDtype::compute, "compute", {"bf16", "bfloat16", "fp16", "float16", "16"}}};
+  return kTable;
+}
+
+std::span<const config::Choice<Rounding>> choices_of(Rounding) {
+  static const std::vector<config::Choice<Rounding>> kTable = {
+      {Rounding::nearest, "nearest", {}}, {Rounding::stochastic, "stochastic", {"sr"}}, {Rounding::kahan, "kahan", {}}};
+  return kTable;
+}
+
+std::span<const config::Choice<ScaleRule>> choices_of(ScaleRule) {
+  static const std::vector<config::Choice<ScaleRule>> kTable = {{ScaleRule::torch, "torch", {"pytorch"}},
+                                                                {ScaleRule::deepspeed, "deepspeed", {}}};
   return kTable;
 }
 
@@ -38,20 +63,107 @@ std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   return kTable;
 }
 
+bool has_narrow_weights(NumberFormat format) {
+  return format == NumberFormat::bf16_true || format == NumberFormat::fp16_true;
+}
+
+bool has_narrow_gradients(const PrecisionSettings& s, NumberFormat format) {
+  if (format == NumberFormat::fp32_true || format == NumberFormat::fp64_true) return false;
+  return s.gradients == GradientDtype::automatic ? has_narrow_weights(format) : s.gradients == GradientDtype::compute;
+}
+
+namespace {
+
+bool is_power_of_two(double x) {
+  int exponent = 0;
+  return x > 0 && std::frexp(x, &exponent) == 0.5;
+}
+
+void check_precision(const PrecisionSettings& s, config::Problems& problems) {
+  const auto power = [&](const char* name, double value) {
+    if (!is_power_of_two(value))
+      problems.add(fmt::format("{} {} is not a power of two", name, base::format_number(value)), {},
+                   "a power of two scales without rounding: 65536, 1024, 1, 0.5");
+  };
+  if (s.loss_scale) power("precision.loss_scale", *s.loss_scale);
+  power("precision.initial_loss_scale", s.initial_loss_scale);
+  power("precision.min_loss_scale", s.min_loss_scale);
+  if (!s.loss_scale && s.min_loss_scale > s.initial_loss_scale)
+    problems.add("precision.min_loss_scale exceeds precision.initial_loss_scale", {},
+                 "the scale begins at initial_loss_scale and never falls below min_loss_scale");
+  if (s.scale_rule == ScaleRule::torch && (s.loss_scale_hysteresis.value_or(1) > 1 || s.consecutive_hysteresis))
+    problems.add("PyTorch's scale falls at every overflow: it knows no hysteresis", {},
+                 "precision.loss_scale_hysteresis and precision.consecutive_hysteresis need precision.scale_rule "
+                 "deepspeed");
+  if (s.rounding != Rounding::nearest && !has_narrow_weights(s.format))
+    problems.add(fmt::format("precision.rounding {} is for weights of two bytes", config::name_of(s.rounding)), {},
+                 "set precision bf16-true, or leave precision.rounding out: weights in fp32 lose nothing");
+  if (s.rounding == Rounding::stochastic && s.format == NumberFormat::fp16_true)
+    problems.add("halves are not rounded stochastically", {},
+                 "with precision 16-true, precision.rounding is nearest or kahan; stochastic needs bf16-true");
+}
+
+}  // namespace
+
 config::Section section(PrecisionSettings& s) {
-  return {.name = "",
-          .title = "the whole run",
+  const Rules scale{.above = 0};
+  return {.name = "precision",
+          .title = "number formats",
+          .own_leaf = "format",
           .resumed = Resumed::learned,
-          .rows = {{"precision", &s.precision,
-                    "number format: fp32 throughout, or bf16 compute with fp32 master weights; auto is bf16-mixed on a "
-                    "GPU and where the processor has AVX512-BF16 or AMX, else 32-true"}},
+          .rows = {{"precision", &s.format,
+                    "number format: fp32 throughout (32-true); bf16 or fp16 compute with fp32 master weights "
+                    "(bf16-mixed, 16-mixed); bf16 or fp16 weights and optimizer state (bf16-true, 16-true); auto is "
+                    "bf16-mixed on a GPU and where the processor has AVX512-BF16 or AMX, else 32-true"},
+                   {"precision.reduce", &s.reduce,
+                    "dtype of a micro-batch's gradients, between ranks: auto and compute are the dtype of weights in "
+                    "units"},
+                   {"precision.gradients", &s.gradients,
+                    "dtype in which gradients are summed, over ranks and micro-batches, and kept for the optimizer; "
+                    "auto is fp32, and with bf16-true and 16-true compute"},
+                   {"precision.rounding", &s.rounding,
+                    "how bf16-true and 16-true keep an update: rounded to nearest; up or down at random "
+                    "(stochastic); or with what was lost in a second tensor (kahan)"},
+                   {"precision.scale_rule", &s.scale_rule,
+                    "how the loss scale of 16-mixed changes: as in PyTorch's GradScaler, or as in DeepSpeed, where the "
+                    "learning rate does not move on either when a step is skipped"},
+                   {"precision.loss_scale", &s.loss_scale, "a loss scale that never changes, a power of two",
+                    Rules{.above = 0, .absent = "null", .when_absent = "dynamic", .example = "1024"}},
+                   {"precision.initial_loss_scale", &s.initial_loss_scale, "the loss scale of the first step", scale},
+                   {"precision.loss_scale_window", &s.loss_scale_window, "good steps before the loss scale doubles",
+                    Rules{.unit = "steps",
+                          .at_least = 1,
+                          .absent = "null",
+                          .when_absent = "2000 as PyTorch, 1000 as DeepSpeed",
+                          .example = "1000"}},
+                   {"precision.loss_scale_hysteresis", &s.loss_scale_hysteresis,
+                    "overflows before the loss scale halves; needs precision.scale_rule deepspeed",
+                    Rules{.unit = "steps",
+                          .at_least = 1,
+                          .absent = "null",
+                          .when_absent = "1 as PyTorch, 2 as DeepSpeed",
+                          .example = "2"}},
+                   {"precision.consecutive_hysteresis", &s.consecutive_hysteresis,
+                    "a good step refills precision.loss_scale_hysteresis; needs precision.scale_rule deepspeed"},
+                   {"precision.min_loss_scale", &s.min_loss_scale,
+                    "the run stops if gradients overflow even at this loss scale", scale}},
           .others = {{{"dtype", "mixed_precision"}, "the number format is precision"},
                      {{"bf16", "amp"}, "the number format is precision bf16-mixed"},
-                     {{"fp16"}, "16-bit floats are not built; the number format is precision bf16-mixed or 32-true"},
+                     {{"fp16"}, "the number format is precision 16-mixed"},
                      {{"fp32"}, "the number format is precision 32-true"},
+                     {{"param", "param_dtype"}, "the dtype of weights in units is precision: bf16-mixed or 16-mixed"},
+                     {{"reduce_dtype"}, "the dtype of gradients between ranks is precision.reduce"},
+                     {{"buffer", "buffer_dtype"}, "rotary tables and statistics are always float32; leave it out"},
+                     {{"grad_accum_dtype"}, "the dtype of summed gradients is precision.gradients"},
+                     {{"hysteresis"}, "the overflows before the scale halves are precision.loss_scale_hysteresis"},
+                     {{"init_scale"}, "the first scale is precision.initial_loss_scale"},
+                     {{"initial_scale_power"}, "the first scale is precision.initial_loss_scale, 2 to this power"},
+                     {{"growth_interval"}, "good steps before the scale doubles are precision.loss_scale_window"},
                      {{"load_in_8bit", "load_in_4bit", "quantize"},
-                      "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true",
-                      true}}};
+                      "quantised weights are not built yet: precision takes 32-true, bf16-mixed, 16-mixed, bf16-true, "
+                      "16-true and 64-true",
+                      true}},
+          .check = [&s](config::Problems& problems) { check_precision(s, problems); }};
 }
 
 config::Section section(ModelSettings& s) {

@@ -12,7 +12,7 @@
 namespace trireme::model {
 
 /// The values of the setting `precision`; model::Precision holds the dtypes.
-enum class NumberFormat { automatic, fp32_true, bf16_mixed, fp64_true };
+enum class NumberFormat { automatic, fp32_true, bf16_mixed, fp16_mixed, bf16_true, fp16_true, fp64_true };
 std::span<const config::Choice<NumberFormat>> choices_of(NumberFormat);
 
 /// How context-parallel ranks attend to each other's tokens.
@@ -39,11 +39,42 @@ enum class AdapterInit {
 };
 std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit);
 
+/// A dtype for gradients: float32, or the dtype that units compute in.
+enum class GradientDtype { automatic, fp32, compute };
+std::span<const config::Choice<GradientDtype>> choices_of(GradientDtype);
+
+/// How an update is kept in weights of two bytes, which lose most small changes by themselves.
+enum class Rounding {
+  nearest,
+  stochastic,  ///< up or down at random, so that the mean is exact (Gupta et al., 2015)
+  kahan,  ///< to nearest; a second tensor of two bytes keeps what was lost (Kahan, 1965)
+};
+std::span<const config::Choice<Rounding>> choices_of(Rounding);
+
+/// Whose rule for the scale of the loss.
+enum class ScaleRule { torch, deepspeed };
+std::span<const config::Choice<ScaleRule>> choices_of(ScaleRule);
+
 struct PrecisionSettings {
-  NumberFormat precision = NumberFormat::automatic;
+  NumberFormat format = NumberFormat::automatic;
+  GradientDtype reduce = GradientDtype::automatic;  ///< of a micro-batch's gradients, between ranks
+  GradientDtype gradients = GradientDtype::automatic;  ///< of their sum, which the optimizer reads
+  Rounding rounding = Rounding::nearest;
+  ScaleRule scale_rule = ScaleRule::torch;
+  std::optional<double> loss_scale;  ///< static; absent: dynamic
+  double initial_loss_scale = 65536;
+  std::optional<int64_t> loss_scale_window;
+  std::optional<int64_t> loss_scale_hysteresis;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
   bool operator==(const PrecisionSettings&) const = default;
 };
 config::Section section(PrecisionSettings& settings);
+
+/// Whether weights and optimizer state have two bytes, without masters.
+bool has_narrow_weights(NumberFormat format);
+/// Whether gradients are summed in two bytes, with these settings and `format` for theirs.
+bool has_narrow_gradients(const PrecisionSettings& settings, NumberFormat format);
 
 /// The model's shape: a name, and keys of config.json that override it.
 struct ModelSettings {

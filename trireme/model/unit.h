@@ -21,7 +21,8 @@
 
 namespace trireme::model {
 
-/// The two dtypes of a run: `compute` for matrix products, `state` for master weights, moments and statistics.
+/// The dtypes of a run: `compute` for matrix products, `state` for statistics and, unless the fields below say
+/// otherwise, for master weights, moments and summed gradients.
 struct Precision {
   at::ScalarType compute = at::kFloat;
   at::ScalarType state = at::kFloat;
@@ -29,7 +30,14 @@ struct Precision {
   /// micro-batch's gradient to memory of its own, in the compute dtype. The step's plan sets it.
   bool units_sum_gradients = false;
   bool on_gpu = false;  ///< units compute on a GPU, where attention needs no planned workspace
-  at::ScalarType gradient() const { return units_sum_gradients ? state : compute; }
+  bool narrow_weights = false;  ///< masters and moments have the compute dtype; there is no other copy of the weights
+  bool narrow_gradients = false;  ///< the gradients' sums over micro-batches and ranks have the compute dtype
+  bool wide_slots = false;  ///< units write a micro-batch's gradient in the state dtype
+  Rounding rounding = Rounding::nearest;  ///< of narrow weights
+  /// What units write gradients in, what masters and moments are kept in, and what gradients are summed in.
+  at::ScalarType gradient() const { return units_sum_gradients || wide_slots ? state : compute; }
+  at::ScalarType master() const { return narrow_weights ? compute : state; }
+  at::ScalarType gradient_sum() const { return narrow_gradients ? compute : state; }
   bool operator==(const Precision&) const = default;
 };
 

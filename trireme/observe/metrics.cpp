@@ -33,6 +33,8 @@ MetricsRow parse_row(std::string_view line) {
   if (object.contains("val_loss")) row.val_loss = number_at(object, "val_loss");
   row.grad_norm = number_at(object, "grad_norm");
   row.lr = number_at(object, "lr");
+  if (object.contains("loss_scale")) row.loss_scale = number_at(object, "loss_scale");
+  if (object.contains("skipped")) row.skipped = base::whole_number(object.at("skipped"));
   row.tokens_per_second = number_at(object, "tokens_per_second");
   if (object.contains("peak_fraction")) row.peak_fraction = number_at(object, "peak_fraction");
   row.seconds = number_at(object, "seconds");
@@ -61,6 +63,8 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   row.val_loss = event.val_loss;
   row.grad_norm = event.grad_norm;
   row.lr = event.lr;
+  row.loss_scale = event.loss_scale;
+  row.skipped = event.skipped;
   row.tokens_per_second = event.tokens_per_second;
   row.peak_fraction = event.peak_fraction;
   row.seconds = event.step_seconds;
@@ -76,6 +80,7 @@ std::string to_json(const MetricsRow& row) {
   if (row.val_loss) object["val_loss"] = *row.val_loss;
   object["grad_norm"] = row.grad_norm;
   object["lr"] = row.lr;
+  if (row.loss_scale) object["loss_scale"] = *row.loss_scale, object["skipped"] = row.skipped;
   object["tokens_per_second"] = row.tokens_per_second;
   if (row.peak_fraction) object["peak_fraction"] = *row.peak_fraction;
   object["seconds"] = row.seconds;

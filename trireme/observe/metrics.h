@@ -6,6 +6,8 @@
 //   val_loss           held-out loss, only if the step ended with an evaluation
 //   grad_norm          global gradient norm before clipping
 //   lr                 learning rate of the step
+//   loss_scale         scale of the next step's loss, only if losses are scaled
+//   skipped            steps of the run skipped because a gradient overflowed, only with loss_scale
 //   tokens_per_second  of the whole job
 //   peak_fraction      share of the machine's peak arithmetic, only when known
 //   seconds            wall time of the step
@@ -35,6 +37,8 @@ struct MetricsRow {
   std::optional<double> val_loss;
   double grad_norm = 0;
   double lr = 0;
+  std::optional<double> loss_scale;
+  int64_t skipped = 0;
   double tokens_per_second = 0;
   std::optional<double> peak_fraction;
   double seconds = 0;

@@ -43,6 +43,7 @@ std::string format_progress(const base::StepEvent& event, int width) {
   if (event.val_loss) fields.push_back(fmt::format("val {:.3f}", *event.val_loss));
   fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
   fields.push_back(fmt::format("lr {:.1e}", event.lr));
+  if (event.skipped > 0) fields.push_back(fmt::format("{} skipped", event.skipped));
   if (event.tokens_per_second > 0) fields.push_back(rate_field(event.tokens_per_second));
   if (event.peak_fraction) fields.push_back(fmt::format("{:.0f} % of peak", *event.peak_fraction * 100));
   if (event.rss_bytes > 0) fields.push_back(base::human_bytes(event.rss_bytes));

@@ -31,6 +31,13 @@ std::span<const config::Choice<MuonRate>> choices_of(MuonRate) {
 bool is_by_tensor(Rule rule) {
   return rule == Rule::lars || rule == Rule::lamb || rule == Rule::adafactor || rule == Rule::muon;
 }
+std::optional<config::Refusal> check_storage(Rule rule, bool narrow) {
+  if (!narrow || !is_by_tensor(rule)) return std::nullopt;
+  return config::Refusal{
+      fmt::format("{} reads whole tensors, which must not have two bytes an element", config::name_of(rule)),
+      "precision bf16-true and 16-true, and precision.gradients compute, take AdamW, Adam, SGD, Lion and Adagrad"};
+}
+
 bool runs_on_gpu(Rule rule) { return !is_by_tensor(rule) && rule != Rule::adagrad; }
 
 ParameterRule parse_parameter_rule(const std::string& text, std::string& problem) {

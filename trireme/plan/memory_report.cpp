@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -98,11 +99,8 @@ namespace {
 
 // Bytes a parameter: `whole` on every rank, `divided` among the N that share the state.
 struct Formula {
+  const char* strategy;
   double whole, divided;
-  /// For an optimizer with other state than AdamW's 8 bytes; it is divided wherever anything is.
-  Formula with_optimizer(double state_bytes) const {
-    return divided > 0 ? Formula{whole, divided + state_bytes - 8} : Formula{whole + state_bytes - 8, 0};
-  }
   std::string text() const {
     std::string out = whole > 0 ? fmt::format("{:g}P", whole) : "";
     if (divided > 0) out += fmt::format("{}{:g}P/N", out.empty() ? "" : " + ", divided);
@@ -110,16 +108,36 @@ struct Formula {
   }
 };
 
-struct Row {
-  const char* strategy;
-  Formula mixed, full;            ///< ours: bf16-mixed, and one dtype throughout (at 4 bytes)
-  Formula textbook, textbook_full;
+// Bytes of an element.
+struct Kept {
+  double weights, master, gradient, optimizer;
+  bool mixed;  ///< weights and masters are two tensors
 };
 
-constexpr Row kRows[] = {{"no_shard (DDP)", {18, 0}, {16, 0}, {16, 0}, {16, 0}},
-                         {"zero1", {6, 12}, {8, 8}, {4, 12}, {8, 8}},
-                         {"shard_grad_op (ZeRO-2)", {2, 16}, {4, 12}, {2, 14}, {4, 12}},
-                         {"full_shard (ZeRO-3)", {0, 18}, {0, 16}, {0, 16}, {0, 16}}};
+std::array<Formula, 4> formulas(const Kept& k) {
+  const double master = k.mixed ? k.master : 0;  // otherwise the weights are their own masters
+  return {{{"no_shard (DDP)", k.weights + k.gradient + master + k.optimizer, 0},
+           {"zero1", k.weights + k.gradient, master + k.optimizer},
+           {"shard_grad_op (ZeRO-2)", k.weights, k.gradient + master + k.optimizer},
+           {"full_shard (ZeRO-3)", 0, k.weights + k.gradient + master + k.optimizer}}};
+}
+
+// Where the formulas differ from the textbook's, and why.
+std::string remark(const Kept& k) {
+  if (!k.mixed)
+    return "  one dtype throughout: the weights are their own masters. Slots and unsharded units are rows of their\n"
+           "  own above.\n";
+  const std::string gradients =
+      k.gradient > k.weights
+          ? fmt::format(
+                "gradients stay in fp32 (+{:g} bytes; not with precision.gradients compute), so that a sum over\n"
+                "  micro-batches loses no bits; ",
+                k.gradient - k.weights)
+          : "gradients are summed in the dtype of weights in units, as in the textbook; ";
+  return "  here " + gradients +
+         "full_shard keeps the shard in that dtype too (2/N: once for the N ranks\n"
+         "  together), so that a gather converts nothing. Slots and unsharded units are rows of their own above.\n";
+}
 
 }  // namespace
 
@@ -139,36 +157,33 @@ double whole_state_of(const StepPlan& plan, int g) {
 
 std::string render_states(const StepPlan& plan) {
   const model::Precision& precision = plan.request.precision;
-  const bool mixed = precision.compute != precision.state;
-  const double scale = double(c10::elementSize(precision.state)) / 4;  // the table is for fp32 state
+  const auto bytes = [](at::ScalarType dtype) { return double(c10::elementSize(dtype)); };
   double parameters = 0, frozen = 0;
-  double kept = 0;  // bytes of optimizer state of a parameter, at 4 bytes a number
+  double kept = 0;  // elements of optimizer state
   for (int g : plan.local_groups) {
     (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
-    kept += 4 * double(plan.layouts[g].numel()) * double(plan.storage[g].optimizer_state.size());
-    kept += 4 * whole_state_of(plan, g);
+    kept += double(plan.layouts[g].numel()) *
+            double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
+    kept += whole_state_of(plan, g);
   }
-  kept = parameters > 0 ? kept / parameters : 0;
+  const Kept here{.weights = bytes(precision.compute),
+                  .master = bytes(precision.master()),
+                  .gradient = bytes(precision.gradient_sum()),
+                  .optimizer = parameters > 0 ? kept / parameters * bytes(precision.master()) : 0,
+                  .mixed = precision.compute != precision.master()};
+  Kept textbook = here;
+  textbook.gradient = here.weights;
   const int axes = plan.request.size(comm::Axis::shard) * plan.request.size(comm::Axis::cp);
   const int shards = std::max(plan.request.num_shards(), axes);
-  const auto mib = [&](const Formula& f) { return (f.whole + f.divided / shards) * parameters * scale / (1 << 20); };
+  const auto mib = [&](const Formula& f) { return (f.whole + f.divided / shards) * parameters / (1 << 20); };
   std::string out = fmt::format("model states a rank: P = {:.2f} M parameters of its stages, N = {} shards\n",
                                 parameters / 1e6, shards);
   out += fmt::format("{:<24}{:>16}{:>12}{:>18}{:>12}\n", "", "here", "MiB", "textbook", "MiB");
-  for (const Row& row : kRows) {
-    const Formula ours = (mixed ? row.mixed : row.full).with_optimizer(kept),
-                  book = (mixed ? row.textbook : row.textbook_full).with_optimizer(kept);
-    out += fmt::format("{:<24}{:>16}{:>12.1f}{:>18}{:>12.1f}\n", row.strategy, ours.text(), mib(ours), book.text(),
-                       mib(book));
-  }
-  out +=
-      mixed
-          ? "  here gradients stay in fp32 (+2 bytes), so that a sum over micro-batches loses no bits; full_shard "
-            "keeps\n"
-            "  the shard in bf16 too (+2/N: once for the N ranks together), so that a gather converts nothing. Slots\n"
-            "  and unsharded units are rows of their own above.\n"
-          : "  one dtype throughout: the weights are their own masters. Slots and unsharded units are rows of their\n"
-            "  own above.\n";
+  const auto ours = formulas(here), book = formulas(textbook);
+  for (size_t i = 0; i < ours.size(); ++i)
+    out += fmt::format("{:<24}{:>16}{:>12.1f}{:>18}{:>12.1f}\n", ours[i].strategy, ours[i].text(), mib(ours[i]),
+                       book[i].text(), mib(book[i]));
+  out += remark(here);
   if (frozen > 0)
     out += fmt::format("  {:.2f} M more parameters are frozen: weights of {} bytes and nothing else.\n", frozen / 1e6,
                        c10::elementSize(precision.compute));

@@ -49,6 +49,17 @@ std::optional<config::Refusal> check_accumulation(Accumulation accumulation, Red
       "set reduce fast, or accumulation sharded"};
 }
 
+std::optional<config::Refusal> check_gradient_dtypes(bool narrow_sums, bool wide_slots, Accumulation accumulation) {
+  if (!narrow_sums) return std::nullopt;
+  if (accumulation == Accumulation::local)
+    return config::Refusal{"accumulation local sums gradients in fp32, but precision.gradients sums them in two bytes",
+                           "set accumulation sharded, or precision.gradients fp32"};
+  if (wide_slots)
+    return config::Refusal{"gradients that travel in fp32 are not summed in two bytes",
+                           "precision.reduce fp32 needs precision.gradients fp32"};
+  return std::nullopt;
+}
+
 std::optional<config::Refusal> check_sequence_parallel(int64_t tokens, int64_t tp) {
   if (tokens % tp == 0) return std::nullopt;
   return config::Refusal{fmt::format("mesh.sequence_parallel cannot share the {} tokens of a micro-batch among {}",

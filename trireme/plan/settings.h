@@ -54,6 +54,10 @@ config::Section section(MeshSettings& settings);
 /// accumulation `local` needs reduce `fast`, because it changes the order of sums.
 std::optional<config::Refusal> check_accumulation(Accumulation accumulation, Reduce reduce);
 
+/// Sums of gradients in two bytes (`narrow_sums`) need parts of two bytes: units that add up a step's gradients, and
+/// slots in the state dtype (`wide_slots`), have four.
+std::optional<config::Refusal> check_gradient_dtypes(bool narrow_sums, bool wide_slots, Accumulation accumulation);
+
 /// `tokens`: tokens of a micro-batch on each context-parallel rank.
 std::optional<config::Refusal> check_sequence_parallel(int64_t tokens, int64_t tp);
 

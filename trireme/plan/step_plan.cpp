@@ -29,9 +29,11 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
   if (!group.trained) return {.trained = false, .compute = r.precision.compute, .master = r.precision.compute};
   const optim::Rule rule = group.companion ? optim::Rule::adamw : r.optimizer.rule;
   return {.compute = r.precision.compute,
-          .master = r.precision.state,
+          .master = r.precision.master(),
+          .gradient = r.precision.gradient_sum(),
           .rule = rule,
-          .optimizer_state = optim::state_names(optim::options_of_group(r.optimizer, rule))};
+          .optimizer_state = optim::state_names(optim::options_of_group(r.optimizer, rule)),
+          .compensated = r.precision.rounding == model::Rounding::kahan};
 }
 
 void check_matrices(const model::ParameterGroup& group, const GroupStorage& storage) {
@@ -214,7 +216,10 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
                         .trained = storage.trained,
                         .compute_bytes = static_cast<int64_t>(c10::elementSize(storage.compute)),
                         .state_bytes = static_cast<int64_t>(c10::elementSize(storage.master)),
+                        .slot_bytes = static_cast<int64_t>(c10::elementSize(plan.request.precision.gradient())),
+                        .gradient_bytes = static_cast<int64_t>(c10::elementSize(storage.gradient)),
                         .optimizer_state = storage.optimizer_state,
+                        .compensated = storage.compensated,
                         .whole_state_bytes = plan.whole_state_bytes(g),
                         .step_work_bytes = storage.trained ? optim::step_work_bytes(storage.rule, plan.segments(g),
                                                                                     storage.master, storage.compute)
@@ -326,7 +331,7 @@ int64_t StepPlan::save_copy_bytes(int g) const {
 int64_t StepPlan::save_copy_bytes(const std::vector<int>& of_groups) const {
   int64_t bytes = 0;
   for (int g : of_groups)
-    bytes += static_cast<int64_t>(1 + storage[g].optimizer_state.size()) * save_copy_bytes(g) +
+    bytes += static_cast<int64_t>(1 + storage[g].optimizer_state.size() + storage[g].compensated) * save_copy_bytes(g) +
              schedule::aligned(whole_state_bytes(g));
   return bytes;
 }

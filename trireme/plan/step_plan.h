@@ -20,9 +20,17 @@ struct GroupStorage {
   bool trained = true;
   at::ScalarType compute = at::kFloat;  ///< dtype in units
   at::ScalarType master = at::kFloat;   ///< dtype in the optimizer and in checkpoints
+  at::ScalarType gradient = at::kFloat;  ///< dtype of the gradient that the optimizer reads
   optim::Rule rule = optim::Rule::adamw;          ///< of the optimizer; a run may have two
   std::vector<std::string> optimizer_state = {};  ///< names of its tensors, of the master's dtype
+  bool compensated = false;  ///< a further tensor has what rounding the master has lost
   bool mixed() const { return compute != master; }
+  /// Names of all tensors that a checkpoint keeps beside the master.
+  std::vector<std::string> kept_names() const {
+    std::vector<std::string> names = optimizer_state;
+    if (compensated) names.emplace_back("compensation");
+    return names;
+  }
 };
 
 struct StepPlan {

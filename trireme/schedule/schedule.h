@@ -25,6 +25,7 @@ enum class ValueKind {
   master,  ///< weights in the state dtype, which the optimizer updates
   optimizer_first,  ///< the optimizer's state tensors, as many as it keeps
   optimizer_second,
+  compensation,  ///< what rounding the weights has lost
   gradient,  ///< what the optimizer reads: whole or of the shard
   compute_shard,  ///< the shard in the compute dtype, for the next gather
   local_gradient,  ///< unsharded sum over this rank's micro-batches (`local` accumulation)

@@ -50,7 +50,9 @@ struct GroupDeclaration {
   bool tied_over_stages = false;  ///< other pipeline ranks hold the group too
   bool trained = true;  ///< false: frozen, has only weights
   int64_t compute_bytes = 4, state_bytes = 4;  ///< of an element: in units, and of its master
+  int64_t slot_bytes = 4, gradient_bytes = 4;  ///< of an element's gradient: of one micro-batch, and summed
   std::vector<std::string> optimizer_state = {"exp_avg", "exp_avg_sq"};  ///< the optimizer's tensors
+  bool compensated = false;  ///< what rounding the weights has lost is kept beside them
   int64_t whole_state_bytes = 0;  ///< state of other shapes than the parameters', instead of optimizer_state
   int64_t step_work_bytes = 0;  ///< scratch of the optimizer's step
   comm::PerUnitAxis<bool> meets_in_step = {};  ///< whether the optimizer's step communicates on the axis

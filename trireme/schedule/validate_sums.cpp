@@ -176,7 +176,8 @@ class Sums {
 };
 
 bool is_of_training(ValueKind kind) {
-  return holds_gradients(kind) || kind == kOptimizerState[0] || kind == kOptimizerState[1];
+  return holds_gradients(kind) || kind == kOptimizerState[0] || kind == kOptimizerState[1] ||
+         kind == ValueKind::compensation;
 }
 
 void check_frozen(const Schedule& s, Findings& f) {

@@ -157,6 +157,7 @@ constexpr Row kRows[] = {
   {bit(K::step),         VK::master,            P::group, kAdd},
   {bit(K::step),         kOptimizerState[0],    P::group, kAdd},
   {bit(K::step),         kOptimizerState[1],    P::group, kAdd},
+  {bit(K::step),         VK::compensation,      P::group, kAdd},
   {bit(K::step),         VK::weights,           P::group, kAdd},
   {bit(K::step),         VK::compute_shard,     P::group, kAdd},
   {bit(K::step),         VK::step_work,         P::group, kWrite},

@@ -80,7 +80,7 @@ class Values {
   int slot(int group, int mb) {
     const GroupDeclaration& g = step_.groups[group];
     return transient(ValueKind::gradient_slot, group, mb, 0, fmt::format("gradient slot({}, mb {})", g.name, mb),
-                     g.numel * g.compute_bytes, Cause::slots,
+                     g.numel * g.slot_bytes, Cause::slots,
                      step_.sharding.several_ranks ? Memory::symmetric : Memory::own);
   }
 
@@ -112,7 +112,7 @@ void Values::declare_persistent() {
   for (int g : local_groups(step_)) {
     const GroupDeclaration& group = step_.groups[g];
     const auto label = [&](const char* what) { return fmt::format("{}({})", what, group.name); };
-    const int64_t owned = group.owned * group.state_bytes, whole = group.numel * group.state_bytes;
+    const int64_t owned = group.owned * group.state_bytes, whole = group.numel * group.gradient_bytes;
     if (s.gather != Gather::each_use)
       persistent(ValueKind::weights, g, label("weights"), group.numel * group.compute_bytes, Cause::weights,
                  s.gather == Gather::once ? Memory::host_shared : Memory::own);
@@ -122,11 +122,13 @@ void Values::declare_persistent() {
       persistent(kOptimizerState[i], g, label(group.optimizer_state[i].c_str()), owned, Cause::optimizer);
     if (group.whole_state_bytes > 0)
       persistent(kOptimizerState[0], g, label("second moments"), group.whole_state_bytes, Cause::optimizer);
+    if (group.compensated) persistent(ValueKind::compensation, g, label("compensation"), owned, Cause::optimizer);
     if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,
                  whole_gradient_memory(group));
     if (group.trained)
-      persistent(ValueKind::gradient, g, label("gradient"), s.whole_gradients ? whole : owned, Cause::gradients,
+      persistent(ValueKind::gradient, g, label("gradient"),
+                 s.whole_gradients ? whole : group.owned * group.gradient_bytes, Cause::gradients,
                  s.whole_gradients ? whole_gradient_memory(group) : Memory::own);
     if (group.mixed() && s.gather == Gather::each_use)
       persistent(ValueKind::compute_shard, g, label("weights"), group.owned * group.compute_bytes, Cause::weights);
@@ -199,7 +201,7 @@ class Attacher {
         use(a, values_.find(ValueKind::norm_all, -1), Access::read);
         break;
       case ActionKind::step:
-        for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1]})
+        for (ValueKind kind : {ValueKind::master, kOptimizerState[0], kOptimizerState[1], ValueKind::compensation})
           if (const int v = values_.find(kind, d.owner); v >= 0) use(a, v, Access::accumulate);
         use(a, gradient, Access::read);
         for (ValueKind kind : {ValueKind::weights, ValueKind::compute_shard})

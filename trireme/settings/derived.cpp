@@ -12,8 +12,8 @@ model::NumberFormat number_format(model::NumberFormat precision, bool has_bf16) 
 }
 
 model::NumberFormat number_format(const Settings& settings) {
-  if (settings.accelerator == engine::Accelerator::cuda) return number_format(settings.precision, true);
-  return number_format(settings.precision);
+  if (settings.accelerator == engine::Accelerator::cuda) return number_format(settings.precision.format, true);
+  return number_format(settings.precision.format);
 }
 
 double scaled_lr(const Settings& settings) {

@@ -7,7 +7,7 @@ namespace trireme {
 config::Table declare(Settings& s) {
   config::Table table({
       section(static_cast<train::RunSettings&>(s)),
-      section(static_cast<model::PrecisionSettings&>(s)),
+      section(s.precision),
       section(static_cast<engine::AcceleratorSettings&>(s)),
       section(static_cast<launch::RankSettings&>(s)),
       section(static_cast<plan::StrategySettings&>(s)),
@@ -36,7 +36,8 @@ config::Table declare(Settings& s) {
       section(s.engine),
       section(s.profile),
   });
-  if (s.precision == model::NumberFormat::automatic) table.find("precision")->here = config::name_of(number_format(s));
+  if (s.precision.format == model::NumberFormat::automatic)
+    table.find("precision")->here = config::name_of(number_format(s));
   return table;
 }
 

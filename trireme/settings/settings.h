@@ -22,12 +22,9 @@
 
 namespace trireme {
 
-/// The base classes hold the settings without a section: out_dir, precision, accelerator, devices, strategy, ...
-struct Settings : train::RunSettings,
-                  model::PrecisionSettings,
-                  engine::AcceleratorSettings,
-                  launch::RankSettings,
-                  plan::StrategySettings {
+/// The base classes hold the settings without a section: out_dir, accelerator, devices, strategy, ...
+struct Settings : train::RunSettings, engine::AcceleratorSettings, launch::RankSettings, plan::StrategySettings {
+  model::PrecisionSettings precision;
   model::ModelSettings model;
   data::DataSettings data;
   train::TrainSettings train;

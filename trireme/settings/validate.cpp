@@ -121,8 +121,27 @@ void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t 
                  {}, "accelerator cuda needs another optimizer: AdamW, Adam, SGD or Lion");
   if (mesh.cp > 1)
     problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
+  if (const model::NumberFormat format = number_format(settings);
+      format == model::NumberFormat::fp16_mixed || model::has_narrow_weights(format))
+    problems.add(fmt::format("precision {} is not built for GPUs yet", config::name_of(format)), {},
+                 "accelerator cuda takes precision 32-true, bf16-mixed and 64-true");
+  else if (model::has_narrow_gradients(settings.precision, format) ||
+           settings.precision.reduce == model::GradientDtype::fp32)
+    problems.add("a GPU's gradients travel in the dtype of its units and are summed in fp32", {},
+                 "precision.reduce and precision.gradients other than auto need accelerator cpu");
   if (settings.engine.poison)
     problems.add("a GPU's memory cannot be poisoned", {}, "engine.poison needs accelerator cpu");
+}
+
+// Halves below 6e-8 are 0: so is the second moment of a gradient below 2e-4, and the update is divided by its root.
+void check_half_moments(const Settings& settings, config::Problems& problems) {
+  constexpr double kLeastEps = 1e-5;
+  const optim::Rule rule = settings.optimizer.name;
+  if (number_format(settings) != model::NumberFormat::fp16_true ||
+      (rule != optim::Rule::adamw && rule != optim::Rule::adam) || settings.optimizer.eps.value_or(0) >= kLeastEps)
+    return;
+  problems.add("precision 16-true keeps the optimizer's second moments in halves, where small ones vanish", {},
+               "set optimizer.eps to 1e-4, or at least 1e-5, or take precision 16-mixed or bf16-true");
 }
 
 void check_training(const Settings& settings, config::Problems& problems) {
@@ -166,6 +185,14 @@ void validate(const Settings& settings, int64_t world_size) {
   const config::Table table = declare(copy);
   for (const config::Section& section : table.sections())
     if (section.check) section.check(problems);
+  problems.add_if(plan::check_gradient_dtypes(model::has_narrow_gradients(settings.precision, number_format(settings)),
+                                              settings.precision.reduce == model::GradientDtype::fp32,
+                                              settings.accumulation));
+  const model::NumberFormat format = number_format(settings);
+  problems.add_if(optim::check_storage(
+      settings.optimizer.name,
+      model::has_narrow_weights(format) || model::has_narrow_gradients(settings.precision, format)));
+  check_half_moments(settings, problems);
   check_training(settings, problems);
   problems.throw_if_any();
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -139,6 +140,17 @@ checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const 
   return read * world_size < all + all / 8 ? checkpoint::PageCache::bypass : checkpoint::PageCache::use;
 }
 
+optim::LossScaleState parse_loss_scale(const nlohmann::ordered_json& j) {
+  const optim::LossScaleState s{.scale = j.at("scale").get<double>(),
+                                .good_steps = base::whole_number(j.at("good_steps")),
+                                .overflows_left = base::whole_number(j.at("overflows_left")),
+                                .skipped = base::whole_number(j.at("skipped"))};
+  int exponent = 0;
+  if (std::frexp(s.scale, &exponent) != 0.5 || s.good_steps < 0 || s.overflows_left < 1 || s.skipped < 0)
+    throw Error("loss_scale is not the state of a loss scale");
+  return s;
+}
+
 }  // namespace
 
 namespace {
@@ -176,7 +188,7 @@ std::vector<std::filesystem::path> started_with(const Settings& settings) {
 
 checkpoint::Dtype dtype_of(at::ScalarType type) {
   using D = checkpoint::Dtype;
-  return type == at::kDouble ? D::f64 : type == at::kBFloat16 ? D::bf16 : D::f32;
+  return type == at::kDouble ? D::f64 : type == at::kBFloat16 ? D::bf16 : type == at::kHalf ? D::f16 : D::f32;
 }
 
 std::string to_json(const RunState& s) {
@@ -189,6 +201,9 @@ std::string to_json(const RunState& s) {
                               {"data", std::move(data)},
                               {"data_fingerprint", base::checksum_text(s.data.fingerprint())},
                               {"settings", s.settings_yaml}};
+  if (const optim::LossScaleState& l = s.loss_scale; l.scale > 0)
+    json["loss_scale"] = {
+        {"scale", l.scale}, {"good_steps", l.good_steps}, {"overflows_left", l.overflows_left}, {"skipped", l.skipped}};
   if (!s.base_path.empty()) json["base"] = {{"path", s.base_path}, {"fingerprint", s.base_fingerprint}};
   return json.dump(2);
 }
@@ -204,6 +219,7 @@ RunState parse_run_state(const std::string& text, const std::filesystem::path& p
   if (j.contains("data"))
     for (const auto& [name, value] : j.at("data").items()) s.data.add(name, value.get<std::string>());
   s.settings_yaml = j.at("settings").get<std::string>();
+  if (j.contains("loss_scale")) s.loss_scale = parse_loss_scale(j.at("loss_scale"));
   return s;
 } catch (const std::exception& e) {
   throw CheckpointError(
@@ -228,8 +244,8 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     const plan::GroupStorage& storage = plan.storage[g];
     if (!storage.trained) continue;
     const checkpoint::Dtype memory = dtype_of(storage.master);
-    const auto kept = checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, contents, memory),
-                                                storage.optimizer_state, memory);
+    const auto kept =
+        checkpoint::state_tensors(model_tensors({&model.groups[g], 1}, contents, memory), storage.kept_names(), memory);
     request.optimizer.insert(request.optimizer.end(), kept.begin(), kept.end());
     for (const checkpoint::TensorSpec& weight : model_tensors({&model.groups[g], 1}, contents, memory))
       for (const optim::WholeState& state : optim::whole_state(storage.rule, weight.shape))

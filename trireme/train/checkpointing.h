@@ -11,6 +11,7 @@
 #include "trireme/checkpoint/save.h"
 #include "trireme/data/training_data.h"
 #include "trireme/engine/engine.h"
+#include "trireme/optim/loss_scale.h"
 #include "trireme/settings/settings.h"
 #include "trireme/train/model_source.h"
 
@@ -27,6 +28,7 @@ struct RunState {
   std::string run;                  ///< the name of the run that saved it (begin_run)
   data::DataIdentity data;          ///< of the data that `samples` refers to
   std::string settings_yaml;
+  optim::LossScaleState loss_scale;         ///< of runs that scale the loss
   ModelSource source;               ///< how the loaded folder stores its tensors; not saved in the state's file
   // Of a run that trains adapters:
   std::string adapter_config;               ///< adapter_config.json; not saved in the state's file

@@ -47,7 +47,7 @@ Shape inference_shape(const Settings& settings, int64_t world_size) {
 }
 
 model::Precision inference_precision(const Settings& settings) {
-  if (settings.precision == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
+  if (settings.precision.format == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
   return resolve_precision(settings);
 }
 

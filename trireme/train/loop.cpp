@@ -131,6 +131,7 @@ class Loop {
 
   // All ranks have the same loss, so they all decide alike.
   void judge(int64_t step, const engine::StepResult& result) {
+    if (result.overflowed && !s_->loss_scale->exhausted()) return say(describe_skipped(*s_, step));
     if (!is_finite(result)) saver_->finish();
     saver_->saw(trouble_of(result, s_->model.config.vocab_size));
     if (is_finite(result)) return;
@@ -139,14 +140,13 @@ class Loop {
   }
 
   void report(const engine::StepResult& result, double seconds) {
-    base::StepEvent event;
-    event.step = state_.step;
-    event.max_steps = last_;
-    event.loss = result.loss;
-    event.grad_norm = result.gradient_norm;
-    event.lr = task_->learning_rate(state_.step);
-    event.tokens = state_.tokens;
-    event.epoch = task_->epoch();
+    base::StepEvent event{.step = state_.step,
+                          .max_steps = last_,
+                          .loss = result.loss,
+                          .grad_norm = result.gradient_norm,
+                          .lr = result.learning_rate,
+                          .tokens = state_.tokens,
+                          .epoch = task_->epoch()};
     pace_->took(seconds, event);
     const bool is_due = is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0;
     if (has_held_out() && is_due)

@@ -61,6 +61,7 @@ Pace::Pace(Session& session)
       flops_per_token_(session.flops_per_token()) {}
 
 void Pace::took(double seconds, base::StepEvent& event) {
+  if (s_.loss_scale) event.loss_scale = s_.loss_scale->scale(), event.skipped = s_.loss_scale->skipped();
   smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
   event.step_seconds = seconds;
   event.tokens_per_second = double(s_.tokens_per_step()) / smoothed_seconds_;

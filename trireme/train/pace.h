@@ -27,7 +27,8 @@ class Pace {
   /// Measures the peak. Every rank must call.
   explicit Pace(Session& session);
 
-  /// Call it after a step: fills in times, rates and rank 0's memory. `event` already has step and max_steps.
+  /// Call it after a step: fills in times, rates, rank 0's memory and the loss scale. `event` already has step and
+  /// max_steps.
   void took(double seconds, base::StepEvent& event);
 
   /// Smoothed; 0 until a step has ended.

@@ -15,7 +15,9 @@ namespace {
 
 checkpoint::SaveRequest request_of(Session& s, std::span<const engine::GroupState> groups, const RunState& state,
                                    const std::string& trouble) {
-  checkpoint::SaveRequest request = save_request(groups, s.engine->plan(), s.settings, state);
+  RunState saved = state;
+  if (s.loss_scale) saved.loss_scale = s.loss_scale->state();
+  checkpoint::SaveRequest request = save_request(groups, s.engine->plan(), s.settings, saved);
   if (!trouble.empty()) request.ruined = "at its step " + trouble;
   request.keep_last = 0;           // settle() deletes older ones
   request.create_out_dir = false;  // check_out_dir() has made it; if it is missing now, a disk is missing

@@ -11,6 +11,7 @@
 #include "trireme/launch/identity/environment.h"
 #include "trireme/model/model.h"
 #include "trireme/observe/memory_usage.h"
+#include "trireme/optim/loss_scale.h"
 #include "trireme/settings/settings.h"
 #include "trireme/train/ranks.h"
 #include "trireme/train/start_phases.h"
@@ -26,6 +27,7 @@ struct Session {
   at::Device device = at::kCPU;  ///< what this rank computes on
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
+  std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
   std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 
   std::vector<int64_t> positions;  ///< where in the sequence this rank's tokens are (model::context_positions)

@@ -25,7 +25,7 @@ namespace trireme::train {
 namespace fs = std::filesystem;
 
 model::Precision resolve_precision(const Settings& settings) {
-  model::Precision precision = model::precision_of(number_format(settings));
+  model::Precision precision = model::precision_of(settings.precision, number_format(settings));
   precision.on_gpu = settings.accelerator == engine::Accelerator::cuda;
   return precision;
 }

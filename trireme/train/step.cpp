@@ -10,18 +10,27 @@
 
 namespace trireme::train {
 
+double learning_rate(const Session& s, const StepTask& task, int64_t step) {
+  const bool waits = s.loss_scale && s.loss_scale->options().rule == model::ScaleRule::deepspeed;
+  return task.learning_rate(waits ? step - s.loss_scale->skipped() : step);
+}
+
 engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const StepOptions& options) {
   const engine::StepInputs inputs{
       .load_batch = [&task, step](int micro_batch,
                                   const engine::BatchTensors& to) { task.load(step, micro_batch, to); },
       .supervised_tokens = task.supervised_tokens(step),
-      .optimizer = s.optimizer(task.learning_rate(step), step),
+      .optimizer = s.optimizer(learning_rate(s, task, step), step),
       .max_norm = s.settings.train.max_norm,
       .seed = static_cast<uint64_t>(s.settings.seed),
+      .loss_scale = s.loss_scale ? std::optional(s.loss_scale->scale()) : std::nullopt,
+      .skipped = s.loss_scale ? s.loss_scale->skipped() : 0,
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();
-  return s.engine->train_step(inputs);
+  const engine::StepResult result = s.engine->train_step(inputs);
+  if (s.loss_scale && result.committed) s.loss_scale->update(result.overflowed);
+  return result;
 }
 
 void write_profile(Session& s) {

@@ -29,7 +29,12 @@ struct StepOptions {
   std::function<bool(bool gave_up)> commit = {};  ///< as engine::StepInputs
 };
 
-/// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call.
+/// The learning rate of step `step`, which is the next one. As in DeepSpeed, and by its rule only, steps that were
+/// skipped do not count.
+double learning_rate(const Session& session, const StepTask& task, int64_t step);
+
+/// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call. Counts the
+/// step in Session::loss_scale.
 engine::StepResult take_step(Session& session, StepTask& task, int64_t step, const StepOptions& options = {});
 
 /// Writes the measured timeline of the last step to settings.profile.schedule, with a row for each rank, as `explain

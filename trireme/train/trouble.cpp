@@ -41,15 +41,25 @@ std::string trouble_of(const engine::StepResult& step, int64_t vocab_size) {
   return "";
 }
 
+std::string describe_skipped(const Session& s, int64_t step) {
+  return fmt::format("step {} is skipped: a gradient overflowed; {} of {} steps so far, the loss scale is now {:g}",
+                     step, s.loss_scale->skipped(), step, s.loss_scale->scale());
+}
+
 std::string describe_not_finite(Session& s, int64_t step, const engine::StepResult& result) {
   const Settings& c = s.settings;
-  const std::string left = s.is_first_rank() ? what_is_left(c.out_dir) : "";
+  const std::string left = checkpoint::broadcast_text(s.world(), s.is_first_rank() ? what_is_left(c.out_dir) : "", 0);
+  if (result.overflowed)
+    return fmt::format(
+        "step {}: a gradient overflows even at the lowest loss scale, precision.min_loss_scale {:g}; {} steps were "
+        "skipped. {} an optimizer.lr below {:g}, or --precision bf16-mixed or 32-true",
+        step, c.precision.min_loss_scale, s.loss_scale->skipped(), left, c.optimizer.lr);
   const bool is_narrow = s.precision.compute != at::kFloat && s.precision.compute != at::kDouble;
   return fmt::format(
       "step {}: the loss is {} and the gradient norm {}. {} an optimizer.lr below {:g}, or more train.lr_warmup_steps "
       "than {}{}",
-      step, shown(result.loss), shown(result.gradient_norm), checkpoint::broadcast_text(s.world(), left, 0),
-      c.optimizer.lr, warmup_steps(c), is_narrow ? ", or --precision 32-true" : "");
+      step, shown(result.loss), shown(result.gradient_norm), left, c.optimizer.lr, warmup_steps(c),
+      is_narrow ? ", or --precision 32-true" : "");
 }
 
 }  // namespace trireme::train

@@ -16,8 +16,11 @@ std::string trouble_of(const engine::StepResult& step, int64_t vocab_size);
 /// Whether training can continue after such a step.
 bool is_finite(const engine::StepResult& step);
 
+/// "step 5 is skipped: ...", and what became of the loss scale.
+std::string describe_skipped(const Session& session, int64_t step);
+
 /// "step 5: the loss is nan and the gradient norm inf. The newest good checkpoint is ...", as rank 0 sees it, and what
-/// to try. Every rank must call.
+/// to try; or that a gradient overflows at the lowest loss scale. Every rank must call.
 std::string describe_not_finite(Session& session, int64_t step, const engine::StepResult& result);
 
 }  // namespace trireme::train

@@ -1,0 +1,103 @@
+"""Runs in 16-mixed skip the same steps on any number of ranks and after a resume; bf16-true keeps its bits too.
+
+number_formats.py TRIREME
+"""
+
+import math
+import sys
+
+import ring
+
+# So high that the first steps overflow, and a window so short that later ones do again.
+HALF = {"precision": "16-mixed", "precision.initial_loss_scale": 2.0**36, "precision.loss_scale_window": 4,
+        "train__max_steps": 48, "train__save_interval": 30}
+
+
+def files(folder, step):
+    return {path.name: path.read_bytes() for path in sorted((folder / f"step-{step:08}").glob("*.safetensors"))}
+
+
+def history(folder):
+    """What a run says of its steps; the loss of a skipped step may not be a number."""
+    rows = ring.metrics(folder)
+    return {step: (row["loss_scale"], row["skipped"], row["lr"], str(row["loss"])) for step, row in rows.items()}
+
+
+def skips_alike(r):
+    one = r.train("half-one", **HALF)
+    rows = history(one)
+    skipped = [step for step in rows if rows[step][1] > (rows[step - 1][1] if step > 1 else 0)]
+    ring.check(skipped[:3] == [1, 2, 3] and 3 < len(skipped) < 40 and skipped[-1] > 30,
+               f"{len(skipped)} of {len(rows)} steps are skipped, the last one is {skipped[-1]}")
+    ring.check(all(math.frexp(row[0])[0] == 0.5 for row in rows.values()), "every scale is a power of two")
+    for name, settings in {"four": {"devices": 4}, "ddp": {"devices": 2, "strategy": "no_shard"},
+                           "gloo": {"devices": 2, "comm__backend": "gloo"}}.items():
+        other = r.train(f"half-{name}", **HALF, **settings)
+        ring.check(history(other) == rows, f"{name}: the same steps are skipped, at the same scales")
+        ring.check(files(other, 48) == files(one, 48), f"{name}: the bits of one rank")
+    resumed = r.train("half-resumed", **HALF | {"devices": 2, "resume": one / "step-00000030"})
+    ring.check(history(resumed) == {step: row for step, row in rows.items() if step > 30}, "a resumed run goes on at the same scale")
+    ring.check(files(resumed, 48) == files(one, 48), "and ends in the same bits")
+    stages = r.train("half-stages", **HALF | {"devices": 2, "mesh.pp": 2})
+    ring.check([row[:3] for row in history(stages).values()] == [row[:3] for row in rows.values()], "two stages skip alike")
+    return one
+
+
+def waits_as_deepspeed(r):
+    plain = {step: row["lr"] for step, row in ring.metrics(r.train("rates", **HALF | {"precision": "32-true"})).items()}
+    for rule, waits in (("torch", False), ("deepspeed", True)):
+        rows = ring.metrics(r.train(f"rates-{rule}", **HALF | {"precision.scale_rule": rule}))
+        before = 0
+        for step, row in rows.items():
+            if row["lr"] != plain[step - before * waits]:
+                ring.check(False, f"{rule}: the rate of step {step}", str(row))
+            before = row["skipped"]
+        ring.check(before > 3, f"{rule}: with {before} skipped steps the learning rate {'waits' if waits else 'does not wait'}")
+
+
+def ends_at_the_lowest_scale(r):
+    result = r.run(r.command("lowest", **HALF | {"precision.min_loss_scale": 2.0**34}))
+    ring.check(result.code == 1 and "a gradient overflows even at the lowest loss scale" in result.err and "step 3" in result.err,
+               "a run ends when gradients overflow at the lowest scale", str(result))
+
+
+def keeps_its_bits_in_bf16(r):
+    for rounding in ("nearest", "stochastic", "kahan"):
+        settings = {"precision": "bf16-true", "precision.rounding": rounding, "train__max_steps": 12, "train__save_interval": 6}
+        one = r.train(f"bf16-{rounding}", **settings)
+        four = r.train(f"bf16-{rounding}-four", **settings, devices=4)
+        ring.check(files(four, 12) == files(one, 12), f"bf16-true, {rounding}: four ranks give the bits of one")
+        again = r.train(f"bf16-{rounding}-again", **settings | {"resume": one / "step-00000006", "devices": 2})
+        ring.check(files(again, 12) == files(one, 12), f"bf16-true, {rounding}: a resumed run ends in the same bits")
+
+
+def refuses(r):
+    for settings, words in [
+        ({"precision": "16-mixed", "precision.loss_scale": 3}, "not a power of two"),
+        ({"precision": "bf16-mixed", "precision.rounding": "kahan"}, "weights of two bytes"),
+        ({"precision": "16-true", "precision.rounding": "stochastic"}, "nearest or kahan"),
+        ({"precision": "16-true"}, "optimizer.eps"),
+        ({"precision": "16-mixed", "precision.loss_scale_hysteresis": 2}, "precision.scale_rule deepspeed"),
+        ({"precision": "16-mixed", "accelerator": "cuda"}, "not built for GPUs"),
+        ({"precision": "bf16-mixed", "precision.gradients": "bf16", "accumulation": "local", "reduce": "fast"}, "precision.gradients fp32"),
+        ({"precision": "bf16-true", "precision.reduce": "fp32"}, "precision.gradients fp32"),
+        ({"precision": "bf16-true", "optimizer": "LAMB"}, "reads whole tensors"),
+    ]:
+        result = r.run(r.command("refused", **settings))
+        ring.check(result.code == 2 and words in result.err, f"refused: {settings}", str(result))
+
+
+def reproduces_the_textbook(r):
+    result = r.run([r.program, "explain", "memory", "llama-32m", "--devices", "4", "--precision", "bf16-mixed", "--precision.gradients", "compute"])
+    table = result.out[result.out.index("model states"):]
+    for words in ("16P", "4P + 12P/N", "2P + 14P/N", "16P/N"):
+        ring.check(table.count(words) >= 2, f"explain memory: {words}, here and in the textbook", table)
+
+
+with ring.Ring(sys.argv[1]) as r:
+    refuses(r)
+    reproduces_the_textbook(r)
+    skips_alike(r)
+    waits_as_deepspeed(r)
+    ends_at_the_lowest_scale(r)
+    keeps_its_bits_in_bf16(r)
