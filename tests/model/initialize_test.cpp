@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <string>
+
+#include "trireme/model/model.h"
 
 namespace trireme::model {
 namespace {
@@ -50,6 +54,24 @@ TEST(Initialize, SeedsAndNamesGiveUnrelatedStreams) {
 TEST(Initialize, NormsAreOnesAndBiasesZeros) {
   for (float x : whole({"norm", {100}, {Initializer::Kind::ones, 0}, false, false}, 1)) EXPECT_EQ(x, 1);
   for (float x : whole({"bias", {100}, {Initializer::Kind::zeros, 0}, false, false}, 1)) EXPECT_EQ(x, 0);
+}
+
+// As PEFT's reset_lora_parameters: an embedding's A is zero and its B normal, whatever the other adapters begin with.
+TEST(Initialize, AnAdapterOfAnEmbeddingBeginsAsInPeft) {
+  const ModelConfig config = catalogue_config("llama-5m");
+  for (const AdapterInit init : {AdapterInit::kaiming, AdapterInit::gaussian}) {
+    const AdapterSpec spec{.rank = 4, .init = init};
+    const Model model = build_model(config, {}, {}, {}, {.modules = {{"model.embed_tokens", spec}, {"lm_head", spec}}});
+    std::map<std::string, Initializer> first;
+    for (const ParameterGroup& group : model.groups)
+      for (const ParameterSpec& p : group.parameters) first[p.name] = p.init;
+    EXPECT_EQ(first.at("model.embed_tokens.lora_embedding_A").kind, Initializer::Kind::zeros);
+    EXPECT_EQ(first.at("model.embed_tokens.lora_embedding_B").kind, Initializer::Kind::normal);
+    EXPECT_EQ(first.at("model.embed_tokens.lora_embedding_B").stddev, 1);
+    EXPECT_EQ(first.at("lm_head.lora_B.weight").kind, Initializer::Kind::zeros);
+    EXPECT_EQ(first.at("lm_head.lora_A.weight").kind,
+              init == AdapterInit::kaiming ? Initializer::Kind::uniform : Initializer::Kind::normal);
+  }
 }
 
 }  // namespace

@@ -17,9 +17,9 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
-#include "trireme/checkpoint/inspect.h"
 #include "trireme/config/yaml_file.h"
 #include "trireme/optim/adafactor.h"
+#include "trireme/train/base_copy.h"
 #include "trireme/train/state_parts.h"
 
 namespace trireme::train {
@@ -153,32 +153,6 @@ optim::LossScaleState parse_loss_scale(const nlohmann::ordered_json& j) {
 
 }  // namespace
 
-namespace {
-
-/// Adds the files of an adapter's base, as they are. Each rank copies some of the tensors.
-void add_base(checkpoint::SaveRequest& request, std::shared_ptr<const checkpoint::Checkpoint> base,
-              const ModelSource& source, const plan::StepRequest& step) {
-  int64_t number = 0;
-  for (const auto& [name, stored] : base->tensors) {
-    const fs::path& file = base->files[static_cast<size_t>(stored.file)]->path();
-    if (checkpoint::is_optimizer_file(file)) continue;
-    request.base.push_back({name, stored.shape, stored.dtype});
-    request.base_files[name] = file.filename().string();
-    if (number++ % step.mesh.world_size() != step.rank) continue;
-    request.pieces.push_back({.tensor = name,
-                              .begin = 0,
-                              .end = stored.elements,
-                              .dtype = stored.dtype,
-                              .fill = [base, name = name, dtype = stored.dtype](int64_t begin, int64_t end, void* to) {
-                                checkpoint::read_piece(*base, {name, begin, end, to, dtype});
-                              }});
-  }
-  request.base_index_json = source.index_json;
-  request.config_json = checkpoint::read_text(*base, "config.json");
-}
-
-}  // namespace
-
 std::vector<std::filesystem::path> started_with(const Settings& settings) {
   std::vector<std::filesystem::path> paths = {settings.model.name};
   if (settings.data.tokenizer) paths.emplace_back(*settings.data.tokenizer);
@@ -278,7 +252,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     request.max_shard_bytes = std::numeric_limits<int64_t>::max();  // PEFT reads one file
     request.extra_files[adapt::kAdapterConfigName] = state.adapter_config;
     if (state.base_to_copy)
-      add_base(request, state.base_to_copy, source, plan.request);
+      add_base(request, state.base_to_copy, source.index_json, plan.request);
     else
       request.extra_files.erase("generation_config.json");
   } else {
