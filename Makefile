@@ -39,9 +39,11 @@ bench: ## compare with PyTorch on this machine, same model, batch and precision,
 	@.venv/bin/python benchmarks/vs_pytorch/run --all --json out/bench/vs_pytorch.json
 	@.venv/bin/python benchmarks/curves/run --json out/bench/curves.json --pictures out/bench
 
-docs: build ## write docs/settings.md from the settings' one declaration
+docs: build ## write docs/settings.md and docs/dialects.md from their one declaration
 	@build/release/trireme explain settings --markdown > build/settings.md
 	@mv build/settings.md docs/settings.md
+	@build/release/trireme explain settings --dialects > build/dialects.md
+	@mv build/dialects.md docs/dialects.md
 
 format: ## rewrite our C++ files with clang-format-19
 	@scripts/setup --dev

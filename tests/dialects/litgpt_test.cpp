@@ -1,15 +1,11 @@
-#include "trireme/dialects/litgpt.h"
-
-#include <gtest/gtest.h>
-
-#include <string>
+#include "dialect_test.h"
 
 namespace trireme::dialects {
 namespace {
 
 std::string ours(std::string key, std::string text) {
   config::Given given{.key = std::move(key), .text = std::move(text), .source = {}};
-  litgpt(given);
+  systems_of_tests().rename(given);
   return given.key + " " + given.text;
 }
 
@@ -34,6 +30,91 @@ TEST(LitGpt, NamesTemplatesByModels) {
   for (const char* model : {"qwen2.5", "qwen3", "smollm2"})
     EXPECT_EQ(ours("data.prompt_style", model), "data.chat_template chatml");
   EXPECT_EQ(ours("data.chat_template", "qwen3"), "data.chat_template qwen3");  // not LitGPT's word for the setting
+}
+
+TEST(LitGpt, TheRateHasBothSpellings) {
+  EXPECT_EQ(read("--train.learning_rate 3e-5").settings.optimizer.lr, 3e-5);
+  EXPECT_EQ(read("--optimizer.lr 3e-5").settings.optimizer.lr, 3e-5);
+  EXPECT_EQ(read("--optimizer torch.optim.AdamW --optimizer.init_args.lr 3e-5").settings.optimizer.lr, 3e-5);
+}
+
+TEST(LitGpt, FlagsOfThunderCountOrAreToldToHaveNoEffect) {
+  const ParsedSettings parsed =
+      read("--compiler thunder --bucketing_strategy LAYER --sharding_strategy ZERO2 --executors [nvfuser]");
+  EXPECT_EQ(parsed.settings.strategy, plan::Strategy::shard_grad_op);
+  EXPECT_EQ(parsed.settings.wrap.by, model::WrapBy::layer);
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("compiler: ignored: nothing is compiled at run time here"));
+  EXPECT_EQ(read("--profile --out_dir out/x").settings.profile.schedule, "out/x/profile.json");
+}
+
+constexpr const char* kTinyLlama = R"(model_name: tiny-llama-1.1b
+model_config:
+out_dir: out/pretrain/tiny-llama
+precision: bf16-mixed
+initial_checkpoint_dir:
+resume: false
+data:
+  class_path: litgpt.data.JSON
+  init_args:
+    json_path: my.json
+train:
+  save_interval: 1000
+  log_interval: 1
+  global_batch_size: 512
+  micro_batch_size: 4
+  lr_warmup_steps: 2000
+  epochs:
+  max_tokens: 3000000000000
+  max_steps:
+  max_seq_length: 2048
+  tie_embeddings:
+  max_norm: 1.0
+  min_lr: 4.0e-05
+eval:
+  interval: 1000
+  max_new_tokens:
+  max_iters: 100
+  initial_validation: false
+  final_validation: true
+optimizer:
+  class_path: torch.optim.AdamW
+  init_args:
+    lr: 4e-4
+    weight_decay: 0.1
+    betas:
+      - 0.9
+      - 0.95
+devices: auto
+tokenizer_dir: checkpoints/tiny
+logger_name: tensorboard
+seed: 42
+)";
+
+TEST(LitGpt, AFileOfTheConfigHubCountsKeyByKey) {
+  const ParsedSettings parsed = read_text("tinyllama.yaml", kTinyLlama);
+  const Settings& s = parsed.settings;
+  EXPECT_EQ(s.model.name, "tiny-llama-1.1b");
+  EXPECT_EQ(s.train.max_tokens, 3'000'000'000'000);
+  EXPECT_EQ(s.optimizer.lr, 4e-4);
+  EXPECT_EQ(s.optimizer.betas, (std::array{0.9, 0.95}));
+  EXPECT_EQ(s.data.tokenizer, "checkpoints/tiny");
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("logger_name: ignored: metrics are always"));
+}
+
+TEST(LitGpt, MissingKeysOfAFileHaveLitGptsDefaultsAndItsCommands) {
+  const std::string file = "checkpoint_dir: base\ntrain: {epochs: 2}\n";
+  const train::TrainSettings tuned = read_text("lora.yaml", file, "", "finetune_lora").settings.train;
+  EXPECT_EQ(tuned.global_batch_size, 16);
+  EXPECT_FALSE(tuned.max_norm.has_value());
+  EXPECT_EQ(read_text("pretrain.yaml", file).settings.train.global_batch_size, 512);
+  EXPECT_EQ(read_text("own.yaml", "train: {epochs: 2}\n").settings.train.global_batch_size, 64);  // not LitGPT's
+}
+
+TEST(LitGpt, AWrongKeyInItsFileIsRefusedAsOneOfTrireme) {
+  EXPECT_THAT(
+      refusal_of("a.yaml", "logger_name: csv\ntrain:\n  max_stepps: 3\n"),
+      HasSubstr(
+          "error: unknown setting train.max_stepps\n  a.yaml:3: max_stepps: 3\n  the nearest is train.max_steps"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ void fuzz_chat_template(std::string_view bytes);
 void fuzz_config(std::string_view bytes);
 void fuzz_conversations(std::string_view bytes);
 void fuzz_dcp_metadata(std::string_view bytes);
+void fuzz_dialect(std::string_view bytes);
 void fuzz_gguf(std::string_view bytes);
 void fuzz_jsonl(std::string_view bytes);
 void fuzz_litdata_chunk(std::string_view bytes);
@@ -38,6 +39,7 @@ std::span<const NamedTarget> targets() {
       {"config", fuzz_config},
       {"conversations", fuzz_conversations},
       {"dcp_metadata", fuzz_dcp_metadata},
+      {"dialect", fuzz_dialect},
       {"gguf", fuzz_gguf},
       {"jsonl", fuzz_jsonl},
       {"litdata_chunk", fuzz_litdata_chunk},

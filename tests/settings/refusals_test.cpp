@@ -29,16 +29,15 @@ TEST(Refusals, OfTheCommandLineNameTheThingAndTheWayOut) {
       {{"--fp16"}, {"unknown setting fp16", "precision 16-mixed"}},
       {{"--bf16"}, {"precision bf16-mixed"}},
       {{"--amp"}, {"precision bf16-mixed"}},
-      {{"--deepspeed", "ds.json"}, {"no DeepSpeed file is read", "zero3"}},
+      {{"--deepspeed", "ds.json"}, {"cannot open ds.json"}},
       {{"--fsdp", "full_shard auto_wrap"}, {"strategy full_shard"}},
       {{"--lora.rnk", "8"}, {"unknown setting lora.rnk", "lora.r"}},
       {{"--use_dora"}, {"magnitudes (DoRA) are lora.dora"}},
       {{"--qlora"}, {"weights in four bits are not built"}},
       {{"--load_in_8bit"}, {"quantised weights are not built"}},
       {{"--gpu", "0"}, {"accelerator cuda"}},
-      {{"--initial_checkpoint_dir", "out"},
-       {"to start from weights, name their folder as the model", "trireme pretrain FOLDER", "--resume"}},
-      {{"--checkpoint_dir", "out"}, {"trireme pretrain FOLDER"}},
+      {{"--initial_checkpoint", "out"},
+       {"to start from weights, name their folder as the model", "trireme pretrain FOLDER"}},
       {{"--resume_from_checkpoint", "out"}, {"set resume to true, auto or a folder"}},
       {{"--dataset_name", "c4"}, {"nothing is downloaded", "data.train_data_path"}},
       {{"--attn_implementation", "sdpa"}, {"leave it out"}},
@@ -127,7 +126,7 @@ TEST(Refusals, AnExampleIsAValueThatSomebodyWouldGive) {
 TEST(Refusals, HelpShowsTheShortNamesThatWork) {
   EXPECT_THAT(help_text({"generate"}, {.section = "generate"}), HasSubstr("--generate.prompt  (or --prompt)  text"));
   EXPECT_THAT(help_text({"generate"}), Not(HasSubstr("(or --prompt)")));
-  EXPECT_THAT(help_text({"launch"}, {.dialects = {dialects::torchrun}}), HasSubstr("--launch.nnodes  (or --nnodes)"));
+  EXPECT_THAT(help_text({"launch"}, {.others = &other_systems()}), HasSubstr("--launch.nnodes  (or --nnodes)"));
 }
 
 TEST(Refusals, HelpKnowsSingleSettings) {

@@ -16,8 +16,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/dialects/litgpt.h"
-#include "trireme/dialects/torchrun.h"
+#include "trireme/dialects/systems.h"
 #include "trireme/settings/parse.h"
 #include "trireme/settings/validate.h"
 
@@ -40,12 +39,20 @@ using schedule::Recompute;
 
 inline const char* no_environment(const char*) { return nullptr; }
 
+/// All dialects, on as many ranks as the settings say.
+inline const dialects::Systems& other_systems() {
+  static const dialects::Systems kSystems({.world_size = [](const dialects::Reading& reading) {
+    return reading.known_count("devices").value_or(1) * reading.known_count("num_nodes").value_or(1);
+  }});
+  return kSystems;
+}
+
 /// The table of all settings, in Trireme's words and those of the dialects.
 inline const Table& all_settings() {
   static Settings settings;
   static const Table kTable = [] {
     Table table = declare(settings);
-    table.dialects = {dialects::litgpt, dialects::torchrun};
+    table.others = &other_systems();
     return table;
   }();
   return kTable;
@@ -55,7 +62,7 @@ inline std::string canonical_key(const std::string& key) { return all_settings()
 
 inline ParsedSettings parse_line(const std::vector<std::string>& arguments, Overlay overlay = {}) {
   if (!overlay.environment) overlay.environment = no_environment;
-  overlay.dialects = all_settings().dialects;
+  overlay.others = &other_systems();
   return parse_settings(arguments, overlay);
 }
 

@@ -9,20 +9,21 @@
 namespace trireme {
 
 namespace dialects {
-void toy(config::Given& given);
+const Dialect& toy();
 }
 
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Toy {
   toy::ToySettings settings;
   Table table{{section(settings)}};
 
-  std::string refusal(const std::vector<std::string>& arguments, const std::vector<Dialect>& known = {}) {
+  std::string refusal(const std::vector<std::string>& arguments, const OtherSystems* known = nullptr) {
     try {
-      parse(arguments, {.command = "toy", .section = "toy", .dialects = known, .environment = no_environment}, table);
+      parse(arguments, {.command = "toy", .section = "toy", .others = known, .environment = no_environment}, table);
       Problems problems;
       for (const Section& one : table.sections()) one.check(problems);
       problems.throw_if_any();
@@ -50,12 +51,20 @@ TEST(AddingASetting, ARowIsAllThatHelpHintsAndRefusalsNeed) {
 }
 
 TEST(AddingADialect, ItsWordsAreTakenInFilesAndOnTheCommandLine) {
+  const dialects::Dialect* const only[] = {&dialects::toy()};
+  const dialects::Systems known({.world_size = [](const dialects::Reading&) { return int64_t{1}; }}, only);
   Toy toy;
-  EXPECT_EQ(toy.refusal({"--shuffling.size", "8 samples"}, {dialects::toy}), "");
-  EXPECT_EQ(toy.settings.buffer, 8);
-  const YamlFile file("shuffling: {size: 9 samples}\n");
-  EXPECT_EQ(toy.refusal({"--config", file.path()}, {dialects::toy}), "");
-  EXPECT_EQ(toy.settings.buffer, 9);
+  EXPECT_EQ(toy.refusal({"--shuffling.size", "8 samples", "--shuffling.order", "random"}, &known), "");
+  EXPECT_EQ(toy.settings, (toy::ToySettings{toy::Shuffle::buffer, 8}));
+  const YamlFile file("shuffling: {size: 9 samples, thread: true, machines: 0}\n");
+  Toy other;
+  EXPECT_EQ(other.refusal({"--config", file.path()}, &known), "");
+  EXPECT_EQ(other.settings, (toy::ToySettings{toy::Shuffle::buffer, 9}));
+  const YamlFile wrong("shuffling:\n  machines: 2\n  sise: 9 samples\n");
+  EXPECT_THAT(other.refusal({"--config", wrong.path()}, &known),
+              AllOf(HasSubstr("shuffling.machines 2 is not built yet\n  " + wrong.path() + ":2: machines: 2\n"),
+                    HasSubstr("Shuffler has no key shuffling.sise\n  " + wrong.path() +
+                              ":3: sise: 9 samples\n  the nearest is shuffling.size")));
   EXPECT_THAT(toy.refusal({"--shuffling.size", "8"}), HasSubstr("unknown setting shuffling.size"));
 }
 

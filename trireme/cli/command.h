@@ -18,6 +18,7 @@ int run_finetune_lora(Arguments arguments);
 int run_launch(Arguments arguments);
 int run_generate(Arguments arguments);
 int run_convert(Arguments arguments);
+int run_convert_config(Arguments arguments);
 int run_merge_lora(Arguments arguments);
 int run_evaluate(Arguments arguments);
 int run_explain(Arguments arguments);

@@ -12,6 +12,7 @@
 #include "trireme/cli/explain.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/config/report.h"
+#include "trireme/dialects/systems.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/settings/validate.h"
@@ -41,7 +42,8 @@ constexpr ExplainTopic kExplained[] = {
     {"settings", "the reference of all settings",
      "trireme explain settings [GROUP or SETTING ...]\n"
      "  trireme explain settings train optimizer.lr\n"
-     "  --markdown                     all of them, as docs/settings.md\n"},
+     "  --markdown                     all of them, as docs/settings.md\n"
+     "  --dialects                     keys of other systems, as docs/dialects.md\n"},
 };
 
 std::string explain_overview() {
@@ -62,6 +64,10 @@ const ExplainTopic& topic_of(const std::string& name) {
 }
 
 int explain_settings(Arguments words) {
+  if (words.size() == 1 && words[0] == "--dialects") {
+    fmt::print("{}", dialects::dialects_markdown());
+    return 0;
+  }
   const bool markdown = std::find(words.begin(), words.end(), "--markdown") != words.end();
   if (markdown && words.size() > 1)
     throw UsageError("error: explain settings --markdown writes all settings; leave the other words out");
@@ -74,7 +80,10 @@ int explain_settings(Arguments words) {
 
 // Prints the table before it refuses: the table shows where a wrong value came from.
 int explain_config(const ParsedSettings& parsed) {
+  if (!parsed.accounts.empty()) fmt::print("{}\n", dialects::explain(parsed.accounts));
   fmt::print("{}", explain(parsed));
+  if (!parsed.accounts.empty())
+    fmt::print("\nas Trireme's YAML (trireme convert_config writes it):\n{}", given_yaml(parsed));
   std::fflush(stdout);
   if (!parsed.settings.model.name.empty()) model::config_of(parsed.settings.model);
   validate(parsed.settings, world_size(parsed.settings));

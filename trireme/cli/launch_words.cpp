@@ -10,6 +10,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/cli/training.h"
 #include "trireme/config/report.h"
 #include "trireme/config/value.h"
 
@@ -35,11 +37,31 @@ struct OtherOptions {
   std::optional<std::string> nnodes;
   bool standalone = false, no_python = false;
   std::string rdzv_backend = "c10d";
+  std::optional<std::string> unread;
+  std::optional<std::string> config_file;
+  std::optional<int64_t> num_processes;
 };
 
-void cores_for_ranks(config::Given& given) {
-  if (given.key == "nproc_per_node" && given.text == "cpu") given.text = "auto";
-}
+// Options of torchrun and `accelerate launch` that have nothing to decide here.
+constexpr std::pair<std::string_view, std::string_view> kUnread[] = {
+    {"rdzv_id", "launchers meet by launch.rdzv_endpoint alone"},
+    {"rdzv_conf", "launchers meet by launch.rdzv_endpoint alone"},
+    {"monitor_interval", "the end of a rank is seen at once"},
+    {"start_method", "ranks are programs"},
+    {"role", "all ranks have one role"},
+    {"redirects", "the output of all ranks is in log_dir"},
+    {"tee", "log_ranks says whose output is shown"},
+    {"local_ranks_filter", "log_ranks says whose output is shown"},
+    {"local_addr", "the address by which other machines reach this one is found"},
+    {"m", "of -m litgpt: the subcommand is what runs"},
+    {"r", "as redirects"},
+    {"t", "as tee"}};
+
+// Accelerate's names for options of torchrun.
+constexpr std::pair<std::string_view, std::string_view> kOfAccelerate[] = {{"machine_rank", "node_rank"},
+                                                                           {"main_process_ip", "master_addr"},
+                                                                           {"main_process_port", "master_port"},
+                                                                           {"num_machines", "nnodes"}};
 
 // Rows of the section launch under torchrun's names, and the options above.
 config::Section section_of(LaunchWords& words, OtherOptions& other) {
@@ -48,6 +70,14 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
        &other.nproc_per_node,
        "ranks on this machine; auto or cpu: one for each core",
        {.unit = "ranks", .at_least = 1, .at_most = 100'000, .absent = "auto", .when_absent = "one a core"}},
+      {"config_file",
+       &other.config_file,
+       "Accelerate's file: the ranks and machines to start, and settings for a subcommand that trains",
+       {.absent = "null", .when_absent = "none", .example = "fsdp.yaml"}},
+      {"num_processes",
+       &other.num_processes,
+       "ranks on all machines together, as in accelerate launch",
+       {.unit = "ranks", .at_least = 1, .at_most = 100'000, .absent = "null", .when_absent = "nproc_per_node says it"}},
       {"nnodes",
        &other.nnodes,
        "machines that take part, each with the same command; MIN:MAX with rdzv_endpoint",
@@ -71,6 +101,13 @@ config::Section section_of(LaunchWords& words, OtherOptions& other) {
     row.key.remove_prefix(kPrefix.size());
     if (std::find(std::begin(kTaken), std::end(kTaken), row.key) != std::end(kTaken)) rows.push_back(std::move(row));
   }
+  for (const auto& [theirs, ours] : kOfAccelerate) {
+    const auto row = std::ranges::find_if(rows, [&](const config::Setting& one) { return one.key == ours; });
+    config::Setting alias = *row;
+    alias.key = theirs;
+    rows.push_back(std::move(alias));
+  }
+  for (const auto& [key, why] : kUnread) rows.push_back({key, &other.unread, why, {.absent = "null"}});
   return {.name = "", .title = "torchrun's words", .rows = std::move(rows)};
 }
 
@@ -86,6 +123,27 @@ void take_nodes(const OtherOptions& other, Settings& s) {
   if (!count || *count < 1 || *count > 100'000)
     throw UsageError(fmt::format("error: --nnodes {} is not a number of machines", *other.nnodes));
   s.num_nodes = *count;
+}
+
+// What Accelerate's file says of ranks and machines, unless an option says it. A subcommand that trains reads the rest
+// of the file itself.
+void take_file(const config::Parsed& parsed, const std::string& path, LaunchWords& words) {
+  const Settings file =
+      read_settings(std::vector<std::string>{"--config_file", path}, training_overlay("pretrain")).settings;
+  const auto is_given = [&](std::string_view ours) {
+    const auto* theirs = std::ranges::find_if(kOfAccelerate, [&](const auto& pair) { return pair.second == ours; });
+    return parsed.given(std::string(ours)) ||
+           (theirs != std::end(kOfAccelerate) && parsed.given(std::string(theirs->first)));
+  };
+  Settings& s = words.settings;
+  if (!is_given("nproc_per_node")) s.devices = file.devices.value_or(1);
+  if (!is_given("nnodes")) s.num_nodes = file.num_nodes;
+  if (!is_given("node_rank")) s.launch.node_rank = file.launch.node_rank;
+  if (!is_given("master_addr")) s.launch.master_addr = file.launch.master_addr;
+  if (!is_given("master_port")) s.launch.master_port = file.launch.master_port;
+  if (!is_given("hostfile")) s.launch.hostfile = file.launch.hostfile;
+  words.gives_devices = words.gives_nodes = true;
+  if (trains(words.program[0])) words.program.insert(words.program.begin() + 1, {"--config_file", path});
 }
 
 std::vector<std::string> options_of(const config::Parsed& parsed, const config::Section& section) {
@@ -129,9 +187,8 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   s.launch.token_file = std::getenv("TRIREME_LAUNCH_TOKEN_FILE") == nullptr  // set by on_host
                             ? std::nullopt
                             : std::optional<std::string>(std::getenv("TRIREME_LAUNCH_TOKEN_FILE"));
-  config::Parsed parsed = config::parse(
-      arguments,
-      {.command = "launch", .positional = "", .takes_rest = true, .own = {options}, .dialects = {cores_for_ranks}});
+  config::Parsed parsed =
+      config::parse(arguments, {.command = "launch", .positional = "", .takes_rest = true, .own = {options}});
   if (parsed.help) return std::nullopt;
   words.program = std::move(parsed.list);
   if (words.program.empty())
@@ -140,7 +197,15 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   s.out_dir = words.log_dir.value_or(".");
   s.devices = other.nproc_per_node.value_or(std::max(1U, std::thread::hardware_concurrency()));
   words.gives_devices = parsed.given("nproc_per_node");
-  words.gives_nodes = parsed.given("nnodes");
+  words.gives_nodes = parsed.given("nnodes") || parsed.given("num_machines");
+  if (other.config_file) take_file(parsed, *other.config_file, words);
+  if (other.num_processes) {
+    if (*other.num_processes % s.num_nodes != 0)
+      throw UsageError(fmt::format("error: --num_processes {} cannot be divided among {} machines",
+                                   *other.num_processes, s.num_nodes));
+    s.devices = *other.num_processes / s.num_nodes;
+    words.gives_devices = true;
+  }
   words.options = options_of(parsed, options);
   return words;
 }

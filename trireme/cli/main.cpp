@@ -43,6 +43,8 @@ constexpr Subcommand kSubcommands[] = {
     {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},
+    {"convert_config", "write another system's settings as Trireme's YAML: trireme convert_config --config ds.json",
+     trireme::cli::run_convert_config},
     {"merge_lora", "write a model with an adapter merged: trireme merge_lora out/finetune/lora",
      trireme::cli::run_merge_lora},
     {"evaluate", "perplexity of a text, multiple choice: trireme evaluate out/austen --text my.txt",
@@ -61,7 +63,7 @@ constexpr Subcommand kSubcommands[] = {
 
 void print_help() {
   fmt::print("trireme {}: trains transformers across processes, in C++\n\n", trireme::base::kVersion);
-  for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<13} {}\n", s.name, s.help);
+  for (const Subcommand& s : kSubcommands) fmt::print("  trireme {:<14} {}\n", s.name, s.help);
   fmt::print(
       "\ntrireme SUBCOMMAND --help, or trireme help SUBCOMMAND, lists its settings; docs/settings.md lists them "
       "all.\n");

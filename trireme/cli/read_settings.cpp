@@ -1,24 +1,50 @@
 #include "trireme/cli/read_settings.h"
 
-#include <utility>
+#include <algorithm>
+#include <cstdlib>
 
-#include "trireme/dialects/litgpt.h"
-#include "trireme/dialects/torchrun.h"
+#include "trireme/base/shared_library.h"
+#include "trireme/dialects/systems.h"
+#include "trireme/launch/identity/core_share.h"
+#include "trireme/launch/identity/environment.h"
 
 namespace trireme::cli {
 namespace {
 
-const std::vector<config::Dialect> kDialects = {dialects::litgpt, dialects::torchrun};
+// As Start finds it (start.cpp, rank_count.cpp), before the settings are complete.
+int64_t ranks_that_start(const dialects::Reading& reading) {
+  const auto devices = reading.known_count("devices");
+  int64_t num_nodes = reading.known_count("num_nodes").value_or(1);
+  if (launch::was_launched()) {
+    const auto environment = launch::parse_rank_environment([](const char* name) { return std::getenv(name); });
+    num_nodes = std::max<int64_t>(num_nodes, environment.num_nodes);  // one task of srun on each starts the ranks there
+    return std::max<int64_t>(environment.world_size, devices.value_or(1) * num_nodes);
+  }
+  if (devices) return *devices * num_nodes;
+  const bool only_shows =
+      !reading.command().empty() && (reading.command().starts_with("explain") || reading.command() == "convert_config");
+  constexpr std::string_view kAxes[] = {"mesh.replicate", "mesh.shard", "mesh.pp", "mesh.cp", "mesh.tp"};
+  const bool has_mesh =
+      std::ranges::any_of(kAxes, [&](std::string_view axis) { return reading.known_count(axis).has_value(); });
+  if (only_shows || has_mesh || num_nodes > 1) return num_nodes;
+  if (reading.known("accelerator") == "cuda") return std::max(1, base::num_gpus());
+  return launch::num_numa_nodes();
+}
+
+const dialects::Systems& systems() {
+  static const dialects::Systems kSystems({.world_size = ranks_that_start});
+  return kSystems;
+}
 
 }  // namespace
 
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
-  overlay.dialects = kDialects;
+  overlay.others = &systems();
   return parse_settings(arguments, overlay);
 }
 
 std::string settings_help(const std::vector<std::string>& words, const std::string& section) {
-  return help_text(words, {.section = section, .dialects = kDialects});
+  return help_text(words, {.section = section, .others = &systems()});
 }
 
 }  // namespace trireme::cli

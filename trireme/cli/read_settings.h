@@ -1,4 +1,5 @@
-// Reads a command's settings. It accepts Trireme's names, and names of LitGPT and torchrun (trireme/dialects/).
+// Reads a command's settings. It accepts Trireme's names and files, and those of other systems
+// (trireme/dialects/).
 #pragma once
 
 #include <string>

@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/out_dir_lock.h"
 #include "trireme/cli/read_settings.h"
@@ -90,6 +91,15 @@ int print_help(const Job& job) {
   return 0;
 }
 
+// Files of other systems have keys without an effect here. Who brings such a file is told once.
+void say_what_was_read(const std::vector<config::Account>& accounts) {
+  if (accounts.empty()) return;
+  const auto ignored = std::ranges::count_if(accounts, &config::Account::is_ignored);
+  base::info("of {} of another system, {} here; trireme explain config says what became of each",
+             base::plural(static_cast<int64_t>(accounts.size()), "setting"),
+             ignored == 0 ? "all count" : fmt::format("{} {} no effect", ignored, ignored == 1 ? "has" : "have"));
+}
+
 // One call of start(). Its functions are called in the order below; each uses the results of those above it.
 class Start {
  public:
@@ -103,6 +113,7 @@ class Start {
     take_out_dir();
     complete_settings();
     if (starts_here()) require_room();
+    if (!is_rank_) say_what_was_read(parsed_.accounts);
     validate(settings_, world_size(settings_));
     validate_backend(settings_, world_size(settings_));
     // Only settings are checked: the job will see other files than this machine, and printing must create no files.

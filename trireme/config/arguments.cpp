@@ -15,8 +15,9 @@ bool is_key_letter(char c) {
 size_t assignment_in(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) return std::string_view::npos;
-  const std::string_view key = text.substr(0, equals);
-  return std::all_of(key.begin(), key.end(), is_key_letter) ? equals : std::string_view::npos;
+  std::string_view key = text.substr(0, equals);
+  key.remove_prefix(std::min(key.find_first_not_of('+'), key.size()));  // Hydra's +experiment=quick
+  return !key.empty() && std::all_of(key.begin(), key.end(), is_key_letter) ? equals : std::string_view::npos;
 }
 
 bool is_truth_word(std::string_view text) {
@@ -40,7 +41,7 @@ std::vector<Argument> split_arguments(std::span<const std::string> arguments,
   std::vector<Argument> result;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& typed = arguments[i];
-    if (takes_rest && (typed == "--" || (!typed.starts_with("--") && typed != "-h"))) {
+    if (takes_rest && (typed == "--" || typed.size() < 2 || typed[0] != '-')) {
       for (const std::string& word : arguments.subspan(typed == "--" ? i + 1 : i))
         result.push_back(make(Argument::Kind::positional, "", word, word));
       break;
@@ -56,8 +57,11 @@ std::vector<Argument> split_arguments(std::span<const std::string> arguments,
       result.push_back(make(Argument::Kind::positional, "", typed, typed));
       continue;
     }
-    const std::string key = bare.substr(0, equals);
-    const Argument::Kind kind = key == "config" ? Argument::Kind::config : Argument::Kind::setting;
+    const size_t begin = named ? 0 : bare.find_first_not_of('+');  // Hydra's +experiment=quick
+    const std::string key = bare.substr(begin, equals == std::string::npos ? equals : equals - begin);
+    const Argument::Kind kind = key == "config"           ? Argument::Kind::config
+                                : key == "config_dialect" ? Argument::Kind::config_dialect
+                                                          : Argument::Kind::setting;
     if (equals != std::string::npos) {
       result.push_back(make(kind, key, bare.substr(equals + 1), typed));
       continue;

@@ -12,9 +12,9 @@
 namespace trireme::config {
 
 struct Argument {
-  enum class Kind { setting, config, positional, help };
+  enum class Kind { setting, config, config_dialect, positional, help };
   Kind kind = Kind::setting;
-  Given given;            ///< key and text; for config the text is the path
+  Given given;            ///< key and text; for config the text is the path, for config_dialect a name
   bool has_value = true;  ///< false: --key without a value
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trireme/config/other_systems.h"
+
 namespace trireme::config {
 
 Table::Table(std::vector<Section> sections) : sections_(std::move(sections)) {
@@ -38,7 +40,7 @@ bool Table::has_keys_below(std::string_view key) const {
 }
 
 void Table::translate(Given& given) const {
-  for (const Dialect dialect : dialects) dialect(given);
+  if (others != nullptr) others->rename(given);
   if (std::string plain = given.key; find(plain) == nullptr) {  // --log-dir
     std::replace(plain.begin(), plain.end(), '-', '_');
     if (find(plain) != nullptr) given.key = std::move(plain);

@@ -19,6 +19,7 @@
 
 namespace trireme::config {
 
+class OtherSystems;
 class Problems;
 
 using ValuePointer =
@@ -86,8 +87,8 @@ class Table {
  public:
   explicit Table(std::vector<Section> sections);
 
-  /// Translators of other systems' words.
-  std::vector<Dialect> dialects;
+  /// Other systems' names for settings; null: none are known.
+  const OtherSystems* others = nullptr;
 
   const std::vector<Section>& sections() const { return sections_; }
   /// All rows' keys, in order.
@@ -105,7 +106,8 @@ class Table {
   bool takes_value(std::string_view name) const;
   /// Whether keys begin with "<key>.".
   bool has_keys_below(std::string_view key) const;
-  /// Turns the key into the table's own: model.name becomes "model", recompute.mode "recompute". Applies the dialects.
+  /// Turns the key into the table's own: model.name becomes "model", recompute.mode "recompute". Other systems' names
+  /// too.
   void translate(Given& given) const;
   /// The same for a key alone.
   std::string canonical_key(std::string_view key) const;

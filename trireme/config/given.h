@@ -31,8 +31,4 @@ struct Refusal {
   std::string hint;
 };
 
-/// Translates another system's word for a key or a value into ours, and leaves all others unchanged
-/// (trireme/dialects/). If the value is a map in a file, only the key is translated.
-using Dialect = void (*)(Given& given);
-
 }  // namespace trireme::config

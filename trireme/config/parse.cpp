@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -52,20 +55,28 @@ class Parser {
   void read_arguments(std::span<const std::string> arguments) {
     const auto is_flag = [this](const std::string& key) {
       const Setting* setting = table_.find(resolve(key));
-      return setting != nullptr && type_name(*setting) == "true or false";
+      if (setting == nullptr) return overlay_.others != nullptr && overlay_.others->is_flag(key);
+      return type_name(*setting) == "true or false";
     };
     std::string first_positional;
-    for (Argument& argument : split_arguments(arguments, is_flag, overlay_.takes_rest)) {
+    std::vector<Argument> split = split_arguments(arguments, is_flag, overlay_.takes_rest);
+    for (const Argument& argument : split)
+      if (argument.kind == Argument::Kind::config_dialect) dialect_ = argument.given.text;
+    for (Argument& argument : split) {
+      ++position_;
       switch (argument.kind) {
         case Argument::Kind::help:
           parsed_.help = true;
           break;
         case Argument::Kind::config:
-          if (argument.has_value && !argument.given.text.empty()) {
-            for (const Given& given : read_yaml_file(argument.given.text, table_, problems_)) take(given);
-          } else {
+          if (argument.has_value && !argument.given.text.empty())
+            take_file(argument.given.text, dialect_);
+          else
             problems_.add("--config needs the path of a YAML file", {argument.given.source}, "");
-          }
+          break;
+        case Argument::Kind::config_dialect:
+          if (!argument.has_value)
+            problems_.add("--config_dialect needs the name of a system", {argument.given.source}, "");
           break;
         case Argument::Kind::positional:
           if (overlay_.takes_list || overlay_.takes_rest)
@@ -74,11 +85,17 @@ class Parser {
             take_positional(argument.given, first_positional);
           break;
         case Argument::Kind::setting:
+          if (const std::string dialect = file_option(argument); !dialect.empty()) {
+            if (argument.has_value) take_file(argument.given.text, dialect);
+            break;  // DeepSpeed's --deepspeed alone says that a file follows
+          }
           if (!argument.has_value) complete(argument);
-          if (argument.has_value) take(resolved(argument.given));
+          if (argument.has_value) take_typed(argument.given);
           break;
       }
     }
+    for (const auto& [file, position] : foreign_) take_foreign(file, position);
+    for (const ForeignFile& words : foreign_words_) take_foreign(words, position_ + 1);
   }
 
   Parsed result() && {
@@ -100,9 +117,11 @@ class Parser {
   // With the full key: first that of the command's own section (generate: --prompt), else the key as given.
   Given resolved(Given given) const {
     table_.translate(given);
-    const std::string inner = overlay_.section + "." + given.key;
-    if (!overlay_.section.empty() && table_.find(inner) != nullptr) given.key = inner;
-    return given;
+    if (overlay_.section.empty()) return given;
+    Given inner = given;
+    inner.key = overlay_.section + "." + given.key;
+    table_.translate(inner);
+    return table_.find(inner.key) != nullptr ? inner : given;
   }
 
   std::string resolve(const std::string& key) const { return resolved({.key = key, .source = {}}).key; }
@@ -112,7 +131,10 @@ class Parser {
     const std::string key = resolve(argument.given.key);
     const Setting* setting = table_.find(key);
     argument.has_value = true;
-    if (setting == nullptr) return;  // take() says that there is no such setting
+    if (setting == nullptr) {  // take() says that there is no such setting
+      if (overlay_.others != nullptr && overlay_.others->is_flag(argument.given.key)) argument.given.text = "true";
+      return;
+    }
     if (type_name(*setting) == "true or false") {
       argument.given.text = "true";
       return;
@@ -150,7 +172,56 @@ class Parser {
     take(named);
   }
 
-  void take(const Given& given) {
+  // A file of settings: Trireme's own counts at once, another system's at the end.
+  void take_file(const std::string& path, const std::string& dialect) {
+    const std::optional<std::string> contents = read_settings_file(path, problems_);
+    if (!contents) return;
+    std::optional<ForeignFile> foreign;
+    if (overlay_.others != nullptr) foreign = overlay_.others->recognise(*contents, path, dialect, problems_);
+    if (foreign) {
+      foreign_.emplace_back(*std::move(foreign), position_);
+    } else {
+      for (const Given& given : read_yaml(*contents, path, table_, problems_)) take(given);
+    }
+  }
+
+  // The dialect of --deepspeed_config FILE; empty: another setting.
+  std::string file_option(const Argument& argument) const {
+    if (overlay_.others == nullptr || table_.find(argument.given.key) != nullptr) return "";
+    return std::string(overlay_.others->dialect_of_file_option(argument.given.key));
+  }
+
+  void take_typed(const Given& typed) {
+    const Given given = resolved(typed);
+    const std::string_view dialect = overlay_.others == nullptr || table_.find(given.key) != nullptr
+                                         ? std::string_view()
+                                         : overlay_.others->dialect_of(given.key);
+    if (dialect.empty() || !foreign_owner(given).empty()) return take(given);
+    const auto same = std::find_if(foreign_words_.begin(), foreign_words_.end(),
+                                   [&](const ForeignFile& words) { return words.dialect == dialect; });
+    if (same != foreign_words_.end())
+      same->entries.push_back(given);
+    else
+      foreign_words_.push_back({std::string(dialect), std::string(ForeignFile::kCommandLine), {given}});
+  }
+
+  // Later files count more than earlier ones, and settings on the command line more than all files.
+  void take_foreign(const ForeignFile& file, size_t position) {
+    const ForeignSettings found = overlay_.others->read(file, table_, parsed_, overlay_.command, problems_);
+    for (const Given& given : found.settings) {
+      const auto before = given_at_.find(given.key);
+      const bool is_typed = parsed_.provenance[given.key].kind == Source::Kind::command_line;
+      if (is_typed || (before != given_at_.end() && before->second > position)) continue;
+      take(given, position);
+    }
+    for (const Given& given : found.defaults)
+      if (!parsed_.given(given.key)) take(given, position);
+    parsed_.accounts.insert(parsed_.accounts.end(), found.accounts.begin(), found.accounts.end());
+  }
+
+  void take(const Given& given) { take(given, position_); }
+
+  void take(const Given& given, size_t position) {
     const Setting* setting = table_.find(given.key);
     if (setting == nullptr) {
       refuse_key(given);
@@ -161,6 +232,7 @@ class Parser {
       problems_.add(refusal->headline, {given.source}, refusal->hint);
     } else {
       parsed_.provenance[given.key] = given.source;
+      given_at_[given.key] = position;
     }
   }
 
@@ -207,6 +279,11 @@ class Parser {
   const Table& table_;
   Parsed parsed_;
   Problems problems_;
+  size_t position_ = 0;                     // of the argument that is read
+  std::map<std::string, size_t> given_at_;  // the position of each setting's value
+  std::string dialect_;                     // of files, if it is given
+  std::vector<std::pair<ForeignFile, size_t>> foreign_;
+  std::vector<ForeignFile> foreign_words_;
 };
 
 }  // namespace
@@ -221,7 +298,7 @@ Parsed parse(std::span<const std::string> arguments, const Overlay& overlay, con
   std::vector<Section> sections = overlay.own;
   sections.insert(sections.end(), table.sections().begin(), table.sections().end());
   Table whole(std::move(sections));
-  whole.dialects = overlay.dialects;
+  whole.others = overlay.others;
   Parser parser(overlay, whole);
   parser.read_environment();
   parser.read_arguments(arguments);

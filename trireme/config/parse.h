@@ -1,6 +1,8 @@
 // Reads a command line into the values that a table points to: defaults, then the environment, then the arguments from
-// left to right, with each --config FILE at its place. The last value of a key wins. All mistakes are collected and
-// refused at once, before any process starts and without LibTorch (milliseconds).
+// left to right, with each --config FILE at its place. The last value of a key wins. A file of another system
+// (other_systems.h) counts at its place too, but less than any setting on the command line: what its keys mean may
+// depend on those. All mistakes are collected and refused at once, before any process starts and without LibTorch
+// (milliseconds).
 #pragma once
 
 #include <functional>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "trireme/config/declaration.h"
+#include "trireme/config/other_systems.h"
 
 namespace trireme::config {
 
@@ -25,7 +28,7 @@ struct Overlay {
   bool takes_rest = false;  ///< all arguments from the first one without a name, or after --, go to Parsed::list
   std::string section;  ///< keys may be given without this prefix: "generate" allows --prompt
   std::vector<Section> own;  ///< the command's own options: on the command line only, not in the environment
-  std::vector<Dialect> dialects;  ///< other systems' words that are understood
+  const OtherSystems* others = nullptr;  ///< other systems' words and files that are understood; null: none
   std::function<const char*(const char*)> environment;  ///< looks up a variable; empty: the process's own
   std::vector<std::string> variables;  ///< names of all variables, if `environment` is given
 };
@@ -35,14 +38,15 @@ struct Parsed {
   std::map<std::string, Source> provenance;  ///< every key
   bool help = false;  ///< --help or -h was given
   std::vector<std::string> list = {};  ///< arguments without a name, if the command takes a list
+  std::vector<Account> accounts = {};  ///< every key of other systems' files, and words of theirs, in order
 
   /// True if the user set `key` in any way. A value from a resumed run's checkpoint does not count.
   bool given(const std::string& key) const;
 };
 
-/// `arguments` is everything after the subcommand: --key value, --key=value, key=value, --config FILE, and one
-/// positional value. A true/false setting alone means true: --launch.pin.
-/// Errors    UsageError with one "error: ..." paragraph for each mistake
+/// `arguments` is everything after the subcommand: --key value, --key=value, key=value, --config FILE,
+/// --config_dialect NAME for files whose content does not show their system, and one positional value. A true/false
+/// setting alone means true: --launch.pin. Errors    UsageError with one "error: ..." paragraph for each mistake
 Parsed parse(std::span<const std::string> arguments, const Overlay& overlay, const Table& table = Table({}));
 
 }  // namespace trireme::config

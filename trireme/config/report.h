@@ -21,8 +21,8 @@ std::string reference_tables(const Table& table);
 /// One line per setting: key, value, source. `trireme explain config` prints it.
 std::string explain(const Table& table, const Parsed& parsed);
 
-/// Every setting as a YAML tree that `--config` reads back to equal values.
-std::string to_yaml(const Table& table);
+/// Every setting as a YAML tree that `--config` reads back to equal values; with `parsed` only those that are given.
+std::string to_yaml(const Table& table, const Parsed* parsed = nullptr);
 
 /// Every setting as a JSON object with dotted keys. Times are seconds, sizes are bytes, settings not given are null.
 std::string to_json(const Table& table);

@@ -1,9 +1,10 @@
 // Reads a YAML file of settings as dotted keys, each with its line. The table knows which keys have keys below them,
-// and it knows other systems' words. parse.cpp reads the values.
+// and it knows other systems' names. parse.cpp reads the values.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,16 @@
 
 namespace trireme::config {
 
-/// The file's settings in their order. Mistakes of the file itself (missing, not YAML, a key twice) go to `problems`,
-/// with file:line and the line's text.
-std::vector<Given> read_yaml_file(const std::filesystem::path& path, const Table& table, Problems& problems);
-
-/// The same for the contents of a file. `name` is for messages.
+/// The settings in a file's contents, in their order. Mistakes of the file itself (not YAML, a key twice) go to
+/// `problems`, with file:line and the line's text. `name` is for messages.
 std::vector<Given> read_yaml(std::string contents, const std::string& name, const Table& table, Problems& problems);
+
+/// The same for a file of another system: keys as they stand there, every map a map of keys. An empty map is a value of
+/// kind section.
+std::vector<Given> read_yaml_tree(std::string contents, const std::string& name, Problems& problems);
+
+/// The contents of a file of settings; nothing, and a problem, if it cannot be read.
+std::optional<std::string> read_settings_file(const std::filesystem::path& path, Problems& problems);
 
 /// Limits for YAML from strangers, checked before it becomes a tree. A few hundred bytes of aliases to aliases can mean
 /// a billion values, and a tree takes a hundred bytes for each.

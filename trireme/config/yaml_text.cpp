@@ -67,10 +67,11 @@ Json json_value(const Setting& setting) {
 
 }  // namespace
 
-std::string to_yaml(const Table& table) {
+std::string to_yaml(const Table& table, const Parsed* parsed) {
   std::string text;
   std::string_view open;
   table.for_each([&](const Section& section, const Setting& setting) {
+    if (parsed != nullptr && !parsed->given(std::string(setting.key))) return;
     if (section.name.empty()) {
       text += fmt::format("{}: {}\n", setting.key, yaml_value(setting));
       return;

@@ -159,7 +159,7 @@ config::Section section(PrecisionSettings& s) {
                      {{"init_scale"}, "the first scale is precision.initial_loss_scale"},
                      {{"initial_scale_power"}, "the first scale is precision.initial_loss_scale, 2 to this power"},
                      {{"growth_interval"}, "good steps before the scale doubles are precision.loss_scale_window"},
-                     {{"load_in_8bit", "load_in_4bit", "quantize"},
+                     {{"load_in_8bit", "load_in_4bit"},
                       "quantised weights are not built yet: precision takes 32-true, bf16-mixed, 16-mixed, bf16-true, "
                       "16-true and 64-true",
                       true}},
@@ -210,13 +210,9 @@ config::Section section(ModelSettings& s) {
           {{"n_head", "num_heads"}, "the number of heads is model.num_attention_heads"},
           {{"n_query_groups"}, "key and value heads are model.num_key_value_heads"},
           {{"tie_embeddings"}, "sharing the embedding with the head is model.tie_word_embeddings"},
-          {{"init_from", "checkpoint_dir", "initial_checkpoint"},
+          {{"init_from", "initial_checkpoint"},
            "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
            "resume"},
-          {{"initial_checkpoint_dir"},
-           "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "
-           "--resume FOLDER",
-           true},
           {{"flash_attention", "use_flash_attn", "attn_implementation"},
            "attention is always computed in blocks that keep no scores; leave it out",
            true}}};

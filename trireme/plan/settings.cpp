@@ -89,7 +89,6 @@ config::Section section(StrategySettings& s) {
                  {{"zero_stage"}, "sharding is strategy: no_shard, zero1, zero2 or zero3"},
                  {{"sharding_strategy"},
                   "sharding is strategy: no_shard, zero1, shard_grad_op, full_shard or hybrid_shard"},
-                 {{"deepspeed"}, "no DeepSpeed file is read: its stages are strategy zero1, zero2 or zero3"},
                  {{"fsdp"}, "FSDP is strategy full_shard, shard_grad_op, hybrid_shard or hybrid_shard_zero2"},
                  {{"ddp"}, "DDP is strategy no_shard"}},
       .check = [&s](config::Problems& problems) { problems.add_if(check_accumulation(s.accumulation, s.reduce)); }};

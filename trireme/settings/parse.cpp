@@ -8,14 +8,13 @@ ParsedSettings parse_settings(std::span<const std::string> arguments, const conf
   ParsedSettings parsed;
   const config::Table table = declare(parsed.settings);
   static_cast<config::Parsed&>(parsed) = config::parse(arguments, overlay, table);
-  parsed.dialects = overlay.dialects;
   return parsed;
 }
 
 std::string help_text(const std::vector<std::string>& words, const config::Overlay& overlay) {
   Settings settings;
   config::Table table = declare(settings);
-  table.dialects = overlay.dialects;
+  table.others = overlay.others;
   return config::help_text(table, words, overlay.section);
 }
 
@@ -44,6 +43,11 @@ std::string settings_reference_markdown() {
 std::string explain(const ParsedSettings& parsed) {
   Settings copy = parsed.settings;
   return config::explain(declare(copy), parsed);
+}
+
+std::string given_yaml(const ParsedSettings& parsed) {
+  Settings copy = parsed.settings;
+  return config::to_yaml(declare(copy), &parsed);
 }
 
 std::string to_yaml(const Settings& settings) {

@@ -13,13 +13,13 @@ namespace trireme {
 
 struct ParsedSettings : config::Parsed {
   Settings settings;
-  std::vector<config::Dialect> dialects;  ///< other systems' words that were understood
 };
 
 /// Errors    UsageError as config::parse
 ParsedSettings parse_settings(std::span<const std::string> arguments, const config::Overlay& overlay = {});
 
-/// What --help prints; `words` is as in config::help_text. The command's `overlay` has the section and the dialects.
+/// What --help prints; `words` is as in config::help_text. The command's `overlay` has the section and the other
+/// systems.
 std::string help_text(const std::vector<std::string>& words = {}, const config::Overlay& overlay = {});
 
 /// All of docs/settings.md.
@@ -27,6 +27,9 @@ std::string settings_reference_markdown();
 
 /// One line per setting: key, value, where it came from.
 std::string explain(const ParsedSettings& parsed);
+
+/// The settings that are given in any way, as YAML that --config reads back.
+std::string given_yaml(const ParsedSettings& parsed);
 
 /// All settings, as config::to_yaml and config::to_json write them.
 std::string to_yaml(const Settings& settings);

@@ -1,0 +1,133 @@
+#include "dialect_test.h"
+
+namespace trireme::dialects {
+namespace {
+
+ParsedSettings yaml(const std::string& text, const std::string& words = "") { return read_text("a.yaml", text, words); }
+std::string wrong(const std::string& text, const std::string& words = "") { return refusal_of("a.yaml", text, words); }
+
+TEST(Accelerate, TheFileForOneMachineIsReplicasOnSoManyRanks) {
+  const ParsedSettings parsed = yaml(
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 4\n"
+      "mixed_precision: bf16\ngpu_ids: 0,1,2,3\nmain_training_function: main\nuse_cpu: false\n");
+  EXPECT_EQ(parsed.settings.devices, 4);
+  EXPECT_EQ(parsed.settings.strategy, plan::Strategy::no_shard);
+  EXPECT_EQ(parsed.settings.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(parsed.accounts.size(), 8u);  // every key
+}
+
+TEST(Accelerate, TheFileForTwoMachinesCountsProcessesOfBoth) {
+  const Settings s =
+      yaml(
+          "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 8\n"
+          "machine_rank: 1\nmain_process_ip: 10.0.0.1\nmain_process_port: 29500\nmixed_precision: bf16\n")
+          .settings;
+  EXPECT_EQ(s.devices, 4);
+  EXPECT_EQ(s.num_nodes, 2);
+  EXPECT_EQ(s.launch.node_rank, 1);
+  EXPECT_EQ(s.launch.master_addr, "10.0.0.1");
+  EXPECT_THAT(wrong("distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 5\n"),
+              HasSubstr("5 processes cannot be divided among 2 machines\n  a.yaml:3: num_processes: 5\n  a.yaml:2"));
+}
+
+TEST(Accelerate, FsdpOfBothVersionsIsAStrategyWithItsPrefetchAndWrapping) {
+  const Settings one =
+      yaml(
+          "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+          "  fsdp_backward_prefetch: BACKWARD_POST\n  fsdp_forward_prefetch: true\n"
+          "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n  fsdp_min_num_params: 2000\n  fsdp_offload_params: false\n"
+          "  fsdp_activation_checkpointing: true\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n")
+          .settings;
+  EXPECT_EQ(one.strategy, plan::Strategy::shard_grad_op);
+  EXPECT_EQ(one.schedule.prefetch_backward, schedule::PrefetchBackward::post);
+  EXPECT_TRUE(one.schedule.prefetch_forward);
+  EXPECT_EQ(one.wrap.min_num_params, 2000);
+  EXPECT_EQ(one.recompute.mode, schedule::Recompute::full);
+  const std::string two = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: ";
+  EXPECT_EQ(yaml(two + "true\n").settings.strategy, plan::Strategy::full_shard);
+  EXPECT_EQ(yaml(two + "false\n").settings.strategy, plan::Strategy::shard_grad_op);
+  EXPECT_EQ(yaml("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: 3}\n").settings.strategy,
+            plan::Strategy::no_shard);
+  EXPECT_THAT(wrong("distributed_type: FSDP\nfsdp_config: {fsdp_offload_params: true}\n"),
+              HasSubstr("fsdp_config.fsdp_offload_params true is not built yet"));
+}
+
+TEST(Accelerate, HybridShardIsFullInsideAMachine) {
+  const std::string file =
+      "distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n";
+  EXPECT_EQ(yaml(file).settings.strategy, plan::Strategy::full_shard);
+  EXPECT_EQ(yaml(file + "num_machines: 2\nmain_process_ip: a\n").settings.strategy, plan::Strategy::hybrid_shard);
+}
+
+TEST(Accelerate, ParallelismIsAMesh) {
+  const Settings s =
+      yaml(
+          "distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_version: 2}\nparallelism_config:\n"
+          "  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 2\n"
+          "  parallelism_config_tp_size: 2\n  parallelism_config_cp_size: 1\n")
+          .settings;
+  EXPECT_EQ(s.strategy, plan::Strategy::hybrid_shard);
+  EXPECT_EQ(mesh_shape(s, 8), (MeshShape{1, 2, 2, 1, 2}));
+}
+
+TEST(Accelerate, MegatronIsTensorsAndAPipeline) {
+  const Settings s =
+      yaml(
+          "distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config:\n  megatron_lm_tp_degree: 2\n"
+          "  megatron_lm_pp_degree: 2\n  megatron_lm_num_micro_batches: 4\n  megatron_lm_sequence_parallelism: true\n"
+          "  megatron_lm_use_distributed_optimizer: true\n  megatron_lm_gradient_clipping: 0.5\n",
+          "--train.micro_batch_size 2")
+          .settings;
+  EXPECT_EQ(s.mesh.tp, 2);
+  EXPECT_EQ(s.mesh.pp, 2);
+  EXPECT_TRUE(s.mesh.sequence_parallel);
+  EXPECT_EQ(s.strategy, plan::Strategy::zero1);
+  EXPECT_EQ(s.train.global_batch_size, 2 * 4 * 2);  // two data-parallel ranks
+  EXPECT_EQ(s.train.max_norm, 0.5);
+}
+
+TEST(Accelerate, DeepSpeedInlineAndInAFileOfItsOwn) {
+  const Settings s =
+      yaml(
+          "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 3\n"
+          "  gradient_accumulation_steps: 4\n  gradient_clipping: 0.5\n  offload_optimizer_device: none\n",
+          "--train.micro_batch_size 2")
+          .settings;
+  EXPECT_EQ(s.strategy, plan::Strategy::full_shard);
+  EXPECT_EQ(s.train.global_batch_size, 16);
+  EXPECT_EQ(yaml("distributed_type: DEEPSPEED\n").settings.strategy, plan::Strategy::shard_grad_op);
+
+  const Folder folder;
+  const std::string json =
+      folder.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 1}})");
+  const std::string own = folder.write(
+      "a.yaml",
+      "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  deepspeed_config_file: " + json + "\n");
+  const ParsedSettings parsed = read("--config " + own);
+  EXPECT_EQ(parsed.settings.strategy, plan::Strategy::zero1);
+  EXPECT_EQ(parsed.settings.train.global_batch_size, 4);
+  EXPECT_EQ(parsed.accounts.size(), 5u);
+  const std::string both =
+      folder.write("b.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: " + json +
+                                 "\n  zero_stage: 2\n");
+  try {
+    read("--config " + both);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("deepspeed_config_file has its own zero_stage\n  " + both + ":3:"));
+    EXPECT_THAT(error.what(), HasSubstr("\n  " + both + ":4: zero_stage: 2\n  keep one of the two"));
+  }
+}
+
+TEST(Accelerate, WhatItDoesNotHaveIsToldFromWhatIsNotForUs) {
+  EXPECT_THAT(
+      wrong("distributed_type: FSDP\nnum_procesess: 4\n"),
+      HasSubstr("Accelerate has no key num_procesess\n  a.yaml:2: num_procesess: 4\n  the nearest is num_processes"));
+  EXPECT_THAT(wrong("distributed_type: XLA\nnum_processes: 4\n"), HasSubstr("distributed_type XLA is not for"));
+  EXPECT_THAT(wrong("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n"),
+              HasSubstr("AMAZON_SAGEMAKER cannot be had"));
+  EXPECT_THAT(wrong("num_processes: 4\n"), HasSubstr("has no distributed_type"));
+}
+
+}  // namespace
+}  // namespace trireme::dialects

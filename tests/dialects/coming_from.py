@@ -1,0 +1,96 @@
+"""Each of our commands on docs/coming-from.md is taken: its settings are read and could run.
+
+coming_from.py TRIREME
+`explain config` stands for training commands (exit code 0: settings, ranks and mesh fit together). Commands of `launch`
+are read up to the program, whose settings are then explained; those for one machine also run, on a small model.
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "train"))
+import ring
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests/dialects/corpus"
+TINY = [f"--model.{key}={value}" for key, value in ring.LLAMA.items()]
+FILES = {"ds.json": "deepspeed/guide_stage2_in_memory.json", "accelerate_config.yaml": "accelerate/guide_one_machine.yaml",
+         "config_node1.yaml": "accelerate/guide_two_machines.yaml", "configs/baseline.yaml": "free-transformer/baseline.yaml",
+         "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml"}
+
+
+def commands():
+    text = (ROOT / "docs/coming-from.md").read_text()
+    for block in re.findall(r"```sh\n(.*?)```", text, re.S):
+        for line in block.splitlines():
+            if line.startswith("trireme "):
+                yield shlex.split(line)[1:]
+
+
+def prepare(folder):
+    for name, source in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CORPUS / source, folder / name)
+    (folder / "hosts.txt").write_text("host-a slots=2\nhost-b slots=2\n")
+    (folder / "data").mkdir()
+    (folder / "data/alpaca.json").write_text(json.dumps([{"instruction": "say", "input": "", "output": "so"}] * 20))
+    base = folder / "meta-llama/Llama-2-7b-hf"
+    base.mkdir(parents=True)
+    (base / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "vocab_size": 256,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, **ring.LLAMA}))
+
+
+def options_and_program(words):
+    """The words of `trireme launch` up to its program, and the program."""
+    if "--" in words:
+        return words[:words.index("--")], words[words.index("--") + 1:]
+    at = words.index("pretrain")
+    return words[:at], words[at:]
+
+
+def explain(r, words):
+    # Only commands that start ranks take settings of launch by their last part.
+    return r.run([r.program, "explain", "config", *["--launch.hostfile" if word == "--hostfile" else word for word in words]])
+
+
+with ring.Ring(sys.argv[1]) as r:
+    prepare(r.folder)
+    seen = 0
+    for words in commands():
+        line = "trireme " + " ".join(words)
+        seen += 1
+        if words[0] == "convert_config":
+            result = r.run([r.program, *words])
+        elif words[0] == "convert":  # read up to the file, which is not there
+            result = r.run([r.program, *words])
+            ring.require("lit_model.pth" in result.err and "unknown" not in result.err, line, str(result))
+            ring.check(True, f"its file is looked for: {line}")
+            continue
+        elif words[0] == "launch":
+            options, program = options_and_program(words[1:])
+            result = r.run([r.program, "launch", *options, "--help"])
+            ring.require(result.code == 0, f"launch knows its options: {line}", str(result))
+            more = [] if "--config_file" not in options else ["--config_file", options[options.index("--config_file") + 1]]
+            result = explain(r, [*more, *program[1:]])
+            ring.require(result.code == 0, f"the program's settings are read: {line}", str(result))
+            if any(word.startswith(("--nnodes", "--machine_rank")) for word in options):
+                ring.check(True, f"its settings are read: {line}")
+                continue
+            shape = [] if "configs/baseline.yaml" in program else TINY
+            result = r.run([r.program, *words, *shape, f"--data=TextFiles", f"--data.train_data_path={r.text}",
+                            f"--out_dir={r.folder / f'run{seen}'}", "--train.max_steps=1", "--train.max_seq_length=32",
+                            "--train.global_batch_size=8", "--train.micro_batch_size=2", "--eval.final_validation=false"])
+        elif "--resume" in words:
+            result = explain(r, words[1:])
+            ring.require(result.code == 2 and "checkpoints/tinyllama-pretrain" in result.err, line, str(result))
+            ring.check(True, f"its checkpoint is looked for: {line}")
+            continue
+        else:
+            result = explain(r, words[1:])
+        ring.check(result.code == 0, f"taken: {line}", str(result))
+    ring.check(seen >= 24, f"{seen} commands")

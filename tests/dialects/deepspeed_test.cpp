@@ -1,0 +1,134 @@
+#include "dialect_test.h"
+
+namespace trireme::dialects {
+namespace {
+
+std::string refused(const std::string& json, const std::string& words = "") {
+  return refusal_of("ds.json", json, words);
+}
+Settings of(const std::string& json, const std::string& words = "") {
+  return read_text("ds.json", json, words).settings;
+}
+
+TEST(DeepSpeed, TwoOfThreeBatchSizesGiveTheThirdOnTheRanksThatStart) {
+  const Settings b_m = of(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})", "--devices 4");
+  EXPECT_EQ(b_m.train.global_batch_size, 64);
+  EXPECT_EQ(b_m.train.micro_batch_size, 4);
+  const Settings b_g = of(R"({"train_batch_size": 64, "gradient_accumulation_steps": 4})", "--devices 4");
+  EXPECT_EQ(b_g.train.micro_batch_size, 4);
+  const Settings m_g =
+      of(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4})", "--devices 4 --mesh.tp 2");
+  EXPECT_EQ(m_g.train.global_batch_size, 16);  // tensor parallel ranks read the same sequences
+  EXPECT_EQ(of(R"({"train_batch_size": 64})", "--devices 4").train.micro_batch_size, 16);
+  EXPECT_EQ(of(R"({"train_micro_batch_size_per_gpu": 2})", "--devices 4").train.global_batch_size, 8);
+}
+
+TEST(DeepSpeed, BatchSizesThatContradictEachOtherAreRefusedWithBothLines) {
+  EXPECT_EQ(refused("{\n\"train_batch_size\": 64,\n\"train_micro_batch_size_per_gpu\": 4,\n"
+                    "\"gradient_accumulation_steps\": 2\n}",
+                    "--devices 4"),
+            "error: train_batch_size 64 is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 2 x 4 "
+            "data-parallel ranks\n  ds.json:2: \"train_batch_size\": 64,\n"
+            "  ds.json:4: \"gradient_accumulation_steps\": 2\n"
+            "  give two of the three, or another number of --devices");
+  EXPECT_THAT(refused(R"({"train_batch_size": 65, "gradient_accumulation_steps": 4})", "--devices 4"),
+              HasSubstr("train_batch_size 64 or 80 fits"));
+  EXPECT_THAT(refused(R"({"train_batch_size": 0})"), HasSubstr("train_batch_size must be at least 1, not 0"));
+}
+
+TEST(DeepSpeed, StagesAreStrategiesAndNumbersMayBeWrittenAsFloats) {
+  const char* strategies[] = {"no_shard", "zero1", "shard_grad_op", "full_shard"};
+  for (int stage = 0; stage < 4; ++stage)
+    EXPECT_EQ(config::name_of(of("{\"zero_optimization\": {\"stage\": " + std::to_string(stage) + "}}").strategy),
+              strategies[stage]);
+  EXPECT_EQ(of(R"({"zero_optimization": true})").strategy, plan::Strategy::zero1);
+  EXPECT_EQ(of(R"({"train_batch_size": 4})").strategy, plan::Strategy::no_shard);  // DeepSpeed's default
+  EXPECT_EQ(of(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8}})").wrap.min_num_params, 500'000'000);
+  EXPECT_EQ(of(R"({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e9}})").schedule.limit_unsharded,
+            1'000'000'000);
+}
+
+TEST(DeepSpeed, GroupsOfMiCSAndHpzAreHybrid) {
+  const Settings s = of(R"({"zero_optimization": {"stage": 3, "mics_shard_size": 2}})", "--devices 4");
+  EXPECT_EQ(s.strategy, plan::Strategy::hybrid_shard);
+  EXPECT_EQ(s.mesh.shard, 2);
+  EXPECT_EQ(of(R"({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 4}})", "--devices 4").strategy,
+            plan::Strategy::full_shard);
+  EXPECT_THAT(refused(R"({"zero_optimization": {"stage": 2, "mics_shard_size": 2}})", "--devices 4"),
+              HasSubstr("it needs stage 3"));
+  EXPECT_EQ(refused(R"({"zero_optimization": {"mics_shard_size": -1}})"), "");
+}
+
+TEST(DeepSpeed, ItsAdamIsAdamWAndHasNoDecayByDefault) {
+  const Settings s = of(R"({"optimizer": {"type": "Adam", "params": {"lr": 2e-4}}})");
+  EXPECT_EQ(s.optimizer.name, optim::Rule::adamw);
+  EXPECT_EQ(s.optimizer.lr, 2e-4);
+  EXPECT_EQ(s.optimizer.weight_decay, 0);
+  EXPECT_EQ(s.train.lr_decay, optim::LrDecay::constant);  // no scheduler
+  EXPECT_EQ(of(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})").optimizer.name,
+            optim::Rule::adam);
+  EXPECT_THAT(refused(R"({"optimizer": {"type": "OneBitAdam"}})"), HasSubstr("momentum is not compressed here"));
+  EXPECT_THAT(refused(R"({"optimizer": {"type": "AdamW", "params": {"amsgrad": true}}})"),
+              HasSubstr("without AMSGrad"));
+}
+
+TEST(DeepSpeed, ClippingAtZeroIsNoClippingAndItsDefaultIsOne) {
+  EXPECT_FALSE(of(R"({"gradient_clipping": 0.0})").train.max_norm.has_value());
+  EXPECT_EQ(of(R"({"train_batch_size": 2})").train.max_norm, 1.0);
+}
+
+TEST(DeepSpeed, AutoLeavesTheRunsOwnSetting) {
+  const ParsedSettings parsed = read_text("ds.json", R"({"train_batch_size": "auto",
+      "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+      "bf16": {"enabled": "auto"}, "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+      "weight_decay": "auto"}}, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}})",
+                                          "--optimizer.lr 5e-4 --train.micro_batch_size 2");
+  EXPECT_EQ(parsed.settings.optimizer.lr, 5e-4);
+  EXPECT_EQ(parsed.settings.train.micro_batch_size, 2);
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("optimizer.params.lr: optimizer.lr is left\n"));
+  EXPECT_THAT(refused(R"({"zero_optimization": {"stage": "auto"}})"),
+              HasSubstr("DeepSpeed takes no auto for zero_optimization.stage"));
+}
+
+TEST(DeepSpeed, SettingsOnTheCommandLineCountMore) {
+  const char* json =
+      R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}, "steps_per_print": 7})";
+  const Folder folder;
+  const std::string path = folder.write("ds.json", json);
+  const Settings s = read("--strategy zero1 --config " + path + " --train.log_interval 3").settings;
+  EXPECT_EQ(s.strategy, plan::Strategy::zero1);
+  EXPECT_EQ(s.train.log_interval, 3);
+  const std::string own = folder.write("own.yaml", "train: {log_interval: 9}\n");
+  EXPECT_EQ(read("--config " + own + " --config " + path).settings.train.log_interval, 7);  // files in their order
+  EXPECT_EQ(read("--config " + path + " --config " + own).settings.train.log_interval, 9);
+}
+
+TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
+  EXPECT_EQ(refused("{\"zero_optimization\": {\"stage\": 2,\n  \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
+            "error: zero_optimization.offload_optimizer.device cpu is not built yet\n"
+            "  ds.json:2: \"offload_optimizer\": {\"device\": \"cpu\"}}}\n"
+            "  state and weights in host memory or on disk: leave it out, or say device none");
+  EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
+                       "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),
+            "");
+}
+
+TEST(DeepSpeed, AKeyThatItDoesNotHaveIsToldWithTheNearest) {
+  EXPECT_EQ(refused("{\"train_batch_sizes\": 4, \"zero_optimization\": {}}"),
+            "error: DeepSpeed has no key train_batch_sizes\n"
+            "  ds.json:1: {\"train_batch_sizes\": 4, \"zero_optimization\": {}}\n  the nearest is train_batch_size");
+  EXPECT_THAT(refused(R"({"train_batch_size": 4, "stage": 3})"), HasSubstr("there is zero_optimization.stage"));
+}
+
+TEST(DeepSpeed, ItsFileIsStrictJson) {
+  EXPECT_THAT(refused("{\n\"train_batch_size\": 4,\n}"), HasSubstr("ds.json is not valid JSON: syntax error"));
+  EXPECT_THAT(refused("{\n\"train_batch_size\": 4,\n}"), HasSubstr("\n  ds.json:3: }"));
+  EXPECT_THAT(refused("{\"seed\": 4,\n\"train_batch_size\": 4,\n\"seed\": 5}"),
+              HasSubstr("seed is set twice in ds.json"));
+  EXPECT_THAT(refused(R"({"train_batch_size": "many"})"), HasSubstr("train_batch_size wants a whole number, not many"));
+  EXPECT_THAT(refused(R"({"train_batch_size": 4, "zero_optimization": {"overlap_comm": "maybe"}})"),
+              HasSubstr("wants true or false, not maybe"));
+}
+
+}  // namespace
+}  // namespace trireme::dialects

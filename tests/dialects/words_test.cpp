@@ -1,0 +1,145 @@
+// free-transformer's YAML, Hydra's overrides and torchrun's options.
+#include "dialect_test.h"
+
+namespace trireme::dialects {
+namespace {
+
+std::string refused_words(const std::string& words) {
+  try {
+    read(words);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* kGuide = R"(distributed:
+  use_fsdp: true
+  fsdp_sharding_strategy: "shard_grad_op"
+  fsdp_backward_prefetch: "backward_post"
+  fsdp_forward_prefetch: false
+  fsdp_auto_wrap_policy: "transformer_auto_wrap"
+  fsdp_min_num_params: 1000000
+  fsdp_state_dict_type: "full_state_dict"
+  fsdp_mixed_precision: true
+  fsdp_param_dtype: "bfloat16"
+  fsdp_reduce_dtype: "float32"
+  fsdp_buffer_dtype: "float32"
+training:
+  batch_size: 64
+  learning_rate: 2e-4
+  gradient_checkpointing: true
+  bf16: true
+  gradient_clip_norm: 0.5
+)";
+
+TEST(FreeTransformer, TheGuidesFileCountsKeyByKey) {
+  const ParsedSettings parsed = read_text("free.yaml", kGuide, "--devices 2");
+  const Settings& s = parsed.settings;
+  EXPECT_EQ(s.strategy, plan::Strategy::shard_grad_op);
+  EXPECT_EQ(s.schedule.prefetch_backward, schedule::PrefetchBackward::post);
+  EXPECT_FALSE(s.schedule.prefetch_forward);
+  EXPECT_EQ(s.wrap.min_num_params, 1'000'000);
+  EXPECT_EQ(s.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(s.train.micro_batch_size, 64);
+  EXPECT_EQ(s.train.global_batch_size, 128);
+  EXPECT_EQ(s.recompute.mode, schedule::Recompute::full);
+  EXPECT_EQ(s.train.max_norm, 0.5);
+  EXPECT_EQ(s.optimizer.lr, 2e-4);
+  EXPECT_EQ(s.optimizer.betas, (std::array{0.9, 0.95}));  // its default
+  EXPECT_EQ(parsed.accounts.size(), 16u);
+}
+
+TEST(FreeTransformer, TheBaselineHasAShapeAndTheFreeOneIsNotBuilt) {
+  const std::string shape =
+      "model: {vocab_size: 1000, hidden_dim: 128, num_layers: 4, num_heads: 4, num_kv_heads: 4, ffn_hidden_dim: 512, "
+      "max_seq_len: 128}\ntraining: {beta1: 0.8, max_steps: 200, warmup_ratio: 0.1, min_lr_ratio: 0.5}\n";
+  const Settings s = read_text("base.yaml", shape).settings;
+  EXPECT_EQ(s.model.hidden_size, 128);
+  EXPECT_EQ(s.model.head_dim, 32);
+  EXPECT_EQ(s.strategy, plan::Strategy::no_shard);
+  EXPECT_EQ(s.train.lr_warmup_steps, 20);
+  EXPECT_EQ(s.train.min_lr, 1.5e-4);
+  EXPECT_EQ(s.optimizer.betas, (std::array{0.8, 0.95}));
+  EXPECT_EQ(read_text("base.yaml", shape, "--use-fsdp").settings.strategy, plan::Strategy::full_shard);
+  EXPECT_THAT(refusal_of("free.yaml", "model: {hidden_dim: 128, latent_dim: 8}\n"),
+              HasSubstr("model.latent_dim 8 is not built yet"));
+}
+
+TEST(Hydra, AMeshSaysHowManyRanksThereAreQuotedOrNot) {
+  for (const char* mesh : {"model.mesh_shape=[[4,2],[fsdp,tp]]", "model.mesh_shape=[[4,2],[\"fsdp\",\"tp\"]]"}) {
+    const Settings s = read(std::string("model=gemma3_1b ") + mesh).settings;
+    EXPECT_EQ(s.model.name, "gemma3_1b");
+    EXPECT_EQ(s.mesh.shard, 4);
+    EXPECT_EQ(s.mesh.tp, 2);
+    EXPECT_EQ(s.devices, 8);
+  }
+  EXPECT_EQ(read("model.mesh_shape=[[8,1],[fsdp,tp]] num_nodes=2").settings.devices, 4);
+  const Settings copies = read("model.mesh_shape=[[2,2],[dp,fsdp]]").settings;
+  EXPECT_EQ(copies.strategy, plan::Strategy::hybrid_shard);
+  EXPECT_EQ(read("model.mesh_shape=[[1],[fsdp]]").settings.devices, std::nullopt);  // one rank is what starts anyway
+  EXPECT_THAT(refused_words("model.mesh_shape=[[4,2],[fsdp]]"), HasSubstr("[[4,2],[fsdp]] is no mesh"));
+  EXPECT_THAT(refused_words("model.mesh_shape=[[4],[gpu]]"), HasSubstr("there is no axis gpu"));
+}
+
+TEST(Hydra, BatchesAreDividedOverTheDataRanks) {
+  const Settings s =
+      read(
+          "model.mesh_shape=[[4,2],[fsdp,tp]] training.micro_batch_size=8 training.gradient_accumulation_steps=4 "
+          "training.sync_gradients_every=4 training.mixed_precision=bf16 training.profile_communication=true")
+          .settings;
+  EXPECT_EQ(s.train.micro_batch_size, 2);
+  EXPECT_EQ(s.train.global_batch_size, 32);
+  EXPECT_EQ(s.accumulation, plan::Accumulation::local);
+  EXPECT_EQ(s.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(s.profile.schedule, "out/pretrain/communication.json");
+  EXPECT_THAT(refused_words("training.gradient_accumulation_steps=4 training.sync_gradients_every=2"),
+              HasSubstr("training.sync_gradients_every 2 is not built yet"));
+  EXPECT_THAT(refused_words("training.gradient_accumulation_steps=4 training.sync_gradients_every=3"),
+              HasSubstr("does not divide"));
+  EXPECT_THAT(refused_words("model.mesh_shape=[[4],[fsdp]] training.micro_batch_size=6"),
+              HasSubstr("a batch of 6 cannot be divided over 4 data-parallel ranks"));
+}
+
+TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndRewardsAreNotBuilt) {
+  const Settings s =
+      read(
+          "training.num_batches=1000 training.num_epochs=2 training.train_fraction=0.5 optimizer.warmup_ratio=0.1 "
+          "optimizer.learning_rate=3e-6 optimizer.beta1=0.8 optimizer.beta2=0.98 optimizer.max_grad_norm=0.1")
+          .settings;
+  EXPECT_EQ(s.train.max_steps, 1000);
+  EXPECT_EQ(s.train.lr_warmup_steps, 100);
+  EXPECT_EQ(s.optimizer.betas, (std::array{0.8, 0.98}));
+  EXPECT_EQ(s.train.max_norm, 0.1);
+  EXPECT_THAT(refused_words("grpo.num_generations=4"), HasSubstr("grpo.num_generations 4 is not built yet"));
+  EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
+}
+
+TEST(Torchrun, ItsOptionsAreThoseOfLaunching) {
+  const Settings s =
+      read("--nnodes 2:4 --rdzv-endpoint a:1 --nproc-per-node 3 --rdzv_backend c10d --max-restarts=2").settings;
+  EXPECT_EQ(s.launch.nnodes, "2:4");
+  EXPECT_EQ(s.launch.rdzv_endpoint, "a:1");
+  EXPECT_EQ(s.devices, 3);
+  EXPECT_EQ(s.launch.max_restarts, 2);
+}
+
+TEST(Dialects, AFileOfTriremeStaysTriremesAndANameDecidesWhereContentDoesNot) {
+  const ParsedSettings own = read_text("own.yaml", "train: {max_steps: 3}\nmodel: llama-5m\n");
+  EXPECT_TRUE(own.accounts.empty());
+  EXPECT_THAT(
+      refusal_of("a.yaml", "seed: 3\n", "--config_dialect acelerate"),
+      HasSubstr("there is no dialect acelerate\n  --config_dialect takes trireme, deepspeed, accelerate, litgpt"));
+  EXPECT_EQ(read_text("ds.txt", R"({"seed": 7})", "--config_dialect deepspeed").settings.seed, 7);
+  EXPECT_EQ(read_text("ds.txt", R"({"seed": 7, "train_batch_size": 2})", "").settings.train.global_batch_size, 2);
+}
+
+TEST(Dialects, OptionsThatNameAFileReadIt) {
+  const Folder folder;
+  const std::string json = folder.write("ds.json", R"({"zero_optimization": {"stage": 1}})");
+  EXPECT_EQ(read("--deepspeed --deepspeed_config " + json).settings.strategy, plan::Strategy::zero1);
+  EXPECT_EQ(read("--deepspeed " + json).settings.strategy, plan::Strategy::zero1);
+}
+
+}  // namespace
+}  // namespace trireme::dialects

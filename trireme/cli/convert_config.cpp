@@ -1,0 +1,51 @@
+// trireme convert_config: writes another system's file of settings as Trireme's YAML.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/cli/command.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/dialects/systems.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* kConvertConfigUsage =
+    "trireme convert_config --config FILE [--output FILE] [settings]: another system's settings as Trireme's YAML\n"
+    "  trireme convert_config --config ds.json --devices 8 --output run.yaml\n"
+    "  Files of DeepSpeed, Accelerate, LitGPT and others (docs/dialects.md). Keys that have no effect here, and why,\n"
+    "  stand above the settings as comments.\n";
+
+}  // namespace
+
+int run_convert_config(Arguments arguments) {
+  if (const auto code = answer_help(arguments, kConvertConfigUsage)) return *code;
+  std::optional<std::string> output;
+  const config::Section own{.name = "",
+                            .title = "converting",
+                            .rows = {{"output",
+                                      &output,
+                                      "file for the YAML",
+                                      {.absent = "none", .when_absent = "standard output", .writes_file = true}}}};
+  const ParsedSettings parsed = read_settings(arguments, {.command = "convert_config", .own = {own}});
+  if (parsed.help) {
+    fmt::print("{}", kConvertConfigUsage);
+    return 0;
+  }
+  std::string text;
+  for (const config::Account& account : parsed.accounts)
+    if (account.is_ignored)
+      text += fmt::format("# {}: {} is ignored: {}\n", account.source.place, account.key, account.text);
+  text += given_yaml(parsed);
+  if (!output)
+    fmt::print("{}", text);
+  else
+    base::write_file_atomic(*output, text);
+  return 0;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,17 @@
+// Reads a JSON file of settings (DeepSpeed's) as dotted keys, each with its line. It is strict JSON: what DeepSpeed's
+// own reader refuses (a comment, a comma too many, a key twice) is refused here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/config/given.h"
+#include "trireme/config/problems.h"
+
+namespace trireme::config {
+
+/// As read_yaml_tree. Numbers keep the text that they have in the file: 5e8.
+/// Cost      the text is read twice: for its depth, and as JSON
+std::vector<Given> read_json_tree(std::string contents, const std::string& name, Problems& problems);
+
+}  // namespace trireme::config

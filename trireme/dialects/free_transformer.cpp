@@ -1,0 +1,293 @@
+// The YAML of udapy/free-transformer, with the keys of its code and of its documentation pages. Sources: its
+// configs/*.yaml, TrainingConfig, and the pages on multi-GPU training.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/units.h"
+#include "trireme/dialects/deepspeed_rules.h"
+#include "trireme/dialects/reading.h"
+
+namespace trireme::dialects {
+namespace {
+
+using config::Given;
+
+std::string number_text(double value) { return fmt::format("{}", value); }
+
+void flag_recompute(Reading& r, const Given& entry) {
+  r.flag(entry.key) ? r.set("recompute", "full", entry) : r.ignore(entry, "it is off");
+}
+
+void old_clip(Reading& r, const Given& entry) { ds::clip(r, entry); }
+
+void wrap_policy(Reading& r, const Given& entry) {
+  constexpr std::string_view kPolicies[] = {"transformer_auto_wrap", "size_based_auto_wrap", "module_wrap"};
+  if (std::ranges::find(kPolicies, std::string_view(lower(entry.text))) == std::end(kPolicies))
+    return r.refuse(entry, fmt::format("there is no wrap policy {}", entry.text),
+                    "there are transformer_auto_wrap, size_based_auto_wrap and module_wrap");
+  r.set("wrap.by", "block", entry);
+}
+
+std::string_view format_of(std::string_view dtype) {
+  if (dtype == "bfloat16" || dtype == "bf16") return "bf16-mixed";
+  if (dtype == "float16" || dtype == "fp16") return "16-mixed";
+  return dtype == "float32" || dtype == "fp32" ? "32-true" : "";
+}
+
+void choose_precision(Reading& r) {
+  const Given *fsdp = r.find("distributed.fsdp_param_dtype"), *mixed = r.find("distributed.fsdp_mixed_precision");
+  const Given *bf16 = r.find("training.bf16"), *fp16 = r.find("training.fp16");
+  const auto take = [&](const Given& entry, std::string_view format) {
+    if (format.empty())
+      r.refuse(entry, fmt::format("there is no dtype {}", entry.text), "there are bfloat16, float16 and float32");
+    else if (!r.can("precision", format))
+      r.refuse_open(entry, "precision 16-mixed; take bf16");
+    else
+      r.set("precision", format, entry);
+  };
+  const bool is_mixed = mixed == nullptr || r.flag(mixed->key);
+  if (fsdp != nullptr && is_mixed)
+    take(*fsdp, format_of(lower(fsdp->text)));
+  else if (bf16 != nullptr && r.flag(bf16->key))
+    take(*bf16, "bf16-mixed");
+  else if (fp16 != nullptr && r.flag(fp16->key))
+    take(*fp16, "16-mixed");
+  else if (const Given* off = mixed != nullptr && !is_mixed ? mixed : bf16 != nullptr ? bf16 : fp16; off != nullptr)
+    r.set("precision", "32-true", *off);
+  for (const Given* entry : {fsdp, mixed, bf16, fp16})
+    if (entry != nullptr && !r.is_settled(*entry)) r.ignore(*entry, "precision has one source");
+}
+
+void choose_strategy(Reading& r) {
+  const Given* sharding = r.find("distributed.fsdp_sharding_strategy");
+  const Given* use =
+      r.find("distributed.use_fsdp") != nullptr ? r.find("distributed.use_fsdp") : r.find("training.use_fsdp");
+  if (use == nullptr) use = r.find("use_fsdp");
+  for (const std::string_view key : {"training.use_fsdp", "use_fsdp"})
+    if (const Given* other = r.find(key); other != nullptr && other != use) r.tell(*other, "strategy full_shard");
+  if (use != nullptr && !r.flag(use->key)) {
+    r.set("strategy", "no_shard", *use);
+    if (sharding != nullptr) r.ignore(*sharding, "use_fsdp is false");
+    return;
+  }
+  const std::string name = sharding == nullptr ? "full_shard" : lower(sharding->text);
+  if (name != "full_shard" && name != "shard_grad_op" && name != "no_shard") {
+    r.refuse(*sharding, fmt::format("there is no fsdp_sharding_strategy {}", sharding->text),
+             "there are full_shard, shard_grad_op and no_shard");
+    return;
+  }
+  if (sharding != nullptr) r.set("strategy", name, *sharding);
+  if (use != nullptr) sharding != nullptr ? r.tell(*use, "strategy") : r.set("strategy", name, *use);
+  if (use == nullptr && sharding == nullptr && r.is_file()) r.suggest("strategy", "no_shard");
+}
+
+void choose_betas(Reading& r) {
+  const Given *one = r.find("training.beta1"), *two = r.find("training.beta2");
+  const std::string betas = fmt::format("[{}, {}]", r.text("training.beta1", "0.9"), r.text("training.beta2", "0.95"));
+  if (one == nullptr && two == nullptr) return;
+  r.set("optimizer.betas", betas, one != nullptr ? *one : *two);
+  if (one != nullptr && two != nullptr) r.tell(*two, "optimizer.betas " + betas);
+}
+
+// Ratios of a run's length and of its rate, once both are known.
+void choose_ratios(Reading& r) {
+  if (const Given* warmup = r.find("training.warmup_ratio")) {
+    const auto steps = r.known_count("train.max_steps");
+    if (!steps)
+      r.refuse(*warmup, "a warm-up as a share of the run needs the run's length",
+               "give training.max_steps, or warmup_steps");
+    else
+      r.set("train.lr_warmup_steps",
+            std::to_string(std::llround(r.number(warmup->key).value_or(0) * static_cast<double>(*steps))), *warmup);
+  }
+  if (const Given* lowest = r.find("training.min_lr_ratio")) {
+    const double lr = base::parse_number(r.known("optimizer.lr").value_or("3e-4")).value_or(3e-4);
+    r.set("train.min_lr", number_text(r.number(lowest->key).value_or(0) * lr), *lowest);
+  }
+}
+
+void choose_shape(Reading& r) {
+  const auto hidden = r.count("model.hidden_dim"), heads = r.count("model.num_heads");
+  if (!hidden) return;
+  r.suggest("model", "llama-5m");  // every number of its shape is replaced
+  const int64_t n = std::max<int64_t>(heads.value_or(32), 1);
+  const std::pair<std::string_view, std::string> defaults[] = {
+      {"model.head_dim", std::to_string(std::max<int64_t>(*hidden / n, 1))},
+      {"model.vocab_size", "32000"},
+      {"model.num_hidden_layers", "32"},
+      {"model.num_attention_heads", std::to_string(n)},
+      {"model.num_key_value_heads", std::to_string(n)},
+      {"model.intermediate_size", "11008"},
+      {"model.max_position_embeddings", "2048"},
+      {"model.rms_norm_eps", "1e-06"},
+      {"model.rope_theta", "10000"},
+      {"model.tie_word_embeddings", "true"},
+      {"model.initializer_range", "0.02"}};
+  for (const auto& [setting, value] : defaults) r.suggest(setting, value);
+}
+
+void finish_free(Reading& r) {
+  choose_strategy(r);
+  if (!r.is_file()) return;
+  choose_precision(r);
+  choose_betas(r);
+  r.suggest("optimizer.lr", "3e-4");
+  r.suggest("optimizer.weight_decay", "0.1");
+  r.suggest("optimizer.betas", "[0.9, 0.95]");
+  r.suggest("train.lr_warmup_steps", "2000");
+  choose_ratios(r);
+  ds::set_batch(r, "", "training.batch_size", "training.gradient_accumulation_steps");
+  choose_shape(r);
+}
+
+}  // namespace
+
+const Dialect& free_transformer() {
+  using enum Takes;
+  constexpr std::string_view kFree = "the Free Transformer's latent variables; leave it out for the baseline";
+  constexpr std::string_view kDropout = "dropout of the model's own; say 0";
+  constexpr std::string_view kMetrics =
+      "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg";
+  constexpr std::string_view kData = "the data is given by data.train_data_path";
+  constexpr std::string_view kSums = "gradients are summed in fp32";
+  constexpr std::string_view kBatch =
+      "train.micro_batch_size and train.global_batch_size = it x accumulation x data-parallel ranks";
+  constexpr std::string_view kBlock = "Llama's block: RMSNorm, rotary positions, SwiGLU";
+  static const Dialect kDialect{
+      .name = "free-transformer",
+      .system = "free-transformer",
+      .about = "The YAML of udapy/free-transformer's examples: `trireme pretrain --config free.yaml --use-fsdp`.",
+      .marks = {"distributed", "training.beta_kl", "training.kappa_free_bits", "model.hidden_dim", "model.latent_dim",
+                "training.batch_size", "training.gradient_clip_norm", "training.grad_clip",
+                "training.gradient_checkpointing"},
+      .words = Words::plain,
+      .rows =
+          {
+              {.key = "use_fsdp", .takes = flag, .becomes = "strategy full_shard"},
+              {.key = "distributed.use_fsdp", .takes = flag, .becomes = "strategy: full_shard, or no_shard if false"},
+              {.key = "distributed.fsdp_sharding_strategy",
+               .takes = text,
+               .becomes = "strategy: full_shard, shard_grad_op or no_shard"},
+              {.key = "distributed.fsdp_backward_prefetch",
+               .takes = text,
+               .setting = "schedule.prefetch_backward",
+               .words = {{"backward_pre", "pre"}, {"backward_post", "post"}, {"no_prefetch", "none"}}},
+              {.key = "distributed.fsdp_forward_prefetch", .takes = flag, .setting = "schedule.prefetch_forward"},
+              {.key = "distributed.fsdp_auto_wrap_policy",
+               .takes = text,
+               .becomes = "wrap.by block; fsdp_min_num_params says how small a group may be",
+               .by = wrap_policy},
+              {.key = "distributed.fsdp_min_num_params", .takes = count, .setting = "wrap.min_num_params"},
+              {.key = "distributed.fsdp_state_dict_type",
+               .takes = text,
+               .ignored = "a checkpoint is one folder, written by all ranks, which any mesh loads"},
+              {.key = "distributed.fsdp_mixed_precision", .takes = flag, .becomes = "precision: 32-true if false"},
+              {.key = "distributed.fsdp_param_dtype",
+               .takes = text,
+               .becomes = "precision: bfloat16 bf16-mixed, float16 16-mixed, float32 32-true"},
+              {.key = "distributed.fsdp_reduce_dtype", .takes = text, .ignored = kSums},
+              {.key = "distributed.fsdp_buffer_dtype", .takes = text, .ignored = "rotary angles are computed in fp32"},
+              {.key = "distributed.cpu_offload", .takes = flag, .open = "weights in host memory; leave it out"},
+              {.key = "distributed.backend", .takes = text, .ignored = "comm.backend chooses how ranks communicate"},
+              {.key = "training.use_fsdp", .takes = flag, .becomes = "strategy: full_shard, or no_shard if false"},
+              {.key = "training.use_deepspeed",
+               .takes = flag,
+               .refused = "give the DeepSpeed file itself: --config ds.json"},
+              {.key = "training.fsdp_config.*", .ignored = "free-transformer does not read it"},
+              {.key = "training.deepspeed_config.*", .ignored = "free-transformer does not read it"},
+              {.key = "training.batch_size", .takes = count, .becomes = kBatch},
+              {.key = "training.gradient_accumulation_steps", .takes = count, .becomes = kBatch},
+              {.key = "training.eval_batch_size", .takes = count, .ignored = "evaluation has train.micro_batch_size"},
+              {.key = "training.learning_rate", .takes = number, .setting = "optimizer.lr"},
+              {.key = "training.weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
+              {.key = "training.beta1", .takes = number, .becomes = "optimizer.betas"},
+              {.key = "training.beta2", .takes = number, .becomes = "optimizer.betas"},
+              {.key = "training.grad_clip", .takes = number, .becomes = "train.max_norm: 0 is null", .by = old_clip},
+              {.key = "training.gradient_clip_norm",
+               .takes = number,
+               .becomes = "train.max_norm: 0 is null",
+               .by = old_clip},
+              {.key = "training.max_grad_norm",
+               .takes = number,
+               .becomes = "train.max_norm: 0 is null",
+               .by = old_clip},
+              {.key = "training.warmup_steps", .takes = count, .setting = "train.lr_warmup_steps"},
+              {.key = "training.warmup_ratio", .takes = number, .becomes = "train.lr_warmup_steps, of train.max_steps"},
+              {.key = "training.lr_scheduler_type", .takes = text, .setting = "train.lr_decay"},
+              {.key = "training.min_lr_ratio", .takes = number, .becomes = "train.min_lr, of optimizer.lr"},
+              {.key = "training.max_steps", .takes = count, .setting = "train.max_steps"},
+              {.key = "training.num_epochs", .takes = count, .setting = "train.epochs"},
+              {.key = "training.save_every", .takes = count, .setting = "train.save_interval"},
+              {.key = "training.save_steps", .takes = count, .setting = "train.save_interval"},
+              {.key = "training.eval_every", .takes = count, .setting = "eval.interval"},
+              {.key = "training.eval_steps", .takes = count, .setting = "eval.interval"},
+              {.key = "training.log_every", .takes = count, .setting = "train.log_interval"},
+              {.key = "training.logging_steps", .takes = count, .setting = "train.log_interval"},
+              {.key = "training.checkpoint_dir", .takes = text, .setting = "out_dir"},
+              {.key = "training.wandb_project", .takes = text, .ignored = kMetrics},
+              {.key = "training.bf16", .takes = flag, .becomes = "precision bf16-mixed, or 32-true"},
+              {.key = "training.fp16", .takes = flag, .becomes = "precision 16-mixed, or 32-true"},
+              {.key = "training.gradient_checkpointing",
+               .takes = flag,
+               .becomes = "recompute full",
+               .by = flag_recompute},
+              {.key = "training.dataloader_num_workers", .takes = count, .setting = "data.num_workers"},
+              {.key = "training.dataloader_pin_memory", .takes = flag, .ignored = "batches are copied once"},
+              {.key = "training.beta_kl", .takes = number, .open = kFree},
+              {.key = "training.kappa_free_bits", .takes = number, .open = kFree},
+              {.key = "training.kl_weight", .takes = number, .open = kFree},
+              {.key = "training.free_bits", .takes = number, .open = kFree},
+              {.key = "training.kl_annealing", .takes = flag, .open = kFree},
+              {.key = "training.kl_annealing_steps", .takes = count, .open = kFree},
+              {.key = "training.initial_kl_weight", .takes = number, .open = kFree},
+              {.key = "training.final_kl_weight", .takes = number, .open = kFree},
+              {.key = "training.free_bits_annealing", .takes = flag, .open = kFree},
+              {.key = "training.initial_free_bits", .takes = number, .open = kFree},
+              {.key = "training.final_free_bits", .takes = number, .open = kFree},
+              {.key = "optimizer.type", .takes = text, .setting = "optimizer"},
+              {.key = "optimizer.betas", .takes = numbers, .setting = "optimizer.betas"},
+              {.key = "optimizer.eps", .takes = number, .setting = "optimizer.eps"},
+              {.key = "optimizer.weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
+              {.key = "optimizer.lr", .takes = number, .setting = "optimizer.lr"},
+              {.key = "model.vocab_size", .takes = count, .setting = "model.vocab_size"},
+              {.key = "model.hidden_dim", .takes = count, .setting = "model.hidden_size"},
+              {.key = "model.num_layers", .takes = count, .setting = "model.num_hidden_layers"},
+              {.key = "model.num_heads", .takes = count, .setting = "model.num_attention_heads"},
+              {.key = "model.num_kv_heads", .takes = count, .setting = "model.num_key_value_heads"},
+              {.key = "model.num_key_value_heads", .takes = count, .setting = "model.num_key_value_heads"},
+              {.key = "model.ffn_hidden_dim", .takes = count, .setting = "model.intermediate_size"},
+              {.key = "model.intermediate_size", .takes = count, .setting = "model.intermediate_size"},
+              {.key = "model.max_seq_len", .takes = count, .setting = "model.max_position_embeddings"},
+              {.key = "model.rms_norm_eps", .takes = number, .setting = "model.rms_norm_eps"},
+              {.key = "model.rope_theta", .takes = number, .setting = "model.rope_theta"},
+              {.key = "model.initializer_range", .takes = number, .setting = "model.initializer_range"},
+              {.key = "model.use_rmsnorm", .takes = flag, .ignored = kBlock},
+              {.key = "model.use_rope", .takes = flag, .ignored = kBlock},
+              {.key = "model.use_swiglu", .takes = flag, .ignored = kBlock},
+              {.key = "model.hidden_act", .takes = text, .ignored = kBlock},
+              {.key = "model.dropout", .takes = number, .open = kDropout},
+              {.key = "model.attention_dropout", .takes = number, .ignored = "free-transformer does not read it"},
+              {.key = "model.latent_dim", .takes = count, .open = kFree},
+              {.key = "model.split_layer", .takes = count, .open = kFree},
+              {.key = "model.encoder_layers", .takes = count, .open = kFree},
+              {.key = "model.gumbel_temperature", .takes = number, .open = kFree},
+              {.key = "model.binary_threshold", .takes = number, .open = kFree},
+              {.key = "model.injection_method", .takes = text, .open = kFree},
+              {.key = "model.injection_layers", .open = kFree},
+              {.key = "data.max_length", .takes = count, .setting = "train.max_seq_length"},
+              {.key = "data.max_seq_len", .takes = count, .setting = "train.max_seq_length"},
+              {.key = "data.num_workers", .takes = count, .setting = "data.num_workers"},
+              {.key = "data.seed", .takes = count, .setting = "data.seed"},
+              {.key = "data.*", .ignored = kData},
+              {.key = "logging.output_dir", .takes = text, .setting = "out_dir"},
+              {.key = "logging.*", .ignored = kMetrics},
+              {.key = "environment.seed", .takes = count, .setting = "seed"},
+              {.key = "environment.*", .ignored = "accelerator says what ranks compute on; results are reproducible"},
+          },
+      .finish = finish_free};
+  return kDialect;
+}
+
+}  // namespace trireme::dialects

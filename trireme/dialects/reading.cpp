@@ -1,0 +1,325 @@
+#include "trireme/dialects/reading.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/config/hints.h"
+#include "trireme/config/value.h"
+
+namespace trireme::dialects {
+
+using config::Given;
+
+namespace {
+
+constexpr int64_t kMostRanks = 1'000'000;  // more are refused later; products with them fit
+
+bool is_auto(const Given& entry) { return entry.text == "auto"; }
+
+bool is_flag_text(const Given& entry) {
+  const std::string word = lower(entry.text);
+  return word == "true" || word == "false" || word == "yes" || word == "no";
+}
+
+// 5e8 is a count too.
+std::optional<int64_t> count_of(const Given& entry) { return base::parse_count(entry.text); }
+
+bool asks_for_nothing(const Row& row, const Given& entry) {
+  constexpr std::string_view kNothing[] = {"false", "0", "none", "no", "[]", "0.0"};
+  const std::string text = lower(entry.text);
+  const auto is_it = [&](std::string_view word) { return text == lower(word); };
+  return std::ranges::any_of(kNothing, is_it) || std::ranges::any_of(row.off, is_it);
+}
+
+constexpr std::string_view name_of(Takes takes) {
+  switch (takes) {
+    case Takes::anything:
+      return "a value";
+    case Takes::flag:
+      return "true or false";
+    case Takes::count:
+      return "a whole number";
+    case Takes::number:
+      return "a number";
+    case Takes::text:
+      return "a text";
+    case Takes::numbers:
+      return "a list of numbers";
+  }
+  return "a value";
+}
+
+}  // namespace
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+const Row* find_row(const Dialect& dialect, std::string_view key) {
+  for (const Row& row : dialect.rows) {
+    if (row.key == key) return &row;
+    if (!row.key.ends_with(".*")) continue;
+    const std::string_view map = row.key.substr(0, row.key.size() - 2);
+    if (key.starts_with(map) && (key.size() == map.size() || key[map.size()] == '.')) return &row;
+  }
+  return nullptr;
+}
+
+Reading::Reading(const Dialect& dialect, const config::ForeignFile& file, const config::Table& table,
+                 const config::Parsed& parsed, std::string_view command, const Surroundings& surroundings,
+                 config::Problems& problems)
+    : dialect_(dialect),
+      file_(file),
+      table_(table),
+      parsed_(parsed),
+      command_(command),
+      surroundings_(surroundings),
+      problems_(problems) {
+  for (const Given& entry : file.entries) entries_[entry.key] = &entry;  // of a word that is typed twice, the last
+}
+
+config::ForeignSettings Reading::run() {
+  for (const Given& entry : file_.entries) translate(entry);
+  if (dialect_.finish != nullptr) dialect_.finish(*this);
+  for (const Given& entry : file_.entries) {
+    const auto found = accounts_.find(&entry);
+    // After a refusal, what depends on the refused key has nothing to say.
+    check_invariant(found != accounts_.end() || !is_refused_.empty(),
+                    fmt::format("the dialect {} accounts for {}", dialect_.name, entry.key));
+    if (found != accounts_.end()) result_.accounts.push_back(found->second);
+  }
+  return std::move(result_);
+}
+
+void Reading::translate(const Given& entry) {
+  if (const Given* last = entries_[entry.key]; last != &entry) {
+    if (!is_file()) return ignore(entry, "it is given again later");
+    return refuse_both(entry, *last, fmt::format("{} is set twice in {}", entry.key, file_.name),
+                       "keep one of the two lines");
+  }
+  const Row* row = find_row(dialect_, entry.key);
+  if (row == nullptr) {
+    if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
+    Given native = entry;
+    table_.translate(native);
+    if (dialect_.takes_native_keys && table_.find(native.key) != nullptr) {
+      native.source = entry.source;
+      return keep(native, entry);
+    }
+    return refuse_unknown(entry);
+  }
+  if (entry.kind == Given::Kind::section) return ignore(entry, "it is empty");
+  if (entry.kind == Given::Kind::null) return ignore(entry, fmt::format("null is {}'s default", dialect_.system));
+  if (is_auto(entry) && !row->automatic.empty()) return account(entry, false, row->automatic);
+  if (is_auto(entry) && row->ignored.empty() && row->setting.empty())
+    return refuse(entry, fmt::format("{} takes no auto for {}", dialect_.system, entry.key), "give a value");
+  if (!has_right_type(*row, entry)) return;
+  if (!row->refused.empty() || !row->open.empty()) {
+    if (asks_for_nothing(*row, entry)) return ignore(entry, "it is off");
+    return row->open.empty() ? refuse(entry, fmt::format("{} {} cannot be had", entry.key, entry.text), row->refused)
+                             : refuse_open(entry, row->open);
+  }
+  if (!row->ignored.empty()) return ignore(entry, row->ignored);
+  if (row->by != nullptr) return row->by(*this, entry);
+  if (row->setting.empty()) return;  // `finish` translates it
+  Given given = entry;
+  for (const auto& [theirs, ours] : row->words)
+    if (lower(theirs) == lower(given.text)) given.text = ours;
+  if (row->adapt != nullptr) row->adapt(given);
+  if (row->takes == Takes::count)
+    if (const auto number = count_of(given)) given.text = std::to_string(*number);  // 5e8
+  given.key = row->setting;
+  keep(given, entry);
+}
+
+// A setting that one key alone says; in a file of names that are Trireme's too, another key may say it as well.
+void Reading::keep(const Given& given, const Given& entry) {
+  if (dialect_.takes_native_keys && is_file())
+    for (const Given& before : result_.settings)
+      if (before.key == given.key) {
+        is_refused_[&entry] = true;
+        return problems_.add(fmt::format("{} is set twice in {}", given.key, file_.name), {before.source, given.source},
+                             "keep one of the two lines");
+      }
+  result_.settings.push_back(given);
+  account(entry, false, fmt::format("{} {}", given.key, given.text));
+}
+
+bool Reading::has_right_type(const Row& row, const Given& entry) {
+  const bool is_list = entry.kind == Given::Kind::list;
+  const auto all_numbers = [&] {
+    return std::ranges::all_of(entry.items,
+                               [](const std::string& item) { return base::parse_number(item).has_value(); });
+  };
+  const bool fits = row.takes == Takes::anything  ? true
+                    : row.takes == Takes::flag    ? !is_list && is_flag_text(entry)
+                    : row.takes == Takes::count   ? !is_list && !entry.quoted && count_of(entry).has_value()
+                    : row.takes == Takes::number  ? !is_list && base::parse_number(entry.text).has_value()
+                    : row.takes == Takes::numbers ? is_list && all_numbers()
+                                                  : !is_list;
+  if (fits) return true;
+  refuse(entry, fmt::format("{} wants {}, not {}", entry.key, name_of(row.takes), entry.text),
+         is_auto(entry) ? fmt::format("{} takes no auto here", dialect_.system) : "");
+  return false;
+}
+
+void Reading::refuse_unknown(const Given& entry) {
+  if (dialect_.takes_native_keys) {
+    const auto why = config::refusal_of(table_, entry.key);
+    return refuse(entry, why ? entry.key + " is not available" : "unknown setting " + entry.key,
+                  why.value_or(config::hint_for(table_, entry.key)));
+  }
+  std::vector<std::string> keys;
+  for (const Row& row : dialect_.rows) keys.emplace_back(row.key);
+  const auto near = base::nearest(entry.key, keys);
+  std::string hint = near ? fmt::format("the nearest is {}", *near) : "";
+  const size_t dot = entry.key.rfind('.');
+  const std::string leaf = entry.key.substr(dot == std::string::npos ? 0 : dot + 1);
+  for (const std::string& key : keys)  // the right name in the wrong place
+    if (key.ends_with("." + leaf) || key == leaf) hint = fmt::format("there is {}", key);
+  if (hint.empty())
+    hint = fmt::format(
+        "docs/dialects.md lists what {} has; Trireme's own settings stand in a file of their own, with "
+        "another --config",
+        dialect_.system);
+  refuse(entry, fmt::format("{} has no key {}", dialect_.system, entry.key), hint);
+}
+
+const Given* Reading::find(std::string_view key) const {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return nullptr;
+  const Given& entry = *found->second;
+  const bool has_value = entry.kind == Given::Kind::scalar || entry.kind == Given::Kind::list;
+  return has_value && !is_auto(entry) ? &entry : nullptr;
+}
+
+std::optional<double> Reading::number(std::string_view key) const {
+  const Given* entry = find(key);
+  return entry == nullptr ? std::nullopt : base::parse_number(entry->text);
+}
+
+std::optional<int64_t> Reading::count(std::string_view key) const {
+  const Given* entry = find(key);
+  return entry == nullptr ? std::nullopt : count_of(*entry);
+}
+
+bool Reading::flag(std::string_view key, bool otherwise) const {
+  const Given* entry = find(key);
+  if (entry == nullptr || !is_flag_text(*entry)) return otherwise;
+  const std::string word = lower(entry->text);
+  return word == "true" || word == "yes";
+}
+
+std::string Reading::text(std::string_view key, std::string_view otherwise) const {
+  const Given* entry = find(key);
+  return entry == nullptr ? std::string(otherwise) : entry->text;
+}
+
+void Reading::set(std::string_view setting, std::string_view value, const Given& entry) {
+  result_.settings.push_back({.key = std::string(setting), .text = std::string(value), .source = entry.source});
+  account(entry, false, fmt::format("{} {}", setting, value));
+}
+
+void Reading::suggest(std::string_view setting, std::string_view value) {
+  if (is_given(setting)) return;
+  const config::Source source{config::Source::Kind::file, fmt::format("{}: {}'s default", file_.name, dialect_.system),
+                              ""};
+  result_.defaults.push_back({.key = std::string(setting), .text = std::string(value), .source = source});
+}
+
+void Reading::account(const Given& entry, bool is_ignored, std::string_view text) {
+  const auto [at, fresh] = accounts_.try_emplace(&entry, config::Account{entry.source, entry.key, is_ignored, ""});
+  at->second.is_ignored = is_ignored;
+  at->second.text += fresh || at->second.text.empty() ? std::string(text) : fmt::format(", {}", text);
+}
+
+void Reading::ignore(const Given& entry, std::string_view because) { account(entry, true, because); }
+
+void Reading::tell(const Given& entry, std::string_view what) { account(entry, false, what); }
+
+void Reading::ignore_rest(std::string_view because) {
+  for (const Given& entry : file_.entries)
+    if (!is_settled(entry)) ignore(entry, because);
+}
+
+void Reading::refuse(const Given& entry, std::string_view headline, std::string_view hint) {
+  is_refused_[&entry] = true;
+  problems_.add(headline, {entry.source}, hint);
+}
+
+void Reading::refuse_open(const Given& entry, std::string_view what) {
+  refuse(entry, fmt::format("{} {} is not built yet", entry.key, entry.text), what);
+}
+
+void Reading::refuse_both(const Given& one, const Given& other, std::string_view headline, std::string_view hint) {
+  is_refused_[&one] = is_refused_[&other] = true;
+  problems_.add(headline, {one.source, other.source}, hint);
+}
+
+bool Reading::is_given(std::string_view setting) const {
+  return parsed_.given(std::string(setting)) ||
+         std::ranges::any_of(result_.settings, [&](const Given& given) { return given.key == setting; });
+}
+
+std::optional<std::string> Reading::known(std::string_view setting) const {
+  const config::Setting* row = table_.find(setting);
+  if (row == nullptr) return std::nullopt;
+  const auto source = parsed_.provenance.find(std::string(setting));
+  const bool is_typed = source != parsed_.provenance.end() && source->second.kind == config::Source::Kind::command_line;
+  const auto here = [&](const std::vector<Given>& list) -> const Given* {
+    const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Given& g) { return g.key == setting; });
+    return found == list.rend() ? nullptr : &*found;
+  };
+  const Given* given = is_typed ? nullptr : here(result_.settings);
+  if (given == nullptr && !parsed_.given(std::string(setting))) given = here(result_.defaults);
+  if (given != nullptr) return given->text;
+  if (config::is_absent(*row)) return std::nullopt;
+  return config::value_text(*row);
+}
+
+std::optional<int64_t> Reading::known_count(std::string_view setting) const {
+  const auto text = known(setting);
+  return text ? base::parse_count(*text) : std::nullopt;
+}
+
+bool Reading::can(std::string_view setting, std::string_view word) const {
+  const config::Setting* row = table_.find(setting);
+  if (row == nullptr) return false;
+  const auto* choice = std::get_if<config::ChoiceValue>(&row->value);
+  if (choice == nullptr) return true;
+  return std::ranges::any_of(choice->words(), [&](const auto& one) {
+    return one.available &&
+           (lower(one.name) == lower(word) ||
+            std::ranges::any_of(one.aliases, [&](std::string_view a) { return lower(a) == lower(word); }));
+  });
+}
+
+int64_t Reading::world_size() const { return std::clamp<int64_t>(surroundings_.world_size(*this), 1, kMostRanks); }
+
+int64_t Reading::data_ranks() const {
+  int64_t together = 1;
+  for (const std::string_view axis : {"mesh.tp", "mesh.pp", "mesh.cp"})
+    together *= std::clamp<int64_t>(known_count(axis).value_or(1), 1, 100'000);
+  return std::max<int64_t>(world_size() / together, 1);
+}
+
+void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {
+  Reading inner(dialect, file, table_, parsed_, command_, surroundings_, problems_);
+  inner.result_.settings = result_.settings;  // what is known so far
+  const size_t known = result_.settings.size();
+  config::ForeignSettings found = inner.run();
+  result_.settings.insert(result_.settings.end(), found.settings.begin() + static_cast<std::ptrdiff_t>(known),
+                          found.settings.end());
+  result_.defaults.insert(result_.defaults.end(), found.defaults.begin(), found.defaults.end());
+  result_.accounts.insert(result_.accounts.end(), found.accounts.begin(), found.accounts.end());
+}
+
+}  // namespace trireme::dialects

@@ -1,0 +1,161 @@
+#include "trireme/dialects/systems.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/base/text.h"
+#include "trireme/config/json_file.h"
+#include "trireme/config/yaml_file.h"
+
+namespace trireme::dialects {
+
+using config::Given;
+
+namespace {
+
+std::vector<Given> entries_of(const Dialect* dialect, const std::string& contents, const std::string& path,
+                              config::Problems& problems) {
+  const bool is_json = path.ends_with(".json") || (dialect != nullptr && dialect->is_json);
+  return is_json ? config::read_json_tree(contents, path, problems) : config::read_yaml_tree(contents, path, problems);
+}
+
+bool has_mark(const Dialect& dialect, const std::vector<Given>& entries) {
+  return std::ranges::any_of(entries, [&](const Given& entry) {
+    return std::ranges::any_of(dialect.marks, [&](std::string_view mark) {
+      return entry.key == mark ||
+             (entry.key.size() > mark.size() && entry.key.starts_with(mark) && entry.key[mark.size()] == '.');
+    });
+  });
+}
+
+int64_t num_known(const Dialect& dialect, const std::vector<Given>& entries) {
+  return std::ranges::count_if(entries, [&](const Given& e) { return find_row(dialect, e.key) != nullptr; });
+}
+
+// A setting under another name, which needs no more than its row.
+bool is_plain(const Row& row) { return !row.setting.empty() && row.by == nullptr; }
+
+void rename_maps(const Dialect& dialect, Given& given) {
+  for (const auto& [theirs, ours] : dialect.renamed_maps) {
+    if (given.key == theirs) {
+      given.key = ours;
+    } else if (given.key.size() > theirs.size() && given.key.starts_with(theirs) && given.key[theirs.size()] == '.') {
+      given.key.replace(0, theirs.size(), ours);
+    }
+  }
+}
+
+// --node-rank
+std::string with_underscores(std::string_view word) {
+  std::string plain(word);
+  std::ranges::replace(plain, '-', '_');
+  return plain;
+}
+
+// The row of a key that may stand beside Trireme's.
+const Row* word_row(const Dialect& dialect, std::string_view word) {
+  const bool is_word =
+      dialect.words == Words::all || (dialect.words == Words::plain && word.find('.') == std::string_view::npos);
+  return is_word ? find_row(dialect, word) : nullptr;
+}
+
+}  // namespace
+
+std::span<const Dialect* const> all_dialects() {
+  static const std::vector<const Dialect*> kAll = {&deepspeed(),        &accelerate(), &litgpt(),
+                                                   &free_transformer(), &hydra(),      &torchrun()};
+  return kAll;
+}
+
+Systems::Systems(Surroundings surroundings, std::span<const Dialect* const> dialects)
+    : surroundings_(std::move(surroundings)), dialects_(dialects.begin(), dialects.end()) {}
+
+void Systems::rename(Given& given) const {
+  if (std::string plain = with_underscores(given.key); !dialect_of(plain).empty()) given.key = std::move(plain);
+  for (const Dialect* dialect : dialects_) {
+    if (dialect->words == Words::all) rename_maps(*dialect, given);
+    const Row* row = word_row(*dialect, given.key);
+    if (row == nullptr || !is_plain(*row)) continue;
+    given.key = row->setting;
+    if (given.kind == Given::Kind::section) continue;
+    for (const auto& [theirs, ours] : row->words)
+      if (given.text == theirs) given.text = ours;
+    if (row->adapt != nullptr) row->adapt(given);
+  }
+}
+
+std::string_view Systems::dialect_of(std::string_view word) const {
+  for (const Dialect* dialect : dialects_)
+    if (word_row(*dialect, word) != nullptr) return dialect->name;
+  return {};
+}
+
+bool Systems::is_flag(std::string_view typed) const {
+  const std::string word = with_underscores(typed);
+  return std::ranges::any_of(dialects_, [&](const Dialect* dialect) {
+    const Row* row = word_row(*dialect, word);
+    return row != nullptr && row->takes == Takes::flag;
+  });
+}
+
+std::string_view Systems::dialect_of_file_option(std::string_view word) const {
+  const auto found = std::ranges::find_if(
+      dialects_, [&](const Dialect* d) { return std::ranges::find(d->file_options, word) != d->file_options.end(); });
+  return found == dialects_.end() ? std::string_view() : (*found)->name;
+}
+
+const Dialect* Systems::named(std::string_view name) const {
+  const auto found = std::ranges::find_if(dialects_, [&](const Dialect* d) { return d->name == name; });
+  return found == dialects_.end() ? nullptr : *found;
+}
+
+std::optional<config::ForeignFile> Systems::recognise(const std::string& contents, const std::string& path,
+                                                      const std::string& dialect, config::Problems& problems) const {
+  if (dialect == "trireme") return std::nullopt;
+  if (!dialect.empty()) {
+    const Dialect* given = named(dialect);
+    if (given == nullptr) {
+      std::vector<std::string> names = {"trireme"};
+      for (const Dialect* one : dialects_) names.emplace_back(one->name);
+      problems.add(fmt::format("there is no dialect {}", dialect), {},
+                   fmt::format("--config_dialect takes {}", base::join(names, ", ")));
+      return config::ForeignFile{std::string(dialects_.front()->name), path, {}};
+    }
+    return config::ForeignFile{dialect, path, entries_of(given, contents, path, problems)};
+  }
+  config::Problems scratch;  // a file that is no tree is for Trireme's own reader to refuse
+  const bool is_json = path.ends_with(".json");
+  const std::vector<Given> entries = entries_of(nullptr, contents, path, is_json ? problems : scratch);
+  const Dialect* best = nullptr;
+  for (const Dialect* one : dialects_)
+    if (has_mark(*one, entries) && (best == nullptr || num_known(*one, entries) > num_known(*best, entries)))
+      best = one;
+  if (best == nullptr) {
+    if (is_json && !problems.empty()) return config::ForeignFile{"deepspeed", path, {}};
+    return std::nullopt;
+  }
+  // Mistakes of a JSON file are told already.
+  return config::ForeignFile{std::string(best->name), path,
+                             is_json ? entries : entries_of(best, contents, path, problems)};
+}
+
+config::ForeignSettings Systems::read(const config::ForeignFile& file, const config::Table& table,
+                                      const config::Parsed& parsed, std::string_view command,
+                                      config::Problems& problems) const {
+  const Dialect* dialect = named(file.dialect);
+  if (dialect == nullptr) return {};
+  config::ForeignFile renamed = file;
+  for (Given& entry : renamed.entries) rename_maps(*dialect, entry);
+  return Reading(*dialect, renamed, table, parsed, command, surroundings_, problems).run();
+}
+
+std::optional<config::ForeignFile> read_named_file(const Dialect& dialect, const std::string& path,
+                                                   config::Problems& problems) {
+  const auto contents = config::read_settings_file(path, problems);
+  if (!contents) return std::nullopt;
+  return config::ForeignFile{std::string(dialect.name), path, entries_of(&dialect, *contents, path, problems)};
+}
+
+}  // namespace trireme::dialects
