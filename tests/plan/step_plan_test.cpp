@@ -55,11 +55,8 @@ TEST(StepPlan, RowsTellFrozenWeightsAdaptersAndWholeModulesApart) {
   for (const char* module : {"lm_head", "model.embed_tokens", "model.layers.0.self_attn.q_proj"})
     adapters.modules[module] = {.rank = 128};  // groups are padded, which small ones show
   for (const Strategy strategy : {Strategy::no_shard, Strategy::full_shard}) {
-    const StepRequest request{.precision = {at::kBFloat16, at::kFloat},
-                              .shape = {1, 64},
-                              .mesh = sharded(2),
-                              .strategy = strategy,
-                              .optimizer_state = {"exp_avg", "exp_avg_sq"}};
+    const StepRequest request{
+        .precision = {at::kBFloat16, at::kFloat}, .shape = {1, 64}, .mesh = sharded(2), .strategy = strategy};
     const model::Model model = model::build_model(config, request.precision, request.parallel(), {}, adapters);
     const MemoryReport report = memory_report(make_step_plan(model, request));
     std::map<std::string, double> mib;
