@@ -36,14 +36,19 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
           .compensated = r.precision.rounding == model::Rounding::kahan};
 }
 
-void check_matrices(const model::ParameterGroup& group, const GroupStorage& storage) {
-  if (!storage.trained || storage.rule != optim::Rule::muon) return;
-  for (const model::ParameterSpec& p : group.parameters)
-    if (p.whole_shape().size() != 2)
+void check_shapes(const model::ParameterGroup& group, const GroupStorage& storage) {
+  if (!storage.trained) return;
+  for (const model::ParameterSpec& p : group.parameters) {
+    const size_t dims = p.whole_shape().size();
+    if (storage.rule == optim::Rule::adafactor && (dims == 0 || dims > 2))
+      throw UsageError(fmt::format(
+          "Adafactor updates vectors and matrices, and {} has {} dimensions; take another optimizer", p.name, dims));
+    if (storage.rule == optim::Rule::muon && dims != 2)
       throw UsageError(
           fmt::format("Muon updates matrices, and {} is none; group the model with Grouping::matrices_apart, so that "
                       "AdamW updates the rest",
                       p.name));
+  }
 }
 
 // The strategies, as the passes see them.
@@ -407,7 +412,7 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
     std::vector<shard::FlatTensorSpec> specs;
     for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, p.decay, p.joined});
     const GroupStorage storage = storage_of(g, plan.request);
-    check_matrices(g, storage);
+    check_shapes(g, storage);
     const bool whole = storage.trained && optim::is_by_tensor(storage.rule);
     plan.layouts.emplace_back(g.name, specs, whole ? shard::Cut::tensors : shard::Cut::blocks);
     plan.storage.push_back(storage);
