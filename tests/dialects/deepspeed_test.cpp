@@ -72,6 +72,24 @@ TEST(DeepSpeed, ItsAdamIsAdamWAndHasNoDecayByDefault) {
               HasSubstr("without AMSGrad"));
 }
 
+TEST(DeepSpeed, ItsSchedulersAreSchedulesOfTheirNames) {
+  const Settings s = of(R"({"optimizer": {"type": "Lamb", "params": {"lr": 1e-4, "max_coeff": 5}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-6, "warmup_max_lr": 2e-4,
+      "warmup_num_steps": 10, "total_num_steps": 50, "warmup_type": "linear"}}})");
+  EXPECT_EQ(config::name_of(s.train.lr_decay), "WarmupDecayLR");
+  EXPECT_EQ(s.optimizer.lr, 2e-4);  // the scheduler's counts
+  EXPECT_EQ(s.train.lr_warmup_steps, 10);
+  EXPECT_EQ(s.train.max_steps, 50);
+  EXPECT_EQ(s.optimizer.trust_bounds, (std::array{0.01, 5.0}));
+  EXPECT_EQ(
+      config::name_of(
+          of(R"({"scheduler": {"type": "LRRangeTest", "params": {"lr_range_test_step_size": 5}}})").train.lr_decay),
+      "LRRangeTest");
+  EXPECT_THAT(refused(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-4}}})"),
+              HasSubstr("say \"cycle_momentum\": false in scheduler.params"));
+  EXPECT_THAT(refused(R"({"scheduler": {"type": "CosineLR"}})"), HasSubstr("DeepSpeed has no scheduler CosineLR"));
+}
+
 TEST(DeepSpeed, ClippingAtZeroIsNoClippingAndItsDefaultIsOne) {
   EXPECT_FALSE(of(R"({"gradient_clipping": 0.0})").train.max_norm.has_value());
   EXPECT_EQ(of(R"({"train_batch_size": 2})").train.max_norm, 1.0);

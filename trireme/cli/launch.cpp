@@ -59,7 +59,10 @@ bool says_resume(const LaunchWords& words) {
 // themselves.
 int64_t planned_bytes(const Settings& launched, const std::vector<std::string>& program) try {
   if (!trains(program[0])) return 0;
-  ParsedSettings parsed = read_settings(Arguments(program).subspan(1), training_overlay(program[0]));
+  config::Overlay overlay = training_overlay(program[0]);  // files of other systems ask for the number of ranks
+  overlay.values.insert(overlay.values.end(), {{"devices", std::to_string(launched.devices.value_or(1))},
+                                               {"num_nodes", std::to_string(launched.num_nodes)}});
+  ParsedSettings parsed = read_settings(Arguments(program).subspan(1), overlay);
   parsed.settings.devices = launched.devices;
   parsed.settings.num_nodes = launched.num_nodes;
   validate(parsed.settings, world_size(parsed.settings));

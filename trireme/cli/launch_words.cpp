@@ -63,6 +63,18 @@ constexpr std::pair<std::string_view, std::string_view> kOfAccelerate[] = {{"mac
                                                                            {"main_process_port", "master_port"},
                                                                            {"num_machines", "nnodes"}};
 
+// torchrun's --nproc_per_node cpu and gpu: as many as there are.
+std::vector<std::string> with_auto(Arguments arguments) {
+  std::vector<std::string> words(arguments.begin(), arguments.end());
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i)
+    for (const std::string_view name : {"--nproc_per_node", "--nproc-per-node"})
+      for (const std::string_view value : {"cpu", "gpu"}) {
+        if (words[i] == fmt::format("{}={}", name, value)) words[i] = fmt::format("{}=auto", name);
+        if (words[i] == name && i + 1 < words.size() && words[i + 1] == value) words[i + 1] = "auto";
+      }
+  return words;
+}
+
 // Rows of the section launch under torchrun's names, and the options above.
 config::Section section_of(LaunchWords& words, OtherOptions& other) {
   std::vector<config::Setting> rows = {
@@ -187,8 +199,9 @@ std::optional<LaunchWords> read_launch_words(Arguments arguments) {
   s.launch.token_file = std::getenv("TRIREME_LAUNCH_TOKEN_FILE") == nullptr  // set by on_host
                             ? std::nullopt
                             : std::optional<std::string>(std::getenv("TRIREME_LAUNCH_TOKEN_FILE"));
+  const std::vector<std::string> typed = with_auto(arguments);
   config::Parsed parsed =
-      config::parse(arguments, {.command = "launch", .positional = "", .takes_rest = true, .own = {options}});
+      config::parse(typed, {.command = "launch", .positional = "", .takes_rest = true, .own = {options}});
   if (parsed.help) return std::nullopt;
   words.program = std::move(parsed.list);
   if (words.program.empty())

@@ -144,7 +144,7 @@ void optimizer(Reading& r, const Given& entry) {
   r.refuse(entry, fmt::format("there is no optimizer {}", entry.text),
            std::ranges::find(kCompressed, type) != std::end(kCompressed)
                ? "momentum is not compressed here: take Adam, or Lamb for OneBitLamb"
-               : "there are Adam, AdamW, SGD and Lion");
+               : "there are Adam, AdamW, SGD, Lion, Adagrad, Lamb and Muon");
 }
 
 void of_optimizer(Reading& r, const Given& entry) {
@@ -303,7 +303,26 @@ void scheduler(Reading& r) {
 
 }  // namespace
 
+namespace {
+
+// Lamb's bounds of the ratio of norms, which stand in two keys.
+void trust_bounds(Reading& r) {
+  const Given *least = r.find("optimizer.params.min_coeff"), *most = r.find("optimizer.params.max_coeff");
+  const bool is_lamb = lower(r.text("optimizer.type")) == "lamb";
+  if (is_lamb && (least != nullptr || most != nullptr))
+    r.set("optimizer.trust_bounds",
+          fmt::format("[{}, {}]", r.text("optimizer.params.min_coeff", "0.01"),
+                      r.text("optimizer.params.max_coeff", "10")),
+          least != nullptr ? *least : *most);
+  for (const Given* one : {least, most})
+    if (one != nullptr && !r.is_settled(*one))
+      is_lamb ? r.tell(*one, "optimizer.trust_bounds") : r.ignore(*one, "only Lamb reads it");
+}
+
+}  // namespace
+
 void finish(Reading& r) {
+  trust_bounds(r);
   set_batch(r, "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps");
   scheduler(r);
   for (const std::string_view key : {"zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"})
