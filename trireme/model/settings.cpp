@@ -63,15 +63,6 @@ std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   return kTable;
 }
 
-bool has_narrow_weights(NumberFormat format) {
-  return format == NumberFormat::bf16_true || format == NumberFormat::fp16_true;
-}
-
-bool has_narrow_gradients(const PrecisionSettings& s, NumberFormat format) {
-  if (format == NumberFormat::fp32_true || format == NumberFormat::fp64_true) return false;
-  return s.gradients == GradientDtype::automatic ? has_narrow_weights(format) : s.gradients == GradientDtype::compute;
-}
-
 namespace {
 
 bool is_power_of_two(double x) {

@@ -72,9 +72,15 @@ struct PrecisionSettings {
 config::Section section(PrecisionSettings& settings);
 
 /// Whether weights and optimizer state have two bytes, without masters.
-bool has_narrow_weights(NumberFormat format);
+inline bool has_narrow_weights(NumberFormat format) {
+  return format == NumberFormat::bf16_true || format == NumberFormat::fp16_true;
+}
 /// Whether gradients are summed in two bytes, with these settings and `format` for theirs.
-bool has_narrow_gradients(const PrecisionSettings& settings, NumberFormat format);
+inline bool has_narrow_gradients(const PrecisionSettings& settings, NumberFormat format) {
+  if (format == NumberFormat::fp32_true || format == NumberFormat::fp64_true) return false;
+  return settings.gradients == GradientDtype::automatic ? has_narrow_weights(format)
+                                                        : settings.gradients == GradientDtype::compute;
+}
 
 /// The model's shape: a name, and keys of config.json that override it.
 struct ModelSettings {

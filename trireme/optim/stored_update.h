@@ -1,5 +1,6 @@
 // Updates of weights, state or gradients that are stored in two bytes. The rule itself (optimizer.h) computes in
-// float32: a tile of each tensor is widened, updated and rounded back, so every rule over flat spans knows every storage.
+// float32: a tile of each tensor is widened, updated and rounded back, so every rule over flat spans knows every
+// storage.
 //
 // Weights of two bytes lose most changes that are small beside them, if they are rounded to nearest. Two remedies:
 //   compensation   a second tensor of two bytes keeps what rounding has lost; the rule sees the sum of both. (Kahan's
