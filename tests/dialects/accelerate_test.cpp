@@ -12,7 +12,7 @@ TEST(Accelerate, TheFileForOneMachineIsReplicasOnSoManyRanks) {
       "mixed_precision: bf16\ngpu_ids: 0,1,2,3\nmain_training_function: main\nuse_cpu: false\n");
   EXPECT_EQ(parsed.settings.devices, 4);
   EXPECT_EQ(parsed.settings.strategy, plan::Strategy::no_shard);
-  EXPECT_EQ(parsed.settings.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(parsed.settings.precision.format, model::NumberFormat::bf16_mixed);
   EXPECT_EQ(parsed.accounts.size(), 8u);  // every key
 }
 

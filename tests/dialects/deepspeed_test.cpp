@@ -90,6 +90,19 @@ TEST(DeepSpeed, ItsSchedulersAreSchedulesOfTheirNames) {
   EXPECT_THAT(refused(R"({"scheduler": {"type": "CosineLR"}})"), HasSubstr("DeepSpeed has no scheduler CosineLR"));
 }
 
+TEST(DeepSpeed, Fp16HasItsLossScale) {
+  const auto p = read_text("ds.json", R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12,
+      "loss_scale_window": 500, "hysteresis": 3, "min_loss_scale": 2}})");
+  const std::string told = given_yaml(p);
+  for (const char* line : {"16-mixed", "scale_rule: deepspeed", "initial_loss_scale: 4096", "loss_scale_window: 500",
+                           "loss_scale_hysteresis: 3", "min_loss_scale: 2"})
+    EXPECT_THAT(told, HasSubstr(line));
+  EXPECT_THAT(given_yaml(read_text("ds.json", R"({"fp16": {"enabled": true}})")),
+              HasSubstr("initial_loss_scale: 65536"));
+  EXPECT_THAT(given_yaml(read_text("ds.json", R"({"fp16": {"enabled": true, "loss_scale": 128}})")),
+              HasSubstr("loss_scale: 128"));
+}
+
 TEST(DeepSpeed, ClippingAtZeroIsNoClippingAndItsDefaultIsOne) {
   EXPECT_FALSE(of(R"({"gradient_clipping": 0.0})").train.max_norm.has_value());
   EXPECT_EQ(of(R"({"train_batch_size": 2})").train.max_norm, 1.0);

@@ -40,7 +40,7 @@ TEST(FreeTransformer, TheGuidesFileCountsKeyByKey) {
   EXPECT_EQ(s.schedule.prefetch_backward, schedule::PrefetchBackward::post);
   EXPECT_FALSE(s.schedule.prefetch_forward);
   EXPECT_EQ(s.wrap.min_num_params, 1'000'000);
-  EXPECT_EQ(s.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(s.precision.format, model::NumberFormat::bf16_mixed);
   EXPECT_EQ(s.train.micro_batch_size, 64);
   EXPECT_EQ(s.train.global_batch_size, 128);
   EXPECT_EQ(s.recompute.mode, schedule::Recompute::full);
@@ -91,7 +91,7 @@ TEST(Hydra, BatchesAreDividedOverTheDataRanks) {
   EXPECT_EQ(s.train.micro_batch_size, 2);
   EXPECT_EQ(s.train.global_batch_size, 32);
   EXPECT_EQ(s.accumulation, plan::Accumulation::local);
-  EXPECT_EQ(s.precision, model::NumberFormat::bf16_mixed);
+  EXPECT_EQ(s.precision.format, model::NumberFormat::bf16_mixed);
   EXPECT_EQ(s.profile.schedule, "out/pretrain/communication.json");
   EXPECT_THAT(refused_words("training.gradient_accumulation_steps=4 training.sync_gradients_every=2"),
               HasSubstr("training.sync_gradients_every 2 is not built yet"));

@@ -220,7 +220,7 @@ std::vector<Row> optimizer_rows() {
 
 std::vector<Row> other_rows() {
   using enum Takes;
-  constexpr std::string_view kScale = "fp16's loss scale";
+  constexpr std::string_view kScale = "precision.loss_scale and its companions, with precision.scale_rule deepspeed";
   return {
       {.key = "train_batch_size", .takes = count, .becomes = kBatch, .automatic = "train.global_batch_size is left"},
       {.key = "train_micro_batch_size_per_gpu",

@@ -89,8 +89,17 @@ void mixed(Reading& r, const Given& entry) {
 
 void loss_scale(Reading& r, const Given& entry) {
   if (!r.flag("fp16.enabled")) return r.ignore(entry, "fp16 is off");
-  if (part(entry) == "loss_scale" && r.number(entry.key) == 0.0) return r.ignore(entry, "0 means a dynamic loss scale");
-  r.ignore(entry, "it belongs to fp16, whose loss scale has its own defaults");
+  const std::string name = part(entry);
+  if (name == "auto_cast") return r.ignore(entry, "batches are tokens, which are not cast");
+  if (name == "loss_scale" && r.number(entry.key) == 0.0) return r.ignore(entry, "0 means a dynamic loss scale");
+  if (name == "initial_scale_power") {
+    const int64_t power = r.count(entry.key).value_or(16);
+    if (power < 0 || power > 60)
+      return r.refuse(entry, fmt::format("fp16.initial_scale_power {} is not from 0 to 60", power),
+                      "16 is the default");
+    return r.set("precision.initial_loss_scale", std::to_string(int64_t{1} << power), entry);
+  }
+  r.set(name == "hysteresis" ? "precision.loss_scale_hysteresis" : "precision." + name, entry.text, entry);
 }
 
 void clip(Reading& r, const Given& entry) {
@@ -323,6 +332,13 @@ void trust_bounds(Reading& r) {
 
 void finish(Reading& r) {
   trust_bounds(r);
+  if (r.flag("fp16.enabled")) {
+    r.suggest("precision.scale_rule", "deepspeed");
+    r.suggest("precision.initial_loss_scale", "65536");
+    r.suggest("precision.loss_scale_window", "1000");
+    r.suggest("precision.loss_scale_hysteresis", "2");
+    r.suggest("precision.min_loss_scale", "1");
+  }
   set_batch(r, "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps");
   scheduler(r);
   for (const std::string_view key : {"zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"})

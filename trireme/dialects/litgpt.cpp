@@ -111,7 +111,7 @@ const Dialect& litgpt() {
               {.key = "access_token", .takes = text, .ignored = kDownload},
               {.key = "quantize",
                .takes = text,
-               .open = "quantised weights are not built yet: precision takes 32-true, bf16-mixed and 64-true"},
+               .open = "quantised weights are not built yet; leave it out"},
               {.key = "train.lr_warmup_fraction",
                .takes = number,
                .open = "a warm-up as a fraction of an epoch: give it in optimizer steps, train.lr_warmup_steps"},
