@@ -255,7 +255,8 @@ TEST(AttentionBlock, RefusalsNameTheValueAndTheRule) {
   EXPECT_THAT(refusal({.lse = at::zeros({2, 4, 4}, at::kDouble)}), testing::HasSubstr("lse is CPU float64"));
   EXPECT_THAT(refusal({.dq = at::zeros({2, 4, 32}, at::kBFloat16)}), testing::HasSubstr("dq is CPU bfloat16"));
   EXPECT_THAT(refusal({.dkv = at::zeros({2, 6, 31})}), testing::HasSubstr("dkv is CPU float32 [2, 6, 31]"));
-  EXPECT_THAT(refusal({.q = at::zeros({2, 4, 32}, at::kHalf)}), testing::HasSubstr("float64, float32 or bfloat16"));
+  EXPECT_THAT(refusal({.q = at::zeros({2, 4, 32}, at::kInt)}),
+              testing::HasSubstr("float64, float32, bfloat16 or float16"));
   EXPECT_THAT(refusal({.workspace = at::empty({100}, at::kByte)}),
               testing::HasSubstr("attention_block_workspace_bytes()"));
 }

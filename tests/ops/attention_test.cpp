@@ -177,8 +177,8 @@ TEST(Attention, RefusalsNameTheValueAndTheRule) {
             "query heads");
   EXPECT_EQ(refusal({1, 0, 2, 1, 16}, qkv, workspace), "attention: sequence is 0, it must be at least 1");
   EXPECT_THAT(refusal({1, 9, 2, 1, 16}, qkv, workspace), testing::HasSubstr("qkv"));
-  EXPECT_THAT(refusal({1, 8, 2, 1, 16}, qkv.to(at::kHalf), workspace),
-              testing::HasSubstr("float64, float32 or bfloat16"));
+  EXPECT_THAT(refusal({1, 8, 2, 1, 16}, qkv.to(at::kInt), workspace),
+              testing::HasSubstr("float64, float32, bfloat16 or float16"));
   EXPECT_THAT(refusal({1, 8, 2, 1, 16}, qkv, at::empty({100}, at::kByte)),
               testing::HasSubstr("attention_workspace_bytes()"));
 }

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kEps = 1e-5;
 constexpr double kId = 8;  // bytes of a token's number
+constexpr int64_t kRank = 8;  // of an adapter
 
 // Bytes of one row.
 double width(const Widths& w) { return static_cast<double>(w.D) * w.E(); }
@@ -246,6 +247,19 @@ constexpr MemoryCase kMemoryCases[] = {
        const auto dy = hidden(p, w, T), dtable = p.values({w.V, w.D}, w.dtype), ids = p.ids(T, w.V),
                   order = p.ids(T, T);
        return Calls{[=] { ops::embedding_backward(dtable, {}, dy, ids, order, 1); }};
+     }},
+    // An embedding's A of LoRA, whose rows are of one element: an id's column lies in kRank cache lines.
+    {"embedding_columns_forward", [](const Widths& w) { return 2 * kRank * w.E() + kId; }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto y = p.values({T, kRank}, w.dtype), table = p.values({kRank, w.V}, w.dtype), ids = p.ids(T, w.V);
+       return Calls{[=] { ops::embedding_columns_forward(y, ids, table, 2); }};
+     }},
+    {"embedding_columns_backward", [](const Widths& w) { return kRank * w.E() + 3 * kId; },
+     [](const Widths& w) { return static_cast<double>(kRank * w.V) * w.E(); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto dy = p.values({T, kRank}, w.dtype), dtable = p.values({kRank, w.V}, w.dtype), ids = p.ids(T, w.V),
+                  order = p.ids(T, T);
+       return Calls{[=] { ops::embedding_columns_backward(dtable, dy, ids, order, 2); }};
      }},
     {"softcap_forward", [](const Widths& w) { return 2 * logits(w); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {

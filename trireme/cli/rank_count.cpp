@@ -41,6 +41,14 @@ void refuse_a_world_of_one(const launch::RankEnvironment& environment, const Set
                   environment.unstarted_tasks, subcommand));
 }
 
+void refuse_mpi_without_mpirun(const Settings& settings, const std::string& subcommand) {
+  if (settings.comm.backend == comm::Backend::mpi)
+    throw UsageError(
+        fmt::format("comm.backend mpi needs ranks that mpirun starts: mpirun -n {} trireme {} ..., or use "
+                    "--comm.backend auto, shm or gloo",
+                    *settings.devices, subcommand));
+}
+
 void take_over_ranks(const launch::RankEnvironment& environment, Settings& settings) {
   if (settings.devices && settings.num_nodes == 1 &&
       *settings.devices * environment.num_nodes == environment.world_size)

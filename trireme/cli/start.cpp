@@ -76,15 +76,6 @@ int launch(const Job& job, const Settings& settings, launch::RankEnvironment& en
   return launch::launch_ranks(options);
 }
 
-// Refused here once; otherwise every rank would refuse it.
-void refuse_mpi_without_mpirun(const Job& job, const Settings& settings) {
-  if (settings.comm.backend == comm::Backend::mpi)
-    throw UsageError(
-        fmt::format("comm.backend mpi needs ranks that mpirun starts: mpirun -n {} trireme {} ..., or use "
-                    "--comm.backend auto, shm or gloo",
-                    *settings.devices, job.subcommand));
-}
-
 int print_help(const Job& job) {
   const std::string usage = job.help.empty() ? fmt::format("trireme {}\n\n", job.subcommand) : job.help;
   fmt::print("{}{}", usage, settings_help(job.help_groups, job.overlay.section));
@@ -200,7 +191,7 @@ class Start {
   }
 
   void check_machine() const {
-    if (launches()) refuse_mpi_without_mpirun(job_, settings_);
+    if (launches()) refuse_mpi_without_mpirun(settings_, job_.subcommand);
     if (launches() && !settings_.launch.rdzv_endpoint) launch::check_nodes(settings_, environment_);
     if (settings_.accelerator == engine::Accelerator::cuda)
       base::require_gpus(is_rank_ ? environment_.local_rank + 1 : static_cast<int>(settings_.devices.value_or(1)));

@@ -41,6 +41,10 @@ void refuse_gpus(const Settings& settings, const std::string& subcommand);
 void refuse_a_world_of_one(const launch::RankEnvironment& environment, const Settings& settings,
                            const std::string& subcommand, bool is_training);
 
+/// For a process that starts ranks. Refused once; otherwise every rank would refuse it.
+/// Errors    UsageError if comm.backend is mpi
+void refuse_mpi_without_mpirun(const Settings& settings, const std::string& subcommand);
+
 /// For a launcher's rank: takes the number of ranks from the launcher, and a share of the cores (share_threads).
 ///
 /// Errors    UsageError if the settings give another number of ranks
