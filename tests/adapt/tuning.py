@@ -172,3 +172,18 @@ def far(ours, theirs):
 
 def relative(ours, theirs):
     return abs(ours - theirs) / max(abs(theirs), math.ulp(1.0))
+
+
+def check_mesh(what, other, one, exact, limit, steps):
+    """What a run on a mesh trained beside one rank's: the same tensors, to the bit or within `limit`, and the losses."""
+    a, b = (trained(run / f"step-{steps:08}") for run in (other, one))
+    ring.require(a.keys() == b.keys() and all(a[n].shape == b[n].shape for n in b), f"{what}: the same {len(b)} tensors", str(a.keys() ^ b.keys()))
+    lines, wanted = losses(other), losses(one)
+    if exact:
+        unequal = [n for n in b if not torch.equal(a[n], b[n])]
+        ring.check(not unequal and lines == wanted, f"{what}: {len(b)} tensors and {steps} losses equal to the bit of one rank's",
+                   f"{unequal[:4]}\n{lines}\n{wanted}")
+        return
+    off = max(far(a[n], b[n]) for n in b)
+    worst = max(relative(x, y) for x, y in zip(lines, wanted))
+    ring.check(max(off, worst) <= limit, f"{what}: values within {off:.1e} and losses within {worst:.1e} of one rank's (at most {limit:.0e})")

@@ -202,17 +202,7 @@ class Judged:
     def on_mesh(self, mesh):
         settings, exact = MESHES[mesh]
         other = self.tune(mesh, **settings)
-        a, b = (tuning.trained(run / f"step-{STEPS:08}") for run in (other, self.one))
-        ring.require(a.keys() == b.keys() and all(a[n].shape == b[n].shape for n in b), f"{self.what}, {mesh}: the same tensors", str(a.keys() ^ b.keys()))
-        lines, wanted = tuning.losses(other), tuning.losses(self.one)
-        if exact:
-            unequal = [n for n in b if not torch.equal(a[n], b[n])]
-            ring.check(not unequal and lines == wanted, f"{self.what}, {mesh}: {len(b)} tensors and {STEPS} losses equal to the bit of one rank's",
-                       f"{unequal[:4]}\n{lines}\n{wanted}")
-            return
-        off = max(tuning.far(a[n], b[n]) for n in b)
-        worst = max(tuning.relative(x, y) for x, y in zip(lines, wanted))
-        ring.check(max(off, worst) <= MESH, f"{self.what}, {mesh}: values within {off:.1e} and losses within {worst:.1e} of one rank's (at most {MESH:.0e})")
+        tuning.check_mesh(f"{self.what}, {mesh}", other, self.one, exact, MESH, STEPS)
 
 
 with ring.Ring(sys.argv[1]) as r:

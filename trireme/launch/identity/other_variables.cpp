@@ -29,13 +29,14 @@ struct Row {
   std::string_view otherwise;
 };
 constexpr std::string_view kNoNccl = "NCCL reads it, and ranks on processors do not use NCCL";
+constexpr std::string_view kAboutNccl = "it is about NCCL, and ranks on processors do not use NCCL";
 constexpr Row kRows[] = {
     {"NCCL_TIMEOUT", Where::everywhere, ""},
     {"NCCL_SOCKET_IFNAME", Where::everywhere, ""},
     {"GLOO_SOCKET_IFNAME", Where::everywhere, ""},
-    {"NCCL_ASYNC_ERROR_HANDLING", Where::on_gpus, "it is about NCCL, and ranks on processors do not use NCCL"},
+    {"NCCL_ASYNC_ERROR_HANDLING", Where::on_gpus, kAboutNccl},
     {"NCCL_", Where::on_gpus, kNoNccl},
-    {"TORCH_NCCL_", Where::on_gpus, "it is about NCCL, and ranks on processors do not use NCCL"},
+    {"TORCH_NCCL_", Where::on_gpus, kAboutNccl},
     {"TORCH_DISTRIBUTED_DEBUG", Where::nowhere, "every collective call is checked in every run; see docs/failures.md"},
     {"TORCH_CPP_LOG_LEVEL", Where::everywhere, ""},
     {"CUDA_VISIBLE_DEVICES", Where::on_gpus, "this run is on processors; --accelerator cuda trains on GPUs"},

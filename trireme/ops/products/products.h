@@ -15,9 +15,8 @@ namespace trireme::ops {
 ///
 /// Shapes    a [M,K], b [K,N], c [M,N]. a and b have contiguous rows, or are transposed views of such tensors; c has
 ///           contiguous rows. c may not overlap a or b
-/// dtypes    a and b of one compute dtype; c of the same, or float32 for bfloat16 and float16. `accumulate` needs a
-/// float32 or
-///           float64 c, which loses nothing
+/// dtypes    a and b of one compute dtype; c of the same, or float32 for bfloat16 and float16. `accumulate` needs a c
+///           of float32 or float64, which loses nothing
 /// Cost      2 M N K operations; packs b (and a, if it is transposed or the kernel needs it packed) into 1.9 MiB of
 ///           scratch per thread, which are kept for the next call. LibTorch's bfloat16: see multiply_by_library
 /// Numerics  sums in float32 (float64), one rounding. Our kernels: bits do not depend on the number of threads
