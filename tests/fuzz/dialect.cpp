@@ -1,6 +1,7 @@
 #include <string>
 
 #include "targets.h"
+#include "trireme/base/error.h"
 #include "trireme/config/problems.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/settings/settings.h"

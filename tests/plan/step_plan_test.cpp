@@ -102,8 +102,8 @@ TEST(StepPlan, WholeGradientsLieOnceOnAHost) {
   EXPECT_GT(tied.of(Memory::host_reduced), 0);
 }
 
-// The bytes of a host are those of its ranks, but for what groups share that lie on it.
-TEST(StepPlan, BytesOfAHostCountASharedCopyForEachGroupOnIt) {
+// A host has one copy of what groups share that lie on it.
+TEST(StepPlan, BytesOnAHostCountARanksPartOfASharedCopy) {
   using schedule::Memory;
   const Planned p =
       plan_of("llama-32m", {.shape = {2, 64}, .mesh = {{.shard = 2, .tp = 2}, 4}, .strategy = Strategy::zero1});
@@ -111,9 +111,9 @@ TEST(StepPlan, BytesOfAHostCountASharedCopyForEachGroupOnIt) {
                 reduced = p.plan.arena.of(Memory::host_reduced);
   ASSERT_GT(gathered, 0);
   ASSERT_GT(reduced, 0);
-  EXPECT_EQ(host_bytes(p.plan, 4, true), 4 * own + 2 * gathered + 2 * reduced);  // a group for each tp rank
-  EXPECT_EQ(host_bytes(p.plan, 4, false), 4 * p.plan.arena.total());
-  EXPECT_EQ(host_bytes(p.plan, 2, true), 2 * p.plan.arena.total());  // both groups reach to another host
+  EXPECT_EQ(bytes_on_host(p.plan, 4, true), own + gathered / 2 + reduced / 2);  // a group of two for each tp rank
+  EXPECT_EQ(bytes_on_host(p.plan, 4, false), p.plan.arena.total());
+  EXPECT_EQ(bytes_on_host(p.plan, 2, true), p.plan.arena.total());  // both groups reach to another host
 }
 
 TEST(StepPlan, AModelOfEightBillionParametersIsPlannedWithoutItsMemory) {

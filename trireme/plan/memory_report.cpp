@@ -66,14 +66,13 @@ MemoryReport memory_report(const StepPlan& plan) {
   return report;
 }
 
-int64_t host_bytes(const StepPlan& plan, int64_t ranks, bool shared_memory) {
-  const auto copies = [&](const std::vector<int>& group) {
+int64_t bytes_on_host(const StepPlan& plan, int64_t ranks, bool shared_memory) {
+  const auto share = [&](const std::vector<int>& group, int64_t bytes) {
     const bool here = std::ranges::all_of(group, [&](int rank) { return rank < ranks; });
-    return shared_memory && here ? ranks / static_cast<int64_t>(group.size()) : ranks;
+    return shared_memory && here ? bytes / static_cast<int64_t>(group.size()) : bytes;
   };
-  return ranks * plan.arena.private_bytes() +
-         copies(plan.groups.gather) * plan.arena.of(schedule::Memory::host_shared) +
-         copies(plan.groups.reduce) * plan.arena.of(schedule::Memory::host_reduced);
+  return plan.arena.private_bytes() + share(plan.groups.gather, plan.arena.of(schedule::Memory::host_shared)) +
+         share(plan.groups.reduce, plan.arena.of(schedule::Memory::host_reduced));
 }
 
 std::string render_memory(const MemoryReport& report) {

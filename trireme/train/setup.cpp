@@ -117,14 +117,36 @@ std::unique_ptr<text::Tokenizer> fitting_tokenizer(const fs::path& path, const m
   return tokenizer;
 }
 
-void check_save_copy(const plan::StepPlan& plan, int64_t ranks, int64_t with) {
-  const int64_t copy = plan.save_copy_bytes(plan.local_groups), available = base::available_memory().bytes;
-  if (with <= available) return;
+// Bytes of all ranks of one host: planned, and of these what copies for save.mode async take. Each rank is planned,
+// because they differ: in what they own, and in the layers of their pipeline stage.
+struct HostBytes {
+  int64_t planned = 0, save_copies = 0;
+};
+
+HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config) {
+  const int world = static_cast<int>(world_size(settings));
+  const int64_t here = world / settings.num_nodes;
+  const comm::Backend backend = settings.comm.backend;
+  const bool shared_memory = backend == comm::Backend::automatic || backend == comm::Backend::shm;
+  HostBytes sum;
+  const int64_t planned = settings.accelerator == engine::Accelerator::cuda ? 1 : here;  // a plan may refuse
+  for (int rank = 0; rank < planned; ++rank) {
+    const plan::StepRequest request = step_request(settings, config, rank, world);
+    const plan::StepPlan plan = plan::make_step_plan(build_run_model(settings, config, request), request);
+    sum.planned += plan::bytes_on_host(plan, here, shared_memory);
+    if (request.save_copy) sum.save_copies += plan.save_copy_bytes(plan.local_groups);
+  }
+  return sum;
+}
+
+void check_save_copies(const HostBytes& bytes, int64_t ranks) {
+  const int64_t available = base::available_memory().bytes;
+  if (bytes.save_copies == 0 || bytes.planned <= available) return;
   throw UsageError(fmt::format(
-      "save.mode async keeps a copy of the state of {} a rank: with it the {} on this host need {}, without it {}, and "
-      "{} are available; use --save.mode sync, or more hosts",
-      base::human_bytes(copy), base::plural(ranks, "rank"), base::human_bytes(with),
-      base::human_bytes(with - ranks * copy), base::human_bytes(available)));
+      "save.mode async keeps a copy of the state of every rank, {} altogether: with these the {} on this host need {}, without "
+      "{}, and {} are available; use --save.mode sync, or more hosts",
+      base::human_bytes(bytes.save_copies), base::plural(ranks, "rank"), base::human_bytes(bytes.planned),
+      base::human_bytes(bytes.planned - bytes.save_copies), base::human_bytes(available)));
 }
 
 }  // namespace
@@ -188,20 +210,13 @@ optim::LrSchedule lr_schedule(const Settings& settings, int64_t steps) {
 }
 
 int64_t plan_host(const Settings& settings) {
-  const int world = static_cast<int>(world_size(settings));
-  const int64_t here = world / settings.num_nodes;
   at::set_num_threads(threads_of_a_rank(settings));  // attention's scratch is planned for each
   const model::ModelConfig config = model::config_of(settings.model);
   schedule::pipeline_schedule(settings.pipeline.schedule);  // refuses names that do not exist, without a pipeline too
-  const plan::StepRequest request = step_request(settings, config, 0, world);
-  const model::Model model = build_run_model(settings, config, request);
-  const plan::StepPlan plan = plan::make_step_plan(model, request);
+  const HostBytes bytes = host_bytes(settings, config);
   if (settings.accelerator == engine::Accelerator::cuda) return 0;
-  const comm::Backend backend = settings.comm.backend;
-  const bool shared_memory = backend == comm::Backend::automatic || backend == comm::Backend::shm;
-  const int64_t bytes = plan::host_bytes(plan, here, shared_memory);
-  if (request.save_copy) check_save_copy(plan, here, bytes);
-  return bytes;
+  check_save_copies(bytes, world_size(settings) / settings.num_nodes);
+  return bytes.planned;
 }
 
 }  // namespace trireme::train

@@ -57,11 +57,11 @@ std::unique_ptr<text::Tokenizer> checkpoint_tokenizer(const std::filesystem::pat
 /// cores. Plans made without ranks assume the same number.
 int threads_of_a_rank(const Settings& settings);
 
-/// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of one machine
-/// take, if every rank plans as rank 0 does; 0 on GPUs, which have memory of their own. The launcher compares this with
-/// the machine's memory before it starts ranks (launch/machines/room.h).
+/// Plans the step without allocating it. Returns the bytes of host memory that the arenas of all ranks of the first
+/// machine take; 0 on GPUs, which have memory of their own. The launcher compares this with the machine's memory before
+/// it starts ranks (launch/machines/room.h).
 ///
-/// Cost      a plan: milliseconds, more with many pipeline ranks and micro-batches
+/// Cost      a plan for each rank of a machine: milliseconds, more with many pipeline stages and micro-batches
 /// Errors    UsageError for combinations that cannot work, and if the copy for save.mode async does not fit in memory
 int64_t plan_host(const Settings& settings);
 
