@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <memory>
 
 #include "trireme/bench/op_cases.h"
 #include "trireme/model/rotary_frequencies.h"
 #include "trireme/ops/ops.h"
+#include "trireme/optim/adafactor.h"
 #include "trireme/optim/optimizer.h"
 
 namespace trireme::bench {
@@ -41,10 +43,11 @@ std::function<void()> restore(const at::Tensor& a, const at::Tensor& b = {}) {
 
 std::vector<double> frequencies(int64_t head_dim) { return model::rotary_frequencies(10000.0, head_dim, {}); }
 
-// A step of the optimizer over T * D elements: kWide words of master, state and gradient, and the compute copy.
-template <int kWide>
+// A step of the optimizer over a matrix of T * D elements: kWords words of master, state and gradient, which are read
+// or written once for each time that the rule needs them, and the compute copy.
+template <int kWords>
 double updated(const Widths& w) {
-  return static_cast<double>(w.D) * (kWide * w.W() + w.E());
+  return static_cast<double>(w.D) * (kWords * w.W() + w.E());
 }
 
 template <optim::Rule kRule>
@@ -52,11 +55,18 @@ Calls update(Pool& p, const Widths& w, int64_t T) {
   const int64_t n = T * w.D;
   const optim::OptimizerOptions options{.rule = kRule, .lr = 1e-4, .momentum = 0.9, .step = 10};
   const auto master = p.values({n}, w.wide()), gradient = p.values({n}, w.wide()), compute = p.values({n}, w.dtype);
+  const auto matrix = std::make_shared<model::ParameterSpec>(model::ParameterSpec{.name = "matrix", .shape = {T, w.D}});
+  const std::array segments = {optim::DecaySegment{.begin = 0, .end = n, .decay = true, .parameter = matrix.get()}};
   std::vector<at::Tensor> state;
-  while (state.size() < optim::state_names(options).size()) state.push_back(p.positive({n}, w.wide()));
+  if (const int64_t whole = optim::whole_state_elements(kRule, segments); whole > 0)
+    state.push_back(p.positive({whole}, w.wide()));
+  else
+    while (state.size() < optim::state_names(options).size()) state.push_back(p.positive({n}, w.wide()));
+  const at::Tensor work =
+      at::empty({optim::step_work_bytes(kRule, segments, master.scalar_type(), compute.scalar_type())}, at::kByte);
   return Calls{[=] {
-    const std::array segments = {optim::DecaySegment{0, n, true}};
-    optim::optimizer_update(master, state, gradient, compute, segments, options);
+    const std::shared_ptr<model::ParameterSpec> kept = matrix;
+    optim::step_group({master, state, gradient, compute, work}, segments, options, [](const at::Tensor&) {});
   }};
 }
 
@@ -226,6 +236,12 @@ constexpr MemoryCase kMemoryCases[] = {
     {"optimizer_update, Adam", updated<7>, nothing, update<optim::Rule::adam>, Access::kInPlace},
     {"optimizer_update, SGD", updated<5>, nothing, update<optim::Rule::sgd>, Access::kInPlace},
     {"optimizer_update, Lion", updated<5>, nothing, update<optim::Rule::lion>, Access::kInPlace},
+    {"optimizer_update, Adagrad", updated<5>, nothing, update<optim::Rule::adagrad>, Access::kInPlace},
+    // These read the matrix once for its norms (LAMB also for its directions), and again to change it.
+    {"optimizer_update, LARS", updated<7>, nothing, update<optim::Rule::lars>, Access::kInPlace},
+    {"optimizer_update, LAMB", updated<11>, nothing, update<optim::Rule::lamb>, Access::kInPlace},
+    // Sums over rows, of gradients and weights; over columns; of the step. Then the weights move.
+    {"optimizer_update, Adafactor", updated<7>, nothing, update<optim::Rule::adafactor>, Access::kInPlace},
     {"squared_norm_partials", [](const Widths& w) { return static_cast<double>(w.D) * w.W(); }, nothing,
      [](Pool& p, const Widths& w, int64_t T) {
        const int64_t n = T * w.D;

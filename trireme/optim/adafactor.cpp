@@ -5,27 +5,34 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/ops/parallel.h"
 #include "trireme/ops/storage.h"
+#include "trireme/optim/adafactor_kernels.h"
 
 namespace trireme::optim {
 namespace {
 
 constexpr double kSmallestSquare = 1e-30, kSmallestScale = 1e-3, kClip = 1, kDecayPower = -0.8;
 
-/// A tensor of the group's step: sums of its squares by row and column (of a vector: its squares), in float64 and of
-/// the whole tensor. They become the factors of the step.
+/// A tensor of the group's step: sums of its squares by row and column, in float64 and of the whole tensor. They become
+/// the factors of the step. A vector is one row, and has only the sums of columns.
 struct Factors {
   const DecaySegment* segment;
-  int64_t rows, columns;     ///< a vector has one column
-  double *weights, *steps;   ///< sums of squares of p and of u
-  double *row, *column;      ///< column: null for a vector
-  int64_t state;             ///< its first element in the state
+  int64_t rows, columns;
+  double *weights, *steps;  ///< sums of squares of p and of u
+  double *row, *column;  ///< row: null for a vector
+  int64_t state;  ///< its first element in the state
+  const model::ParameterSpec& parameter() const { return *segment->parameter; }
+  /// The part that this rank holds, as rows.
+  int64_t local_rows() const { return row == nullptr ? 1 : parameter().shape[0]; }
+  int64_t local_columns() const { return (segment->end - segment->begin) / local_rows(); }
 };
 
-int64_t rows_of(const DecaySegment& s) { return s.parameter->whole_shape()[0]; }
+bool is_vector(const DecaySegment& s) { return s.parameter->whole_shape().size() < 2; }
+int64_t rows_of(const DecaySegment& s) { return is_vector(s) ? 0 : s.parameter->whole_shape()[0]; }
 int64_t columns_of(const DecaySegment& s) {
   const auto& shape = s.parameter->whole_shape();
-  return shape.size() < 2 ? 0 : c10::multiply_integers(shape.begin() + 1, shape.end());
+  return c10::multiply_integers(shape.begin() + (is_vector(s) ? 0 : 1), shape.end());
 }
 
 /// Doubles that are added up over tensor-parallel ranks: first the sums of gradients and weights, then those of steps.
@@ -46,26 +53,33 @@ std::vector<Factors> lay_out(std::span<const DecaySegment> segments, double* sum
   for (const DecaySegment& s : segments) {
     if (s.parameter == nullptr) continue;
     const int64_t rows = rows_of(s), columns = columns_of(s);
-    all.push_back({&s, rows, std::max<int64_t>(columns, 1), sums, steps++, sums + 1,
-                   columns > 0 ? sums + 1 + rows : nullptr, state});
+    all.push_back({.segment = &s,
+                   .rows = std::max<int64_t>(rows, 1),
+                   .columns = columns,
+                   .weights = sums,
+                   .steps = steps++,
+                   .row = rows > 0 ? sums + 1 : nullptr,
+                   .column = sums + 1 + rows,
+                   .state = state});
     sums += 1 + rows + columns;
     state += rows + columns;
   }
   return all;
 }
 
-/// Calls visit(at, row, column, count) for runs of elements of one row: `at` is the first one's index in the span.
+/// Calls visit(at, local_row, row, column, count) for runs of elements of the local rows [first, last), each in one row
+/// of the whole matrix: `at` is the first one's index in the span.
 template <typename Visit>
-void for_each_row(const Factors& f, Visit visit) {
-  model::for_each_run(*f.segment->parameter, 0, f.segment->end - f.segment->begin,
-                      [&](int64_t local, int64_t full, int64_t count) {
-                        for (int64_t done = 0; done < count;) {
-                          const int64_t row = (full + done) / f.columns, column = (full + done) % f.columns;
-                          const int64_t here = std::min(f.columns - column, count - done);
-                          visit(f.segment->begin + local + done, row, column, here);
-                          done += here;
-                        }
-                      });
+void for_each_run(const Factors& f, int64_t first, int64_t last, const Visit& visit) {
+  const int64_t width = f.local_columns();
+  model::for_each_run(f.parameter(), first * width, last * width, [&](int64_t local, int64_t full, int64_t count) {
+    for (int64_t done = 0; done < count;) {
+      const int64_t row = (full + done) / f.columns, column = (full + done) % f.columns;
+      const int64_t here = std::min(f.columns - column, count - done);
+      visit(f.segment->begin + local + done, (local + done) / width, row, column, here);
+      done += here;
+    }
+  });
 }
 
 template <typename T>
@@ -85,11 +99,11 @@ class Step {
     std::fill(sums_, sums_ + first + second, 0.0);
     const std::vector<Factors> all = lay_out(segments, sums_);
     for (const Factors& f : all)
-      if (f.segment->parameter->counted) sum_squares(f);
+      if (f.parameter().counted) sum_squares(f);
     add(0, first);
     for (const Factors& f : all) average(f);
     for (const Factors& f : all)
-      if (f.segment->parameter->counted) sum_steps(f);
+      if (f.parameter().counted) sum_steps(f);
     add(first, second);
     for (const Factors& f : all) move(f);
   }
@@ -98,21 +112,53 @@ class Step {
   void add(int64_t begin, int64_t count) const {
     add_parts_(at::from_blob(sums_ + begin, {count}, at::TensorOptions().dtype(at::kDouble)));
   }
-  double gradient(int64_t at) const { return static_cast<double>(gradient_[at]) * o_.gradient_scale; }
-  double step(const Factors& f, int64_t at, int64_t row, int64_t column) const {
-    return gradient(at) * f.row[row] * (f.column == nullptr ? 1 : f.column[column]);
+
+  FactorRun run_at(int64_t at, double row, double* column, int64_t count) const {
+    return {.dtype = std::is_same_v<T, double> ? ops::Storage::kFloat64 : ops::Storage::kFloat32,
+            .master = master_ + at,
+            .gradient = gradient_ + at,
+            .row = row * o_.gradient_scale,
+            .column = column,
+            .count = count};
+  }
+  FactorRun step_at(const Factors& f, int64_t at, int64_t row, int64_t column, int64_t count) const {
+    return run_at(at, f.row == nullptr ? 1 : f.row[row], f.column + column, count);
   }
 
+  template <typename Body>
+  static void for_rows(const Factors& f, const Body& body) {
+    ops::parallel_rows(f.local_rows(), ops::row_grain(f.local_columns()), body);
+  }
+
+  /// Adds up what visit(local_row) gives for each row: side by side, then in the order of rows.
+  template <typename Visit>
+  static double sum_rows(const Factors& f, const Visit& visit) {
+    double* partials = ops::thread_scratch<Factors, double>(f.local_rows());
+    for_rows(f, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) partials[row] = visit(row);
+    });
+    double sum = 0;
+    for (int64_t row = 0; row < f.local_rows(); ++row) sum += partials[row];
+    return sum;
+  }
+
+  // Each row once, for its own sum and that of the weights; then all rows for pieces of the columns.
   void sum_squares(const Factors& f) const {
-    for_each_row(f, [&](int64_t at, int64_t row, int64_t column, int64_t count) {
-      double of_row = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        const double g = gradient(at + i), p = static_cast<double>(master_[at + i]);
-        of_row += g * g;
-        if (f.column != nullptr) f.column[column + i] += g * g;
-        *f.weights += p * p;
-      }
-      f.row[row] += of_row;
+    const double scale = o_.gradient_scale * o_.gradient_scale;
+    *f.weights = sum_rows(f, [&](int64_t local_row) {
+      double weights = 0;
+      for_each_run(f, local_row, local_row + 1, [&](int64_t at, int64_t, int64_t row, int64_t, int64_t count) {
+        const RowSquares squares = row_squares(run_at(at, 1, nullptr, count));
+        if (f.row != nullptr) f.row[row] += squares.gradient * scale;
+        weights += squares.weights;
+      });
+      return weights;
+    });
+    ops::parallel_rows(f.columns, std::max(kColumns, ops::row_grain(f.local_rows())), [&](int64_t first, int64_t last) {
+      for_each_run(f, 0, f.local_rows(), [&](int64_t at, int64_t, int64_t, int64_t column, int64_t count) {
+        const int64_t begin = std::max(first, column), end = std::min(last, column + count);
+        if (begin < end) add_column_squares(run_at(at + begin - column, 1, f.column + begin, end - begin));
+      });
     });
   }
 
@@ -125,22 +171,23 @@ class Step {
       return static_cast<double>(moment);
     };
     T* state = state_ + f.state;
-    double mean = 0;
-    for (int64_t r = 0; r < f.rows; ++r) mean += f.row[r] = mix(state[r], f.row[r], f.columns);
-    mean /= static_cast<double>(f.rows);
-    for (int64_t r = 0; r < f.rows; ++r) f.row[r] = 1 / std::sqrt(f.column == nullptr ? f.row[r] : f.row[r] / mean);
-    if (f.column == nullptr) return;
-    for (int64_t c = 0; c < f.columns; ++c) f.column[c] = 1 / std::sqrt(mix(state[f.rows + c], f.column[c], f.rows));
+    if (f.row != nullptr) {
+      double mean = 0;
+      for (int64_t r = 0; r < f.rows; ++r) mean += f.row[r] = mix(state[r], f.row[r], f.columns);
+      mean /= static_cast<double>(f.rows);
+      for (int64_t r = 0; r < f.rows; ++r) f.row[r] = 1 / std::sqrt(f.row[r] / mean);
+      state += f.rows;
+    }
+    for (int64_t c = 0; c < f.columns; ++c) f.column[c] = 1 / std::sqrt(mix(state[c], f.column[c], f.rows));
   }
 
   void sum_steps(const Factors& f) const {
-    for_each_row(f, [&](int64_t at, int64_t row, int64_t column, int64_t count) {
+    *f.steps = sum_rows(f, [&](int64_t local_row) {
       double sum = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        const double u = step(f, at + i, row, column + i);
-        sum += u * u;
-      }
-      *f.steps += sum;
+      for_each_run(f, local_row, local_row + 1, [&](int64_t at, int64_t, int64_t row, int64_t column, int64_t count) {
+        sum += step_squares(step_at(f, at, row, column, count));
+      });
+      return sum;
     });
   }
 
@@ -151,15 +198,17 @@ class Step {
     if (o_.scale_parameter) lr *= std::max(kSmallestScale, std::sqrt(*f.weights / elements));
     const double keep = f.segment->decay ? 1 - lr * f.segment->weight_decay.value_or(o_.weight_decay) : 1;
     const double rate = lr / std::max(1.0, std::sqrt(*f.steps / elements) / kClip);
-    for_each_row(f, [&](int64_t at, int64_t row, int64_t column, int64_t count) {
-      for (int64_t i = 0; i < count; ++i)
-        master_[at + i] =
-            static_cast<T>(static_cast<double>(master_[at + i]) * keep - rate * step(f, at + i, row, column + i));
+    for_rows(f, [&](int64_t first, int64_t last) {
+      for_each_run(f, first, last, [&](int64_t at, int64_t, int64_t row, int64_t column, int64_t count) {
+        move_weights(step_at(f, at, row, column, count), keep, rate);
+      });
     });
     if (!t_.compute.defined()) return;
     const int64_t begin = f.segment->begin, size = f.segment->end - begin;
     t_.compute.narrow(0, begin, size).copy_(t_.master.narrow(0, begin, size));
   }
+
+  static constexpr int64_t kColumns = 512;  ///< the fewest columns that are worth another thread
 
   const StepTensors& t_;
   const OptimizerOptions& o_;

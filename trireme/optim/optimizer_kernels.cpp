@@ -8,12 +8,12 @@
 // foreach_target.h comes before every header that is compiled per target.
 #include "trireme/ops/simd/loops-inl.h"
 #include "trireme/ops/simd/simd-inl.h"
+#include "trireme/optim/lane_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace trireme::optim::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = ops::HWY_NAMESPACE;
 
 /// What an update keeps in registers.
@@ -154,46 +154,11 @@ void update_span(const UpdateArguments& a, int64_t first, int64_t last) {
   update_by_rule<float, ops::bfloat16>(a, first, last);
 }
 
-/// Always kLanes sums side by side, for vectors of any length: element i belongs to lane i % kLanes.
-constexpr int64_t kLanes = 32;
-
-template <class T>
-HWY_INLINE double block_norm(const T* x, int64_t count) {
-  const hn::ScalableTag<double> d;
-  const hn::Rebind<T, decltype(d)> d_in;
-  constexpr int64_t kVectorLanes = hn::MaxLanes(hn::ScalableTag<double>());
-  constexpr int64_t kVectors = kLanes / kVectorLanes;
-  hn::Vec<decltype(d)> sums[kVectors];
-  for (auto& sum : sums) sum = hn::Zero(d);
-  const auto add = [&](const T* from) HWY_ATTR {
-    for (int64_t k = 0; k < kVectors; ++k) {
-      auto value = hn::Zero(d);
-      if constexpr (std::is_same_v<T, double>)
-        value = hn::LoadU(d, from + k * kVectorLanes);
-      else
-        value = hn::PromoteTo(d, hn::LoadU(d_in, from + k * kVectorLanes));
-      sums[k] = hn::Add(sums[k], hn::Mul(value, value));
-    }
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) add(x + i);
-  if (i < count) {
-    T padded[kLanes] = {};
-    std::copy(x + i, x + count, padded);
-    add(padded);
-  }
-  double lanes[kLanes];
-  for (int64_t k = 0; k < kVectors; ++k) hn::StoreU(sums[k], d, lanes + k * kVectorLanes);
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
-  return lanes[0];
-}
-
 template <class T>
 void norms(const NormArguments& a, int64_t first, int64_t last) {
   const T* x = static_cast<const T*>(a.gradient);
   for (int64_t block = first; block < last; ++block)
-    a.partials[block] = block_norm(x + block * a.block, std::min(a.block, a.count - block * a.block));
+    a.partials[block] = sum_of_squares_of(x + block * a.block, std::min(a.block, a.count - block * a.block));
 }
 
 template <class T>
@@ -218,7 +183,7 @@ void lamb_norms(const UpdateArguments& a, int64_t begin, int64_t end, int64_t bl
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) step(i, simd::Full{});
   if (i < count) step(i, simd::Part{static_cast<size_t>(count - i)});
-  partials[number] = block_norm(directions, count);
+  partials[number] = sum_of_squares_of(directions, count);
 }
 
 void lamb_blocks_of(const UpdateArguments& a, int64_t begin, int64_t end, std::pair<int64_t, int64_t> blocks,

@@ -100,8 +100,9 @@ struct MemoryReport {
 
 MemoryReport memory_report(const StepPlan& plan);
 std::string render_memory(const MemoryReport& report);
-/// What a rank's arena adds to the memory of its host, if `ranks` ranks from 0 on are on one host. Of memory for a group
-/// this is the rank's part of the one copy; without `shared_memory`, or if the group has ranks on other hosts, a copy.
+/// What a rank's arena adds to the memory of its host, if `ranks` ranks from 0 on are on one host. Of memory for a
+/// group this is the rank's part of the one copy; without `shared_memory`, or if the group has ranks on other hosts, a
+/// copy.
 int64_t bytes_on_host(const StepPlan& plan, int64_t ranks, bool shared_memory);
 /// A table with a row per strategy: a rank's bytes of weights, gradients and optimizer state on this plan's shards, and
 /// what the textbook formula gives.

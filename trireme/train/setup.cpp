@@ -142,11 +142,12 @@ HostBytes host_bytes(const Settings& settings, const model::ModelConfig& config)
 void check_save_copies(const HostBytes& bytes, int64_t ranks) {
   const int64_t available = base::available_memory().bytes;
   if (bytes.save_copies == 0 || bytes.planned <= available) return;
-  throw UsageError(fmt::format(
-      "save.mode async keeps a copy of the state of every rank, {} altogether: with these the {} on this host need {}, without "
-      "{}, and {} are available; use --save.mode sync, or more hosts",
-      base::human_bytes(bytes.save_copies), base::plural(ranks, "rank"), base::human_bytes(bytes.planned),
-      base::human_bytes(bytes.planned - bytes.save_copies), base::human_bytes(available)));
+  throw UsageError(
+      fmt::format("save.mode async keeps a copy of the state of every rank, {} altogether: with these the {} on this "
+                  "host need {}, without "
+                  "{}, and {} are available; use --save.mode sync, or more hosts",
+                  base::human_bytes(bytes.save_copies), base::plural(ranks, "rank"), base::human_bytes(bytes.planned),
+                  base::human_bytes(bytes.planned - bytes.save_copies), base::human_bytes(available)));
 }
 
 }  // namespace
