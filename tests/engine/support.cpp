@@ -58,6 +58,15 @@ model::ModelConfig small_gemma3() {
   return c;
 }
 
+model::ModelConfig small_free(int64_t bits, model::Injection injection) {
+  model::ModelConfig c = small_llama();
+  c.architecture = model::Architecture::free_transformer;
+  c.num_hidden_layers = 4;
+  c.initializer_range = 0.2;  // so that bits depend on the text, and the text on them
+  c.free = {.latent_bits = bits, .split_layer = 2, .injection = injection, .free_bits = 0.02, .kl_weight = 0.5};
+  return c;
+}
+
 model::ModelConfig small_model(const std::string& family) {
   if (family == "gpt2") return small_gpt2();
   if (family == "qwen3") return small_qwen3();
@@ -315,6 +324,7 @@ class Runner {
       }
       if (rank == job_.ranks() - 1) {
         outcome_.losses.push_back(result.loss);
+        outcome_.measures.push_back(result.measures);
         outcome_.norms.push_back(result.gradient_norm);
       }
     }

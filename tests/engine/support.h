@@ -19,6 +19,8 @@ model::ModelConfig small_llama();
 model::ModelConfig small_gpt2();
 model::ModelConfig small_qwen3();
 model::ModelConfig small_gemma3();
+/// A Free Transformer of four blocks, with a latent of `bits` bits before the third.
+model::ModelConfig small_free(int64_t bits, model::Injection injection);
 model::ModelConfig small_model(const std::string& family);
 
 /// Everything in one dtype, and computing in bfloat16 with state in float32.
@@ -62,6 +64,7 @@ struct Job {
 
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<std::vector<double>> measures;  ///< of each step
   std::vector<double> scales;        ///< of the loss, before each step
   std::vector<int> skipped;          ///< steps
   double evaluation = 0;             ///< of the same tokens on every data rank

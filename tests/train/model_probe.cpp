@@ -6,8 +6,8 @@
 //   <name>/generated  logits [rows, length, vocabulary] of the path that generates text: one token at a time
 //   <name>/trained    the same by the units that training runs, all rows at once
 //   <name>/gradients/<parameter>  of the mean loss, by the engine
-// in float64 for float64, else float32. Standard output is a JSON object: for each job its "loss", the tokens that
-// "greedy" drew behind the first row, or the "error" that refused the folder.
+// in float64 for float64, else float32. Standard output is a JSON object: for each job its "loss", the "measures"
+// beside it, the tokens that "greedy" drew behind the first row, or the "error" that refused the folder.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -88,7 +88,7 @@ class Trained {
     return out.view({tokens.size(0), tokens.size(1), -1});
   }
 
-  double loss(const at::Tensor& tokens, const at::Tensor& targets) {
+  engine::StepResult step(const at::Tensor& tokens, const at::Tensor& targets) {
     engine::StepInputs inputs;
     inputs.load_batch = [&](int, const engine::BatchTensors& to) {
       at::Tensor(to.inputs).copy_(tokens.flatten());
@@ -96,10 +96,10 @@ class Trained {
     };
     inputs.supervised_tokens = targets.ge(0).sum().item<int64_t>();
     inputs.optimizer = {.lr = 0, .step = 1};
-    return engine_.train_step(inputs).loss;
+    return engine_.train_step(inputs);
   }
 
-  /// Of the last loss.
+  /// Of the last step.
   Found gradients() {
     Found found;
     for (const engine::GroupState& g : engine_.state()) {
@@ -163,7 +163,11 @@ json answer(const json& job, Found& found) try {
   if (!job.value("trained", false) && !job.contains("targets")) return reply;
   Trained trained(folder, precision, {tokens.size(0), tokens.size(1)});
   if (job.value("trained", false)) found.emplace_back(name + "/trained", trained.logits(tokens));
-  if (job.contains("targets")) reply["loss"] = trained.loss(tokens, rows_of(job["targets"]));
+  if (job.contains("targets")) {
+    const engine::StepResult result = trained.step(tokens, rows_of(job["targets"]));
+    reply["loss"] = result.loss;
+    reply["measures"] = result.measures;
+  }
   if (job.value("gradients", false))
     for (auto& [parameter, gradient] : trained.gradients())
       found.emplace_back(name + "/gradients/" + parameter, gradient);

@@ -5,8 +5,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::base {
+
+/// A number that a run reports beside its loss.
+struct Measured {
+  std::string name;  ///< "kl_bits"
+  double value = 0;
+  bool operator==(const Measured&) const = default;
+};
 
 /// One finished optimizer step of the whole job (losses and rates over all ranks).
 struct StepEvent {
@@ -25,6 +33,7 @@ struct StepEvent {
   std::optional<double> loss_scale;  ///< of the next step, if losses are scaled
   int64_t skipped = 0;  ///< steps of the run that were skipped because a gradient overflowed
   std::optional<double> val_loss;  ///< held-out loss, if this step ended with an evaluation
+  std::vector<Measured> measures = {};  ///< of models whose loss has parts, and of the evaluation
 };
 
 /// A stage of the run that begins or ends: "load data", "evaluate", "save".

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/start.h"
+#include "trireme/model/from_settings.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/setup.h"
@@ -99,6 +100,10 @@ int run_training(const Training& training, Arguments arguments) {
                     [&](const Settings& settings) {
                       validate_run_length(settings);
                       if (training.needs_weights) train::check_has_weights(settings, training.name);
+                      if (training.name != "pretrain" && model::config_of(settings.model).is_free())
+                        throw UsageError(fmt::format(
+                            "{} is not built for a Free Transformer; go on with its training: trireme pretrain FOLDER",
+                            training.name));
                       train::check_pretrain(settings);
                     },
                 .run = train::pretrain,

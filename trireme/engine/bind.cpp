@@ -196,7 +196,10 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
         t.work[index] = view(v, work_specs[index]);
         break;
       case ValueKind::loss:
-        t.loss_sum = view(v, {v.bytes / 8}, at::kDouble).narrow(0, a.micro_batch, 1);
+        t.loss_sum =
+            view(v, {v.bytes / 8}, at::kDouble)
+                .narrow(0, a.micro_batch * plan_.sums_of_rank(plan_.stage_rank_of(a.owner)) + plan_.first_sum(a.owner),
+                        plan_.num_sums(a.owner));
         break;
       default:
         throw InternalError("a unit's action uses " + v.label);
@@ -275,7 +278,7 @@ std::vector<Engine::Bound> Engine::bind(schedule::List list) {
       const int64_t n = request.micro_batches(list);
       int64_t all_losses = 0;
       for (int member : plan_.groups.loss) {
-        b.counts.push_back(plan_.holds_last_unit(request.mesh.coordinate(member, comm::Axis::pp)) ? n : 0);
+        b.counts.push_back(n * plan_.sums_of_rank(request.mesh.coordinate(member, comm::Axis::pp)));
         all_losses += b.counts.back();
       }
       b.input = view(used(0), {b.counts[comm_.loss->rank()]}, at::kDouble);

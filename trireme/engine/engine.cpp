@@ -69,14 +69,21 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   for (const auto& c : {comm_.gather, comm_.reduce, comm_.replicas, comm_.stages[0], comm_.stages[1]})
     if (c->size() > 1) asynchronous_.push_back(c.get());
   // Micro-batch i of the global batch is the (i / n)-th of data rank i % n; its context-parallel parts follow.
-  std::vector<std::pair<int, int>> keys;  // (data index, context rank), by rank of the loss group that has losses
-  for (int member : plan_.groups.loss) {
-    const plan::StepRequest who = plan_.request.of_rank(member);
-    if (plan_.holds_last_unit(who.coordinate(comm::Axis::pp)))
-      keys.emplace_back(who.data_index(), who.coordinate(comm::Axis::cp));
+  for (int unit = 0; unit < static_cast<int>(model_.units.size()); ++unit) {
+    if (plan_.num_sums(unit) == 0) continue;
+    std::map<std::pair<int, int>, SumPlaces::OfRank> ranks;  // by (data index, context rank)
+    int64_t before = 0;
+    for (int member : plan_.groups.loss) {
+      const plan::StepRequest who = plan_.request.of_rank(member);
+      const int stage_rank = who.coordinate(comm::Axis::pp);
+      const int64_t count = plan_.sums_of_rank(stage_rank);
+      if (plan_.stage_rank_of(unit) == stage_rank)
+        ranks[{who.data_index(), who.coordinate(comm::Axis::cp)}] = {before, count};
+      before += count;
+    }
+    sum_places_.push_back({.unit = unit, .ranks = {}});
+    for (const auto& [key, place] : ranks) sum_places_.back().ranks.push_back(place);
   }
-  for (size_t i = 0; i < keys.size(); ++i) loss_order_.push_back(static_cast<int>(i));
-  std::sort(loss_order_.begin(), loss_order_.end(), [&](int a, int b) { return keys[a] < keys[b]; });
 }
 
 Engine::~Engine() = default;
@@ -193,9 +200,10 @@ StepResult Engine::train_step(const StepInputs& inputs) {
   committed_.reset();
   if (comm_.recorder) comm_.recorder->set_step(inputs.optimizer.step);
   run(List::train);
-  const double loss = sum_losses(List::train) / double(inputs.supervised_tokens);
+  const double loss = mean_loss(List::train, double(inputs.supervised_tokens));
   const bool committed = commits();
   return {.loss = loss,
+          .measures = measures_,
           .gradient_norm = gradient_norm_,
           .learning_rate = inputs.optimizer.lr,
           .committed = committed,
@@ -219,19 +227,30 @@ double Engine::evaluate(const LoadBatch& load_batch, int64_t supervised_tokens) 
   given_up_ = false;
   load_batch_ = &load_batch;
   run(List::evaluate);
-  return sum_losses(List::evaluate) / double(supervised_tokens);
+  return mean_loss(List::evaluate, double(supervised_tokens));
 }
 
-double Engine::sum_losses(List list) const {
+double Engine::mean_loss(List list, double tokens) {
   const int n = plan_.request.micro_batches(list);
   const Schedule& s = plan_.train();
   const Value& v = s.values[s.find(ValueKind::loss_all, -1, -1)];
   const at::Tensor all = view(v, {v.bytes / 8}, at::kDouble).to(at::kCPU);  // on a GPU: when the step has ended
   const auto* losses = all.data_ptr<double>();
-  double sum = 0;
-  for (int i = 0; i < n; ++i)
-    for (int r : loss_order_) sum += losses[r * n + i];
-  return sum;
+  double loss = 0;
+  measures_.clear();
+  for (const SumPlaces& places : sum_places_) {
+    const std::vector<model::Measure> measures = model_.units[places.unit]->measures();
+    const int64_t first = plan_.first_sum(places.unit), count = plan_.num_sums(places.unit);
+    for (int64_t k = 0; k < count; ++k) {
+      double sum = 0;
+      for (int i = 0; i < n; ++i)
+        for (const auto& rank : places.ranks) sum += losses[n * rank.before + i * rank.count + first + k];
+      const bool is_loss = places.unit + 1 == std::ssize(model_.units);
+      if (!is_loss) measures_.push_back(sum / tokens);
+      loss += (is_loss ? 1 : measures[static_cast<size_t>(k)].weight) * sum;
+    }
+  }
+  return loss / tokens;
 }
 
 void Engine::wait_until(int index) {

@@ -59,7 +59,8 @@ struct StepInputs {
 };
 
 struct StepResult {
-  double loss = 0;  ///< mean over supervised tokens of the global batch
+  double loss = 0;  ///< mean over supervised tokens of the global batch, with the weighted measures
+  std::vector<double> measures = {};  ///< such means, of the units' measures in the order of units
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;  ///< of this step
   bool committed = true;  ///< false: StepInputs::commit returned false; loss and norm mean nothing
@@ -121,6 +122,8 @@ class Engine {
 
   /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective.
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
+  /// StepResult::measures of the last evaluation or step.
+  const std::vector<double>& measures() const { return measures_; }
 
   /// This rank's state. On a GPU, masters and optimizer state are copied to the host; what the caller writes there
   /// takes effect with refresh_weights(). Calls before the next train_step return the same host memory.
@@ -191,7 +194,7 @@ class Engine {
   bool overflowed() const;
   void wait_until(int index);
   void progress();
-  double sum_losses(schedule::List list) const;
+  double mean_loss(schedule::List list, double tokens);
 
   // device.cpp
   bool on_gpu() const { return options_.device.is_cuda(); }
@@ -218,7 +221,17 @@ class Engine {
   std::map<int, GroupViews> views_;  ///< by group
   std::map<int, std::vector<optim::DecaySegment>> segments_;  ///< by group, for the held range
   schedule::PerList<std::vector<Bound>> bound_;
-  std::vector<int> loss_order_;  ///< ranks of the loss group, in the order of micro-batches
+  /// Of a unit that writes sums: where each rank that runs it has them among all sums of one micro-batch.
+  struct SumPlaces {
+    struct OfRank {
+      int64_t before;  ///< sums of a micro-batch on ranks before this one
+      int64_t count;  ///< sums of a micro-batch on this rank
+    };
+    int unit;
+    std::vector<OfRank> ranks;  ///< in the order of micro-batches
+  };
+  std::vector<SumPlaces> sum_places_;
+  std::vector<double> measures_;
   std::vector<Pending> pending_;
   std::vector<ActionTime> timeline_;
   std::vector<comm::Communicator*> asynchronous_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -36,9 +37,9 @@ ModelConfig gemma(ModelConfig c) {
 }
 
 // In the order of the enumerators.
-const std::array<Family, 7>& families() {
+const std::array<Family, 8>& families() {
   using A = Architecture;
-  static const std::array<Family, 7> table = [] {
+  static const std::array<Family, 8> table = [] {
     const ModelConfig llama = sizes(A::llama, {32000, 4096, 11008, 32, 32, 32, 128, 2048});
     ModelConfig mistral = sizes(A::mistral, {32000, 4096, 14336, 32, 32, 8, 128, 131072});
     mistral.sliding_window = 4096;
@@ -60,13 +61,17 @@ const std::array<Family, 7>& families() {
     gpt2.gated_mlp = false;
     gpt2.layer_norm = gpt2.learned_positions = gpt2.tie_word_embeddings = true;
     gpt2.attention_bias = gpt2.attention_out_bias = gpt2.mlp_bias = true;
-    return std::array<Family, 7>{{{"llama", "LlamaForCausalLM", llama},
+    ModelConfig free = llama;
+    free.architecture = A::free_transformer;
+    free.free = {.latent_bits = 16, .split_layer = 16};
+    return std::array<Family, 8>{{{"llama", "LlamaForCausalLM", llama},
                                   {"mistral", "MistralForCausalLM", mistral},
                                   {"qwen2", "Qwen2ForCausalLM", qwen2},
                                   {"qwen3", "Qwen3ForCausalLM", qwen3},
                                   {"gemma2", "Gemma2ForCausalLM", gemma2},
                                   {"gemma3_text", "Gemma3ForCausalLM", gemma3},
-                                  {"gpt2", "GPT2LMHeadModel", gpt2}}};
+                                  {"gpt2", "GPT2LMHeadModel", gpt2},
+                                  {"free_transformer", "FreeTransformerForCausalLM", free}}};
   }();
   return table;
 }
@@ -115,14 +120,15 @@ void set_architecture(ModelConfig& c, Architecture architecture) {
   if (c.rope_theta > 0 && !d.learned_positions) d.rope_theta = c.rope_theta;
   if (architecture == Architecture::gemma2 || architecture == Architecture::gemma3) {
     d.attention_scale = 0;
-    set_num_hidden_layers(d, d.num_hidden_layers);
   }
+  set_num_hidden_layers(d, d.num_hidden_layers);
   c = std::move(d);
 }
 
 void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
   c.num_hidden_layers = blocks;
   const bool alternates = c.architecture == Architecture::gemma2 || c.architecture == Architecture::gemma3;
+  if (c.is_free()) c.free.split_layer = blocks / 2;
   if (blocks < 1 || (c.windowed.empty() && !alternates)) return;
   const int64_t period = c.architecture == Architecture::gemma2 ? 2 : 6;
   while (static_cast<int64_t>(c.windowed.size()) < blocks)
@@ -134,8 +140,33 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   ModelConfig a = *this, b = other;
   a.name = b.name = a.source_json = b.source_json = "";
   a.is_text_half = b.is_text_half = false;
+  a.free.free_bits = b.free.free_bits = a.free.kl_weight = b.free.kl_weight = 0;  // of training alone
   return a == b;
 }
+
+double FreeConfig::free_nats() const { return free_bits * std::log(2.0); }
+
+namespace {
+
+void validate_free(const ModelConfig& c) {
+  const FreeConfig& f = c.free;
+  if (f.latent_bits < 0 || f.latent_bits > kMostLatentBits)
+    throw UsageError(fmt::format("free.latent_bits is {}; it must be from 1 to {}", f.latent_bits, kMostLatentBits));
+  if (c.is_free() != (c.architecture == Architecture::free_transformer))
+    throw UsageError("a latent (free.latent_bits) belongs to the model_type free_transformer, and to it alone");
+  if (!c.is_free()) return;
+  if (f.injection == Injection::table && f.latent_bits > kMostTableBits)
+    throw UsageError(fmt::format(
+        "free.injection table needs a row for each of the 2^{} codes; above {} bits take free.injection bits",
+        f.latent_bits, kMostTableBits));
+  if (f.split_layer < 1 || f.split_layer >= c.num_hidden_layers)
+    throw UsageError(fmt::format("free.split_layer is {}; the model has {}, and it must be from 1 to {}", f.split_layer,
+                                 base::plural(c.num_hidden_layers, "block"), c.num_hidden_layers - 1));
+  if (!(f.free_bits >= 0) || !(f.kl_weight >= 0))
+    throw UsageError("free.free_bits and free.kl_weight must be at least 0");
+}
+
+}  // namespace
 
 void ModelConfig::validate() const {
   constexpr int64_t kLargest = int64_t{1} << 31;  // so that the product of two sizes fits in int64
@@ -160,17 +191,23 @@ void ModelConfig::validate() const {
   if (!windowed.empty() && static_cast<int64_t>(windowed.size()) != num_hidden_layers)
     throw UsageError(fmt::format("layer_types has {} entries; the model has {} blocks (num_hidden_layers)",
                                  windowed.size(), num_hidden_layers));
+  validate_free(*this);
 }
 
 int64_t ModelConfig::num_parameters() const {
   const BlockCount block = count_block(*this);
   const int64_t embedding = (vocab_size + (learned_positions ? max_position_embeddings : 0)) * hidden_size;
+  // The encoder's block, its query, its norm and its readout, and what injects the bits.
+  const int64_t rows = free.injection == Injection::bits ? free.latent_bits
+                                                         : int64_t{1} << std::min(free.latent_bits, kMostTableBits),
+                latent = is_free() ? block.products + block.norms + (2 + free.latent_bits + rows) * hidden_size : 0;
   return num_hidden_layers * (block.products + block.biases + block.norms) + (layer_norm ? 2 : 1) * hidden_size +
-         embedding + (tie_word_embeddings ? 0 : vocab_size * hidden_size);
+         embedding + (tie_word_embeddings ? 0 : vocab_size * hidden_size) + latent;
 }
 
 int64_t ModelConfig::num_product_parameters() const {
-  return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size;
+  const int64_t encoder = is_free() ? count_block(*this).products + free.latent_bits * hidden_size : 0;
+  return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size + encoder;
 }
 
 double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {

@@ -8,11 +8,24 @@
 #include <vector>
 
 #include "trireme/model/rotary_frequencies.h"
+#include "trireme/model/settings.h"
 
 namespace trireme::model {
 
-enum class Architecture { llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt2 };
+enum class Architecture { llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt2, free_transformer };
 enum class Activation { silu, gelu_tanh };
+
+/// The latent of a Free Transformer: an encoder before block `split_layer` draws bits for each token, which the keys
+/// and values of that block see. Without bits, a model is a plain decoder.
+struct FreeConfig {
+  int64_t latent_bits = 0;  ///< 0: no latent
+  int64_t split_layer = 0;  ///< blocks before it, which the encoder reads
+  Injection injection = Injection::table;
+  double free_bits = 0.5;   ///< divergence from the prior that costs nothing, bits a token
+  double kl_weight = 1;     ///< of what exceeds it, in the loss
+  double free_nats() const;
+  bool operator==(const FreeConfig&) const = default;
+};
 
 struct ModelConfig {
   std::string name;                        ///< catalogue name, "" for a file
@@ -49,6 +62,8 @@ struct ModelConfig {
   int64_t sliding_window = 0;  ///< keys that a query of a windowed block sees, itself included; 0: no window
   std::vector<bool> windowed;  ///< per block; empty: all blocks, if there is a window
 
+  FreeConfig free;
+
   bool is_text_half = false;  ///< the text half of a vision model, without its vision tower
   std::string source_json;  ///< the config.json that this was read from; "": none
 
@@ -60,6 +75,7 @@ struct ModelConfig {
   double attended_keys(int64_t layer, int64_t sequence) const;
   /// The sum over blocks.
   double attended_keys(int64_t sequence) const;
+  bool is_free() const { return free.latent_bits > 0; }
   /// Whether both have the same mathematics and the same names of tensors.
   bool same_model(const ModelConfig& other) const;
 

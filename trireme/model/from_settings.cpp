@@ -20,6 +20,39 @@ ModelConfig named_model(const std::string& name) {
   return catalogue_config(name);
 }
 
+// A Llama becomes a Free Transformer by its bits; one that is read from a folder keeps what is not given.
+void take_latent(ModelConfig& c, const FreeSettings& s) {
+  if (s.latent_bits) {
+    if (!c.is_free() && c.architecture != Architecture::llama)
+      throw UsageError(fmt::format(
+          "free.latent_bits makes a Llama a Free Transformer, and {} is no Llama; take one, for instance llama-5m",
+          model_type(c.architecture)));
+    if (!c.is_free()) {
+      if (c.attention_bias || c.attention_out_bias || c.mlp_bias)
+        throw UsageError("free.latent_bits: a Free Transformer's blocks have no biases, and this Llama's have");
+      c.architecture = Architecture::free_transformer;
+      c.source_json.clear();
+      c.free.split_layer = c.num_hidden_layers / 2;
+    }
+    if (*s.latent_bits > kMostTableBits && c.free.latent_bits != *s.latent_bits) c.free.injection = Injection::bits;
+    c.free.latent_bits = *s.latent_bits;
+  }
+  if (!c.is_free()) {
+    for (const auto& [given, name] : {std::pair(s.split_layer.has_value(), "split_layer"),
+                                      {s.injection != Injection::automatic, "injection"},
+                                      {s.free_bits.has_value(), "free_bits"},
+                                      {s.kl_weight.has_value(), "kl_weight"}})
+      if (given)
+        throw UsageError(
+            fmt::format("free.{} is for a Free Transformer, and this model is none; give free.latent_bits", name));
+    return;
+  }
+  if (s.split_layer) c.free.split_layer = *s.split_layer;
+  if (s.injection != Injection::automatic) c.free.injection = s.injection;
+  if (s.free_bits) c.free.free_bits = *s.free_bits;
+  if (s.kl_weight) c.free.kl_weight = *s.kl_weight;
+}
+
 }  // namespace
 
 ModelConfig config_of(const ModelSettings& m) {
@@ -51,6 +84,7 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.rope_theta, m.rope_theta);
   take(c.tie_word_embeddings, m.tie_word_embeddings);
   take(c.initializer_range, m.initializer_range);
+  take_latent(c, m.free);
   c.validate();
   return c;
 }

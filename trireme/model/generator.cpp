@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/comm/communicator.h"
 
 namespace trireme::model {
@@ -109,7 +110,7 @@ void Generator::load(const Fill& fill) {
 }
 
 // Runs `tokens`, which follow the context, through this stage's units. Logits of the last token, or of all.
-at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all) {
+at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all, Codes codes) {
   const int64_t position = num_tokens();
   const auto count = static_cast<int64_t>(tokens.size());
   const auto options = at::TensorOptions().dtype(precision_.compute);
@@ -118,6 +119,8 @@ at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all) {
   const at::Tensor ids = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong),
                    logits =
                        is_last_stage() ? at::empty({all ? count : 1, model_.config.vocab_size}, options) : at::Tensor();
+  const bool is_given = model_.config.is_free() && (codes == Codes::from_prior || position > 0);
+  const at::Tensor latent = is_given ? prior_codes(count) : at::Tensor();
   comm::UnitCommunicators ranks;
   ranks[comm::UnitAxis::tp] = ranks_.tp;
   for (int u = first_unit_; u < last_unit_; ++u)
@@ -127,12 +130,38 @@ at::Tensor Generator::feed(std::span<const int64_t> tokens, bool all) {
                              .x = x,
                              .k_cache = k_cache_[u],
                              .v_cache = v_cache_[u],
+                             .latent = latent,
+                             .latent_seed = latent_seed_,
                              .logits = logits,
                              .ranks = ranks});
   if (!is_last_stage()) ranks_.stages->send(x, ranks_.stage + 1)->wait();
   context_.insert(context_.end(), tokens.begin(), tokens.end());
   return logits;
 }
+
+// Codes of the next `count` tokens: uniform, by seed and position, so that all ranks draw the same.
+at::Tensor Generator::prior_codes(int64_t count) const {
+  const int64_t bits = model_.config.free.latent_bits;
+  const uint64_t mask = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+  std::vector<int64_t> codes;
+  for (int64_t i = 0; i < count; ++i)
+    codes.push_back(fixed_latent_.value_or(
+        static_cast<int64_t>(base::mix_key(latent_seed_, static_cast<uint64_t>(num_tokens() + i)) & mask)));
+  return at::tensor(codes, at::kLong);
+}
+
+void Generator::fix_latent(int64_t code) {
+  const model::ModelConfig& c = model_.config;
+  if (!c.is_free())
+    throw UsageError("free.latent is the code of a Free Transformer's tokens, and this model is none; leave it out");
+  if (code < 0 || (c.free.latent_bits < 63 && code >> c.free.latent_bits != 0))
+    throw UsageError(fmt::format("free.latent is {}, and a code of {} bits is from 0 to 2^{} - 1", code,
+                                 c.free.latent_bits, c.free.latent_bits));
+  fixed_latent_ = code;
+}
+
+// An encoder sees a whole prompt.
+int64_t Generator::tokens_at_once() const { return model_.config.is_free() ? capacity_ : kTokensAtOnce; }
 
 void Generator::check(std::span<const int64_t> tokens) const {
   for (const int64_t token : tokens)
@@ -149,7 +178,7 @@ at::Tensor Generator::all_logits(std::span<const int64_t> tokens) {
   std::vector<at::Tensor> parts;
   for (int64_t at = 0; at < count; at += kTokensAtOnce) {
     const int64_t size = std::min(kTokensAtOnce, count - at);
-    parts.push_back(feed(tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(size)), true));
+    parts.push_back(feed(tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(size)), true, Codes::from_prior));
   }
   return is_last_stage() && !parts.empty() ? at::cat(parts) : at::Tensor();
 }
@@ -165,8 +194,8 @@ at::Tensor Generator::next_logits(std::span<const int64_t> tokens) {
       reset();
     }
     const int64_t count =
-        std::min({kTokensAtOnce, static_cast<int64_t>(waiting.size() - at), capacity_ - num_tokens()});
-    logits = feed(std::span(waiting).subspan(at, static_cast<size_t>(count)), false);
+        std::min({tokens_at_once(), static_cast<int64_t>(waiting.size() - at), capacity_ - num_tokens()});
+    logits = feed(std::span(waiting).subspan(at, static_cast<size_t>(count)), false, Codes::from_encoder);
     at += static_cast<size_t>(count);
   }
   return logits.defined() ? logits[0] : logits;
@@ -184,6 +213,7 @@ void Generator::generate(std::span<const int64_t> prompt, int64_t max_new_tokens
                          const std::function<bool(int64_t)>& emit) {
   if (prompt.empty()) throw UsageError("the prompt is empty: give at least one token to start from");
   std::mt19937_64 random(options.seed);
+  latent_seed_ = options.seed;
   at::Tensor logits = next_logits(prompt);
   for (int64_t i = 0; i < max_new_tokens; ++i) {
     const int64_t token = draw(logits, options, random);

@@ -43,13 +43,15 @@ class Generator {
   Generator(const ModelConfig& config, const Precision& precision, const Fill& fill, const GeneratorRanks& ranks = {},
             int64_t capacity = 0);
 
-  /// Logits [V] after the last of `tokens`; undefined except on the last stage. `tokens` follow those of earlier calls.
-  /// When the cache is full, its newest half is computed again from position 0.
-  /// Cost      one pass over the weights for every 512 tokens. Errors    UsageError for a token outside the vocabulary
+  /// Logits [V] after the last of `tokens`; undefined except on the last stage. A Free Transformer's encoder reads
+  /// tokens at position 0 and those with them. `tokens` follow those of earlier calls. When the cache is full, its
+  /// newest half is computed again from position 0. Cost      one pass over the weights for every 512 tokens. Errors
+  /// UsageError for a token outside the vocabulary
   at::Tensor next_logits(std::span<const int64_t> tokens);
   at::Tensor next_logits(int64_t token) { return next_logits({&token, 1}); }
 
-  /// The same after each of `tokens`: [N,V]. The tokens must fit into the cache.
+  /// The same after each of `tokens`: [N,V]. The tokens must fit into the cache. A Free Transformer draws codes from
+  /// the prior: the encoder's would tell of the tokens that are judged.
   at::Tensor all_logits(std::span<const int64_t> tokens);
 
   /// Feeds `prompt`, then draws up to `max_new_tokens`. `emit` gets each new token and returns false to stop. It must
@@ -59,6 +61,9 @@ class Generator {
 
   /// Forgets all tokens except the first `kept`.
   void reset(int64_t kept = 0) { context_.resize(static_cast<size_t>(kept)); }
+  /// The code of every new token of a Free Transformer from now on; otherwise each is drawn.
+  /// Errors    UsageError if the model has no latent, or none of so many codes
+  void fix_latent(int64_t code);
   int64_t num_tokens() const { return static_cast<int64_t>(context_.size()); }
   const ModelConfig& config() const { return model_.config; }
   int64_t capacity() const { return capacity_; }
@@ -67,7 +72,10 @@ class Generator {
   bool is_last_stage() const { return ranks_.stage + 1 == ranks_.num_stages; }
   void load(const Fill& fill);
   void check(std::span<const int64_t> tokens) const;
-  at::Tensor feed(std::span<const int64_t> tokens, bool all);
+  enum class Codes { from_encoder, from_prior };
+  at::Tensor feed(std::span<const int64_t> tokens, bool all, Codes codes);
+  at::Tensor prior_codes(int64_t count) const;
+  int64_t tokens_at_once() const;
   int64_t draw(const at::Tensor& logits, const SamplingOptions& options, std::mt19937_64& random);
 
   Model model_;
@@ -78,6 +86,8 @@ class Generator {
   std::vector<std::vector<at::Tensor>> unit_parameters_;  ///< by unit of the model; empty if another stage has it
   std::vector<at::Tensor> k_cache_, v_cache_;  ///< by unit of the model [capacity, K*d]
   std::vector<int64_t> context_;
+  std::optional<int64_t> fixed_latent_;
+  uint64_t latent_seed_ = 0;
 };
 
 }  // namespace trireme::model

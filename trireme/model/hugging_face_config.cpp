@@ -52,13 +52,13 @@ void read_heads(KeyReader& keys, ModelConfig& c) {
   using A = Architecture;
   const A a = c.architecture;
   const int64_t heads = c.num_attention_heads, shared = heads > 0 ? c.hidden_size / heads : 0;
-  const bool kv_may_be_null = a == A::llama || a == A::qwen2 || a == A::qwen3;
-  const int64_t kv = a == A::llama ? heads : c.num_key_value_heads;
+  const bool kv_may_be_null = a == A::llama || a == A::qwen2 || a == A::qwen3 || a == A::free_transformer;
+  const int64_t kv = a == A::llama || a == A::free_transformer ? heads : c.num_key_value_heads;
   c.num_key_value_heads =
       kv_may_be_null ? keys.take("num_key_value_heads", kv, heads) : keys.take("num_key_value_heads", kv);
   const bool own = a == A::qwen3 || a == A::gemma2 || a == A::gemma3;
   const int64_t head_dim = own ? c.head_dim : shared;
-  const bool dim_may_be_null = a == A::llama || a == A::mistral;
+  const bool dim_may_be_null = a == A::llama || a == A::mistral || a == A::free_transformer;
   c.head_dim = dim_may_be_null ? keys.take("head_dim", head_dim, shared) : keys.take("head_dim", head_dim);
 }
 
@@ -133,7 +133,7 @@ std::vector<bool> read_windowed(KeyReader& keys, const ModelConfig& c) {
 }
 
 void read_windows(KeyReader& keys, ModelConfig& c) {
-  if (c.architecture == Architecture::llama) return;
+  if (c.architecture == Architecture::llama || c.architecture == Architecture::free_transformer) return;
   c.sliding_window = read_window(keys, c);
   if (c.architecture == Architecture::mistral) return keys.require_or_null("layer_types", nullptr);
   c.windowed = read_windowed(keys, c);
@@ -164,11 +164,23 @@ ModelConfig read_llama_like(KeyReader& keys, ModelConfig c) {
   return c;
 }
 
+// Keys as udapy/free-transformer names them; kappa in nats, as there and in the paper.
+void read_free(KeyReader& keys, ModelConfig& c) {
+  c.free.latent_bits = keys.take("latent_dim", c.free.latent_bits);
+  c.free.split_layer = keys.take("split_layer", c.num_hidden_layers / 2, c.num_hidden_layers / 2);
+  const std::string way = keys.take<std::string>("injection", "table");
+  if (way != "table" && way != "bits") keys.refuse("injection", "\"table\" or \"bits\"");
+  c.free.injection = way == "bits" ? Injection::bits : Injection::table;
+  c.free.free_bits = keys.take("kappa_free_bits", c.free.free_nats()) / std::log(2.0);
+  c.free.kl_weight = keys.take("beta_kl", c.free.kl_weight);
+}
+
 ModelConfig read_config(const json& file, const std::string& source) {
   KeyReader keys(file, source, kHarmless);
   const std::string type = keys.has("model_type") ? keys.take<std::string>("model_type", "") : "";
   ModelConfig c = default_config(find_architecture(type, source));
   c = c.architecture == Architecture::gpt2 ? read_gpt2(keys, c) : read_llama_like(keys, c);
+  if (c.architecture == Architecture::free_transformer) read_free(keys, c);
   c.tie_word_embeddings = keys.take("tie_word_embeddings", c.tie_word_embeddings);
   c.initializer_range = keys.take("initializer_range", c.initializer_range);
   keys.refuse_unknown();

@@ -63,9 +63,16 @@ ordered_json keys_of(const ModelConfig& c) {
     }
     if (a == A::llama || a == A::qwen3 || is_gemma) j["attention_bias"] = c.attention_bias;
     if (a == A::llama) j["mlp_bias"] = c.mlp_bias;
-    if (a != A::llama)
+    if (a != A::llama && a != A::free_transformer)
       j["sliding_window"] = c.sliding_window > 0 ? ordered_json(c.sliding_window) : ordered_json(nullptr);
     if (a == A::qwen2 || a == A::qwen3) j["use_sliding_window"] = c.sliding_window > 0;
+    if (c.is_free()) {
+      j["latent_dim"] = c.free.latent_bits;
+      j["split_layer"] = c.free.split_layer;
+      j["injection"] = c.free.injection == Injection::bits ? "bits" : "table";
+      j["kappa_free_bits"] = c.free.free_nats();
+      j["beta_kl"] = c.free.kl_weight;
+    }
     if (a != A::llama && a != A::mistral && !c.windowed.empty()) {
       j["layer_types"] = ordered_json::array();
       for (const bool w : c.windowed) j["layer_types"].push_back(w ? "sliding_attention" : "full_attention");

@@ -5,15 +5,14 @@
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
-namespace {
-
-// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
 at::Tensor joined(const Tensors& tensors, int first, int parts) {
   if (parts == 1) return tensors[first];
   std::vector<int64_t> shape = tensors[first].sizes().vec();
   for (int i = 1; i < parts; ++i) shape[0] += tensors[first + i].size(0);
   return at::from_blob(tensors[first].data_ptr(), shape, tensors[first].options());
 }
+
+namespace {
 
 at::Tensor matrix_of(const Product& product, const Tensors& tensors) {
   return joined(tensors, product.weight, product.parts);

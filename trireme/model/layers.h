@@ -62,6 +62,9 @@ struct Product {
   int64_t magnitudes() const;     ///< the sum of the outputs of adapters with magnitudes
 };
 
+/// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
+at::Tensor joined(const Tensors& tensors, int first, int parts);
+
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters);
 /// y += bias, if there is one.

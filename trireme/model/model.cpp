@@ -10,6 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
+#include "trireme/model/free_block.h"
 #include "trireme/model/head.h"
 
 namespace trireme::model {
@@ -77,6 +78,7 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
                   const Grouping& grouping, const Adapters& adapters) {
   config.validate();
   check_divisible(config, parallel);
+  check_free(config, precision, parallel, adapters, grouping.matrices_apart);
   Model m;
   m.config = config;
   m.parallel = parallel;
@@ -88,9 +90,13 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   if (config.rope_local_theta > 0)
     local = std::make_shared<const RotaryTables>(config, precision.state, parallel, RotaryTables::Blocks::windowed);
   m.units.push_back(std::make_unique<EmbeddingUnit>(config, parallel, adapters));
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    m.units.push_back(
-        std::make_unique<DecoderBlock>(config, i, parallel, local && config.window(i) > 0 ? local : rotary, adapters));
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    if (config.is_free() && i == config.free.split_layer)
+      m.units.push_back(std::make_unique<FreeBlock>(config, parallel, rotary));
+    else
+      m.units.push_back(std::make_unique<DecoderBlock>(config, i, parallel,
+                                                       local && config.window(i) > 0 ? local : rotary, adapters));
+  }
   m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
   group_parameters(m, with_frozen(m, grouping));
   return m;

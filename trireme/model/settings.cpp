@@ -57,6 +57,12 @@ std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit) {
   return kTable;
 }
 
+std::span<const config::Choice<Injection>> choices_of(Injection) {
+  static const std::vector<config::Choice<Injection>> kTable = {
+      {Injection::automatic, "auto", {}}, {Injection::table, "table", {"codes"}}, {Injection::bits, "bits", {}}};
+  return kTable;
+}
+
 std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   static const std::vector<config::Choice<WrapBy>> kTable = {
       {WrapBy::block, "block", {}}, {WrapBy::layer, "layer", {}}, {WrapBy::parameter, "parameter", {}}};
@@ -207,6 +213,43 @@ config::Section section(ModelSettings& s) {
           {{"flash_attention", "use_flash_attn", "attn_implementation"},
            "attention is always computed in blocks that keep no scores; leave it out",
            true}}};
+}
+
+config::Section section(FreeSettings& s) {
+  constexpr std::string_view kAsModel = "the named model's";
+  return {
+      .name = "free",
+      .title = "the Free Transformer: a latent of bits for each token",
+      .resumed = Resumed::learned,
+      .rows =
+          {{"free.latent_bits", &s.latent_bits,
+            "bits of each token's latent; makes a Llama a Free Transformer (docs/free-transformer.md)",
+            Rules{.unit = "bits",
+                  .at_least = 1,
+                  .at_most = kMostLatentBits,
+                  .absent = "null",
+                  .when_absent = "the named model's, or no latent",
+                  .example = "16"}},
+           {"free.split_layer", &s.split_layer,
+            "blocks before the latent: the encoder reads what they compute, and the next block sees the latent",
+            Rules{.unit = "blocks",
+                  .at_least = 1,
+                  .absent = "null",
+                  .when_absent = "the named model's, or half of the blocks",
+                  .example = "3"}},
+           {"free.injection", &s.injection,
+            "how bits become a vector: a row of a table of 2^bits rows, up to 20 bits; or W (2 bits - 1); auto is the "
+            "named model's, or table, and bits above 20 bits"},
+           {"free.free_bits", &s.free_bits,
+            "divergence of a token's bits from the uniform prior that costs nothing (kappa)",
+            Rules{.unit = "bits", .at_least = 0, .absent = "null", .when_absent = kAsModel, .example = "0.5"}},
+           {"free.kl_weight", &s.kl_weight, "weight of what exceeds free.free_bits, in the loss",
+            Rules{.at_least = 0, .absent = "null", .when_absent = kAsModel, .example = "1"}},
+           {"free.latent", &s.latent, "generate with this code for every new token, instead of drawing one for each",
+            Rules{.at_least = 0, .absent = "null", .when_absent = "drawn", .example = "5", .resumed = Resumed::yes}}},
+      .others = {{{"latent_dim"}, "the bits of a token's latent are free.latent_bits"},
+                 {{"kappa", "kappa_free_bits"}, "the divergence that costs nothing is free.free_bits, in bits"},
+                 {{"beta_kl", "beta"}, "the weight of the divergence is free.kl_weight"}}};
 }
 
 config::Section section(WrapSettings& s) {

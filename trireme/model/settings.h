@@ -39,6 +39,16 @@ enum class AdapterInit {
 };
 std::span<const config::Choice<AdapterInit>> choices_of(AdapterInit);
 
+/// How the bits of a Free Transformer's latent become a vector.
+enum class Injection {
+  automatic,
+  table,  ///< a row of a table of 2^bits rows
+  bits,  ///< R = W (2 B - 1), a column for each bit
+};
+std::span<const config::Choice<Injection>> choices_of(Injection);
+/// More bits have no table.
+constexpr int64_t kMostTableBits = 20, kMostLatentBits = 64;
+
 /// A dtype for gradients: float32, or the dtype that units compute in.
 enum class GradientDtype { automatic, fp32, compute };
 std::span<const config::Choice<GradientDtype>> choices_of(GradientDtype);
@@ -82,6 +92,18 @@ inline bool has_narrow_gradients(const PrecisionSettings& settings, NumberFormat
                                                         : settings.gradients == GradientDtype::compute;
 }
 
+/// The latent of a Free Transformer; model::FreeConfig explains the fields. Absent: as the named model.
+struct FreeSettings {
+  std::optional<int64_t> latent_bits;
+  std::optional<int64_t> split_layer;
+  Injection injection = Injection::automatic;  ///< as the named model
+  std::optional<double> free_bits;
+  std::optional<double> kl_weight;
+  std::optional<int64_t> latent;  ///< of each token that is generated
+  bool operator==(const FreeSettings&) const = default;
+};
+config::Section section(FreeSettings& settings);
+
 /// The model's shape: a name, and keys of config.json that override it.
 struct ModelSettings {
   bool from_scratch = false;
@@ -99,6 +121,7 @@ struct ModelSettings {
   std::optional<double> rope_theta;
   std::optional<bool> tie_word_embeddings;
   std::optional<double> initializer_range;
+  FreeSettings free;  ///< a section of its own: `free`
   bool operator==(const ModelSettings&) const = default;
 };
 config::Section section(ModelSettings& settings);

@@ -143,6 +143,13 @@ struct UnitTraffic {
   std::vector<TrafficRow> forward, recompute, backward, backward_input, backward_weight;
 };
 
+/// A sum over supervised tokens that a unit writes beside the loss: its mean over the global batch counts `weight`
+/// times in the loss.
+struct Measure {
+  std::string name;
+  double weight = 0;
+};
+
 /// What the masks of dropout depend on, beside the module, the position and the column (model/dropout.h).
 struct Randomness {
   bool active = false;  ///< false: nothing is dropped (evaluation)
@@ -166,7 +173,8 @@ struct UnitTensors {
   at::Tensor targets;  ///< [local tokens] int64, -100: not supervised
   at::Tensor document_starts;  ///< [B*S] int64, of whole sequences; undefined: attention does not end at documents
   at::Tensor position_ids;  ///< [local tokens] int64; undefined: positions count from the sequence's start
-  at::Tensor loss_sum;  ///< [1] float64, written by the last unit; over all T tokens, on every tp rank
+  at::Tensor loss_sum;  ///< [1] float64, written by the last unit; over all T tokens, on every tp rank. In the forward
+                        ///< of a unit with measures: these, likewise
   double loss_scale = 1;  ///< gradient of loss_sum: 1 / supervised tokens of the global batch
   BatchShape shape;
   int micro_batch = 0;  ///< of the step
@@ -187,6 +195,8 @@ struct DecodeTensors {
   int64_t position = 0;  ///< of the first new token
   at::Tensor x;  ///< [N,D]: the unit's input, which becomes its output
   at::Tensor k_cache, v_cache;  ///< [capacity, Unit::cache_width()]
+  at::Tensor latent = {};  ///< [N] int64: codes of the new tokens (Free Transformer); undefined: its encoder draws them
+  uint64_t latent_seed = 0;  ///< of these draws
   at::Tensor logits;  ///< [M,V], of the last M tokens; written by the last unit
   comm::UnitCommunicators ranks;
 };
@@ -231,6 +241,10 @@ class Unit {
   virtual bool reads_in_backward(int /*index*/) const { return true; }
   /// True if the unit reads document_starts or position_ids.
   virtual bool reads_documents() const { return false; }
+  /// True if the unit reads targets too, which the last unit always does.
+  virtual bool reads_targets() const { return false; }
+  /// What forward writes to loss_sum, if the unit is not the last one.
+  virtual std::vector<Measure> measures() const { return {}; }
   /// True for the head: backward computes the loss too, so training needs no forward for it.
   virtual bool backward_includes_forward() const { return false; }
   /// Floating-point operations of one forward on this rank; backward has twice as many.

@@ -31,6 +31,9 @@ MetricsRow parse_row(std::string_view line) {
   row.tokens = base::whole_number(object.at("tokens"));
   row.loss = number_at(object, "loss");
   if (object.contains("val_loss")) row.val_loss = number_at(object, "val_loss");
+  if (object.contains("measures"))
+    for (const auto& [name, value] : object["measures"].items())
+      row.measures.push_back({name, number_at(object["measures"], name.c_str())});
   row.grad_norm = number_at(object, "grad_norm");
   row.lr = number_at(object, "lr");
   if (object.contains("loss_scale")) row.loss_scale = number_at(object, "loss_scale");
@@ -61,6 +64,7 @@ MetricsRow metrics_row(const base::StepEvent& event) {
   row.tokens = event.tokens;
   row.loss = event.loss;
   row.val_loss = event.val_loss;
+  row.measures = event.measures;
   row.grad_norm = event.grad_norm;
   row.lr = event.lr;
   row.loss_scale = event.loss_scale;
@@ -78,6 +82,7 @@ std::string to_json(const MetricsRow& row) {
   object["tokens"] = row.tokens;
   object["loss"] = row.loss;
   if (row.val_loss) object["val_loss"] = *row.val_loss;
+  for (const base::Measured& measured : row.measures) object["measures"][measured.name] = measured.value;
   object["grad_norm"] = row.grad_norm;
   object["lr"] = row.lr;
   if (row.loss_scale) object["loss_scale"] = *row.loss_scale, object["skipped"] = row.skipped;

@@ -4,6 +4,7 @@
 //   tokens             tokens seen since the start of training
 //   loss               mean training loss of the step, nats a token
 //   val_loss           held-out loss, only if the step ended with an evaluation
+//   measures           an object of further numbers, only of models whose loss has parts (docs/free-transformer.md)
 //   grad_norm          global gradient norm before clipping
 //   lr                 learning rate of the step
 //   loss_scale         scale of the next step's loss, only if losses are scaled
@@ -35,6 +36,7 @@ struct MetricsRow {
   int64_t tokens = 0;
   double loss = 0;
   std::optional<double> val_loss;
+  std::vector<base::Measured> measures = {};
   double grad_norm = 0;
   double lr = 0;
   std::optional<double> loss_scale;

@@ -41,6 +41,10 @@ std::string format_progress(const base::StepEvent& event, int width) {
   std::string line = step_field(event) + fmt::format("  loss {:.3f}", event.loss);
   std::vector<std::string> fields;
   if (event.val_loss) fields.push_back(fmt::format("val {:.3f}", *event.val_loss));
+  for (const base::Measured& measured : event.measures) {
+    if (measured.name == "cross_entropy") fields.push_back(fmt::format("ce {:.3f}", measured.value));
+    if (measured.name == "kl_bits") fields.push_back(fmt::format("kl {:.2f} bits", measured.value));
+  }
   fields.push_back(fmt::format("|g| {:.2f}", event.grad_norm));
   fields.push_back(fmt::format("lr {:.1e}", event.lr));
   if (event.skipped > 0) fields.push_back(fmt::format("{} skipped", event.skipped));

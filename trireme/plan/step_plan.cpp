@@ -125,6 +125,8 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .saved_for_weight = v.saved_for_weight,
                      .recomputed = train ? recomputed(unit, r, savers) : std::vector<int>{},
                      .reads_documents = unit.reads_documents(),
+                     .reads_targets = unit.reads_targets(),
+                     .num_measures = static_cast<int>(unit.measures().size()),
                      .backward_includes_forward = unit.backward_includes_forward(),
                      .splits_backward = unit.splits_backward() && trains,
                      .meets = met_by({&traffic.forward, &traffic.backward}),
@@ -242,9 +244,8 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   d.stages = plan.stages;
   d.pipeline_rank = r.coordinate(Axis::pp);
   d.first_unit = plan.first_unit;
-  int64_t with_loss = 0;
-  for (int member : plan.groups.loss) with_loss += plan.holds_last_unit(r.mesh.coordinate(member, Axis::pp));
-  d.all_losses = with_loss * d.num_micro_batches;
+  for (int member : plan.groups.loss)
+    d.all_losses += d.num_micro_batches * schedule::sums_of_rank(d, r.mesh.coordinate(member, Axis::pp));
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g)
     if (plan.storage[g].trained) d.norm_blocks = std::max(d.norm_blocks, plan.saved(g).size() / shard::kBlockElements);
   d.norm_ranks = r.mesh.world_size();
@@ -353,7 +354,28 @@ std::vector<int64_t> StepPlan::replica_counts(int g) const {
   return counts;
 }
 
-bool StepPlan::holds_last_unit(int stage_rank) const { return stages.rank_of(stages.num_stages() - 1) == stage_rank; }
+int64_t StepPlan::num_sums(int unit) const {
+  return unit + 1 == std::ssize(model->units) ? 1 : std::ssize(model->units[unit]->measures());
+}
+
+int StepPlan::stage_rank_of(int unit) const {
+  const auto after = std::upper_bound(first_unit.begin(), first_unit.end(), unit);
+  return stages.rank_of(static_cast<int>(after - first_unit.begin()) - 1);
+}
+
+int64_t StepPlan::first_sum(int unit) const {
+  int64_t before = 0;
+  for (int u = 0; u < unit; ++u)
+    if (stage_rank_of(u) == stage_rank_of(unit)) before += num_sums(u);
+  return before;
+}
+
+int64_t StepPlan::sums_of_rank(int stage_rank) const {
+  int64_t sums = 0;
+  for (int u = 0; u < static_cast<int>(model->units.size()); ++u)
+    if (stage_rank_of(u) == stage_rank) sums += num_sums(u);
+  return sums;
+}
 
 std::vector<schedule::Schedule> stage_lists(const model::Model& model, const StepPlan& plan, List list) {
   const schedule::PipelineTiming timing = timing_of(plan, list);

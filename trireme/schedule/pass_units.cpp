@@ -36,8 +36,9 @@ DraftList lay_down_units(const StepDeclaration& step, const std::vector<Cell>& c
     const int stage = step.stages.stage(step.pipeline_rank, cell.chunk);
     const int begin = step.first_unit.empty() ? 0 : step.first_unit[stage];
     const int end = step.first_unit.empty() ? num_units : step.first_unit[stage + 1];
-    // The first unit reads tokens, the last one targets, every block where documents begin.
-    const bool loads = begin == 0 || end == num_units || step.document_bytes > 0;
+    // The first unit reads tokens, the last one and some others targets, every block where documents begin.
+    bool loads = begin == 0 || step.document_bytes > 0;
+    for (int u = begin; u < end; ++u) loads |= reads_targets(step, u);
     if (loads && !std::exchange(loaded[cell.micro_batch], 1)) {
       Draft load = list.make(ActionKind::load_batch, -1, cell.micro_batch);
       load.cell = c;

@@ -16,6 +16,18 @@ bool is_local(const StepDeclaration& step, int unit) {
   return step.stages.rank_of(stage_of_unit(step, unit)) == step.pipeline_rank;
 }
 
+bool reads_targets(const StepDeclaration& step, int unit) {
+  return unit + 1 == static_cast<int>(step.units.size()) || step.units[unit].reads_targets;
+}
+
+int64_t sums_of_rank(const StepDeclaration& step, int pipeline_rank) {
+  int64_t sums = 0;
+  for (int u = 0; u < static_cast<int>(step.units.size()); ++u)
+    if (step.stages.rank_of(stage_of_unit(step, u)) == pipeline_rank)
+      sums += step.units[u].num_measures + (u + 1 == static_cast<int>(step.units.size()) ? 1 : 0);
+  return sums;
+}
+
 std::vector<int> UnitDeclaration::groups_read_by(ActionKind kind) const {
   if (kind == ActionKind::backward_weight) return {};
   std::vector<int> read = groups;

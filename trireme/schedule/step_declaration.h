@@ -33,6 +33,8 @@ struct UnitDeclaration {
   std::vector<int> saved_for_weight;  ///< which of `saved` the weight half reads
   std::vector<int> recomputed;  ///< which of `saved` are computed again before backward; empty: none
   bool reads_documents = false;  ///< if the step knows documents
+  bool reads_targets = false;  ///< beside the last unit
+  int num_measures = 0;  ///< sums that forward writes beside the loss
   bool backward_includes_forward = false;  ///< training runs no forward for it (the head)
   bool splits_backward = false;
   comm::PerUnitAxis<bool> meets = {};  ///< whether its passes communicate on the axis
@@ -98,7 +100,7 @@ struct StepDeclaration {
   int reduce_lag = 1;  ///< compute actions that a gradient's reduction may overlap
   int64_t norm_blocks = 0;  ///< number of partial sums of squares of this rank's largest group
   int64_t norm_ranks = 1;  ///< number of ranks whose sums make the norm
-  int64_t all_losses = 0;  ///< number of loss sums of all ranks
+  int64_t all_losses = 0;  ///< number of loss sums of all ranks, with their units' measures
   int64_t save_copy_bytes = 0;  ///< for saves in the background; 0: none
   // The pipeline.
   StageMap stages;
@@ -110,6 +112,11 @@ struct StepDeclaration {
 int stage_of_unit(const StepDeclaration& step, int unit);
 /// True when this rank runs `unit`.
 bool is_local(const StepDeclaration& step, int unit);
+/// Whether `unit` is the last one, which writes the loss, or reads targets or writes measures as it does.
+bool reads_targets(const StepDeclaration& step, int unit);
+/// Sums that the units of a pipeline stage's rank write for each micro-batch: measures in the order of units, and the
+/// loss of the last unit.
+int64_t sums_of_rank(const StepDeclaration& step, int pipeline_rank);
 /// local_groups: the groups that this rank's units read, ascending. trained_groups: those of `groups` that are trained.
 std::vector<int> local_groups(const StepDeclaration& step);
 std::vector<int> trained_groups(const StepDeclaration& step, std::vector<int> groups);

@@ -136,8 +136,8 @@ void Values::declare_persistent() {
   persistent(ValueKind::norm_partials, -1, "norm partials", 8 * step_.norm_blocks, Cause::messages);
   persistent(ValueKind::norm_all, -1, "norm sums of all ranks", kNormSumBytes * (step_.norm_ranks + 1),
              Cause::messages);
-  const bool has_loss = is_local(step_, static_cast<int>(step_.units.size()) - 1);
-  persistent(ValueKind::loss, -1, "losses", has_loss ? 8 * int64_t(step_.num_micro_batches) : 0, Cause::messages);
+  persistent(ValueKind::loss, -1, "losses", 8 * step_.num_micro_batches * sums_of_rank(step_, step_.pipeline_rank),
+             Cause::messages);
   persistent(ValueKind::loss_all, -1, "losses of all ranks", 8 * step_.all_losses, Cause::messages);
   if (step_.save_copy_bytes > 0)
     persistent(ValueKind::save_copy, -1, "copy for saving", step_.save_copy_bytes, Cause::save_copy);
@@ -151,7 +151,7 @@ class Attacher {
     const int gradient = values_.find(ValueKind::gradient, d.owner);  // of actions on a group
     switch (d.kind) {
       case ActionKind::load_batch:
-        if (is_local(step_, 0) || is_local(step_, last_unit())) {
+        if (reads_batch()) {
           use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::write);
           use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
         }
@@ -214,6 +214,12 @@ class Attacher {
  private:
   static void use(Action& a, int value, Access access) { a.uses.push_back({value, access}); }
   int last_unit() const { return static_cast<int>(step_.units.size()) - 1; }
+  bool reads_batch() const {
+    if (is_local(step_, 0)) return true;
+    for (int u = 0; u <= last_unit(); ++u)
+      if (is_local(step_, u) && reads_targets(step_, u)) return true;
+    return false;
+  }
   // Where a rank sums the gradients of its own micro-batches: where the optimizer reads them, if that is whole anyway.
   int own_sum(int group) const {
     return values_.find(step_.sharding.whole_gradients ? ValueKind::gradient : ValueKind::local_gradient, group);
@@ -291,10 +297,10 @@ class Attacher {
     if (d.owner == 0) use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::read);
     if (step_.document_bytes > 0 && step_.units[d.owner].reads_documents)
       use(a, values_.batch(ValueKind::documents, d.micro_batch), Access::read);
-    if (d.owner == last_unit() && d.kind != ActionKind::recompute) {
-      use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::read);
-      use(a, values_.find(ValueKind::loss, -1), Access::accumulate);
-    }
+    if (d.kind == ActionKind::recompute) return;
+    if (reads_targets(step_, d.owner)) use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::read);
+    const bool measures = step_.units[d.owner].num_measures > 0 && d.kind == ActionKind::forward;
+    if (d.owner == last_unit() || measures) use(a, values_.find(ValueKind::loss, -1), Access::accumulate);
   }
 
   void use_tensors(Action& a, ValueKind kind, const Draft& d, const std::vector<TensorDeclaration>& tensors, Pass pass,

@@ -152,6 +152,7 @@ int generate(const Settings& settings, const launch::RankEnvironment& environmen
              const std::function<void(std::string_view)>& write) {
   const train::GenerateSettings& g = settings.generate;
   Inference in = open_inference(settings, environment, place_of(g));
+  if (settings.model.free.latent) in.generator->fix_latent(*settings.model.free.latent);
   Writer writer(g, in, write);
   const base::Stopwatch watch;
   g.chat ? converse(g, in, writer) : continue_prompt(g, in, writer);

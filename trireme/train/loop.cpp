@@ -12,6 +12,7 @@
 #include "trireme/launch/supervise/stop_signal.h"
 #include "trireme/launch/supervise/worker.h"
 #include "trireme/train/introduction.h"
+#include "trireme/train/measures.h"
 #include "trireme/train/observers.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/pace.h"
@@ -148,9 +149,9 @@ class Loop {
                           .tokens = state_.tokens,
                           .epoch = task_->epoch()};
     pace_->took(seconds, event);
-    const bool is_due = is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0;
-    if (has_held_out() && is_due)
+    if (has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
+    add_measures(event, s_->model.config, result.measures, task_->held_out_measures());
     observers_->step(event);
     if (event.val_loss) say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
   }
@@ -162,8 +163,7 @@ class Loop {
     return stopping_.seconds_left() < std::max(0.0, pace_->seconds_a_step() - elapsed) + saver_->expected_seconds();
   }
 
-  // Whether training is complete; the same on all ranks.
-  bool is_complete() const { return (last_ > 0 && state_.step >= last_) || stopping_.time_is_up(); }
+  bool is_complete() const { return (last_ > 0 && state_.step >= last_) || stopping_.time_is_up(); }  // on all ranks
 
   bool has_held_out() const { return task_->held_out_samples() > 0; }
 

@@ -66,10 +66,17 @@ class Pretraining : public Task {
     double sum = 0;
     for (int64_t round = 0; round < loader.num_rounds(); ++round) {
       sum += s_.engine->evaluate([&](int, const engine::BatchTensors& to) { s_.load(to, loader.batch(round)); }, 1);
+      const std::vector<double>& measures = s_.engine->measures();
+      if (round == 0) held_out_measures_.assign(measures.size(), 0);
+      for (size_t i = 0; i < measures.size(); ++i) held_out_measures_[i] += measures[i];
       if (stops()) return std::nullopt;
     }
-    return sum / double(std::max<int64_t>(1, loader.num_targets()));
+    const double targets = double(std::max<int64_t>(1, loader.num_targets()));
+    for (double& measure : held_out_measures_) measure /= targets;
+    return sum / targets;
   }
+
+  std::vector<double> held_out_measures() const override { return held_out_measures_; }
 
   std::string sample(const StopCheck& stops) override { return sample_ ? sample_->write(stops) : ""; }
 
@@ -95,6 +102,7 @@ class Pretraining : public Task {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   data::TrainingData data_;
   optim::LrSchedule schedule_;
+  std::vector<double> held_out_measures_;
   int64_t samples_ = 0;  ///< consumed since the start of training, or since the data changed
   std::unique_ptr<data::BatchLoader> loader_;
   std::unique_ptr<LedgerFile> ledger_;

@@ -98,6 +98,23 @@ std::unique_ptr<Session> make_session(const Settings& settings, const launch::Ra
   return s;
 }
 
+namespace {
+
+// A line about the latent of a Free Transformer.
+std::string describe_latent(const model::ModelConfig& m) {
+  if (!m.is_free()) return "";
+  const model::FreeConfig& f = m.free;
+  const std::string way = f.injection == model::Injection::table
+                              ? fmt::format("by a table of {} codes", base::human_count(int64_t{1} << f.latent_bits))
+                          : f.latent_bits > model::kMostTableBits
+                              ? fmt::format("by W (2 bits - 1), because a table ends at {} bits", model::kMostTableBits)
+                              : "by W (2 bits - 1)";
+  return fmt::format("latent   {} a token, seen by block {} {}; {:g} bits of divergence are free\n",
+                     base::plural(f.latent_bits, "bit"), f.split_layer, way, f.free_bits);
+}
+
+}  // namespace
+
 std::string describe_start(Session& s) {
   const plan::MemoryReport memory = plan::memory_report(s.engine->plan());
   const train::TrainSettings& t = s.settings.train;
@@ -121,13 +138,14 @@ std::string describe_start(Session& s) {
   return fmt::format(
       "trireme {}  LibTorch {}  {} rank{}  {}  {}  {}  {} thread{} a rank\n"
       "model    {} {:.2f} M parameters, {}, width {}{}\n"
+      "{}"
       "batch    {} sequences = {} data rank{} x {} micro-batch{} x {} sequences of {} tokens\n"
       "memory   {:.0f} MiB a rank planned{}",
       base::kVersion, TORCH_VERSION, ranks, ranks > 1 ? "s" : "", s.ranks.backend,
       config::name_of(number_format(s.settings)), config::name_of(s.settings.strategy), at::get_num_threads(),
       at::get_num_threads() > 1 ? "s" : "", m.name.empty() ? "model" : m.name, double(m.num_parameters()) / 1e6,
-      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, t.global_batch_size, data_ranks,
-      data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
+      base::plural(m.num_hidden_layers, "block"), m.hidden_size, trained, describe_latent(m), t.global_batch_size,
+      data_ranks, data_ranks > 1 ? "s" : "", request.num_micro_batches, request.num_micro_batches > 1 ? "es" : "",
       t.micro_batch_size, s.sequence(), mib(memory.total_bytes), rows.empty() ? "" : fmt::format(" ({})", rows));
 }
 

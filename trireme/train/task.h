@@ -43,6 +43,9 @@ class Task : public StepTask {
   /// Mean held-out loss. Calls `stops` after each round, and returns nothing if the ranks stop.
   virtual std::optional<double> evaluate(const StopCheck& stops) = 0;
 
+  /// The units' measures of the last evaluation, as engine::StepResult::measures.
+  virtual std::vector<double> held_out_measures() const { return {}; }
+
   /// A line that rank 0 prints after each evaluation: what the model says now to one prompt. "": nothing, or another
   /// rank. Every rank must call. Calls `stops` while it works.
   virtual std::string sample(const StopCheck& stops) { return ""; }

@@ -1,0 +1,159 @@
+// The forward of a FreeBlock: encode, draw, inject, and the block itself. free_block.h has the formulas.
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "trireme/model/dropout.h"
+#include "trireme/model/free_block.h"
+#include "trireme/model/free_block_documents.h"
+#include "trireme/model/free_block_values.h"
+#include "trireme/ops/products/products.h"
+
+namespace trireme::model {
+
+// norm(x) of all rows in `normed`
+void FreeBlock::normalize(const UnitTensors& t, const Norm& norm, const at::Tensor& rstd, const at::Tensor& x) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor& normed = t.work[FreeWork::normed];
+  norm_forward(norm, tp.own_rows(normed), {{}, rstd}, x, t.parameters, config_.norm_eps);
+  tp.gather_in_place(normed);
+}
+
+void FreeBlock::rotate(const UnitTensors& t, const at::Tensor& qkv, bool backward) const {
+  // All positions lie on this rank: there is no context parallelism.
+  const auto table = rotary_->of(t.shape.sequence);
+  const auto run = backward ? ops::rotary_backward : ops::rotary_forward;
+  run(qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
+}
+
+at::Tensor FreeBlock::key_value_weight(const UnitTensors& t, const Half& half) const {
+  return joined(t.parameters, half.layout.qkv.weight + 1, 2);
+}
+
+// Every token's query sees every token of its document.
+void FreeBlock::attend_to_all(const UnitTensors& t, const Half& half) const {
+  const at::Tensor &qkv = t.saved[half.saved + HalfSaved::qkv], &attended = t.saved[half.saved + HalfSaved::attended],
+                   &lse = t.saved[half.saved + HalfSaved::lse];
+  at::Tensor(attended).zero_();
+  at::Tensor(lse).fill_(-std::numeric_limits<double>::infinity());
+  for (const DocumentSpan& d : document_spans(t.shape, t.document_starts))
+    ops::attention_block_forward(d.rows(attended), d.of_lse(lse), d.rows(queries(qkv)), d.rows(keys_values(qkv)),
+                                 all_shape(d.batch, d.tokens), t.work[FreeWork::attention]);
+}
+
+// attended, residual -> mid and hidden; the activation in `activated`
+void FreeBlock::expand(const UnitTensors& t, const Half& half, const at::Tensor& residual) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor &normed = t.work[FreeWork::normed], own = tp.own_rows(normed),
+                   &branch = tp.sequence() ? t.work[FreeWork::reduced_rows] : normed,
+                   &mid = t.saved[half.saved + HalfSaved::mid], &hidden = t.saved[half.saved + HalfSaved::hidden];
+  product_forward(half.layout.out, normed, t.saved[half.saved + HalfSaved::attended], t.parameters);
+  tp.reduce(normed, branch);
+  add_norm_forward(half.layout.norm2, mid, own, {{}, t.saved[half.saved + HalfSaved::rstd_mid]}, branch, residual,
+                   t.parameters, config_.norm_eps);
+  tp.gather_in_place(normed);
+  product_forward(half.layout.up, hidden, normed, t.parameters);
+  ops::swiglu_forward(t.work[FreeWork::activated], hidden);
+}
+
+// activated, mid -> output
+void FreeBlock::contract(const UnitTensors& t, const Half& half, const at::Tensor& output) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor& partial = tp.sequence() ? t.work[FreeWork::normed] : output;
+  product_forward(half.layout.down, partial, t.work[FreeWork::activated], t.parameters);
+  tp.reduce(partial, output);
+  ops::add_forward(output, output, t.saved[half.saved + HalfSaved::mid]);
+}
+
+// X -> Y
+void FreeBlock::encode(const UnitTensors& t) const {
+  const Half e = encoder();
+  const at::Tensor &qkv = t.saved[encoder().saved + HalfSaved::qkv], &zeta_normed = t.work[FreeWork::zeta_normed],
+                   &query = t.work[FreeWork::zeta_query];
+  const at::Tensor zeta = t.parameters[p_.zeta].unsqueeze(0);
+  norm_forward(e.layout.norm1, zeta_normed, {{}, t.saved[FreeSaved::rstd_zeta]}, zeta, t.parameters, config_.norm_eps);
+  ops::multiply(query, zeta_normed, t.parameters[e.layout.qkv.weight].t());
+  queries(qkv).copy_(query.expand({qkv.size(0), query.size(1)}));
+  normalize(t, e.layout.norm1, t.saved[FreeSaved::rstd_input], t.input);
+  ops::multiply(keys_values(qkv), t.work[FreeWork::normed], key_value_weight(t, e).t());
+  rotate(t, qkv, false);
+  attend_to_all(t, e);
+  const at::Tensor& mid = t.saved[encoder().saved + HalfSaved::mid];
+  at::Tensor(mid).copy_(zeta.expand(mid.sizes()));
+  expand(t, e, mid);
+  contract(t, e, t.saved[FreeSaved::encoded]);
+}
+
+// Y -> logits, codes
+void FreeBlock::draw(const UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor own = tp.own_rows(t.work[FreeWork::normed]), &logits = t.saved[FreeSaved::logits],
+                   &keys = t.work[FreeWork::keys];
+  norm_forward(p_.final_norm, own, {{}, t.saved[FreeSaved::rstd_encoded]}, t.saved[FreeSaved::encoded], t.parameters,
+               config_.norm_eps);
+  ops::multiply(tp.own_rows(logits), own, t.parameters[p_.readout].t());
+  tp.gather_in_place(logits);
+  dropout_keys(keys, t.random, module_, t.shape, parallel_);
+  ops::latent_sample(t.saved[FreeSaved::codes], logits, keys);
+}
+
+// Rows of the codes in this rank's part of the table; -1 for those of other ranks.
+at::Tensor FreeBlock::local_codes(const UnitTensors& t) const {
+  const at::Tensor& codes = t.saved[FreeSaved::codes];
+  if (parallel_.tp_size == 1) return codes;
+  const at::Tensor& local = t.work[FreeWork::local_codes];
+  const int64_t* code = codes.data_ptr<int64_t>();
+  auto* row = at::Tensor(local).mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < codes.numel(); ++i) {
+    const int64_t at = code[i] - first_code();
+    row[i] = at >= 0 && at < own_codes() ? at : -1;
+  }
+  return local;
+}
+
+// X, codes -> X + R
+void FreeBlock::inject(const UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor &normed = t.work[FreeWork::normed], &sampler = t.parameters[p_.sampler];
+  at::Tensor r = tp.own_rows(normed);
+  if (has_table()) {
+    ops::embedding_forward(normed, local_codes(t), sampler, at::Tensor(), t.shape.sequence);
+    r = tp.reduce(normed, tp.sequence() ? t.work[FreeWork::reduced_rows] : at::Tensor());
+  } else {
+    ops::latent_signs(t.work[FreeWork::signs], t.saved[FreeSaved::codes]);
+    ops::multiply(r, tp.own_rows(t.work[FreeWork::signs]), sampler.t());
+  }
+  ops::add_forward(t.saved[FreeSaved::injected], t.input, r);
+}
+
+// X, X + R -> q|k|v
+void FreeBlock::project(const UnitTensors& t) const {
+  const Half b = block();
+  const at::Tensor& qkv = t.saved[block().saved + HalfSaved::qkv];
+  normalize(t, b.layout.norm1, t.saved[FreeSaved::rstd_queries], t.input);
+  ops::multiply(queries(qkv), t.work[FreeWork::normed], t.parameters[b.layout.qkv.weight].t());
+  normalize(t, b.layout.norm1, t.saved[FreeSaved::rstd_injected], t.saved[FreeSaved::injected]);
+  ops::multiply(keys_values(qkv), t.work[FreeWork::normed], key_value_weight(t, b).t());
+  rotate(t, qkv, false);
+}
+
+void FreeBlock::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {
+  encode(t);
+  draw(t);
+  inject(t);
+  project(t);
+  ops::attention_forward(t.saved[block().saved + HalfSaved::attended], t.saved[block().saved + HalfSaved::lse],
+                         t.saved[block().saved + HalfSaved::qkv],
+                         attention_shape(t.shape.micro_batch, t.shape.sequence, widths_, {}),
+                         t.work[FreeWork::attention], t.document_starts);
+  expand(t, block(), t.input);
+}
+
+void FreeBlock::forward(UnitTensors& t) const {
+  recompute(t, {});
+  if (t.loss_sum.defined())
+    ops::latent_divergence(t.loss_sum, t.saved[FreeSaved::logits], t.targets, config_.free.free_nats());
+  contract(t, block(), t.output);
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,25 @@
+// What a run reports beside its loss: the parts of a Free Transformer's loss, from the sums of its units
+// (model::Measure).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/progress.h"
+#include "trireme/model/config.h"
+
+namespace trireme::train {
+
+/// cross_entropy, hinge and bound in nats a token, kl_bits in bits a token, above as a share of the tokens; each name
+/// behind `prefix`. `bound` is the cross-entropy plus the whole divergence: no less than the negative log-likelihood,
+/// in expectation (the ELBO). Nothing for models without measures.
+std::vector<base::Measured> measures_of(const model::ModelConfig& config, double loss, std::span<const double> measures,
+                                        const std::string& prefix = "");
+
+/// Puts them into `event`: `measures` of the step's loss, and those of the held-out loss, if there is one, behind
+/// "val_".
+void add_measures(base::StepEvent& event, const model::ModelConfig& config, std::span<const double> measures,
+                  std::span<const double> held_out);
+
+}  // namespace trireme::train
