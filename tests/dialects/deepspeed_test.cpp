@@ -138,7 +138,7 @@ TEST(DeepSpeed, WhatIsNotBuiltIsRefusedByNameUnlessItIsOff) {
   EXPECT_EQ(refused("{\"zero_optimization\": {\"stage\": 2,\n  \"offload_optimizer\": {\"device\": \"cpu\"}}}"),
             "error: zero_optimization.offload_optimizer.device cpu is not built yet\n"
             "  ds.json:2: \"offload_optimizer\": {\"device\": \"cpu\"}}}\n"
-            "  state and weights in host memory or on disk: leave it out, or say device none");
+            "  state and weights in host memory or on disk: leave it out, or say none or false");
   EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "none", "pin_memory": true},
                        "zero_quantized_weights": false}, "fp16": {"enabled": false}})"),
             "");

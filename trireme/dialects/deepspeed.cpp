@@ -1,226 +1,47 @@
-// DeepSpeed's JSON. Keys, defaults and meanings: DeepSpeed 0.19 (deepspeed/runtime/config.py, zero/config.py,
-// precision_config.py) and its page config-json. "auto" is what transformers makes of it: the run's own setting.
-#include "trireme/dialects/deepspeed_rules.h"
+// DeepSpeed's JSON. Keys, defaults and meanings: DeepSpeed 0.19 (deepspeed/runtime/config.py, constants.py) and its
+// page config-json. "auto" is what transformers makes of it: the run's own setting. The rows of its large maps stand in
+// deepspeed_*.cpp.
+#include <fmt/format.h>
+
+#include "trireme/dialects/batch.h"
+#include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/dialect.h"
+#include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
+
+using config::Given;
+
+void ds::clip(Reading& r, const Given& entry) {
+  const double norm = r.number(entry.key).value_or(0);
+  if (norm < 0) return r.refuse(entry, fmt::format("{} {} is negative", entry.key, entry.text), "0 does not clip");
+  r.set("train.max_norm", norm == 0 ? "null" : entry.text, entry);
+}
+
 namespace {
 
-constexpr std::string_view kArena = "memory is planned before the first step: trireme explain memory";
-constexpr std::string_view kMetrics = "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg";
-constexpr std::string_view kTimes =
-    "trireme bench train prints the time of each activity, profile.schedule of each action";
-constexpr std::string_view kOffload = "state and weights in host memory or on disk: leave it out, or say device none";
-constexpr std::string_view kAnyMesh = "any mesh continues any checkpoint, in pieces of any size";
-constexpr std::string_view kQuantized = "quantised communication (ZeRO++); leave it out";
 constexpr std::string_view kBatch =
     "train.global_batch_size and train.micro_batch_size: B = m x g x data-parallel ranks";
-constexpr std::string_view kSchedule = "the schedule's settings: train.lr_decay, train.lr_warmup_steps, lr_schedule.*";
 
-std::vector<Row> zero_rows() {
-  using enum Takes;
-  return {
-      {.key = "zero_optimization",
-       .takes = flag,
-       .becomes = "strategy: true is stage 1 (the old form)",
-       .by = ds::flag_stage},
-      {.key = "zero_optimization.stage",
-       .takes = count,
-       .becomes = "strategy: 0 no_shard, 1 zero1, 2 shard_grad_op, 3 full_shard; hybrid_shard with MiCS or hpZ",
-       .by = ds::stage},
-      {.key = "zero_optimization.contiguous_gradients", .takes = flag, .ignored = kArena},
-      {.key = "zero_optimization.reduce_scatter",
-       .takes = flag,
-       .ignored = "each rank always reduces the part that it owns"},
-      {.key = "zero_optimization.reduce_bucket_size",
-       .takes = count,
-       .becomes = "wrap.min_num_params with stages 1 and 2",
-       .by = ds::bucket,
-       .automatic = "wrap.min_num_params is left: a block has more than hidden_size^2 parameters"},
-      {.key = "zero_optimization.use_multi_rank_bucket_allreduce",
-       .takes = flag,
-       .ignored = "each rank always reduces the part that it owns"},
-      {.key = "zero_optimization.allgather_partitions", .takes = flag, .ignored = "weights are always gathered"},
-      {.key = "zero_optimization.allgather_bucket_size",
-       .takes = count,
-       .ignored = "what is reduced as one is gathered as one: reduce_bucket_size",
-       .automatic = "wrap.min_num_params is left"},
-      {.key = "zero_optimization.overlap_comm",
-       .takes = flag,
-       .becomes = "schedule.reduce_lag: 1, or 0 if false",
-       .by = ds::overlap},
-      {.key = "zero_optimization.load_from_fp32_weights", .takes = flag, .ignored = "checkpoints hold fp32 weights"},
-      {.key = "zero_optimization.elastic_checkpoint", .takes = flag, .ignored = kAnyMesh},
-      {.key = "zero_optimization.sub_group_size", .takes = count, .ignored = "the optimizer updates a group at a time"},
-      {.key = "zero_optimization.stage3_prefetch_bucket_size",
-       .takes = count,
-       .becomes = "schedule.prefetch with stage 3: 1 unit ahead, 0 for 0",
-       .by = ds::prefetch_bucket,
-       .automatic = "schedule.prefetch is left: 1 unit ahead"},
-      {.key = "zero_optimization.prefetch_bucket_size",
-       .takes = count,
-       .becomes = "schedule.prefetch with stage 3: 1 unit ahead, 0 for 0",
-       .by = ds::prefetch_bucket},
-      {.key = "zero_optimization.stage3_param_persistence_threshold",
-       .takes = count,
-       .ignored = "small parameters are gathered with their block, so they cost no gather of their own",
-       .automatic = "small parameters are gathered with their block"},
-      {.key = "zero_optimization.param_persistence_threshold",
-       .takes = count,
-       .ignored = "small parameters are gathered with their block, so they cost no gather of their own"},
-      {.key = "zero_optimization.stage3_model_persistence_threshold",
-       .takes = count,
-       .ignored = "no parameters stay gathered"},
-      {.key = "zero_optimization.model_persistence_threshold",
-       .takes = count,
-       .ignored = "no parameters stay gathered"},
-      {.key = "zero_optimization.stage3_max_live_parameters", .takes = count, .setting = "schedule.limit_unsharded"},
-      {.key = "zero_optimization.max_live_parameters", .takes = count, .setting = "schedule.limit_unsharded"},
-      {.key = "zero_optimization.stage3_max_reuse_distance",
-       .takes = count,
-       .ignored = "the schedule knows each reader: weights are freed after the last one"},
-      {.key = "zero_optimization.max_reuse_distance",
-       .takes = count,
-       .ignored = "the schedule knows each reader: weights are freed after the last one"},
-      {.key = "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-       .takes = flag,
-       .ignored = "a checkpoint is one folder with whole weights"},
-      {.key = "zero_optimization.stage3_gather_fp16_weights_on_model_save",
-       .takes = flag,
-       .ignored = "a checkpoint is one folder with whole weights"},
-      {.key = "zero_optimization.gather_16bit_weights_on_model_save",
-       .takes = flag,
-       .ignored = "a checkpoint is one folder with whole weights"},
-      {.key = "zero_optimization.stage3_module_granularity_threshold",
-       .takes = count,
-       .ignored = "wrap.by says what is gathered as one"},
-      {.key = "zero_optimization.stage3_use_all_reduce_for_fetch_params",
-       .takes = flag,
-       .ignored = "weights are gathered with an all-gather"},
-      {.key = "zero_optimization.stage3_allgather_sequential", .takes = flag, .ignored = "gathers have one queue"},
-      {.key = "zero_optimization.legacy_stage1", .takes = flag, .ignored = "there is one stage 1"},
-      {.key = "zero_optimization.round_robin_gradients", .takes = flag, .ignored = "nothing is offloaded"},
-      {.key = "zero_optimization.ignore_unused_parameters", .takes = flag, .ignored = "every parameter has a gradient"},
-      {.key = "zero_optimization.zero_hpz_partition_size",
-       .takes = count,
-       .becomes = "mesh.shard of hybrid_shard, with stage 3; the optimizer's state is divided inside a copy too"},
-      {.key = "zero_optimization.mics_shard_size",
-       .takes = count,
-       .becomes = "mesh.shard of hybrid_shard, with stage 3"},
-      {.key = "zero_optimization.mics_hierarchical_params_gather",
-       .takes = flag,
-       .ignored = "the ranks of a machine share one copy of what they gather"},
-      {.key = "zero_optimization.zero_quantized_weights", .takes = flag, .open = kQuantized},
-      {.key = "zero_optimization.zero_quantized_nontrainable_weights", .takes = flag, .open = kQuantized},
-      {.key = "zero_optimization.zero_quantized_gradients", .takes = flag, .open = kQuantized},
-      {.key = "zero_optimization.zeropp_loco_param.*", .open = kQuantized},
-      {.key = "zero_optimization.memory_efficient_linear", .takes = flag, .ignored = "products keep no copies"},
-      {.key = "zero_optimization.pipeline_loading_checkpoint", .takes = flag, .ignored = "ranks load what they own"},
-      {.key = "zero_optimization.override_module_apply", .takes = flag, .ignored = "there are no modules to hook"},
-      {.key = "zero_optimization.log_trace_cache_warnings", .takes = flag, .ignored = "there is no trace cache"},
-      {.key = "zero_optimization.enable_sanity_checks", .takes = flag, .ignored = "every plan is checked"},
-      {.key = "zero_optimization.cpu_offload", .takes = flag, .open = kOffload},
-      {.key = "zero_optimization.cpu_offload_params", .takes = flag, .open = kOffload},
-      {.key = "zero_optimization.cpu_offload_use_pin_memory", .takes = flag, .ignored = "nothing is offloaded"},
-      {.key = "zero_optimization.offload_param.device", .takes = text, .open = kOffload},
-      {.key = "zero_optimization.offload_optimizer.device", .takes = text, .open = kOffload},
-      {.key = "zero_optimization.offload_param.*", .becomes = "nothing: see device", .by = ds::part_of_offload},
-      {.key = "zero_optimization.offload_optimizer.*", .becomes = "nothing: see device", .by = ds::part_of_offload},
-      {.key = "zero_optimization.zenflow.*", .open = "ZenFlow; leave it out"},
-  };
+void ulysses(Reading& r, const Given& entry) {
+  r.set("mesh.cp", entry.text, entry);
+  if (r.count(entry.key).value_or(1) > 1) r.set("mesh.context", "ulysses", entry);
 }
 
-std::vector<Row> optimizer_rows() {
-  using enum Takes;
-  return {
-      {.key = "optimizer.type",
-       .takes = text,
-       .becomes = "optimizer: Adam (AdamW unless adam_w_mode is false), AdamW, SGD, Lion, Adagrad, Lamb (LAMB), Muon",
-       .by = ds::optimizer},
-      {.key = "optimizer.legacy_fusion", .takes = flag, .ignored = "optimizers are always fused here"},
-      {.key = "optimizer.params.lr", .takes = number, .setting = "optimizer.lr", .automatic = "optimizer.lr is left"},
-      {.key = "optimizer.params.betas",
-       .takes = numbers,
-       .setting = "optimizer.betas",
-       .automatic = "optimizer.betas is left"},
-      {.key = "optimizer.params.eps",
-       .takes = number,
-       .setting = "optimizer.eps",
-       .automatic = "optimizer.eps is left"},
-      {.key = "optimizer.params.weight_decay",
-       .takes = number,
-       .setting = "optimizer.weight_decay",
-       .automatic = "optimizer.weight_decay is left"},
-      {.key = "optimizer.params.momentum", .takes = number, .setting = "optimizer.momentum"},
-      {.key = "optimizer.params.nesterov", .takes = flag, .setting = "optimizer.nesterov"},
-      {.key = "optimizer.params.adam_w_mode",
-       .takes = flag,
-       .becomes = "optimizer: Adam is AdamW, or Adam if false",
-       .by = ds::of_optimizer},
-      {.key = "optimizer.params.torch_adam", .takes = flag, .ignored = "the kernel of an optimizer is not chosen here"},
-      {.key = "optimizer.params.fused", .takes = flag, .ignored = "optimizers are always fused here"},
-      {.key = "optimizer.params.foreach", .takes = flag, .ignored = "optimizers are always fused here"},
-      {.key = "optimizer.params.capturable", .takes = flag, .ignored = "there are no CUDA graphs"},
-      {.key = "optimizer.params.bias_correction",
-       .takes = flag,
-       .ignored = "Adam's moments are always corrected for their bias"},
-      {.key = "optimizer.params.max_grad_norm", .takes = number, .ignored = "gradient_clipping counts"},
-      {.key = "optimizer.params.amsgrad", .takes = flag, .refused = "Adam is built without AMSGrad; leave it out"},
-      {.key = "optimizer.params.dampening", .takes = number, .refused = "SGD is built without dampening; leave it out"},
-      {.key = "optimizer.params.maximize", .takes = flag, .refused = "losses are minimised; leave it out"},
-      {.key = "optimizer.params.max_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
-      {.key = "optimizer.params.min_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
-      {.key = "optimizer.params.muon_lr", .takes = number, .setting = "optimizer.lr"},
-      {.key = "optimizer.params.adam_lr", .takes = number, .setting = "optimizer.adam_lr"},
-      {.key = "optimizer.params.freeze_step", .takes = count, .ignored = "only 1-bit optimizers read it"},
-      {.key = "optimizer.params.cuda_aware", .takes = flag, .ignored = "only 1-bit optimizers read it"},
-      {.key = "optimizer.params.comm_backend_name",
-       .takes = text,
-       .ignored = "comm.backend chooses how ranks communicate"},
-      {.key = "optimizer.params.var_freeze_step", .takes = count, .ignored = "only 1-bit optimizers read it"},
-      {.key = "optimizer.params.var_update_scaler", .takes = count, .ignored = "only 1-bit optimizers read it"},
-      {.key = "optimizer.params.local_step_scaler", .takes = count, .ignored = "only 1-bit optimizers read it"},
-      {.key = "optimizer.params.local_step_clipper", .takes = count, .ignored = "only 1-bit optimizers read it"},
-      {.key = "scheduler.type", .takes = text, .becomes = "train.lr_decay, if it has that schedule"},
-      {.key = "scheduler.params.warmup_min_lr", .takes = number, .becomes = kSchedule, .automatic = "0"},
-      {.key = "scheduler.params.warmup_max_lr",
-       .takes = number,
-       .becomes = "optimizer.lr",
-       .automatic = "optimizer.lr is left"},
-      {.key = "scheduler.params.warmup_num_steps",
-       .takes = count,
-       .becomes = "train.lr_warmup_steps",
-       .automatic = "train.lr_warmup_steps is left"},
-      {.key = "scheduler.params.total_num_steps",
-       .takes = count,
-       .becomes = "train.max_steps",
-       .automatic = "the run's length is left to train.max_steps, max_tokens or epochs"},
-      {.key = "scheduler.params.warmup_type", .takes = text, .becomes = kSchedule},
-      {.key = "scheduler.params.last_batch_iteration", .takes = count, .becomes = "nothing: a checkpoint says it"},
-      {.key = "scheduler.params.warmup_min_ratio", .takes = number, .becomes = kSchedule},
-      {.key = "scheduler.params.cos_min_ratio", .takes = number, .becomes = "train.min_lr"},
-      {.key = "scheduler.params.lr_range_test_min_lr", .takes = number, .becomes = "optimizer.lr"},
-      {.key = "scheduler.params.lr_range_test_step_size", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.lr_range_test_step_rate", .takes = number, .becomes = kSchedule},
-      {.key = "scheduler.params.lr_range_test_staircase", .takes = flag, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_min_lr", .takes = number, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_max_lr", .takes = number, .becomes = "optimizer.lr"},
-      {.key = "scheduler.params.decay_lr_rate", .takes = number, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_first_step_size", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_second_step_size", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_first_stair_count", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_second_stair_count", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.decay_step_size", .takes = count, .becomes = kSchedule},
-      {.key = "scheduler.params.cycle_momentum", .takes = flag, .becomes = "nothing: refused unless false"},
-      {.key = "scheduler.params.cycle_min_mom", .takes = number, .becomes = "nothing: momentum does not cycle"},
-      {.key = "scheduler.params.cycle_max_mom", .takes = number, .becomes = "nothing: momentum does not cycle"},
-      {.key = "scheduler.params.decay_mom_rate", .takes = number, .becomes = "nothing: momentum does not cycle"},
-  };
+void tensor_parallel(Reading& r, const Given& entry) {
+  const int64_t size = r.count(entry.key).value_or(0);
+  size <= 1 ? r.ignore(entry, "it is off") : r.set("mesh.tp", std::to_string(size), entry);
 }
+
+void recompute(Reading& r, const Given& entry) {
+  const bool is_asked = r.flag(entry.key) || r.count(entry.key).value_or(0) > 0;
+  is_asked ? r.set("recompute", "full", entry) : r.ignore(entry, "it is off");
+}
+
+void stages(Reading& r, const Given& entry) { r.set("mesh.pp", entry.text, entry); }
 
 std::vector<Row> other_rows() {
   using enum Takes;
-  constexpr std::string_view kScale = "precision.loss_scale and its companions, with precision.scale_rule deepspeed";
   return {
       {.key = "train_batch_size", .takes = count, .becomes = kBatch, .automatic = "train.global_batch_size is left"},
       {.key = "train_micro_batch_size_per_gpu",
@@ -248,87 +69,40 @@ std::vector<Row> other_rows() {
        .refused = "losses are means over tokens; take mean",
        .off = {"mean"}},
       {.key = "sparse_gradients", .takes = flag, .ignored = "the embedding's gradient is reduced whole"},
-      {.key = "communication_data_type",
-       .takes = text,
-       .ignored =
-           "gradients are sent as they are computed and summed in fp32; comm.compression bf16 sends fp32 as bf16"},
-      {.key = "seq_parallel_communication_data_type", .takes = text, .ignored = "tokens are sent as they are computed"},
-      {.key = "data_types.grad_accum_dtype",
-       .takes = text,
-       .open = "gradient sums in 16 bits; here they are fp32",
-       .off = {"fp32", "float32", "torch.float32"}},
       {.key = "zero_allow_untested_optimizer", .takes = flag, .ignored = "every optimizer is tested on every stage"},
       {.key = "zero_force_ds_cpu_optimizer", .takes = flag, .ignored = "there is one optimizer for each name"},
       {.key = "disable_allgather", .takes = flag, .ignored = "weights are always gathered"},
       {.key = "dataloader_drop_last", .takes = flag, .ignored = "samples form an endless sequence of epochs"},
       {.key = "managed_gradient_accumulation", .takes = flag, .ignored = "accumulation is part of the step"},
       {.key = "use_node_local_storage", .takes = flag, .ignored = "out_dir says where checkpoints are"},
+      {.key = "disable_python_gc", .takes = flag, .ignored = "there is no Python"},
+      {.key = "log_level", .takes = text, .ignored = "what a run says has one level"},
+      {.key = "timers.*", .ignored = kTimes},
       {.key = "vocabulary_size", .takes = count, .ignored = "the model has it: model.vocab_size"},
-      {.key = "fp16.enabled",
-       .takes = flag,
-       .becomes = "precision 16-mixed",
-       .by = ds::mixed,
-       .automatic = "precision is left"},
-      {.key = "fp16.auto_cast", .takes = flag, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.loss_scale", .takes = number, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.initial_scale_power", .takes = count, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.loss_scale_window", .takes = count, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.hysteresis", .takes = count, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.consecutive_hysteresis", .takes = flag, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.min_loss_scale", .takes = number, .becomes = kScale, .by = ds::loss_scale},
-      {.key = "fp16.fp16_master_weights_and_grads", .takes = flag, .open = "fp16 without fp32 master weights"},
-      {.key = "bf16.enabled",
-       .takes = flag,
-       .becomes = "precision bf16-mixed",
-       .by = ds::mixed,
-       .automatic = "precision is left"},
-      {.key = "bf16.immediate_grad_update", .takes = flag, .ignored = "gradients are summed in fp32 as they come"},
-      {.key = "bf16.check_grad_overflow", .takes = flag, .ignored = "a gradient that is not finite is always told"},
-      {.key = "bf16.bf16_master_weights_and_grads", .takes = flag, .open = "bf16 without fp32 master weights"},
-      {.key = "bf16.bf16_optimizer_states", .takes = flag, .open = "optimizer states in bf16"},
-      {.key = "amp.enabled", .takes = flag, .refused = "apex is not used here; take bf16 or fp16 instead"},
-      {.key = "amp.*", .ignored = "only amp reads it"},
-      {.key = "torch_autocast.enabled",
-       .takes = flag,
-       .becomes = "precision bf16-mixed, or 16-mixed for float16",
-       .by = ds::autocast},
-      {.key = "torch_autocast.dtype", .takes = text, .ignored = "torch_autocast.enabled reads it"},
-      {.key = "torch_autocast.lower_precision_safe_modules",
-       .ignored = "products are computed in the lower precision, norms, softmax and losses in fp32"},
       {.key = "activation_checkpointing.partition_activations",
        .takes = flag,
        .becomes = "recompute full",
-       .by = ds::recompute},
+       .by = recompute},
       {.key = "activation_checkpointing.number_checkpoints",
        .takes = count,
        .becomes = "recompute full",
-       .by = ds::recompute},
+       .by = recompute},
       {.key = "activation_checkpointing.cpu_checkpointing", .takes = flag, .open = kOffload},
       {.key = "activation_checkpointing.contiguous_memory_optimization", .takes = flag, .ignored = kArena},
       {.key = "activation_checkpointing.synchronize_checkpoint_boundary", .takes = flag, .ignored = kTimes},
       {.key = "activation_checkpointing.profile", .takes = flag, .ignored = kTimes},
-      {.key = "tensor_parallel.autotp_size", .takes = count, .becomes = "mesh.tp", .by = ds::tensor_parallel},
-      {.key = "tensor_parallel.tp_size", .takes = count, .becomes = "mesh.tp", .by = ds::tensor_parallel},
-      {.key = "tensor_parallel.tp.tp_size", .takes = count, .becomes = "mesh.tp", .by = ds::tensor_parallel},
+      {.key = "tensor_parallel.autotp_size", .takes = count, .becomes = "mesh.tp", .by = tensor_parallel},
+      {.key = "tensor_parallel.tp_size", .takes = count, .becomes = "mesh.tp", .by = tensor_parallel},
+      {.key = "tensor_parallel.tp.tp_size", .takes = count, .becomes = "mesh.tp", .by = tensor_parallel},
       {.key = "tensor_parallel.tp_overlap_comm", .takes = flag, .ignored = "sums inside a unit are not overlapped"},
       {.key = "tensor_parallel.preset_model", .takes = text, .ignored = "the model's units know how to be divided"},
       {.key = "tensor_parallel.*", .ignored = "the model's units know how to be divided"},
-      {.key = "sequence_parallel_size",
-       .takes = count,
-       .becomes = "mesh.cp, with mesh.context ulysses",
-       .by = ds::ulysses},
+      {.key = "sequence_parallel_size", .takes = count, .becomes = "mesh.cp, with mesh.context ulysses", .by = ulysses},
       {.key = "data_parallel_size", .takes = count, .ignored = "it follows from the ranks and the other axes"},
-      {.key = "pipeline.stages",
-       .takes = count,
-       .becomes = "mesh.pp",
-       .by = ds::stages,
-       .automatic = "mesh.pp is left"},
+      {.key = "pipeline.stages", .takes = count, .becomes = "mesh.pp", .by = stages, .automatic = "mesh.pp is left"},
       {.key = "pipeline.partition", .takes = text, .ignored = "pipeline.split says it: balanced by cost, or given"},
       {.key = "pipeline.seed_layers", .takes = flag, .ignored = "initial weights never depend on the mesh"},
-      {.key = "pipeline.activation_checkpoint_interval",
-       .takes = count,
-       .becomes = "recompute full",
-       .by = ds::recompute},
+      {.key = "pipeline.activation_checkpoint_interval", .takes = count, .becomes = "recompute full", .by = recompute},
       {.key = "pipeline.*", .ignored = "stages send what is needed"},
       {.key = "checkpoint.tag_validation", .takes = text, .ignored = "all ranks write one checkpoint of one step"},
       {.key = "checkpoint.load_universal", .takes = flag, .ignored = kAnyMesh},
@@ -365,8 +139,23 @@ std::vector<Row> other_rows() {
       {.key = "sparse_attention.*", .open = "sparse attention; leave it out"},
       {.key = "compression_training.*", .open = "compression while training; leave it out"},
       {.key = "zenflow.*", .open = "ZenFlow; leave it out"},
+      {.key = "expert_parallel.enabled", .takes = flag, .open = "mixtures of experts; leave it out"},
+      {.key = "expert_parallel.*", .ignored = "only expert_parallel reads it"},
+      {.key = "use_data_before_expert_parallelism", .takes = flag, .ignored = "there are no experts to place"},
+      {.key = "weight_quantization.*", .open = "quantised weights; leave it out"},
+      {.key = "datastates_ckpt.*", .ignored = "checkpoints are set by save.*"},
       {.key = "nebula.*", .ignored = "checkpoints are set by save.*"},
   };
+}
+
+void finish_deepspeed(Reading& r) {
+  ds::finish_precision(r);
+  set_batch(r, "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps");
+  ds::finish_scheduler(r);
+  ds::finish_zero(r);
+  ds::finish_optimizer(r);
+  r.suggest("strategy", "no_shard");
+  r.suggest("train.max_norm", "1.0");
 }
 
 }  // namespace
@@ -387,8 +176,9 @@ const Dialect& deepspeed() {
               .is_json = true,
               .file_options = {"deepspeed", "deepspeed_config"},
               .renamed_maps = {{"bfloat16", "bf16"}},
-              .finish = ds::finish};
-    for (const auto& rows : {other_rows(), zero_rows(), optimizer_rows()})
+              .finish = finish_deepspeed};
+    for (const auto& rows :
+         {other_rows(), ds::precision_rows(), ds::zero_rows(), ds::optimizer_rows(), ds::scheduler_rows()})
       d.rows.insert(d.rows.end(), rows.begin(), rows.end());
     return d;
   }();

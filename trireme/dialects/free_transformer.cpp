@@ -3,24 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "trireme/base/units.h"
-#include "trireme/dialects/deepspeed_rules.h"
-#include "trireme/dialects/reading.h"
+#include "trireme/dialects/deepspeed_parts.h"
+#include "trireme/dialects/free_transformer_rules.h"
+#include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
 namespace {
 
 using config::Given;
 
-std::string number_text(double value) { return fmt::format("{}", value); }
-
 void flag_recompute(Reading& r, const Given& entry) {
   r.flag(entry.key) ? r.set("recompute", "full", entry) : r.ignore(entry, "it is off");
 }
-
-void old_clip(Reading& r, const Given& entry) { ds::clip(r, entry); }
 
 void wrap_policy(Reading& r, const Given& entry) {
   constexpr std::string_view kPolicies[] = {"transformer_auto_wrap", "size_based_auto_wrap", "module_wrap"};
@@ -30,128 +25,13 @@ void wrap_policy(Reading& r, const Given& entry) {
   r.set("wrap.by", "block", entry);
 }
 
-std::string_view format_of(std::string_view dtype) {
-  if (dtype == "bfloat16" || dtype == "bf16") return "bf16-mixed";
-  if (dtype == "float16" || dtype == "fp16") return "16-mixed";
-  return dtype == "float32" || dtype == "fp32" ? "32-true" : "";
-}
-
-void choose_precision(Reading& r) {
-  const Given *fsdp = r.find("distributed.fsdp_param_dtype"), *mixed = r.find("distributed.fsdp_mixed_precision");
-  const Given *bf16 = r.find("training.bf16"), *fp16 = r.find("training.fp16");
-  const auto take = [&](const Given& entry, std::string_view format) {
-    if (format.empty())
-      r.refuse(entry, fmt::format("there is no dtype {}", entry.text), "there are bfloat16, float16 and float32");
-    else if (!r.can("precision", format))
-      r.refuse_open(entry, "precision 16-mixed; take bf16");
-    else
-      r.set("precision", format, entry);
-  };
-  const bool is_mixed = mixed == nullptr || r.flag(mixed->key);
-  if (fsdp != nullptr && is_mixed)
-    take(*fsdp, format_of(lower(fsdp->text)));
-  else if (bf16 != nullptr && r.flag(bf16->key))
-    take(*bf16, "bf16-mixed");
-  else if (fp16 != nullptr && r.flag(fp16->key))
-    take(*fp16, "16-mixed");
-  else if (const Given* off = mixed != nullptr && !is_mixed ? mixed : bf16 != nullptr ? bf16 : fp16; off != nullptr)
-    r.set("precision", "32-true", *off);
-  for (const Given* entry : {fsdp, mixed, bf16, fp16})
-    if (entry != nullptr && !r.is_settled(*entry)) r.ignore(*entry, "precision has one source");
-}
-
-void choose_strategy(Reading& r) {
-  const Given* sharding = r.find("distributed.fsdp_sharding_strategy");
-  const Given* use =
-      r.find("distributed.use_fsdp") != nullptr ? r.find("distributed.use_fsdp") : r.find("training.use_fsdp");
-  if (use == nullptr) use = r.find("use_fsdp");
-  for (const std::string_view key : {"training.use_fsdp", "use_fsdp"})
-    if (const Given* other = r.find(key); other != nullptr && other != use) r.tell(*other, "strategy full_shard");
-  if (use != nullptr && !r.flag(use->key)) {
-    r.set("strategy", "no_shard", *use);
-    if (sharding != nullptr) r.ignore(*sharding, "use_fsdp is false");
-    return;
-  }
-  const std::string name = sharding == nullptr ? "full_shard" : lower(sharding->text);
-  if (name != "full_shard" && name != "shard_grad_op" && name != "no_shard") {
-    r.refuse(*sharding, fmt::format("there is no fsdp_sharding_strategy {}", sharding->text),
-             "there are full_shard, shard_grad_op and no_shard");
-    return;
-  }
-  if (sharding != nullptr) r.set("strategy", name, *sharding);
-  if (use != nullptr) sharding != nullptr ? r.tell(*use, "strategy") : r.set("strategy", name, *use);
-  if (use == nullptr && sharding == nullptr && r.is_file()) r.suggest("strategy", "no_shard");
-}
-
-void choose_betas(Reading& r) {
-  const Given *one = r.find("training.beta1"), *two = r.find("training.beta2");
-  const std::string betas = fmt::format("[{}, {}]", r.text("training.beta1", "0.9"), r.text("training.beta2", "0.95"));
-  if (one == nullptr && two == nullptr) return;
-  r.set("optimizer.betas", betas, one != nullptr ? *one : *two);
-  if (one != nullptr && two != nullptr) r.tell(*two, "optimizer.betas " + betas);
-}
-
-// Ratios of a run's length and of its rate, once both are known.
-void choose_ratios(Reading& r) {
-  if (const Given* warmup = r.find("training.warmup_ratio")) {
-    const auto steps = r.known_count("train.max_steps");
-    if (!steps)
-      r.refuse(*warmup, "a warm-up as a share of the run needs the run's length",
-               "give training.max_steps, or warmup_steps");
-    else
-      r.set("train.lr_warmup_steps",
-            std::to_string(std::llround(r.number(warmup->key).value_or(0) * static_cast<double>(*steps))), *warmup);
-  }
-  if (const Given* lowest = r.find("training.min_lr_ratio")) {
-    const double lr = base::parse_number(r.known("optimizer.lr").value_or("3e-4")).value_or(3e-4);
-    r.set("train.min_lr", number_text(r.number(lowest->key).value_or(0) * lr), *lowest);
-  }
-}
-
-void choose_shape(Reading& r) {
-  const auto hidden = r.count("model.hidden_dim"), heads = r.count("model.num_heads");
-  if (!hidden) return;
-  r.suggest("model", "llama-5m");  // every number of its shape is replaced
-  const int64_t n = std::max<int64_t>(heads.value_or(32), 1);
-  const std::pair<std::string_view, std::string> defaults[] = {
-      {"model.head_dim", std::to_string(std::max<int64_t>(*hidden / n, 1))},
-      {"model.vocab_size", "32000"},
-      {"model.num_hidden_layers", "32"},
-      {"model.num_attention_heads", std::to_string(n)},
-      {"model.num_key_value_heads", std::to_string(n)},
-      {"model.intermediate_size", "11008"},
-      {"model.max_position_embeddings", "2048"},
-      {"model.rms_norm_eps", "1e-06"},
-      {"model.rope_theta", "10000"},
-      {"model.tie_word_embeddings", "true"},
-      {"model.initializer_range", "0.02"}};
-  for (const auto& [setting, value] : defaults) r.suggest(setting, value);
-}
-
-void finish_free(Reading& r) {
-  choose_strategy(r);
-  if (!r.is_file()) return;
-  choose_precision(r);
-  choose_betas(r);
-  r.suggest("optimizer.lr", "3e-4");
-  r.suggest("optimizer.weight_decay", "0.1");
-  r.suggest("optimizer.betas", "[0.9, 0.95]");
-  r.suggest("train.lr_warmup_steps", "2000");
-  choose_ratios(r);
-  ds::set_batch(r, "", "training.batch_size", "training.gradient_accumulation_steps");
-  choose_shape(r);
-}
-
 }  // namespace
 
 const Dialect& free_transformer() {
   using enum Takes;
   constexpr std::string_view kFree = "the Free Transformer's latent variables; leave it out for the baseline";
   constexpr std::string_view kDropout = "dropout of the model's own; say 0";
-  constexpr std::string_view kMetrics =
-      "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg";
   constexpr std::string_view kData = "the data is given by data.train_data_path";
-  constexpr std::string_view kSums = "gradients are summed in fp32";
   constexpr std::string_view kBatch =
       "train.micro_batch_size and train.global_batch_size = it x accumulation x data-parallel ranks";
   constexpr std::string_view kBlock = "Llama's block: RMSNorm, rotary positions, SwiGLU";
@@ -180,16 +60,16 @@ const Dialect& free_transformer() {
                .becomes = "wrap.by block; fsdp_min_num_params says how small a group may be",
                .by = wrap_policy},
               {.key = "distributed.fsdp_min_num_params", .takes = count, .setting = "wrap.min_num_params"},
-              {.key = "distributed.fsdp_state_dict_type",
-               .takes = text,
-               .ignored = "a checkpoint is one folder, written by all ranks, which any mesh loads"},
+              {.key = "distributed.fsdp_state_dict_type", .takes = text, .ignored = kOneFolder},
               {.key = "distributed.fsdp_mixed_precision", .takes = flag, .becomes = "precision: 32-true if false"},
               {.key = "distributed.fsdp_param_dtype",
                .takes = text,
                .becomes = "precision: bfloat16 bf16-mixed, float16 16-mixed, float32 32-true"},
-              {.key = "distributed.fsdp_reduce_dtype", .takes = text, .ignored = kSums},
+              {.key = "distributed.fsdp_reduce_dtype",
+               .takes = text,
+               .becomes = "precision.reduce: float32 fp32, the dtype of fsdp_param_dtype compute"},
               {.key = "distributed.fsdp_buffer_dtype", .takes = text, .ignored = "rotary angles are computed in fp32"},
-              {.key = "distributed.cpu_offload", .takes = flag, .open = "weights in host memory; leave it out"},
+              {.key = "distributed.cpu_offload", .takes = flag, .open = kOffload},
               {.key = "distributed.backend", .takes = text, .ignored = "comm.backend chooses how ranks communicate"},
               {.key = "training.use_fsdp", .takes = flag, .becomes = "strategy: full_shard, or no_shard if false"},
               {.key = "training.use_deepspeed",
@@ -204,15 +84,15 @@ const Dialect& free_transformer() {
               {.key = "training.weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
               {.key = "training.beta1", .takes = number, .becomes = "optimizer.betas"},
               {.key = "training.beta2", .takes = number, .becomes = "optimizer.betas"},
-              {.key = "training.grad_clip", .takes = number, .becomes = "train.max_norm: 0 is null", .by = old_clip},
+              {.key = "training.grad_clip", .takes = number, .becomes = "train.max_norm: 0 is null", .by = ds::clip},
               {.key = "training.gradient_clip_norm",
                .takes = number,
                .becomes = "train.max_norm: 0 is null",
-               .by = old_clip},
+               .by = ds::clip},
               {.key = "training.max_grad_norm",
                .takes = number,
                .becomes = "train.max_norm: 0 is null",
-               .by = old_clip},
+               .by = ds::clip},
               {.key = "training.warmup_steps", .takes = count, .setting = "train.lr_warmup_steps"},
               {.key = "training.warmup_ratio", .takes = number, .becomes = "train.lr_warmup_steps, of train.max_steps"},
               {.key = "training.lr_scheduler_type", .takes = text, .setting = "train.lr_decay"},
@@ -286,7 +166,7 @@ const Dialect& free_transformer() {
               {.key = "environment.seed", .takes = count, .setting = "seed"},
               {.key = "environment.*", .ignored = "accelerator says what ranks compute on; results are reproducible"},
           },
-      .finish = finish_free};
+      .finish = finish_free_transformer};
   return kDialect;
 }
 

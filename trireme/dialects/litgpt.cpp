@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "trireme/dialects/litgpt_model.h"
 #include "trireme/dialects/reading.h"
+#include "trireme/dialects/reasons.h"
 
 namespace trireme::dialects {
 namespace {
@@ -35,7 +37,8 @@ void strategy(Reading& r, const Given& entry) {
 
 // Defaults of `litgpt pretrain` and of its fine-tuning commands where they differ from Trireme's. Flags alone are not
 // enough to say that LitGPT's are meant, because they are Trireme's too.
-void defaults(Reading& r) {
+void finish_litgpt(Reading& r) {
+  finish_litgpt_model(r);
   if (!r.is_file()) return;
   const bool tunes = r.command().starts_with("finetune");
   r.suggest("train.global_batch_size", tunes ? "16" : "512");
@@ -52,95 +55,97 @@ void defaults(Reading& r) {
 
 const Dialect& litgpt() {
   using enum Takes;
-  constexpr std::string_view kCompiled = "nothing is compiled at run time here";
-  constexpr std::string_view kMetrics =
-      "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg";
-  constexpr std::string_view kDownload = "nothing is downloaded: name the file with data.json_path";
-  constexpr std::string_view kFolder = "a checkpoint is one folder with whole weights, which any mesh loads";
+  static constexpr std::string_view kDownload = "nothing is downloaded: name the file with data.json_path";
   // Templates by the names of models. LitGPT puts a system message of its own into some of them; here data have it.
   static const Row::Pairs kTemplates = {{"codellama", "mistral"}, {"phi-3", "phi3"},   {"tinyllama", "zephyr"},
                                         {"qwen2.5", "chatml"},    {"qwen3", "chatml"}, {"smollm2", "chatml"}};
-  static const Dialect kDialect{
-      .name = "litgpt",
-      .system = "LitGPT",
-      .about =
-          "LitGPT's flags, and the YAML of its config hub: `trireme pretrain --config pythia.yaml`, or any "
-          "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own.",
-      .marks = {"data.class_path", "data.init_args", "optimizer.class_path", "optimizer.init_args", "model_name",
-                "model_config", "initial_checkpoint_dir", "checkpoint_dir", "tokenizer_dir", "logger_name", "lora_r",
-                "lora_alpha", "quantize", "access_token", "train.tie_embeddings", "sharding_strategy",
-                "bucketing_strategy"},
-      .words = Words::all,
-      .renamed_maps = {{"data.class_path", "data"},
-                       {"data.init_args", "data"},
-                       {"optimizer.class_path", "optimizer"},
-                       {"optimizer.init_args", "optimizer"}},
-      .rows =
-          {
-              {.key = "data", .takes = text, .setting = "data", .adapt = last_part},
-              {.key = "optimizer", .takes = text, .setting = "optimizer", .adapt = last_part},
-              {.key = "data.json_path", .takes = text, .setting = "data.train_data_path"},
-              {.key = "data.download_dir", .takes = text, .setting = "data.train_data_path"},
-              {.key = "data.prompt_style", .takes = text, .setting = "data.chat_template", .words = kTemplates},
-              {.key = "data.mask_prompt",
-               .takes = flag,
-               .setting = "data.learn",
-               .words = {{"true", "replies"}, {"false", "messages"}}},
-              {.key = "lora_r", .takes = count, .setting = "lora.r"},
-              {.key = "lora_alpha", .takes = number, .setting = "lora.alpha"},
-              {.key = "lora_dropout", .takes = number, .setting = "lora.dropout"},
-              {.key = "lora_query", .takes = flag, .setting = "lora.query"},
-              {.key = "lora_key", .takes = flag, .setting = "lora.key"},
-              {.key = "lora_value", .takes = flag, .setting = "lora.value"},
-              {.key = "lora_projection", .takes = flag, .setting = "lora.projection"},
-              {.key = "lora_mlp", .takes = flag, .setting = "lora.mlp"},
-              {.key = "lora_head", .takes = flag, .setting = "lora.head"},
-              {.key = "initial_adapter", .takes = text, .setting = "lora.initial_adapter"},
-              {.key = "model_name", .takes = text, .setting = "model"},
-              {.key = "initial_checkpoint_dir", .takes = text, .setting = "model"},
-              {.key = "checkpoint_dir", .takes = text, .setting = "model"},
-              {.key = "tokenizer_dir", .takes = text, .setting = "data.tokenizer"},
-              {.key = "train.learning_rate", .takes = number, .setting = "optimizer.lr"},
-              {.key = "train.tie_embeddings", .takes = flag, .setting = "model.tie_word_embeddings"},
-              {.key = "convert.checkpoint_path", .takes = text, .setting = "convert.source"},
-              {.key = "convert.output_dir", .takes = text, .setting = "convert.out"},
-              {.key = "optimizer.fused", .takes = flag, .ignored = "optimizers are always fused here"},
-              {.key = "model_config.*", .open = "a model's shape in LitGPT's words: name a shape, or model.* settings"},
-              {.key = "logger_name", .takes = text, .ignored = kMetrics},
-              {.key = "log.*", .ignored = kMetrics},
-              {.key = "access_token", .takes = text, .ignored = kDownload},
-              {.key = "quantize", .takes = text, .open = "quantised weights are not built yet; leave it out"},
-              {.key = "train.lr_warmup_fraction",
-               .takes = number,
-               .open = "a warm-up as a fraction of an epoch: give it in optimizer steps, train.lr_warmup_steps"},
-              {.key = "data.ignore_index",
-               .takes = count,
-               .refused = "tokens that are not learned are marked in the data; leave it out",
-               .off = {"-100"}},
-              {.key = "data.include_multiturn_conversations",
-               .takes = flag,
-               .ignored = "conversations are learned whole, with all of their turns"},
-              {.key = "data.file_url", .takes = text, .ignored = kDownload},
-              {.key = "data.file_name", .takes = text, .ignored = kDownload},
-              {.key = "data.repo_id", .takes = text, .ignored = kDownload},
-              {.key = "compiler", .takes = text, .ignored = kCompiled},
-              {.key = "executors", .ignored = kCompiled},
-              {.key = "jit", .takes = flag, .ignored = kCompiled},
-              {.key = "profile", .takes = flag, .becomes = "profile.schedule: profile.json in out_dir", .by = profile},
-              {.key = "sharding_strategy",
-               .takes = text,
-               .becomes = "strategy: ZERO3 full_shard, ZERO2 shard_grad_op, HYBRID_SHARD on several machines",
-               .by = strategy},
-              {.key = "bucketing_strategy",
-               .takes = text,
-               .setting = "wrap.by",
-               .words = {{"NONE", "parameter"}, {"LAYER", "layer"}, {"BLOCK", "block"}}},
-              {.key = "state_dict_type", .takes = text, .ignored = kFolder},
-              {.key = "auto_wrap_policy", .ignored = "wrap.by says it: a block, as LitGPT's Block"},
-              {.key = "cpu_offload", .takes = flag, .open = "weights in host memory: leave it out"},
-          },
-      .takes_native_keys = true,
-      .finish = defaults};
+  static const Dialect kDialect = [] {
+    Dialect d{
+        .name = "litgpt",
+        .system = "LitGPT",
+        .about =
+            "LitGPT's flags, and the YAML of its config hub: `trireme pretrain --config pythia.yaml`, or any "
+            "`litgpt` command line with `trireme` in its place. Keys that are not in this table are Trireme's own.",
+        .marks = {"data.class_path", "data.init_args", "optimizer.class_path", "optimizer.init_args", "model_name",
+                  "model_config", "initial_checkpoint_dir", "checkpoint_dir", "tokenizer_dir", "logger_name", "lora_r",
+                  "lora_alpha", "quantize", "access_token", "train.tie_embeddings", "sharding_strategy",
+                  "bucketing_strategy"},
+        .words = Words::all,
+        .renamed_maps = {{"data.class_path", "data"},
+                         {"data.init_args", "data"},
+                         {"optimizer.class_path", "optimizer"},
+                         {"optimizer.init_args", "optimizer"}},
+        .rows =
+            {
+                {.key = "data", .takes = text, .setting = "data", .adapt = last_part},
+                {.key = "optimizer", .takes = text, .setting = "optimizer", .adapt = last_part},
+                {.key = "data.json_path", .takes = text, .setting = "data.train_data_path"},
+                {.key = "data.download_dir", .takes = text, .setting = "data.train_data_path"},
+                {.key = "data.prompt_style", .takes = text, .setting = "data.chat_template", .words = kTemplates},
+                {.key = "data.mask_prompt",
+                 .takes = flag,
+                 .setting = "data.learn",
+                 .words = {{"true", "replies"}, {"false", "messages"}}},
+                {.key = "lora_r", .takes = count, .setting = "lora.r"},
+                {.key = "lora_alpha", .takes = number, .setting = "lora.alpha"},
+                {.key = "lora_dropout", .takes = number, .setting = "lora.dropout"},
+                {.key = "lora_query", .takes = flag, .setting = "lora.query"},
+                {.key = "lora_key", .takes = flag, .setting = "lora.key"},
+                {.key = "lora_value", .takes = flag, .setting = "lora.value"},
+                {.key = "lora_projection", .takes = flag, .setting = "lora.projection"},
+                {.key = "lora_mlp", .takes = flag, .setting = "lora.mlp"},
+                {.key = "lora_head", .takes = flag, .setting = "lora.head"},
+                {.key = "initial_adapter", .takes = text, .setting = "lora.initial_adapter"},
+                {.key = "model_name", .takes = text, .setting = "model"},
+                {.key = "initial_checkpoint_dir", .takes = text, .setting = "model"},
+                {.key = "checkpoint_dir", .takes = text, .setting = "model"},
+                {.key = "tokenizer_dir", .takes = text, .setting = "data.tokenizer"},
+                {.key = "train.learning_rate", .takes = number, .setting = "optimizer.lr"},
+                {.key = "train.tie_embeddings", .takes = flag, .setting = "model.tie_word_embeddings"},
+                {.key = "convert.checkpoint_path", .takes = text, .setting = "convert.source"},
+                {.key = "convert.output_dir", .takes = text, .setting = "convert.out"},
+                {.key = "optimizer.fused", .takes = flag, .ignored = "optimizers are always fused here"},
+                {.key = "logger_name", .takes = text, .ignored = kMetrics},
+                {.key = "log.*", .ignored = kMetrics},
+                {.key = "access_token", .takes = text, .ignored = kDownload},
+                {.key = "quantize", .takes = text, .open = "quantised weights are not built yet; leave it out"},
+                {.key = "train.lr_warmup_fraction",
+                 .takes = number,
+                 .open = "a warm-up as a fraction of an epoch: give it in optimizer steps, train.lr_warmup_steps"},
+                {.key = "data.ignore_index",
+                 .takes = count,
+                 .refused = "tokens that are not learned are marked in the data; leave it out",
+                 .off = {"-100"}},
+                {.key = "data.include_multiturn_conversations",
+                 .takes = flag,
+                 .ignored = "conversations are learned whole, with all of their turns"},
+                {.key = "data.file_url", .takes = text, .ignored = kDownload},
+                {.key = "data.file_name", .takes = text, .ignored = kDownload},
+                {.key = "data.repo_id", .takes = text, .ignored = kDownload},
+                {.key = "compiler", .takes = text, .ignored = kCompiled},
+                {.key = "executors", .ignored = kCompiled},
+                {.key = "jit", .takes = flag, .ignored = kCompiled},
+                {.key = "profile",
+                 .takes = flag,
+                 .becomes = "profile.schedule: profile.json in out_dir",
+                 .by = profile},
+                {.key = "sharding_strategy",
+                 .takes = text,
+                 .becomes = "strategy: ZERO3 full_shard, ZERO2 shard_grad_op, HYBRID_SHARD on several machines",
+                 .by = strategy},
+                {.key = "bucketing_strategy",
+                 .takes = text,
+                 .setting = "wrap.by",
+                 .words = {{"NONE", "parameter"}, {"LAYER", "layer"}, {"BLOCK", "block"}}},
+                {.key = "state_dict_type", .takes = text, .ignored = kOneFolder},
+                {.key = "auto_wrap_policy", .ignored = "wrap.by says it: a block, as LitGPT's Block"},
+                {.key = "cpu_offload", .takes = flag, .open = kOffload},
+            },
+        .takes_native_keys = true,
+        .finish = finish_litgpt};
+    for (const Row& row : litgpt_model_rows()) d.rows.push_back(row);
+    return d;
+  }();
   return kDialect;
 }
 

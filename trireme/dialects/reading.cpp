@@ -3,32 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/hints.h"
-#include "trireme/config/value.h"
 
 namespace trireme::dialects {
 
 using config::Given;
 
 namespace {
-
-constexpr int64_t kMostRanks = 1'000'000;  // more are refused later; products with them fit
-
-bool is_auto(const Given& entry) { return entry.text == "auto"; }
-
-bool is_flag_text(const Given& entry) {
-  const std::string word = lower(entry.text);
-  return word == "true" || word == "false" || word == "yes" || word == "no";
-}
-
-// 5e8 is a count too.
-std::optional<int64_t> count_of(const Given& entry) { return base::parse_count(entry.text); }
 
 bool asks_for_nothing(const Row& row, const Given& entry) {
   constexpr std::string_view kNothing[] = {"false", "0", "none", "no", "[]", "0.0"};
@@ -56,12 +42,6 @@ constexpr std::string_view name_of(Takes takes) {
 }
 
 }  // namespace
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
-  return result;
-}
 
 const Row* find_row(const Dialect& dialect, std::string_view key) {
   for (const Row& row : dialect.rows) {
@@ -135,7 +115,7 @@ void Reading::translate(const Given& entry) {
     if (lower(theirs) == lower(given.text)) given.text = ours;
   if (row->adapt != nullptr) row->adapt(given);
   if (row->takes == Takes::count)
-    if (const auto number = count_of(given)) given.text = std::to_string(*number);  // 5e8
+    if (const auto number = base::parse_count(given.text)) given.text = std::to_string(*number);  // 5e8
   given.key = row->setting;
   keep(given, entry);
 }
@@ -159,9 +139,9 @@ bool Reading::has_right_type(const Row& row, const Given& entry) {
     return std::ranges::all_of(entry.items,
                                [](const std::string& item) { return base::parse_number(item).has_value(); });
   };
-  const bool fits = row.takes == Takes::anything  ? true
-                    : row.takes == Takes::flag    ? !is_list && is_flag_text(entry)
-                    : row.takes == Takes::count   ? !is_list && !entry.quoted && count_of(entry).has_value()
+  const bool fits = row.takes == Takes::anything ? true
+                    : row.takes == Takes::flag   ? !is_list && is_flag_text(entry)
+                    : row.takes == Takes::count ? !is_list && !entry.quoted && base::parse_count(entry.text).has_value()
                     : row.takes == Takes::number  ? !is_list && base::parse_number(entry.text).has_value()
                     : row.takes == Takes::numbers ? is_list && all_numbers()
                                                   : !is_list;
@@ -191,36 +171,6 @@ void Reading::refuse_unknown(const Given& entry) {
         "another --config",
         dialect_.system);
   refuse(entry, fmt::format("{} has no key {}", dialect_.system, entry.key), hint);
-}
-
-const Given* Reading::find(std::string_view key) const {
-  const auto found = entries_.find(key);
-  if (found == entries_.end()) return nullptr;
-  const Given& entry = *found->second;
-  const bool has_value = entry.kind == Given::Kind::scalar || entry.kind == Given::Kind::list;
-  return has_value && !is_auto(entry) ? &entry : nullptr;
-}
-
-std::optional<double> Reading::number(std::string_view key) const {
-  const Given* entry = find(key);
-  return entry == nullptr ? std::nullopt : base::parse_number(entry->text);
-}
-
-std::optional<int64_t> Reading::count(std::string_view key) const {
-  const Given* entry = find(key);
-  return entry == nullptr ? std::nullopt : count_of(*entry);
-}
-
-bool Reading::flag(std::string_view key, bool otherwise) const {
-  const Given* entry = find(key);
-  if (entry == nullptr || !is_flag_text(*entry)) return otherwise;
-  const std::string word = lower(entry->text);
-  return word == "true" || word == "yes";
-}
-
-std::string Reading::text(std::string_view key, std::string_view otherwise) const {
-  const Given* entry = find(key);
-  return entry == nullptr ? std::string(otherwise) : entry->text;
 }
 
 void Reading::set(std::string_view setting, std::string_view value, const Given& entry) {
@@ -262,53 +212,6 @@ void Reading::refuse_open(const Given& entry, std::string_view what) {
 void Reading::refuse_both(const Given& one, const Given& other, std::string_view headline, std::string_view hint) {
   is_refused_[&one] = is_refused_[&other] = true;
   problems_.add(headline, {one.source, other.source}, hint);
-}
-
-bool Reading::is_given(std::string_view setting) const {
-  return parsed_.given(std::string(setting)) ||
-         std::ranges::any_of(result_.settings, [&](const Given& given) { return given.key == setting; });
-}
-
-std::optional<std::string> Reading::known(std::string_view setting) const {
-  const config::Setting* row = table_.find(setting);
-  if (row == nullptr) return std::nullopt;
-  const auto source = parsed_.provenance.find(std::string(setting));
-  const bool is_typed = source != parsed_.provenance.end() && source->second.kind == config::Source::Kind::command_line;
-  const auto here = [&](const std::vector<Given>& list) -> const Given* {
-    const auto found = std::find_if(list.rbegin(), list.rend(), [&](const Given& g) { return g.key == setting; });
-    return found == list.rend() ? nullptr : &*found;
-  };
-  const Given* given = is_typed ? nullptr : here(result_.settings);
-  if (given == nullptr && !parsed_.given(std::string(setting))) given = here(result_.defaults);
-  if (given != nullptr) return given->text;
-  if (config::is_absent(*row)) return std::nullopt;
-  return config::value_text(*row);
-}
-
-std::optional<int64_t> Reading::known_count(std::string_view setting) const {
-  const auto text = known(setting);
-  return text ? base::parse_count(*text) : std::nullopt;
-}
-
-bool Reading::can(std::string_view setting, std::string_view word) const {
-  const config::Setting* row = table_.find(setting);
-  if (row == nullptr) return false;
-  const auto* choice = std::get_if<config::ChoiceValue>(&row->value);
-  if (choice == nullptr) return true;
-  return std::ranges::any_of(choice->words(), [&](const auto& one) {
-    return one.available &&
-           (lower(one.name) == lower(word) ||
-            std::ranges::any_of(one.aliases, [&](std::string_view a) { return lower(a) == lower(word); }));
-  });
-}
-
-int64_t Reading::world_size() const { return std::clamp<int64_t>(surroundings_.world_size(*this), 1, kMostRanks); }
-
-int64_t Reading::data_ranks() const {
-  int64_t together = 1;
-  for (const std::string_view axis : {"mesh.tp", "mesh.pp", "mesh.cp"})
-    together *= std::clamp<int64_t>(known_count(axis).value_or(1), 1, 100'000);
-  return std::max<int64_t>(world_size() / together, 1);
 }
 
 void Reading::include(const Dialect& dialect, const config::ForeignFile& file) {

@@ -106,5 +106,8 @@ class Reading {
 
 /// "FSDP" for "fsdp" and the like: texts are compared without regard to case.
 std::string lower(std::string_view text);
+bool is_auto(const config::Given& entry);
+/// "true", "yes", "false" or "no".
+bool is_flag_text(const config::Given& entry);
 
 }  // namespace trireme::dialects

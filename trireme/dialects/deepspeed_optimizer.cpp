@@ -1,0 +1,123 @@
+// DeepSpeed's optimizer: the keys, and what they mean here. Source: DeepSpeed 0.19 (deepspeed/runtime/config.py,
+// engine.py).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "trireme/dialects/deepspeed_parts.h"
+
+namespace trireme::dialects::ds {
+
+using config::Given;
+
+namespace {
+
+void optimizer(Reading& r, const Given& entry) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kNames = {{{"adam", "Adam"},
+                                                                                    {"adamw", "AdamW"},
+                                                                                    {"sgd", "SGD"},
+                                                                                    {"lion", "Lion"},
+                                                                                    {"adagrad", "Adagrad"},
+                                                                                    {"lamb", "LAMB"},
+                                                                                    {"muon", "Muon"}}};
+  const std::string type = lower(entry.text);
+  for (const auto& [theirs, ours] : kNames) {
+    if (type != theirs) continue;
+    const bool is_adamw = type == "adam" && r.flag("optimizer.params.adam_w_mode", true);
+    const std::string_view name = is_adamw ? "AdamW" : ours;
+    if (!r.can("optimizer", name)) return r.refuse_open(entry, fmt::format("the optimizer {}", name));
+    return r.set("optimizer", name, entry);
+  }
+  constexpr std::string_view kCompressed[] = {"onebitadam", "zerooneadam", "onebitlamb"};
+  r.refuse(entry, fmt::format("there is no optimizer {}", entry.text),
+           std::ranges::find(kCompressed, type) != std::end(kCompressed)
+               ? "momentum is not compressed here: take Adam, or Lamb for OneBitLamb"
+               : "there are Adam, AdamW, SGD, Lion, Adagrad, Lamb and Muon");
+}
+
+void of_optimizer(Reading& r, const Given& entry) {
+  const std::string_view name = std::string_view(entry.key).substr(entry.key.rfind('.') + 1);
+  if (name == "adam_w_mode")
+    return r.flag(entry.key) ? r.ignore(entry, "true makes Adam AdamW")
+                             : r.ignore(entry, "false makes Adam add its decay to the gradient");
+  if (name == "max_grad_norm") return r.ignore(entry, "gradient_clipping counts");
+  r.ignore(entry, "the kernel of an optimizer is not chosen here");
+}
+
+// Lamb's bounds of the ratio of norms, which stand in two keys.
+void trust_bounds(Reading& r) {
+  const Given *least = r.find("optimizer.params.min_coeff"), *most = r.find("optimizer.params.max_coeff");
+  const bool is_lamb = lower(r.text("optimizer.type")) == "lamb";
+  if (is_lamb && (least != nullptr || most != nullptr))
+    r.set("optimizer.trust_bounds",
+          fmt::format("[{}, {}]", r.text("optimizer.params.min_coeff", "0.01"),
+                      r.text("optimizer.params.max_coeff", "10")),
+          least != nullptr ? *least : *most);
+  for (const Given* one : {least, most})
+    if (one != nullptr && !r.is_settled(*one))
+      is_lamb ? r.tell(*one, "optimizer.trust_bounds") : r.ignore(*one, "only Lamb reads it");
+}
+
+}  // namespace
+
+std::vector<Row> optimizer_rows() {
+  using enum Takes;
+  return {
+      {.key = "optimizer.type",
+       .takes = text,
+       .becomes = "optimizer: Adam (AdamW unless adam_w_mode is false), AdamW, SGD, Lion, Adagrad, Lamb (LAMB), Muon",
+       .by = optimizer},
+      {.key = "optimizer.legacy_fusion", .takes = flag, .ignored = "optimizers are always fused here"},
+      {.key = "optimizer.params.lr", .takes = number, .setting = "optimizer.lr", .automatic = "optimizer.lr is left"},
+      {.key = "optimizer.params.betas",
+       .takes = numbers,
+       .setting = "optimizer.betas",
+       .automatic = "optimizer.betas is left"},
+      {.key = "optimizer.params.eps",
+       .takes = number,
+       .setting = "optimizer.eps",
+       .automatic = "optimizer.eps is left"},
+      {.key = "optimizer.params.weight_decay",
+       .takes = number,
+       .setting = "optimizer.weight_decay",
+       .automatic = "optimizer.weight_decay is left"},
+      {.key = "optimizer.params.momentum", .takes = number, .setting = "optimizer.momentum"},
+      {.key = "optimizer.params.nesterov", .takes = flag, .setting = "optimizer.nesterov"},
+      {.key = "optimizer.params.adam_w_mode",
+       .takes = flag,
+       .becomes = "optimizer: Adam is AdamW, or Adam if false",
+       .by = of_optimizer},
+      {.key = "optimizer.params.torch_adam", .takes = flag, .ignored = "the kernel of an optimizer is not chosen here"},
+      {.key = "optimizer.params.fused", .takes = flag, .ignored = "optimizers are always fused here"},
+      {.key = "optimizer.params.foreach", .takes = flag, .ignored = "optimizers are always fused here"},
+      {.key = "optimizer.params.capturable", .takes = flag, .ignored = "there are no CUDA graphs"},
+      {.key = "optimizer.params.bias_correction",
+       .takes = flag,
+       .ignored = "Adam's moments are always corrected for their bias"},
+      {.key = "optimizer.params.max_grad_norm", .takes = number, .ignored = "gradient_clipping counts"},
+      {.key = "optimizer.params.amsgrad", .takes = flag, .refused = "Adam is built without AMSGrad; leave it out"},
+      {.key = "optimizer.params.dampening", .takes = number, .refused = "SGD is built without dampening; leave it out"},
+      {.key = "optimizer.params.maximize", .takes = flag, .refused = "losses are minimised; leave it out"},
+      {.key = "optimizer.params.max_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
+      {.key = "optimizer.params.min_coeff", .takes = number, .becomes = "optimizer.trust_bounds of LAMB"},
+      {.key = "optimizer.params.muon_lr", .takes = number, .setting = "optimizer.lr"},
+      {.key = "optimizer.params.adam_lr", .takes = number, .setting = "optimizer.adam_lr"},
+      {.key = "optimizer.params.freeze_step", .takes = count, .ignored = "only 1-bit optimizers read it"},
+      {.key = "optimizer.params.cuda_aware", .takes = flag, .ignored = "only 1-bit optimizers read it"},
+      {.key = "optimizer.params.comm_backend_name",
+       .takes = text,
+       .ignored = "comm.backend chooses how ranks communicate"},
+      {.key = "optimizer.params.var_freeze_step", .takes = count, .ignored = "only 1-bit optimizers read it"},
+      {.key = "optimizer.params.var_update_scaler", .takes = count, .ignored = "only 1-bit optimizers read it"},
+      {.key = "optimizer.params.local_step_scaler", .takes = count, .ignored = "only 1-bit optimizers read it"},
+      {.key = "optimizer.params.local_step_clipper", .takes = count, .ignored = "only 1-bit optimizers read it"},
+  };
+}
+
+void finish_optimizer(Reading& r) {
+  trust_bounds(r);
+  if (r.find("optimizer.type") != nullptr) r.suggest("optimizer.weight_decay", "0");
+}
+
+}  // namespace trireme::dialects::ds

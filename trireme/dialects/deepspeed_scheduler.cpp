@@ -1,0 +1,153 @@
+// DeepSpeed's scheduler: the keys, and what they mean here. Source: DeepSpeed 0.19 (deepspeed/runtime/lr_schedules.py).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/units.h"
+#include "trireme/dialects/deepspeed_parts.h"
+
+namespace trireme::dialects::ds {
+
+using config::Given;
+
+namespace {
+
+constexpr std::string_view kSchedule = "the schedule's settings: train.lr_decay, train.lr_warmup_steps, lr_schedule.*";
+
+struct Scheduled {
+  std::string_view type, key, setting;
+};
+
+// train.lr_decay has DeepSpeed's own names for its schedules.
+constexpr Scheduled kScheduled[] = {
+    {"WarmupLR", "warmup_min_lr", "lr_schedule.warmup_from"},
+    {"WarmupLR", "warmup_max_lr", "optimizer.lr"},
+    {"WarmupLR", "warmup_num_steps", "train.lr_warmup_steps"},
+    {"WarmupLR", "warmup_type", "lr_schedule.warmup_shape"},
+    {"WarmupDecayLR", "warmup_min_lr", "lr_schedule.warmup_from"},
+    {"WarmupDecayLR", "warmup_max_lr", "optimizer.lr"},
+    {"WarmupDecayLR", "warmup_num_steps", "train.lr_warmup_steps"},
+    {"WarmupDecayLR", "warmup_type", "lr_schedule.warmup_shape"},
+    {"WarmupDecayLR", "total_num_steps", "train.max_steps"},
+    {"WarmupCosineLR", "warmup_num_steps", "train.lr_warmup_steps"},
+    {"WarmupCosineLR", "warmup_type", "lr_schedule.warmup_shape"},
+    {"WarmupCosineLR", "total_num_steps", "train.max_steps"},
+    {"LRRangeTest", "lr_range_test_min_lr", "optimizer.lr"},
+    {"LRRangeTest", "lr_range_test_step_size", "lr_schedule.step_size"},
+    {"LRRangeTest", "lr_range_test_step_rate", "lr_schedule.step_rate"},
+    {"LRRangeTest", "lr_range_test_staircase", "lr_schedule.staircase"},
+    {"OneCycle", "cycle_min_lr", "lr_schedule.cycle_min_lr"},
+    {"OneCycle", "cycle_max_lr", "optimizer.lr"},
+    {"OneCycle", "decay_lr_rate", "lr_schedule.decay_lr_rate"},
+    {"OneCycle", "cycle_first_step_size", "lr_schedule.step_size"},
+    {"OneCycle", "cycle_second_step_size", "lr_schedule.second_step_size"},
+    {"OneCycle", "cycle_first_stair_count", "lr_schedule.first_stair_count"},
+    {"OneCycle", "cycle_second_stair_count", "lr_schedule.second_stair_count"},
+    {"OneCycle", "decay_step_size", "lr_schedule.decay_step_size"},
+};
+
+constexpr std::string_view kSchedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"};
+
+// Parameters in this order account for themselves; others are refused where another scheduler has them.
+void scheduler_parameters(Reading& r, std::string_view type, bool is_refused) {
+  constexpr std::string_view kHead = "scheduler.params.";
+  for (const Row& row : r.dialect().rows) {
+    if (!row.key.starts_with(kHead)) continue;
+    const Given* entry = r.find(row.key);
+    if (entry == nullptr) continue;
+    const std::string_view name = row.key.substr(kHead.size());
+    if (is_refused) {
+      r.ignore(*entry, "it belongs to the scheduler");
+      continue;
+    }
+    if (name == "last_batch_iteration") {
+      r.ignore(*entry, "a resumed run's checkpoint says where it stands");
+    } else if (name == "cycle_momentum" && !r.flag(row.key)) {
+      r.ignore(*entry, "it is off");
+    } else if (type == "WarmupCosineLR" && (name == "warmup_min_ratio" || name == "cos_min_ratio")) {
+      const double lr = base::parse_number(r.known("optimizer.lr").value_or("0.001")).value_or(0.001);
+      r.set(name == "cos_min_ratio" ? "train.min_lr" : "lr_schedule.warmup_from",
+            fmt::format("{}", lr * r.number(row.key).value_or(0)), *entry);
+    } else {
+      const auto* at =
+          std::ranges::find_if(kScheduled, [&](const Scheduled& s) { return s.type == type && s.key == name; });
+      if (at == std::end(kScheduled))
+        r.refuse(*entry, fmt::format("{} is not a parameter of {} here", name, type),
+                 name.starts_with("cycle_") ? "momentum does not cycle here: cycle_momentum false" : "leave it out");
+      else
+        r.set(at->setting, entry->text, *entry);
+    }
+  }
+}
+
+void scheduler(Reading& r) {
+  const Given* type = r.find("scheduler.type");
+  if (type == nullptr) {
+    scheduler_parameters(r, "", true);
+    if (r.find("optimizer.type") == nullptr) return;  // both come from the program in DeepSpeed, from settings here
+    r.suggest("train.lr_warmup_steps", "0");
+    r.suggest("train.lr_decay", "constant");
+    return;
+  }
+  const auto* known = std::ranges::find(kSchedulers, std::string_view(type->text));
+  if (known == std::end(kSchedulers))
+    r.refuse(*type, fmt::format("DeepSpeed has no scheduler {}", type->text),
+             fmt::format("its schedulers are {}", fmt::join(kSchedulers, ", ")));
+  else if (!r.can("train.lr_decay", *known))
+    r.refuse_open(*type, fmt::format("the schedule {}; train.lr_decay has cosine, linear and constant", *known));
+  else
+    r.set("train.lr_decay", *known, *type);
+  const bool is_refused = known == std::end(kSchedulers) || !r.can("train.lr_decay", *known);
+  scheduler_parameters(r, type->text, is_refused);
+  if (is_refused) return;
+  if (known->starts_with("Warmup") && *known != "WarmupCosineLR") r.suggest("optimizer.lr", "0.001");
+  if (*known == "OneCycle" && r.flag("scheduler.params.cycle_momentum", true))
+    r.refuse(*type, "momentum does not cycle here, and OneCycle's default is that it does",
+             "say \"cycle_momentum\": false in scheduler.params");
+}
+
+}  // namespace
+
+std::vector<Row> scheduler_rows() {
+  using enum Takes;
+  return {
+      {.key = "scheduler.type", .takes = text, .becomes = "train.lr_decay, if it has that schedule"},
+      {.key = "scheduler.params.warmup_min_lr", .takes = number, .becomes = kSchedule, .automatic = "0"},
+      {.key = "scheduler.params.warmup_max_lr",
+       .takes = number,
+       .becomes = "optimizer.lr",
+       .automatic = "optimizer.lr is left"},
+      {.key = "scheduler.params.warmup_num_steps",
+       .takes = count,
+       .becomes = "train.lr_warmup_steps",
+       .automatic = "train.lr_warmup_steps is left"},
+      {.key = "scheduler.params.total_num_steps",
+       .takes = count,
+       .becomes = "train.max_steps",
+       .automatic = "the run's length is left to train.max_steps, max_tokens or epochs"},
+      {.key = "scheduler.params.warmup_type", .takes = text, .becomes = kSchedule},
+      {.key = "scheduler.params.last_batch_iteration", .takes = count, .becomes = "nothing: a checkpoint says it"},
+      {.key = "scheduler.params.warmup_min_ratio", .takes = number, .becomes = kSchedule},
+      {.key = "scheduler.params.cos_min_ratio", .takes = number, .becomes = "train.min_lr"},
+      {.key = "scheduler.params.lr_range_test_min_lr", .takes = number, .becomes = "optimizer.lr"},
+      {.key = "scheduler.params.lr_range_test_step_size", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.lr_range_test_step_rate", .takes = number, .becomes = kSchedule},
+      {.key = "scheduler.params.lr_range_test_staircase", .takes = flag, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_min_lr", .takes = number, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_max_lr", .takes = number, .becomes = "optimizer.lr"},
+      {.key = "scheduler.params.decay_lr_rate", .takes = number, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_first_step_size", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_second_step_size", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_first_stair_count", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_second_stair_count", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.decay_step_size", .takes = count, .becomes = kSchedule},
+      {.key = "scheduler.params.cycle_momentum", .takes = flag, .becomes = "nothing: refused unless false"},
+      {.key = "scheduler.params.cycle_min_mom", .takes = number, .becomes = "nothing: momentum does not cycle"},
+      {.key = "scheduler.params.cycle_max_mom", .takes = number, .becomes = "nothing: momentum does not cycle"},
+      {.key = "scheduler.params.decay_mom_rate", .takes = number, .becomes = "nothing: momentum does not cycle"},
+  };
+}
+
+void finish_scheduler(Reading& r) { scheduler(r); }
+
+}  // namespace trireme::dialects::ds

@@ -1,0 +1,19 @@
+// Why a key has no effect, in words that several systems' tables share.
+#pragma once
+
+#include <string_view>
+
+namespace trireme::dialects {
+
+inline constexpr std::string_view kMetrics =
+    "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg";
+inline constexpr std::string_view kOneFolder = "a checkpoint is one folder with whole weights, which any mesh loads";
+inline constexpr std::string_view kAnyMesh = "any mesh continues any checkpoint, in pieces of any size";
+inline constexpr std::string_view kArena = "memory is planned before the first step: trireme explain memory";
+inline constexpr std::string_view kTimes =
+    "trireme bench train prints the time of each activity, profile.schedule of each action";
+inline constexpr std::string_view kOffload =
+    "state and weights in host memory or on disk: leave it out, or say none or false";
+inline constexpr std::string_view kCompiled = "nothing is compiled at run time here";
+
+}  // namespace trireme::dialects
