@@ -40,11 +40,6 @@ void old_fp16(Reading& r, const Given& entry) {
   r.flag(entry.key) ? r.set("precision", "16-mixed", entry) : r.ignore(entry, "it is off");
 }
 
-void gpu_ids(Reading& r, const Given& entry) {
-  if (lower(entry.text) == "all") return r.ignore(entry, "ranks take the first GPUs");
-  r.ignore(entry, "GPUs are chosen with CUDA_VISIBLE_DEVICES; ranks on processors have none");
-}
-
 void finish_accelerate(Reading& r) {
   const Given* type = r.find("distributed_type");
   if (type == nullptr) {
@@ -98,7 +93,7 @@ std::vector<Row> top_rows() {
       {.key = "num_processes", .takes = count, .becomes = "devices: its share of num_machines", .by = processes},
       {.key = "num_machines", .takes = count, .setting = "num_nodes"},
       {.key = "machine_rank", .takes = count, .becomes = "launch.node_rank", .by = machine_rank},
-      {.key = "gpu_ids", .becomes = "nothing: CUDA_VISIBLE_DEVICES chooses GPUs", .by = gpu_ids},
+      {.key = "gpu_ids", .ignored = "GPUs are chosen with CUDA_VISIBLE_DEVICES; ranks on processors have none"},
       {.key = "main_process_ip", .takes = text, .setting = "launch.master_addr"},
       {.key = "main_process_port", .takes = count, .setting = "launch.master_port"},
       {.key = "rdzv_backend", .takes = text, .ignored = "launchers have a store of their own"},

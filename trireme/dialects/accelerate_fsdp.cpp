@@ -39,7 +39,7 @@ void wrap(Reading& r, const Given& entry) {
 
 void min_num_params(Reading& r, const Given& entry) {
   const bool is_read = lower(r.text(in(kFsdp, "auto_wrap_policy"))) == "size_based_wrap";
-  r.ignore(entry, is_read ? "fsdp_auto_wrap_policy reads it" : "only SIZE_BASED_WRAP reads it");
+  is_read ? r.tell(entry, "wrap.min_num_params") : r.ignore(entry, "only SIZE_BASED_WRAP reads it");
 }
 
 void recompute_if(Reading& r, const Given& entry) {

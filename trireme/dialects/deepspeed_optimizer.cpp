@@ -36,13 +36,10 @@ void optimizer(Reading& r, const Given& entry) {
                : "there are Adam, AdamW, SGD, Lion, Adagrad, Lamb and Muon");
 }
 
-void of_optimizer(Reading& r, const Given& entry) {
-  const std::string_view name = std::string_view(entry.key).substr(entry.key.rfind('.') + 1);
-  if (name == "adam_w_mode")
-    return r.flag(entry.key) ? r.ignore(entry, "true makes Adam AdamW")
-                             : r.ignore(entry, "false makes Adam add its decay to the gradient");
-  if (name == "max_grad_norm") return r.ignore(entry, "gradient_clipping counts");
-  r.ignore(entry, "the kernel of an optimizer is not chosen here");
+// `optimizer` reads it.
+void adam_mode(Reading& r, const Given& entry) {
+  lower(r.text("optimizer.type")) == "adam" ? r.tell(entry, r.flag(entry.key) ? "optimizer AdamW" : "optimizer Adam")
+                                            : r.ignore(entry, "only Adam reads it");
 }
 
 // Lamb's bounds of the ratio of norms, which stand in two keys.
@@ -87,7 +84,7 @@ std::vector<Row> optimizer_rows() {
       {.key = "optimizer.params.adam_w_mode",
        .takes = flag,
        .becomes = "optimizer: Adam is AdamW, or Adam if false",
-       .by = of_optimizer},
+       .by = adam_mode},
       {.key = "optimizer.params.torch_adam", .takes = flag, .ignored = "the kernel of an optimizer is not chosen here"},
       {.key = "optimizer.params.fused", .takes = flag, .ignored = "optimizers are always fused here"},
       {.key = "optimizer.params.foreach", .takes = flag, .ignored = "optimizers are always fused here"},

@@ -47,7 +47,6 @@ void bf16_states(Reading& r, const Given& entry) {
 void loss_scale(Reading& r, const Given& entry) {
   if (!r.flag("fp16.enabled")) return r.ignore(entry, "fp16 is off");
   const std::string name = entry.key.substr(entry.key.rfind('.') + 1);
-  if (name == "auto_cast") return r.ignore(entry, "batches are tokens, which are not cast");
   if (name == "loss_scale" && r.number(entry.key) == 0.0) return r.ignore(entry, "0 means a dynamic loss scale");
   if (name == "initial_scale_power") {
     const int64_t power = r.count(entry.key).value_or(16);
@@ -97,7 +96,7 @@ std::vector<Row> precision_rows() {
        .becomes = "precision 16-mixed",
        .by = mixed,
        .automatic = "precision is left"},
-      {.key = "fp16.auto_cast", .takes = flag, .becomes = kScale, .by = loss_scale},
+      {.key = "fp16.auto_cast", .takes = flag, .ignored = "batches are tokens, which are not cast"},
       {.key = "fp16.loss_scale", .takes = number, .becomes = kScale, .by = loss_scale},
       {.key = "fp16.initial_scale_power", .takes = count, .becomes = kScale, .by = loss_scale},
       {.key = "fp16.loss_scale_window", .takes = count, .becomes = kScale, .by = loss_scale},
@@ -128,7 +127,13 @@ std::vector<Row> precision_rows() {
        .takes = flag,
        .becomes = "precision bf16-mixed, or 16-mixed for float16",
        .by = autocast},
-      {.key = "torch_autocast.dtype", .takes = text, .ignored = "torch_autocast.enabled reads it"},
+      {.key = "torch_autocast.dtype",
+       .takes = text,
+       .becomes = "precision, with torch_autocast.enabled",
+       .by =
+           [](Reading& r, const Given& entry) {
+             r.flag("torch_autocast.enabled") ? r.tell(entry, "precision") : r.ignore(entry, "torch_autocast is off");
+           }},
       {.key = "torch_autocast.lower_precision_safe_modules",
        .ignored = "products are computed in the lower precision, norms, softmax and losses in fp32"},
       {.key = "communication_data_type",

@@ -69,10 +69,6 @@ void prefetch_bucket(Reading& r, const Given& entry) {
 
 void overlap(Reading& r, const Given& entry) { r.set("schedule.reduce_lag", r.flag(entry.key) ? "1" : "0", entry); }
 
-void part_of_offload(Reading& r, const Given& entry) {
-  r.ignore(entry, "it belongs to an offload, which is off or refused");
-}
-
 }  // namespace
 
 std::vector<Row> zero_rows() {
@@ -183,8 +179,8 @@ std::vector<Row> zero_rows() {
       {.key = "zero_optimization.cpu_offload_use_pin_memory", .takes = flag, .ignored = "nothing is offloaded"},
       {.key = "zero_optimization.offload_param.device", .takes = text, .open = kOffload},
       {.key = "zero_optimization.offload_optimizer.device", .takes = text, .open = kOffload},
-      {.key = "zero_optimization.offload_param.*", .becomes = "nothing: see device", .by = part_of_offload},
-      {.key = "zero_optimization.offload_optimizer.*", .becomes = "nothing: see device", .by = part_of_offload},
+      {.key = "zero_optimization.offload_param.*", .ignored = "it belongs to an offload, which is off or refused"},
+      {.key = "zero_optimization.offload_optimizer.*", .ignored = "it belongs to an offload, which is off or refused"},
       {.key = "zero_optimization.compute_grad_norm",
        .takes = flag,
        .ignored = "the norm is always computed: it is exact"},

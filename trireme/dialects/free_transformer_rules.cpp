@@ -115,7 +115,7 @@ void finish_free_transformer(Reading& r) {
   choose_betas(r);
   r.suggest("optimizer.lr", "3e-4");
   r.suggest("optimizer.weight_decay", "0.1");
-  r.suggest("optimizer.betas", "[0.9, 0.95]");
+  if (lower(r.known("optimizer").value_or("")).starts_with("adam")) r.suggest("optimizer.betas", "[0.9, 0.95]");
   r.suggest("train.lr_warmup_steps", "2000");
   choose_ratios(r);
   set_batch(r, "", "training.batch_size", "training.gradient_accumulation_steps");
