@@ -3,6 +3,7 @@
 #include <map>
 
 #include "dialect_test.h"
+#include "plan_text.h"
 #include "trireme/base/files.h"
 #include "trireme/config/json_file.h"
 #include "trireme/config/yaml_file.h"
@@ -35,6 +36,13 @@ size_t num_keys(const fs::path& file) {
                                      : config::read_yaml_tree(text, "x", problems).size();
 }
 
+// Many files name no model, or a folder that is not here.
+Settings on_a_model(Settings settings) {
+  const std::vector<std::string> names = model::catalogue_names();
+  if (std::ranges::find(names, settings.model.name) == names.end()) settings.model.name = "llama-32m";
+  return settings;
+}
+
 TEST(Corpus, EachFileIsReadWithAllItsKeysOrRefusedByName) {
   std::map<std::string, int> read_files, refused_files;
   for (const fs::path& file : files()) {
@@ -56,6 +64,10 @@ TEST(Corpus, EachFileIsReadWithAllItsKeysOrRefusedByName) {
       EXPECT_TRUE(native.accounts.empty()) << given_yaml(parsed);
       EXPECT_EQ(to_yaml(native.settings), to_yaml(parsed.settings));
       EXPECT_TRUE(native.settings == parsed.settings);
+      const int last_rank = static_cast<int>(world_size(parsed.settings)) - 1;
+      const std::string plan = plan_text(on_a_model(parsed.settings), last_rank);
+      EXPECT_GT(plan.size(), 1000u);
+      EXPECT_EQ(plan_text(on_a_model(native.settings), last_rank), plan);
       ++read_files[system];
     } catch (const UsageError& error) {
       EXPECT_NE(wanted, "") << error.what();

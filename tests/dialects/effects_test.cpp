@@ -8,10 +8,9 @@
 #include <sstream>
 
 #include "dialect_test.h"
+#include "plan_text.h"
 #include "trireme/base/files.h"
 #include "trireme/config/value.h"
-#include "trireme/plan/step_plan.h"
-#include "trireme/schedule/schedule.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::dialects {
@@ -136,17 +135,6 @@ std::string value_of(Settings settings, const std::string& setting) {
   const config::Table table = declare(settings);
   const config::Setting* row = table.find(setting);
   return row == nullptr ? "no such setting" : config::value_text(*row);
-}
-
-// The planned memory and the list of actions of rank 0.
-std::string plan_text(const Settings& settings) {
-  const int ranks = static_cast<int>(world_size(settings));
-  validate(settings, ranks);
-  const model::ModelConfig config = model::config_of(settings.model);
-  const plan::StepRequest request = train::step_request(settings, config, 0, ranks);
-  const model::Model model = train::build_run_model(settings, config, request);
-  const plan::StepPlan plan = plan::make_step_plan(model, request);
-  return plan::render_memory(plan::memory_report(plan)) + schedule::render_text(plan.train());
 }
 
 std::string rate_text(const Settings& settings) {
