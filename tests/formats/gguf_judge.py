@@ -137,22 +137,37 @@ def judge_blocks(trireme, folder):
     print("F16, BF16 and Q8_0 written and read as gguf.quants does")
 
 
+BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (208,))}  # bytes of a block; where its float16s are
+
+
+def quantised(rng, shape, kind):
+    """Blocks that gguf's own writer makes; of kinds that it only reads, random bits with sound float16s."""
+    if kind.name not in BLOCKS:
+        values = rng.standard_normal(shape, dtype=numpy.float32) * 10 ** rng.uniform(-6, 3, (shape[0], 1)).astype(numpy.float32)
+        return gguf.quants.quantize(values, kind)
+    size, halves = BLOCKS[kind.name]
+    blocks = rng.integers(0, 256, (shape[0], shape[1] // 256, size), dtype=numpy.uint8)
+    for at in halves:
+        scales = (rng.standard_normal(blocks.shape[:2]) * 10 ** rng.uniform(-4, 1, blocks.shape[:2])).astype(numpy.float16)
+        blocks[..., at:at + 2] = scales[..., None].view(numpy.uint8)
+    return blocks.reshape(shape[0], -1)
+
+
 def write_quantised(path, types):
     """A GGUF of gguf's own writer: one llama block with matrices of the given types."""
     rng = numpy.random.default_rng(3)
     writer = gguf.GGUFWriter(path, "llama")
-    for key, value in (("context_length", 64), ("embedding_length", 64), ("block_count", 1), ("feed_forward_length", 96),
+    for key, value in (("context_length", 64), ("embedding_length", 256), ("block_count", 1), ("feed_forward_length", 512),
                        ("head_count", 4), ("head_count_kv", 2)):
         getattr(writer, f"add_{key}")(value)
     writer.add_layer_norm_rms_eps(1e-5)
-    shapes = {"token_embd": (32, 64), "blk.0.attn_q": (64, 64), "blk.0.attn_k": (32, 64), "blk.0.attn_v": (32, 64),
-              "blk.0.attn_output": (64, 64), "blk.0.ffn_gate": (96, 64), "blk.0.ffn_up": (96, 64), "blk.0.ffn_down": (64, 96)}
+    shapes = {"token_embd": (32, 256), "blk.0.attn_q": (256, 256), "blk.0.attn_k": (128, 256), "blk.0.attn_v": (128, 256),
+              "blk.0.attn_output": (256, 256), "blk.0.ffn_gate": (512, 256), "blk.0.ffn_up": (512, 256), "blk.0.ffn_down": (256, 512)}
     for i, (name, shape) in enumerate(shapes.items()):
         kind = gguf.GGMLQuantizationType[types[i % len(types)]]
-        values = rng.standard_normal(shape, dtype=numpy.float32) * 10 ** rng.uniform(-6, 3, (shape[0], 1)).astype(numpy.float32)
-        writer.add_tensor(name + ".weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(name + ".weight", quantised(rng, shape, kind), raw_dtype=kind)
     for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
-        writer.add_tensor(name + ".weight", rng.standard_normal(64, dtype=numpy.float32))
+        writer.add_tensor(name + ".weight", rng.standard_normal(256, dtype=numpy.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -160,11 +175,13 @@ def write_quantised(path, types):
 
 
 def judge_reading(trireme, folder):
-    """Q4_0, Q4_1 and Q8_0 of gguf's own writer; another type is refused by name."""
+    """Quantised blocks of gguf's own writer; another type is refused by name."""
     names = {"blk.0.attn_v": "self_attn.v_proj", "blk.0.attn_output": "self_attn.o_proj", "blk.0.ffn_gate": "mlp.gate_proj",
              "blk.0.ffn_up": "mlp.up_proj", "blk.0.ffn_down": "mlp.down_proj"}
     checked = 0
-    for round_index, types in enumerate((["Q4_0"], ["Q4_1"], ["Q8_0"], ["Q4_1", "Q8_0", "BF16", "Q4_0", "F16", "F32"])):
+    kinds = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+    mixtures = [["Q4_1", "Q8_0", "BF16", "Q4_0", "F16", "F32"], ["Q6_K", "Q5_0", "Q4_K", "F32", "Q5_K", "Q5_1"]]
+    for round_index, types in enumerate([[kind] for kind in kinds] + mixtures):
         path = folder / f"theirs-{round_index}.gguf"
         write_quantised(path, types)
         back = safetensors.torch.load_file(convert(trireme, path, folder / f"read-{round_index}") / "model.safetensors")
@@ -176,10 +193,16 @@ def judge_reading(trireme, folder):
             ours = back[f"model.layers.0.{key}.weight"].float().numpy()
             assert numpy.array_equal(ours.view(numpy.uint32), expected.view(numpy.uint32)), (types, tensor.name)
             checked += 1
-    write_quantised(folder / "q5.gguf", ["Q5_0"])
-    refused = subprocess.run([trireme, "convert", str(folder / "q5.gguf"), str(folder / "q5")], capture_output=True, text=True)
-    assert refused.returncode == 2 and "is of type Q5_0" in refused.stderr and not (folder / "q5").exists(), refused
-    print(f"{checked} tensors of gguf's own writer read as gguf.dequantize does; Q5_0 is refused by name")
+    write_quantised(folder / "q4k.gguf", ["Q4_K"])
+    whole = (folder / "q4k.gguf").read_bytes()
+    name = b"blk.0.ffn_up.weight"
+    at = whole.index(name) + len(name) + 4 + 16  # behind its two sizes: the type
+    (folder / "q2k.gguf").write_bytes(whole[:at] + (10).to_bytes(4, "little") + whole[at + 4:])
+    (folder / "short.gguf").write_bytes(whole[:-5000])
+    for bad, problem in (("q2k", "is of type Q2_K"), ("short", "short.gguf")):
+        refused = subprocess.run([trireme, "convert", str(folder / f"{bad}.gguf"), str(folder / bad)], capture_output=True, text=True)
+        assert refused.returncode == 2 and problem in refused.stderr and not (folder / bad).exists(), refused
+    print(f"{checked} tensors of {', '.join(kinds)} read as gguf.dequantize does; Q2_K is refused by name")
 
 
 def main():

@@ -151,8 +151,8 @@ TEST(Gguf, BrokenRulesAreNamed) {
               HasSubstr("names tensor 'blk.0.attn_k.weight' twice"));
   std::string type(bytes);
   const size_t entry = type.find("blk.0.attn_q.weight") + 19 + 4 + 16;
-  type[entry] = 12;
-  EXPECT_THAT(refusal(type), HasSubstr("'blk.0.attn_q.weight' of x.gguf is of type Q4_K"));
+  type[entry] = 10;
+  EXPECT_THAT(refusal(type), HasSubstr("'blk.0.attn_q.weight' of x.gguf is of type Q2_K"));
   std::string offset(bytes);
   offset[entry + 4] = 64;
   offset[entry + 5] = 0;

@@ -93,6 +93,8 @@ def judge_reading(judge):
     path = judge.folder / "model.pth"
     torch.save(tensors, path)
     judge.same("pth", path, tensors)
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)  # as before PyTorch 1.6
+    judge.same("pth", path, tensors)
     for wrapper in ("model", "state_dict"):
         torch.save({"step": 7, "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 1e-3}]},
                     wrapper: collections.OrderedDict(tensors), "best": None}, path)
@@ -128,8 +130,18 @@ def judge_reading(judge):
 
 def judge_refusals(judge):
     path = judge.folder / "bad.pth"
-    torch.save({"a": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
-    judge.refused(path, "open it with torch.load and save it again with torch.save")
+    torch.save({"a": torch.ones(2), "b": torch.ones(3)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    for end in (40, 200, len(whole) - 30, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        judge.refused(path, "cut off")
+    at = whole.index(b"\x88", whole.index(b"little_endian"))  # True
+    path.write_bytes(whole[:at] + b"\x89" + whole[at + 1:])
+    judge.refused(path, "big-endian")
+    path.write_bytes(whole[1:])
+    judge.refused(path, "neither a zip archive nor a row of pickles")
+    torch.save({"a": torch.ones(2), "code": types.SimpleNamespace}, path, _use_new_zipfile_serialization=False)
+    judge.refused(path, "types.SimpleNamespace")
     torch.save({"a": torch.ones(2), "code": types.SimpleNamespace}, path)
     judge.refused(path, "types.SimpleNamespace")
     torch.save({"a": torch.ones(2, dtype=torch.complex64)}, path)

@@ -23,6 +23,7 @@ void fuzz_megatron_idx(std::string_view bytes);
 void fuzz_parquet_frame(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
 void fuzz_safetensors(std::string_view bytes);
+void fuzz_scaled_floats(std::string_view bytes);
 void fuzz_sentencepiece(std::string_view bytes);
 void fuzz_settings_yaml(std::string_view bytes);
 void fuzz_tekken(std::string_view bytes);
@@ -30,6 +31,7 @@ void fuzz_tiktoken(std::string_view bytes);
 void fuzz_token_set_about(std::string_view bytes);
 void fuzz_tokenizer_json(std::string_view bytes);
 void fuzz_torch_file(std::string_view bytes);
+void fuzz_vocab_merges(std::string_view bytes);
 void fuzz_weight_index(std::string_view bytes);
 
 std::span<const NamedTarget> targets() {
@@ -50,6 +52,7 @@ std::span<const NamedTarget> targets() {
       {"parquet_frame", fuzz_parquet_frame},
       {"pickle", fuzz_pickle},
       {"safetensors", fuzz_safetensors},
+      {"scaled_floats", fuzz_scaled_floats},
       {"sentencepiece", fuzz_sentencepiece},
       {"settings_yaml", fuzz_settings_yaml},
       {"tekken", fuzz_tekken},
@@ -57,6 +60,7 @@ std::span<const NamedTarget> targets() {
       {"token_set_about", fuzz_token_set_about},
       {"tokenizer_json", fuzz_tokenizer_json},
       {"torch_file", fuzz_torch_file},
+      {"vocab_merges", fuzz_vocab_merges},
       {"weight_index", fuzz_weight_index},
   };
   return kTargets;

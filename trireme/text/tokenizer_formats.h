@@ -17,10 +17,24 @@ TokenizerParts parse_tokenizer_json(std::string_view text, const std::string& pa
 /// Errors    UsageError naming the file and what is wrong; word and character models are refused
 TokenizerParts parse_sentencepiece_model(std::string_view bytes, const std::string& path);
 
-/// tiktoken: lines of "base64 rank". The file has no pre-tokenizer and no special tokens; its name decides them. The
-/// name begins with cl100k, o200k, qwen, llama3, gpt2, r50k or p50k; other names are refused.
-/// Errors    UsageError naming the file and line
+/// tiktoken: lines of "base64 rank". The file has no pre-tokenizer and no special tokens. Its name decides them, if it
+/// begins with cl100k, o200k, qwen, llama3, gpt2, r50k or p50k; under any other name, such as Llama 3's
+/// tokenizer.model, the number of its ranks does.
+/// Errors    UsageError naming the file and line; neither name nor number of ranks is that of a known vocabulary
 TokenizerParts parse_tiktoken(std::string_view text, const std::string& path);
+
+/// Whether the text begins like a list of ranks.
+bool is_tiktoken_list(std::string_view text);
+
+/// GPT-2's way: vocab.json, merges.txt and what lies beside them; "" if a file is not there.
+struct VocabFiles {
+  std::string vocab, merges, tokenizer_config, special_tokens_map, added_tokens, config;
+};
+
+/// The class in transformers decides how text is cut: `tokenizer_class` in tokenizer_config.json or config.json, else
+/// what config.json's model_type has by default. GPT2Tokenizer and Qwen2Tokenizer are known.
+/// Errors    UsageError naming the class and the way out
+TokenizerParts parse_vocab_and_merges(const VocabFiles& files, const std::string& folder);
 
 /// Mistral's Tekken (JSON). Special tokens take the first ids; the vocabulary is cut to the size in the file's
 /// `config`.

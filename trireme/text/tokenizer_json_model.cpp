@@ -4,6 +4,7 @@
 #include "trireme/text/bpe.h"
 #include "trireme/text/tokenizer_json_parts.h"
 #include "trireme/text/unigram.h"
+#include "trireme/text/wordlevel.h"
 #include "trireme/text/wordpiece.h"
 
 namespace trireme::text {
@@ -88,6 +89,8 @@ std::unique_ptr<TokenModel> read_model(const JsonObject& section, bool byte_leve
   if (type == "BPE") return read_bpe(section, byte_level);
   if (type == "Unigram") return read_unigram(section);
   if (type == "WordPiece") return read_wordpiece(section);
+  if (type == "WordLevel")
+    return std::make_unique<WordLevel>(read_vocabulary(section), section.text("unk_token", "<unk>"));
   throw UsageError(fmt::format("{} '{}' is not known", section.place_of("type"), type));
 }
 

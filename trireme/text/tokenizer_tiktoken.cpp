@@ -27,29 +27,51 @@ constexpr std::string_view kO200k =
 
 struct Family {
   std::string_view name, pattern;
-  std::vector<std::string_view> specials;  ///< in the order of their ids, behind the vocabulary; empty: a gap
+  int64_t ranks;  ///< in its published list
+  std::vector<std::string> specials;  ///< in the order of their ids, behind the vocabulary; empty: a gap
 };
+
+// Llama 3 has 256 of them, most in reserve; from 3.1 on some of those have other names.
+std::vector<std::string> llama3_specials() {
+  std::vector<std::string> tokens = {"<|begin_of_text|>", "<|end_of_text|>"};
+  int reserve = 0;
+  const auto reserve_to = [&](size_t count) {
+    while (tokens.size() < count) tokens.push_back(fmt::format("<|reserved_special_token_{}|>", reserve++));
+  };
+  reserve_to(6);
+  tokens.insert(tokens.end(), {"<|start_header_id|>", "<|end_header_id|>"});
+  reserve_to(9);
+  tokens.emplace_back("<|eot_id|>");
+  reserve_to(256);
+  return tokens;
+}
 
 const std::vector<Family>& families() {
   static const std::vector<Family> known = {
-      {"cl100k", kCl100k, {"", "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"}},
-      {"o200k", kO200k, {"", "<|endoftext|>"}},
-      {"qwen", kQwen2Pattern, {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
-      {"llama3", kLlama3Pattern, {"<|begin_of_text|>", "<|end_of_text|>"}},
-      {"gpt2", kGpt2Pattern, {"<|endoftext|>"}},
-      {"r50k", kGpt2Pattern, {"<|endoftext|>"}},
-      {"p50k", kGpt2Pattern, {"<|endoftext|>"}}};
+      {"cl100k", kCl100k, 100256, {"", "<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"}},
+      {"o200k", kO200k, 199998, {"", "<|endoftext|>"}},
+      {"qwen", kQwen2Pattern, 151643, {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}},
+      {"llama3", kLlama3Pattern, 128000, llama3_specials()},
+      {"gpt2", kGpt2Pattern, 50256, {"<|endoftext|>"}},
+      {"r50k", kGpt2Pattern, 50256, {"<|endoftext|>"}},
+      {"p50k", kGpt2Pattern, 50280, {"<|endoftext|>"}}};
   return known;
 }
 
-const Family& family_of(const std::string& path) {
+const Family& family_of(const std::string& path, int64_t ranks) {
   const std::string name = std::filesystem::path(path).filename().string();
   std::string names;
   for (const Family& family : families()) {
     if (name.starts_with(family.name)) return family;
     names += (names.empty() ? "" : ", ") + std::string(family.name);
   }
-  throw UsageError(fmt::format("its name says nothing about its pre-tokenizer; names that begin with {} do", names));
+  for (const Family& family : families())
+    if (family.ranks == ranks) return family;
+  throw UsageError(
+      fmt::format("neither its name nor its {} ranks say which pre-tokenizer it has; copy it to a name "
+                  "that begins with {}, whichever cuts text as it should, or use the tokenizer.json of "
+                  "the same model",
+                  ranks, names));
 }
 
 // The parts that are the same for all: byte-level, one expression, whole pieces first.
@@ -78,8 +100,15 @@ void read_line(std::string_view line, Vocabulary& vocabulary) {
 
 }  // namespace
 
+// "IQ== 0": Meta's folders of Llama 3 hold such a list under SentencePiece's name.
+bool is_tiktoken_list(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t space = line.find(' '), digits = line.find_first_not_of(std::string(kBase64Digits) + "=");
+  return space != std::string_view::npos && space > 0 && digits == space && space + 1 < line.size() &&
+         line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos;
+}
+
 TokenizerParts parse_tiktoken(std::string_view text, const std::string& path) try {
-  const Family& family = family_of(path);
   Vocabulary vocabulary;
   std::string_view rest = text;
   for (size_t number = 1; !rest.empty(); ++number) {
@@ -94,15 +123,18 @@ TokenizerParts parse_tiktoken(std::string_view text, const std::string& path) tr
     }
   }
   if (vocabulary.size() == 0) throw UsageError("it has no tokens");
+  const Family& family = family_of(path, vocabulary.size());
   std::vector<AddedToken> added;
   for (size_t i = 0; i < family.specials.size(); ++i)
     if (!family.specials[i].empty())
       added.push_back({.id = static_cast<int32_t>(vocabulary.size() + static_cast<int64_t>(i)),
-                       .content = std::string(family.specials[i]),
+                       .content = family.specials[i],
                        .special = true});
   TokenizerParts parts = make_parts(std::move(vocabulary), family.pattern, std::move(added), text);
   if (family.name == "qwen")
     parts.normalizer.add([](const std::string& piece) { return to_normal_form(piece, NormalForm::nfc); });
+  // Llama 3's text always begins with its first special token, as in the tokenizer.json of the same model.
+  if (family.name == "llama3") parts.before = {parts.added.find(std::string_view(family.specials[0]))->id};
   parts.name = "tiktoken BPE";
   return parts;
 } catch (const UsageError& error) {

@@ -1,4 +1,5 @@
-// The element types of GGUF: plain floats, and blocks of 32 values with a common scale.
+// The element types of GGUF: plain floats, blocks of 32 values with a common scale, and "K" blocks of 256 values, whose
+// 8 or 16 parts have scales of their own in units of the block's.
 //
 // Only the arithmetic is here; gguf.h reads files. Both directions give the same bits as quants.py of PyPI's gguf
 // (tests/formats/gguf_judge.py). So products and sums keep that file's order and are not fused.
@@ -15,7 +16,19 @@
 namespace trireme::formats {
 
 /// The types that Trireme reads, with their numbers in the file.
-enum class GgufType : uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, q8_0 = 8, bf16 = 30 };
+enum class GgufType : uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  bf16 = 30
+};
 
 struct GgufTypeInfo {
   GgufType type;

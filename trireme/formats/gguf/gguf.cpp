@@ -112,8 +112,9 @@ class Cursor {
 void check_type(uint32_t number, const GgufTensor& tensor, const std::string& path) {
   if (find_gguf_type(number)) return;
   throw CheckpointError(
-      fmt::format("tensor '{}' of {} is of type {}, which Trireme does not read: it reads F32, F16, BF16, Q8_0, Q4_0 "
-                  "and Q4_1; take that model's F16 or Q8_0 file, or make one with llama-quantize --allow-requantize",
+      fmt::format("tensor '{}' of {} is of type {}, which Trireme does not read: it reads F32, F16, BF16, Q4_0, Q4_1, "
+                  "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K; take that model's F16 or Q8_0 file, or make one with "
+                  "llama-quantize --allow-requantize",
                   tensor.name, path, gguf_type_name(number)),
       path, tensor.name);
 }

@@ -2,10 +2,12 @@
 // `.pth` file is such an archive, and so is every item of a distributed checkpoint.
 //
 // The archive holds `NAME/data.pkl`, whose tensors refer to storages by key, `NAME/data/KEY` with a storage's bytes,
-// and `NAME/byteorder`.
+// and `NAME/byteorder`. Before PyTorch 1.6, torch.save wrote a row of pickles instead: a magic number, a version, the
+// machine's byte order, the object, the keys of its storages; then the storages, each behind its length.
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,12 +44,15 @@ void check_convertible(const TensorSpec& tensor, Dtype dtype, const std::string&
 /// Keys under which a saved dict may hold the model's state: {"model": {...}, "optimizer": {...}}.
 inline constexpr std::string_view kTorchWrappers[] = {"model", "state_dict", "model_state_dict", "module"};
 
+/// Whether a file that begins with these bytes (16 suffice) is one of torch.save's, of either kind.
+bool looks_like_torch_file(std::string_view head);
+
 class TorchArchive {
  public:
   /// `archive` must outlive this object; `budget` bounds memory and names the file in messages.
   ///
-  /// Errors    CheckpointError: an old file that is no zip archive, a TorchScript archive, big-endian storages, and
-  ///           what read_zip_directory() and Pickle refuse
+  /// Errors    CheckpointError: neither kind of file, a TorchScript archive, big-endian storages, and what
+  ///           read_zip_directory() and Pickle refuse
   TorchArchive(std::span<const std::byte> archive, ReadBudget& budget);
 
   const Pickle& pickle() const { return *pickle_; }
@@ -59,7 +64,10 @@ class TorchArchive {
   std::optional<StridedView> view(PickleId id, const std::string& tensor) const;
 
  private:
+  void open_zip(ReadBudget& budget);
+  void open_row_of_pickles(ReadBudget& budget);
   std::span<const std::byte> find(const std::string& name) const;
+  std::span<const std::byte> storage(const std::string& key) const;
   StridedView make_view(std::span<const PickleId> arguments, const std::string& tensor) const;
   void check_bounds(const StridedView& view, int64_t offset, int64_t elements, const std::string& tensor) const;
   [[noreturn]] void fail(const std::string& problem, const std::string& tensor = "") const;
@@ -68,6 +76,7 @@ class TorchArchive {
   std::string path_;
   std::vector<ZipEntry> entries_;  ///< by name
   std::string top_;  ///< "archive/"
+  std::map<std::string, std::span<const std::byte>, std::less<>> storages_;  ///< of a row of pickles, by key
   std::unique_ptr<Pickle> pickle_;
 };
 

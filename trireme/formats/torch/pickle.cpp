@@ -42,6 +42,11 @@ PickleId Pickle::state_of(PickleId id) const {
   return call ? call->state : 0;
 }
 
+std::optional<PickleId> Pickle::persistent(PickleId id) const {
+  const auto* value = std::get_if<PicklePersistent>(&values_[id]);
+  return value ? std::optional(value->id) : std::nullopt;
+}
+
 std::optional<std::vector<int64_t>> Pickle::integers(PickleId id) const {
   const auto* tuple = std::get_if<PickleTuple>(&values_[id]);
   if (!tuple || tuple->items.size() > 64) return std::nullopt;

@@ -74,7 +74,10 @@ class Pickle {
   /// Errors    CheckpointError: an opcode or a name that is not allowed, a pickle that is cut off or breaks its own
   ///           rules, one that asks for more memory than `budget` has
   Pickle(std::string bytes, ReadBudget& budget);
+  /// The same for one pickle at the beginning of `bytes`, which are not copied and must outlive this object.
+  static Pickle first_of(std::string_view bytes, ReadBudget& budget);
 
+  size_t bytes_read() const { return bytes_read_; }  ///< the pickle's length
   PickleId root() const { return root_; }
   const PickleValue& at(PickleId id) const { return values_[id]; }
   size_t size() const { return values_.size(); }
@@ -83,19 +86,25 @@ class Pickle {
   std::optional<std::string_view> text(PickleId id) const;
   std::optional<int64_t> integer(PickleId id) const;
   std::span<const PickleId> items(PickleId id) const { return pickle_items(values_[id]); }
+  bool is_none(PickleId id) const { return std::holds_alternative<std::monostate>(values_[id]); }
   bool is_dict(PickleId id) const { return std::holds_alternative<PickleDict>(values_[id]); }
   /// The value of a text key of a dict, or None (0).
   PickleId find(PickleId dict, std::string_view key) const;
   /// The arguments if the value is a call of module.name. state_of(id) is the call's state.
   std::optional<std::span<const PickleId>> call(PickleId id, std::string_view module, std::string_view name) const;
   PickleId state_of(PickleId id) const;
+  /// The id of a persistent value; nothing for other values.
+  std::optional<PickleId> persistent(PickleId id) const;
   /// A tuple of whole numbers.
   std::optional<std::vector<int64_t>> integers(PickleId id) const;
 
  private:
+  Pickle() = default;
+
   std::string bytes_;
   std::deque<PickleValue> values_;
   PickleId root_ = 0;
+  size_t bytes_read_ = 0;
 };
 
 /// Writes protocol 2, value by value, without a memo.

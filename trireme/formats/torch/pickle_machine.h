@@ -17,6 +17,8 @@ class PickleMachine {
   PickleMachine(std::string_view input, std::deque<PickleValue>& values, ReadBudget& budget)
       : values_(values), budget_(budget), input_(input) {}
 
+  size_t position() const { return position_; }
+
  protected:
   [[noreturn]] void fail(const std::string& problem) const {
     throw CheckpointError(fmt::format("{} holds no sound pickle: {} (byte {} of {})", budget_.path(), problem,

@@ -9,6 +9,7 @@ namespace trireme::formats {
 class Unpickler : PickleMachine {
  public:
   using PickleMachine::PickleMachine;
+  using PickleMachine::position;
 
   PickleId run() {
     put(std::monostate{});
@@ -233,7 +234,17 @@ class Unpickler : PickleMachine {
 
 Pickle::Pickle(std::string bytes, ReadBudget& budget) : bytes_(std::move(bytes)) {
   budget.take(std::ssize(bytes_));
-  root_ = Unpickler(bytes_, values_, budget).run();
+  Unpickler machine(bytes_, values_, budget);
+  root_ = machine.run();
+  bytes_read_ = machine.position();
+}
+
+Pickle Pickle::first_of(std::string_view bytes, ReadBudget& budget) {
+  Pickle pickle;
+  Unpickler machine(bytes, pickle.values_, budget);
+  pickle.root_ = machine.run();
+  pickle.bytes_read_ = machine.position();
+  return pickle;
 }
 
 }  // namespace trireme::formats
