@@ -9,6 +9,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/model/tensor_names.h"
 
 namespace trireme::engine {
 namespace {
@@ -86,17 +87,19 @@ std::vector<MatrixCell> pairwise_cells(const std::vector<MatrixCell>& all, uint6
 namespace {
 
 // On column and row products, on the head and the embedding; not on key/value heads, which ranks may share.
-model::Adapters some_adapters(const model::ModelConfig& config, bool gpt2) {
+model::Adapters some_adapters(const model::ModelConfig& config) {
   const model::AdapterSpec spec{
       .rank = 3, .scale = 2, .dropout = 0.25, .init = model::AdapterInit::random, .rate_of_b = 2};
-  model::Adapters adapters{.modules = {{"lm_head", spec}, {gpt2 ? "transformer.wte" : "model.embed_tokens", spec}}};
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string block = (gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
-    for (const char* module : {"self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj"})
-      if (!gpt2) adapters.modules[block + module] = spec;
-    for (const char* module : {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"})
-      if (gpt2) adapters.modules[block + module] = spec;
-  }
+  const model::TensorNames& names = model::tensor_names(config.architecture);
+  const model::BlockNames& b = names.block;
+  model::Adapters adapters{.modules = {{"lm_head", spec}, {names.embedding, spec}}};
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (const char* module : {b.qkv != nullptr ? b.qkv : b.q, b.out,
+                               b.gate_up != nullptr ? b.gate_up
+                               : b.gate != nullptr  ? b.gate
+                                                    : b.up,
+                               b.down})
+      adapters.modules[b.prefix + std::to_string(layer) + "." + module] = spec;
   return adapters;
 }
 
@@ -110,9 +113,14 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
   job.model.hidden_size = 32;
   job.model.intermediate_size = 48;
   job.model.num_hidden_layers = 6;  // and embedding and head: eight units, for pipelines of up to eight stages
+  if (c.relative == "smollm3") {
+    model::set_num_hidden_layers(job.model, 6);
+    job.model.windowed = {true, false, true, true, false, true};
+  }
+  if (c.relative == "gpt_neox") job.model.num_key_value_heads = 4;
   if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
-  if (c.adapted) job.adapters = some_adapters(job.model, c.gpt2);
+  if (c.adapted) job.adapters = some_adapters(job.model);
   job.shape = {2, 16};
   // As many data ranks as eight ranks leave room for.
   const int room = 8 / (c.tp * c.pp * c.cp), data = std::min(data_ranks(c.strategy), room);

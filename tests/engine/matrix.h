@@ -20,7 +20,7 @@ struct MatrixCell {
   bool tied = false;
   int kv_heads = 4;
   bool gpt2 = false;
-  std::string relative = "";  ///< of Llama: qwen3 or gemma3 in its place; not in all_cells
+  std::string relative = "";  ///< of Llama, by its model_type (gemma3 for gemma3_text); not in all_cells
   bool adapted = false;        ///< adapters (LoRA) on a frozen model; not in all_cells
   bool operator==(const MatrixCell&) const = default;
   std::string name() const;

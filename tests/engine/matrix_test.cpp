@@ -84,6 +84,24 @@ TEST(Matrix, ASampleOfLlamasRelativesEqualsOneRankInFloat64OrIsRefused) {
   judge_all(cells, kFloat64, 1e-10);
 }
 
+// A column for each family: the same with what it has beside Llama, on a frozen base with adapters in every fifth cell.
+TEST(Matrix, ASampleOfEveryFamilyEqualsOneRankInFloat64OrIsRefused) {
+  const size_t each = std::getenv("TRIREME_SLOW") == nullptr ? 6 : 40;
+  uint64_t number = 10;
+  for (const char* family : {"gemma", "smollm3", "granite", "starcoder2", "phi3", "gpt_neox", "olmo2"}) {
+    std::vector<MatrixCell> cells;
+    for (MatrixCell cell : pairwise_cells(all_cells(kRanks), seed() + number)) {
+      if (cell.gpt2) continue;
+      cell.relative = family;
+      cell.adapted = cells.size() % 5 == 4;
+      cells.push_back(cell);
+      if (cells.size() == each) break;
+    }
+    ++number;
+    judge_all(cells, kFloat64, 1e-10);
+  }
+}
+
 // Adapters are parameters of units and lie in groups of their own; the base's groups have no gradient.
 TEST(Matrix, ASampleWithAdaptersEqualsOneRankInFloat64OrIsRefused) {
   std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 4);

@@ -67,10 +67,26 @@ model::ModelConfig small_free(int64_t bits, model::Injection injection) {
   return c;
 }
 
+// The other relatives by their model_type, with numbers in which everything they have matters.
+model::ModelConfig small_relative(const std::string& model_type) {
+  model::ModelConfig c = small_llama();
+  set_architecture(c, model::find_architecture(model_type, "a test"));
+  if (model_type == "smollm3") c.sliding_window = 5, c.windowed = {true, false, true};
+  if (model_type == "granite") {
+    c.embedding_multiplier = 3, c.residual_multiplier = 0.4, c.logit_divisor = 1.7, c.attention_scale = 0.2;
+    c.attention_bias = c.attention_out_bias = c.mlp_bias = true;
+  }
+  if (model_type == "phi3") c.rotary_fraction = 0.5;
+  if (model_type == "gpt_neox") c.num_key_value_heads = c.num_attention_heads, c.head_dim = 12, c.rotary_fraction = 0.5;
+  if (model_type == "olmo2") c.attention_bias = c.attention_out_bias = true;
+  return c;
+}
+
 model::ModelConfig small_model(const std::string& family) {
   if (family == "gpt2") return small_gpt2();
   if (family == "qwen3") return small_qwen3();
-  return family == "gemma3" ? small_gemma3() : small_llama();
+  if (family == "gemma3") return small_gemma3();
+  return family.empty() || family == "llama" ? small_llama() : small_relative(family);
 }
 
 int Job::ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }

@@ -71,7 +71,9 @@ class Model:
                      f"{self.name}: the likeliest tokens are transformers'")
         off = max(abs(answer["loss"] / loss.item() - 1) for answer in (ours, wide))
         ring.require(off <= 1e-5, f"{self.name}: loss within {off:.1e} of transformers'")
-        theirs = {n: p.grad for n, p in self.model.named_parameters()}
+        # In memory transformers names GPT-NeoX's head as all others; its files do not.
+        head = "embed_out.weight" if self.model.config.model_type == "gpt_neox" else "lm_head.weight"
+        theirs = {head if n == "lm_head.weight" else n: p.grad for n, p in self.model.named_parameters()}
         ring.require(ours["gradients"].keys() == theirs.keys(), f"{self.name}: gradients of the same parameters",
                      str(ours["gradients"].keys() ^ theirs.keys()))
         distance = {n: max(((a["gradients"][n] - g).norm() / g.norm()).item() for a in (ours, wide)) for n, g in theirs.items()}

@@ -104,7 +104,8 @@ class Trained {
     Found found;
     for (const engine::GroupState& g : engine_.state()) {
       const std::vector<at::Tensor> all = tensors(g, g.gradient);
-      for (size_t i = 0; i < all.size(); ++i) found.emplace_back((*g.parameters)[i].name, all[i].clone());
+      for (size_t i = 0; i < all.size(); ++i)
+        found.emplace_back((*g.parameters)[i].name, in_file((*g.parameters)[i], all[i]));
     }
     return found;
   }
@@ -113,6 +114,15 @@ class Trained {
   static model::ModelConfig read_config(const std::filesystem::path& folder) {
     const auto path = folder / "config.json";
     return model::parse_hugging_face_config(base::read_file(path), path.string());
+  }
+
+  // A copy with its elements in the order of the file.
+  static at::Tensor in_file(const model::ParameterSpec& p, const at::Tensor& held) {
+    const at::Tensor whole = at::empty(p.whole_shape(), held.options());
+    model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
+      whole.flatten().narrow(0, full, count).copy_(held.flatten().narrow(0, local, count));
+    });
+    return whole;
   }
 
   static std::vector<at::Tensor> tensors(const engine::GroupState& g, const at::Tensor& flat) {

@@ -1,7 +1,7 @@
 """Random models, right and wrong ones, beside transformers: `evaluate`, `generate` and one step of `pretrain` find what it finds, or refuse.
 
 random_models.py TRIREME MODEL_PROBE [COUNT [FIRST]]
-Case i is drawn from the seed (SEED, i), so one case is seen again with COUNT 1 and FIRST i. A sample; 300 with TRIREME_SLOW=1.
+Case i is drawn from the seed (SEED, i), so one case is seen again with COUNT 1 and FIRST i. A sample; 700, about 40 of each family, with TRIREME_SLOW=1.
 """
 
 import collections
@@ -22,7 +22,7 @@ import tiny_models
 torch, transformers, safetensors = ring.judges("torch", "transformers", "safetensors.torch")
 
 SEED = 19
-COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 300 if ring.SLOW else 16
+COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 700 if ring.SLOW else 20
 FIRST = int(sys.argv[4]) if len(sys.argv) > 4 else 0 if ring.SLOW or len(sys.argv) > 3 else 16
 WINDOW, DRAWN, RATE = 24, 10, 0.5
 LOSS, UPDATE, TIE = 2e-5, 2e-3, 1e-3  # relative; of the largest change of a tensor; of the logits' standard deviation
@@ -39,13 +39,18 @@ ALONE = (r"hidden size .* is not a multiple of the number of attention", r"Field
 def make(case, number, folder):
     """A folder as transformers writes it, then as the case's changes leave it."""
     config = transformers.AutoConfig.for_model(case.kind, **case.config)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = auto(case.kind).from_config(config, attn_implementation="eager")
     tiny_models.redraw(model, f"random {SEED} {number}")
     model.to(getattr(torch, case.dtype)).save_pretrained(folder, max_shard_size=case.shard_bytes)
     (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(case.config.get("text_config", case.config)["vocab_size"]))
     for _, change in case.changes:
         change_folder(folder, change)
     return folder
+
+
+def auto(kind):
+    """The class that opens a folder of this kind: language models, and models that see and write."""
+    return getattr(transformers, "AutoModelForImageTextToText" if kind in ("mistral3", "qwen2_vl") else "AutoModelForCausalLM")
 
 
 def change_folder(folder, change):
@@ -66,11 +71,10 @@ def change_folder(folder, change):
     safetensors.save_file(after, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def load(folder):
+def load(folder, kind):
     """transformers' model in float32, or why there is none."""
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                                          output_loading_info=True)
+        model, report = auto(kind).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
         bad = {k: sorted(map(str, v))[:3] for k, v in report.items() if v}
         if bad:
             return None, f"does not fit: {bad}"
@@ -156,7 +160,8 @@ def compare_step(model, masters):
     for name, p in model.named_parameters():
         if p.grad is None:
             continue  # of the vision tower
-        ours = masters.get(name.replace("model.language_model.", "model."), masters.get(name.removeprefix("transformer.")))
+        names = (name.replace("model.language_model.", "model."), name.removeprefix("transformer."), name.replace("lm_head.", "embed_out."))
+        ours = next((masters[n] for n in names if n in masters), None)
         if ours is None:
             return f"pretrain did not save {name}"
         step, wanted = (ours - p.detach()) / -RATE, p.grad
@@ -169,7 +174,7 @@ def compare_step(model, masters):
 def judge(case, folder, commands):
     """(what came of it, what is to be said of it)"""
     out, runs = commands(folder)
-    model, why = load(folder)
+    model, why = load(folder, case.kind)
     refused = [what for what, run in runs.items() if run.code != 0]
     for what in refused:
         run = runs[what]

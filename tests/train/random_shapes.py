@@ -11,7 +11,9 @@ import bad_tensors
 import mutations
 
 ABSENT = object()
-FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3")
+FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "gemma", "smollm3", "granite", "starcoder2",
+            "phi3", "gpt_neox", "olmo2", "mistral3", "qwen2_vl")
+SEEING = {"gemma3": "gemma3_text", "mistral3": "mistral", "qwen2_vl": "qwen2"}  # vision models, and what their text halves are
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 # Values that a key may wrongly have; which of them mean something is the key's matter.
 ODD = (ABSENT, None, 0, False, True, 1, -1, 2, 1.5, "x", [], {})
@@ -47,10 +49,17 @@ class Case:
         return f"{self.kind} {self.dtype}" + "".join(f", {name}" for name, _ in self.changes)
 
 
+def longrope(source, width):
+    """Its longer list is for sequences beyond the original positions, which a cache of keys cannot follow."""
+    more = source.choice(({}, {"factor": 4.0}, {"attention_factor": 1.2}))
+    return {"rope_type": "longrope", "rope_theta": source.choice((10.0, 500.0, 10000.0)), "original_max_position_embeddings": 30,
+            "short_factor": [1.0 + 0.25 * i for i in range(width // 2)], "long_factor": [2.0 + i for i in range(width // 2)]} | more
+
+
 def rope(source):
     theta = source.choice((10.0, 500.0, 10000.0, 1e6))
-    kind = source.choice(("default", "default", "linear", "llama3", "yarn"))
-    more = {"default": {}, "linear": {"factor": source.choice((1.0, 2.5, 8.0))},
+    kind = source.choice(("default", "default", "linear", "llama3", "yarn", "dynamic"))
+    more = {"default": {}, "linear": {"factor": source.choice((1.0, 2.5, 8.0))}, "dynamic": {"factor": source.choice((1.0, 2.5, 8.0))},
             "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": source.choice((2.0, 4.0)),
                        "original_max_position_embeddings": source.choice((16, 32))},
             "yarn": {"factor": source.choice((2.0, 4.0)), "original_max_position_embeddings": 16, "beta_fast": 4.0}
@@ -63,7 +72,43 @@ def gpt2(source):
     return {"n_head": heads, "n_embd": heads * source.choice((5, 7, 8, 12)), "n_inner": source.choice((None, 31, 64)),
             "n_layer": source.randint(1, 4), "n_positions": source.randint(40, 64), "vocab_size": 256 + source.randint(0, 9),
             "layer_norm_epsilon": source.choice((1e-5, 1e-3)), "tie_word_embeddings": source.random() < 0.7,
-            "activation_function": source.choice(("gelu_new", "gelu_pytorch_tanh"))} | NO_TOKENS
+            "activation_function": source.choice(("gelu_new", "gelu_pytorch_tanh", "gelu", "relu"))} | NO_TOKENS
+
+
+def gpt_neox(source):
+    heads = source.choice((1, 2, 3, 5))
+    width = source.choice((8, 12, 16))
+    return {"num_attention_heads": heads, "hidden_size": heads * width, "intermediate_size": source.randint(5, 70),
+            "num_hidden_layers": source.randint(1, 4), "max_position_embeddings": source.randint(40, 64),
+            "vocab_size": 256 + source.randint(0, 9), "layer_norm_eps": source.choice((1e-5, 1e-3)),
+            "tie_word_embeddings": source.random() < 0.3, "hidden_act": source.choice(("gelu", "gelu_new", "relu", "gelu")),
+            "use_parallel_residual": source.random() < 0.7, "attention_bias": source.random() < 0.7,
+            "rope_parameters": rope(source) | {"partial_rotary_factor": source.choice((0.25, 0.5, 1.0)) if width != 12 else 0.5}} | NO_TOKENS
+
+
+def of_family(source, kind, config):
+    """What Llama's newer relatives have."""
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
+    if kind == "granite":
+        config |= {key: source.choice((0.5, 1.0, 3.0)) for key in ("embedding_multiplier", "residual_multiplier", "logits_scaling")}
+        config |= {"attention_multiplier": source.choice((0.1, 0.5)), "mlp_bias": source.random() < 0.4}
+    if kind in ("granite", "smollm3", "olmo2", "gemma"):
+        config["attention_bias"] = source.random() < 0.4
+    if kind == "smollm3":
+        config |= {"no_rope_layers": source.choice((None, [source.randint(0, 1) for _ in range(layers + 1)])), "mlp_bias": source.random() < 0.4,
+                   "no_rope_layer_interval": source.randint(1, 4), "use_sliding_window": source.random() < 0.5, "sliding_window": 7}
+    if kind == "starcoder2":
+        config |= {"norm_epsilon": config.pop("rms_norm_eps"), "use_bias": source.random() < 0.7,
+                   "hidden_act": source.choice(("gelu_pytorch_tanh", "gelu", "relu", "gelu_new")), "sliding_window": source.choice((None, 3, 12))}
+    if kind == "gemma":
+        config["head_dim"] = source.choice((4, 6, 10, 16))
+    if kind == "phi3":
+        width = source.choice((8, 16))
+        config |= {"hidden_size": heads * width, "sliding_window": source.choice((None, 3, 12)), "original_max_position_embeddings": 30}
+        part = source.choice((0.5, 0.75, 1.0))
+        config["rope_parameters"] = (source.choice(({"rope_type": "default", "rope_theta": 500.0}, longrope(source, int(width * part))))
+                                     | {"partial_rotary_factor": part})
+    return config
 
 
 def llama_like(source, kind):
@@ -74,12 +119,16 @@ def llama_like(source, kind):
               "intermediate_size": source.randint(5, 70), "max_position_embeddings": source.randint(40, 64),
               "vocab_size": 256 + source.randint(0, 9), "rms_norm_eps": source.choice((1e-6, 1e-5, 1e-3)),
               "tie_word_embeddings": source.random() < 0.5, "rope_parameters": rope(source)} | NO_TOKENS
-    if kind in ("qwen3", "gemma2", "gemma3_text") or kind != "qwen2" and source.random() < 0.5:
+    if kind in ("qwen3", "gemma2", "gemma3_text") or kind in ("llama", "mistral") and source.random() < 0.5:
         config["head_dim"] = source.choice((4, 6, 10, 16, 18))
     if kind in ("llama", "qwen3", "gemma2", "gemma3_text"):
         config["attention_bias"] = source.random() < 0.4
     if kind == "llama":
         config["mlp_bias"] = source.random() < 0.4
+        if source.random() < 0.2:
+            config["rope_parameters"] = longrope(source, config.get("head_dim", width // heads))
+    elif kind in ("gemma", "smollm3", "granite", "starcoder2", "phi3", "olmo2"):
+        return of_family(source, kind, config)
     else:
         config["sliding_window"] = source.choice((1, 3, 7, 12, 30))
     if kind == "mistral" and source.random() < 0.3:
@@ -96,8 +145,20 @@ def llama_like(source, kind):
     return config
 
 
-def seeing(text):
-    """Gemma 3 with a vision tower, whose text half is judged."""
+def seeing(kind, text):
+    """A vision model, whose text half is judged."""
+    if kind == "mistral3":
+        text = text | {"model_type": "mistral"}
+        if text.get("head_dim") is None:
+            text["head_dim"] = text["hidden_size"] // text["num_attention_heads"]
+        eyes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 8, "image_size": 8,
+                "patch_size": 4, "model_type": "pixtral"}
+        return {"text_config": text, "vision_config": eyes, "tie_word_embeddings": text["tie_word_embeddings"]} | NO_TOKENS
+    if kind == "qwen2_vl":
+        half = text["hidden_size"] // text["num_attention_heads"] // 2
+        text = text | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]}}
+        eyes = {"depth": 1, "embed_dim": 8, "num_heads": 1, "mlp_ratio": 1, "hidden_size": text["hidden_size"], "patch_size": 4}
+        return {"text_config": text, "vision_config": eyes, "tie_word_embeddings": text["tie_word_embeddings"]}
     eyes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "image_size": 8, "patch_size": 4}
     return {"text_config": text, "vision_config": eyes, "mm_tokens_per_image": 4, "image_token_index": 255,
             "tie_word_embeddings": text["tie_word_embeddings"]} | NO_TOKENS
@@ -153,7 +214,7 @@ def change_tensor(source):
                                ("as whole numbers", lambda v: v.int()), ("left out", None)))
 
     def change(folder, tensors):
-        names = sorted(name for name in tensors if tensors[name].dim() > 0 and "vision" not in name and "projector" not in name)
+        names = sorted(name for name in tensors if tensors[name].dim() > 0 and not any(part in name for part in ("vision", "projector", "visual")))
         name = names[int(pick * len(names))]
         kept = {n: v for n, v in tensors.items() if n != name}
         return kept if new is None else kept | {name: new(tensors[name])}
@@ -164,7 +225,7 @@ def add_tensor(source):
     what = source.choice(("the same head again", "another head", "a head of another size", "an unknown tensor", "old buffers"))
 
     def change(folder, tensors):
-        name = next(n for n in tensors if n.endswith(("embed_tokens.weight", "wte.weight")))
+        name = next(n for n in tensors if n.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight")))
         table = tensors[name]
         if what == "an unknown tensor":
             return tensors | {"model.layers.0.self_attn.gate.weight": table.clone()}
@@ -198,14 +259,15 @@ def draw_change(source, kind, config):
     kinds = [lambda: odd_value(source, paths)] * 4 + [lambda: change_pair(source)] * 4 + [lambda: change_tensor(source)] * 3
     kinds += [lambda: add_tensor(source), lambda: ("a shard lost", lose_shard), lambda: ("a file cut short", cut_file)]
     kinds += [lambda: ("bare names", bare_names)] if kind == "gpt2" else []
-    if kind not in ("gpt2", "gemma3"):
+    if kind not in ("gpt2", "gpt_neox", *SEEING):
         kinds += [lambda: ("in older words", change_config(mutations.in_older_words))] * 2
     return source.choice(kinds)()
 
 
 def draw(source):
     kind = source.choice(FAMILIES)
-    config = gpt2(source) if kind == "gpt2" else llama_like(source, "gemma3_text" if kind == "gemma3" else kind)
+    own = {"gpt2": gpt2, "gpt_neox": gpt_neox}
+    config = own[kind](source) if kind in own else llama_like(source, SEEING.get(kind, kind))
     changes = [draw_change(source, kind, config) for _ in range(source.choice((0, 0, 1, 1, 1, 2)))]
-    return Case(kind, seeing(config) if kind == "gemma3" else config, source.choice(("float32", "float32", "bfloat16", "float16")),
+    return Case(kind, seeing(kind, config) if kind in SEEING else config, source.choice(("float32", "float32", "bfloat16", "float16")),
                 source.choice((5 << 30, 5 << 30, 20000)), changes)

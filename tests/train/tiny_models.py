@@ -15,6 +15,9 @@ torch, transformers = ring.judges("torch", "transformers")
 ROWS, LENGTH = 2, 40  # of the tokens that are judged
 COMMON = {"vocab_size": 263, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
           "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+NO_PAD = COMMON | {"pad_token_id": None}  # some families have one beyond so small a vocabulary
+OTHER_EPS = {key: value for key, value in NO_PAD.items() if key != "rms_norm_eps"}
+EQUAL_HEADS = {key: value for key, value in OTHER_EPS.items() if key != "num_key_value_heads"}
 WIDE_HEADS = COMMON | {"head_dim": 16}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2}
 GPT2 = {"vocab_size": 263, "n_embd": 48, "n_inner": 80, "n_layer": 3, "n_head": 4, "n_positions": 128}
@@ -47,6 +50,25 @@ MODELS = {
         "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
         "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
                             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
+    "gpt2 relu": ("gpt2", GPT2 | {"activation_function": "relu"}),
+    "gpt2 gelu": ("gpt2", GPT2 | {"activation_function": "gelu"}),
+    "gemma": ("gemma", NO_PAD | {"head_dim": 16, "tie_word_embeddings": True, "attention_bias": True}),
+    "smollm3": ("smollm3", NO_PAD | {"no_rope_layers": [1, 0, 0, 1], "use_sliding_window": True, "sliding_window": 12,
+                                     "mlp_bias": True, "layer_types": None}),  # no bias of keys: without positions it changes nothing
+    "granite": ("granite", NO_PAD | {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2,
+                                     "logits_scaling": 1.7, "attention_bias": True, "mlp_bias": True}),
+    "starcoder2": ("starcoder2", OTHER_EPS | {"sliding_window": 12, "norm_epsilon": 1e-4}),
+    "starcoder2 relu": ("starcoder2", OTHER_EPS | {"hidden_act": "relu", "use_bias": False, "tie_word_embeddings": True}),
+    "phi3": ("phi3", NO_PAD | {"sliding_window": 12, "hidden_size": 64} | rope("default", 500.0, partial_rotary_factor=0.75)),
+    "phi3 longrope": ("phi3", NO_PAD | {"hidden_size": 64, "original_max_position_embeddings": 96} | rope(
+        "longrope", 500.0, short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 2.5, 3.0, 4.0], long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])),
+    "pythia": ("gpt_neox", EQUAL_HEADS | {"hidden_size": 64, "layer_norm_eps": 1e-4}),
+    "gpt neox": ("gpt_neox", EQUAL_HEADS | {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
+                                       "tie_word_embeddings": True} | rope("linear", 100.0, factor=2.0, partial_rotary_factor=0.5)),
+    "olmo2": ("olmo2", NO_PAD | {"attention_bias": True}),
+    "llama dynamic": ("llama", COMMON | rope("dynamic", 100.0, factor=4.0)),
+    "llama longrope": ("llama", COMMON | rope("longrope", 100.0, factor=4.0, original_max_position_embeddings=96,
+                                              short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 2.5], long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
 }
 
 

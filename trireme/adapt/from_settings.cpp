@@ -7,6 +7,7 @@
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/resolve.h"
 #include "trireme/base/error.h"
+#include "trireme/model/tensor_names.h"
 
 namespace trireme::adapt {
 namespace {
@@ -20,16 +21,28 @@ ModuleNames module_names(const std::vector<std::string>& given) {
 
 std::vector<std::string> modules_of_flags(const LoraSettings& s, const model::ModelConfig& model) {
   std::vector<std::string> names;
-  if (model.architecture == model::Architecture::gpt2) {
-    if (s.query || s.key || s.value) names.emplace_back("attn.c_attn");
-    if (s.projection) names.emplace_back("attn.c_proj");
-    if (s.mlp) names.insert(names.end(), {"mlp.c_fc", "mlp.c_proj"});
+  const model::BlockNames& block = model::tensor_names(model.architecture).block;
+  // GPT-2 has two modules c_proj; all others are named by their last word, as PEFT's users do.
+  const auto add = [&](const char* module) {
+    const std::string name = module;
+    names.push_back(block.in_out ? name : name.substr(name.rfind('.') + 1));
+  };
+  if (block.qkv != nullptr) {
+    if (s.query || s.key || s.value) add(block.qkv);
   } else {
-    if (s.query) names.emplace_back("q_proj");
-    if (s.key) names.emplace_back("k_proj");
-    if (s.value) names.emplace_back("v_proj");
-    if (s.projection) names.emplace_back("o_proj");
-    if (s.mlp) names.insert(names.end(), {"gate_proj", "up_proj", "down_proj"});
+    if (s.query) add(block.q);
+    if (s.key) add(block.k);
+    if (s.value) add(block.v);
+  }
+  if (s.projection) add(block.out);
+  if (s.mlp) {
+    if (block.gate_up != nullptr) {
+      add(block.gate_up);
+    } else {
+      if (block.gate != nullptr) add(block.gate);
+      add(block.up);
+    }
+    add(block.down);
   }
   if (s.head) names.emplace_back("lm_head");
   if (names.empty())

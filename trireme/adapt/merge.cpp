@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/checkpoint/naming.h"
+#include "trireme/model/embedding.h"
 
 namespace trireme::adapt {
 namespace {
@@ -176,10 +177,11 @@ bool touches(const model::Adapters& adapters, const std::string& module) {
 }
 
 std::map<std::string, Change> changes_of(const FittedAdapter& fitted, const std::vector<Module>& modules,
-                                         const checkpoint::Naming& naming, const AdapterFolder& adapter) {
+                                         const checkpoint::Naming& naming, const std::string& head_weight,
+                                         const AdapterFolder& adapter) {
   std::map<std::string, Change> changes;
   for (const Module& m : modules) {
-    const std::string weight = naming.name_of(m.is_head ? "lm_head.weight" : m.weight), bias = naming.name_of(m.bias);
+    const std::string weight = naming.name_of(m.is_head ? head_weight : m.weight), bias = naming.name_of(m.bias);
     const auto file_name = [&](const std::string& end) { return fitted.file_names.at(m.name + end); };
     if (fitted.adapters.whole.contains(m.name)) {
       changes[weight] = {.kind = Change::Kind::replaced, .module = m, .tensor = file_name(".weight")};
@@ -219,17 +221,18 @@ Checkpoint with_adapter(Checkpoint base, const AdapterFolder& adapter, std::vect
   const std::string embedding = modules.front().weight;
   const checkpoint::Naming naming = checkpoint::naming_of(base, embedding);
   check_copies(base, adapter, fitted, naming);
+  const std::string head_weight = model::head_table_name(config.architecture);
   if (config.tie_word_embeddings &&
       (touches(fitted.adapters, "lm_head") || touches(fitted.adapters, modules[0].name))) {
     // The head's own tensor: the values that it shared until now.
-    base.tensors.insert_or_assign(naming.name_of("lm_head.weight"), base.tensor(naming.name_of(embedding)));
+    base.tensors.insert_or_assign(naming.name_of(head_weight), base.tensor(naming.name_of(embedding)));
     base.texts["config.json"] = untied(config_json);
     if (notes != nullptr)
       notes->push_back(
           "the adapter changes one of two tied matrices, head and embedding, so merging unties them: the merged model "
           "has an lm_head.weight of its own, and its config.json says tie_word_embeddings false");
   }
-  std::map<std::string, Change> changes = changes_of(fitted, modules, naming, adapter);
+  std::map<std::string, Change> changes = changes_of(fitted, modules, naming, head_weight, adapter);
   base.change = std::make_shared<const Merged>(base, adapter.files, std::move(changes));
   return base;
 }

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/model/tensor_names.h"
 #include "trireme/text/regex.h"
 
 namespace trireme::adapt {
@@ -218,7 +219,10 @@ ModuleNames targets_of(const AdapterConfig& config, const model::ModelConfig& mo
     return all;
   }
   if (!config.target_modules.empty()) return config.target_modules;
-  if (model.architecture == model::Architecture::gpt2) return {.list = {"c_attn"}};
+  if (const char* qkv = model::tensor_names(model.architecture).block.qkv) {
+    const std::string name = qkv;
+    return {.list = {name.substr(name.rfind('.') + 1)}};
+  }
   return {.list = {"q_proj", "v_proj"}};
 }
 

@@ -7,8 +7,11 @@ std::string Naming::name_of(const std::string& ours) const {
 }
 
 Naming naming_of(const Checkpoint& folder, const std::string& ours) {
-  static const Naming kNamings[] = {
-      {"", ""}, {"transformer.", ""}, {"", "language_model.", true}, {"model.", "model.language_model.", true}};
+  static const Naming kNamings[] = {{"", ""},
+                                    {"transformer.", ""},
+                                    {"model.", "", true},
+                                    {"", "language_model.", true},
+                                    {"model.", "model.language_model.", true}};
   for (const Naming& naming : kNamings)
     if (ours.starts_with(naming.strip) && folder.has_tensor(naming.name_of(ours))) return naming;
   return {};

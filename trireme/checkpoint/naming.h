@@ -1,5 +1,5 @@
-// Folders whose tensor names begin differently from ours: early uploads of GPT-2, and Gemma 3 with its vision tower,
-// whose text half is saved as a model of its own.
+// Folders whose tensor names begin differently from ours: early uploads of GPT-2; models without a head (LlamaModel),
+// which are saved with one; and vision models, whose text half is saved as a model of its own.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace trireme::checkpoint {
 
 struct Naming {
   std::string strip, add;  ///< the folder's names have the prefix `add` where ours have `strip`
-  bool is_part = false;    ///< the folder holds more than this model
+  bool is_part = false;    ///< the folder holds more or less than this model
 
   /// The folder's name of a tensor.
   std::string name_of(const std::string& ours) const;

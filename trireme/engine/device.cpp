@@ -48,6 +48,14 @@ std::vector<GroupState> saved_part(std::vector<GroupState> whole) {
 void Engine::check_device() const {
   if (!on_gpu()) return;
   if (options_.poison) throw UsageError("engine.poison works on the CPU only; leave it out with accelerator cuda");
+  const model::ModelConfig& c = model_.config;
+  const bool plain = !c.gated_mlp && c.activation != model::Activation::gelu_tanh;
+  if (plain || c.rotary_fraction != 1 || c.wide_query_key_norm)
+    throw UsageError(fmt::format("models of type {} with {} compute on the CPU only; leave accelerator cuda out",
+                                 model::model_type(c.architecture),
+                                 plain                    ? "the exact GELU or ReLU"
+                                 : c.rotary_fraction != 1 ? "heads that are rotated in part"
+                                                          : "norms over all heads"));
   for (const auto& [module, adapter] : model_.adapters.modules) {
     if (adapter.dropout > 0)
       throw UsageError("dropout of adapters is computed on the CPU only; set lora.dropout 0 with accelerator cuda");

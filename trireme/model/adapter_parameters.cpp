@@ -20,6 +20,8 @@ PartAdapter add_adapter(std::vector<ParameterSpec>& specs, int weight, bool in_o
   const ParameterSpec w = specs[static_cast<size_t>(weight)];
   const size_t in = in_out ? 0 : 1, out = 1 - in;
   const bool splits_in = w.split_dim == static_cast<int>(in), splits_out = w.split_dim == static_cast<int>(out);
+  // On one rank, the rows of a matrix may only lie in another order than in its file.
+  const bool divided = w.numel() != c10::multiply_integers(w.whole_shape());
   const auto next = static_cast<int>(specs.size());
   const PartAdapter part{.weight = weight,
                          .a = next,
@@ -33,8 +35,8 @@ PartAdapter add_adapter(std::vector<ParameterSpec>& specs, int weight, bool in_o
                          .size = w.shape[out],
                          .module = dropout_module_key(module),
                          .first_input = splits_in ? w.pieces.front().begin : 0,
-                         .sums_a = splits_out,
-                         .sums_b = splits_in};
+                         .sums_a = splits_out && divided,
+                         .sums_b = splits_in && divided};
   const int64_t inputs = w.whole_shape()[in], outputs = w.whole_shape()[out];
   const Initializer zeros{Kind::zeros, 0}, ones{Kind::ones, 0};
   specs.push_back({.name = module + kLoraA,

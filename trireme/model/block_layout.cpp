@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/model/adapter_parameters.h"
+#include "trireme/model/tensor_names.h"
 
 namespace trireme::model {
 namespace {
@@ -30,13 +31,14 @@ void check_divisible(const ModelConfig& c, const Parallel& p) {
   const int64_t tp = p.tp_size, kv = c.num_key_value_heads;
   check_axis("mesh.tp", tp, "num_attention_heads", c.num_attention_heads, c.num_attention_heads % tp == 0);
   check_axis("mesh.tp", tp, "intermediate_size", c.intermediate_size, c.intermediate_size % tp == 0);
-  // Ranks divide the key/value heads, or several neighbours hold each. GPT-2's cannot be copied: they are in one matrix
-  // with the queries.
-  const bool copies = c.architecture != Architecture::gpt2 && tp % kv == 0;
+  // Ranks divide the key/value heads, or several neighbours hold each. They cannot be copied if they are in one matrix
+  // with the queries, or if a norm over all of them would count a copy twice.
+  const bool may_copy = tensor_names(c.architecture).block.qkv == nullptr && !c.wide_query_key_norm;
+  const bool copies = may_copy && tp % kv == 0;
   if (kv % tp != 0 && !copies)
     throw UsageError(fmt::format(
         "mesh.tp={} neither divides model.num_key_value_heads={} nor is a multiple of it; use a mesh.tp of {}", tp, kv,
-        c.architecture != Architecture::gpt2 ? "a divisor or a multiple of the key/value heads" : "a divisor"));
+        may_copy ? "a divisor or a multiple of the key/value heads" : "a divisor"));
   if (p.cp_size == 1 || p.context == Context::ring) return;
   const BlockWidths w = block_widths(c, p);
   if (w.heads % p.cp_size != 0)
@@ -67,6 +69,7 @@ namespace {
 
 using Kind = Initializer::Kind;
 constexpr Initializer kZeros{Kind::zeros, 0}, kOnes{Kind::ones, 0};
+const std::string kWeight = ".weight", kBias = ".bias";
 
 /// Lists the parameters of one block in their order, and divides them over the tensor-parallel ranks.
 class BlockBuilder {
@@ -81,7 +84,8 @@ class BlockBuilder {
   }
 
   BlockParameters build(const Adapters& adapters) {
-    c_.architecture == Architecture::gpt2 ? gpt2() : llama_like();
+    attention();
+    mlp();
     BlockLayout& l = b_.layout;
     for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) adapt(*product, adapters);
     for (ParameterSpec& p : b_.specs)
@@ -90,65 +94,85 @@ class BlockBuilder {
   }
 
  private:
-  void llama_like() {
+  enum class Divided { outputs, inputs };
+
+  void attention() {
     BlockLayout& l = b_.layout;
-    prefix_ = "model.layers." + std::to_string(layer_) + ".";
-    l.norm1 = norm("input_layernorm");
-    l.qkv = {.weight = next(), .parts = 3};
-    matrix("self_attn.q_proj.weight", {heads_, width_}, normal_, 0, {my_q_});
-    matrix("self_attn.k_proj.weight", {kv_, width_}, normal_, 0, {my_kv_}, true);
-    matrix("self_attn.v_proj.weight", {kv_, width_}, normal_, 0, {my_kv_}, true);
-    if (c_.attention_bias) {
-      l.qkv.bias = next();
-      vector("self_attn.q_proj.bias", heads_, kZeros, {my_q_});
-      vector("self_attn.k_proj.bias", kv_, kZeros, {my_kv_}, true);
-      vector("self_attn.v_proj.bias", kv_, kZeros, {my_kv_}, true);
+    if (c_.pre_norms) l.norm1 = norm(n_.norm1);
+    if (n_.qkv != nullptr) {
+      l.qkv = {.weight = next(), .in_out = n_.in_out};
+      const std::string name = n_.qkv;
+      matrix(name + ".weight", heads_ + 2 * kv_, width_, normal_, Divided::outputs, qkv_pieces());
+      if (c_.attention_bias) {
+        l.qkv.bias = next();
+        vector(name + ".bias", heads_ + 2 * kv_, kZeros, qkv_pieces());
+      }
+    } else {
+      l.qkv = {.weight = next(), .parts = 3};
+      matrix(n_.q + kWeight, heads_, width_, normal_, Divided::outputs, {my_q_});
+      matrix(n_.k + kWeight, kv_, width_, normal_, Divided::outputs, {my_kv_}, true);
+      matrix(n_.v + kWeight, kv_, width_, normal_, Divided::outputs, {my_kv_}, true);
+      if (c_.attention_bias) {
+        l.qkv.bias = next();
+        vector(n_.q + kBias, heads_, kZeros, {my_q_});
+        vector(n_.k + kBias, kv_, kZeros, {my_kv_}, true);
+        vector(n_.v + kBias, kv_, kZeros, {my_kv_}, true);
+      }
+      for (ParameterSpec& p : b_.specs)
+        if (p.split_dim == 0 && p.pieces.front() == my_kv_ && p.joined) p.counted = rank_ % sharers_ == 0;
     }
-    for (ParameterSpec& p : b_.specs)
-      if (p.split_dim == 0 && p.pieces.front() == my_kv_ && p.joined) p.counted = rank_ % sharers_ == 0;
-    if (c_.query_key_norm) {
+    if (c_.query_key_norm || c_.wide_query_key_norm) {
+      const bool wide = c_.wide_query_key_norm;
       l.query_norm = next();
-      vector("self_attn.q_norm.weight", c_.head_dim, norm_weight_);
+      vector(n_.query_norm + kWeight, wide ? heads_ : c_.head_dim, norm_weight_,
+             wide ? std::vector{my_q_} : std::vector<Piece>());
       l.key_norm = next();
-      vector("self_attn.k_norm.weight", c_.head_dim, norm_weight_);
+      vector(n_.key_norm + kWeight, wide ? kv_ : c_.head_dim, norm_weight_,
+             wide ? std::vector{my_kv_} : std::vector<Piece>());
     }
-    l.out = {.weight = next()};
-    matrix("self_attn.o_proj.weight", {width_, heads_}, residual_, 1, {my_q_});
-    l.out.bias = bias(c_.attention_out_bias, "self_attn.o_proj.bias");
-    if (c_.post_norms) l.post1 = norm("post_attention_layernorm");
-    l.norm2 = norm(c_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    l.up = {.weight = next(), .parts = 2};
-    matrix("mlp.gate_proj.weight", {mlp_, width_}, normal_, 0, {my_mlp_});
-    matrix("mlp.up_proj.weight", {mlp_, width_}, normal_, 0, {my_mlp_}, true);
-    if (c_.mlp_bias) {
-      l.up.bias = next();
-      vector("mlp.gate_proj.bias", mlp_, kZeros, {my_mlp_});
-      vector("mlp.up_proj.bias", mlp_, kZeros, {my_mlp_}, true);
-    }
-    l.down = {.weight = next()};
-    matrix("mlp.down_proj.weight", {width_, mlp_}, residual_, 1, {my_mlp_});
-    l.down.bias = bias(c_.mlp_bias, "mlp.down_proj.bias");
-    if (c_.post_norms) l.post2 = norm("post_feedforward_layernorm");
+    l.out = {.weight = next(), .in_out = n_.in_out};
+    matrix(n_.out + kWeight, width_, heads_, residual_, Divided::inputs, {my_q_});
+    l.out.bias = bias(c_.attention_out_bias, n_.out + kBias);
+    if (c_.post_norms) l.post1 = norm(n_.post1);
   }
 
-  void gpt2() {
+  void mlp() {
     BlockLayout& l = b_.layout;
-    prefix_ = "transformer.h." + std::to_string(layer_) + ".";
-    const std::vector<Piece> qkv = {my_q_, behind(my_kv_, heads_), behind(my_kv_, heads_ + kv_)};
-    l.norm1 = norm("ln_1");
-    l.qkv = {.weight = next(), .bias = next() + 1, .in_out = true};
-    matrix("attn.c_attn.weight", {width_, heads_ + 2 * kv_}, normal_, 1, qkv);
-    vector("attn.c_attn.bias", heads_ + 2 * kv_, kZeros, qkv);
-    l.out = {.weight = next(), .bias = next() + 1, .in_out = true};
-    matrix("attn.c_proj.weight", {heads_, width_}, residual_, 0, {my_q_});
-    vector("attn.c_proj.bias", width_, kZeros);
-    l.norm2 = norm("ln_2");
-    l.up = {.weight = next(), .bias = next() + 1, .in_out = true};
-    matrix("mlp.c_fc.weight", {width_, mlp_}, normal_, 1, {my_mlp_});
-    vector("mlp.c_fc.bias", mlp_, kZeros, {my_mlp_});
-    l.down = {.weight = next(), .bias = next() + 1, .in_out = true};
-    matrix("mlp.c_proj.weight", {mlp_, width_}, residual_, 0, {my_mlp_});
-    vector("mlp.c_proj.bias", width_, kZeros);
+    if (c_.pre_norms) l.norm2 = norm(n_.norm2);
+    const std::vector<Piece> both = {my_mlp_, behind(my_mlp_, mlp_)};
+    l.up = {.weight = next(), .in_out = n_.in_out};
+    if (n_.gate_up != nullptr) {
+      matrix(n_.gate_up + kWeight, 2 * mlp_, width_, normal_, Divided::outputs, both);
+    } else if (n_.gate != nullptr) {
+      l.up.parts = 2;
+      matrix(n_.gate + kWeight, mlp_, width_, normal_, Divided::outputs, {my_mlp_});
+      matrix(n_.up + kWeight, mlp_, width_, normal_, Divided::outputs, {my_mlp_}, true);
+    } else {
+      matrix(n_.up + kWeight, mlp_, width_, normal_, Divided::outputs, {my_mlp_});
+    }
+    if (c_.mlp_bias) {
+      l.up.bias = next();
+      if (n_.gate_up != nullptr) vector(n_.gate_up + kBias, 2 * mlp_, kZeros, both);
+      if (l.up.parts == 2) vector(n_.gate + kBias, mlp_, kZeros, {my_mlp_});
+      if (n_.gate_up == nullptr) vector(n_.up + kBias, mlp_, kZeros, {my_mlp_}, l.up.parts == 2);
+    }
+    l.down = {.weight = next(), .in_out = n_.in_out};
+    matrix(n_.down + kWeight, width_, mlp_, residual_, Divided::inputs, {my_mlp_});
+    l.down.bias = bias(c_.mlp_bias, n_.down + kBias);
+    if (c_.post_norms) l.post2 = norm(n_.post2);
+  }
+
+  // The rows of this rank's q, then k, then v in the matrix that holds all three. If they lie head by head in it, every
+  // head has pieces of its own, on one rank too.
+  std::vector<Piece> qkv_pieces() const {
+    if (!n_.by_head) return {my_q_, behind(my_kv_, heads_), behind(my_kv_, heads_ + kv_)};
+    std::vector<Piece> pieces;
+    for (int64_t part = 0; part < 3; ++part)
+      for (int64_t row = my_q_.begin; row < my_q_.end; row += c_.head_dim) {
+        const int64_t begin = 3 * row + part * c_.head_dim;
+        pieces.push_back({begin, begin + c_.head_dim});
+      }
+    return pieces;
   }
 
   // Adds the adapters of a product's parts.
@@ -190,26 +214,32 @@ class BlockBuilder {
     return next() - 1;
   }
 
-  void matrix(const std::string& name, const std::vector<int64_t>& shape, const Initializer& init, int dim,
+  void matrix(const std::string& name, int64_t outputs, int64_t inputs, const Initializer& init, Divided divided,
               const std::vector<Piece>& pieces, bool joined = false) {
+    const std::vector<int64_t> shape = n_.in_out ? std::vector{inputs, outputs} : std::vector{outputs, inputs};
     b_.specs.push_back({.name = prefix_ + name, .shape = shape, .init = init, .joined = joined});
-    if (tp_ > 1) divide(b_.specs.back(), dim, pieces);
+    if (divides(pieces)) divide(b_.specs.back(), (divided == Divided::outputs) == n_.in_out ? 1 : 0, pieces);
   }
 
   void vector(const std::string& name, int64_t size, const Initializer& init, const std::vector<Piece>& pieces = {},
               bool joined = false) {
     b_.specs.push_back({.name = prefix_ + name, .shape = {size}, .init = init, .decay = false, .joined = joined});
-    if (tp_ > 1 && !pieces.empty()) divide(b_.specs.back(), 0, pieces);
+    if (divides(pieces)) divide(b_.specs.back(), 0, pieces);
+  }
+
+  bool divides(const std::vector<Piece>& pieces) const {
+    return !pieces.empty() && (tp_ > 1 || (n_.by_head && pieces.size() > 2));
   }
 
   const ModelConfig& c_;
+  const BlockNames& n_ = tensor_names(c_.architecture).block;
   int64_t layer_, tp_, rank_, sharers_;
   int64_t width_ = c_.hidden_size, heads_ = c_.num_attention_heads * c_.head_dim,
           kv_ = c_.num_key_value_heads * c_.head_dim, mlp_ = c_.intermediate_size;
   Piece my_q_, my_kv_, my_mlp_;
   Initializer normal_{Kind::normal, c_.initializer_range}, residual_ = normal_;
   Initializer norm_weight_ = c_.norm_offset == 0 ? kOnes : kZeros;  // a norm that changes nothing
-  std::string prefix_;
+  std::string prefix_ = n_.prefix + std::to_string(layer_) + ".";
   BlockParameters b_;
 };
 
@@ -225,7 +255,7 @@ bool BlockLayout::is_attention(int parameter) const {
     for (const PartAdapter& adapter : product->adapters)
       for (const int index : parameters_of(adapter))
         if (parameter == index) return product == &qkv || product == &out;
-  return parameter < norm2.weight;
+  return parameter < (norm2.present() ? norm2.weight : up.weight);
 }
 
 }  // namespace trireme::model

@@ -10,12 +10,12 @@
 namespace trireme::model {
 
 struct BlockLayout {
-  Norm norm1;  ///< before the attention
+  Norm norm1;  ///< before the attention; absent in OLMo 2
   Product qkv;
-  int query_norm = -1, key_norm = -1;  ///< parameter indices of the weights of the head norms; -1: none
+  int query_norm = -1, key_norm = -1;  ///< parameter indices of the weights of query and key norms; -1: none
   Product out;  ///< after the attention
   Norm post1;  ///< of the attention's output; absent in most models
-  Norm norm2;  ///< before the MLP
+  Norm norm2;  ///< before the MLP; absent in OLMo 2
   Product up, down;  ///< a gated MLP's `up` is gate | up in one matrix
   Norm post2;        ///< of the MLP's output
   /// Whether a parameter belongs to the attention half of the block; otherwise to the MLP half.

@@ -48,6 +48,8 @@ enum Work {
   kAdapterGradient,
   kAdapterBias,
   kAdapterParts,  ///< tensor parallel: gradients of adapters that are summed over ranks
+  kWideSums,  ///< norms over all heads: a row's sums
+  kMlpGradient,  ///< parallel residual: the gradient of the input through the MLP
 };
 
 enum Deferred {

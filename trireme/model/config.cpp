@@ -37,9 +37,9 @@ ModelConfig gemma(ModelConfig c) {
 }
 
 // In the order of the enumerators.
-const std::array<Family, 8>& families() {
+const std::array<Family, 15>& families() {
   using A = Architecture;
-  static const std::array<Family, 8> table = [] {
+  static const std::array<Family, 15> table = [] {
     const ModelConfig llama = sizes(A::llama, {32000, 4096, 11008, 32, 32, 32, 128, 2048});
     ModelConfig mistral = sizes(A::mistral, {32000, 4096, 14336, 32, 32, 8, 128, 131072});
     mistral.sliding_window = 4096;
@@ -64,14 +64,50 @@ const std::array<Family, 8>& families() {
     ModelConfig free = llama;
     free.architecture = A::free_transformer;
     free.free = {.latent_bits = 16, .split_layer = 16};
-    return std::array<Family, 8>{{{"llama", "LlamaForCausalLM", llama},
-                                  {"mistral", "MistralForCausalLM", mistral},
-                                  {"qwen2", "Qwen2ForCausalLM", qwen2},
-                                  {"qwen3", "Qwen3ForCausalLM", qwen3},
-                                  {"gemma2", "Gemma2ForCausalLM", gemma2},
-                                  {"gemma3_text", "Gemma3ForCausalLM", gemma3},
-                                  {"gpt2", "GPT2LMHeadModel", gpt2},
-                                  {"free_transformer", "FreeTransformerForCausalLM", free}}};
+    ModelConfig gemma1 = sizes(A::gemma, {256000, 3072, 24576, 28, 16, 16, 256, 8192});
+    gemma1.norm_offset = 1;
+    gemma1.activation = Activation::gelu_tanh;
+    gemma1.scaled_embedding = gemma1.tie_word_embeddings = true;
+    ModelConfig smollm3 = sizes(A::smollm3, {128256, 2048, 11008, 36, 16, 4, 128, 32768});
+    smollm3.rope_theta = 2e6;
+    smollm3.tie_word_embeddings = true;
+    ModelConfig granite = sizes(A::granite, {32000, 4096, 11008, 32, 32, 32, 128, 2048});
+    granite.attention_scale = 1;
+    ModelConfig starcoder2 = sizes(A::starcoder2, {49152, 3072, 12288, 30, 24, 2, 128, 4096});
+    starcoder2.norm_eps = 1e-5;
+    starcoder2.initializer_range = 0.018042;
+    starcoder2.activation = Activation::gelu_tanh;
+    starcoder2.gated_mlp = false;
+    starcoder2.layer_norm = starcoder2.tie_word_embeddings = true;
+    starcoder2.attention_bias = starcoder2.attention_out_bias = starcoder2.mlp_bias = true;
+    ModelConfig phi3 = sizes(A::phi3, {32064, 3072, 8192, 32, 32, 32, 96, 4096});
+    phi3.norm_eps = 1e-5;
+    ModelConfig gpt_neox = sizes(A::gpt_neox, {50432, 6144, 24576, 44, 64, 64, 96, 2048});
+    gpt_neox.norm_eps = 1e-5;
+    gpt_neox.rotary_fraction = 0.25;
+    gpt_neox.activation = Activation::gelu;
+    gpt_neox.gated_mlp = false;
+    gpt_neox.layer_norm = gpt_neox.parallel_residual = true;
+    gpt_neox.attention_bias = gpt_neox.attention_out_bias = gpt_neox.mlp_bias = true;
+    ModelConfig olmo2 = sizes(A::olmo2, {50304, 4096, 11008, 32, 32, 32, 128, 2048});
+    olmo2.norm_eps = 1e-5;
+    olmo2.wide_query_key_norm = olmo2.post_norms = true;
+    olmo2.pre_norms = false;
+    return std::array<Family, 15>{{{"llama", "LlamaForCausalLM", llama},
+                                   {"mistral", "MistralForCausalLM", mistral},
+                                   {"qwen2", "Qwen2ForCausalLM", qwen2},
+                                   {"qwen3", "Qwen3ForCausalLM", qwen3},
+                                   {"gemma2", "Gemma2ForCausalLM", gemma2},
+                                   {"gemma3_text", "Gemma3ForCausalLM", gemma3},
+                                   {"gpt2", "GPT2LMHeadModel", gpt2},
+                                   {"free_transformer", "FreeTransformerForCausalLM", free},
+                                   {"gemma", "GemmaForCausalLM", gemma1},
+                                   {"smollm3", "SmolLM3ForCausalLM", smollm3},
+                                   {"granite", "GraniteForCausalLM", granite},
+                                   {"starcoder2", "Starcoder2ForCausalLM", starcoder2},
+                                   {"phi3", "Phi3ForCausalLM", phi3},
+                                   {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox},
+                                   {"olmo2", "Olmo2ForCausalLM", olmo2}}};
   }();
   return table;
 }
@@ -90,7 +126,9 @@ BlockCount count_block(const ModelConfig& c) {
       .products = c.hidden_size * (heads + 2 * kv) + heads * c.hidden_size + c.hidden_size * (up + c.intermediate_size),
       .biases = (c.attention_bias ? heads + 2 * kv : 0) + (c.attention_out_bias ? c.hidden_size : 0) +
                 (c.mlp_bias ? up + c.hidden_size : 0),
-      .norms = (c.post_norms ? 4 : 2) * norm + (c.query_key_norm ? 2 * c.head_dim : 0)};
+      .norms = ((c.post_norms ? 2 : 0) + (c.pre_norms ? 2 : 0)) * norm + (c.wide_query_key_norm ? heads + kv
+                                                                          : c.query_key_norm    ? 2 * c.head_dim
+                                                                                                : 0)};
 }
 
 }  // namespace
@@ -118,15 +156,17 @@ void set_architecture(ModelConfig& c, Architecture architecture) {
   d.initializer_range = c.initializer_range;
   d.tie_word_embeddings = c.tie_word_embeddings;
   if (c.rope_theta > 0 && !d.learned_positions) d.rope_theta = c.rope_theta;
-  if (architecture == Architecture::gemma2 || architecture == Architecture::gemma3) {
-    d.attention_scale = 0;
-  }
+  if (architecture == Architecture::gemma2 || architecture == Architecture::gemma3) d.attention_scale = 0;
   set_num_hidden_layers(d, d.num_hidden_layers);
   c = std::move(d);
 }
 
 void set_num_hidden_layers(ModelConfig& c, int64_t blocks) {
   c.num_hidden_layers = blocks;
+  if (c.architecture == Architecture::smollm3 && blocks >= 1) {  // every fourth block has no positions
+    while (static_cast<int64_t>(c.unrotated.size()) < blocks) c.unrotated.push_back((c.unrotated.size() + 1) % 4 == 0);
+    c.unrotated.resize(static_cast<size_t>(blocks));
+  }
   const bool alternates = c.architecture == Architecture::gemma2 || c.architecture == Architecture::gemma3;
   if (c.is_free()) c.free.split_layer = blocks / 2;
   if (blocks < 1 || (c.windowed.empty() && !alternates)) return;
@@ -141,6 +181,7 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   a.name = b.name = a.source_json = b.source_json = "";
   a.is_text_half = b.is_text_half = false;
   a.free.free_bits = b.free.free_bits = a.free.kl_weight = b.free.kl_weight = 0;  // of training alone
+  a.passed_over = b.passed_over = {};
   return a == b;
 }
 
@@ -168,6 +209,17 @@ void validate_free(const ModelConfig& c) {
 
 }  // namespace
 
+std::vector<std::string> ModelConfig::remarks() const {
+  std::vector<std::string> lines;
+  if (is_text_half)
+    lines.emplace_back("of a vision model only the text half is read; the vision tower is left out and not saved");
+  if (!passed_over.empty())
+    lines.push_back(fmt::format("config.json: {} {} passed over: this is a language model of type {}",
+                                base::join(passed_over, ", "), passed_over.size() == 1 ? "is" : "are",
+                                model_type(architecture)));
+  return lines;
+}
+
 void ModelConfig::validate() const {
   constexpr int64_t kLargest = int64_t{1} << 31;  // so that the product of two sizes fits in int64
   for (const auto& [key, field] : kSizes)
@@ -180,11 +232,25 @@ void ModelConfig::validate() const {
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
-  if (architecture == Architecture::gpt2 && num_attention_heads * head_dim != hidden_size)
-    throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} (GPT-2)",
-                                 num_attention_heads, hidden_size));
-  if (head_dim % 2 != 0 && !learned_positions)
+  const bool fixed_heads = architecture == Architecture::gpt2 || architecture == Architecture::gpt_neox;
+  if (fixed_heads && num_attention_heads * head_dim != hidden_size)
+    throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} ({})",
+                                 num_attention_heads, hidden_size, model_type(architecture)));
+  if (architecture == Architecture::gpt_neox && num_key_value_heads != num_attention_heads)
+    throw UsageError(
+        fmt::format("model.num_key_value_heads is {}; models of type gpt_neox have as many as "
+                    "model.num_attention_heads, {}",
+                    num_key_value_heads, num_attention_heads));
+  if (!learned_positions && rotary_dim() == head_dim && head_dim % 2 != 0)
     throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
+  if (!learned_positions && (rotary_dim() < 2 || rotary_dim() > head_dim || rotary_dim() % 2 != 0))
+    throw UsageError(
+        fmt::format("{} of the {} elements of a head (partial_rotary_factor {}) cannot be rotated: it must "
+                    "be an even number of them, at least 2",
+                    rotary_dim(), head_dim, rotary_fraction));
+  if (!unrotated.empty() && static_cast<int64_t>(unrotated.size()) != num_hidden_layers)
+    throw UsageError(fmt::format("no_rope_layers has {} entries; the model has {} blocks (num_hidden_layers)",
+                                 unrotated.size(), num_hidden_layers));
   if (!(norm_eps >= 0)) throw UsageError(fmt::format("model.rms_norm_eps is {}; it must be at least 0", norm_eps));
   if (sliding_window < 0)
     throw UsageError(fmt::format("model.sliding_window is {}; it must be at least 1", sliding_window));
@@ -208,6 +274,16 @@ int64_t ModelConfig::num_parameters() const {
 int64_t ModelConfig::num_product_parameters() const {
   const int64_t encoder = is_free() ? count_block(*this).products + free.latent_bits * hidden_size : 0;
   return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size + encoder;
+}
+
+int64_t ModelConfig::longest_sequence() const {
+  const double factor = rope_scaling.type == RopeScaling::Type::dynamic ? rope_scaling.factor : 1;
+  return static_cast<int64_t>(static_cast<double>(max_position_embeddings) * factor);
+}
+
+int64_t ModelConfig::longest_generation() const {
+  if (rope_scaling.type != RopeScaling::Type::longrope) return max_position_embeddings;
+  return std::min(max_position_embeddings, static_cast<int64_t>(rope_scaling.original_max_position_embeddings));
 }
 
 double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {

@@ -12,8 +12,25 @@
 
 namespace trireme::model {
 
-enum class Architecture { llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt2, free_transformer };
-enum class Activation { silu, gelu_tanh };
+enum class Architecture {
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gemma2,
+  gemma3,
+  gpt2,
+  free_transformer,
+  gemma,
+  smollm3,
+  granite,
+  starcoder2,
+  phi3,
+  gpt_neox,
+  olmo2
+};
+/// A gated MLP has silu or gelu_tanh; gelu is the exact one.
+enum class Activation { silu, gelu_tanh, gelu, relu };
 
 /// The latent of a Free Transformer: an encoder before block `split_layer` draws bits for each token, which the keys
 /// and values of that block see. Without bits, a model is a plain decoder.
@@ -48,13 +65,21 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   bool gated_mlp = true;
   bool learned_positions = false;          ///< instead of rotary ones
+  double rotary_fraction = 1;  ///< of a head's width that is rotated: its first elements
+  std::vector<bool> unrotated;  ///< blocks without positions (SmolLM3); empty: none
   RopeScaling rope_scaling;
   double rope_local_theta = 0;  ///< theta of windowed blocks, then without rope_scaling; 0: as other blocks
   bool attention_bias = false;  ///< q, k and v have biases
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool query_key_norm = false;  ///< normalises each head of q and k before the rotation
+  bool wide_query_key_norm = false;  ///< normalises all heads of q together, and those of k (OLMo 2)
+  bool pre_norms = true;  ///< normalises the inputs of attention and MLP
   bool post_norms = false;  ///< normalises the outputs of attention and MLP before they are added
+  bool parallel_residual = false;  ///< attention and MLP read the same input (GPT-NeoX)
+  double embedding_multiplier =
+      1;  ///< Granite's; those of the outputs of attention and MLP, and of the head's divisor:
+  double residual_multiplier = 1, logit_divisor = 1;
   bool scaled_embedding = false;  ///< multiplied by sqrt(hidden_size), rounded to the compute dtype
   double attention_scale = 0;  ///< 0: 1 / sqrt(head_dim)
   double attention_softcap = 0;  ///< scores become cap tanh(score / cap); 0: no cap
@@ -65,8 +90,19 @@ struct ModelConfig {
   FreeConfig free;
 
   bool is_text_half = false;  ///< the text half of a vision model, without its vision tower
+  std::vector<std::string> passed_over;  ///< keys of the file that change nothing here, but may surprise by that
   std::string source_json;  ///< the config.json that this was read from; "": none
 
+  /// Elements of a head that are rotated.
+  int64_t rotary_dim() const { return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction); }
+  /// Whether block `layer` has rotary positions.
+  bool rotates(int64_t layer) const {
+    return !learned_positions && (unrotated.empty() || !unrotated[static_cast<size_t>(layer)]);
+  }
+  /// The longest sequence that the model is trained on: more than max_position_embeddings with dynamic scaling.
+  int64_t longest_sequence() const;
+  /// The longest text that generation writes: its cache keeps the rotations of older keys.
+  int64_t longest_generation() const;
   /// Keys that a query of block `layer` sees; 0: no limit.
   int64_t window(int64_t layer) const {
     return windowed.empty() || windowed[static_cast<size_t>(layer)] ? sliding_window : 0;
@@ -76,6 +112,8 @@ struct ModelConfig {
   /// The sum over blocks.
   double attended_keys(int64_t sequence) const;
   bool is_free() const { return free.latent_bits > 0; }
+  /// One line for each thing of the file that is left out.
+  std::vector<std::string> remarks() const;
   /// Whether both have the same mathematics and the same names of tensors.
   bool same_model(const ModelConfig& other) const;
 

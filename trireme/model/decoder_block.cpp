@@ -12,6 +12,11 @@
 namespace trireme::model {
 using namespace block;
 
+std::optional<ops::PlainActivation> plain_activation(const ModelConfig& c) {
+  if (c.gated_mlp || c.activation == Activation::gelu_tanh) return std::nullopt;
+  return c.activation == Activation::relu ? ops::PlainActivation::kRelu : ops::PlainActivation::kGeluExact;
+}
+
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& parallel,
                            std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters)
     : config_(c), layer_(layer), parallel_(parallel), widths_(block_widths(c, parallel)), rotary_(std::move(rotary)) {
@@ -32,7 +37,7 @@ std::vector<Norm> DecoderBlock::norms() const {
 }
 
 int64_t DecoderBlock::num_norm_vectors() const {
-  return static_cast<int64_t>(norms().size()) * (layout_.norm1.centered() ? 2 : 1);
+  return static_cast<int64_t>(norms().size()) * (config_.layer_norm ? 2 : 1);
 }
 
 std::vector<std::string> DecoderBlock::recomputable() const {
@@ -47,8 +52,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   const at::ScalarType c = p.compute, s = p.state;
   UnitValues v;
   v.output = {"output", {rows, width}, c};
-  v.saved[kRstd1] = {"rstd1", {rows}, s};
-  v.saved[kRstd2] = {"rstd2", {rows}, s};
+  if (layout_.norm1.present()) v.saved[kRstd1] = {"rstd1", {rows}, s};
+  if (layout_.norm2.present()) v.saved[kRstd2] = {"rstd2", {rows}, s};
   v.saved[kQkv] = {"qkv", attention_->qkv_shape(shape), c};
   v.saved[kAttended] = {"attended", {tokens, widths_.q_width()}, c};
   v.saved[kLse] = {"lse", attention_->lse_shape(shape), s};
@@ -60,7 +65,7 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   }
   if (has_head_norms()) {
     v.saved[kRawQk] = {"raw_qk", {tokens, widths_.q_width() + widths_.kv_width()}, c};
-    v.saved[kRstdQk] = {"rstd_qk", {tokens, widths_.heads + widths_.kv_heads}, s};
+    v.saved[kRstdQk] = {"rstd_qk", {tokens, has_wide_norms() ? 2 : widths_.heads + widths_.kv_heads}, s};
   }
   if (has_post_norms()) {
     v.saved[kAttentionOut] = {"attention_out", {rows, width}, c};
@@ -72,9 +77,16 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   v.forward_work[kActivated] = {"activated", {tokens, widths_.mlp}, c};
   v.forward_work.put(kAttention, attention_->forward_work(shape, p));
 
+  const int64_t head_norms = has_wide_norms() ? widths_.q_width() + widths_.kv_width() : 2 * widths_.head_dim;
   const TensorSpec d_qkv{"d_qkv", {tokens, widths_.qkv_width()}, c},
       norm_gradients{"norm gradients", {num_norm_vectors(), width}, s},
-      head_norm_gradients{"head norm gradients", {2, widths_.head_dim}, s};
+      head_norm_gradients{"head norm gradients", {head_norms}, s};
+  if (has_wide_norms())
+    for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
+      (*work)[kWideSums] = {"sums over heads", {tokens, 2}, s};
+  if (config_.parallel_residual)
+    for (Slots* work : {&v.backward_work, &v.input_work})
+      (*work)[kMlpGradient] = {"gradient through the MLP", {rows, width}, c};
   for (Slots* work : {&v.backward_work, &v.input_work}) {
     (*work)[kDNormed] = {"d_normed", {tokens, width}, c};
     (*work)[kDAttended] = {"d_attended", {tokens, widths_.q_width()}, c};
@@ -82,7 +94,8 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   }
   v.backward_work[kDActivated] = {"d_activated", {tokens, widths_.mlp}, c};
   v.backward_work[kDQkv] = d_qkv;
-  if (has_head_norms() && parallel_.tp_size > 1) v.backward_work[kHeadNormGradientParts] = head_norm_gradients;
+  if (has_head_norms() && !has_wide_norms() && parallel_.tp_size > 1)
+    v.backward_work[kHeadNormGradientParts] = head_norm_gradients;
   if (sequence_parallel()) {
     for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
       (*work)[kReducedRows] = {"reduced rows", {rows, width}, c};
@@ -183,11 +196,27 @@ NormStatistics DecoderBlock::statistics2(const UnitTensors& t) const {
   return {layout_.norm2.centered() ? t.saved[kMean2] : at::Tensor(), t.saved[kRstd2]};
 }
 
+void DecoderBlock::normalize(const UnitTensors& t, const Norm& norm, const at::Tensor& y,
+                             const NormStatistics& statistics, const at::Tensor& x) const {
+  if (norm.present())
+    norm_forward(norm, y, statistics, x, t.parameters, config_.norm_eps);
+  else
+    at::Tensor(y).copy_(x);
+}
+
+const at::Tensor& DecoderBlock::mlp_input(const UnitTensors& t) const {
+  return config_.parallel_residual ? t.input : t.saved[kMid];
+}
+
+void DecoderBlock::multiply(const at::Tensor& branch) const {
+  if (has_multiplier()) at::Tensor(branch).mul_(config_.residual_multiplier);
+}
+
 // input -> qkv
 void DecoderBlock::project(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& normed = t.work[kNormed];
-  norm_forward(layout_.norm1, tp.own_rows(normed), statistics1(t), t.input, t.parameters, config_.norm_eps);
+  normalize(t, layout_.norm1, tp.own_rows(normed), statistics1(t), t.input);
   tp.gather_in_place(normed);
   const auto work = attention_work(t);
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
@@ -203,6 +232,13 @@ void DecoderBlock::project(UnitTensors& t) const {
 }
 
 void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const {
+  if (has_wide_norms()) {
+    const at::Tensor& sums = t.work[kWideSums];
+    ops::wide_norm_squares(sums, rows, widths_.q_width(), widths_.kv_width());
+    TensorParallel(parallel_, t.ranks).sum(sums);
+    return ops::wide_norm_forward(rows, t.saved[kRawQk], t.saved[kRstdQk], sums, t.parameters[layout_.query_norm],
+                                  t.parameters[layout_.key_norm], whole_q_width(), whole_kv_width(), config_.norm_eps);
+  }
   ops::head_norm_forward(rows, t.saved[kRawQk], t.saved[kRstdQk], t.parameters[layout_.query_norm],
                          t.parameters[layout_.key_norm], widths_.heads, widths_.kv_heads, config_.norm_eps,
                          config_.norm_offset);
@@ -235,7 +271,12 @@ void DecoderBlock::add_attended(UnitTensors& t) const {
     norm_forward(layout_.post1, own, post_statistics(t, kRstdPost1), branch, t.parameters, config_.norm_eps);
     branch = own;
   }
-  add_norm_forward(layout_.norm2, t.saved[kMid], own, statistics2(t), branch, t.input, t.parameters, config_.norm_eps);
+  multiply(branch);
+  if (layout_.norm2.present() && !config_.parallel_residual)
+    return add_norm_forward(layout_.norm2, t.saved[kMid], own, statistics2(t), branch, t.input, t.parameters,
+                            config_.norm_eps);
+  ops::add_forward(t.saved[kMid], branch, t.input);
+  normalize(t, layout_.norm2, own, statistics2(t), mlp_input(t));
 }
 
 // norm of mid -> hidden
@@ -248,7 +289,9 @@ void DecoderBlock::expand(UnitTensors& t) const {
 }
 
 void DecoderBlock::activate(const at::Tensor& y, const at::Tensor& hidden) const {
-  if (!config_.gated_mlp)
+  if (const auto plain = plain_activation(config_))
+    ops::plain_forward(*plain, y, hidden);
+  else if (!config_.gated_mlp)
     ops::gelu_forward(y, hidden);
   else if (config_.activation == Activation::silu)
     ops::swiglu_forward(y, hidden);
@@ -273,8 +316,8 @@ void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) cons
   if (wants(kHidden)) {
     // Forward normalised the rounded sum, so normalising mid gives the same bits and statistics.
     if (!wants(kMid))
-      norm_forward(layout_.norm2, TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]), statistics2(t),
-                   t.saved[kMid], t.parameters, config_.norm_eps);
+      normalize(t, layout_.norm2, TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]), statistics2(t),
+                mlp_input(t));
     expand(t);
   }
   if (has_post_norms() && wants(kMlpOut)) finish_mlp(t);
@@ -286,11 +329,14 @@ void DecoderBlock::forward(UnitTensors& t) const {
   add_attended(t);
   expand(t);
   if (has_post_norms()) {
-    ops::add_forward(t.output, finish_mlp(t), t.saved[kMid]);
+    const at::Tensor branch = finish_mlp(t);
+    multiply(branch);
+    ops::add_forward(t.output, branch, t.saved[kMid]);
     return;
   }
   activate(t.work[kActivated], t.saved[kHidden]);
   reduce_branch(t, layout_.down, t.work[kActivated], t.output);
+  multiply(t.output);
   ops::add_forward(t.output, t.output, t.saved[kMid]);
 }
 
@@ -323,17 +369,27 @@ void DecoderBlock::decode(const DecodeTensors& t) const {
     tp.sum(y);
     product_bias(product, y, p);
     if (post.present()) norm_forward(post, y, statistics, y, p, eps);
+    multiply(y);
+  };
+  const auto normalized = [&](const Norm& norm, const at::Tensor& from) {
+    norm.present() ? norm_forward(norm, normed, statistics, from, p, eps) : void(at::Tensor(normed).copy_(from));
   };
 
-  norm_forward(layout_.norm1, normed, statistics, x, p, eps);
+  normalized(layout_.norm1, x);
   product_forward(layout_.qkv, qkv, normed, p);
   product_bias(layout_.qkv, qkv, p);
-  if (has_head_norms())
+  if (has_wide_norms()) {
+    const at::Tensor sums = at::empty({rows, 2}, options.dtype(state));
+    ops::wide_norm_squares(sums, qkv, heads, kv);
+    tp.sum(sums);
+    ops::wide_norm_forward(qkv, at::Tensor(), at::empty_like(sums), sums, p[layout_.query_norm], p[layout_.key_norm],
+                           whole_q_width(), whole_kv_width(), eps);
+  } else if (has_head_norms())
     ops::head_norm_forward(qkv, at::Tensor(), at::empty({rows, widths_.heads + widths_.kv_heads}, options.dtype(state)),
                            p[layout_.query_norm], p[layout_.key_norm], widths_.heads, widths_.kv_heads, eps,
                            config_.norm_offset);
   if (rotary_) {
-    const auto table = rotary_->of(config_.max_position_embeddings);
+    const auto table = rotary_->of(config_.longest_generation());
     ops::rotary_forward(qkv, table.cosine.narrow(0, position, rows), table.sine.narrow(0, position, rows),
                         widths_.heads, widths_.kv_heads);
   }
@@ -343,7 +399,8 @@ void DecoderBlock::decode(const DecodeTensors& t) const {
                         at::full({1}, position + rows, at::kLong),
                         attention_shape(1, rows, widths_, attention_traits()));
   branch(layout_.out, normed, attended, layout_.post1);
-  add_norm_forward(layout_.norm2, mid, normed, statistics, normed, x, p, eps);
+  ops::add_forward(mid, normed, x);
+  normalized(layout_.norm2, config_.parallel_residual ? x : mid);
   product_forward(layout_.up, hidden, normed, p);
   product_bias(layout_.up, hidden, p);
   activate(activated, hidden);

@@ -3,7 +3,9 @@
 //   a = x + post1(O(attention(rope(head_norm(QKV(norm1(x)))))))        y = a + post2(down(act(up(norm2(a)))))
 //
 // ModelConfig decides which norms exist, what `act` is, which products have biases, the windows and the soft caps.
-// Most models lack head_norm, post1 and post2. GPT-2's weights are stored [in, out] (Conv1D), all others [out, in].
+// Most models lack head_norm, post1 and post2; OLMo 2 has these, and lacks norm1 and norm2. GPT-2's weights are stored
+// [in, out] (Conv1D), all others [out, in]. In GPT-NeoX the MLP reads norm2(x) instead of norm2(a). Granite multiplies
+// the outputs of attention and MLP before it adds them.
 //
 // The backward pass is written by hand, without autograd. Forward saves x (the input boundary), a, the rotated q|k|v
 // rows, the attention's output and log-sum-exp, the MLP's pre-activations, the inputs of head norms and post-norms, and
@@ -14,13 +16,19 @@
 // products. tensor_parallel.h has their communication. Context parallel: see context_attention.h.
 #pragma once
 
+#include <optional>
+
 #include "trireme/model/adapted_product.h"
 #include "trireme/model/block_layout.h"
 #include "trireme/model/context_attention.h"
 #include "trireme/model/rotary_tables.h"
 #include "trireme/model/tensor_parallel.h"
+#include "trireme/ops/ops.h"
 
 namespace trireme::model {
+
+/// The activation of a plain MLP, if it is not GELU by tanh.
+std::optional<ops::PlainActivation> plain_activation(const ModelConfig& config);
 
 class DecoderBlock : public Unit {
  public:
@@ -62,13 +70,22 @@ class DecoderBlock : public Unit {
   void activate(const at::Tensor& y, const at::Tensor& hidden) const;
   void differentiate_activation(const at::Tensor& hidden, const at::Tensor& activated) const;
   void normalize_heads(UnitTensors& t, const at::Tensor& rows) const;
+  void backward_head_norms(UnitTensors& t, const BackwardBuffers& buffers) const;
+  /// y [rows,D] = norm(x), or x if there is no such norm.
+  void normalize(const UnitTensors& t, const Norm& norm, const at::Tensor& y, const NormStatistics& statistics,
+                 const at::Tensor& x) const;
+  /// What norm2 reads: the input, or the input plus the attention's output.
+  const at::Tensor& mlp_input(const UnitTensors& t) const;
+  /// A branch times the model's multiplier, before it is added.
+  void multiply(const at::Tensor& branch) const;
   void reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x, const at::Tensor& to) const;
   at::Tensor finish_mlp(UnitTensors& t) const;
   /// The rotary table: a token's row is its entry in `t.position_ids`. If these are undefined, row i is for token i.
   RotaryTables::Table rotary_of(const UnitTensors& t) const {
-    const at::Device device = t.saved[0].device();
+    const at::Device device = t.input.device();
     return t.position_ids.defined() ? rotary_->whole(t.shape.sequence, device) : rotary_->of(t.shape.sequence, device);
   }
+  void wide_norm_traffic(std::vector<TrafficRow>& rows, const BatchShape& shape, const Precision& precision) const;
   ContextAttention::Scratch attention_work(const UnitTensors& t) const;
   NormStatistics statistics1(const UnitTensors& t) const;
   NormStatistics statistics2(const UnitTensors& t) const;
@@ -84,6 +101,8 @@ class DecoderBlock : public Unit {
   /// Buffers of the adapters of `product`. Three of them are deferred if backward has two halves.
   AdapterBuffers adapter_buffers(const UnitTensors& t, const Product& product) const;
   void write_norms(UnitTensors& t, const at::Tensor& gradients) const;
+  /// Of [q | k] gradients of the weights of query and key norms: part 0 or 1.
+  at::Tensor head_norm_part(const at::Tensor& gradients, int part) const;
   void write_head_norms(UnitTensors& t, const at::Tensor& gradients) const;
   /// The norms whose weight is as wide as the boundary, in order.
   std::vector<Norm> norms() const;
@@ -93,6 +112,10 @@ class DecoderBlock : public Unit {
     return {.scale = config_.attention_scale, .softcap = config_.attention_softcap, .window = config_.window(layer_)};
   }
   bool has_head_norms() const { return layout_.query_norm >= 0; }
+  bool has_wide_norms() const { return config_.wide_query_key_norm; }
+  bool has_multiplier() const { return config_.residual_multiplier != 1; }
+  int64_t whole_q_width() const { return config_.num_attention_heads * config_.head_dim; }
+  int64_t whole_kv_width() const { return config_.num_key_value_heads * config_.head_dim; }
   bool shares_heads() const { return kv_head_sharers(config_, parallel_) > 1; }
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 
@@ -104,7 +127,7 @@ class DecoderBlock : public Unit {
   AdapterParts adapter_parts_;
   int64_t num_adapter_ranks_ = 0;  ///< of all products
   BlockWidths widths_;
-  std::shared_ptr<const RotaryTables> rotary_;  ///< null for learned positions
+  std::shared_ptr<const RotaryTables> rotary_;  ///< null for learned positions, and for blocks without positions
   std::unique_ptr<ContextAttention> attention_;
 };
 

@@ -16,10 +16,12 @@ struct DecoderBlock::BackwardBuffers {
   at::Tensor reduced_rows;  ///< sequence parallel: this rank's rows of their sum
   at::Tensor dy, d_mid;     ///< [T,D] gathered, or copies that outlive backward_steps(); undefined: not needed
   at::Tensor activated, normed1, normed2, d_qkv, d_attended;
+  at::Tensor mlp_gradient;  ///< parallel residual: [rows,D] of the input, through the MLP
+  at::Tensor wide_sums;  ///< norms over all heads
   NormGradients norm1, post1, norm2, post2;
   ops::Gradient query_norm, key_norm;  ///< [d] of the head norms' weights
   ContextAttention::Scratch attention;
-  void take(const std::vector<NormGradients>& norms);
+  void take(const BlockLayout& layout, const std::vector<NormGradients>& norms);
 };
 
 namespace {
@@ -44,21 +46,35 @@ at::Tensor operand(const TensorParallel& tp, const at::Tensor& buffer, const at:
 
 }  // namespace
 
-void DecoderBlock::BackwardBuffers::take(const std::vector<NormGradients>& norms) {
-  norm1 = norms.front();
-  norm2 = norms[norms.size() / 2];
-  if (norms.size() < 4) return;
-  post1 = norms[1];
-  post2 = norms[3];
+void DecoderBlock::BackwardBuffers::take(const BlockLayout& layout, const std::vector<NormGradients>& norms) {
+  const std::pair<const Norm*, NormGradients*> all[] = {
+      {&layout.norm1, &norm1}, {&layout.post1, &post1}, {&layout.norm2, &norm2}, {&layout.post2, &post2}};
+  size_t next = 0;
+  for (const auto& [norm, gradients] : all)
+    if (norm->present()) *gradients = norms[next++];
 }
 
 void DecoderBlock::differentiate_activation(const at::Tensor& hidden, const at::Tensor& activated) const {
-  if (!config_.gated_mlp)
+  if (const auto plain = plain_activation(config_))
+    ops::plain_backward(*plain, hidden, activated);
+  else if (!config_.gated_mlp)
     ops::gelu_backward(hidden, activated);
   else if (config_.activation == Activation::silu)
     ops::swiglu_backward(hidden, activated);
   else
     ops::geglu_backward(hidden, activated);
+}
+
+// The q and k parts of d_qkv become the gradients of what the norms read.
+void DecoderBlock::backward_head_norms(UnitTensors& t, const BackwardBuffers& b) const {
+  const at::Tensor &raw = t.saved[kRawQk], &rstd = t.saved[kRstdQk], &w_q = t.parameters[layout_.query_norm],
+                   &w_k = t.parameters[layout_.key_norm];
+  if (!has_wide_norms())
+    return ops::head_norm_backward(b.d_qkv, b.query_norm, b.key_norm, raw, rstd, w_q, w_k, widths_.heads,
+                                   widths_.kv_heads, config_.norm_offset);
+  ops::wide_norm_backward_sums(b.wide_sums, b.query_norm, b.key_norm, b.d_qkv, raw, rstd, w_q, w_k);
+  TensorParallel(parallel_, t.ranks).sum(b.wide_sums);
+  ops::wide_norm_backward(b.d_qkv, b.wide_sums, raw, rstd, w_q, w_k, whole_q_width(), whole_kv_width());
 }
 
 void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, const OnProduct& on_product) const {
@@ -74,23 +90,36 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     return s[branch];
   };
 
+  // The gradient of a norm's input, added to that of the residual stream; the norm's output again goes to `normed`.
+  const auto through_norm = [&](const Norm& norm, const NormGradients& gradients, const at::Tensor& normed,
+                                const at::Tensor& d_normed, const at::Tensor& x, const NormStatistics& statistics) {
+    if (norm.present()) return norm_backward(norm, dx, gradients, normed, d_normed, x, p, statistics, dx);
+    at::Tensor(dx).add_(d_normed);
+    at::Tensor(normed).copy_(x);
+  };
+
   const auto backward_input = [&](const Product& product, const at::Tensor& to, const at::Tensor& dy) {
     adapted_backward_input(product, t, parallel_, adapter_buffers(t, product), to, dy);
   };
 
   const at::Tensor d_down = has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2) : dx;
   const at::Tensor dy = operand(tp, b.dy, d_down);
+  multiply(dy);
   backward_input(layout_.down, b.activated, dy);
   // hidden becomes its gradient; the gradient of the activation becomes the activation.
   differentiate_activation(s[kHidden], b.activated);
   on_product(layout_.down, dy, b.activated, false);
   backward_input(layout_.up, b.d_normed, s[kHidden]);
   const at::Tensor d_norm2 = tp.reduce(b.d_normed, b.reduced_rows);
-  norm_backward(layout_.norm2, dx, b.norm2, b.normed2, d_norm2, s[kMid], p, statistics2(t), dx);
+  if (config_.parallel_residual)  // the attention's branch still needs dx as it is
+    norm_backward(layout_.norm2, b.mlp_gradient, b.norm2, b.normed2, d_norm2, t.input, p, statistics2(t), at::Tensor());
+  else
+    through_norm(layout_.norm2, b.norm2, b.normed2, d_norm2, s[kMid], statistics2(t));
   on_product(layout_.up, s[kHidden], b.normed2, true);
 
   const at::Tensor d_out = has_post_norms() ? through_post_norm(layout_.post1, b.post1, kAttentionOut, kRstdPost1) : dx;
   const at::Tensor d_mid = operand(tp, b.d_mid, d_out);
+  multiply(d_mid);
   backward_input(layout_.out, b.d_attended, d_mid);
   on_product(layout_.out, d_mid, s[kAttended], false);
   attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.document_starts,
@@ -99,12 +128,11 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     const auto table = rotary_of(t);
     ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
   }
-  if (has_head_norms())
-    ops::head_norm_backward(b.d_qkv, b.query_norm, b.key_norm, s[kRawQk], s[kRstdQk], p[layout_.query_norm],
-                            p[layout_.key_norm], widths_.heads, widths_.kv_heads, config_.norm_offset);
+  if (has_head_norms()) backward_head_norms(t, b);
   backward_input(layout_.qkv, b.d_normed, b.d_qkv);
   const at::Tensor d_norm1 = tp.reduce(b.d_normed, b.reduced_rows);
-  norm_backward(layout_.norm1, dx, b.norm1, b.normed1, d_norm1, t.input, p, statistics1(t), dx);
+  through_norm(layout_.norm1, b.norm1, b.normed1, d_norm1, t.input, statistics1(t));
+  if (config_.parallel_residual) ops::add_forward(dx, dx, b.mlp_gradient);
   on_product(layout_.qkv, b.d_qkv, b.normed1, true);
 }
 
@@ -118,20 +146,22 @@ void DecoderBlock::backward(UnitTensors& t) const {
                     .attention = attention_work(t)};
   b.normed1 = b.normed2 = tp.own_rows(d_normed);  // the gradient there has been read by then
   at::Tensor norm_gradients, head_norm_gradients;
+  if (tp.sequence() || has_multiplier()) b.dy = b.d_mid = d_normed;  // free while these are operands
+  if (config_.parallel_residual) b.mlp_gradient = t.work[kMlpGradient];
+  if (has_wide_norms()) b.wide_sums = t.work[kWideSums];
   if (tp.sequence()) {
-    b.dy = b.d_mid = d_normed;  // free while these are operands
     b.reduced_rows = t.work[kReducedRows];
     norm_gradients = t.work[kNormGradientParts];
-    b.take(norm_rows(norm_gradients, norms()));
+    b.take(layout_, norm_rows(norm_gradients, norms()));
   } else {
     std::vector<NormGradients> direct;
     for (const Norm& norm : norms())
       direct.push_back({t.gradient(norm.weight), norm.centered() ? t.gradient(norm.bias) : ops::Gradient()});
-    b.take(direct);
+    b.take(layout_, direct);
   }
-  if (has_head_norms() && !tp.alone()) {
+  if (has_head_norms() && !has_wide_norms() && !tp.alone()) {
     head_norm_gradients = t.work[kHeadNormGradientParts];
-    b.query_norm = head_norm_gradients[0], b.key_norm = head_norm_gradients[1];
+    b.query_norm = head_norm_part(head_norm_gradients, 0), b.key_norm = head_norm_part(head_norm_gradients, 1);
   } else if (has_head_norms()) {
     b.query_norm = t.gradient(layout_.query_norm), b.key_norm = t.gradient(layout_.key_norm);
   }
@@ -159,8 +189,11 @@ void DecoderBlock::backward_input(UnitTensors& t) const {
                     .d_qkv = d[kDeferredDQkv],
                     .d_attended = t.work[kDAttended],
                     .attention = attention_work(t)};
-  b.take(norm_rows(d[kNormGradients], norms()));
-  if (has_head_norms()) b.query_norm = d[kHeadNormGradients][0], b.key_norm = d[kHeadNormGradients][1];
+  if (config_.parallel_residual) b.mlp_gradient = t.work[kMlpGradient];
+  if (has_wide_norms()) b.wide_sums = t.work[kWideSums];
+  b.take(layout_, norm_rows(d[kNormGradients], norms()));
+  if (has_head_norms())
+    b.query_norm = head_norm_part(d[kHeadNormGradients], 0), b.key_norm = head_norm_part(d[kHeadNormGradients], 1);
   const TensorParallel tp(parallel_, t.ranks);
   backward_steps(t, b, [&](const Product& product, const at::Tensor& dy, const at::Tensor& x, bool normed) {
     if (product.adapters.empty()) return;
@@ -238,12 +271,17 @@ void DecoderBlock::write_norms(UnitTensors& t, const at::Tensor& gradients) cons
   }
 }
 
-// Every rank has the part from its heads.
+at::Tensor DecoderBlock::head_norm_part(const at::Tensor& gradients, int part) const {
+  const int64_t q = has_wide_norms() ? widths_.q_width() : widths_.head_dim;
+  return part == 0 ? gradients.narrow(0, 0, q) : gradients.narrow(0, q, gradients.size(0) - q);
+}
+
+// Every rank has the part from its heads; of norms over all heads it has the weights of its heads alone.
 void DecoderBlock::write_head_norms(UnitTensors& t, const at::Tensor& gradients) const {
   const TensorParallel tp(parallel_, t.ranks);
-  tp.sum(gradients);
-  ops::write_gradient(t.gradient(layout_.query_norm), gradients[0]);
-  ops::write_gradient(t.gradient(layout_.key_norm), gradients[1]);
+  if (!has_wide_norms()) tp.sum(gradients);
+  ops::write_gradient(t.gradient(layout_.query_norm), head_norm_part(gradients, 0));
+  ops::write_gradient(t.gradient(layout_.key_norm), head_norm_part(gradients, 1));
 }
 
 }  // namespace trireme::model

@@ -7,6 +7,10 @@
 namespace trireme::model {
 using namespace block;
 
+void DecoderBlock::wide_norm_traffic(std::vector<TrafficRow>& rows, const BatchShape& shape, const Precision& p) const {
+  if (has_wide_norms()) TensorTraffic(parallel_).sum(rows, p.state, 2 * local_rows(parallel_, shape).tokens);
+}
+
 std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& shape, const Precision& p,
                                                            const std::vector<int>& which) const {
   const auto wants = [&](int index) { return std::find(which.begin(), which.end(), index) != which.end(); };
@@ -15,6 +19,7 @@ std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& sha
   std::vector<TrafficRow> rows;
   if (wants(kQkv)) {
     tp.gather(rows, p.compute, boundary);
+    wide_norm_traffic(rows, shape, p);
     attention_->share_traffic(rows, shape, p);
   }
   if (wants(kAttended)) attention_->forward_traffic(rows, shape, p);
@@ -46,7 +51,7 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
   };
   const auto norms = [&](std::vector<TrafficRow>& rows) {
     if (sequence_parallel()) tp.sum(rows, p.state, num_norm_vectors() * widths_.width);
-    if (has_head_norms()) tp.sum(rows, p.state, 2 * widths_.head_dim);
+    if (has_head_norms() && !has_wide_norms()) tp.sum(rows, p.state, 2 * widths_.head_dim);
   };
   for (const bool whole : {true, false}) {
     std::vector<TrafficRow>& rows = whole ? u.backward : u.backward_input;
@@ -54,6 +59,7 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
       tp.gather(rows, p.compute, boundary);
       magnitude_traffic(attention ? layout_.out : layout_.down, tp, rows, p);
       if (attention) attention_->backward_traffic(rows, shape, p);
+      if (attention) wide_norm_traffic(rows, shape, p);
       tp.reduce(rows, p.compute, boundary);
       const Product& column = attention ? layout_.qkv : layout_.up;
       if (whole || !column.adapters.empty()) tp.gather(rows, p.compute, boundary);

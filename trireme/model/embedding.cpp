@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/adapter_parameters.h"
+#include "trireme/model/tensor_names.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
@@ -51,8 +52,12 @@ ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& c
   return p;
 }
 
+std::string head_table_name(Architecture architecture) {
+  return std::string(tensor_names(architecture).head) + ".weight";
+}
+
 std::string embedding_table_name(Architecture architecture) {
-  return architecture == Architecture::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  return std::string(tensor_names(architecture).embedding) + ".weight";
 }
 
 EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
@@ -92,9 +97,9 @@ void EmbeddingUnit::add_adapter(const AdapterSpec& spec, const std::string& modu
                          .counted = parallel_.tp_rank == 0});
 }
 
-// The factor is rounded like a weight, as when the model was trained.
+// Gemma's factor is rounded like a weight, as when the model was trained.
 double EmbeddingUnit::scale(at::ScalarType compute) const {
-  if (!config_.scaled_embedding) return 1;
+  if (!config_.scaled_embedding) return config_.embedding_multiplier;
   return at::scalar_tensor(std::sqrt(double(config_.hidden_size)), compute).item<double>();
 }
 

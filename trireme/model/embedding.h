@@ -24,6 +24,8 @@ VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parall
 /// The embedding's table, which a tied head shares, or the matrix of an untied head.
 ParameterSpec vocabulary_parameter(const std::string& name, const ModelConfig& config, const Parallel& parallel);
 std::string embedding_table_name(Architecture architecture);
+/// The name of an untied head's matrix.
+std::string head_table_name(Architecture architecture);
 
 class EmbeddingUnit : public Unit {
  public:

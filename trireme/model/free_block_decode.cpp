@@ -75,7 +75,7 @@ void FreeBlock::decode(const DecodeTensors& d) const {
   ops::multiply(queries(qkv), normed, p[l.qkv.weight].t());
   norm_forward(l.norm1, normed, {{}, rstd}, injected(d), p, eps);
   ops::multiply(keys_values(qkv), normed, joined(p, l.qkv.weight + 1, 2).t());
-  const auto table = rotary_->of(config_.max_position_embeddings);
+  const auto table = rotary_->of(config_.longest_generation());
   ops::rotary_forward(qkv, table.cosine.narrow(0, position, rows), table.sine.narrow(0, position, rows), widths_.heads,
                       widths_.kv_heads);
   const at::Tensor kv = keys_values(qkv);

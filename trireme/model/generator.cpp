@@ -70,7 +70,7 @@ constexpr int64_t kTokensAtOnce = 512;
 Generator::Generator(const ModelConfig& config, const Precision& precision, const Fill& fill,
                      const GeneratorRanks& ranks, int64_t capacity)
     : model_(build_model(config, precision, ranks.parallel)), precision_(precision), ranks_(ranks) {
-  capacity_ = capacity > 0 ? std::min(capacity, config.max_position_embeddings) : config.max_position_embeddings;
+  capacity_ = capacity > 0 ? std::min(capacity, config.longest_generation()) : config.longest_generation();
   std::tie(first_unit_, last_unit_) = stage_units(model_, ranks.stage, ranks.num_stages);
   load(fill);
   k_cache_.resize(model_.units.size());

@@ -9,6 +9,7 @@
 #include "trireme/model/adapter_parameters.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/head_values.h"
+#include "trireme/model/tensor_names.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 
@@ -19,17 +20,17 @@ constexpr const char* kHeadModule = "lm_head";
 
 HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
     : config_(c), parallel_(parallel) {
-  const bool gpt2 = c.architecture == Architecture::gpt2, counted = parallel.tp_rank == 0;
-  const auto vector = [&](const char* name, Initializer::Kind kind) {
+  const bool counted = parallel.tp_rank == 0;
+  const auto vector = [&](const std::string& name, Initializer::Kind kind) {
     parameters_.push_back(
         {.name = name, .shape = {c.hidden_size}, .init = {kind, 0}, .decay = false, .counted = counted});
   };
-  vector(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight",
-         c.norm_offset == 0 ? Initializer::Kind::ones : Initializer::Kind::zeros);
-  if (c.layer_norm) vector("transformer.ln_f.bias", Initializer::Kind::zeros);
+  const std::string norm = tensor_names(c.architecture).final_norm;
+  vector(norm + ".weight", c.norm_offset == 0 ? Initializer::Kind::ones : Initializer::Kind::zeros);
+  if (c.layer_norm) vector(norm + ".bias", Initializer::Kind::zeros);
   norm_ = {.weight = 0, .bias = c.layer_norm ? 1 : -1, .offset = c.norm_offset};
   parameters_.push_back(vocabulary_parameter(
-      c.tie_word_embeddings ? embedding_table_name(c.architecture) : "lm_head.weight", c, parallel));
+      c.tie_word_embeddings ? embedding_table_name(c.architecture) : head_table_name(c.architecture), c, parallel));
   product_.weight = static_cast<int>(parameters_.size()) - 1;
   const auto adapter = adapters.modules.find(kHeadModule);
   if (adapter == adapters.modules.end()) return;
@@ -67,7 +68,13 @@ void HeadUnit::normalize(const UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
   norm_forward(norm_, tp.own_rows(t.work[HeadWork::normed]), {t.work[HeadWork::mean], t.work[HeadWork::rstd]}, t.input,
                t.parameters, config_.norm_eps);
+  divide_logits(tp.own_rows(t.work[HeadWork::normed]));
   tp.gather_in_place(t.work[HeadWork::normed]);
+}
+
+// Dividing what the product reads divides the logits. The same factor belongs to the gradient of what it reads.
+void HeadUnit::divide_logits(const at::Tensor& rows) const {
+  if (config_.logit_divisor != 1) at::Tensor(rows).div_(config_.logit_divisor);
 }
 
 void HeadUnit::forward(UnitTensors& t) const {
@@ -124,6 +131,7 @@ void HeadUnit::backward(UnitTensors& t) const {
 
   // normed now holds its own gradient; the norm's input gradient is the boundary's.
   const at::Tensor d_normed = tp.reduce(normed, tp.sequence() ? t.work[HeadWork::reduced_rows] : at::Tensor());
+  divide_logits(d_normed);
   const NormGradients direct{t.gradient(norm_.weight), norm_.centered() ? t.gradient(norm_.bias) : ops::Gradient()};
   NormGradients n = direct;
   const at::Tensor parts = tp.sequence() ? t.work[HeadWork::norm_gradients] : at::Tensor();
@@ -167,6 +175,7 @@ void HeadUnit::decode(const DecodeTensors& t) const {
   const at::Tensor normed = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(state)),
                    mean = at::empty_like(rstd), &w = t.parameters[product_.weight];
   norm_forward(norm_, normed, {mean, rstd}, x, t.parameters, config_.norm_eps);
+  divide_logits(normed);
   if (parallel_.tp_size == 1) {
     ops::linear_forward(t.logits, normed, w);
   } else {

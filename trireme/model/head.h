@@ -42,6 +42,7 @@ class HeadUnit : public Unit {
     UnitTensors adapter;  ///< the unit's tensors, with sums over chunks as the gradients of the adapter's parameters
   };
   void normalize(const UnitTensors& t) const;
+  void divide_logits(const at::Tensor& rows) const;
   void chunk_loss(UnitTensors& t, const Gradients* gradients) const;
   void chunk_backward(UnitTensors& t, const Gradients& gradients, int64_t first, const at::Tensor& x,
                       const at::Tensor& d_logits) const;

@@ -26,9 +26,56 @@ const std::set<std::string> kHarmless = {
     "unsloth_fixed", "unsloth_version", "n_ctx", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_type",
     "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
     "reorder_and_upcast_attn", "max_window_layers", "_sliding_window_pattern", "sliding_window_pattern",
-    "_attn_implementation_autoset", "attn_implementation", "_attn_implementation",
+    "_attn_implementation_autoset", "attn_implementation", "_attn_implementation", "hidden_dropout",
+    "residual_dropout", "embedding_dropout",
+};
+
+// These concern other uses of a model (code of its own, classes, an encoder's output, a tokenizer, generation). They are
+// passed over with one line.
+const std::set<std::string> kOtherUses = {
+    "auto_map", "num_labels", "finetuning_task", "classifier_dropout", "tie_encoder_decoder", "torchscript",
+    "tf_legacy_loss", "use_bfloat16", "cross_attention_hidden_size", "decoder_start_token_id", "sep_token_id", "prefix",
+    "forced_bos_token_id", "forced_eos_token_id", "max_length", "min_length", "do_sample", "early_stopping",
+    "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p", "typical_p",
+    "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
+    "num_return_sequences", "output_scores", "return_dict_in_generate", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
 };
 // clang-format on
+
+// Keys that published files of a family have and transformers does not read, and switches that only its own code knows.
+void read_leftovers(KeyReader& keys, Architecture a) {
+  if (a == Architecture::starcoder2) {
+    for (const char* key : {"activation_function", "layer_norm_epsilon", "scale_attention_softmax_in_fp32",
+                            "attention_softmax_in_fp32", "scale_attn_weights"})
+      keys.know(key);
+    keys.require_or_null("norm_type", "layer_norm");
+    keys.require_or_null("mlp_type", "default");
+  } else if (a == Architecture::phi3) {
+    keys.require_or_null("lm_head_bias", false);
+    keys.require_or_null("full_attn_mod", 1);
+    keys.require_or_null("interpolate_factor", 1);
+  }
+}
+
+// Off in every model that is read here; programs write them all the same.
+void require_switches_off(KeyReader& keys) {
+  for (const char* key : {"is_decoder", "is_encoder_decoder", "add_cross_attention"}) keys.require_or_null(key, false);
+  keys.require_or_null("pruned_heads", json::object());
+  if (keys.has("quantization_config"))
+    throw UsageError(
+        fmt::format("{}: quantization_config: its weights are quantised; trireme convert writes those in 8-bit floats "
+                    "with scales as bfloat16, and training starts from that folder",
+                    keys.source()));
+}
+
+// Of a plain MLP.
+Activation read_activation(KeyReader& keys, const char* key, const char* fallback) {
+  const auto word = keys.take<std::string>(key, fallback);
+  for (const ActivationWord& known : kActivations)
+    if (word == known.word) return known.activation;
+  keys.refuse(key, "gelu_new, gelu_pytorch_tanh, gelu or relu");
+}
 
 ModelConfig read_gpt2(KeyReader& keys, ModelConfig c) {
   for (const auto& [key, field] : kGpt2Sizes)
@@ -37,12 +84,9 @@ ModelConfig read_gpt2(KeyReader& keys, ModelConfig c) {
   c.num_key_value_heads = c.num_attention_heads;
   c.head_dim = c.num_attention_heads > 0 ? c.hidden_size / c.num_attention_heads : 0;
   c.norm_eps = keys.take("layer_norm_epsilon", c.norm_eps);
-  if (keys.take<std::string>("activation_function", "gelu_new") != "gelu_pytorch_tanh")
-    keys.require("activation_function", "gelu_new");
+  c.activation = read_activation(keys, "activation_function", "gelu_new");
   keys.require("scale_attn_weights", true);
   keys.require("scale_attn_by_inverse_layer_idx", false);
-  keys.require("add_cross_attention", false);
-  keys.require("is_encoder_decoder", false);
   return c;
 }
 
@@ -52,13 +96,15 @@ void read_heads(KeyReader& keys, ModelConfig& c) {
   using A = Architecture;
   const A a = c.architecture;
   const int64_t heads = c.num_attention_heads, shared = heads > 0 ? c.hidden_size / heads : 0;
-  const bool kv_may_be_null = a == A::llama || a == A::qwen2 || a == A::qwen3 || a == A::free_transformer;
-  const int64_t kv = a == A::llama || a == A::free_transformer ? heads : c.num_key_value_heads;
+  const bool kv_is_shared =
+      a == A::llama || a == A::free_transformer || a == A::granite || a == A::phi3 || a == A::olmo2;
+  const bool kv_may_be_null = kv_is_shared || a == A::qwen2 || a == A::qwen3 || a == A::smollm3;
+  const int64_t kv = kv_is_shared ? heads : c.num_key_value_heads;
   c.num_key_value_heads =
       kv_may_be_null ? keys.take("num_key_value_heads", kv, heads) : keys.take("num_key_value_heads", kv);
-  const bool own = a == A::qwen3 || a == A::gemma2 || a == A::gemma3;
+  const bool own = a == A::qwen3 || a == A::gemma2 || a == A::gemma3 || a == A::gemma;
   const int64_t head_dim = own ? c.head_dim : shared;
-  const bool dim_may_be_null = a == A::llama || a == A::mistral || a == A::free_transformer;
+  const bool dim_may_be_null = a == A::llama || a == A::mistral || a == A::free_transformer || a == A::starcoder2;
   c.head_dim = dim_may_be_null ? keys.take("head_dim", head_dim, shared) : keys.take("head_dim", head_dim);
 }
 
@@ -83,13 +129,45 @@ void read_gemma(KeyReader& keys, ModelConfig& c) {
   c.logit_softcap = read_cap(keys, "final_logit_softcapping", c.logit_softcap);
 }
 
+// Gemma 1 has no other keys than Llama, but words for its activation.
+void read_gemma1(KeyReader& keys) {
+  keys.know("hidden_activation");  // in some files; hidden_act counts, and "gelu" means the same there
+  if (keys.take<std::string>("hidden_act", "gelu_pytorch_tanh") != "gelu")
+    keys.require("hidden_act", "gelu_pytorch_tanh");
+  keys.require_or_null("use_bidirectional_attention", false);
+}
+
+// 1: the block has rotary positions, 0: it has none. The list may be longer than the model.
+void read_unrotated(KeyReader& keys, ModelConfig& c) {
+  const int64_t interval = keys.take("no_rope_layer_interval", int64_t{4});
+  keys.know("no_rope_layers");
+  const int64_t blocks = std::min<int64_t>(c.num_hidden_layers, 1 << 20);
+  if (!keys.has("no_rope_layers")) {
+    if (interval < 1) keys.refuse("no_rope_layer_interval", "at least 1");
+    for (int64_t i = 0; i < blocks; ++i) c.unrotated.push_back((i + 1) % interval == 0);
+    return;
+  }
+  const json& rotated = keys.at("no_rope_layers");
+  if (!rotated.is_array() || static_cast<int64_t>(rotated.size()) < c.num_hidden_layers)
+    throw UsageError(
+        fmt::format("{}: no_rope_layers must be a list of at least {} entries, one for each block "
+                    "(num_hidden_layers)",
+                    keys.source(), c.num_hidden_layers));
+  for (int64_t i = 0; i < blocks; ++i) {
+    const json& entry = rotated[static_cast<size_t>(i)];
+    if (entry != 0 && entry != 1) keys.refuse("no_rope_layers", "a list of ones and zeros");
+    c.unrotated.push_back(entry == 0);
+  }
+}
+
 int64_t read_window(KeyReader& keys, const ModelConfig& c) {
   using A = Architecture;
-  const bool is_qwen = c.architecture == A::qwen2 || c.architecture == A::qwen3;
+  const A a = c.architecture;
+  const bool has_switch = a == A::qwen2 || a == A::qwen3 || a == A::smollm3;
   keys.know("sliding_window");
-  if (is_qwen && !keys.take("use_sliding_window", false)) return 0;
-  const int64_t fallback = is_qwen ? 4096 : c.sliding_window;
-  const bool may_be_null = is_qwen || c.architecture == A::mistral;
+  if (has_switch && !keys.take("use_sliding_window", false)) return 0;
+  const int64_t fallback = a == A::qwen2 || a == A::qwen3 ? 4096 : c.sliding_window;
+  const bool may_be_null = has_switch || a == A::mistral || a == A::starcoder2 || a == A::phi3;
   const int64_t window =
       may_be_null ? keys.take("sliding_window", fallback, int64_t{0}) : keys.take("sliding_window", fallback);
   if (keys.has("sliding_window") && window < 1)
@@ -125,6 +203,8 @@ std::vector<bool> read_windowed(KeyReader& keys, const ModelConfig& c) {
     const int64_t pattern = c.architecture == A::gemma2 ? 2 : keys.take("sliding_window_pattern", int64_t{6});
     if (pattern < 1) keys.refuse("sliding_window_pattern", "at least 1");
     for (int64_t i = 0; i < blocks; ++i) windowed.push_back((i + 1) % pattern != 0);
+  } else if (c.architecture == A::smollm3) {
+    if (c.sliding_window > 0) windowed = c.unrotated;
   } else if (c.sliding_window > 0) {
     const int64_t first = keys.take("max_window_layers", int64_t{28});
     for (int64_t i = 0; i < blocks; ++i) windowed.push_back(i >= first);
@@ -133,9 +213,11 @@ std::vector<bool> read_windowed(KeyReader& keys, const ModelConfig& c) {
 }
 
 void read_windows(KeyReader& keys, ModelConfig& c) {
-  if (c.architecture == Architecture::llama || c.architecture == Architecture::free_transformer) return;
+  using A = Architecture;
+  const A a = c.architecture;
+  if (a == A::llama || a == A::free_transformer || a == A::gemma || a == A::granite || a == A::olmo2) return;
   c.sliding_window = read_window(keys, c);
-  if (c.architecture == Architecture::mistral) return keys.require_or_null("layer_types", nullptr);
+  if (a == A::mistral || a == A::starcoder2 || a == A::phi3) return keys.require_or_null("layer_types", nullptr);
   c.windowed = read_windowed(keys, c);
   if (c.sliding_window == 0) c.windowed.clear();
 }
@@ -147,17 +229,29 @@ ModelConfig read_llama_like(KeyReader& keys, ModelConfig c) {
     if (field != &ModelConfig::num_key_value_heads && field != &ModelConfig::head_dim)
       c.*field = keys.take(key, c.*field);
   read_heads(keys, c);
-  c.norm_eps = keys.take("rms_norm_eps", c.norm_eps);
-  const bool is_gemma = a == A::gemma2 || a == A::gemma3;
-  is_gemma ? read_gemma(keys, c) : keys.require("hidden_act", "silu");
-  if (a == A::llama || a == A::qwen3 || is_gemma)
-    c.attention_bias = c.attention_out_bias = keys.take("attention_bias", false);
+  c.norm_eps = keys.take(norm_key(a), c.norm_eps);
+  const bool is_newer_gemma = a == A::gemma2 || a == A::gemma3;
+  if (is_newer_gemma)
+    read_gemma(keys, c);
+  else if (a == A::gemma)
+    read_gemma1(keys);
+  else if (a == A::starcoder2)
+    c.activation = read_activation(keys, "hidden_act", "gelu_pytorch_tanh");
   else
+    keys.require("hidden_act", "silu");
+  if (a == A::granite)
+    for (const auto& [key, field] : kMultipliers) c.*field = keys.take_positive(key, c.*field);
+  if (a == A::smollm3) read_unrotated(keys, c);
+  if (a == A::starcoder2)
+    c.attention_bias = c.attention_out_bias = c.mlp_bias = keys.take("use_bias", true);
+  else if (a == A::mistral || a == A::qwen2 || a == A::phi3 || a == A::free_transformer)
     keys.require_or_null("attention_bias", a == A::qwen2);
-  if (a == A::llama)
+  else
+    c.attention_bias = c.attention_out_bias = keys.take("attention_bias", false);
+  if (a == A::llama || a == A::smollm3 || a == A::granite)
     c.mlp_bias = keys.take("mlp_bias", false);
   else
-    keys.require_or_null("mlp_bias", false);
+    keys.require_or_null("mlp_bias", c.mlp_bias);
   keys.require_or_null("rope_interleaved", false);
   read_windows(keys, c);
   read_rope(keys, c);
@@ -175,28 +269,84 @@ void read_free(KeyReader& keys, ModelConfig& c) {
   c.free.kl_weight = keys.take("beta_kl", c.free.kl_weight);
 }
 
+ModelConfig read_gpt_neox(KeyReader& keys, ModelConfig c) {
+  for (const auto& [key, field] : kSizes)
+    if (field != &ModelConfig::num_key_value_heads && field != &ModelConfig::head_dim)
+      c.*field = keys.take(key, c.*field);
+  c.num_key_value_heads = c.num_attention_heads;
+  c.head_dim = c.num_attention_heads > 0 ? c.hidden_size / c.num_attention_heads : 0;
+  c.norm_eps = keys.take(norm_key(c.architecture), c.norm_eps);
+  c.activation = read_activation(keys, "hidden_act", "gelu");
+  c.attention_bias = c.attention_out_bias = keys.take("attention_bias", true);
+  c.parallel_residual = keys.take("use_parallel_residual", true);
+  read_rope(keys, c);
+  return c;
+}
+
 ModelConfig read_config(const json& file, const std::string& source) {
   KeyReader keys(file, source, kHarmless);
   const std::string type = keys.has("model_type") ? keys.take<std::string>("model_type", "") : "";
   ModelConfig c = default_config(find_architecture(type, source));
-  c = c.architecture == Architecture::gpt2 ? read_gpt2(keys, c) : read_llama_like(keys, c);
+  c = c.architecture == Architecture::gpt2       ? read_gpt2(keys, c)
+      : c.architecture == Architecture::gpt_neox ? read_gpt_neox(keys, c)
+                                                 : read_llama_like(keys, c);
   if (c.architecture == Architecture::free_transformer) read_free(keys, c);
   c.tie_word_embeddings = keys.take("tie_word_embeddings", c.tie_word_embeddings);
   c.initializer_range = keys.take("initializer_range", c.initializer_range);
+  require_switches_off(keys);
+  read_leftovers(keys, c.architecture);
+  c.passed_over = keys.pass_over(kOtherUses);
   keys.refuse_unknown();
   c.validate();
   return c;
 }
 
-// Gemma 3 with a vision tower: only the text half is read. The outer config decides whether its head is tied; its
-// logits have no softcap.
-json text_half(const json& whole, const std::string& source) {
-  json text = whole.at("text_config").is_object() ? whole.at("text_config") : json::object();
+// Vision models whose text half is read: the type of the whole, that of the half, and whether the head is tied if the
+// outer file does not say.
+struct TextHalf {
+  const char *whole, *text;
+  bool tied;
+};
+constexpr TextHalf kTextHalves[] = {{"gemma3", "gemma3_text", true},
+                                    {"mistral3", "mistral", true},
+                                    {"qwen2_vl", "qwen2", false},
+                                    {"qwen2_5_vl", "qwen2", false}};
+
+const TextHalf* find_text_half(const json& whole) {
+  const auto type = whole.find("model_type");
+  for (const TextHalf& half : kTextHalves)
+    if (type != whole.end() && *type == half.whole) return &half;
+  return nullptr;
+}
+
+// Positions of text are the same in all three directions, so that sections of the rotary frequencies change nothing.
+void forget_sections(json& text) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const auto rope = text.find(key);
+    if (rope == text.end() || !rope->is_object()) continue;
+    rope->erase("mrope_section");
+    for (const char* type : {"type", "rope_type"})
+      if (rope->contains(type) && (*rope)[type] == "mrope") (*rope)[type] = "default";
+  }
+}
+
+// Only the text half is read. The outer config decides whether its head is tied. Older files of Qwen2-VL have the
+// half's keys beside those of the whole.
+json text_half(const json& whole, const TextHalf& half, const std::string& source) {
+  json text = whole.contains("text_config") && whole.at("text_config").is_object() ? whole.at("text_config")
+              : std::string_view(half.text) == "qwen2"                             ? whole
+                                                                                   : json::object();
   KeyReader(text, source + ": text_config", {}).take("tie_word_embeddings", true);
-  text["model_type"] = "gemma3_text";
-  text["final_logit_softcapping"] = nullptr;
+  if (std::string_view(half.text) == "qwen2") {
+    forget_sections(text);
+    for (const char* key : {"vision_config", "vision_start_token_id", "vision_end_token_id", "vision_token_id",
+                            "image_token_id", "video_token_id", "text_config"})
+      text.erase(key);
+  }
+  text["model_type"] = half.text;
+  if (std::string_view(half.whole) == "gemma3") text["final_logit_softcapping"] = nullptr;  // not in the whole model
   const auto tied = whole.find("tie_word_embeddings");
-  text["tie_word_embeddings"] = tied == whole.end() ? json(true) : tied->is_null() ? json(false) : *tied;
+  text["tie_word_embeddings"] = tied == whole.end() ? json(half.tied) : tied->is_null() ? json(false) : *tied;
   return text;
 }
 
@@ -205,9 +355,9 @@ json text_half(const json& whole, const std::string& source) {
 ModelConfig parse_hugging_face_config(const std::string& text, const std::string& source) try {
   const json j = base::parse_json(text);
   if (!j.is_object()) throw UsageError(fmt::format("{} is not a usable config.json: it holds no object", source));
-  const auto type = j.find("model_type");
-  const bool is_part = type != j.end() && *type == "gemma3" && j.contains("text_config");
-  ModelConfig c = read_config(is_part ? text_half(j, source) : j, source);
+  const TextHalf* half = find_text_half(j);
+  const bool is_part = half != nullptr && (j.contains("text_config") || std::string_view(half->text) == "qwen2");
+  ModelConfig c = read_config(is_part ? text_half(j, *half, source) : j, source);
   c.is_text_half = is_part;
   if (!is_part) c.source_json = text;
   return c;

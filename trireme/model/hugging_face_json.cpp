@@ -15,9 +15,13 @@ using nlohmann::ordered_json;
 ordered_json rope_json(const RopeScaling& s) {
   using Type = RopeScaling::Type;
   ordered_json j = {{"rope_type", std::ranges::find(kRopeTypes, s.type, &RopeType::type)->word}, {"factor", s.factor}};
-  if (s.type == Type::linear) return j;
+  if (s.type == Type::linear || s.type == Type::dynamic) return j;
   j["original_max_position_embeddings"] = static_cast<int64_t>(s.original_max_position_embeddings);
-  if (s.type == Type::llama3) {
+  if (s.type == Type::longrope) {
+    j["short_factor"] = s.short_factor;
+    j["long_factor"] = s.long_factor;
+    if (s.attention_factor) j["attention_factor"] = *s.attention_factor;
+  } else if (s.type == Type::llama3) {
     j["low_freq_factor"] = s.low_freq_factor;
     j["high_freq_factor"] = s.high_freq_factor;
   } else {
@@ -31,6 +35,10 @@ ordered_json rope_json(const RopeScaling& s) {
   return j;
 }
 
+const char* plain_word(Activation activation) {
+  return std::ranges::find(kActivations, activation, &ActivationWord::activation)->word;
+}
+
 // All keys that say what this model computes.
 ordered_json keys_of(const ModelConfig& c) {
   using A = Architecture;
@@ -39,17 +47,34 @@ ordered_json keys_of(const ModelConfig& c) {
   if (a == A::gpt2) {
     for (const auto& [key, field] : kGpt2Sizes) j[key] = c.*field;
     j["n_ctx"] = c.max_position_embeddings;
-    j["layer_norm_epsilon"] = c.norm_eps;
-    j["activation_function"] = "gelu_new";
+    j[norm_key(a)] = c.norm_eps;
+    j["activation_function"] = c.activation == Activation::gelu_tanh ? "gelu_new" : plain_word(c.activation);
     for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[key] = 0.0;
   } else {
-    for (const auto& [key, field] : kSizes) j[key] = c.*field;
-    j["rms_norm_eps"] = c.norm_eps;
-    j["rope_theta"] = c.rope_theta;
+    const bool is_neox = a == A::gpt_neox;
+    for (const auto& [key, field] : kSizes)
+      if (!is_neox || (field != &ModelConfig::num_key_value_heads && field != &ModelConfig::head_dim))
+        j[key] = c.*field;
+    j[norm_key(a)] = c.norm_eps;
+    j[is_neox ? "rotary_emb_base" : "rope_theta"] = c.rope_theta;
+    if (is_neox) j["rotary_pct"] = c.rotary_fraction;
+    if (is_neox) j["use_parallel_residual"] = c.parallel_residual;
+    if (a == A::phi3) {
+      j["partial_rotary_factor"] = c.rotary_fraction;
+      j["original_max_position_embeddings"] = static_cast<int64_t>(c.rope_scaling.original_max_position_embeddings);
+    }
+    if (a == A::granite)
+      for (const auto& [key, field] : kMultipliers) j[key] = c.*field;
+    if (a == A::starcoder2) j["use_bias"] = c.mlp_bias;
+    if (a == A::smollm3) {
+      j["no_rope_layers"] = ordered_json::array();
+      for (int64_t i = 0; i < c.num_hidden_layers; ++i) j["no_rope_layers"].push_back(c.rotates(i) ? 1 : 0);
+    }
     if (c.rope_scaling.type != RopeScaling::Type::none) j["rope_scaling"] = rope_json(c.rope_scaling);
     if (a == A::gemma3) j["rope_local_base_freq"] = c.rope_local_theta > 0 ? c.rope_local_theta : c.rope_theta;
     const bool is_gemma = a == A::gemma2 || a == A::gemma3;
-    j[is_gemma ? "hidden_activation" : "hidden_act"] = is_gemma ? "gelu_pytorch_tanh" : "silu";
+    j[is_gemma ? "hidden_activation" : "hidden_act"] =
+        c.activation == Activation::silu ? "silu" : plain_word(c.activation);
     if (is_gemma) {
       const double scalar = c.attention_scale > 0 ? 1 / (c.attention_scale * c.attention_scale) : double(c.head_dim);
       const double whole = std::round(scalar);
@@ -61,11 +86,13 @@ ordered_json keys_of(const ModelConfig& c) {
       j["attn_logit_softcapping"] = cap(c.attention_softcap);
       j["final_logit_softcapping"] = cap(c.logit_softcap);
     }
-    if (a == A::llama || a == A::qwen3 || is_gemma) j["attention_bias"] = c.attention_bias;
-    if (a == A::llama) j["mlp_bias"] = c.mlp_bias;
-    if (a != A::llama && a != A::free_transformer)
-      j["sliding_window"] = c.sliding_window > 0 ? ordered_json(c.sliding_window) : ordered_json(nullptr);
-    if (a == A::qwen2 || a == A::qwen3) j["use_sliding_window"] = c.sliding_window > 0;
+    if (a != A::mistral && a != A::qwen2 && a != A::phi3 && a != A::starcoder2 && !c.is_free())
+      j["attention_bias"] = c.attention_bias;
+    if (a == A::llama || a == A::smollm3 || a == A::granite) j["mlp_bias"] = c.mlp_bias;
+    const bool has_window =
+        a != A::llama && !c.is_free() && a != A::gemma && a != A::granite && a != A::olmo2 && !is_neox;
+    if (has_window) j["sliding_window"] = c.sliding_window > 0 ? ordered_json(c.sliding_window) : ordered_json(nullptr);
+    if (a == A::qwen2 || a == A::qwen3 || a == A::smollm3) j["use_sliding_window"] = c.sliding_window > 0;
     if (c.is_free()) {
       j["latent_dim"] = c.free.latent_bits;
       j["split_layer"] = c.free.split_layer;
@@ -73,7 +100,7 @@ ordered_json keys_of(const ModelConfig& c) {
       j["kappa_free_bits"] = c.free.free_nats();
       j["beta_kl"] = c.free.kl_weight;
     }
-    if (a != A::llama && a != A::mistral && !c.windowed.empty()) {
+    if (has_window && a != A::mistral && !c.windowed.empty()) {
       j["layer_types"] = ordered_json::array();
       for (const bool w : c.windowed) j["layer_types"].push_back(w ? "sliding_attention" : "full_attention");
     }
@@ -97,9 +124,18 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   const bool unchanged = same_model(parse_hugging_face_config(source_json, "config.json"));
   const char* key = j.contains("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string stated = j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "float32";
+  // A model without a head ("LlamaModel") is saved with one.
+  if (const auto classes = j.find("architectures"); classes != j.end() && classes->is_array() && !classes->empty()) {
+    const std::string name = classes->front().is_string() ? classes->front().get<std::string>() : "";
+    if (name.ends_with("Model") && name != class_name(architecture)) {
+      if (unchanged) j["architectures"] = {class_name(architecture)};
+      if (unchanged && stated == dtype) return j.dump(2) + "\n";
+    }
+  }
   if (unchanged && stated == dtype) return source_json;
   if (!unchanged) {
-    for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers"})
+    for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers",
+                              "rotary_emb_base", "rotary_pct", "partial_rotary_factor"})
       j.erase(stale);
     j.update(keys_of(*this));
   }

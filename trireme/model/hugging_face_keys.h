@@ -27,9 +27,36 @@ struct RopeType {
   const char* word;
   RopeScaling::Type type;
 };
-inline constexpr RopeType kRopeTypes[] = {{"default", RopeScaling::Type::none},
-                                          {"linear", RopeScaling::Type::linear},
-                                          {"llama3", RopeScaling::Type::llama3},
-                                          {"yarn", RopeScaling::Type::yarn}};
+inline constexpr RopeType kRopeTypes[] = {
+    {"default", RopeScaling::Type::none},    {"linear", RopeScaling::Type::linear},
+    {"llama3", RopeScaling::Type::llama3},   {"yarn", RopeScaling::Type::yarn},
+    {"dynamic", RopeScaling::Type::dynamic}, {"longrope", RopeScaling::Type::longrope}};
+
+struct ActivationWord {
+  const char* word;
+  Activation activation;
+};
+/// The first word of an activation is the one that is written.
+inline constexpr ActivationWord kActivations[] = {{"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                                  {"gelu_new", Activation::gelu_tanh},
+                                                  {"gelu", Activation::gelu},
+                                                  {"relu", Activation::relu}};
+
+/// The key of the norms' epsilon.
+inline const char* norm_key(Architecture a) {
+  return a == Architecture::gpt2         ? "layer_norm_epsilon"
+         : a == Architecture::starcoder2 ? "norm_epsilon"
+         : a == Architecture::gpt_neox   ? "layer_norm_eps"
+                                         : "rms_norm_eps";
+}
+/// Granite's multipliers.
+struct NumberKey {
+  const char* key;
+  double ModelConfig::* field;
+};
+inline constexpr NumberKey kMultipliers[] = {{"embedding_multiplier", &ModelConfig::embedding_multiplier},
+                                             {"residual_multiplier", &ModelConfig::residual_multiplier},
+                                             {"attention_multiplier", &ModelConfig::attention_scale},
+                                             {"logits_scaling", &ModelConfig::logit_divisor}};
 
 }  // namespace trireme::model

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/model/config.h"
@@ -65,6 +66,17 @@ class KeyReader {
 
   [[noreturn]] void refuse(const std::string& key, const char* rule) const {
     throw UsageError(fmt::format("{}: {} is {}; it must be {}", source_, key, object_.at(key).dump(), rule));
+  }
+
+  /// Those of `keys` that the object has and that say something: false, {} and [] do not. They count as read.
+  std::vector<std::string> pass_over(const std::set<std::string>& keys) {
+    std::vector<std::string> passed;
+    for (const std::string& key : keys) {
+      know(key);
+      if (!has(key) || at(key) == false || (at(key).is_structured() && at(key).empty())) continue;
+      passed.push_back(key);
+    }
+    return passed;
   }
 
   /// Refuses every key that was not read and is not null: it may change the mathematics.

@@ -95,7 +95,10 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
       m.units.push_back(std::make_unique<FreeBlock>(config, parallel, rotary));
     else
       m.units.push_back(std::make_unique<DecoderBlock>(config, i, parallel,
-                                                       local && config.window(i) > 0 ? local : rotary, adapters));
+                                                       !config.rotates(i)              ? nullptr
+                                                       : local && config.window(i) > 0 ? local
+                                                                                       : rotary,
+                                                       adapters));
   }
   m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
   group_parameters(m, with_frozen(m, grouping));

@@ -17,7 +17,7 @@ namespace trireme::model {
 class RotaryTables {
  public:
   struct Table {
-    at::Tensor cosine, sine;  ///< [local positions, d/2]
+    at::Tensor cosine, sine;  ///< [local positions, half of what is rotated of a head]
   };
 
   /// The blocks that use the table. `windowed`: blocks with a window that have their own rope_local_theta.
@@ -36,9 +36,9 @@ class RotaryTables {
  private:
   Table table(const Parallel& parallel, int64_t sequence, at::Device device) const;
   Table filled(const Parallel& parallel, int64_t sequence) const;
-  int64_t head_dim_, max_positions_;
-  std::vector<double> frequencies_;
-  double attention_factor_;
+  int64_t rotary_dim_, max_positions_, longest_sequence_;
+  double theta_;
+  RopeScaling scaling_;
   at::ScalarType dtype_;
   Parallel parallel_;
   mutable std::mutex mutex_;

@@ -75,6 +75,25 @@ void head_norm_backward(const at::Tensor& dqkv, const Gradient& dw_q, const Grad
                         const at::Tensor& rstd, const at::Tensor& w_q, const at::Tensor& w_k, int64_t num_heads,
                         int64_t num_kv_heads, double weight_offset = 0);
 
+// ---- the same over all heads together (ops/norm/wide_norm.cpp); processors only ----
+/// sums [T, 2] = sums of the squares of q [T, Q] and k [T, K], the first Q + K columns of qkv [T, R]. Ranks that divide
+/// the heads add their sums.
+void wide_norm_squares(const at::Tensor& sums, const at::Tensor& qkv, int64_t q_width, int64_t kv_width);
+/// q and k become x * rstd * w, in place, with w_q [Q], w_k [K], rstd [T, 2] = 1/sqrt(sums / whole width + eps).
+///
+/// Shapes    raw [T, Q + K] receives a copy of the old q and k parts for the backward, if it is defined
+/// Numerics  bits do not depend on threads
+void wide_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::Tensor& rstd, const at::Tensor& sums,
+                       const at::Tensor& w_q, const at::Tensor& w_k, int64_t whole_q_width, int64_t whole_kv_width,
+                       double eps);
+/// sums [T, 2] = sums of dy * w * raw over q and k; ranks add theirs. Also writes dw_q [Q], dw_k [K]: sums over rows.
+void wide_norm_backward_sums(const at::Tensor& sums, const Gradient& dw_q, const Gradient& dw_k, const at::Tensor& dqkv,
+                             const at::Tensor& raw, const at::Tensor& rstd, const at::Tensor& w_q,
+                             const at::Tensor& w_k);
+/// The q and k parts of dqkv become the gradients of `raw`, in place.
+void wide_norm_backward(const at::Tensor& dqkv, const at::Tensor& sums, const at::Tensor& raw, const at::Tensor& rstd,
+                        const at::Tensor& w_q, const at::Tensor& w_k, int64_t whole_q_width, int64_t whole_kv_width);
+
 // ---- element-wise (ops/elementwise/elementwise.cpp) ----
 /// y = a + b; y may be a or b.
 void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
@@ -125,6 +144,10 @@ void geglu_backward(const at::Tensor& gate_up, const at::Tensor& dy);
 void gelu_forward(const at::Tensor& y, const at::Tensor& x);
 /// Overwrites x with its gradient, and dy with y, computed again.
 void gelu_backward(const at::Tensor& x, const at::Tensor& dy);
+/// The exact GELU, x/2 (1 + erf(x / sqrt 2)), or max(x, 0); as the two above. Processors only.
+enum class PlainActivation { kGeluExact, kRelu };
+void plain_forward(PlainActivation activation, const at::Tensor& y, const at::Tensor& x);
+void plain_backward(PlainActivation activation, const at::Tensor& x, const at::Tensor& dy);
 /// x = cap tanh(x / cap), in place (Gemma 2's final logits). With a cap of 0, x is unchanged.
 void softcap_forward(const at::Tensor& x, double cap);
 
@@ -139,7 +162,7 @@ void softcap_forward(const at::Tensor& x, double cap);
 void rotary_table(const at::Tensor& cosine, const at::Tensor& sine, std::span<const double> inverse_frequencies,
                   double attention_factor, int64_t first_position);
 /// Rotates the q and k parts of qkv [B*S, R] in place. Row t has position t % S, or position_ids[t] if `position_ids`
-/// [T] int64 is defined.
+/// [T] int64 is defined. If the tables are narrower than half a head, only the first elements of each head turn.
 /// Errors    ShapeError naming the tensor, or the first position outside the tables
 void rotary_forward(const at::Tensor& qkv, const at::Tensor& cosine, const at::Tensor& sine, int64_t num_heads,
                     int64_t num_kv_heads, const at::Tensor& position_ids = {});

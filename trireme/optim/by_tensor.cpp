@@ -45,7 +45,11 @@ int64_t num_tensors(std::span<const DecaySegment> segments) {
   return std::ranges::count_if(segments, [](const DecaySegment& s) { return s.parameter != nullptr; });
 }
 
-bool is_split(const DecaySegment& segment) { return segment.parameter->split_dim >= 0; }
+// Whether other tensor-parallel ranks have the rest. (On one rank, rows may only lie in another order than in the
+// file.)
+bool is_split(const DecaySegment& segment) {
+  return segment.parameter->numel() != c10::multiply_integers(segment.parameter->whole_shape());
+}
 
 /// The blocks' sums of squares, added from the tensor's first element to its last.
 double sum_of(const at::Tensor& partials, int64_t count) {

@@ -163,8 +163,8 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
   });
   if (in.is_first_rank && !in.adapter.empty())
     base::info("the adapter {} on {}", in.adapter.string(), in.folder.string());
-  if (in.is_first_rank && in.generator->config().is_text_half)
-    base::info("{} is a vision model: only its text half is loaded, without the vision tower", in.folder.string());
+  if (in.is_first_rank)
+    for (const std::string& remark : in.generator->config().remarks()) base::info("{}", remark);
   in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
   in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
   return in;

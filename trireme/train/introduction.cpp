@@ -22,8 +22,7 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
   std::vector<std::string> lines = {describe_start(s),
                                     "         " + outside_the_plan(s.program, at::get_num_threads())};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
-  if (s.model.config.is_text_half)
-    lines.emplace_back("         only the text half is trained; the vision tower is left out and not saved");
+  for (const std::string& remark : s.model.config.remarks()) lines.push_back("         " + remark);
   add(task.introduction());
   if (c.optimizer.lr_scaling != optim::LrScaling::none)
     lines.push_back(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}", scaled_lr(c),

@@ -10,19 +10,23 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/model/embedding.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
 
 namespace {
 
+bool is_head(const std::string& name) { return name.ends_with("lm_head.weight") || name == "embed_out.weight"; }
+
 // Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model.
 bool is_ignored(const std::string& name, bool tied) {
-  for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
+  for (const char* suffix :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
     if (name.ends_with(suffix)) return true;
-  for (const char* part : {"vision_tower.", "multi_modal_projector."})
+  for (const char* part : {"vision_tower.", "multi_modal_projector.", "visual."})
     if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
-  return tied && name.ends_with("lm_head.weight");
+  return tied && is_head(name);
 }
 
 bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, const std::string& b) {
@@ -43,7 +47,7 @@ bool same_values(const checkpoint::Checkpoint& folder, const std::string& a, con
 // lost.
 void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& embedding) {
   for (const auto& [name, head] : folder.tensors) {
-    if (!name.ends_with("lm_head.weight") || same_values(folder, name, embedding)) continue;
+    if (!is_head(name) || same_values(folder, name, embedding)) continue;
     throw CheckpointError(
         fmt::format("{0} holds {1} with other values than {2}, but tie_word_embeddings is true (in its config.json or "
                     "by model.tie_word_embeddings), so one would be lost: set it to false to use {1}, or remove {1}",
@@ -68,6 +72,7 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   ModelSource s;
   const std::string first = model.groups.at(0).parameters.at(0).name;
   s.naming = checkpoint::naming_of(folder, first);
+  s.head = model::head_table_name(model.config.architecture);
   if (model.config.tie_word_embeddings) s.tied = first;
   std::set<std::string> used;
   std::vector<checkpoint::TensorSpec> expected;
@@ -89,6 +94,15 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
                       folder.path.string(), name),
           folder.path.string(), name);
   }
+  if (!model.config.tie_word_embeddings && !folder.has_tensor("lm_head.weight") && s.naming.strip == "model." &&
+      s.naming.add.empty())
+    throw CheckpointError(
+        fmt::format(
+            "{} holds a model without a head, and its config.json does not tie the head to the embedding: a head "
+            "would begin with random values; train it with model.tie_word_embeddings true, or take the model's "
+            "folder with lm_head.weight",
+            folder.path.string()),
+        folder.path.string(), "lm_head.weight");
   checkpoint::check_tensors(folder, expected);
   if (model.config.tie_word_embeddings) check_tied_head(folder, s.name_of(first));
   if (!with_side_files) return s;

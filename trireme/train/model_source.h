@@ -20,11 +20,12 @@ struct ModelSource {
   std::string index_json;                         ///< "" if all tensors are in one file
   std::map<std::string, std::string> side_files;  ///< name -> bytes
   checkpoint::Naming naming;  ///< if it is_part, the model is not saved in the same way
+  std::string head;  ///< our name of an untied head's matrix
   std::string tied;  ///< our name of the matrix that embedding and head share in the folder; "": they have one each
 
   /// The folder's name of a tensor. A head that training has untied is read from the matrix that it shares there.
   std::string name_of(const std::string& ours) const {
-    return naming.name_of(!tied.empty() && ours == "lm_head.weight" ? tied : ours);
+    return naming.name_of(!tied.empty() && ours == head ? tied : ours);
   }
 };
 

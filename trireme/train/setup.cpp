@@ -32,7 +32,7 @@ model::Precision resolve_precision(const Settings& settings) {
 
 int64_t sequence_length(const Settings& settings, const model::ModelConfig& model) {
   const int64_t sequence = settings.train.max_seq_length.value_or(model.max_position_embeddings);
-  if (sequence > model.max_position_embeddings)
+  if (sequence > model.longest_sequence())
     throw UsageError(
         fmt::format("train.max_seq_length {} exceeds the model's {} positions; set "
                     "model.max_position_embeddings {} or a shorter sequence",

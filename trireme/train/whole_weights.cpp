@@ -74,7 +74,7 @@ WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, co
 }
 
 void WholeWeights::collect(const model::ParameterSpec& p, const at::Tensor& to) {
-  const bool is_head = p.name == "lm_head.weight";
+  const bool is_head = p.name == model::head_table_name(model_.config.architecture);
   const std::string name = is_head && !names_.contains(p.name) ? modules_.front().weight : p.name;
   gather(name, p.numel(), to);
   const std::string module = model::module_of(p.name);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -248,10 +249,17 @@ std::string number_text(double value) {
 }
 
 void check_expressible(const ModelConfig& c) {
+  using A = Architecture;
+  constexpr A kOthers[] = {A::gemma, A::smollm3, A::granite, A::starcoder2, A::phi3, A::gpt_neox, A::olmo2};
+  if (std::ranges::find(kOthers, c.architecture) != std::end(kOthers))
+    cannot(fmt::format("models of type {} (here)", model::model_type(c.architecture)));
   if (c.learned_positions || c.layer_norm || !c.gated_mlp)
     cannot("what GPT-2 is (learned positions, MLP without a gate)");
   if (c.attention_out_bias || c.mlp_bias) cannot("attention_bias or mlp_bias beyond q, k and v");
-  if (c.rope_scaling.type == RopeScaling::Type::yarn) cannot("the yarn scaling of rotary positions");
+  using Type = RopeScaling::Type;
+  for (const auto& [type, word] :
+       {std::pair(Type::yarn, "yarn"), std::pair(Type::dynamic, "dynamic"), std::pair(Type::longrope, "longrope")})
+    if (c.rope_scaling.type == type) cannot(fmt::format("the {} scaling of rotary positions", word));
   if (c.rope_local_theta != 0 && c.sliding_window == 0) cannot("two rotary bases without a sliding window");
 }
 

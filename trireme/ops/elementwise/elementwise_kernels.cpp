@@ -199,18 +199,18 @@ struct Rotate {
       const auto* cosine = static_cast<const Wide<T>*>(args.cosine) + position * half;
       const auto* sine = static_cast<const Wide<T>*>(args.sine) + position * half;
       T* row = static_cast<T*>(args.qkv) + t * args.row_width;
-      T* end = row + args.num_rotated_heads * 2 * half;
+      T* end = row + args.num_rotated_heads * args.head_dim;
       int64_t i = 0;
       for (; i + 2 * lanes <= half; i += 2 * lanes) {
         const auto c = load_natural<T>(d, cosine + i), s = signed_sine(args, load_natural<T>(d, sine + i));
         T* low = row + i;
-        for (; low + 2 * half < end; low += 4 * half) rotate_heads<2>(args, low, c, s);
+        for (; low + args.head_dim < end; low += 2 * args.head_dim) rotate_heads<2>(args, low, c, s);
         if (low < end) rotate_heads<1>(args, low, c, s);
       }
       for (; i < half; i += lanes) {
         const Part part{static_cast<size_t>(std::min(lanes, half - i))};
         const V c = load(d, cosine + i, part), s = signed_sine(args, {load(d, sine + i, part), hn::Zero(d)}).first;
-        for (T* low = row + i; low < end; low += 2 * half) {
+        for (T* low = row + i; low < end; low += args.head_dim) {
           const V a = load(d, low, part), b = load(d, low + half, part);
           store(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), low, part);
           store(d, hn::MulAdd(a, s, hn::Mul(b, c)), low + half, part);
@@ -232,11 +232,11 @@ struct Rotate {
     const int64_t half = args.half_dim;
     Pair<V> a[kHeads], b[kHeads];
     for (int h = 0; h < kHeads; ++h) {
-      T* head = low + h * 2 * half;
+      T* head = low + h * args.head_dim;
       a[h] = load_pair(d, head), b[h] = load_pair(d, head + half);
     }
     for (int h = 0; h < kHeads; ++h) {
-      T* head = low + h * 2 * half;
+      T* head = low + h * args.head_dim;
       store_pair(
           d, {turned(a[h].first, b[h].first, c.first, s.first), turned(a[h].second, b[h].second, c.second, s.second)},
           head);

@@ -73,6 +73,7 @@ struct RotaryArguments {
   const void* cosine;
   const void* sine;
   bool inverse;  ///< rotate by the negative angle: the backward
+  int64_t head_dim;  ///< at least 2 half_dim; a head's other elements are left alone (processors only)
 };
 void rotary_rows(const RotaryArguments& arguments, int64_t first, int64_t last);
 

@@ -2,6 +2,7 @@
 // element i + d/2. The rotation is orthogonal, so the backward rotates by the negative angle.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/base/error.h"
@@ -37,7 +38,8 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
   check_dims(operation, name, qkv, 2);
   check_dims(operation, "cosine", cosine, 2);
   const int64_t sequence = cosine.size(0), half = cosine.size(1), rows = qkv.size(0);
-  const int64_t width = (num_heads + 2 * num_kv_heads) * 2 * half;
+  const int64_t num_parts = std::max<int64_t>(num_heads + 2 * num_kv_heads, 1);
+  const int64_t head_dim = std::max(qkv.size(1) / num_parts, 2 * half), width = num_parts * head_dim;
   check_tensor(operation, name, qkv, {rows, width}, dtype);
   check_tensor(operation, "cosine", cosine, {sequence, half}, statistics_dtype(dtype));
   check_tensor(operation, "sine", sine, {sequence, half}, statistics_dtype(dtype));
@@ -60,7 +62,10 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
                                   .positions = positions,
                                   .cosine = cosine.const_data_ptr(),
                                   .sine = sine.const_data_ptr(),
-                                  .inverse = inverse};
+                                  .inverse = inverse,
+                                  .head_dim = head_dim};
+  if (qkv.is_cuda() && head_dim != 2 * half)
+    throw ShapeError(fmt::format("{}: part of a head is rotated on processors only", operation));
   if (qkv.is_cuda()) return cuda_kernels().rotary(arguments, rows);
   run_rows(rotary_rows, arguments, rows, width);
 }

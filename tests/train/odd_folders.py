@@ -1,0 +1,109 @@
+"""Folders as people have them: without a head, with keys of other uses, with vocab.json and merges.txt, and old torch.save files.
+
+odd_folders.py TRIREME
+"""
+
+import json
+import os
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import ring
+import tiny_models
+
+torch, transformers, safetensors = ring.judges("torch", "transformers", "safetensors.torch")
+
+STEP = ["--train.global_batch_size", 1, "--train.micro_batch_size", 1, "--train.max_steps", 1, "--train.max_seq_length", 24, "--precision",
+        "32-true"]
+TIED = tiny_models.COMMON | {"tie_word_embeddings": True}
+OTHERS = {"auto_map": {"AutoModel": "modeling_mine.Mine"}, "num_labels": 3, "temperature": 0.7, "torchscript": False, "pruned_heads": {},
+          "is_decoder": False}
+
+
+def make(folder, config, headless):
+    """A language model's folder, or that of the model without its head; the model is that of AutoModelForCausalLM."""
+    config = transformers.AutoConfig.for_model("llama", **config)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    tiny_models.redraw(model, folder.name)
+    (model.model if headless else model).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(config.vocab_size))
+    return model.eval()
+
+
+def loss_of(model, ids):
+    with torch.no_grad():
+        return torch.nn.functional.cross_entropy(model(ids[None, :-1]).logits[0], ids[1:]).item()
+
+
+def judge(r, folder, model, what):
+    text = r.folder / "text.txt"
+    ids = torch.tensor(list(b"the sea was calm and Anne"))
+    text.write_bytes(bytes(ids.tolist()))
+    report = r.folder / "report.json"
+    done = r.run([r.program, "evaluate", str(folder), "--text", str(text), "--max_seq_length", "64", "--evaluate.json", str(report)])
+    ring.require(done.code == 0, f"{what}: evaluate reads it", str(done))
+    ours, theirs = json.loads(report.read_text())["perplexity"]["loss"], loss_of(model, ids)
+    ring.check(abs(ours / theirs - 1) < 1e-5, f"{what}: loss {ours:.6f}, transformers' {theirs:.6f}")
+    return text
+
+
+def pretrain(r, folder, text, out):
+    return r.run([r.program, "pretrain", str(folder), "--data", "TextFiles", "--data.train_data_path", str(text), "--data.val_data_path",
+                  str(text), "--out_dir", str(out), *map(str, STEP)])
+
+
+def headless(r):
+    folder = r.folder / "headless"
+    model = make(folder, TIED, headless=True)
+    ring.require("LlamaModel" in (folder / "config.json").read_text() and
+                 "embed_tokens.weight" in safetensors.load_file(folder / "model.safetensors"), "transformers saved a model without a head")
+    text = judge(r, folder, model, "a model without a head")
+    out = r.folder / "headless-out"
+    done = pretrain(r, folder, text, out)
+    ring.require(done.code == 0, "a model without a head is trained", str(done))
+    saved, report = transformers.AutoModelForCausalLM.from_pretrained(out / "step-00000001", output_loading_info=True)
+    ring.check(type(saved).__name__ == "LlamaForCausalLM" and saved.config.architectures == ["LlamaForCausalLM"] and
+               not report["missing_keys"] and not report["unexpected_keys"], "and saved with its head", str(report))
+    make(r.folder / "untied", tiny_models.COMMON, headless=True)
+    for done in (pretrain(r, r.folder / "untied", text, r.folder / "no"),
+                 r.run([r.program, "generate", str(r.folder / "untied"), "--prompt", "a"])):
+        ring.check(done.code == 2 and "without a head" in done.err and "tie_word_embeddings" in done.err,
+                   "a missing head that is not the embedding is refused", str(done))
+
+
+def other_uses(r):
+    folder = r.folder / "others"
+    model = make(folder, TIED, headless=False)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | OTHERS))
+    text = judge(r, folder, model, "keys of other uses")
+    done = pretrain(r, folder, text, r.folder / "others-out")
+    lines = [line for line in (done.out + done.err).splitlines() if "passed over" in line]
+    ring.check(done.code == 0 and len(lines) == 1 and "auto_map, num_labels, temperature are passed over" in lines[0],
+               "keys of other uses are passed over with one line", str(done))
+
+
+def other_files(r):
+    folder = r.folder / "files"
+    model = make(folder, TIED, headless=False)
+    tensors = safetensors.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    (folder / "tokenizer.json").unlink()
+    letters = json.loads(tiny_models.tokenizer_json(263))["model"]["vocab"]
+    (folder / "vocab.json").write_text(json.dumps(letters | {f"<{i}>": i for i in range(256, 263)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", "bos_token": "<256>", "eos_token": "<256>",
+                                                              "unk_token": "<256>"}))
+    converted = r.folder / "converted"
+    done = r.run([r.program, "convert", str(folder), str(converted)])
+    ring.require(done.code == 0, "a folder with an old torch.save file is converted", str(done))
+    judge(r, converted, model, "an old torch.save file, with vocab.json and merges.txt")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    headless(r)
+    other_uses(r)
+    other_files(r)
