@@ -43,6 +43,6 @@ with ring.Ring(sys.argv[1]) as r:
         longest = max(longest, result.cpu_seconds)
         ring.require(result.err.startswith("error: ") and len(result.err) < 16384, "by a sentence", f"{path.read_text()}{result}")
         placed += bool(re.search(re.escape(str(path)) + r":\d+", result.err))
-    # A missing key and a mesh that does not fit have no line.
+    # What several lines ask for together, such as a mesh that does not fit, has no line.
     ring.check(placed >= 0.9 * refused, f"{refused} broken files of {tried} are refused with exit code 2, {placed} of them with file:line")
     ring.check(longest < SECONDS or r.sanitized, f"each with at most {longest:.2f} s of work")

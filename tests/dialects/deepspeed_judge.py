@@ -99,7 +99,7 @@ def what_deepspeed_reads(path, ranks):
              "train.micro_batch_size": read.train_micro_batch_size_per_gpu, "train.max_norm": read.gradient_clipping or "null"}
     if 1 < group < ranks:
         found["mesh.shard"] = group
-    if "16" in text:
+    if '"fp16"' in text or '"bf16"' in text:
         half, brain = read.float16_config, read.bfloat16_config
         found["precision"] = "16-mixed" if half.enabled else "bf16-mixed" if brain.enabled else "32-true"
         if half.enabled:

@@ -43,8 +43,8 @@ void old_fp16(Reading& r, const Given& entry) {
 void finish_accelerate(Reading& r) {
   const Given* type = r.find("distributed_type");
   if (type == nullptr) {
-    r.problems().add("the Accelerate file has no distributed_type", {},
-                     fmt::format("it is one of {}", fmt::join(kUnread, ", ")));
+    r.refuse_file("the Accelerate file has no distributed_type",
+                  fmt::format("it is one of {}", fmt::join(kUnread, ", ")));
     return r.ignore_rest("there is no distributed_type");
   }
   const std::string name = lower(type->text);

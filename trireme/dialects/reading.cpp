@@ -209,6 +209,11 @@ void Reading::refuse_open(const Given& entry, std::string_view what) {
   refuse(entry, fmt::format("{} {} is not built yet", entry.key, entry.text), what);
 }
 
+void Reading::refuse_file(std::string_view headline, std::string_view hint) {
+  if (!file_.entries.empty()) return refuse(file_.entries.front(), headline, hint);
+  problems_.add(headline, {}, hint);
+}
+
 void Reading::refuse_both(const Given& one, const Given& other, std::string_view headline, std::string_view hint) {
   is_refused_[&one] = is_refused_[&other] = true;
   problems_.add(headline, {one.source, other.source}, hint);

@@ -54,6 +54,8 @@ class Reading {
   void refuse(const config::Given& entry, std::string_view headline, std::string_view hint);
   /// Refused because it is not built yet.
   void refuse_open(const config::Given& entry, std::string_view what);
+  /// Refuses the file for what it lacks, with its first line.
+  void refuse_file(std::string_view headline, std::string_view hint);
   /// Refuses two entries that contradict each other.
   void refuse_both(const config::Given& one, const config::Given& other, std::string_view headline,
                    std::string_view hint);
