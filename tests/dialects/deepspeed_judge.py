@@ -47,7 +47,7 @@ def one_file(draw):
     maybe(draw, zero, "stage3_param_persistence_threshold", [0, 1e5])
     maybe(draw, zero, "contiguous_gradients", [True, False])
     if zero.get("stage") == 3:
-        maybe(draw, zero, draw.choice(["zero_hpz_partition_size", "mics_shard_size"]), [1, 2])
+        maybe(draw, zero, "zero_hpz_partition_size", [1, 2])  # DeepSpeed 0.19.8 has no MiCS any more; files still have it
     if zero:
         tree["zero_optimization"] = zero
     maybe(draw, tree, "gradient_clipping", [0.0, 0.5, 1.0])
@@ -93,8 +93,7 @@ def what_deepspeed_reads(path, ranks):
     if read.train_micro_batch_size_per_gpu * read.gradient_accumulation_steps * ranks != read.train_batch_size:
         return None
     text, zero = path.read_text(), read.zero_config
-    # Its class of settings for MiCS is another one.
-    group = max(json.loads(text).get("zero_optimization", {}).get("mics_shard_size", 1), zero.zero_hpz_partition_size)
+    group = zero.zero_hpz_partition_size
     found = {"strategy": "hybrid_shard" if 1 < group < ranks else STAGES[int(zero.stage)], "train.global_batch_size": read.train_batch_size,
              "train.micro_batch_size": read.train_micro_batch_size_per_gpu, "train.max_norm": read.gradient_clipping or "null"}
     if 1 < group < ranks:
