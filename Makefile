@@ -16,6 +16,12 @@ build: setup ## build build/release/trireme (first time: PROGRAM minutes)
 train: build ## train on Jane Austen with two ranks (4 minutes), resume on one, write a sample
 	@scripts/train_austen
 
+train-free-fsdp: build ## train a Free Transformer on Jane Austen with two sharded ranks (3 minutes)
+	@scripts/train_free free
+
+train-baseline-fsdp: build ## train the same decoder without a latent, and compare (3 minutes)
+	@scripts/train_free baseline
+
 test: ## build everything (first time: EVERYTHING minutes), run every quick test and a sample of each campaign (TESTS minutes)
 	@scripts/setup --dev --parquet
 	@scripts/setup --judges & scripts/build $(PRESET); built=$$?; wait $$! && exit $$built
@@ -62,4 +68,4 @@ install: build ## install under PREFIX (default /usr/local), for find_package(Tr
 clean: ## remove what was built; .venv, data and out stay
 	@rm -rf build
 
-.PHONY: help setup build train test test-slow fuzz bench docs format lint install clean
+.PHONY: help setup build train train-free-fsdp train-baseline-fsdp test test-slow fuzz bench docs format lint install clean

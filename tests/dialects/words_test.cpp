@@ -62,8 +62,16 @@ TEST(FreeTransformer, TheBaselineHasAShapeAndTheFreeOneIsNotBuilt) {
   EXPECT_EQ(s.train.min_lr, 1.5e-4);
   EXPECT_EQ(s.optimizer.betas, (std::array{0.8, 0.95}));
   EXPECT_EQ(read_text("base.yaml", shape, "--use-fsdp").settings.strategy, plan::Strategy::full_shard);
-  EXPECT_THAT(refusal_of("free.yaml", "model: {hidden_dim: 128, latent_dim: 8}\n"),
-              HasSubstr("model.latent_dim 8 is not built yet"));
+  const Settings free = read_text("free.yaml",
+                                  "model: {hidden_dim: 128, latent_dim: 8, split_layer: 3}\n"
+                                  "training: {beta_kl: 0.5, kappa_free_bits: 0.34657359027997264}\n")
+                            .settings;
+  EXPECT_EQ(free.model.free.latent_bits, 8);
+  EXPECT_EQ(free.model.free.split_layer, 3);
+  EXPECT_EQ(free.model.free.kl_weight, 0.5);
+  EXPECT_DOUBLE_EQ(free.model.free.free_bits.value_or(0), 0.5);  // nats there, bits here
+  EXPECT_FALSE(s.model.free.latent_bits);
+  EXPECT_THAT(refusal_of("free.yaml", "model: {hidden_dim: 128, encoder_layers: 2}\n"), HasSubstr("one block"));
 }
 
 TEST(Hydra, AMeshSaysHowManyRanksThereAreQuotedOrNot) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/dialects/deepspeed_parts.h"
 #include "trireme/dialects/free_transformer_rules.h"
@@ -25,11 +26,30 @@ void wrap_policy(Reading& r, const Given& entry) {
   r.set("wrap.by", "block", entry);
 }
 
+// Nats there and in the paper, bits here.
+void free_bits(Reading& r, const Given& entry) {
+  r.set("free.free_bits", fmt::format("{}", r.number(entry.key).value_or(0) / std::log(2.0)), entry);
+}
+
+void one_encoder(Reading& r, const Given& entry) {
+  if (r.count(entry.key) == 1)
+    r.ignore(entry, "the encoder is one block");
+  else
+    r.refuse(entry, "the encoder is one block, as in the paper", "say 1, or leave it out");
+}
+
+void additive(Reading& r, const Given& entry) {
+  if (lower(entry.text) == "additive")
+    r.ignore(entry, "the latent is added to the input of keys and values");
+  else
+    r.refuse(entry, "the latent is added to the input of keys and values, as in the paper", "say additive");
+}
+
 }  // namespace
 
 const Dialect& free_transformer() {
   using enum Takes;
-  constexpr std::string_view kFree = "the Free Transformer's latent variables; leave it out for the baseline";
+  constexpr std::string_view kFree = "this change to the Free Transformer's loss or latent; leave it out";
   constexpr std::string_view kDropout = "dropout of the model's own; say 0";
   constexpr std::string_view kData = "the data is given by data.train_data_path";
   constexpr std::string_view kBatch =
@@ -115,10 +135,16 @@ const Dialect& free_transformer() {
                .by = flag_recompute},
               {.key = "training.dataloader_num_workers", .takes = count, .setting = "data.num_workers"},
               {.key = "training.dataloader_pin_memory", .takes = flag, .ignored = "batches are copied once"},
-              {.key = "training.beta_kl", .takes = number, .open = kFree},
-              {.key = "training.kappa_free_bits", .takes = number, .open = kFree},
-              {.key = "training.kl_weight", .takes = number, .open = kFree},
-              {.key = "training.free_bits", .takes = number, .open = kFree},
+              {.key = "training.beta_kl", .takes = number, .setting = "free.kl_weight"},
+              {.key = "training.kappa_free_bits",
+               .takes = number,
+               .becomes = "free.free_bits, from nats to bits",
+               .by = free_bits},
+              {.key = "training.kl_weight", .takes = number, .setting = "free.kl_weight"},
+              {.key = "training.free_bits",
+               .takes = number,
+               .becomes = "free.free_bits, from nats to bits",
+               .by = free_bits},
               {.key = "training.kl_annealing", .takes = flag, .open = kFree},
               {.key = "training.kl_annealing_steps", .takes = count, .open = kFree},
               {.key = "training.initial_kl_weight", .takes = number, .open = kFree},
@@ -149,12 +175,15 @@ const Dialect& free_transformer() {
               {.key = "model.hidden_act", .takes = text, .ignored = kBlock},
               {.key = "model.dropout", .takes = number, .open = kDropout},
               {.key = "model.attention_dropout", .takes = number, .ignored = "free-transformer does not read it"},
-              {.key = "model.latent_dim", .takes = count, .open = kFree},
-              {.key = "model.split_layer", .takes = count, .open = kFree},
-              {.key = "model.encoder_layers", .takes = count, .open = kFree},
+              {.key = "model.latent_dim", .takes = count, .setting = "free.latent_bits"},
+              {.key = "model.split_layer", .takes = count, .setting = "free.split_layer"},
+              {.key = "model.encoder_layers",
+               .takes = count,
+               .becomes = "nothing: the encoder is one block",
+               .by = one_encoder},
               {.key = "model.gumbel_temperature", .takes = number, .open = kFree},
               {.key = "model.binary_threshold", .takes = number, .open = kFree},
-              {.key = "model.injection_method", .takes = text, .open = kFree},
+              {.key = "model.injection_method", .takes = text, .becomes = "nothing: additive", .by = additive},
               {.key = "model.injection_layers", .open = kFree},
               {.key = "data.max_length", .takes = count, .setting = "train.max_seq_length"},
               {.key = "data.max_seq_len", .takes = count, .setting = "train.max_seq_length"},

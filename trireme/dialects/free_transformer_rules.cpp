@@ -106,6 +106,17 @@ void choose_shape(Reading& r) {
   for (const auto& [setting, value] : defaults) r.suggest(setting, value);
 }
 
+// What the code of free-transformer takes if a file of a Free Transformer does not say.
+void choose_latent(Reading& r) {
+  for (const std::string_view key : {"model.latent_dim", "model.split_layer", "training.beta_kl",
+                                     "training.kappa_free_bits", "training.kl_weight", "training.free_bits"})
+    if (r.find(key) != nullptr) {
+      r.suggest("free.latent_bits", "16");
+      r.suggest("free.free_bits", "0.5");
+      return;
+    }
+}
+
 }  // namespace
 
 void finish_free_transformer(Reading& r) {
@@ -120,6 +131,7 @@ void finish_free_transformer(Reading& r) {
   choose_ratios(r);
   set_batch(r, "", "training.batch_size", "training.gradient_accumulation_steps");
   choose_shape(r);
+  choose_latent(r);
 }
 
 }  // namespace trireme::dialects

@@ -1,0 +1,76 @@
+"""Runs of a Free Transformer: the same on two ranks, after a resume and from its folder; generation and its latent.
+
+free_transformer.py TRIREME
+"""
+
+import json
+import math
+import sys
+
+import ring
+
+FREE = {"free.latent_bits": 6, "train__max_steps": 8, "train__save_interval": 5, "eval.final_validation": "true", "eval.max_iters": 4}
+
+
+def parts(folder, held_out=False):
+    """Of the training loss; evaluation draws other bits where data ranks share the samples otherwise."""
+    return {step: {"loss": row["loss"]} | {name: value for name, value in row["measures"].items() if held_out or not name.startswith("val_")}
+            for step, row in ring.metrics(folder).items()}
+
+
+def trains_alike(r):
+    one = r.train("one", **FREE)
+    rows = parts(one)
+    last = parts(one, held_out=True)[8]
+    ring.check(set(last) == {"loss"} | {p + n for p in ("", "val_") for n in ("cross_entropy", "kl_bits", "hinge", "above", "bound")},
+               "metrics.jsonl has the parts of the loss and of the held-out loss", str(last))
+    off = max(abs(row["bound"] - row["cross_entropy"] - row["kl_bits"] * math.log(2)) + abs(row["loss"] - row["cross_entropy"] - row["hinge"])
+              for row in rows.values())
+    ring.check(off < 1e-12, "the bound is cross-entropy plus divergence, the loss cross-entropy plus hinge", str(last))
+    ring.check(last["loss"] < rows[1]["loss"] - 0.2, "it learns", str(rows))
+    for name, settings in {"sharded": {"devices": 2}, "ddp": {"devices": 2, "strategy": "no_shard"}}.items():
+        other = r.train(name, **FREE, **settings)
+        ring.check(parts(other) == rows, f"{name} on two ranks: the parts of one rank, to the bit")
+    resumed = r.train("resumed", **FREE | {"devices": 2, "resume": one / "step-00000005"})
+    ring.check(parts(resumed) == {step: row for step, row in rows.items() if step > 5}, "a resumed run draws the same bits")
+    for mesh in ({"mesh.tp": 2}, {"mesh.pp": 2}):
+        other = parts(r.train(f"mesh-{next(iter(mesh))}", **FREE | {"devices": 2} | mesh))
+        off = max(abs(row[name] - rows[step][name]) for step, row in other.items() for name in ("cross_entropy", "kl_bits", "bound"))
+        ring.check(off < 1e-4, f"{mesh}: the parts of one rank within {off:.0e}")
+    config = json.loads((one / "step-00000008" / "config.json").read_text())
+    ring.check((config["model_type"], config["latent_dim"], config["split_layer"]) == ("free_transformer", 6, 1), "its folder says what it is", str(config))
+    more = r.run([word if word != "llama-5m" else str(one / "step-00000008") for word in r.command("more", model={}, train__max_steps=2)])
+    ring.check(more.code == 0 and "latent   6 bits" in more.out, "training goes on from the folder", str(more))
+    return one
+
+
+def generate(r, run, *words):
+    return r.run([r.program, "generate", run, "--prompt", "the sea", "--max_new_tokens", "30", *map(str, words)])
+
+
+def writes(r, run):
+    free = generate(r, run)
+    ring.check(free.code == 0 and free.out == generate(r, run).out, "the same seed writes the same text", str(free))
+    ring.check(free.out == generate(r, run, "--mesh.tp", 2, "--devices", 2).out == generate(r, run, "--mesh.pp", 2, "--devices", 2).out,
+               "so do tensor-parallel and pipeline ranks")
+    wild = r.train("wild", **FREE | {"model.initializer_range": 0.5, "train__max_steps": 1})  # in it, every part says much
+    texts = {generate(r, wild, "--free.latent", code, "--temperature", 0).out for code in range(0, 64, 9)}
+    ring.check(len(texts) > 1, "the latent changes what is written", str(texts))
+    wrong = generate(r, run, "--free.latent", 64)
+    ring.check(wrong.code == 2 and "a code of 6 bits is from 0 to 2^6 - 1" in wrong.err, "a code that the model lacks is refused", str(wrong))
+
+
+def refuses(r):
+    for settings, words in (({"mesh.cp": 2, "devices": 2}, "encoder sees whole ones"), ({"free.split_layer": 9}, "free.split_layer is 9"),
+                            ({"free.latent_bits": 30, "free.injection": "table"}, "above 20 bits take free.injection bits"),
+                            ({"precision": "bf16-true"}, "32-true, bf16-mixed or 64-true"), ({"optimizer": "Muon"}, "Muon is not built"),
+                            ({"model.model_type": "qwen3"}, "is no Llama")):
+        result = r.run(r.command("refused", **FREE | settings))
+        ring.check(result.code == 2 and words in result.err and "Traceback" not in result.text, f"refused: {settings}", str(result))
+    plain = r.run(r.command("refused", **{"free.free_bits": 1}))
+    ring.check(plain.code == 2 and "free.free_bits is for a Free Transformer" in plain.err, "a plain decoder has no free bits", str(plain))
+
+
+with ring.Ring(sys.argv[1]) as r:
+    writes(r, trains_alike(r))
+    refuses(r)
