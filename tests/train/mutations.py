@@ -21,6 +21,9 @@ INERT = {
     "initializer_range": "of fresh weights",
     "pretraining_tp": "the order of sums of whoever trained it",
     "attention_dropout": "training here drops nothing", "attn_pdrop": "training here drops nothing",
+    "embedding_dropout": "training here drops nothing", "residual_dropout": "training here drops nothing",
+    "hidden_dropout": "training here drops nothing", "classifier_dropout": "another kind of head",
+    "no_rope_layer_interval": "no_rope_layers says it", "long_factor": "no sequence here is longer than the original positions",
     "embd_pdrop": "training here drops nothing", "resid_pdrop": "training here drops nothing",
     "reorder_and_upcast_attn": "rounding of attention in half precision",
     "summary_type": "another kind of head", "summary_use_proj": "another kind of head",
@@ -34,6 +37,8 @@ IDLE = {
     "max_window_layers": (lambda c: "layer_types" in c or not c["use_sliding_window"], "layer_types says it, or there is no window"),
     "sliding_window": (lambda c: c.get("use_sliding_window") is False, "use_sliding_window is false"),
     "use_sliding_window": (lambda c: c["sliding_window"] is None, "there is no window"),
+    "original_max_position_embeddings": (lambda c: c["model_type"] == "phi3" and c["rope_parameters"]["rope_type"] == "default",
+                                         "there is no scaling"),
     "layer_types": (lambda c: c["sliding_window"] is None, "there is no window"),
 }
 # Field -> what it becomes; a function of its value where one value does not fit all.
@@ -42,9 +47,13 @@ CHANGED = {
     "vocab_size": 264, "hidden_size": 56, "intermediate_size": 72, "num_hidden_layers": lambda v: v - 1, "head_dim": 8,
     "num_attention_heads": lambda v: 2 * v, "num_key_value_heads": lambda v: 1 if v > 1 else 2,
     "n_embd": 56, "n_inner": 72, "n_layer": lambda v: v - 1, "n_head": 2, "n_positions": 120,
-    "rms_norm_eps": 0.1, "layer_norm_epsilon": 0.1,
-    "hidden_act": "relu", "hidden_activation": "gelu", "activation_function": "relu",
-    "tie_word_embeddings": lambda v: not v, "attention_bias": True, "mlp_bias": True,
+    "rms_norm_eps": 0.1, "layer_norm_epsilon": 0.1, "norm_epsilon": 0.1, "layer_norm_eps": 0.1,
+    "hidden_act": lambda v: "gelu_new" if v == "relu" else "relu", "hidden_activation": "gelu",
+    "activation_function": lambda v: "gelu_new" if v == "relu" else "relu",
+    "tie_word_embeddings": lambda v: not v, "attention_bias": lambda v: not v, "mlp_bias": lambda v: not v, "use_bias": lambda v: not v,
+    "use_parallel_residual": lambda v: not v, "is_decoder": True, "no_rope_layers": lambda v: [1 - x for x in v],
+    "embedding_multiplier": 2.0, "residual_multiplier": 0.7, "attention_multiplier": 0.4, "logits_scaling": 3.0,
+    "short_factor": lambda v: [2 * x for x in v], "partial_rotary_factor": lambda v: 0.9375 if v == 1 else 1.0 if v == 0.5 else 0.5,
     "rope_theta": lambda v: 3 * v, "rope_local_base_freq": lambda v: 3 * v,
     "rope_type": lambda v: "dynamic" if v == "default" else "default", "type": lambda v: "dynamic" if v == "default" else "default",
     "factor": lambda v: 2 * v, "low_freq_factor": 2.0, "high_freq_factor": 8.0, "original_max_position_embeddings": 64,
@@ -101,6 +110,8 @@ def of_config(config):
     for path, value in leaves(config):
         field = [key for key in path if isinstance(key, str)][-1]
         name = ".".join(map(str, path))
+        if config.get("model_type") == "phi3" and path == ("rope_parameters", "original_max_position_embeddings"):
+            continue  # the key of the whole counts
         if field in INERT:
             new = [another("")] if isinstance(value, list) else another(value)
         elif field in CHANGED:

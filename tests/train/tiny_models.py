@@ -64,9 +64,8 @@ MODELS = {
         "longrope", 500.0, short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 2.5, 3.0, 4.0], long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])),
     "pythia": ("gpt_neox", EQUAL_HEADS | {"hidden_size": 64, "layer_norm_eps": 1e-4}),
     "gpt neox": ("gpt_neox", EQUAL_HEADS | {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_new",
-                                       "tie_word_embeddings": True} | rope("linear", 100.0, factor=2.0, partial_rotary_factor=0.5)),
+                                       "tie_word_embeddings": True} | rope("linear", 100.0, factor=2.0, partial_rotary_factor=1.0)),
     "olmo2": ("olmo2", NO_PAD | {"attention_bias": True}),
-    "llama dynamic": ("llama", COMMON | rope("dynamic", 100.0, factor=4.0)),
     "llama longrope": ("llama", COMMON | rope("longrope", 100.0, factor=4.0, original_max_position_embeddings=96,
                                               short_factor=[1.0, 1.1, 1.3, 1.5, 2.0, 2.5], long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
 }
