@@ -93,6 +93,21 @@ Calls gated_backward(Pool& p, const Widths& w, int64_t T) {
   return {[=] { Backward(gate_up, dy); }, restore(gate_up, dy)};
 }
 
+/// The tensors of a norm over all heads together.
+struct WideNorm {
+  int64_t q_width, kv_width;
+  at::Tensor qkv, raw, sums, rstd, w_q, w_k;
+  WideNorm(Pool& p, const Widths& w, int64_t T)
+      : q_width(w.H * w.d),
+        kv_width(w.K * w.d),
+        qkv(p.values({T, w.R()}, w.dtype)),
+        raw(p.values({T, (w.H + w.K) * w.d}, w.dtype)),
+        sums(p.positive({T, 2}, w.wide())),
+        rstd(p.positive({T, 2}, w.wide())),
+        w_q(p.positive({q_width}, w.dtype)),
+        w_k(p.positive({kv_width}, w.dtype)) {}
+};
+
 constexpr int64_t kAdapterRank = 8;  // LitGPT's and PEFT's default
 
 constexpr MemoryCase kMemoryCases[] = {
@@ -132,6 +147,35 @@ constexpr MemoryCase kMemoryCases[] = {
        const at::Tensor before = dqkv.clone();
        return Calls{[=, H = w.H, K = w.K] { ops::head_norm_backward(dqkv, dw_q, dw_k, raw, rstd, w_q, w_k, H, K); },
                     [=] { dqkv.copy_(before); }};
+     },
+     Access::kInPlace},
+    // The same norms over all heads together: q and k are read for the sums, and again to be scaled.
+    {"wide_norm_squares", [](const Widths& w) { return heads(w) + 2 * w.W(); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto qkv = p.values({T, w.R()}, w.dtype), sums = p.values({T, 2}, w.wide());
+       return Calls{[=, Q = w.H * w.d, K = w.K * w.d] { ops::wide_norm_squares(sums, qkv, Q, K); }};
+     },
+     Access::kRead},
+    {"wide_norm_forward", [](const Widths& w) { return 3 * heads(w) + 4 * w.W(); }, heads,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const WideNorm n(p, w, T);
+       return Calls{
+           [=] { ops::wide_norm_forward(n.qkv, n.raw, n.rstd, n.sums, n.w_q, n.w_k, n.q_width, n.kv_width, kEps); },
+           restore(n.qkv)};
+     }},
+    {"wide_norm_backward_sums", [](const Widths& w) { return 2 * heads(w) + 4 * w.W(); },
+     [](const Widths& w) { return 2 * heads(w); },
+     [](Pool& p, const Widths& w, int64_t T) {
+       const WideNorm n(p, w, T);
+       const auto dw_q = p.values({n.q_width}, w.dtype), dw_k = p.values({n.kv_width}, w.dtype);
+       return Calls{[=] { ops::wide_norm_backward_sums(n.sums, dw_q, dw_k, n.qkv, n.raw, n.rstd, n.w_q, n.w_k); }};
+     },
+     Access::kRead},
+    {"wide_norm_backward", [](const Widths& w) { return 3 * heads(w) + 4 * w.W(); }, heads,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const WideNorm n(p, w, T);
+       return Calls{[=] { ops::wide_norm_backward(n.qkv, n.sums, n.raw, n.rstd, n.w_q, n.w_k, n.q_width, n.kv_width); },
+                    restore(n.qkv)};
      },
      Access::kInPlace},
     {"layer_norm_forward", [](const Widths& w) { return 2 * width(w) + 2 * w.W(); },
@@ -223,6 +267,17 @@ constexpr MemoryCase kMemoryCases[] = {
      [](Pool& p, const Widths& w, int64_t T) {
        const auto x = inner(p, w, T), dy = inner(p, w, T);
        return Calls{[=] { ops::gelu_backward(x, dy); }, restore(x, dy)};
+     },
+     Access::kInPlace},
+    {"plain_forward", [](const Widths& w) { return 2 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = inner(p, w, T), y = inner(p, w, T);
+       return Calls{[=] { ops::plain_forward(ops::PlainActivation::kGeluExact, y, x); }};
+     }},
+    {"plain_backward", [](const Widths& w) { return 4 * mlp(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto x = inner(p, w, T), dy = inner(p, w, T);
+       return Calls{[=] { ops::plain_backward(ops::PlainActivation::kGeluExact, x, dy); }, restore(x, dy)};
      },
      Access::kInPlace},
     {"rotary_table", table_row, nothing,

@@ -49,12 +49,13 @@ class Beside {
   std::vector<double> copies_, updates_, reads_;
 };
 
-// Enough for the largest case; it may be one with large fixed tables. Values to restore are kept outside the pool.
+// Enough for the largest case; it may be one with large fixed tables. Operations on q and k have v beside them, which
+// they do not move. Values to restore are kept outside the pool.
 int64_t pool_bytes(const Widths& w, int64_t largest_call, int64_t batch) {
   const int64_t T = batch * w.S, word = static_cast<int64_t>(w.W());
   const int64_t products = 2 * word * (T * (4 * w.D + 4 * w.F + 4 * w.R()) + 2 * w.D * w.F);
   const int64_t head = word * (4 * w.V * w.D + 4 * T * w.D) + word * (int64_t{16} << 20);
-  return std::max({largest_call + (int64_t{64} << 20), products, head}) + word * w.V * w.D;
+  return std::max({largest_call + largest_call / 2 + (int64_t{64} << 20), products, head}) + word * w.V * w.D;
 }
 
 }  // namespace

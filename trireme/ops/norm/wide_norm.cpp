@@ -137,8 +137,7 @@ void wide_norm_backward_sums(const at::Tensor& sums, const Gradient& dw_q, const
       const HeadColumns& c = s.parts[part];
       const Gradient& gradient = part == 0 ? dw_q : dw_k;
       if (!gradient.defined()) continue;
-      const at::Tensor whole = at::empty({c.width}, sums.options());
-      W* column = whole.data_ptr<W>();
+      W* column = thread_scratch<HeadColumns, W>(c.width);
       // A thread has columns of its own, and adds rows in order.
       parallel_rows(c.width, row_grain(s.rows), [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) column[i] = 0;
@@ -148,7 +147,7 @@ void wide_norm_backward_sums(const at::Tensor& sums, const Gradient& dw_q, const
           for (int64_t i = first; i < last; ++i) column[i] += static_cast<W>(d[i]) * (static_cast<W>(row[i]) * factor);
         }
       });
-      write_gradient(gradient, whole);
+      write_gradient(gradient, at::from_blob(column, {c.width}, sums.options()));
     }
   });
 }
