@@ -1,6 +1,6 @@
 // RMSNorm over all query heads together, and over all key heads (OLMo 2). A row's sums of squares are an operation of
-// their own, because ranks that divide the heads add theirs before anything is scaled. Plain loops: these norms take a
-// small part of a block's time, and the compiler uses vectors.
+// their own, because ranks that divide the heads add theirs before anything is scaled. Plain loops, which the
+// compiler turns into vectors.
 #include <ATen/OpMathType.h>
 
 #include <array>
@@ -31,6 +31,20 @@ void with_type_of(const char* operation, const at::Tensor& tensor, const Work& w
     default:
       return work(float());
   }
+}
+
+/// term(0) + ... + term(n - 1) as 16 sums side by side, which the compiler keeps in vectors; always in the same order.
+template <class W, class Term>
+W lane_sum(int64_t n, const Term& term) {
+  constexpr int64_t kLanes = 16;
+  W lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t k = 0; k < kLanes; ++k) lanes[k] += term(i + k);
+  for (int64_t k = 0; i < n; ++i, ++k) lanes[k] += term(i);
+  for (int64_t width = kLanes / 2; width > 0; width /= 2)
+    for (int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+  return lanes[0];
 }
 
 struct WideNormShape {
@@ -66,9 +80,8 @@ void wide_norm_squares(const at::Tensor& sums, const at::Tensor& qkv, int64_t q_
       for (int64_t t = first; t < last; ++t)
         for (size_t part = 0; part < 2; ++part) {
           const T* row = x + t * s.row_width + s.parts[part].begin;
-          W sum = 0;
-          for (int64_t i = 0; i < s.parts[part].width; ++i) sum += static_cast<W>(row[i]) * static_cast<W>(row[i]);
-          to[2 * t + static_cast<int64_t>(part)] = sum;
+          to[2 * t + static_cast<int64_t>(part)] = lane_sum<W>(
+              s.parts[part].width, [=](int64_t i) { return static_cast<W>(row[i]) * static_cast<W>(row[i]); });
         }
     });
   });
@@ -126,10 +139,9 @@ void wide_norm_backward_sums(const at::Tensor& sums, const Gradient& dw_q, const
         for (size_t part = 0; part < 2; ++part) {
           const HeadColumns& c = s.parts[part];
           const T *d = dy + t * s.row_width + c.begin, *row = x + t * raw_width + c.begin;
-          W sum = 0;
-          for (int64_t i = 0; i < c.width; ++i)
-            sum += static_cast<W>(d[i]) * static_cast<W>(weights[part][i]) * static_cast<W>(row[i]);
-          to[2 * t + static_cast<int64_t>(part)] = sum;
+          to[2 * t + static_cast<int64_t>(part)] = lane_sum<W>(c.width, [=, w = weights[part]](int64_t i) {
+            return static_cast<W>(d[i]) * static_cast<W>(w[i]) * static_cast<W>(row[i]);
+          });
         }
     });
     const W* factors = rstd.data_ptr<W>();
