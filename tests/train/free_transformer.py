@@ -5,6 +5,7 @@ free_transformer.py TRIREME
 
 import json
 import math
+import pathlib
 import sys
 
 import ring
@@ -71,6 +72,18 @@ def refuses(r):
     ring.check(plain.code == 2 and "free.free_bits is for a Free Transformer" in plain.err, "a plain decoder has no free bits", str(plain))
 
 
+def compares(r):
+    """What make train-baseline-fsdp and train-free-fsdp call."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "scripts/train_free"
+    environment = ring.environment(TRIREME=str(r.program), TRIREME_OUT=str(r.folder / "both"))
+    few = ["--train.max_steps", "2", "--train.lr_warmup_steps", "1", "--train.save_interval", "2", "--eval.interval", "2", "--eval.max_iters", "1"]
+    for kind in ("baseline", "free"):
+        result = r.run([script, kind, *few], env=environment, timeout=300)
+        ring.require(result.code == 0, f"scripts/train_free {kind}", str(result))
+    ring.check("the encoder's latent against the baseline: " in result.out and "divergence of " in result.out, "it compares both runs", str(result))
+
+
 with ring.Ring(sys.argv[1]) as r:
     writes(r, trains_alike(r))
+    compares(r)
     refuses(r)
