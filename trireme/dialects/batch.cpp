@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
@@ -60,6 +62,14 @@ void set_batch(Reading& r, std::string_view batch, std::string_view micro, std::
   const int64_t steps = g != nullptr ? value(g) : 1;
   if (size > kMost / ranks / steps) return r.refuse(*g, "a batch of more than 2^40 sequences is too large", "");
   r.set("train.global_batch_size", std::to_string(size * steps * ranks), g != nullptr ? *g : *m);
+}
+
+void set_warmup_share(Reading& r, const config::Given& share, std::string_view lengths) {
+  const auto steps = r.known_count("train.max_steps");
+  if (!steps)
+    return r.refuse(share, "a warm-up as a share of the run needs the run's length", fmt::format("give {}", lengths));
+  const double warmup = std::clamp(r.number(share.key).value_or(0), 0.0, 1.0) * static_cast<double>(*steps);
+  r.set("train.lr_warmup_steps", std::to_string(std::llround(warmup)), share);
 }
 
 }  // namespace trireme::dialects

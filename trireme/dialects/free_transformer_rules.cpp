@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "trireme/base/units.h"
 #include "trireme/dialects/batch.h"
@@ -71,15 +70,8 @@ void choose_betas(Reading& r) {
 
 // Ratios of a run's length and of its rate, once both are known.
 void choose_ratios(Reading& r) {
-  if (const Given* warmup = r.find("training.warmup_ratio")) {
-    const auto steps = r.known_count("train.max_steps");
-    if (!steps)
-      r.refuse(*warmup, "a warm-up as a share of the run needs the run's length",
-               "give training.max_steps, or warmup_steps");
-    else
-      r.set("train.lr_warmup_steps",
-            std::to_string(std::llround(r.number(warmup->key).value_or(0) * static_cast<double>(*steps))), *warmup);
-  }
+  if (const Given* warmup = r.find("training.warmup_ratio"))
+    set_warmup_share(r, *warmup, "training.max_steps, or warmup_steps");
   if (const Given* lowest = r.find("training.min_lr_ratio")) {
     const double lr = base::parse_number(r.known("optimizer.lr").value_or("3e-4")).value_or(3e-4);
     r.set("train.min_lr", number_text(r.number(lowest->key).value_or(0) * lr), *lowest);

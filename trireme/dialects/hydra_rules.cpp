@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 #include <vector>
 
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/dialects/batch.h"
 #include "trireme/dialects/systems.h"
 
 namespace trireme::dialects {
@@ -125,14 +125,7 @@ void warmup(Reading& r) {
   for (const std::string_view key : {"optimizer.warmup_ratio", "scheduler.warmup_steps_ratio"}) {
     const Given* ratio = r.find(key);
     if (ratio == nullptr || r.is_settled(*ratio)) continue;
-    const auto steps = r.known_count("train.max_steps");
-    if (!steps)
-      r.refuse(*ratio, "a warm-up as a share of the run needs the run's length",
-               "give train.max_steps, or train.lr_warmup_steps");
-    else
-      r.set("train.lr_warmup_steps",
-            std::to_string(std::llround(std::clamp(r.number(key).value_or(0), 0.0, 1.0) * static_cast<double>(*steps))),
-            *ratio);
+    set_warmup_share(r, *ratio, "train.max_steps, or train.lr_warmup_steps");
   }
 }
 

@@ -77,9 +77,9 @@ struct ModelConfig {
   bool pre_norms = true;  ///< normalises the inputs of attention and MLP
   bool post_norms = false;  ///< normalises the outputs of attention and MLP before they are added
   bool parallel_residual = false;  ///< attention and MLP read the same input (GPT-NeoX)
-  double embedding_multiplier =
-      1;  ///< Granite's; those of the outputs of attention and MLP, and of the head's divisor:
-  double residual_multiplier = 1, logit_divisor = 1;
+  double embedding_multiplier = 1;  ///< of the embedding's rows (Granite)
+  double residual_multiplier = 1;  ///< of the outputs of attention and MLP (Granite)
+  double logit_divisor = 1;  ///< of the logits (Granite)
   bool scaled_embedding = false;  ///< multiplied by sqrt(hidden_size), rounded to the compute dtype
   double attention_scale = 0;  ///< 0: 1 / sqrt(head_dim)
   double attention_softcap = 0;  ///< scores become cap tanh(score / cap); 0: no cap

@@ -32,7 +32,8 @@ struct FreeParameters {
   std::vector<ParameterSpec> specs;
 };
 
-/// Refuses what a Free Transformer is not built for. Errors    UsageError
+/// Refuses what a Free Transformer is not built for.
+/// Errors    UsageError
 void check_free(const ModelConfig& config, const Precision& precision, const Parallel& parallel,
                 const Adapters& adapters, bool matrices_apart);
 

@@ -45,8 +45,10 @@ class Generator {
 
   /// Logits [V] after the last of `tokens`; undefined except on the last stage. A Free Transformer's encoder reads
   /// tokens at position 0 and those with them. `tokens` follow those of earlier calls. When the cache is full, its
-  /// newest half is computed again from position 0. Cost      one pass over the weights for every 512 tokens. Errors
-  /// UsageError for a token outside the vocabulary
+  /// newest half is computed again from position 0.
+  ///
+  /// Cost      one pass over the weights for every 512 tokens
+  /// Errors    UsageError for a token outside the vocabulary
   at::Tensor next_logits(std::span<const int64_t> tokens);
   at::Tensor next_logits(int64_t token) { return next_logits({&token, 1}); }
 
