@@ -37,23 +37,33 @@ void PrintTo(const Masked& m, std::ostream* os) {
   if (!m.lengths.empty()) *os << "_documents" << m.lengths[0][0];
 }
 
+Masked both_ways(Masked m) {
+  m.shape.bidirectional = true;
+  return m;
+}
+
 class AttentionMaskOf : public testing::TestWithParam<Masked> {};
 
 // Windows and documents that begin and end inside tiles (4 rows), pairs, vectors and blocks (64 queries, 128 keys), and
 // exactly on their borders; blocks of which some queries see nothing.
 INSTANTIATE_TEST_SUITE_P(
     Masks, AttentionMaskOf,
-    testing::Values(Masked{{1, 7, 2, 1, 16, 0, 1}, {}}, Masked{{2, 130, 4, 2, 16, 0, 3}, {}},
-                    Masked{{1, 257, 4, 1, 80, 0, 64}, {}}, Masked{{1, 400, 2, 2, 96, 0, 100}, {}},
-                    Masked{{2, 321, 2, 1, 64, 0, 129}, {}}, Masked{{1, 520, 8, 4, 64, 0, 200}, {}},
-                    Masked{{1, 300, 2, 1, 128, 0.5, 128}, {}}, Masked{{1, 200, 2, 2, 13, 0, 199}, {}},
-                    Masked{{2, 300, 4, 2, 64}, {{1, 5, 70}, {300}}}, Masked{{2, 385, 2, 1, 80}, {{128}, {33, 64}}},
-                    Masked{{1, 260, 4, 4, 128}, {{130, 3}}}, Masked{{3, 150, 3, 1, 96}, {{1}, {2, 149}, {64, 63}}},
-                    Masked{{2, 400, 4, 2, 64, 0, 90}, {{250, 7}, {40, 300}}},
-                    Masked{{2, 270, 2, 2, 16, 0, 5}, {{4, 100}, {129}}}, Masked{{2, 7, 4, 2, 16, 0, 0, 1}, {}},
-                    Masked{{1, 257, 4, 1, 80, 1, 64, 20}, {}}, Masked{{1, 200, 4, 2, 256, 0, 0, 2}, {}},
-                    Masked{{2, 300, 4, 2, 256, 0.5, 129, 10}, {{1, 5, 70}, {300}}},
-                    Masked{{1, 260, 4, 4, 64, 0.3, 0, 5}, {{130, 3}}}, Masked{{2, 65, 3, 1, 13, -1, 0, 4}, {}}),
+    testing::Values(
+        Masked{{1, 7, 2, 1, 16, 0, 1}, {}}, Masked{{2, 130, 4, 2, 16, 0, 3}, {}}, Masked{{1, 257, 4, 1, 80, 0, 64}, {}},
+        Masked{{1, 400, 2, 2, 96, 0, 100}, {}}, Masked{{2, 321, 2, 1, 64, 0, 129}, {}},
+        Masked{{1, 520, 8, 4, 64, 0, 200}, {}}, Masked{{1, 300, 2, 1, 128, 0.5, 128}, {}},
+        Masked{{1, 200, 2, 2, 13, 0, 199}, {}}, Masked{{2, 300, 4, 2, 64}, {{1, 5, 70}, {300}}},
+        Masked{{2, 385, 2, 1, 80}, {{128}, {33, 64}}}, Masked{{1, 260, 4, 4, 128}, {{130, 3}}},
+        Masked{{3, 150, 3, 1, 96}, {{1}, {2, 149}, {64, 63}}}, Masked{{2, 400, 4, 2, 64, 0, 90}, {{250, 7}, {40, 300}}},
+        Masked{{2, 270, 2, 2, 16, 0, 5}, {{4, 100}, {129}}}, Masked{{2, 7, 4, 2, 16, 0, 0, 1}, {}},
+        Masked{{1, 257, 4, 1, 80, 1, 64, 20}, {}}, Masked{{1, 200, 4, 2, 256, 0, 0, 2}, {}},
+        Masked{{2, 300, 4, 2, 256, 0.5, 129, 10}, {{1, 5, 70}, {300}}},
+        Masked{{1, 260, 4, 4, 64, 0.3, 0, 5}, {{130, 3}}}, Masked{{2, 65, 3, 1, 13, -1, 0, 4}, {}},
+        both_ways({{1, 7, 2, 1, 16}, {}}), both_ways({{2, 130, 4, 2, 16}, {}}), both_ways({{1, 257, 4, 1, 80}, {}}),
+        both_ways({{2, 300, 4, 2, 64}, {{1, 5, 70}, {300}}}), both_ways({{2, 385, 2, 1, 80}, {{128}, {33, 64}}}),
+        both_ways({{1, 260, 4, 4, 128}, {{130, 3}}}), both_ways({{3, 150, 3, 1, 96}, {{1}, {2, 149}, {64, 63}}}),
+        both_ways({{2, 400, 4, 2, 13}, {{250, 150}, {390, 10}}}), both_ways({{1, 600, 2, 1, 16}, {{31, 500, 69}}}),
+        both_ways({{1, 270, 4, 4, 64, 0.3, 0, 5}, {{190, 3}}})),
     [](const auto& info) { return testing::PrintToString(info.param); });
 
 // Tolerances as in attention_test.cpp, where they are reasoned.
@@ -144,6 +154,29 @@ TEST(AttentionMask, DocumentsEqualTheirOwnCalls) {
   }
 }
 
+// A padded row is a document and its padding: what lies there, and how much of it, changes no bit.
+TEST(AttentionMask, PaddingChangesNoBitOfABidirectionalDocument) {
+  for (const int64_t tokens : {1, 37, 130, 190}) {
+    AttentionShape shape{2, 300, 4, 2, 32};
+    shape.bidirectional = true;
+    AttentionShape alone = shape;
+    alone.batch = 1, alone.sequence = tokens;
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
+      for (const AttentionKernel* kernel : attention_kernels()) {
+        SCOPED_TRACE(std::string(kernel->name) + " " + c10::toString(dtype) + " " + std::to_string(tokens));
+        AttentionInputs in(shape, dtype, documents(shape, {{tokens, 300 - tokens}, {300}}));
+        in.qkv.slice(0, tokens, 300).mul_(50);
+        const AttentionResults got = run_attention_with(*kernel, shape, in);
+        AttentionInputs own(alone, dtype);
+        own.qkv = in.qkv.slice(0, 0, tokens), own.d_out = in.d_out.slice(0, 0, tokens);
+        const AttentionResults want = run_attention_with(*kernel, alone, own);
+        expect_same_bits(
+            {got.out.slice(0, 0, tokens), got.lse[0].slice(1, 0, tokens).unsqueeze(0), got.dqkv.slice(0, 0, tokens)},
+            want);
+      }
+  }
+}
+
 std::string refusal(const AttentionShape& shape, const at::Tensor& starts) {
   const AttentionInputs in(shape, at::kFloat, starts);
   try {
@@ -170,6 +203,7 @@ TEST(AttentionMask, RefusalsNameTheEntryAndTheRule) {
   EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, -1}, {}), testing::HasSubstr("window is -1"));
   EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, 0, -2}, {}), testing::HasSubstr("softcap is -2"));
   EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, 0, NAN}, {}), testing::HasSubstr("softcap is nan"));
+  EXPECT_THAT(refusal({1, 8, 2, 1, 16, 0, 3, 0, true}, {}), testing::HasSubstr("a bidirectional call has no window"));
 }
 
 }  // namespace

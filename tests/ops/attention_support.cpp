@@ -13,6 +13,7 @@ void PrintTo(const AttentionShape& s, std::ostream* os) {
   *os << "b" << s.batch << "_s" << s.sequence << "_H" << s.num_heads << "_K" << s.num_kv_heads << "_d" << s.head_dim;
   if (s.window > 0) *os << "_w" << s.window;
   if (s.softcap > 0) *os << "_cap" << s.softcap;
+  if (s.bidirectional) *os << "_both";
 }
 
 namespace test {
@@ -27,10 +28,11 @@ double scale_of(const AttentionShape& shape) {
 /// [B, 1, S, S]: the keys that a query does not see. The window is written as Hugging Face does: key > query - window.
 at::Tensor hidden_keys(const AttentionShape& shape, const at::Tensor& starts) {
   const at::Tensor query = at::arange(shape.sequence, at::kLong).view({1, 1, -1, 1}), key = query.transpose(2, 3);
-  at::Tensor hidden = key > query;
+  at::Tensor hidden = shape.bidirectional ? at::zeros({1, 1, 1, 1}, at::kBool) : key > query;
   if (shape.window > 0) hidden = hidden | ~(key > query - shape.window);
-  if (starts.defined()) hidden = hidden | (key < starts.view({shape.batch, 1, shape.sequence, 1}));
-  return hidden;
+  if (!starts.defined()) return hidden;
+  const at::Tensor of_query = starts.view({shape.batch, 1, shape.sequence, 1});
+  return shape.bidirectional ? of_query != of_query.transpose(2, 3) : hidden | (key < of_query);
 }
 
 at::Tensor filled(at::IntArrayRef sizes, at::ScalarType dtype, double value) {

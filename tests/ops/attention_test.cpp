@@ -126,7 +126,8 @@ TEST(Attention, LaterTokensDoNotChangeEarlierRows) {
 TEST(Attention, BitsDoNotDependOnThreadsOrOnWhatTheWorkspaceHeld) {
   const int threads = at::get_num_threads();
   for (const AttentionShape& shape :
-       {AttentionShape{2, 150, 6, 3, 24}, AttentionShape{1, 300, 4, 1, 24}, AttentionShape{1, 450, 2, 2, 16, 0, 150}})
+       {AttentionShape{2, 150, 6, 3, 24}, AttentionShape{1, 300, 4, 1, 24}, AttentionShape{1, 450, 2, 2, 16, 0, 150},
+        AttentionShape{.batch = 1, .sequence = 300, .num_heads = 4, .head_dim = 24, .bidirectional = true}})
     for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       const AttentionInputs in(shape, dtype);
       for (const AttentionKernel* kernel : attention_kernels()) {

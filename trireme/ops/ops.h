@@ -181,20 +181,23 @@ struct AttentionShape {
   double scale = 0;  ///< 0: 1/sqrt(head_dim)
   int64_t window = 0;  ///< keys that a query sees, itself included (Hugging Face's sliding_window); 0: no limit
   double softcap = 0;  ///< not 0: scaled scores become softcap * tanh(score / softcap) before the mask (Gemma 2)
+  bool bidirectional = false;  ///< a query sees the later keys of its document too; CPU only
 };
 /// Bytes of scratch for a forward or backward call on the CPU. They do not depend on window and documents.
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
-/// Causal attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads): out [B*S, H*d], lse [B, H, S] =
-/// log-sum-exp of the scaled (and capped) scores.
+/// Attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads): out [B*S, H*d], lse [B, H, S] = log-sum-exp
+/// of the scaled (and capped) scores. It is causal, unless shape.bidirectional.
 ///
 /// Shapes    starts int64 [B*S] or [B, S] says for each row where its document starts, as a position in the sequence.
 ///           At position i starts[i] <= i, and starts never falls along a sequence. Query i sees the keys
-///           max(starts[i], i - window + 1) .. i. Undefined: a sequence is one document
+///           max(starts[i], i - window + 1) .. i. Undefined: a sequence is one document. Bidirectional: query i sees
+///           the keys from starts[i] to the last with the same start
 /// Cost      2 B H S^2 d operations, or about 4 B H S w d with a window w, because blocks that no query sees are
-///           skipped
+///           skipped; twice as many if bidirectional
 /// Numerics  computes in the statistics dtype and rounds `out` once. Bits do not depend on threads. A window or
 ///           documents that hide nothing change no bits
-/// Errors    ShapeError naming the tensor, the number or the entry of starts, before anything is written
+/// Errors    ShapeError naming the tensor, the number or the entry of starts, before anything is written; for a
+///           bidirectional call with a window, or on a GPU
 void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv, const AttentionShape& shape,
                        const at::Tensor& workspace, const at::Tensor& starts = {},
                        const AttentionKernel* kernel = nullptr);

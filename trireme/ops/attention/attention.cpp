@@ -60,6 +60,10 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
   call.out = out.data_ptr(), call.lse = lse.data_ptr();
   call.window = shape.window < shape.sequence ? shape.window : 0;  // a wider one hides nothing
   call.starts = checked_starts(starts, shape, qkv.device());
+  call.whole_documents = shape.bidirectional;
+  if (shape.bidirectional && (shape.window > 0 || qkv.is_cuda()))
+    throw ShapeError(
+        "attention: a bidirectional call has no window, and runs on the CPU; set window 0 and give it tensors there");
   return call;
 }
 

@@ -19,16 +19,16 @@ void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, t
   for (int64_t r = 0; r < rows; r += 2) {
     const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
     const int64_t begin0 = kMasked ? visible.begin(r) : 0, begin1 = kMasked ? visible.begin(r + 1) : 0;
-    const int64_t end = r + visible.offset + 1;
+    const int64_t end0 = kMasked ? visible.end(r) : 0, end1 = kMasked ? visible.end(r + 1) : 0;
     const Vec lse0 = M::splat(lse2[r]), lse1 = M::splat(lse2[r + 1]);
     const Vec delta0 = M::splat(delta[r]), delta1 = M::splat(delta[r + 1]);
     for (int64_t j = columns.first; j < columns.end; j += kLanes) {
       const int64_t at0 = r * kKeys + j, at1 = at0 + kKeys;
       const Vec x0 = M::load(scores + at0), x1 = M::load(scores + at1);
       Vec p0 = M::exp2(x0 * cv - lse0), p1 = M::exp2(x1 * cv - lse1);
-      if (kMasked && (j + kLanes > end || j < begin1)) {
-        p0 = M::keep(p0, begin0 - j, end - j, 0);
-        p1 = M::keep(p1, begin1 - j, end + 1 - j, 0);
+      if (kMasked && (j + kLanes > end0 || j < begin1)) {
+        p0 = M::keep(p0, begin0 - j, end0 - j, 0);
+        p1 = M::keep(p1, begin1 - j, end1 - j, 0);
       }
       Vec ds0 = p0 * (M::load(d_p + at0) - delta0), ds1 = p1 * (M::load(d_p + at1) - delta1);
       if constexpr (kCapped) {  // hidden columns have huge numbers instead of a tanh
@@ -90,6 +90,7 @@ struct Backward {
   Acc* const lse2 = at.template take<Acc>(kQueries);
   Acc* const delta = at.template take<Acc>(kQueries);
   int64_t* const first = at.template take<int64_t>(kQueries);
+  int64_t* const last = at.template take<int64_t>(kQueries);
   Ahead ahead{at.d * static_cast<int64_t>(sizeof(Storage))};
   int64_t packed = 0;  ///< keys packed so far
 
@@ -121,7 +122,7 @@ struct Backward {
       delta[r] = r < queries ? dot<M>(d_out + r * d_out_row, at.out(head, q0 + r), at.d) : 0;
       lse2[r] = r < queries ? static_cast<Acc>(*at.lse(head, q0 + r) * kLog2e) : static_cast<Acc>(1e30f);
     }
-    at.first_keys(q0, rows, first);
+    at.key_ranges(q0, rows, first, last);
     return rows;
   }
 
@@ -135,7 +136,7 @@ struct Backward {
   /// written, not added.
   template <bool kWantQ, bool kWantKV>
   void attend(int64_t q0, int64_t k0, int64_t rows, bool begins_q, bool begins_kv) {
-    const Visible visible = at.visible(q0, k0, rows, first);
+    const Visible visible = at.visible(q0, k0, rows, first, last);
     const int64_t block = k0 * dim / kPair;
     with_width<M>(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
@@ -153,9 +154,9 @@ struct Backward {
     });
   }
 
-  /// Whether this is the first block of queries that adds to dk and dv of the block of keys: the diagonal comes first.
+  /// Whether this is the first block of queries that adds to dk and dv of the block of keys.
   bool begins_keys(int64_t head, int64_t q0, int64_t k0) const {
-    return head == at.first_head() && q0 == (at.call.causal ? k0 : 0);
+    return head == at.first_head() && q0 == at.first_queries(k0);
   }
 
   /// Prefetches what the end of this block of queries and the start of the next one will use.
@@ -186,7 +187,7 @@ struct Backward {
   void run_keys(int64_t k0) {
     pack_keys(smaller(k0 + kKeys, at.keys));
     for (int64_t head = at.first_head(); head < at.first_head() + at.group; ++head)
-      for (int64_t q0 = at.call.causal ? k0 : 0; q0 < at.queries && at.first_block(q0) <= k0; q0 += kQueries)
+      for (int64_t q0 = at.first_queries(k0); q0 < at.queries && at.first_block(q0) <= k0; q0 += kQueries)
         attend<false, true>(q0, k0, load_queries(head, q0), false, begins_keys(head, q0, k0));
   }
 

@@ -44,13 +44,13 @@ void softmax_block(typename M::Acc* scores, typename M::Unit* p, typename M::Acc
   for (int64_t r = 0; r < rows; r += 2) {
     const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
     const int64_t begin[2] = {kMasked ? visible.begin(r) : 0, kMasked ? visible.begin(r + 1) : 0};
-    const int64_t end = r + visible.offset + 1;
+    const int64_t end[2] = {kMasked ? visible.end(r) : 0, kMasked ? visible.end(r + 1) : 0};
     for (int64_t h = 0; h < 2; ++h) {
       const Acc* x = scores + (r + h) * kKeys;
       Vec top = M::splat(-1e30f);
       for (int64_t j = columns.first; j < columns.end; j += kLanes) {
         Vec v = M::load(x + j) * cv;
-        if (kMasked && (j + kLanes > end || j < begin[1])) v = M::keep(v, begin[h] - j, end + h - j, -1e30f);
+        if (kMasked && (j + kLanes > end[0] || j < begin[1])) v = M::keep(v, begin[h] - j, end[h] - j, -1e30f);
         top = M::maximum(top, v);
       }
       raise_highest<M>(state, r + h, dim, M::highest(top), first);
@@ -60,9 +60,9 @@ void softmax_block(typename M::Acc* scores, typename M::Unit* p, typename M::Acc
     Vec sum0 = M::load(state.sums + r * kLanes), sum1 = M::load(state.sums + (r + 1) * kLanes);
     for (int64_t j = columns.first; j < columns.end; j += kLanes) {
       Vec p0 = M::exp2(M::load(x0 + j) * cv - top0), p1 = M::exp2(M::load(x1 + j) * cv - top1);
-      if (kMasked && (j + kLanes > end || j < begin[1])) {
-        p0 = M::keep(p0, begin[0] - j, end - j, 0);
-        p1 = M::keep(p1, begin[1] - j, end + 1 - j, 0);
+      if (kMasked && (j + kLanes > end[0] || j < begin[1])) {
+        p0 = M::keep(p0, begin[0] - j, end[0] - j, 0);
+        p1 = M::keep(p1, begin[1] - j, end[1] - j, 0);
       }
       sum0 += p0, sum1 += p1;
       M::store_rows(p + (r * kKeys + j) / M::kPair, p + ((r + 1) * kKeys + j) / M::kPair, p0, p1);
@@ -89,6 +89,7 @@ struct Forward {
   const Running<Acc> state{at.template take<Acc>(kQueries), at.template take<Acc>(kQueries* M::kLanes),
                            at.template take<Acc>(kQueries* dim)};
   int64_t* const first = at.template take<int64_t>(kQueries);
+  int64_t* const last = at.template take<int64_t>(kQueries);
   Ahead ahead{at.d * kElement};
   int64_t packed = 0;  ///< keys packed so far
 
@@ -118,7 +119,7 @@ struct Forward {
   }
 
   void attend(int64_t q0, int64_t k0, int64_t rows, bool begins) {
-    const Visible visible = at.visible(q0, k0, rows, first);
+    const Visible visible = at.visible(q0, k0, rows, first, last);
     const int64_t block = k0 * dim / M::kPair;
     with_width<M>(at.columns(k0), [&](auto width) {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
@@ -159,7 +160,7 @@ struct Forward {
     const int64_t begin = at.first_block(q0), end = at.reach(q0, rows);
     pack_keys(end);
     pack_queries(head, q0, queries, rows);
-    at.first_keys(q0, rows, first);
+    at.key_ranges(q0, rows, first, last);
     if (!at.call.causal) resume_rows(head, q0, queries, rows);
     for (int64_t k0 = begin; k0 < end; k0 += kKeys) {
       if (k0 == begin || k0 + kKeys >= end) look_ahead(head, q0);

@@ -21,23 +21,34 @@ inline __attribute__((always_inline)) void with_width(int64_t width, const Body&
     body(width);
 }
 
-/// Which columns of a block of scores each of its rows sees: row r sees begin(r) .. r + offset. From one row to the
-/// next, neither end moves left. A row may see no column of the block; then begin may be beyond the block.
+/// Which columns of a block of scores each of its rows sees: row r sees begin(r) .. end(r) - 1. From one row to the
+/// next, neither moves left. A row may see no column of the block; then begin may be beyond the block, or end be 0.
 struct Visible {
-  int64_t offset;
+  int64_t offset;  ///< the last column that row 0 sees
   const int64_t* first = nullptr;  ///< first visible key of every row; null: every row sees the block's first column
   int64_t first_column = 0;  ///< the key of the block's first column
+  const int64_t* last = nullptr;  ///< one beyond the last visible key of every row; null: row r sees up to r + offset
 
   /// Whether every row sees all of the `keys` columns.
   bool all(int64_t keys) const { return offset + 1 >= keys && first == nullptr; }
   int64_t begin(int64_t row) const { return first == nullptr ? 0 : larger(0, first[row] - first_column); }
+  int64_t end(int64_t row) const { return last == nullptr ? row + offset + 1 : larger(0, last[row] - first_column); }
   /// Number of leading rows whose begin is not beyond `column`.
   int64_t rows_from(int64_t column, int64_t rows) const {
-    if (first == nullptr) return rows;
+    return first == nullptr ? rows : rows_up_to(first, column + first_column, rows);
+  }
+  /// Number of leading rows that end before `column`.
+  int64_t rows_before(int64_t column, int64_t rows) const {
+    return last == nullptr ? larger(0, column - offset) : rows_up_to(last, column + first_column, rows);
+  }
+
+ private:
+  /// Number of leading rows whose key is at most `key`.
+  static int64_t rows_up_to(const int64_t* keys, int64_t key, int64_t rows) {
     int64_t low = 0, high = rows;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
-      if (first[middle] - first_column <= column)
+      if (keys[middle] <= key)
         low = middle + 1;
       else
         high = middle;
@@ -54,8 +65,8 @@ struct Columns {
 template <class M>
 Columns columns_of_row(const Visible& visible, int64_t r) {
   constexpr int64_t kStep = larger(kTile, M::kLanes);
-  return {visible.begin(r / kTile * kTile) / kStep * kStep,
-          smaller(kKeyBlock<M>, round_up(r + visible.offset + 1, kStep))};
+  const int64_t tile = r / kTile * kTile;
+  return {visible.begin(tile) / kStep * kStep, smaller(kKeyBlock<M>, round_up(visible.end(tile + kTile - 1), kStep))};
 }
 
 /// The rows and sizes of one job.
@@ -124,19 +135,48 @@ struct Job {
     const int64_t start = call.starts == nullptr ? 0 : call.starts[b * queries + i];
     return call.window > 0 ? larger(start, position(i) - call.window + 1) : start;
   }
+  /// One beyond the last key that query i sees, if it sees whole documents.
+  int64_t last_key(int64_t i) const {
+    if (call.starts == nullptr) return keys;
+    const int64_t* const starts = call.starts + b * queries;
+    int64_t low = i + 1, high = queries;  // the first query of a later document
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (starts[middle] <= starts[i])
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  }
   /// The first block of keys that the queries from q0 on see.
   int64_t first_block(int64_t q0) const { return hides_early_keys() ? first_key(q0) / kKeys * kKeys : 0; }
-  /// Writes the first key of `rows` queries from q0 on; rows beyond the sequence get that of the last query.
-  void first_keys(int64_t q0, int64_t rows, int64_t* first) const {
-    if (!hides_early_keys()) return;
-    for (int64_t r = 0; r < rows; ++r) first[r] = first_key(smaller(q0 + r, queries - 1));
+  /// The first block of queries that sees some of the keys from k0 on: that of the query k0 itself, or, with whole
+  /// documents, that of the first query of its document.
+  int64_t first_queries(int64_t k0) const {
+    if (!call.causal || (call.whole_documents && call.starts == nullptr)) return 0;
+    return call.whole_documents ? call.starts[b * queries + k0] / kQueries * kQueries : k0;
+  }
+  /// Writes the first key of `rows` queries from q0 on, and one beyond their last; rows beyond the sequence get those
+  /// of the last query.
+  void key_ranges(int64_t q0, int64_t rows, int64_t* first, int64_t* last) const {
+    for (int64_t r = 0; r < rows && hides_early_keys(); ++r) first[r] = first_key(smaller(q0 + r, queries - 1));
+    for (int64_t r = 0; r < rows && call.whole_documents; ++r) {
+      const bool continues = r > 0 && (q0 + r < last[r - 1] || q0 + r >= queries);
+      last[r] = continues ? last[r - 1] : last_key(q0 + r);
+    }
   }
   /// One beyond the last key that a block of `rows` queries from q0 on can see.
-  int64_t reach(int64_t q0, int64_t rows) const { return call.causal ? position(q0) + rows : keys; }
-  /// What is visible of the block (q0, k0), given its queries' first keys.
-  Visible visible(int64_t q0, int64_t k0, int64_t rows, const int64_t* first) const {
+  int64_t reach(int64_t q0, int64_t rows) const {
+    if (!call.causal) return keys;
+    return call.whole_documents ? last_key(smaller(q0 + rows, queries) - 1) : position(q0) + rows;
+  }
+  /// What is visible of the block (q0, k0), given its queries' first and last keys.
+  Visible visible(int64_t q0, int64_t k0, int64_t rows, const int64_t* first, const int64_t* last) const {
     if (!call.causal) return {kKeys};
-    return {position(q0) - k0, hides_early_keys() && first[rows - 1] > k0 ? first : nullptr, k0};
+    const int64_t* const begins = hides_early_keys() && first[rows - 1] > k0 ? first : nullptr;
+    if (call.whole_documents) return {last[0] - 1 - k0, begins, k0, last};
+    return {position(q0) - k0, begins, k0};
   }
   /// How many columns of a block are computed. In causal calls all of them, because padding is beyond the diagonal.
   int64_t columns(int64_t k0) const {

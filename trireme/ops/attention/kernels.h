@@ -21,9 +21,9 @@ struct AttentionCall {
   int64_t batch, queries, keys, num_heads, num_kv_heads, head_dim;
   double scale;
   double softcap;  ///< not 0: scores are softcap * tanh(score / softcap), before any mask
-  /// True: query i sees the keys 0 .. first_query + i, and keys = first_query + queries. Results are written; gradients
-  /// have the compute dtype. False: every query sees all keys. `out` and `lse` are merged with their old values, and
-  /// gradients are added to dq, dk, dv (statistics dtype).
+  /// True: query i sees the keys 0 .. first_query + i, and keys = first_query + queries; or, with whole_documents, all
+  /// keys of its document. Results are written; gradients have the compute dtype. False: every query sees all keys.
+  /// `out` and `lse` are merged with their old values, and gradients are added to dq, dk, dv (statistics dtype).
   bool causal;
   const void *q, *k, *v;
   void *out, *lse;  ///< only read by the backward
@@ -36,6 +36,7 @@ struct AttentionCall {
   int64_t window;
   int64_t first_query;  ///< keys before the first query's own; may be above 0 only in the forward without `starts`
   const int64_t* starts;
+  bool whole_documents;  ///< causal calls without window and first_query: a query sees later keys too; not on a GPU
 };
 
 /// One part of a job. A job is one kv head of one batch row: job = batch index * num_kv_heads + kv head.

@@ -15,7 +15,7 @@ void score_block(typename M::Acc* scores, const typename M::Unit* left, const ty
   constexpr int64_t kKeys = kKeyBlock<M>, kStep = larger(kTile, M::kLanes);
   multiply<M>(rows, width / M::kLanes, left, dim / M::kPair, 1, right, kKeys, scores, kKeys, false, ahead,
               [&](int64_t r) {
-                const int64_t columns = smaller(width, r + kTile + visible.offset);
+                const int64_t columns = smaller(width, round_up(visible.end(r + kTile - 1), kTile));
                 return Trim{0, dim / M::kPair, visible.begin(r) / kStep * (kStep / M::kLanes),
                             (columns + M::kLanes - 1) / M::kLanes};
               });
@@ -56,7 +56,7 @@ void weighted_rows(typename M::Acc* c, const typename M::Unit* p, const typename
   constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
   multiply<M>(rows, vectors, p, kKeys / M::kPair, 1, b, dim, c, dim, accumulate, ahead, [&](int64_t r) {
-    const int64_t end = smaller(width, r + kTile + visible.offset) / M::kPair;
+    const int64_t end = (smaller(width, visible.end(r + kTile - 1)) + M::kPair - 1) / M::kPair;
     return Trim{smaller(end, visible.begin(r) / M::kPair), end, 0, vectors};
   });
 }
@@ -68,10 +68,10 @@ void weighted_columns(typename M::Acc* c, const typename M::Unit* p, const typen
   constexpr int64_t kKeys = kKeyBlock<M>;
   const int64_t vectors = dim / M::kLanes;
   // Keys that these rows do not see have an empty sum: the first call to write them writes zeros.
-  const int64_t reached = accumulate ? smaller(width, rows + visible.offset) : width;
+  const int64_t reached = accumulate ? smaller(width, visible.end(rows - 1)) : width;
   multiply<M>(reached, vectors, p, 1, kKeys, b, dim, c, dim, accumulate, ahead, [&](int64_t key) {
     const int64_t end = (visible.rows_from(key + kTile - 1, rows) + M::kPair - 1) / M::kPair;
-    return Trim{larger(0, key - visible.offset) / M::kPair, end, 0, vectors};
+    return Trim{visible.rows_before(key, rows) / M::kPair, end, 0, vectors};
   });
 }
 
