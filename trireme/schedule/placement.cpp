@@ -84,8 +84,10 @@ int64_t highest_offset(const std::vector<std::pair<int64_t, int64_t>>& taken, in
   return height - offset >= bytes ? height - bytes : best;
 }
 
-// An offset for each item in the given order; returns the region's size.
-int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions, TopDown top = {}) {
+// An offset for each item in the given order; returns the region's size. Stops as soon as that exceeds `limit`: the
+// items that follow then keep what they had.
+int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, int num_actions, const TopDown& top,
+                       int64_t limit) {
   std::vector<std::vector<int>> alive(num_actions);  // placed items by action, for the overlap search
   std::vector<int> seen(items.size(), -1);
   std::vector<std::pair<int64_t, int64_t>> taken;
@@ -101,6 +103,7 @@ int64_t place_in_order(std::vector<Item>& items, const std::vector<int>& order, 
     item.offset = from_top ? highest_offset(taken, item.bytes, top.height) : -1;
     if (item.offset < 0) item.offset = lowest_offset(taken, item.bytes);
     size = std::max(size, item.offset + item.bytes);
+    if (size > limit) return size;
     for (int t = item.first; t <= item.last; ++t) alive[t].push_back(index);
   }
   return size;
@@ -120,7 +123,7 @@ int64_t most_alive(const std::vector<Item>& items, int num_actions) {
 class Search {
  public:
   Search(std::vector<Item>& items, int num_actions)
-      : items_(items), num_actions_(num_actions), bound_(most_alive(items, num_actions)), offsets_(items.size()) {}
+      : items_(items), num_actions_(num_actions), bound_(most_alive(items, num_actions)) {}
 
   int64_t run() {
     const std::function<double(const Item&)> keys[] = {
@@ -133,7 +136,7 @@ class Search {
     for (const auto& key : keys) {
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return key(items_[a]) > key(items_[b]); });
-      if (try_order(order)) best_order = order;
+      if (try_order(order, {}, best_)) best_order = order;
     }
     improve(best_order, {});
     // In the order of time, short lives from the top down.
@@ -145,7 +148,7 @@ class Search {
     for (int life = 1; life <= 64 && !low_enough(); life *= 2)
       for (double height : {1.0, 1.005, 1.01, 1.02}) {
         const TopDown top{life, static_cast<int64_t>(height * double(bound_)) / kValueAlignment * kValueAlignment};
-        if (try_order(order, top)) best_top = top;
+        if (try_order(order, top, best_)) best_top = top;
       }
     if (best_top.longest_life > 0) improve(order, best_top);
     return best_;
@@ -159,8 +162,10 @@ class Search {
     constexpr int64_t kBudget = 60'000, kMostRounds = 60;  // items placed, rounds
     const int64_t rounds = std::min(kMostRounds, kBudget / static_cast<int64_t>(items_.size()));
     std::minstd_rand random(1);
-    try_order(order, top);
+    constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+    try_order(order, top, kNoLimit);
     int64_t height = size_;
+    std::vector<int64_t> kept = current_offsets();
     for (int64_t round = 0; round < rounds && !low_enough(); ++round) {
       std::vector<int> changed = order;
       for (int64_t i = 0; i < std::ssize(changed); ++i) {
@@ -168,22 +173,29 @@ class Search {
         const auto to = static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1));
         std::rotate(changed.begin() + to, changed.begin() + i, changed.begin() + i + 1);
       }
-      try_order(changed, top);
+      try_order(changed, top, height);
       if (size_ > height) {
-        place_in_order(items_, order, num_actions_, top);  // offsets of what stays
+        for (size_t i = 0; i < items_.size(); ++i) items_[i].offset = kept[i];
         continue;
       }
       order = std::move(changed);
       height = size_;
+      kept = current_offsets();
     }
   }
 
   bool low_enough() const { return double(best_) <= 1.001 * double(bound_); }
-  bool try_order(const std::vector<int>& order, TopDown top = {}) {
-    size_ = place_in_order(items_, order, num_actions_, top);
+  std::vector<int64_t> current_offsets() const {
+    std::vector<int64_t> offsets;
+    for (const Item& item : items_) offsets.push_back(item.offset);
+    return offsets;
+  }
+  // Whether the order is better than the best so far. An order is given up where it becomes higher than `limit`.
+  bool try_order(const std::vector<int>& order, const TopDown& top, int64_t limit) {
+    size_ = place_in_order(items_, order, num_actions_, top, limit);
     if (size_ >= best_) return false;
     best_ = size_;
-    for (size_t i = 0; i < items_.size(); ++i) offsets_[i] = items_[i].offset;
+    offsets_ = current_offsets();
     return true;
   }
 
