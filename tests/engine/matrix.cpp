@@ -117,7 +117,8 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
     model::set_num_hidden_layers(job.model, 6);
     job.model.windowed = {true, false, true, true, false, true};
   }
-  if (c.relative == "gpt_neox") job.model.num_key_value_heads = 4;
+  if (c.relative == "gpt_neox" || job.model.bidirectional) job.model.num_key_value_heads = 4;
+  if (job.model.is_classifier()) job.documents.attention = true;
   if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
   if (c.adapted) job.adapters = some_adapters(job.model);
@@ -169,6 +170,7 @@ const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   one.shape = job.shape;
   one.ragged = job.ragged;
   one.adapters = job.adapters;
+  one.documents = job.documents;
   return known[key] = run(one);
 }
 

@@ -102,6 +102,23 @@ TEST(Matrix, ASampleOfEveryFamilyEqualsOneRankInFloat64OrIsRefused) {
   }
 }
 
+// Models that classify texts: encoders of both kinds, what BERT has around them, and a decoder with such a head.
+TEST(Matrix, ASampleOfModelsWithLabelsEqualsOneRankInFloat64OrIsRefused) {
+  const size_t each = std::getenv("TRIREME_SLOW") == nullptr ? 7 : 60;
+  uint64_t number = 30;
+  for (const char* model : {"bert", "roberta", "distilbert", "encoder", "encoder post", "llama"}) {
+    std::vector<MatrixCell> cells;
+    for (MatrixCell cell : pairwise_cells(all_cells(kRanks), seed() + number)) {
+      if (cell.gpt2 || (cell.cp > 1 && cells.size() % 7 != 3)) continue;  // refused
+      cell.relative = std::string("labels ") + model;
+      cells.push_back(cell);
+      if (cells.size() == each) break;
+    }
+    ++number;
+    judge_all(cells, kFloat64, 1e-10);
+  }
+}
+
 // Adapters are parameters of units and lie in groups of their own; the base's groups have no gradient.
 TEST(Matrix, ASampleWithAdaptersEqualsOneRankInFloat64OrIsRefused) {
   std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 4);

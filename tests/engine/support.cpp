@@ -82,7 +82,19 @@ model::ModelConfig small_relative(const std::string& model_type) {
   return c;
 }
 
+model::ModelConfig small_classifier(const std::string& model_type) {
+  model::ModelConfig c = small_llama();
+  const bool post = model_type == "encoder post";
+  if (model_type != "llama") set_architecture(c, model::find_architecture(post ? "encoder" : model_type, "a test"));
+  if (c.bidirectional) c.head_dim = c.hidden_size / c.num_attention_heads;
+  if (post) place_norms(c, model::NormPlacement::post), c.activation = model::Activation::relu;
+  c.initializer_range = 0.1;
+  set_labels(c, {"a", "b", "c"});
+  return c;
+}
+
 model::ModelConfig small_model(const std::string& family) {
+  if (family.starts_with("labels ")) return small_classifier(family.substr(7));
   if (family == "gpt2") return small_gpt2();
   if (family == "qwen3") return small_qwen3();
   if (family == "gemma3") return small_gemma3();
@@ -224,13 +236,29 @@ class Runner {
   }
 
  private:
+  void fill(int64_t step, int64_t number, const at::Tensor& tokens, const at::Tensor& targets) const {
+    fill_micro_batch(step, job_.first_micro_batch + number, job_.model.vocab_size, tokens, targets, job_.ragged);
+    if (!job_.model.is_classifier()) return;
+    // A label at the first token of each sequence, if that one is supervised.
+    auto* target = targets.data_ptr<int64_t>();
+    for (int64_t i = 0; i < targets.numel(); ++i)
+      target[i] = i % job_.shape.sequence > 0 || target[i] < 0 ? -100 : target[i] % job_.model.classifier.num_labels;
+  }
+
+  void change_padding(const at::Tensor& tokens, const at::Tensor& starts) const {
+    for (int64_t i = 0; i < tokens.numel(); ++i)
+      if (starts.data_ptr<int64_t>()[i] > 0)
+        tokens.data_ptr<int64_t>()[i] = (tokens.data_ptr<int64_t>()[i] + job_.behind) % job_.model.vocab_size;
+  }
+
   // The rank's part of the micro-batch that all context-parallel ranks share.
   void load(const plan::StepRequest& r, int64_t step, int64_t number, const BatchTensors& to) const {
     load_documents(to, r, document_starts(job_.shape, step + number));
     if (!to.inputs.defined()) return;
     const at::Tensor &tokens = to.inputs, &targets = to.targets;
     at::Tensor all = at::empty({job_.shape.tokens()}, at::kLong), all_targets = at::empty_like(all);
-    fill_micro_batch(step, job_.first_micro_batch + number, job_.model.vocab_size, all, all_targets, job_.ragged);
+    fill(step, number, all, all_targets);
+    if (job_.behind > 0) change_padding(all, document_starts(job_.shape, step + number));
     if (number >= job_.global_micro_batches) all_targets.fill_(-100);
     const std::vector<int64_t> positions = model::context_positions(r.parallel(), job_.shape.sequence);
     const auto local = static_cast<int64_t>(positions.size());
@@ -246,7 +274,7 @@ class Runner {
     int64_t count = 0;
     at::Tensor tokens = at::empty({job_.shape.tokens()}, at::kLong), targets = at::empty_like(tokens);
     for (int64_t i = 0; i < job_.global_micro_batches; ++i) {
-      fill_micro_batch(step, job_.first_micro_batch + i, job_.model.vocab_size, tokens, targets, job_.ragged);
+      fill(step, i, tokens, targets);
       count += targets.ne(-100).sum().item<int64_t>();
     }
     return count;

@@ -21,6 +21,9 @@ model::ModelConfig small_qwen3();
 model::ModelConfig small_gemma3();
 /// A Free Transformer of four blocks, with a latent of `bits` bits before the third.
 model::ModelConfig small_free(int64_t bits, model::Injection injection);
+/// A model with three labels: bert, roberta, distilbert, encoder (pre-norm), encoder post, llama.
+model::ModelConfig small_classifier(const std::string& model_type);
+/// Any of them by name; those with labels as "labels bert".
 model::ModelConfig small_model(const std::string& family);
 
 /// Everything in one dtype, and computing in bfloat16 with state in float32.
@@ -55,6 +58,7 @@ struct Job {
   bool poison = false;
   bool ragged = false;               ///< every third token is not supervised
   model::DocumentRequest documents;  ///< of the lengths that document_starts gives
+  int64_t behind = 0;  ///< of a model with labels: added to the tokens behind the first document of each sequence
   bool on_gpu = false;               ///< all ranks share the first one
   optim::LossScaleOptions loss_scale = {.initial = 1024, .window = 3};  ///< of computing in float16
   std::set<int> overflows = {};      ///< steps in which the last rank's gradients overflow; in float16

@@ -1,5 +1,5 @@
-// Folders whose tensor names begin differently from ours: early uploads of GPT-2; models without a head (LlamaModel),
-// which are saved with one; and vision models, whose text half is saved as a model of its own.
+// Folders whose tensor names begin differently from ours: early uploads of GPT-2; models without a head (LlamaModel,
+// BertModel), which are saved with one; and vision models, whose text half is saved as a model of its own.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@ namespace trireme::checkpoint {
 struct Naming {
   std::string strip, add;  ///< the folder's names have the prefix `add` where ours have `strip`
   bool is_part = false;    ///< the folder holds more or less than this model
+  bool old_norms = false;  ///< early BERTs have LayerNorm.gamma and .beta; they are saved under the newer names
 
   /// The folder's name of a tensor.
   std::string name_of(const std::string& ours) const;

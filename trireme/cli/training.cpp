@@ -12,6 +12,7 @@
 #include "trireme/cli/start.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/classify.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/setup.h"
 
@@ -50,7 +51,9 @@ const std::array kTrainings = {
                      "Trains all weights of the model in FOLDER further, on conversations. It has every setting of\n"
                      "trireme pretrain, and other defaults: 5 epochs, a global batch of 16, a micro-batch of 1, a\n"
                      "learning rate of 2e-5 after 10 steps of warm-up, whole conversations that attend only to\n"
-                     "themselves, and the results in out/finetune/full.\n\n",
+                     "themselves, and the results in out/finetune/full.\n\n"
+                     "trireme finetune_full FOLDER --task classify --data JSON --data.json_path reviews.jsonl\n\n"
+                     "Trains it to say which label a text has: {\"text\": ..., \"label\": ...} in each line.\n\n",
              .defaults = with_tuning({{"out_dir", "out/finetune/full"}, {"optimizer.lr", "2e-5"}})},
     Training{.name = "finetune_lora",
              .needs_weights = true,
@@ -94,12 +97,15 @@ int run_training(const Training& training, Arguments arguments) {
                     [](ParsedSettings& parsed) {
                       replace_default_length(parsed);
                       refuse_two_adapters(parsed);
+                      train::complete_classification(parsed);
                     },
                 .plan = train::plan_host,
                 .check =
                     [&](const Settings& settings) {
                       validate_run_length(settings);
-                      if (training.needs_weights) train::check_has_weights(settings, training.name);
+                      // A small encoder may begin with new weights.
+                      if (training.needs_weights && settings.task != train::Learning::classify)
+                        train::check_has_weights(settings, training.name);
                       if (training.name != "pretrain" && model::config_of(settings.model).is_free())
                         throw UsageError(fmt::format(
                             "{} is not built for a Free Transformer; go on with its training: trireme pretrain FOLDER",

@@ -245,9 +245,9 @@ double Engine::mean_loss(List list, double tokens) {
       double sum = 0;
       for (int i = 0; i < n; ++i)
         for (const auto& rank : places.ranks) sum += losses[n * rank.before + i * rank.count + first + k];
-      const bool is_loss = places.unit + 1 == std::ssize(model_.units);
-      if (!is_loss) measures_.push_back(sum / tokens);
-      loss += (is_loss ? 1 : measures[static_cast<size_t>(k)].weight) * sum;
+      const int64_t measure = k - (count - std::ssize(measures));  // -1: the loss of the last unit
+      if (measure >= 0) measures_.push_back(sum / tokens);
+      loss += (measure < 0 ? 1 : measures[static_cast<size_t>(measure)].weight) * sum;
     }
   }
   return loss / tokens;

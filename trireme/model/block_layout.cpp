@@ -134,6 +134,7 @@ class BlockBuilder {
     matrix(n_.out + kWeight, width_, heads_, residual_, Divided::inputs, {my_q_});
     l.out.bias = bias(c_.attention_out_bias, n_.out + kBias);
     if (c_.post_norms) l.post1 = norm(n_.post1);
+    if (c_.sum_norms) l.sum1 = norm(n_.sum1);
   }
 
   void mlp() {
@@ -160,6 +161,7 @@ class BlockBuilder {
     matrix(n_.down + kWeight, width_, mlp_, residual_, Divided::inputs, {my_mlp_});
     l.down.bias = bias(c_.mlp_bias, n_.down + kBias);
     if (c_.post_norms) l.post2 = norm(n_.post2);
+    if (c_.sum_norms) l.sum2 = norm(n_.sum2);
   }
 
   // The rows of this rank's q, then k, then v in the matrix that holds all three. If they lie head by head in it, every

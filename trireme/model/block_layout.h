@@ -18,6 +18,7 @@ struct BlockLayout {
   Norm norm2;  ///< before the MLP; absent in OLMo 2
   Product up, down;  ///< a gated MLP's `up` is gate | up in one matrix
   Norm post2;        ///< of the MLP's output
+  Norm sum1, sum2;   ///< of the sums of the residual stream and attention or MLP; in post-norm blocks (BERT) alone
   /// Whether a parameter belongs to the attention half of the block; otherwise to the MLP half.
   bool is_attention(int parameter) const;
 };

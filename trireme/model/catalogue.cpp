@@ -23,7 +23,7 @@ struct Shape {
 
 constexpr Architecture L = Architecture::llama, M = Architecture::mistral, Q2 = Architecture::qwen2,
                        Q3 = Architecture::qwen3, G2 = Architecture::gemma2, G3 = Architecture::gemma3,
-                       G = Architecture::gpt2;
+                       G = Architecture::gpt2, B = Architecture::bert;
 // clang-format off
 constexpr Shape kShapes[] = {
   // name                arch vocab   width  mlp   blocks heads kv  dim positions eps   theta   tied   factor window
@@ -63,6 +63,10 @@ constexpr Shape kShapes[] = {
   {"gpt2-medium",        G,  {50257,   1024,  4096,  24,   16,  16,  64,   1024}, 1e-5, 0.0, true},
   {"gpt2-large",         G,  {50257,   1280,  5120,  36,   20,  20,  64,   1024}, 1e-5, 0.0, true},
   {"gpt2-xl",            G,  {50257,   1600,  6400,  48,   25,  25,  64,   1024}, 1e-5, 0.0, true},
+  {"bert-tiny",          B,  {30522,    128,   512,   2,    2,   2,  64,    512}, 1e-12, 0.0, true},
+  {"bert-mini",          B,  {30522,    256,  1024,   4,    4,   4,  64,    512}, 1e-12, 0.0, true},
+  {"bert-base",          B,  {30522,    768,  3072,  12,   12,  12,  64,    512}, 1e-12, 0.0, true},
+  {"bert-large",         B,  {30522,   1024,  4096,  24,   16,  16,  64,    512}, 1e-12, 0.0, true},
 };
 // clang-format on
 

@@ -37,9 +37,9 @@ ModelConfig gemma(ModelConfig c) {
 }
 
 // In the order of the enumerators.
-const std::array<Family, 15>& families() {
+const std::array<Family, 19>& families() {
   using A = Architecture;
-  static const std::array<Family, 15> table = [] {
+  static const std::array<Family, 19> table = [] {
     const ModelConfig llama = sizes(A::llama, {32000, 4096, 11008, 32, 32, 32, 128, 2048});
     ModelConfig mistral = sizes(A::mistral, {32000, 4096, 14336, 32, 32, 8, 128, 131072});
     mistral.sliding_window = 4096;
@@ -93,7 +93,33 @@ const std::array<Family, 15>& families() {
     olmo2.norm_eps = 1e-5;
     olmo2.wide_query_key_norm = olmo2.post_norms = true;
     olmo2.pre_norms = false;
-    return std::array<Family, 15>{{{"llama", "LlamaForCausalLM", llama},
+    // The encoders: LayerNorm with biases, learned positions, biases, and a plain MLP with the exact GELU.
+    ModelConfig encoder = sizes(A::encoder, {30522, 768, 3072, 12, 12, 12, 64, 512});
+    encoder.norm_eps = 1e-5;
+    encoder.rope_theta = 0;
+    encoder.activation = Activation::gelu;
+    encoder.gated_mlp = false;
+    encoder.bidirectional = encoder.layer_norm = encoder.learned_positions = true;
+    encoder.attention_bias = encoder.attention_out_bias = encoder.mlp_bias = true;
+    encoder.classifier = {.pooling = Pooling::mean, .bias = true};
+    ModelConfig bert = encoder;
+    bert.architecture = A::bert;
+    bert.norm_eps = 1e-12;
+    place_norms(bert, NormPlacement::post);
+    bert.embedding_norm = bert.tie_word_embeddings = true;
+    bert.token_types = 2;
+    bert.classifier = {.pooling = Pooling::cls, .pooler = ClassifierConfig::Pooler::tanh, .bias = true};
+    ModelConfig roberta = bert;
+    roberta.architecture = A::roberta;
+    roberta.vocab_size = 50265;
+    roberta.max_position_embeddings = 510;
+    roberta.first_position = 2;
+    ModelConfig distilbert = bert;
+    distilbert.architecture = A::distilbert;
+    distilbert.num_hidden_layers = 6;
+    distilbert.token_types = 0;
+    distilbert.classifier.pooler = ClassifierConfig::Pooler::relu;
+    return std::array<Family, 19>{{{"llama", "LlamaForCausalLM", llama},
                                    {"mistral", "MistralForCausalLM", mistral},
                                    {"qwen2", "Qwen2ForCausalLM", qwen2},
                                    {"qwen3", "Qwen3ForCausalLM", qwen3},
@@ -107,7 +133,11 @@ const std::array<Family, 15>& families() {
                                    {"starcoder2", "Starcoder2ForCausalLM", starcoder2},
                                    {"phi3", "Phi3ForCausalLM", phi3},
                                    {"gpt_neox", "GPTNeoXForCausalLM", gpt_neox},
-                                   {"olmo2", "Olmo2ForCausalLM", olmo2}}};
+                                   {"olmo2", "Olmo2ForCausalLM", olmo2},
+                                   {"bert", "BertForMaskedLM", bert},
+                                   {"roberta", "RobertaForMaskedLM", roberta},
+                                   {"distilbert", "DistilBertForMaskedLM", distilbert},
+                                   {"encoder", "TriremeEncoder", encoder}}};
   }();
   return table;
 }
@@ -126,9 +156,10 @@ BlockCount count_block(const ModelConfig& c) {
       .products = c.hidden_size * (heads + 2 * kv) + heads * c.hidden_size + c.hidden_size * (up + c.intermediate_size),
       .biases = (c.attention_bias ? heads + 2 * kv : 0) + (c.attention_out_bias ? c.hidden_size : 0) +
                 (c.mlp_bias ? up + c.hidden_size : 0),
-      .norms = ((c.post_norms ? 2 : 0) + (c.pre_norms ? 2 : 0)) * norm + (c.wide_query_key_norm ? heads + kv
-                                                                          : c.query_key_norm    ? 2 * c.head_dim
-                                                                                                : 0)};
+      .norms = ((c.post_norms ? 2 : 0) + (c.pre_norms ? 2 : 0) + (c.sum_norms ? 2 : 0)) * norm +
+               (c.wide_query_key_norm ? heads + kv
+                : c.query_key_norm    ? 2 * c.head_dim
+                                      : 0)};
 }
 
 }  // namespace
@@ -136,7 +167,24 @@ BlockCount count_block(const ModelConfig& c) {
 ModelConfig default_config(Architecture architecture) { return family(architecture).defaults; }
 
 const char* model_type(Architecture architecture) { return family(architecture).model_type; }
-const char* class_name(Architecture architecture) { return family(architecture).class_name; }
+
+std::string class_name(const ModelConfig& c) {
+  const std::string name = family(c.architecture).class_name;
+  if (!c.is_classifier()) return name;
+  for (const char* end : {"ForCausalLM", "LMHeadModel", "ForMaskedLM"})
+    if (name.ends_with(end)) return name.substr(0, name.rfind(end)) + "ForSequenceClassification";
+  return name + "ForSequenceClassification";
+}
+
+void set_labels(ModelConfig& c, std::vector<std::string> labels) {
+  c.classifier.num_labels = static_cast<int64_t>(labels.size());
+  c.classifier.labels = std::move(labels);
+}
+
+void place_norms(ModelConfig& c, NormPlacement placement) {
+  c.pre_norms = c.final_norm = placement == NormPlacement::pre;
+  c.sum_norms = placement == NormPlacement::post;
+}
 
 Architecture find_architecture(const std::string& type, const std::string& source) {
   std::vector<std::string> known;
@@ -156,6 +204,8 @@ void set_architecture(ModelConfig& c, Architecture architecture) {
   d.initializer_range = c.initializer_range;
   d.tie_word_embeddings = c.tie_word_embeddings;
   if (c.rope_theta > 0 && !d.learned_positions) d.rope_theta = c.rope_theta;
+  if (d.bidirectional) d.num_key_value_heads = d.num_attention_heads;
+  if (d.bidirectional) d.tie_word_embeddings = default_config(architecture).tie_word_embeddings;
   if (architecture == Architecture::gemma2 || architecture == Architecture::gemma3) d.attention_scale = 0;
   set_num_hidden_layers(d, d.num_hidden_layers);
   c = std::move(d);
@@ -185,6 +235,8 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   return a == b;
 }
 
+constexpr int64_t kMostLabels = 1 << 16;
+
 double FreeConfig::free_nats() const { return free_bits * std::log(2.0); }
 
 namespace {
@@ -205,6 +257,28 @@ void validate_free(const ModelConfig& c) {
                                  base::plural(c.num_hidden_layers, "block"), c.num_hidden_layers - 1));
   if (!(f.free_bits >= 0) || !(f.kl_weight >= 0))
     throw UsageError("free.free_bits and free.kl_weight must be at least 0");
+}
+
+}  // namespace
+
+namespace {
+
+void validate_classifier(const ModelConfig& c) {
+  const ClassifierConfig& k = c.classifier;
+  if (!c.is_classifier()) return;
+  if (k.num_labels < 2 || k.num_labels > kMostLabels)
+    throw UsageError(fmt::format("a classification head of {}; it must have 2 to {}",
+                                 base::plural(k.num_labels, "label"), kMostLabels));
+  if (static_cast<int64_t>(k.labels.size()) != k.num_labels)
+    throw UsageError(fmt::format("model.labels names {}, and the head has {} (model.num_labels)",
+                                 base::plural(static_cast<int64_t>(k.labels.size()), "label"), k.num_labels));
+  std::vector<std::string> sorted = k.labels;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    throw UsageError(fmt::format("two labels of the classification head have the name '{}'", *twice));
+  if (c.is_free())
+    throw UsageError(
+        "a classification head (model.num_labels) is not built for a Free Transformer; take another model");
 }
 
 }  // namespace
@@ -232,15 +306,16 @@ void ModelConfig::validate() const {
   if (num_attention_heads % num_key_value_heads != 0)
     throw UsageError(fmt::format("model.num_key_value_heads {} does not divide model.num_attention_heads {}",
                                  num_key_value_heads, num_attention_heads));
-  const bool fixed_heads = architecture == Architecture::gpt2 || architecture == Architecture::gpt_neox;
+  const bool fixed_heads =
+      architecture == Architecture::gpt2 || architecture == Architecture::gpt_neox || bidirectional;
   if (fixed_heads && num_attention_heads * head_dim != hidden_size)
     throw UsageError(fmt::format("model.num_attention_heads {} does not divide model.hidden_size {} ({})",
                                  num_attention_heads, hidden_size, model_type(architecture)));
-  if (architecture == Architecture::gpt_neox && num_key_value_heads != num_attention_heads)
+  if ((architecture == Architecture::gpt_neox || bidirectional) && num_key_value_heads != num_attention_heads)
     throw UsageError(
-        fmt::format("model.num_key_value_heads is {}; models of type gpt_neox have as many as "
+        fmt::format("model.num_key_value_heads is {}; models of type {} have as many as "
                     "model.num_attention_heads, {}",
-                    num_key_value_heads, num_attention_heads));
+                    num_key_value_heads, model_type(architecture), num_attention_heads));
   if (!learned_positions && rotary_dim() == head_dim && head_dim % 2 != 0)
     throw UsageError(fmt::format("model.head_dim {} is odd; rotary positions need pairs", head_dim));
   if (!learned_positions && (rotary_dim() < 2 || rotary_dim() > head_dim || rotary_dim() % 2 != 0))
@@ -258,22 +333,31 @@ void ModelConfig::validate() const {
     throw UsageError(fmt::format("layer_types has {} entries; the model has {} blocks (num_hidden_layers)",
                                  windowed.size(), num_hidden_layers));
   validate_free(*this);
+  validate_classifier(*this);
 }
 
 int64_t ModelConfig::num_parameters() const {
   const BlockCount block = count_block(*this);
-  const int64_t embedding = (vocab_size + (learned_positions ? max_position_embeddings : 0)) * hidden_size;
+  const int64_t norm = (layer_norm ? 2 : 1) * hidden_size;
+  const int64_t embedding =
+      (vocab_size + (learned_positions ? max_position_embeddings + first_position : 0) + token_types) * hidden_size +
+      (embedding_norm ? norm : 0);
+  const int64_t pooler = classifier.pooler == ClassifierConfig::Pooler::none ? 0 : (hidden_size + 1) * hidden_size,
+                head = is_classifier() ? pooler + classifier.num_labels * (hidden_size + (classifier.bias ? 1 : 0))
+                       : tie_word_embeddings ? 0
+                                             : vocab_size * hidden_size;
   // The encoder's block, its query, its norm and its readout, and what injects the bits.
   const int64_t rows = free.injection == Injection::bits ? free.latent_bits
                                                          : int64_t{1} << std::min(free.latent_bits, kMostTableBits),
                 latent = is_free() ? block.products + block.norms + (2 + free.latent_bits + rows) * hidden_size : 0;
-  return num_hidden_layers * (block.products + block.biases + block.norms) + (layer_norm ? 2 : 1) * hidden_size +
-         embedding + (tie_word_embeddings ? 0 : vocab_size * hidden_size) + latent;
+  return num_hidden_layers * (block.products + block.biases + block.norms) + (final_norm ? norm : 0) + embedding +
+         head + latent;
 }
 
 int64_t ModelConfig::num_product_parameters() const {
   const int64_t encoder = is_free() ? count_block(*this).products + free.latent_bits * hidden_size : 0;
-  return num_hidden_layers * count_block(*this).products + vocab_size * hidden_size + encoder;
+  const int64_t head = is_classifier() ? 0 : vocab_size * hidden_size;  // a classifier's reads a row for each sequence
+  return num_hidden_layers * count_block(*this).products + head + encoder;
 }
 
 int64_t ModelConfig::longest_sequence() const {
@@ -288,6 +372,7 @@ int64_t ModelConfig::longest_generation() const {
 
 double ModelConfig::attended_keys(int64_t layer, int64_t sequence) const {
   const auto whole = static_cast<double>(sequence);
+  if (bidirectional) return whole;
   const double limit = window(layer) > 0 ? std::min(whole, static_cast<double>(window(layer))) : whole;
   return limit * (1 - limit / (2 * whole));  // the first queries see less than a window
 }

@@ -1,6 +1,6 @@
-// ModelConfig: the shape of a decoder-only transformer, in the words of a Hugging Face config.json. A shape has a name
-// in the catalogue (model/catalogue.cpp) or comes from a file; `model.*` settings override single keys. Only what
-// changes the mathematics is a field.
+// ModelConfig: the shape of a decoder or of an encoder that classifies, in the words of a Hugging Face config.json. A
+// shape has a name in the catalogue (model/catalogue.cpp) or comes from a file; `model.*` settings override single
+// keys. Only what changes the mathematics is a field.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,11 @@ enum class Architecture {
   starcoder2,
   phi3,
   gpt_neox,
-  olmo2
+  olmo2,
+  bert,
+  roberta,
+  distilbert,
+  encoder  ///< ours: pre-norm or post-norm, without what BERT has around its blocks
 };
 /// A gated MLP has silu or gelu_tanh; gelu is the exact one.
 enum class Activation { silu, gelu_tanh, gelu, relu };
@@ -42,6 +46,18 @@ struct FreeConfig {
   double kl_weight = 1;     ///< of what exceeds it, in the loss
   double free_nats() const;
   bool operator==(const FreeConfig&) const = default;
+};
+
+/// A head that says which label a text has: a layer over the pooled hidden state (in BERT-like models), then one logit
+/// for each label.
+struct ClassifierConfig {
+  enum class Pooler { none, tanh, relu };
+  int64_t num_labels = 0;           ///< 0: the model has no such head
+  std::vector<std::string> labels;  ///< their names
+  Pooling pooling = Pooling::last;
+  Pooler pooler = Pooler::none;  ///< activation of the layer before
+  bool bias = false;
+  bool operator==(const ClassifierConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -76,6 +92,12 @@ struct ModelConfig {
   bool wide_query_key_norm = false;  ///< normalises all heads of q together, and those of k (OLMo 2)
   bool pre_norms = true;  ///< normalises the inputs of attention and MLP
   bool post_norms = false;  ///< normalises the outputs of attention and MLP before they are added
+  bool sum_norms = false;  ///< post-norm: normalises the sums of the residual stream and attention or MLP
+  bool final_norm = true;  ///< normalises the last block's output
+  bool bidirectional = false;  ///< a token sees later ones of its document too
+  bool embedding_norm = false;  ///< LayerNorm of the embedding's rows
+  int64_t first_position = 0;  ///< rows of the table of positions before that of position 0 (RoBERTa: 2)
+  int64_t token_types = 0;  ///< rows of a further table, of which all tokens of a text get the first (BERT)
   bool parallel_residual = false;  ///< attention and MLP read the same input (GPT-NeoX)
   double embedding_multiplier = 1;  ///< of the embedding's rows (Granite)
   double residual_multiplier = 1;  ///< of the outputs of attention and MLP (Granite)
@@ -88,6 +110,7 @@ struct ModelConfig {
   std::vector<bool> windowed;  ///< per block; empty: all blocks, if there is a window
 
   FreeConfig free;
+  ClassifierConfig classifier;
 
   bool is_text_half = false;  ///< the text half of a vision model, without its vision tower
   std::vector<std::string> passed_over;  ///< keys of the file that change nothing here, but may surprise by that
@@ -112,6 +135,7 @@ struct ModelConfig {
   /// The sum over blocks.
   double attended_keys(int64_t sequence) const;
   bool is_free() const { return free.latent_bits > 0; }
+  bool is_classifier() const { return classifier.num_labels > 0; }
   /// One line for each thing of the file that is left out.
   std::vector<std::string> remarks() const;
   /// Whether both have the same mathematics and the same names of tensors.
@@ -136,12 +160,17 @@ ModelConfig default_config(Architecture architecture);
 /// The architecture's model_type in config.json ("gemma3_text"); find_architecture is the inverse.
 /// Errors    UsageError naming the known ones
 const char* model_type(Architecture architecture);
-/// The class in transformers, as config.json names it: "LlamaForCausalLM".
-const char* class_name(Architecture architecture);
+/// The class in transformers, as config.json names it: "LlamaForCausalLM"; with a classification head
+/// "LlamaForSequenceClassification".
+std::string class_name(const ModelConfig& config);
 Architecture find_architecture(const std::string& model_type, const std::string& source);
 
 /// Sets the architecture's mathematics (norms, biases, activation, ...), but no sizes.
 void set_architecture(ModelConfig& config, Architecture architecture);
+/// Puts the norms of all blocks before attention and MLP, and one at the end; or behind the sums, and none at the end.
+void place_norms(ModelConfig& config, NormPlacement placement);
+/// Gives the model a head for these labels, in place of the one that it has.
+void set_labels(ModelConfig& config, std::vector<std::string> labels);
 /// Changes the number of blocks; new blocks continue the pattern of windows.
 void set_num_hidden_layers(ModelConfig& config, int64_t blocks);
 

@@ -49,7 +49,8 @@ ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const Block
           .head_dim = widths.head_dim,
           .scale = traits.scale,
           .window = traits.window,
-          .softcap = traits.softcap};
+          .softcap = traits.softcap,
+          .bidirectional = traits.bidirectional};
 }
 
 std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,

@@ -1,4 +1,4 @@
-// ContextAttention: causal attention of the local tokens of a block, on one rank or with the context-parallel ranks
+// ContextAttention: attention of the local tokens of a block, on one rank or with the context-parallel ranks
 // that hold the rest of each sequence. It has three implementations: one rank, ring (keys and values travel around the
 // ranks), ulysses (ranks exchange tokens for heads).
 //
@@ -20,6 +20,7 @@ struct AttentionTraits {
   double scale = 0;    ///< 0: 1 / sqrt(d)
   double softcap = 0;  ///< 0: none
   int64_t window = 0;  ///< keys that a query sees; 0: no limit
+  bool bidirectional = false;  ///< a query sees later keys of its document too; on one rank only
 };
 
 class ContextAttention {

@@ -31,7 +31,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& 
 
 std::vector<Norm> DecoderBlock::norms() const {
   std::vector<Norm> present;
-  for (const Norm& norm : {layout_.norm1, layout_.post1, layout_.norm2, layout_.post2})
+  for (const Norm& norm : {layout_.norm1, layout_.post1, layout_.norm2, layout_.post2, layout_.sum1, layout_.sum2})
     if (norm.present()) present.push_back(norm);
   return present;
 }
@@ -42,7 +42,7 @@ int64_t DecoderBlock::num_norm_vectors() const {
 
 std::vector<std::string> DecoderBlock::recomputable() const {
   std::vector<std::string> names = {"qkv", "attended", "mid", "hidden"};
-  if (has_post_norms()) names.emplace_back("mlp_out");
+  if (keeps_mlp_out()) names.emplace_back("mlp_out");
   return names;
 }
 
@@ -52,16 +52,18 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   const at::ScalarType c = p.compute, s = p.state;
   UnitValues v;
   v.output = {"output", {rows, width}, c};
-  if (layout_.norm1.present()) v.saved[kRstd1] = {"rstd1", {rows}, s};
-  if (layout_.norm2.present()) v.saved[kRstd2] = {"rstd2", {rows}, s};
+  // The statistics of norm1 and norm2, or of sum1 and sum2, which belong to mid and mlp_out.
+  const bool sums = has_sum_norms();
+  if (layout_.norm1.present() || sums) v.saved[kRstd1] = {sums ? "rstd_sum1" : "rstd1", {rows}, s};
+  if (layout_.norm2.present() || sums) v.saved[kRstd2] = {sums ? "rstd_sum2" : "rstd2", {rows}, s};
   v.saved[kQkv] = {"qkv", attention_->qkv_shape(shape), c};
   v.saved[kAttended] = {"attended", {tokens, widths_.q_width()}, c};
   v.saved[kLse] = {"lse", attention_->lse_shape(shape), s};
   v.saved[kMid] = {"mid", {rows, width}, c};
   v.saved[kHidden] = {"hidden", {tokens, config_.gated_mlp ? 2 * widths_.mlp : widths_.mlp}, c};
-  if (layout_.norm1.centered()) {
-    v.saved[kMean1] = {"mean1", {rows}, s};
-    v.saved[kMean2] = {"mean2", {rows}, s};
+  if (layout_.norm1.centered() || layout_.sum1.centered()) {
+    v.saved[kMean1] = {sums ? "mean_sum1" : "mean1", {rows}, s};
+    v.saved[kMean2] = {sums ? "mean_sum2" : "mean2", {rows}, s};
   }
   if (has_head_norms()) {
     v.saved[kRawQk] = {"raw_qk", {tokens, widths_.q_width() + widths_.kv_width()}, c};
@@ -70,9 +72,9 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
   if (has_post_norms()) {
     v.saved[kAttentionOut] = {"attention_out", {rows, width}, c};
     v.saved[kRstdPost1] = {"rstd_post1", {rows}, s};
-    v.saved[kMlpOut] = {"mlp_out", {rows, width}, c};
     v.saved[kRstdPost2] = {"rstd_post2", {rows}, s};
   }
+  if (keeps_mlp_out()) v.saved[kMlpOut] = {"mlp_out", {rows, width}, c};
   v.forward_work[kNormed] = {"normed", {tokens, width}, c};
   v.forward_work[kActivated] = {"activated", {tokens, widths_.mlp}, c};
   v.forward_work.put(kAttention, attention_->forward_work(shape, p));
@@ -190,10 +192,10 @@ void DecoderBlock::add_biases(const UnitTensors& t, const Product& product, cons
 
 // The mean is undefined if the norm has none.
 NormStatistics DecoderBlock::statistics1(const UnitTensors& t) const {
-  return {layout_.norm1.centered() ? t.saved[kMean1] : at::Tensor(), t.saved[kRstd1]};
+  return {layout_.norm1.centered() || layout_.sum1.centered() ? t.saved[kMean1] : at::Tensor(), t.saved[kRstd1]};
 }
 NormStatistics DecoderBlock::statistics2(const UnitTensors& t) const {
-  return {layout_.norm2.centered() ? t.saved[kMean2] : at::Tensor(), t.saved[kRstd2]};
+  return {layout_.norm2.centered() || layout_.sum2.centered() ? t.saved[kMean2] : at::Tensor(), t.saved[kRstd2]};
 }
 
 void DecoderBlock::normalize(const UnitTensors& t, const Norm& norm, const at::Tensor& y,
@@ -272,10 +274,21 @@ void DecoderBlock::add_attended(UnitTensors& t) const {
     branch = own;
   }
   multiply(branch);
+  if (has_sum_norms())
+    return add_norm_forward(layout_.sum1, t.saved[kMid], own, statistics1(t), branch, t.input, t.parameters,
+                            config_.norm_eps);
   if (layout_.norm2.present() && !config_.parallel_residual)
     return add_norm_forward(layout_.norm2, t.saved[kMid], own, statistics2(t), branch, t.input, t.parameters,
                             config_.norm_eps);
   ops::add_forward(t.saved[kMid], branch, t.input);
+  normalize(t, layout_.norm2, own, statistics2(t), mlp_input(t));
+}
+
+// Writes the norm of mid to `normed` again. add_attended() normalised the rounded sum, so the bits and statistics are
+// the same.
+void DecoderBlock::normalize_mid(UnitTensors& t) const {
+  const at::Tensor own = TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]);
+  if (has_sum_norms()) return normalize(t, layout_.sum1, own, statistics1(t), t.saved[kMid]);
   normalize(t, layout_.norm2, own, statistics2(t), mlp_input(t));
 }
 
@@ -308,19 +321,32 @@ at::Tensor DecoderBlock::finish_mlp(UnitTensors& t) const {
   return own;
 }
 
+// hidden -> mlp_out: the sum that sum2 normalises, and its norm in y, which may be `normed`; for a post-norm block
+void DecoderBlock::finish_sum(UnitTensors& t, const at::Tensor& y) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const at::Tensor own = tp.own_rows(t.work[kNormed]), &sum = t.saved[kMlpOut];
+  activate(t.work[kActivated], t.saved[kHidden]);
+  reduce_branch(t, layout_.down, t.work[kActivated], sum);
+  multiply(sum);
+  if (tp.sequence()) normalize_mid(t);  // the product has used its memory
+  ops::add_forward(sum, sum, own);
+  norm_forward(layout_.sum2, y, statistics2(t), sum, t.parameters, config_.norm_eps);
+}
+
 void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) const {
   const auto wants = [&](int index) { return std::find(which.begin(), which.end(), index) != which.end(); };
   if (wants(kQkv)) project(t);
   if (wants(kAttended)) attend(t);
   if (wants(kMid)) add_attended(t);
   if (wants(kHidden)) {
-    // Forward normalised the rounded sum, so normalising mid gives the same bits and statistics.
-    if (!wants(kMid))
-      normalize(t, layout_.norm2, TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]), statistics2(t),
-                mlp_input(t));
+    if (!wants(kMid)) normalize_mid(t);
     expand(t);
   }
   if (has_post_norms() && wants(kMlpOut)) finish_mlp(t);
+  if (has_sum_norms() && wants(kMlpOut)) {
+    if (!wants(kMid) && !wants(kHidden)) normalize_mid(t);
+    finish_sum(t, TensorParallel(parallel_, t.ranks).own_rows(t.work[kNormed]));
+  }
 }
 
 void DecoderBlock::forward(UnitTensors& t) const {
@@ -334,6 +360,7 @@ void DecoderBlock::forward(UnitTensors& t) const {
     ops::add_forward(t.output, branch, t.saved[kMid]);
     return;
   }
+  if (has_sum_norms()) return finish_sum(t, t.output);
   activate(t.work[kActivated], t.saved[kHidden]);
   reduce_branch(t, layout_.down, t.work[kActivated], t.output);
   multiply(t.output);

@@ -5,12 +5,15 @@
 // ModelConfig decides which norms exist, what `act` is, which products have biases, the windows and the soft caps.
 // Most models lack head_norm, post1 and post2; OLMo 2 has these, and lacks norm1 and norm2. GPT-2's weights are stored
 // [in, out] (Conv1D), all others [out, in]. In GPT-NeoX the MLP reads norm2(x) instead of norm2(a). Granite multiplies
-// the outputs of attention and MLP before it adds them.
+// the outputs of attention and MLP before it adds them. Encoders see the later tokens of a document too, and BERT's
+// blocks normalise the sums (post-norm):
+//
+//   a = sum1(x + O(attention(QKV(x))))        y = sum2(a + down(act(up(a))))
 //
 // The backward pass is written by hand, without autograd. Forward saves x (the input boundary), a, the rotated q|k|v
-// rows, the attention's output and log-sum-exp, the MLP's pre-activations, the inputs of head norms and post-norms, and
-// the norms' statistics. It does not save the outputs of norms and of the activation: backward kernels read the inputs
-// of these anyway, and compute the outputs again.
+// rows, the attention's output and log-sum-exp, the MLP's pre-activations, the inputs of head norms, post-norms and
+// norms of sums, and the norms' statistics. It does not save the outputs of norms and of the activation: backward
+// kernels read the inputs of these anyway, and compute the outputs again.
 //
 // Tensor parallel: QKV and up are column products (each rank has its heads and its part of the MLP); O and down are row
 // products. tensor_parallel.h has their communication. Context parallel: see context_attention.h.
@@ -66,6 +69,7 @@ class DecoderBlock : public Unit {
   void project(UnitTensors& t) const;
   void attend(UnitTensors& t) const;
   void add_attended(UnitTensors& t) const;
+  void normalize_mid(UnitTensors& t) const;
   void expand(UnitTensors& t) const;
   void activate(const at::Tensor& y, const at::Tensor& hidden) const;
   void differentiate_activation(const at::Tensor& hidden, const at::Tensor& activated) const;
@@ -80,6 +84,7 @@ class DecoderBlock : public Unit {
   void multiply(const at::Tensor& branch) const;
   void reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x, const at::Tensor& to) const;
   at::Tensor finish_mlp(UnitTensors& t) const;
+  void finish_sum(UnitTensors& t, const at::Tensor& y) const;
   /// The rotary table: a token's row is its entry in `t.position_ids`. If these are undefined, row i is for token i.
   RotaryTables::Table rotary_of(const UnitTensors& t) const {
     const at::Device device = t.input.device();
@@ -108,8 +113,13 @@ class DecoderBlock : public Unit {
   std::vector<Norm> norms() const;
   int64_t num_norm_vectors() const;
   bool has_post_norms() const { return layout_.post1.present(); }
+  bool has_sum_norms() const { return layout_.sum1.present(); }
+  bool keeps_mlp_out() const { return has_post_norms() || has_sum_norms(); }
   AttentionTraits attention_traits() const {
-    return {.scale = config_.attention_scale, .softcap = config_.attention_softcap, .window = config_.window(layer_)};
+    return {.scale = config_.attention_scale,
+            .softcap = config_.attention_softcap,
+            .window = config_.window(layer_),
+            .bidirectional = config_.bidirectional};
   }
   bool has_head_norms() const { return layout_.query_norm >= 0; }
   bool has_wide_norms() const { return config_.wide_query_key_norm; }

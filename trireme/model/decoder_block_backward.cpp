@@ -18,7 +18,7 @@ struct DecoderBlock::BackwardBuffers {
   at::Tensor activated, normed1, normed2, d_qkv, d_attended;
   at::Tensor mlp_gradient;  ///< parallel residual: [rows,D] of the input, through the MLP
   at::Tensor wide_sums;  ///< norms over all heads
-  NormGradients norm1, post1, norm2, post2;
+  NormGradients norm1, post1, norm2, post2, sum1, sum2;
   ops::Gradient query_norm, key_norm;  ///< [d] of the head norms' weights
   ContextAttention::Scratch attention;
   void take(const BlockLayout& layout, const std::vector<NormGradients>& norms);
@@ -47,8 +47,9 @@ at::Tensor operand(const TensorParallel& tp, const at::Tensor& buffer, const at:
 }  // namespace
 
 void DecoderBlock::BackwardBuffers::take(const BlockLayout& layout, const std::vector<NormGradients>& norms) {
-  const std::pair<const Norm*, NormGradients*> all[] = {
-      {&layout.norm1, &norm1}, {&layout.post1, &post1}, {&layout.norm2, &norm2}, {&layout.post2, &post2}};
+  const std::pair<const Norm*, NormGradients*> all[] = {{&layout.norm1, &norm1}, {&layout.post1, &post1},
+                                                        {&layout.norm2, &norm2}, {&layout.post2, &post2},
+                                                        {&layout.sum1, &sum1},   {&layout.sum2, &sum2}};
   size_t next = 0;
   for (const auto& [norm, gradients] : all)
     if (norm->present()) *gradients = norms[next++];
@@ -102,6 +103,13 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     adapted_backward_input(product, t, parallel_, adapter_buffers(t, product), to, dy);
   };
 
+  // The gradient `dy`, which lies in `normed`, goes through the norm of a sum: dx becomes that of both addends.
+  const auto through_sum_norm = [&](const Norm& norm, const NormGradients& gradients, const at::Tensor& dy, int sum,
+                                    const NormStatistics& statistics) {
+    norm_backward(norm, dx, gradients, b.normed2, dy, s[sum], p, statistics, at::Tensor());
+  };
+
+  if (has_sum_norms()) through_sum_norm(layout_.sum2, b.sum2, at::Tensor(b.normed2).copy_(dx), kMlpOut, statistics2(t));
   const at::Tensor d_down = has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2) : dx;
   const at::Tensor dy = operand(tp, b.dy, d_down);
   multiply(dy);
@@ -111,7 +119,9 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   on_product(layout_.down, dy, b.activated, false);
   backward_input(layout_.up, b.d_normed, s[kHidden]);
   const at::Tensor d_norm2 = tp.reduce(b.d_normed, b.reduced_rows);
-  if (config_.parallel_residual)  // the attention's branch still needs dx as it is
+  if (has_sum_norms())
+    through_sum_norm(layout_.sum1, b.sum1, at::Tensor(d_norm2).add_(dx), kMid, statistics1(t));
+  else if (config_.parallel_residual)  // the attention's branch still needs dx as it is
     norm_backward(layout_.norm2, b.mlp_gradient, b.norm2, b.normed2, d_norm2, t.input, p, statistics2(t), at::Tensor());
   else
     through_norm(layout_.norm2, b.norm2, b.normed2, d_norm2, s[kMid], statistics2(t));

@@ -29,7 +29,7 @@ std::vector<TrafficRow> DecoderBlock::traffic_of_recompute(const BatchShape& sha
   };
   if (wants(kMid)) reduce(layout_.out);
   if (wants(kHidden)) tp.gather(rows, p.compute, boundary);
-  if (has_post_norms() && wants(kMlpOut)) reduce(layout_.down);
+  if (keeps_mlp_out() && wants(kMlpOut)) reduce(layout_.down);
   return rows;
 }
 
@@ -39,7 +39,7 @@ UnitTraffic DecoderBlock::traffic(const BatchShape& shape, const Precision& p) c
   UnitTraffic u;
   u.recompute = traffic_of_recompute(shape, p, {kQkv, kAttended, kMid, kHidden, kMlpOut});
   u.forward = u.recompute;
-  if (!has_post_norms()) {
+  if (!keeps_mlp_out()) {
     magnitude_traffic(layout_.down, tp, u.forward, p);
     tp.reduce(u.forward, p.compute, boundary);
   }

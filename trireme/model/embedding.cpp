@@ -16,7 +16,10 @@
 
 namespace trireme::model {
 namespace {
-enum Parameter { kTable, kPositions };
+enum Parameter { kTable };
+
+/// Kept for the backward of the norm.
+enum Saved { kSum, kRstd, kMean };
 
 struct EmbeddingWork {
   enum Slot {
@@ -28,10 +31,17 @@ struct EmbeddingWork {
     d_inner,       ///< backward of an adapter
     wide,          ///< rows of its product (ops::add_product)
     b_sum,         ///< tensor parallel: this rank's part of B's gradient
+    normed,        ///< the norm's output again, and its gradient
+    norm_parts,    ///< sequence parallel: gradients of the norm from this rank's rows
   };
 };
 
 constexpr int64_t kProductRows = 64;  // of an adapter's product at a time
+
+// The rows of a text's positions, from position 0 on.
+at::Tensor used_positions(const at::Tensor& table, const ModelConfig& c) {
+  return c.first_position == 0 ? table : table.narrow(0, c.first_position, c.max_position_embeddings);
+}
 }  // namespace
 
 VocabularyPart vocabulary_part(const ModelConfig& config, const Parallel& parallel) {
@@ -64,11 +74,26 @@ EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, con
     : config_(c), parallel_(parallel) {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
   parameters_.push_back(vocabulary_parameter(table, c, parallel));
-  if (c.learned_positions)
-    parameters_.push_back({.name = "transformer.wpe.weight",
-                           .shape = {c.max_position_embeddings, c.hidden_size},
-                           .init = {Initializer::Kind::normal, c.initializer_range},
+  const TensorNames& names = tensor_names(c.architecture);
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape, Initializer::Kind kind, bool decays) {
+    parameters_.push_back({.name = name,
+                           .shape = std::move(shape),
+                           .init = {kind, kind == Initializer::Kind::normal ? c.initializer_range : 0},
+                           .decay = decays,
                            .counted = parallel.tp_rank == 0});
+    return static_cast<int>(parameters_.size()) - 1;
+  };
+  using Kind = Initializer::Kind;
+  if (c.learned_positions)
+    positions_ = add(std::string(names.positions) + ".weight",
+                     {c.first_position + c.max_position_embeddings, c.hidden_size}, Kind::normal, true);
+  if (c.token_types > 0)
+    types_ = add(std::string(names.token_types) + ".weight", {c.token_types, c.hidden_size}, Kind::normal, true);
+  if (c.embedding_norm) {
+    const std::string norm = names.embedding_norm;
+    norm_ = {.weight = add(norm + ".weight", {c.hidden_size}, Kind::ones, false), .bias = -1};
+    norm_.bias = add(norm + ".bias", {c.hidden_size}, Kind::zeros, false);
+  }
   const auto adapter = adapters.modules.find(module);
   if (adapter != adapters.modules.end()) add_adapter(adapter->second, module);
 }
@@ -124,6 +149,14 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
       v.backward_work[EmbeddingWork::b_sum] = {"adapter's gradient", {config_.hidden_size, rank_}, p.state};
   }
   v.backward_work[EmbeddingWork::order] = {"order", {local.tokens}, at::kLong};
+  if (!norm_.present()) return v;
+  v.saved[kSum] = {"sum", {local.rows, config_.hidden_size}, p.compute};
+  v.saved[kRstd] = {"rstd", {local.rows}, p.state};
+  v.saved[kMean] = {"mean", {local.rows}, p.state};
+  for (Slots* work : {&v.forward_work, &v.backward_work})
+    (*work)[EmbeddingWork::normed] = {"normed", {local.rows, config_.hidden_size}, p.compute};
+  if (sequence_parallel())
+    v.backward_work[EmbeddingWork::norm_parts] = {"norm gradients", {2, config_.hidden_size}, p.state};
   return v;
 }
 
@@ -162,15 +195,32 @@ EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t) const {
   return rows;
 }
 
-void EmbeddingUnit::forward(UnitTensors& t) const {
+// Tokens -> the sum of their rows, positions and type.
+void EmbeddingUnit::sum(UnitTensors& t, const at::Tensor& to) const {
   const TensorParallel tp(parallel_, t.ranks);
   const Rows r = rows(t);
-  const bool adds_positions = config_.learned_positions && parallel_.tp_rank == 0;
-  const at::Tensor partial = tp.sequence() ? t.work[EmbeddingWork::whole_rows] : t.output;
-  ops::embedding_forward(partial, r.ids, t.parameters[kTable], adds_positions ? t.parameters[kPositions] : at::Tensor(),
+  const bool is_first = parallel_.tp_rank == 0;
+  const at::Tensor partial = tp.sequence() ? t.work[EmbeddingWork::whole_rows] : to;
+  ops::embedding_forward(partial, r.ids, t.parameters[kTable],
+                         positions_ >= 0 && is_first ? used_positions(t.parameters[positions_], config_) : at::Tensor(),
                          t.shape.sequence / parallel_.cp_size, r.positions, scale(t.parameters[kTable].scalar_type()));
+  if (types_ >= 0 && is_first) at::Tensor(partial).add_(t.parameters[types_][0]);
   if (has_adapter()) forward_adapter(t, partial, r.ids);
-  tp.reduce(partial, t.output);
+  tp.reduce(partial, to);
+}
+
+NormStatistics EmbeddingUnit::statistics(const UnitTensors& t) const { return {t.saved[kMean], t.saved[kRstd]}; }
+
+void EmbeddingUnit::forward(UnitTensors& t) const {
+  if (!norm_.present()) return sum(t, t.output);
+  sum(t, t.saved[kSum]);
+  norm_forward(norm_, t.output, statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
+}
+
+void EmbeddingUnit::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {
+  if (!norm_.present()) return;
+  sum(t, t.saved[kSum]);
+  norm_forward(norm_, t.work[EmbeddingWork::normed], statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
 }
 
 // y += scale * B A[:, ids]; ids of other ranks add nothing.
@@ -199,14 +249,44 @@ void EmbeddingUnit::backward_adapter(UnitTensors& t, const at::Tensor& dy, const
   ops::embedding_columns_backward(t.gradient(of_a), d_inner, ids, t.work[EmbeddingWork::order], factor);
 }
 
+// Under sequence parallelism each rank has the part from its rows.
+void EmbeddingUnit::backward_norm(UnitTensors& t) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  const NormGradients direct{t.gradient(norm_.weight), t.gradient(norm_.bias)};
+  const at::Tensor& dy = t.work[EmbeddingWork::normed];
+  const at::Tensor parts = tp.sequence() ? t.work[EmbeddingWork::norm_parts] : at::Tensor();
+  at::Tensor(dy).copy_(t.d_boundary);
+  norm_backward(norm_, t.d_boundary, tp.sequence() ? NormGradients{parts[0], parts[1]} : direct, dy, dy, t.saved[kSum],
+                t.parameters, statistics(t), at::Tensor());
+  if (!tp.sequence()) return;
+  tp.sum(parts);
+  ops::write_gradient(direct.weight, parts[0]);
+  ops::write_gradient(direct.bias, parts[1]);
+}
+
+// The gradient of the first type: all tokens have it. The other rows get none.
+void EmbeddingUnit::write_type(const UnitTensors& t, const at::Tensor& dy) const {
+  const ops::Gradient all = t.gradient(static_cast<size_t>(types_));
+  if (!all.defined()) return;
+  ops::bias_backward({all.to[0], all.accumulate}, dy);
+  if (!all.accumulate && config_.token_types > 1) all.to.narrow(0, 1, config_.token_types - 1).zero_();
+}
+
 void EmbeddingUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
+  if (norm_.present()) backward_norm(t);
   const Rows r = rows(t);
   const at::Tensor& order = t.work[EmbeddingWork::order];
   const at::Tensor dy = tp.gather(tp.sequence() ? t.work[EmbeddingWork::whole_rows] : at::Tensor(), t.d_boundary);
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
-  ops::embedding_backward(t.gradient(kTable), config_.learned_positions ? t.gradient(kPositions) : ops::Gradient(), dy,
-                          r.ids, order, t.shape.sequence / parallel_.cp_size, r.positions, scale(dy.scalar_type()));
+  ops::Gradient positions = positions_ >= 0 ? t.gradient(static_cast<size_t>(positions_)) : ops::Gradient();
+  if (positions.defined() && config_.first_position > 0) {
+    if (!positions.accumulate) positions.to.narrow(0, 0, config_.first_position).zero_();
+    positions.to = used_positions(positions.to, config_);
+  }
+  ops::embedding_backward(t.gradient(kTable), positions, dy, r.ids, order, t.shape.sequence / parallel_.cp_size,
+                          r.positions, scale(dy.scalar_type()));
+  if (types_ >= 0) write_type(t, dy);
   if (has_adapter()) backward_adapter(t, dy, r.ids);
 }
 
@@ -217,7 +297,7 @@ void EmbeddingUnit::decode(const DecodeTensors& t) const {
   if (parallel_.tp_size > 1) to_local(local = at::empty_like(t.tokens), t.tokens);
   const bool adds_positions = config_.learned_positions && parallel_.tp_rank == 0;
   ops::embedding_forward(t.x, local, t.parameters[kTable],
-                         adds_positions ? t.parameters[kPositions].narrow(0, t.position, count) : at::Tensor(), count,
+                         adds_positions ? t.parameters[positions_].narrow(0, t.position, count) : at::Tensor(), count,
                          at::Tensor(), scale(t.x.scalar_type()));
   TensorParallel(parallel_, t.ranks).sum(t.x);
 }
@@ -227,6 +307,8 @@ UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) 
   const int64_t boundary = local_rows(parallel_, shape).tokens * config_.hidden_size;
   UnitTraffic u;
   tp.reduce(u.forward, p.compute, boundary);
+  if (norm_.present()) u.recompute = u.forward;
+  if (norm_.present() && sequence_parallel()) tp.sum(u.backward, p.state, 2 * config_.hidden_size);
   tp.gather(u.backward, p.compute, boundary);
   if (has_adapter()) tp.sum(u.backward, p.state, config_.hidden_size * rank_);
   return u;

@@ -1,7 +1,8 @@
-// EmbeddingUnit: turns token ids into the first boundary; GPT-2 adds learned positions. The first unit of every model.
+// EmbeddingUnit: turns token ids into the first boundary; GPT-2 adds learned positions. BERT also adds the first row of
+// a table of token types, and normalises the sum. The first unit of every model.
 //
 // Tensor parallel: a rank looks up the ids whose rows it holds and leaves zeros for all others. Only the first rank
-// adds the positions. So the sum over the ranks counts every row once, without rounding.
+// adds the positions and the type. So the sum over the ranks counts every row once, without rounding.
 //
 // An adapter adds scale * B A[:, id] to the table's row of an id. A is divided like the table, B is whole on every
 // rank. PEFT drops nothing of an embedding's input, so dropout does not count here.
@@ -9,6 +10,7 @@
 
 #include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
+#include "trireme/model/layers.h"
 #include "trireme/model/unit.h"
 
 namespace trireme::model {
@@ -35,10 +37,12 @@ class EmbeddingUnit : public Unit {
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
   void forward(UnitTensors& t) const override;
-  void recompute(UnitTensors&, const std::vector<int>&) const override {}
+  void recompute(UnitTensors& t, const std::vector<int>& which) const override;
   void backward(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
-  bool reads_in_backward(int index) const override { return has_adapter() && index >= adapter_; }
+  bool reads_in_backward(int index) const override {
+    return (has_adapter() && index >= adapter_) || (norm_.present() && (index == norm_.weight || index == norm_.bias));
+  }
   bool reads_documents() const override { return config_.learned_positions; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
@@ -46,6 +50,10 @@ class EmbeddingUnit : public Unit {
 
  private:
   double scale(at::ScalarType compute) const;
+  void sum(UnitTensors& t, const at::Tensor& to) const;
+  NormStatistics statistics(const UnitTensors& t) const;
+  void backward_norm(UnitTensors& t) const;
+  void write_type(const UnitTensors& t, const at::Tensor& dy) const;
   /// Row indices of the local tokens in the tables; computed in `work` where UnitTensors does not have them.
   struct Rows {
     at::Tensor ids, positions;
@@ -62,6 +70,9 @@ class EmbeddingUnit : public Unit {
   ModelConfig config_;
   Parallel parallel_;
   std::vector<ParameterSpec> parameters_;
+  int positions_ = -1;  ///< index of the table of learned positions; -1: there is none
+  int types_ = -1;  ///< likewise: token types
+  Norm norm_;
   int adapter_ = -1;  ///< index of the adapter's A; B follows. -1: there is none
   int64_t rank_ = 0;
   double adapter_scale_ = 1;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 
 namespace trireme::model {
 namespace {
@@ -53,6 +54,53 @@ void take_latent(ModelConfig& c, const FreeSettings& s) {
   if (s.kl_weight) c.free.kl_weight = *s.kl_weight;
 }
 
+// A named shape becomes an encoder of its sizes.
+void take_encoder(ModelConfig& c, const ModelSettings& s) {
+  if (s.bidirectional && !*s.bidirectional && c.bidirectional)
+    throw UsageError(fmt::format("model.bidirectional is false, and models of type {} are bidirectional; leave it out",
+                                 model_type(c.architecture)));
+  if (s.bidirectional.value_or(false) && !c.bidirectional) {
+    if (!c.source_json.empty())
+      throw UsageError(
+          fmt::format("model.bidirectional true makes a new model, and {} is a folder of a causal one; name a shape, "
+                      "for instance llama-5m, or leave it out",
+                      s.name));
+    set_architecture(c, Architecture::encoder);
+  }
+  if (c.architecture != Architecture::encoder) {
+    for (const auto& [given, name] : {std::pair(s.norm_placement.has_value(), "norm_placement"),
+                                      {s.hidden_act.has_value(), "hidden_act"},
+                                      {s.pooling.has_value(), "pooling"}})
+      if (given)
+        throw UsageError(
+            fmt::format("model.{} is for models of type encoder, and this one is {}; give "
+                        "model.bidirectional true, or leave it out",
+                        name, model_type(c.architecture)));
+    return;
+  }
+  if (s.norm_placement) place_norms(c, *s.norm_placement);
+  if (s.pooling) c.classifier.pooling = *s.pooling;
+  if (!s.hidden_act) return;
+  c.activation = *s.hidden_act == EncoderActivation::relu       ? Activation::relu
+                 : *s.hidden_act == EncoderActivation::gelu_new ? Activation::gelu_tanh
+                                                                : Activation::gelu;
+}
+
+// The head's labels: named; or numbered, unless the folder's head has as many with names.
+void take_labels(ModelConfig& c, const ModelSettings& s) {
+  if (s.labels) {
+    const auto count = static_cast<int64_t>(s.labels->size());
+    if (s.num_labels && *s.num_labels != count)
+      throw UsageError(fmt::format("model.labels names {}, and model.num_labels is {}; give one of the two",
+                                   base::plural(count, "label"), *s.num_labels));
+    return set_labels(c, *s.labels);
+  }
+  if (!s.num_labels || *s.num_labels == c.classifier.num_labels) return;
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < *s.num_labels; ++i) labels.push_back(std::to_string(i));
+  set_labels(c, std::move(labels));
+}
+
 }  // namespace
 
 ModelConfig config_of(const ModelSettings& m) {
@@ -62,6 +110,7 @@ ModelConfig config_of(const ModelSettings& m) {
     if (given) field = *given;
   };
   if (m.model_type) set_architecture(c, find_architecture(*m.model_type, "model.model_type"));
+  take_encoder(c, m);
   const bool width_changed = m.hidden_size || m.num_attention_heads;
   take(c.vocab_size, m.vocab_size);
   take(c.hidden_size, m.hidden_size);
@@ -85,6 +134,7 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.tie_word_embeddings, m.tie_word_embeddings);
   take(c.initializer_range, m.initializer_range);
   take_latent(c, m.free);
+  take_labels(c, m);
   c.validate();
   return c;
 }

@@ -67,12 +67,12 @@ constexpr int64_t kTokensAtOnce = 512;
 
 }  // namespace
 
-Generator::Generator(const ModelConfig& config, const Precision& precision, const Fill& fill,
+Generator::Generator(const ModelConfig& config, const Precision& precision, const FillWeights& fill,
                      const GeneratorRanks& ranks, int64_t capacity)
     : model_(build_model(config, precision, ranks.parallel)), precision_(precision), ranks_(ranks) {
   capacity_ = capacity > 0 ? std::min(capacity, config.longest_generation()) : config.longest_generation();
   std::tie(first_unit_, last_unit_) = stage_units(model_, ranks.stage, ranks.num_stages);
-  load(fill);
+  unit_parameters_ = unit_weights(model_, first_unit_, last_unit_, precision.compute, fill);
   k_cache_.resize(model_.units.size());
   v_cache_.resize(model_.units.size());
   for (int u = first_unit_; u < last_unit_; ++u) {
@@ -80,32 +80,6 @@ Generator::Generator(const ModelConfig& config, const Precision& precision, cons
     if (width == 0) continue;
     k_cache_[u] = at::zeros({capacity_, width}, at::TensorOptions().dtype(precision.compute));
     v_cache_[u] = at::zeros_like(k_cache_[u]);
-  }
-}
-
-void Generator::load(const Fill& fill) {
-  const auto options = at::TensorOptions().dtype(precision_.compute);
-  std::map<std::string, at::Tensor> shared;  // a tied matrix of embedding and head
-  unit_parameters_.resize(model_.units.size());
-  for (int u = first_unit_; u < last_unit_; ++u) {
-    const std::vector<ParameterSpec>& specs = model_.units[u]->parameters();
-    for (size_t i = 0; i < specs.size();) {
-      if (const auto found = shared.find(specs[i].name); found != shared.end()) {
-        unit_parameters_[u].push_back(found->second);
-        ++i;
-        continue;
-      }
-      // Joined parameters are one matrix: their parts are views of one tensor.
-      size_t end = i + 1;
-      std::vector<int64_t> shape = specs[i].shape;
-      while (end < specs.size() && specs[end].joined) shape[0] += specs[end++].shape[0];
-      const at::Tensor whole = at::zeros(shape, options);
-      for (int64_t row = 0; i < end; row += specs[i].shape[0], ++i) {
-        unit_parameters_[u].push_back(whole.narrow(0, row, specs[i].shape[0]));
-        fill(specs[i], unit_parameters_[u].back());
-        shared[specs[i].name] = unit_parameters_[u].back();
-      }
-    }
   }
 }
 

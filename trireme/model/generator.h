@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trireme/model/model.h"
+#include "trireme/model/unit_weights.h"
 
 namespace trireme::model {
 
@@ -36,12 +37,10 @@ struct GeneratorRanks {
 
 class Generator {
  public:
-  /// `fill` writes the weights: one call for each parameter of this rank's units. `tensor` is zeroed and has the
-  /// compute dtype; padding stays zero.
-  using Fill = std::function<void(const ParameterSpec& parameter, const at::Tensor& tensor)>;
+  /// `fill` writes the weights: one call for each parameter of this rank's units.
   /// @param capacity  tokens in the cache; 0: all positions of the model
-  Generator(const ModelConfig& config, const Precision& precision, const Fill& fill, const GeneratorRanks& ranks = {},
-            int64_t capacity = 0);
+  Generator(const ModelConfig& config, const Precision& precision, const FillWeights& fill,
+            const GeneratorRanks& ranks = {}, int64_t capacity = 0);
 
   /// Logits [V] after the last of `tokens`; undefined except on the last stage. A Free Transformer's encoder reads
   /// tokens at position 0 and those with them. `tokens` follow those of earlier calls. When the cache is full, its
@@ -72,7 +71,6 @@ class Generator {
 
  private:
   bool is_last_stage() const { return ranks_.stage + 1 == ranks_.num_stages; }
-  void load(const Fill& fill);
   void check(std::span<const int64_t> tokens) const;
   enum class Codes { from_encoder, from_prior };
   at::Tensor feed(std::span<const int64_t> tokens, bool all, Codes codes);

@@ -289,13 +289,16 @@ ModelConfig read_config(const json& file, const std::string& source) {
   ModelConfig c = default_config(find_architecture(type, source));
   c = c.architecture == Architecture::gpt2       ? read_gpt2(keys, c)
       : c.architecture == Architecture::gpt_neox ? read_gpt_neox(keys, c)
+      : c.bidirectional                          ? read_encoder(keys, c)
                                                  : read_llama_like(keys, c);
   if (c.architecture == Architecture::free_transformer) read_free(keys, c);
   c.tie_word_embeddings = keys.take("tie_word_embeddings", c.tie_word_embeddings);
   c.initializer_range = keys.take("initializer_range", c.initializer_range);
+  read_labels(keys, c);
   require_switches_off(keys);
   read_leftovers(keys, c.architecture);
   c.passed_over = keys.pass_over(kOtherUses);
+  if (c.is_classifier()) std::erase(c.passed_over, "num_labels");
   keys.refuse_unknown();
   c.validate();
   return c;

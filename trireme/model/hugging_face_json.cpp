@@ -39,12 +39,44 @@ const char* plain_word(Activation activation) {
   return std::ranges::find(kActivations, activation, &ActivationWord::activation)->word;
 }
 
+void encoder_keys(ordered_json& j, const ModelConfig& c) {
+  const Architecture a = c.architecture;
+  if (a == Architecture::distilbert) {
+    for (const auto& [key, field] : kDistilBertSizes) j[key] = c.*field;
+    j["activation"] = plain_word(c.activation);
+    for (const char* key : {"dropout", "attention_dropout", "seq_classif_dropout"}) j[key] = 0.0;
+    return;
+  }
+  for (const auto& [key, field] : kSizes)
+    if (field != &ModelConfig::num_key_value_heads && field != &ModelConfig::head_dim) j[key] = c.*field;
+  j["max_position_embeddings"] = c.max_position_embeddings + c.first_position;
+  j[norm_key(a)] = c.norm_eps;
+  j["hidden_act"] = plain_word(c.activation);
+  if (a == Architecture::encoder) {
+    j["norm_placement"] = word_of(kPlacements, c.sum_norms ? NormPlacement::post : NormPlacement::pre);
+    j["pooling"] = word_of(kPoolings, c.classifier.pooling);
+    return;
+  }
+  j["type_vocab_size"] = c.token_types;
+  j["pad_token_id"] = c.first_position > 0 ? c.first_position - 1 : 0;
+  for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) j[key] = 0.0;
+}
+
 // All keys that say what this model computes.
 ordered_json keys_of(const ModelConfig& c) {
   using A = Architecture;
   const A a = c.architecture;
-  ordered_json j = {{"architectures", {class_name(a)}}, {"model_type", model_type(a)}};
-  if (a == A::gpt2) {
+  ordered_json j = {{"architectures", {class_name(c)}}, {"model_type", model_type(a)}};
+  if (c.is_classifier()) {
+    j["id2label"] = j["label2id"] = ordered_json::object();
+    for (size_t i = 0; i < c.classifier.labels.size(); ++i) {
+      j["id2label"][std::to_string(i)] = c.classifier.labels[i];
+      j["label2id"][c.classifier.labels[i]] = i;
+    }
+  }
+  if (is_encoder(a)) {
+    encoder_keys(j, c);
+  } else if (a == A::gpt2) {
     for (const auto& [key, field] : kGpt2Sizes) j[key] = c.*field;
     j["n_ctx"] = c.max_position_embeddings;
     j[norm_key(a)] = c.norm_eps;
@@ -127,8 +159,8 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
   // A model without a head ("LlamaModel") is saved with one.
   if (const auto classes = j.find("architectures"); classes != j.end() && classes->is_array() && !classes->empty()) {
     const std::string name = classes->front().is_string() ? classes->front().get<std::string>() : "";
-    if (name.ends_with("Model") && name != class_name(architecture)) {
-      if (unchanged) j["architectures"] = {class_name(architecture)};
+    if (name.ends_with("Model") && name != class_name(*this)) {
+      if (unchanged) j["architectures"] = {class_name(*this)};
       if (unchanged && stated == dtype) return j.dump(2) + "\n";
     }
   }

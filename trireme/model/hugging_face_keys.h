@@ -1,6 +1,9 @@
 // Keys of config.json as tables; private to hugging_face_*.cpp.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+
 #include "trireme/model/config.h"
 
 namespace trireme::model {
@@ -23,6 +26,13 @@ inline constexpr IntegerKey kGpt2Sizes[] = {
     {"n_inner", &ModelConfig::intermediate_size},  {"n_layer", &ModelConfig::num_hidden_layers},
     {"n_head", &ModelConfig::num_attention_heads}, {"n_positions", &ModelConfig::max_position_embeddings}};
 
+inline constexpr IntegerKey kDistilBertSizes[] = {{"vocab_size", &ModelConfig::vocab_size},
+                                                  {"dim", &ModelConfig::hidden_size},
+                                                  {"hidden_dim", &ModelConfig::intermediate_size},
+                                                  {"n_layers", &ModelConfig::num_hidden_layers},
+                                                  {"n_heads", &ModelConfig::num_attention_heads},
+                                                  {"max_position_embeddings", &ModelConfig::max_position_embeddings}};
+
 struct RopeType {
   const char* word;
   RopeScaling::Type type;
@@ -42,11 +52,32 @@ inline constexpr ActivationWord kActivations[] = {{"gelu_pytorch_tanh", Activati
                                                   {"gelu", Activation::gelu},
                                                   {"relu", Activation::relu}};
 
+/// Words of our own encoder's keys.
+template <typename Enum>
+struct EnumWord {
+  const char* word;
+  Enum value;
+};
+inline constexpr EnumWord<NormPlacement> kPlacements[] = {{"pre", NormPlacement::pre}, {"post", NormPlacement::post}};
+inline constexpr EnumWord<Pooling> kPoolings[] = {
+    {"mean", Pooling::mean}, {"cls", Pooling::cls}, {"last", Pooling::last}};
+template <typename Enum, size_t kCount>
+const char* word_of(const EnumWord<Enum> (&words)[kCount], Enum value) {
+  return std::ranges::find(words, value, &EnumWord<Enum>::value)->word;
+}
+
+/// BERT, its relatives, and our own encoder.
+inline bool is_encoder(Architecture a) {
+  return a == Architecture::bert || a == Architecture::roberta || a == Architecture::distilbert ||
+         a == Architecture::encoder;
+}
+
 /// The key of the norms' epsilon.
 inline const char* norm_key(Architecture a) {
   return a == Architecture::gpt2         ? "layer_norm_epsilon"
          : a == Architecture::starcoder2 ? "norm_epsilon"
          : a == Architecture::gpt_neox   ? "layer_norm_eps"
+         : is_encoder(a)                 ? "layer_norm_eps"
                                          : "rms_norm_eps";
 }
 /// Granite's multipliers.

@@ -108,6 +108,11 @@ class KeyReader {
   std::set<std::string> known_;
 };
 
+/// BERT, its relatives and our own encoder; and the labels of any model with a classification head
+/// (hugging_face_classifier.cpp).
+ModelConfig read_encoder(KeyReader& keys, ModelConfig config);
+void read_labels(KeyReader& keys, ModelConfig& config);
+
 /// Rotary settings (hugging_face_rope.cpp).
 void read_rope(KeyReader& keys, ModelConfig& config);
 

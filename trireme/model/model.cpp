@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/model/classifier_head.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
 #include "trireme/model/free_block.h"
@@ -79,6 +80,7 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   config.validate();
   check_divisible(config, parallel);
   check_free(config, precision, parallel, adapters, grouping.matrices_apart);
+  check_classifier(config, precision, parallel, adapters);
   Model m;
   m.config = config;
   m.parallel = parallel;
@@ -100,7 +102,10 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
                                                                                        : rotary,
                                                        adapters));
   }
-  m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
+  if (config.is_classifier())
+    m.units.push_back(std::make_unique<ClassifierHead>(config, parallel));
+  else
+    m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
   group_parameters(m, with_frozen(m, grouping));
   return m;
 }

@@ -37,6 +37,7 @@ struct ParameterSpec {
   std::vector<int64_t> full_shape = {};  ///< empty: `shape`
   int split_dim = -1;                    ///< -1: every tensor-parallel rank holds all of it
   std::vector<Piece> pieces = {};
+  bool may_be_new = false;  ///< training may start from files without it: a classification head's
   bool counted = true;  ///< false: another tensor-parallel rank has the same elements, and counts and saves them
   int64_t numel() const { return c10::multiply_integers(shape); }
   const std::vector<int64_t>& whole_shape() const { return full_shape.empty() ? shape : full_shape; }

@@ -63,6 +63,26 @@ std::span<const config::Choice<Injection>> choices_of(Injection) {
   return kTable;
 }
 
+std::span<const config::Choice<Pooling>> choices_of(Pooling) {
+  static const std::vector<config::Choice<Pooling>> kTable = {
+      {Pooling::last, "last", {}}, {Pooling::cls, "cls", {"first"}}, {Pooling::mean, "mean", {}}};
+  return kTable;
+}
+
+std::span<const config::Choice<NormPlacement>> choices_of(NormPlacement) {
+  static const std::vector<config::Choice<NormPlacement>> kTable = {{NormPlacement::pre, "pre", {"norm_first"}},
+                                                                    {NormPlacement::post, "post", {}}};
+  return kTable;
+}
+
+std::span<const config::Choice<EncoderActivation>> choices_of(EncoderActivation) {
+  static const std::vector<config::Choice<EncoderActivation>> kTable = {
+      {EncoderActivation::gelu, "gelu", {}},
+      {EncoderActivation::gelu_new, "gelu_new", {"gelu_pytorch_tanh"}},
+      {EncoderActivation::relu, "relu", {}}};
+  return kTable;
+}
+
 std::span<const config::Choice<WrapBy>> choices_of(WrapBy) {
   static const std::vector<config::Choice<WrapBy>> kTable = {
       {WrapBy::block, "block", {}}, {WrapBy::layer, "layer", {}}, {WrapBy::parameter, "parameter", {}}};
@@ -184,7 +204,7 @@ config::Section section(ModelSettings& s) {
             Rules{.resumed = Resumed::yes}},
            {"model.model_type", &s.model_type,
             "architecture: llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt2, gpt_neox, granite, olmo2, "
-            "phi3, smollm3 or starcoder2",
+            "phi3, smollm3 or starcoder2; with task classify also bert, roberta, distilbert or encoder",
             Rules{.absent = "null", .when_absent = "the named model's", .example = "llama"}},
            {"model.vocab_size", &s.vocab_size, "tokens in the vocabulary", shape("32000")},
            {"model.hidden_size", &s.hidden_size, "width of the residual stream", shape("512")},
@@ -199,7 +219,26 @@ config::Section section(ModelSettings& s) {
            {"model.rope_theta", &s.rope_theta, "base of the rotary frequencies", scale("1e6")},
            {"model.tie_word_embeddings", &s.tie_word_embeddings, "embedding and head share one matrix",
             Rules{.absent = "null", .when_absent = "the named model's"}},
-           {"model.initializer_range", &s.initializer_range, "standard deviation of initial weights", scale("0.02")}},
+           {"model.initializer_range", &s.initializer_range, "standard deviation of initial weights", scale("0.02")},
+           {"model.bidirectional", &s.bidirectional,
+            "a token sees later ones too: makes the named shape an encoder (model_type encoder, "
+            "docs/classification.md)",
+            Rules{.absent = "null", .when_absent = "the named model's"}},
+           {"model.norm_placement", &s.norm_placement,
+            "norms of an encoder's blocks: before attention and MLP (pre), or behind the sums as in BERT (post)",
+            Rules{.absent = "null", .when_absent = "the named model's, or pre", .example = "pre"}},
+           {"model.hidden_act", &s.hidden_act, "activation of an encoder's MLP",
+            Rules{.absent = "null", .when_absent = "the named model's, or gelu", .example = "relu"}},
+           {"model.pooling", &s.pooling,
+            "what an encoder's classification head reads of a text: its first token (cls), its last one, or the mean",
+            Rules{.absent = "null", .when_absent = "the named model's, or mean", .example = "cls"}},
+           {"model.num_labels", &s.num_labels, "labels of the classification head",
+            Rules{
+                .at_least = 2, .at_most = 65536, .absent = "null", .when_absent = "those of the data", .example = "3"}},
+           {"model.labels", &s.labels, "names of these labels, in the order of their numbers",
+            Rules{.absent = "null",
+                  .when_absent = "those of the model's folder, or of the data, sorted",
+                  .example = "[no, yes]"}}},
       .others = {
           {{"model_name", "model_name_or_path"},
            "the model's name is the setting model, or the first word: trireme pretrain llama-32m"},

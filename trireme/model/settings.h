@@ -49,6 +49,22 @@ std::span<const config::Choice<Injection>> choices_of(Injection);
 /// More bits have no table.
 constexpr int64_t kMostTableBits = 20, kMostLatentBits = 64;
 
+/// Which of a text's last hidden states a classification head reads.
+enum class Pooling {
+  last,  ///< that of its last token (decoders)
+  cls,  ///< that of its first token, which is [CLS] in BERT
+  mean,  ///< their mean
+};
+std::span<const config::Choice<Pooling>> choices_of(Pooling);
+
+/// Where the norms of an encoder's block stand: before attention and MLP, or behind the sums (BERT).
+enum class NormPlacement { pre, post };
+std::span<const config::Choice<NormPlacement>> choices_of(NormPlacement);
+
+/// The activation of an encoder's MLP.
+enum class EncoderActivation { gelu, gelu_new, relu };
+std::span<const config::Choice<EncoderActivation>> choices_of(EncoderActivation);
+
 /// A dtype for gradients: float32, or the dtype that units compute in.
 enum class GradientDtype { automatic, fp32, compute };
 std::span<const config::Choice<GradientDtype>> choices_of(GradientDtype);
@@ -121,6 +137,12 @@ struct ModelSettings {
   std::optional<double> rope_theta;
   std::optional<bool> tie_word_embeddings;
   std::optional<double> initializer_range;
+  std::optional<bool> bidirectional;
+  std::optional<NormPlacement> norm_placement;
+  std::optional<EncoderActivation> hidden_act;
+  std::optional<Pooling> pooling;
+  std::optional<int64_t> num_labels;
+  std::optional<std::vector<std::string>> labels;  ///< their names, in the order of their numbers
   FreeSettings free;  ///< a section of its own: `free`
   bool operator==(const ModelSettings&) const = default;
 };

@@ -34,6 +34,60 @@ const TensorNames& tensor_names(Architecture architecture) {
                                                  .up = "mlp.dense_h_to_4h",
                                                  .down = "mlp.dense_4h_to_h",
                                                  .by_head = true}};
+  // The blocks of BERT and RoBERTa.
+  static const auto bert_like = [](TensorNames n) {
+    n.block.q = "attention.self.query", n.block.k = "attention.self.key", n.block.v = "attention.self.value";
+    n.block.out = "attention.output.dense";
+    n.block.sum1 = "attention.output.LayerNorm";
+    n.block.gate = nullptr;
+    n.block.up = "intermediate.dense";
+    n.block.down = "output.dense";
+    n.block.sum2 = "output.LayerNorm";
+    return n;
+  };
+  static const TensorNames bert = bert_like({.embedding = "bert.embeddings.word_embeddings",
+                                             .positions = "bert.embeddings.position_embeddings",
+                                             .token_types = "bert.embeddings.token_type_embeddings",
+                                             .embedding_norm = "bert.embeddings.LayerNorm",
+                                             .pooler = "bert.pooler.dense",
+                                             .classifier = "classifier",
+                                             .block = {.prefix = "bert.encoder.layer."}});
+  static const TensorNames roberta = bert_like({.embedding = "roberta.embeddings.word_embeddings",
+                                                .positions = "roberta.embeddings.position_embeddings",
+                                                .token_types = "roberta.embeddings.token_type_embeddings",
+                                                .embedding_norm = "roberta.embeddings.LayerNorm",
+                                                .pooler = "classifier.dense",
+                                                .classifier = "classifier.out_proj",
+                                                .block = {.prefix = "roberta.encoder.layer."}});
+  static const TensorNames distilbert = {.embedding = "distilbert.embeddings.word_embeddings",
+                                         .positions = "distilbert.embeddings.position_embeddings",
+                                         .embedding_norm = "distilbert.embeddings.LayerNorm",
+                                         .pooler = "pre_classifier",
+                                         .classifier = "classifier",
+                                         .block = {.prefix = "distilbert.transformer.layer.",
+                                                   .q = "attention.q_lin",
+                                                   .k = "attention.k_lin",
+                                                   .v = "attention.v_lin",
+                                                   .out = "attention.out_lin",
+                                                   .gate = nullptr,
+                                                   .up = "ffn.lin1",
+                                                   .down = "ffn.lin2",
+                                                   .sum1 = "sa_layer_norm",
+                                                   .sum2 = "output_layer_norm"}};
+  // PyTorch's nn.TransformerEncoderLayer, with q, k and v apart.
+  static const TensorNames encoder = {.embedding = "embeddings.tokens",
+                                      .final_norm = "encoder.norm",
+                                      .positions = "embeddings.positions",
+                                      .classifier = "classifier",
+                                      .block = {.prefix = "encoder.layers.",
+                                                .norm1 = "norm1",
+                                                .out = "self_attn.out_proj",
+                                                .norm2 = "norm2",
+                                                .gate = nullptr,
+                                                .up = "linear1",
+                                                .down = "linear2",
+                                                .sum1 = "norm1",
+                                                .sum2 = "norm2"}};
   switch (architecture) {
     case A::gemma2:
     case A::gemma3:
@@ -46,6 +100,14 @@ const TensorNames& tensor_names(Architecture architecture) {
       return phi3;
     case A::gpt_neox:
       return gpt_neox;
+    case A::bert:
+      return bert;
+    case A::roberta:
+      return roberta;
+    case A::distilbert:
+      return distilbert;
+    case A::encoder:
+      return encoder;
     case A::llama:
     case A::mistral:
     case A::qwen2:

@@ -22,6 +22,7 @@ struct BlockNames {
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj";  ///< a plain MLP has no gate
   const char* down = "mlp.down_proj";
   const char* post2 = "post_feedforward_layernorm";
+  const char *sum1 = nullptr, *sum2 = nullptr;
   bool in_out = false;  ///< matrices are stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
   bool by_head = false;  ///< the rows of `qkv` are q, k and v of the first head, then those of the next (GPT-NeoX)
 };
@@ -30,6 +31,9 @@ struct TensorNames {
   const char* embedding = "model.embed_tokens";
   const char* final_norm = "model.norm";
   const char* head = "lm_head";
+  const char* positions = "transformer.wpe";  ///< learned ones
+  const char *token_types = nullptr, *embedding_norm = nullptr;
+  const char *pooler = nullptr, *classifier = "score";  ///< of a classification head
   BlockNames block;
 };
 

@@ -47,8 +47,8 @@ std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const 
   static const std::map<std::string, std::vector<std::string>> kStatistics = {
       {"qkv", {"rstd1", "mean1", "raw_qk", "rstd_qk"}},
       {"attended", {"lse"}},
-      {"mid", {"rstd2", "mean2", "attention_out", "rstd_post1"}},
-      {"mlp_out", {"rstd_post2"}}};
+      {"mid", {"rstd2", "mean2", "attention_out", "rstd_post1", "rstd_sum1", "mean_sum1"}},
+      {"mlp_out", {"rstd_post2", "rstd_sum2", "mean_sum2"}}};
   const Slots saved = unit.values(shape, precision).saved;
   std::vector<std::string> wanted;
   const std::vector<std::string> legal = unit.recomputable();

@@ -174,7 +174,7 @@ struct UnitTensors {
   at::Tensor document_starts;  ///< [B*S] int64, of whole sequences; undefined: attention does not end at documents
   at::Tensor position_ids;  ///< [local tokens] int64; undefined: positions count from the sequence's start
   at::Tensor loss_sum;  ///< [1] float64, written by the last unit; over all T tokens, on every tp rank. In the forward
-                        ///< of a unit with measures: these, likewise
+                        ///< of a unit with measures: these, likewise; of the last unit behind the loss
   double loss_scale = 1;  ///< gradient of loss_sum: 1 / supervised tokens of the global batch
   BatchShape shape;
   int micro_batch = 0;  ///< of the step
@@ -243,7 +243,7 @@ class Unit {
   virtual bool reads_documents() const { return false; }
   /// True if the unit reads targets too, which the last unit always does.
   virtual bool reads_targets() const { return false; }
-  /// What forward writes to loss_sum, if the unit is not the last one.
+  /// What forward writes to loss_sum; the last unit writes the loss first.
   virtual std::vector<Measure> measures() const { return {}; }
   /// True for the head: backward computes the loss too, so training needs no forward for it.
   virtual bool backward_includes_forward() const { return false; }

@@ -355,7 +355,7 @@ std::vector<int64_t> StepPlan::replica_counts(int g) const {
 }
 
 int64_t StepPlan::num_sums(int unit) const {
-  return unit + 1 == std::ssize(model->units) ? 1 : std::ssize(model->units[unit]->measures());
+  return std::ssize(model->units[unit]->measures()) + (unit + 1 == std::ssize(model->units) ? 1 : 0);
 }
 
 int StepPlan::stage_rank_of(int unit) const {

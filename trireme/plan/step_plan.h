@@ -68,8 +68,8 @@ struct StepPlan {
   /// Pipeline ranks whose stages read group `g`, ascending.
   const std::vector<int>& holders(int g) const { return holder_table[g]; }
   std::vector<std::vector<int>> holder_table;
-  /// Sums that `unit` writes for each micro-batch: its measures; the loss, if it is the last unit. On its rank they lie
-  /// behind those of earlier units, from first_sum() of sums_of_rank() on.
+  /// Sums that `unit` writes for each micro-batch: the loss, if it is the last unit, and its measures. On its rank they
+  /// lie behind those of earlier units, from first_sum() of sums_of_rank() on.
   int64_t num_sums(int unit) const;
   int64_t first_sum(int unit) const;
   int64_t sums_of_rank(int stage_rank) const;

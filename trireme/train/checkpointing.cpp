@@ -277,7 +277,9 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
   checkpoint::agree(world, [&] {
     const bool is_adapter = what != LoadWhat::base && adapt::is_adapter_folder(path);
     const checkpoint::Checkpoint c = is_adapter ? checkpoint::open_checkpoint(path) : adapt::open_base(path);
-    if (!is_adapter) state.source = describe_source(c, model, world.rank() == 0);
+    if (!is_adapter)
+      state.source =
+          describe_source(c, model, {.side_files = world.rank() == 0, .may_lack_head = what == LoadWhat::weights});
     const Contents contents{is_adapter               ? Contents::Kind::adapter
                             : model.adapters.empty() ? Contents::Kind::model
                                                      : Contents::Kind::base,
@@ -291,7 +293,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
     for (const engine::GroupState& g : engine.state()) {
       const checkpoint::Dtype memory = dtype_of(g.master.scalar_type());
       for_each_part(g, g.held, [&](const model::ParameterSpec& t, int64_t begin, int64_t end, int64_t at) {
-        if (!contents.has(t, g.storage->trained)) return;
+        if (!contents.has(t, g.storage->trained) || state.source.fresh.contains(t.name)) return;
         const std::string name = contents.name_of(t);
         const bool with_master = c.has_tensor(name + ".master");
         requests.push_back({with_master ? name + ".master" : name, begin, end, element(g.master, at), memory});
@@ -309,7 +311,8 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
     ModelSource source = std::move(state.source);
     if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
-    if (source.naming.is_part) source = {.side_files = source.side_files};
+    if (source.naming.is_part || !source.fresh.empty())
+      source = {.side_files = source.side_files, .fresh = source.fresh};
     state.source = std::move(source);
   });
   engine.refresh_weights();
@@ -322,7 +325,7 @@ void load_magnitudes(engine::Engine& engine, const model::Model& model, const fs
   if (std::none_of(model.adapters.modules.begin(), model.adapters.modules.end(), has_magnitudes)) return;
   checkpoint::agree(world, [&] {
     checkpoint::Checkpoint c = adapt::open_base(base);
-    const ModelSource source = describe_source(c, model, false);
+    const ModelSource source = describe_source(c, model);
     c = adapt::with_magnitudes(std::move(c), model, source.naming, seed);
     std::vector<checkpoint::PieceRequest> requests;
     for (const engine::GroupState& g : engine.state())

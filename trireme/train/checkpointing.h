@@ -65,7 +65,8 @@ enum class LoadWhat {
 /// weights are loaded, and the returned state is that of a new run. `optimizer` is the name of this run's optimizer. It
 /// is compared with the checkpoint's settings, because Adam and AdamW keep tensors of the same names. If either name is
 /// missing, nothing is compared. A model with adapters takes from a PEFT folder what is trained, and from any other
-/// folder all parameters but the adapters'.
+/// folder all parameters but the adapters'. With LoadWhat::weights, a classification head that the folder lacks
+/// (ModelSource::fresh) keeps the values that it has.
 /// Errors    CheckpointError, the same on every rank; also if another optimizer saved the checkpoint
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");

@@ -15,6 +15,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/predict.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -154,6 +155,24 @@ Question parse_question(const nlohmann::json& j) {
   return q;
 }
 
+int classify(const Settings& settings) {
+  const train::EvaluateSettings& e = settings.evaluate;
+  nlohmann::ordered_json report = {{"checkpoint", e.checkpoint}};
+  const auto& r = report["classify"] = predict_labels(settings);
+  std::string cut;
+  if (const auto count = r["cut"].get<int64_t>(); count > 0)
+    cut = fmt::format(", {} cut to the model's length", base::human_count(count));
+  if (r.contains("accuracy"))
+    fmt::print("classification   accuracy {:.4f}   macro F1 {:.4f}   loss {:.5f} nats a text   ({}{})\n",
+               r["accuracy"].get<double>(), r["macro_f1"].get<double>(), r["loss"].get<double>(),
+               base::plural(r["labelled"].get<int64_t>(), "text"), cut);
+  else
+    fmt::print("classification   {} without labels{}\n", base::plural(r["texts"].get<int64_t>(), "text"), cut);
+  if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
+  if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
+  return 0;
+}
+
 }  // namespace
 
 std::vector<Question> read_questions(const fs::path& path) {
@@ -181,10 +200,15 @@ std::vector<Question> read_questions(const fs::path& path) {
 
 void check_evaluate(const Settings& settings) {
   const train::EvaluateSettings& e = settings.evaluate;
-  if (!e.text && !e.multiple_choice)
+  if (!e.text && !e.multiple_choice && !e.classify)
     throw UsageError(
-        "nothing to evaluate: name a text with --text FILE (perplexity), or questions with --multiple_choice "
-        "FILE.jsonl");
+        "nothing to evaluate: name a text with --text FILE (perplexity), questions with --multiple_choice FILE.jsonl, "
+        "or labelled texts with --classify FILE.jsonl");
+  if (e.predictions && !e.classify)
+    throw UsageError("evaluate.predictions are those of the texts of --classify FILE.jsonl; name these, too");
+  if (e.classify && (e.text || e.multiple_choice))
+    throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
+  if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
   if (e.multiple_choice) read_questions(*e.multiple_choice);
   check_inference(settings, place_of(e), /*one_copy=*/false);
@@ -192,6 +216,7 @@ void check_evaluate(const Settings& settings) {
 
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
+  if (e.classify) return classify(settings);
   Inference in = open_inference(settings, environment, place_of(e));
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();

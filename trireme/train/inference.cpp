@@ -46,16 +46,16 @@ Shape inference_shape(const Settings& settings, int64_t world_size) {
   return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
 }
 
-model::Precision inference_precision(const Settings& settings) {
-  if (settings.precision.format == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
-  return resolve_precision(settings);
-}
-
 model::ModelConfig config_of(const checkpoint::Checkpoint& c) {
   return model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
 }
 
 }  // namespace
+
+model::Precision inference_precision(const Settings& settings) {
+  if (settings.precision.format == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
+  return resolve_precision(settings);
+}
 
 std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& tokenizer) {
   std::vector<int64_t> ids;
@@ -78,29 +78,50 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
                                  world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = adapt::open_model(place);
   const model::ModelConfig config = config_of(c);
-  describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}),
-                  false);
+  if (config.is_classifier())
+    throw UsageError(fmt::format(
+        "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
+        c.path.string(), c.path.string()));
+  describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}));
   checkpoint_tokenizer(c.path, config);
 }
 
-std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
-                                                 const model::GeneratorRanks& ranks, int64_t capacity) {
-  const model::ModelConfig config = config_of(c);
-  const ModelSource source = describe_source(c, model::build_model(config, precision), false);
-  observe::WorkBar bar("loading weights");
-  int64_t filled = 0;
-  const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
-  const auto fill = [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
+namespace {
+
+// Reads each parameter from the folder.
+model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource& source) {
+  return [c, source](const model::ParameterSpec& p, const at::Tensor& tensor) {
     const std::string name = source.name_of(p.name);
     auto* data = static_cast<char*>(tensor.data_ptr());
     const auto size = static_cast<int64_t>(tensor.element_size());
     model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
       checkpoint::read_piece(c, {name, full, full + count, data + local * size, dtype_of(tensor.scalar_type())});
     });
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
+                                                 const model::GeneratorRanks& ranks, int64_t capacity) {
+  const model::ModelConfig config = config_of(c);
+  const ModelSource source = describe_source(c, model::build_model(config, precision));
+  observe::WorkBar bar("loading weights");
+  int64_t filled = 0;
+  const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
+  const model::FillWeights read = weights_of(c, source);
+  const auto fill = [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
+    read(p, tensor);
     filled += p.numel();
     if (ranks.stage == 0 && ranks.parallel.tp_rank == 0) bar.show(double(filled) / double(all));
   };
   return std::make_unique<model::Generator>(config, precision, fill, ranks, capacity);
+}
+
+std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint& c, const model::Precision& precision) {
+  const model::ModelConfig config = config_of(c);
+  return std::make_unique<model::Classifier>(config, precision,
+                                             weights_of(c, describe_source(c, model::build_model(config, precision))));
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "trireme/adapt/open_model.h"
 #include "trireme/launch/identity/environment.h"
+#include "trireme/model/classifier.h"
 #include "trireme/model/generator.h"
 #include "trireme/settings/settings.h"
 #include "trireme/text/tokenizer.h"
@@ -55,5 +56,11 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
 std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& checkpoint,
                                                  const model::Precision& precision,
                                                  const model::GeneratorRanks& ranks = {}, int64_t capacity = 0);
+/// A model with labels, likewise.
+/// Errors    UsageError, CheckpointError
+std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint& checkpoint,
+                                                   const model::Precision& precision);
+/// Precision without training: 32-true unless the settings say otherwise.
+model::Precision inference_precision(const Settings& settings);
 
 }  // namespace trireme::train

@@ -4,8 +4,33 @@
 
 namespace trireme::train {
 
+namespace {
+
+// The mean over labels of F1 = 2 (have and get) / (have + get); a label that no text has or gets does not count.
+double macro_f1(int64_t num_labels, std::span<const double> counts) {
+  double sum = 0;
+  int64_t met = 0;
+  for (int64_t i = 0; i < num_labels; ++i) {
+    const std::span<const double> of = counts.subspan(static_cast<size_t>(3 * i), 3);
+    if (!(of[0] + of[1] > 0)) continue;
+    sum += 2 * of[2] / (of[0] + of[1]);
+    ++met;
+  }
+  return met > 0 ? sum / static_cast<double>(met) : 0;
+}
+
+// As model::ClassifierHead::measures().
+std::vector<base::Measured> of_classification(int64_t num_labels, std::span<const double> measures,
+                                              const std::string& prefix) {
+  if (std::ssize(measures) != 1 + 3 * num_labels) return {};
+  return {{prefix + "accuracy", measures[0]}, {prefix + "macro_f1", macro_f1(num_labels, measures.subspan(1))}};
+}
+
+}  // namespace
+
 std::vector<base::Measured> measures_of(const model::ModelConfig& config, double loss, std::span<const double> measures,
                                         const std::string& prefix) {
+  if (config.is_classifier()) return of_classification(config.classifier.num_labels, measures, prefix);
   if (!config.is_free() || measures.size() != 3) return {};
   const double kl = measures[0], hinge = measures[1], cross_entropy = loss - config.free.kl_weight * hinge;
   return {{prefix + "cross_entropy", cross_entropy},

@@ -1,5 +1,5 @@
-// What a run reports beside its loss: the parts of a Free Transformer's loss, from the sums of its units
-// (model::Measure).
+// What a run reports beside its loss, from the sums of its units (model::Measure): the parts of a Free Transformer's
+// loss, and how well a model with labels classifies.
 #pragma once
 
 #include <span>
@@ -13,7 +13,8 @@ namespace trireme::train {
 
 /// cross_entropy, hinge and bound in nats a token, kl_bits in bits a token, above as a share of the tokens; each name
 /// behind `prefix`. `bound` is the cross-entropy plus the whole divergence: no less than the negative log-likelihood,
-/// in expectation (the ELBO). Nothing for models without measures.
+/// in expectation (the ELBO). For a model with labels: accuracy, and macro_f1, the mean F1 of the labels that occur.
+/// Nothing for models without measures.
 std::vector<base::Measured> measures_of(const model::ModelConfig& config, double loss, std::span<const double> measures,
                                         const std::string& prefix = "");
 

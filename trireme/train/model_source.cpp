@@ -19,11 +19,17 @@ namespace {
 
 bool is_head(const std::string& name) { return name.ends_with("lm_head.weight") || name == "embed_out.weight"; }
 
-// Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model.
-bool is_ignored(const std::string& name, bool tied) {
-  for (const char* suffix :
-       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
+// Tensors that no text model trains: buffers in old files, masks, other parts of a multimodal model. A model with
+// labels leaves out the heads of other uses.
+bool is_ignored(const std::string& name, const model::ModelConfig& config) {
+  for (const char* suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias",
+                             ".attention.masked_bias", "embeddings.position_ids"})
     if (name.ends_with(suffix)) return true;
+  if (config.is_classifier())
+    for (const char* head : {"cls.", "lm_head.", "embed_out.", "vocab_transform.", "vocab_layer_norm.",
+                             "vocab_projector.", "roberta.pooler.", "pooler.", "qa_outputs.", "classifier.", "score."})
+      if (name.starts_with(head)) return true;
+  const bool tied = config.tie_word_embeddings;
   for (const char* part : {"vision_tower.", "multi_modal_projector.", "visual."})
     if (name.starts_with(part) || name.starts_with(std::string("model.") + part)) return true;
   return tied && is_head(name);
@@ -68,33 +74,42 @@ bool is_side_file(const fs::path& path) {
 
 }  // namespace
 
-ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files) {
+ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model,
+                            const SourceOptions& options) {
   ModelSource s;
   const std::string first = model.groups.at(0).parameters.at(0).name;
   s.naming = checkpoint::naming_of(folder, first);
+  const bool classifies = model.config.is_classifier(), tied = model.config.tie_word_embeddings && !classifies;
   s.head = model::head_table_name(model.config.architecture);
-  if (model.config.tie_word_embeddings) s.tied = first;
+  if (tied) s.tied = first;
   std::set<std::string> used;
   std::vector<checkpoint::TensorSpec> expected;
   for (const model::ParameterGroup& group : model.groups)
     for (const model::ParameterSpec& p : group.parameters) {
       if (model::is_adapter(p.name)) continue;
-      expected.push_back({s.name_of(p.name), p.whole_shape()});
-      used.insert(expected.back().name);
+      const std::string name = s.name_of(p.name);
+      const auto stored = folder.tensors.find(name);
+      if (options.may_lack_head && p.may_be_new &&
+          (stored == folder.tensors.end() || stored->second.shape != p.whole_shape())) {
+        s.fresh.insert(p.name);
+        continue;
+      }
+      expected.push_back({name, p.whole_shape()});
+      used.insert(name);
     }
   for (const auto& [name, tensor] : folder.tensors) {
     const std::string file = folder.files[static_cast<size_t>(tensor.file)]->path().filename().string();
     if (file.starts_with("optimizer-")) continue;
     if (used.contains(name))
       s.tensors[name] = {tensor.dtype, file};
-    else if (!is_ignored(name, model.config.tie_word_embeddings))
+    else if (!is_ignored(name, model.config))
       throw CheckpointError(
           fmt::format("{} holds the tensor '{}', which this model does not use: its config.json is not that of the "
                       "weights, or the architecture has something that is not supported",
                       folder.path.string(), name),
           folder.path.string(), name);
   }
-  if (!model.config.tie_word_embeddings && !folder.has_tensor("lm_head.weight") && s.naming.strip == "model." &&
+  if (!tied && !classifies && !folder.has_tensor("lm_head.weight") && s.naming.strip == "model." &&
       s.naming.add.empty())
     throw CheckpointError(
         fmt::format(
@@ -104,8 +119,8 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
             folder.path.string()),
         folder.path.string(), "lm_head.weight");
   checkpoint::check_tensors(folder, expected);
-  if (model.config.tie_word_embeddings) check_tied_head(folder, s.name_of(first));
-  if (!with_side_files) return s;
+  if (tied) check_tied_head(folder, s.name_of(first));
+  if (!options.side_files) return s;
   if (fs::exists(folder.path / "model.safetensors.index.json"))
     s.index_json = base::read_side_file(folder.path / "model.safetensors.index.json");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.path))

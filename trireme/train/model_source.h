@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "trireme/checkpoint/load.h"
@@ -21,6 +22,7 @@ struct ModelSource {
   std::map<std::string, std::string> side_files;  ///< name -> bytes
   checkpoint::Naming naming;  ///< if it is_part, the model is not saved in the same way
   std::string head;  ///< our name of an untied head's matrix
+  std::set<std::string> fresh;  ///< our names of parameters of a classification head that the folder lacks
   std::string tied;  ///< our name of the matrix that embedding and head share in the folder; "": they have one each
 
   /// The folder's name of a tensor. A head that training has untied is read from the matrix that it shares there.
@@ -29,13 +31,19 @@ struct ModelSource {
   }
 };
 
-/// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. Reads
-/// the files beside them only with `with_side_files`. Adapters are not expected in it.
+struct SourceOptions {
+  bool side_files = false;     ///< reads the files beside the tensors
+  bool may_lack_head = false;  ///< a classification head, or one for as many labels, may be missing: training makes it
+};
+
+/// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. A model
+/// with labels leaves out a language model's head. Adapters are not expected in it.
 ///
 /// Cost      reads headers only; if the model's head is tied but the folder has a head too, also both matrices, up to
 ///           their first difference
 /// Errors    CheckpointError naming the first tensor that is missing, has another shape, or is not used by the model
 ///           (it would be lost, or the model would compute something else)
-ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model, bool with_side_files);
+ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::Model& model,
+                            const SourceOptions& options = {});
 
 }  // namespace trireme::train

@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/text/load_tokenizer.h"
+#include "trireme/train/classify.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/sample_reply.h"
@@ -91,7 +92,11 @@ void check_pretrain(const Settings& settings) {
   const model::ModelConfig model = model::config_of(settings.model);
   data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
-  data::check_training_data(data);
+  const bool classifies = settings.task == Learning::classify;
+  if (classifies != model.is_classifier())
+    throw UsageError(classifies ? "task classify needs a model with labels"
+                                : "a model with labels (model.num_labels) classifies texts: give --task classify");
+  if (!classifies) data::check_training_data(data);
   const fs::path resume = find_resume(settings);
   keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
@@ -103,7 +108,8 @@ void check_pretrain(const Settings& settings) {
   const fs::path whole = adapters.empty() ? weights : starting_weights(settings);
   if (!whole.empty()) {
     const checkpoint::Checkpoint base = adapters.empty() ? checkpoint::open_checkpoint(whole) : adapt::open_base(whole);
-    const ModelSource source = describe_source(base, model::build_model(model, resolve_precision(settings)), false);
+    const ModelSource source = describe_source(base, model::build_model(model, resolve_precision(settings)),
+                                               {.may_lack_head = resume.empty()});
     if (settings.lora.initial_adapter) {
       const adapt::AdapterFolder adapter = adapt::open_adapter_folder(*settings.lora.initial_adapter);
       adapt::check_copies(base, adapter, adapt::fit(adapter, model), source.naming);
@@ -113,9 +119,10 @@ void check_pretrain(const Settings& settings) {
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
   // last: a refusal above leaves no file behind.
-  const data::TrainingData loaded = data::load_training_data(data, *tokenizer);
+  const data::TrainingData loaded =
+      classifies ? check_classification(settings, model, *tokenizer) : data::load_training_data(data, *tokenizer);
   check_length(loaded.train->samples_per_epoch());
-  check_sample(settings, model, loaded, *tokenizer);
+  if (!classifies) check_sample(settings, model, loaded, *tokenizer);
   if (!resume.empty() && state.step > 0 && settings.data.on_change == data::OnChange::refuse)
     data::check_same_data(loaded.identity, state.data);
 }

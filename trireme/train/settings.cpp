@@ -19,6 +19,12 @@ std::span<const config::Choice<Resume::From>> choices_of(Resume::From) {
   return kTable;
 }
 
+std::span<const config::Choice<Learning>> choices_of(Learning) {
+  static const std::vector<config::Choice<Learning>> kTable = {{Learning::language, "language", {"causal_lm", "lm"}},
+                                                               {Learning::classify, "classify", {"classification"}}};
+  return kTable;
+}
+
 void check_run_length(const TrainSettings& s, config::Problems& problems) {
   if (!s.max_steps && !s.max_tokens && !s.epochs && !s.max_time)
     problems.add("nothing says when to stop", {},
@@ -29,7 +35,11 @@ void check_run_length(const TrainSettings& s, config::Problems& problems) {
 config::Section section(RunSettings& s) {
   return {.name = "",
           .title = "the whole run",
-          .rows = {{"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
+          .rows = {{"task", &s.task,
+                    "what a run learns: to continue text (language), or which label a text has (classify: "
+                    "{\"text\", \"label\"} in each line of data.train_data_path, docs/classification.md)",
+                    Rules{.resumed = Resumed::learned}},
+                   {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
                    {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},
                     "continue from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) "
                     "or from a folder; settings that are not given come from the checkpoint",
@@ -225,6 +235,13 @@ config::Section section(EvaluateSettings& s) {
               {"evaluate.multiple_choice", &s.multiple_choice,
                "JSONL file of questions: {\"context\", \"choices\", \"answer\"}, answered by likelihood",
                Rules{.absent = "none", .example = "questions.jsonl"}},
+              {"evaluate.classify", &s.classify,
+               "JSONL file of labelled texts, {\"text\", \"label\"}: accuracy and macro-F1; lines without a label are "
+               "predicted only",
+               Rules{.absent = "none", .example = "reviews.jsonl"}},
+              {"evaluate.predictions", &s.predictions,
+               "with evaluate.classify: file for a line of JSON with the label and the probability of each text",
+               Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
               {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
                Rules{.unit = "tokens",
                      .at_least = 2,

@@ -22,7 +22,15 @@ struct Resume {
 };
 std::span<const config::Choice<Resume::From>> choices_of(Resume::From);
 
+/// What a run learns.
+enum class Learning {
+  language,  ///< to continue text
+  classify,  ///< which label a text has
+};
+std::span<const config::Choice<Learning>> choices_of(Learning);
+
 struct RunSettings {
+  Learning task = Learning::language;
   std::string out_dir = "out/pretrain";
   Resume resume;
   bool overwrite = false;
@@ -82,6 +90,8 @@ struct EvaluateSettings {
   std::optional<std::string> adapter, base;
   std::optional<std::string> text;
   std::optional<std::string> multiple_choice;
+  std::optional<std::string> classify;
+  std::optional<std::string> predictions;
   std::optional<int64_t> max_seq_length;
   std::optional<int64_t> limit;
   std::optional<std::string> json;

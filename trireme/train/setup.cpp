@@ -61,7 +61,11 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.accumulation = settings.accumulation;
   r.sequence_parallel = settings.mesh.sequence_parallel;
   r.context = settings.mesh.context;
-  r.documents = {.attention = settings.data.reset_attention_mask, .positions = settings.data.reset_position_ids};
+  // A text to classify and its padding are two documents.
+  r.documents = settings.task == Learning::classify
+                    ? model::DocumentRequest{.attention = true}
+                    : model::DocumentRequest{.attention = settings.data.reset_attention_mask,
+                                             .positions = settings.data.reset_position_ids};
   r.num_micro_batches = static_cast<int>(accumulation(settings, num_ranks));
   r.num_evaluation_micro_batches = 1;
   r.recompute = settings.recompute;

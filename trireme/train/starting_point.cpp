@@ -104,10 +104,13 @@ RunState StartingPoint::load() {
     load_magnitudes(*s_.engine, s_.model, starting_weights(s_.settings), s_.world(),
                     static_cast<uint64_t>(s_.settings.seed));
   } else if (!weights_.empty()) {
+    if (s_.model.config.is_classifier())  // a new head
+      s_.engine->initialize(static_cast<uint64_t>(s_.settings.seed));
     state = load_run(*s_.engine, s_.model, weights_, s_.world(), LoadWhat::weights);
   } else {
     s_.engine->initialize(static_cast<uint64_t>(s_.settings.seed));
   }
+  has_new_head_ = !state.source.fresh.empty();
   const fs::path& loaded = resume_.empty() ? weights_ : resume_;
   unverified_ = !loaded.empty() && !fs::exists(loaded / checkpoint::kManifestName);
   if (s_.is_first_rank() && !loaded.empty() && !unverified_) verdict_ = checkpoint::verdict_of(loaded);
@@ -145,6 +148,7 @@ std::vector<std::string> StartingPoint::describe() const {
     lines.push_back(fmt::format("warn     this run starts from a checkpoint that is not good: {}", verdict_.problem));
   const std::string unverified = unverified_ ? "; it has no manifest, so nothing in it could be verified" : "";
   if (!weights_.empty()) lines.push_back(fmt::format("weights  {}{}", weights_.string(), unverified));
+  if (has_new_head_) lines.push_back(fmt::format("head     new: {} has none for these labels", weights_.string()));
   if (!resume_.empty()) lines.push_back(fmt::format("resumed  {} at step {}{}", resume_.string(), step_, unverified));
   for (const std::string& change : changed_) lines.push_back("changed  " + change);
   return lines;

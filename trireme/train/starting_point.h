@@ -48,6 +48,7 @@ class StartingPoint {
   int64_t step_ = 0;
   std::vector<checkpoint::PassedOver> passed_over_;
   std::vector<std::string> changed_;  ///< settings, since the checkpoint that is resumed
+  bool has_new_head_ = false;  ///< a classification head that weights_ lacks
   bool unverified_ = false;  ///< what was loaded has no manifest
   checkpoint::Verdict verdict_;  ///< on what was loaded
 };

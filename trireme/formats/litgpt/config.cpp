@@ -253,6 +253,7 @@ void check_expressible(const ModelConfig& c) {
   constexpr A kOthers[] = {A::gemma, A::smollm3, A::granite, A::starcoder2, A::phi3, A::gpt_neox, A::olmo2};
   if (std::ranges::find(kOthers, c.architecture) != std::end(kOthers))
     cannot(fmt::format("models of type {} (here)", model::model_type(c.architecture)));
+  if (c.is_classifier()) cannot("a classification head");
   if (c.learned_positions || c.layer_norm || !c.gated_mlp)
     cannot("what GPT-2 is (learned positions, MLP without a gate)");
   if (c.attention_out_bias || c.mlp_bias) cannot("attention_bias or mlp_bias beyond q, k and v");

@@ -1,0 +1,150 @@
+#include "trireme/data/labeled_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/data/from_settings.h"
+#include "trireme/data/labeled_dataset.h"
+#include "trireme/data/permutation.h"
+
+namespace trireme::data {
+namespace {
+
+using Row = LabeledDataset::Row;
+
+constexpr text::EncodeOptions kAsText{.parse_special = false, .add_special = true};
+constexpr uint64_t kSampleKey = 0x1ABE11ED;  // fixed: all runs hold out the same texts
+
+struct Texts {
+  std::vector<Row> rows;
+  std::vector<int64_t> by_label;
+  int64_t cut = 0, tokens = 0, bytes = 0;
+  uint64_t hash = 0;
+};
+
+Texts encoded(const std::vector<LabeledText>& texts, const TextEncoder& encoder,
+              const std::vector<std::string>& labels) {
+  Texts all{.by_label = std::vector<int64_t>(labels.size())};
+  for (const LabeledText& text : texts) {
+    const int64_t label = number_of_label(text, labels);
+    TextEncoder::Encoded e = encoder.encode(text);
+    ++all.by_label[static_cast<size_t>(label)];
+    all.cut += e.cut ? 1 : 0;
+    all.tokens += std::ssize(e.tokens);
+    all.bytes += std::ssize(text.text);
+    const std::string key = fmt::format("{} {} {}", all.hash, label, text.text);
+    all.hash = base::hash_text(key);
+    all.rows.push_back({.tokens = std::move(e.tokens), .label = label, .record = std::ssize(all.rows)});
+  }
+  return all;
+}
+
+// Which of `count` texts are held out.
+std::vector<bool> held_out_of(int64_t count, const DataSettings& s) {
+  std::vector<bool> held_out(static_cast<size_t>(count));
+  const auto wanted = static_cast<int64_t>(std::ceil(s.val_split_fraction * static_cast<double>(count)));
+  const Permutation shuffled(count, kSampleKey);
+  for (int64_t i = 0; i < wanted; ++i)
+    held_out[static_cast<size_t>(s.val_split == Split::last ? count - 1 - i : shuffled(i))] = true;
+  return held_out;
+}
+
+std::string shares(const std::vector<std::string>& labels, const std::vector<int64_t>& by_label, int64_t all) {
+  constexpr size_t kShown = 6;
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min(kShown, labels.size()); ++i)
+    words.push_back(fmt::format("{} {:.0f} %", labels[i], 100.0 * double(by_label[i]) / double(all)));
+  if (labels.size() > kShown) words.emplace_back("...");
+  return base::join(words, ", ");
+}
+
+}  // namespace
+
+TextEncoder::TextEncoder(const text::Tokenizer& tokenizer, int64_t most_tokens)
+    : tokenizer_(tokenizer), most_tokens_(most_tokens) {
+  const std::vector<int32_t> around = tokenizer.encode("", kAsText), with_text = tokenizer.encode("a", kAsText);
+  const auto before = std::ranges::mismatch(around, with_text).in1 - around.begin();
+  num_behind_ = std::ssize(around) - before;
+  if (most_tokens <= std::ssize(around))
+    throw UsageError(
+        fmt::format("train.max_seq_length {} leaves no room for a text between the {} that the tokenizer "
+                    "puts around it; take {} or more",
+                    most_tokens, base::plural(std::ssize(around), "token"), std::ssize(around) + 1));
+}
+
+TextEncoder::Encoded TextEncoder::encode(const LabeledText& text) const {
+  Encoded e{.tokens = tokenizer_.encode(text.text, kAsText)};
+  if (e.tokens.empty()) throw UsageError(fmt::format("{}: the text is empty; leave the line out", text.where));
+  if (std::ssize(e.tokens) <= most_tokens_) return e;
+  e.cut = true;
+  e.tokens.erase(e.tokens.begin() + (most_tokens_ - num_behind_), e.tokens.end() - num_behind_);
+  return e;
+}
+
+LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std::vector<std::string>& labels,
+                              const text::Tokenizer& tokenizer) {
+  const TextEncoder encoder(tokenizer, sequence);
+  const TrainingDataOptions options = training_data_options(s);
+  const std::string name = options.sources.front().path.string();
+  const std::vector<LabeledText> texts = labeled_texts_of(s);
+  Texts all = encoded(texts, encoder, labels);
+  std::vector<Row> train, val;
+  LabeledData result;
+  TrainingData& d = result.data;
+  std::string held_out_from;
+  if (!options.val_data_path.empty()) {
+    train = std::move(all.rows);
+    Texts held_out =
+        encoded(read_labeled_texts(options.val_data_path, s.text_field, /*needs_labels=*/true), encoder, labels);
+    val = std::move(held_out.rows);
+    all.cut += held_out.cut;
+    d.val_tokens = held_out.tokens;
+    held_out_from = " (" + options.val_data_path.string() + ")";
+  } else {
+    const std::vector<bool> held_out = held_out_of(std::ssize(all.rows), s);
+    for (size_t i = 0; i < all.rows.size(); ++i) (held_out[i] ? val : train).push_back(std::move(all.rows[i]));
+  }
+  const auto tokens_of = [](const std::vector<Row>& rows) {
+    return std::accumulate(rows.begin(), rows.end(), int64_t{0},
+                           [](int64_t sum, const Row& row) { return sum + std::ssize(row.tokens); });
+  };
+  if (train.empty() || val.empty())
+    throw UsageError(fmt::format("{} holds {}, too few to learn from some and to hold out data.val_split_fraction {:g}",
+                                 name, base::plural(std::ssize(texts), "text"), s.val_split_fraction));
+  d.num_documents = std::ssize(texts);
+  d.source_bytes = all.bytes;
+  d.train_tokens = tokens_of(train);
+  d.val_tokens = tokens_of(val);
+  const int64_t num_train = std::ssize(train), num_val = std::ssize(val);
+  d.filled = static_cast<double>(d.train_tokens) / static_cast<double>(num_train * sequence);
+  d.train = std::make_shared<SampleStream>(
+      std::vector<WeightedDataset>{{std::make_shared<LabeledDataset>(std::move(train), sequence, name)}},
+      static_cast<uint64_t>(s.seed));
+  d.val = std::make_shared<LabeledDataset>(std::move(val), sequence, name);
+  d.identity.add("the data", fmt::format("{} for training of {} (fingerprint {})", base::plural(num_train, "text"),
+                                         base::human_count(std::ssize(texts)), base::checksum_text(all.hash)));
+  d.identity.add("the labels", base::join(labels, ", "));
+  d.identity.add("the tokenizer",
+                 fmt::format("{} (fingerprint {})", tokenizer.name(), base::checksum_text(tokenizer.fingerprint())));
+  d.identity.add("train.max_seq_length", fmt::format("{}", sequence));
+  d.identity.add("data.seed", fmt::format("{}", s.seed));
+  result.about = fmt::format(
+      "{} with {} ({}), {} for training, {} held out{}; {} longer than {} tokens, and cut; order seed {}\n"
+      "         {:.1f} % of the places of a text hold tokens",
+      base::plural(std::ssize(texts), "text"), base::plural(std::ssize(labels), "label"),
+      shares(labels, all.by_label, std::ssize(texts)), base::human_count(num_train), base::human_count(num_val),
+      held_out_from,
+      all.cut == 0   ? "none is"
+      : all.cut == 1 ? "one is"
+                     : base::human_count(all.cut) + " are",
+      sequence, s.seed, 100 * d.filled);
+  return result;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,105 @@
+#include "trireme/train/classify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/data/labeled_data.h"
+#include "trireme/train/sample_task.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr int64_t kTokens = 128, kTextsAtOnce = 4;  // unless the user gives others
+
+data::LabeledData load_texts(const Settings& settings, const model::ModelConfig& model,
+                             const text::Tokenizer& tokenizer) {
+  return data::load_labeled_data(settings.data, sequence_length(settings, model), model.classifier.labels, tokenizer);
+}
+
+class Classification : public SampleTask {
+ public:
+  Classification(Session& session, data::LabeledData texts)
+      : SampleTask(session, std::move(texts.data)), about_(std::move(texts.about)) {}
+
+  std::vector<std::string> introduction() const override { return {"data     " + about_}; }
+  std::string loss_unit() const override { return "nats a text"; }
+
+ private:
+  std::string about_;
+};
+
+void refuse_meaningless(const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
+  const auto refuse = [](const char* key, const char* why) {
+    throw UsageError(fmt::format("{} has no meaning with task classify: {}; leave it out", key, why));
+  };
+  for (const char* key : {"data.packing", "data.reset_attention_mask", "data.reset_position_ids"})
+    if (parsed.given(key)) refuse(key, "each text has a row of its own, and sees only itself");
+  for (const char* key : {"data.mixture", "data.format", "data.chat_template", "data.learn", "data.long_conversations"})
+    if (parsed.given(key)) refuse(key, "the data are texts with labels");
+  if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "such a model writes no text");
+  if (s.lora.r || s.lora.initial_adapter)
+    throw UsageError(
+        "adapters (lora.*) are not built for task classify; train all weights: trireme finetune_full FOLDER --task "
+        "classify");
+}
+
+// The head's labels: those of the settings, of the model's folder, or of the data.
+void find_labels(Settings& s) {
+  if (s.model.labels) return;
+  model::ModelSettings without_count = s.model;
+  without_count.num_labels.reset();
+  const std::vector<std::string> of_folder = model::config_of(without_count).classifier.labels;
+  const int64_t wanted = s.model.num_labels.value_or(std::ssize(of_folder));
+  if (!of_folder.empty() && wanted == std::ssize(of_folder)) {
+    s.model.labels = of_folder;
+    return;
+  }
+  std::vector<std::string> labels = data::labels_of(data::labeled_texts_of(s.data));
+  if (s.model.num_labels && std::ssize(labels) != wanted) {
+    const std::vector<std::string> numbers = model::config_of(s.model).classifier.labels;  // need not all occur
+    if (std::ranges::any_of(labels,
+                            [&](const auto& label) { return std::ranges::find(numbers, label) == numbers.end(); }))
+      throw UsageError(fmt::format("model.num_labels is {}, but the data have {} ({}); leave it out", wanted,
+                                   base::plural(std::ssize(labels), "label"), data::shown_labels(labels)));
+    labels = numbers;
+  }
+  s.model.labels = std::move(labels);
+}
+
+}  // namespace
+
+void complete_classification(ParsedSettings& parsed) {
+  Settings& s = parsed.settings;
+  if (s.task != Learning::classify || s.model.name.empty()) return;
+  refuse_meaningless(parsed);
+  find_labels(s);
+  const auto is_default = [&](const char* key) {
+    const auto found = parsed.provenance.find(key);
+    return !parsed.given(key) &&
+           (found == parsed.provenance.end() || found->second.kind != config::Source::Kind::checkpoint);
+  };
+  if (!s.train.max_seq_length) s.train.max_seq_length = std::min(kTokens, model::config_of(s.model).longest_sequence());
+  if (is_default("train.micro_batch_size"))
+    s.train.micro_batch_size = std::gcd(s.train.global_batch_size, kTextsAtOnce);
+}
+
+std::unique_ptr<Task> make_classification(Session& session, const std::filesystem::path&, const StopCheck& stops) {
+  const auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
+  data::LabeledData texts = load_texts(session.settings, session.model.config, *tokenizer);
+  stops();
+  return std::make_unique<Classification>(session, std::move(texts));
+}
+
+data::TrainingData check_classification(const Settings& settings, const model::ModelConfig& model,
+                                        const text::Tokenizer& tokenizer) {
+  return load_texts(settings, model, tokenizer).data;
+}
+
+}  // namespace trireme::train

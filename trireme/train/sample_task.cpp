@@ -1,0 +1,69 @@
+#include "trireme/train/sample_task.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trireme/train/run_data.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+
+SampleTask::SampleTask(Session& session, data::TrainingData data)
+    : s_(session), data_(std::move(data)), schedule_(lr_schedule(s_.settings, SampleTask::num_steps())) {}
+
+std::string SampleTask::restore(RunState& state) {
+  const std::string changed = meet_data(s_.settings.data, data_.identity, state);
+  keep_tokenizer(s_, state);
+  samples_ = state.samples;
+  loader_ = std::make_unique<data::BatchLoader>(data_.train, batch_options(), samples_);
+  if (s_.settings.data.ledger) ledger_ = std::make_unique<LedgerFile>(s_.settings.out_dir, s_.environment.global_rank);
+  return changed;
+}
+
+void SampleTask::load(int64_t step, int, const engine::BatchTensors& to) {
+  const data::Batch batch = loader_->next();
+  s_.load(to, batch);
+  if (ledger_) ledger_->write(step, batch, *data_.train);
+}
+
+// A step without supervised tokens has loss 0.
+int64_t SampleTask::supervised_tokens(int64_t) const {
+  return std::max<int64_t>(1, data_.train->supervised_tokens(samples_, s_.settings.train.global_batch_size));
+}
+
+void SampleTask::after_step(RunState& state) {
+  samples_ += s_.settings.train.global_batch_size;
+  state.samples = samples_;
+}
+
+int64_t SampleTask::num_steps() const {
+  return run_steps(s_.settings, s_.sequence(), data_.train->samples_per_epoch());
+}
+
+double SampleTask::epoch() const { return double(samples_) / double(data_.train->samples_per_epoch()); }
+
+std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
+  data::ValidationLoader loader(data_.val, batch_options(), s_.settings.eval.max_iters);
+  double sum = 0;
+  for (int64_t round = 0; round < loader.num_rounds(); ++round) {
+    sum += s_.engine->evaluate([&](int, const engine::BatchTensors& to) { s_.load(to, loader.batch(round)); }, 1);
+    const std::vector<double>& measures = s_.engine->measures();
+    if (round == 0) held_out_measures_.assign(measures.size(), 0);
+    for (size_t i = 0; i < measures.size(); ++i) held_out_measures_[i] += measures[i];
+    if (stops()) return std::nullopt;
+  }
+  const double targets = double(std::max<int64_t>(1, loader.num_targets()));
+  for (double& measure : held_out_measures_) measure /= targets;
+  return sum / targets;
+}
+
+data::BatchOptions SampleTask::batch_options() const {
+  const plan::StepRequest& request = s_.engine->plan().request;
+  return {.shard_index = request.data_index(),
+          .num_shards = request.num_data_ranks(),
+          .micro_batch = s_.settings.train.micro_batch_size,
+          .global_batch = s_.settings.train.global_batch_size,
+          .num_workers = s_.settings.data.num_workers};
+}
+
+}  // namespace trireme::train
