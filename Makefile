@@ -17,10 +17,10 @@ train: build ## train on Jane Austen with two ranks (4 minutes), resume on one, 
 	@scripts/train_austen
 
 train-free-fsdp: build ## train a Free Transformer on Jane Austen with two sharded ranks (3 minutes)
-	@scripts/train_free free
+	@examples/train_free/austen free
 
 train-baseline-fsdp: build ## train the same decoder without a latent, and compare (3 minutes)
-	@scripts/train_free baseline
+	@examples/train_free/austen baseline
 
 test: ## build everything (first time: EVERYTHING minutes), run every quick test and a sample of each campaign (TESTS minutes)
 	@scripts/setup --dev --parquet

@@ -20,6 +20,7 @@ CORPUS = ROOT / "tests/dialects/corpus"
 TINY = [f"--model.{key}={value}" for key, value in ring.LLAMA.items()]
 FILES = {"ds.json": "deepspeed/guide_stage2_in_memory.json", "accelerate_config.yaml": "accelerate/guide_one_machine.yaml",
          "config_node1.yaml": "accelerate/guide_two_machines.yaml", "configs/baseline.yaml": "free-transformer/baseline.yaml",
+         "configs/free_transformer.yaml": "free-transformer/latent.yaml", "configs/guide_24_layers.yaml": "free-transformer/guide_24_layers.yaml",
          "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml"}
 
 
@@ -66,6 +67,11 @@ with ring.Ring(sys.argv[1]) as r:
         seen += 1
         if words[0] == "convert_config":
             result = r.run([r.program, *words])
+        elif words[0] == "explain":
+            result = r.run([r.program, *words])
+            # 24 blocks and the encoder's, of width 1024 and the code's MLP of 11008; the vocabulary is padded to 50,048.
+            millions = 25 * (4 * 1024**2 + 3 * 1024 * 11008 + 2 * 1024) + 1024 * (50048 + 3 + 2 * 64)
+            ring.require(f"P = {millions / 1e6:.2f} M" in result.out, "the guide's model of 24 layers and 64 bits plans", str(result))
         elif words[0] == "convert":  # read up to the file, which is not there
             result = r.run([r.program, *words])
             ring.require("lit_model.pth" in result.err and "unknown" not in result.err, line, str(result))

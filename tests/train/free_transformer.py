@@ -10,6 +10,7 @@ import sys
 
 import ring
 
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/train_free"
 FREE = {"free.latent_bits": 6, "train__max_steps": 8, "train__save_interval": 5, "eval.final_validation": "true", "eval.max_iters": 4}
 
 
@@ -74,12 +75,12 @@ def refuses(r):
 
 def compares(r):
     """What make train-baseline-fsdp and train-free-fsdp call."""
-    script = pathlib.Path(__file__).resolve().parents[2] / "scripts/train_free"
+    script = EXAMPLE / "austen"
     environment = ring.environment(TRIREME=str(r.program), TRIREME_OUT=str(r.folder / "both"))
     few = ["--train.max_steps", "2", "--train.lr_warmup_steps", "1", "--train.save_interval", "2", "--eval.interval", "2", "--eval.max_iters", "1"]
     for kind in ("baseline", "free"):
         result = r.run([script, kind, *few], env=environment, timeout=300)
-        ring.require(result.code == 0, f"scripts/train_free {kind}", str(result))
+        ring.require(result.code == 0, f"examples/train_free/austen {kind}", str(result))
     ring.check("the encoder's latent against the baseline: " in result.out and "divergence of " in result.out, "it compares both runs", str(result))
 
 
