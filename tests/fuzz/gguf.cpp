@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "targets.h"
 #include "trireme/base/error.h"
@@ -35,12 +37,29 @@ void may_refuse(const Work& work) {
   }
 }
 
+// The first and the last block of each tensor, as numbers.
+void decode_ends(const formats::GgufHeader& header, std::string_view bytes) {
+  for (const formats::GgufTensor& tensor : header.tensors) {
+    const formats::GgufTypeInfo& type = formats::info(tensor.type);
+    if (type.block_elements == 1 || tensor.elements == 0) continue;
+    std::vector<float> values(static_cast<size_t>(type.block_elements));
+    for (const int64_t begin : {tensor.begin, tensor.end - type.block_bytes}) {
+      const std::string_view block = bytes.substr(static_cast<size_t>(begin), static_cast<size_t>(type.block_bytes));
+      require(static_cast<int64_t>(block.size()) == type.block_bytes, "a tensor's blocks lie within the file");
+      const std::vector<char> copy(block.begin(), block.end());  // whose ends the sanitizer knows
+      formats::dequantize(tensor.type, reinterpret_cast<const std::byte*>(copy.data()), values.data(), 1);
+    }
+  }
+}
+
 }  // namespace
 
-/// Any bytes as a GGUF file: header, shape, names and tokenizer are read, or refused with one CheckpointError.
+/// Any bytes as a GGUF file: header, shape, names and tokenizer are read, and the ends of its tensors, or it is refused
+/// with one CheckpointError.
 void fuzz_gguf(std::string_view bytes) {
   may_refuse([&] {
     const formats::GgufHeader header = formats::parse_gguf(std::as_bytes(std::span(bytes)), "fuzz.gguf");
+    decode_ends(header, bytes);
     const Zeros source(header);
     may_refuse([&] { formats::tokenizer_from_gguf(header); });
     const nlohmann::json config(formats::config_from_gguf(header, source));
