@@ -1,6 +1,7 @@
 """Random models, as transformers makes them, and what may be wrong with a folder: drawn from a random.Random.
 
 draw(source) is a Case: a family, a shape, a way to save it, and up to two changes of the folder, which a reader has to see.
+draw_right(source, family) has no changes.
 """
 
 import dataclasses
@@ -265,9 +266,23 @@ def draw_change(source, kind, config):
 
 
 def draw(source):
+    """Of any family; more than half of them changed."""
     kind = source.choice(FAMILIES)
-    own = {"gpt2": gpt2, "gpt_neox": gpt_neox}
-    config = own[kind](source) if kind in own else llama_like(source, SEEING.get(kind, kind))
+    config = draw_config(source, kind)
     changes = [draw_change(source, kind, config) for _ in range(source.choice((0, 0, 1, 1, 1, 2)))]
+    return saved_somehow(source, kind, config, changes)
+
+
+def draw_right(source, kind):
+    """As transformers wrote it."""
+    return saved_somehow(source, kind, draw_config(source, kind), [])
+
+
+def draw_config(source, kind):
+    own = {"gpt2": gpt2, "gpt_neox": gpt_neox}
+    return own[kind](source) if kind in own else llama_like(source, SEEING.get(kind, kind))
+
+
+def saved_somehow(source, kind, config, changes):
     return Case(kind, seeing(kind, config) if kind in SEEING else config, source.choice(("float32", "float32", "bfloat16", "float16")),
                 source.choice((5 << 30, 5 << 30, 20000)), changes)
