@@ -225,13 +225,26 @@ def check_starts(r):
             safetensors.save_file(old, folder / "model.safetensors", metadata={"format": "pt"})
         result = program(r, "finetune_full", folder, *step, "--out_dir", out, "--overwrite", "true", "--optimizer.lr", 1e-30, "--precision", "32-true")
         ring.require("head     new" in result.out, f"{name}: the new head is said", result.out)
+        ring.require("attention_probs_dropout_prob are passed over" in result.out.replace("\n", " "), "dropout of the folder is said to be left out", result.out)
         opened, report = transformers.AutoModelForSequenceClassification.from_pretrained(next(out.glob("step-*")), output_loading_info=True)
         body = opened.bert.state_dict()
         kept = {n.removeprefix("bert."): t for n, t in model.state_dict().items() if not n.startswith("cls.")}
         ring.require(not any(report.values()) and all(torch.equal(body[n], t) for n, t in kept.items()), f"{name}: keeps its weights", str(report))
     for words in (["bert-tiny"], ["llama-5m", "--model.bidirectional", "true", "--model.norm_placement", "post", "--model.hidden_act", "relu"]) if ring.SLOW else (["bert-tiny"],):
         program(r, "finetune_full", *words, "--model.num_hidden_layers", 1, *step, "--out_dir", r.folder / "new", "--overwrite", "true")
-    ring.check(True, "training starts from models without a head, old names of norms, and from nothing")
+    # The labels' order is their meaning: with another one, the head is new. Labels without names get some.
+    unnamed = [f"LABEL_{i}" for i in range(3)]
+    for old, is_new in ((LABELS, True), (unnamed, False)) if ring.SLOW else ((LABELS, True),):
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(**{**config.to_dict(), "id2label": dict(enumerate(old))}))
+        redraw(model, draw)
+        model.save_pretrained(r.folder / "renamed")
+        result = program(r, "finetune_full", r.folder / "renamed", *step, "--model.labels", "[red, green, blue]", "--out_dir", r.folder / "renamed-out",
+                         "--overwrite", "true", "--optimizer.lr", 1e-30, "--precision", "32-true")
+        saved = safetensors.load_file(next((r.folder / "renamed-out").glob("step-*")) / "model.safetensors")
+        kept = {n: torch.equal(saved[n], t) for n, t in model.state_dict().items() if n in saved}
+        ring.require(is_new == ("head     new" in result.out) and all(same != (is_new and n == "classifier.weight") for n, same in kept.items() if n != "classifier.bias"),
+                     f"a head for {old} gets the labels red, green, blue", f"{result.out}\n{kept}")
+    ring.check(True, "training starts from models without a head, old names of norms, other labels, and from nothing")
 
 
 def check_padding(r):
@@ -294,6 +307,8 @@ def check_task(r):
     program(r, "pretrain", "--resume", out, "--train.max_steps", 202, "--launch.threads_per_rank", 1)
     config = json.loads((out / "step-00000202" / "config.json").read_text())
     ring.require(config["id2label"] == {"0": "x first", "1": "y first"}, "the labels' names are in every checkpoint", str(config))
+    result = program(r, "pretrain", "--resume", out, "--train.max_steps", 204, "--model.labels", "[y first, x first]", "--data.on_change", "restart", code=2)
+    ring.require("has a head for the labels x first, y first, and model.labels are y first, x first" in result.err, "a resumed run keeps its labels", result.err)
     other = write(r.folder / "other.jsonl", [*task_rows(100, 3), {"text": "ab", "label": "neither"}])
     result = program(r, "pretrain", "--resume", out, "--train.max_steps", 204, "--data.train_data_path", other, "--data.on_change", "restart", code=2)
     ring.check("the label 'neither' is none of the 2 of the model's head (x first, y first)" in result.err, "a label that the head lacks is refused at a resume", result.err)

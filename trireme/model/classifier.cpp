@@ -27,11 +27,11 @@ Classifier::Classifier(const ModelConfig& config, const Precision& precision, co
   weights_ = unit_weights(model_, 0, static_cast<int>(model_.units.size()), precision.compute, fill);
 }
 
-at::Tensor Classifier::logits(std::span<const std::vector<int64_t>> texts) const {
+Classifier::Judged Classifier::judge(std::span<const Text> texts) const {
   const int64_t most = config().longest_sequence();
   BatchShape shape{.micro_batch = std::ssize(texts)};
-  for (const std::vector<int64_t>& text : texts) shape.sequence = std::max(shape.sequence, std::ssize(text));
-  if (std::ranges::any_of(texts, &std::vector<int64_t>::empty) || shape.sequence > most)
+  for (const Text& text : texts) shape.sequence = std::max(shape.sequence, std::ssize(text.tokens));
+  if (std::ranges::any_of(texts, [](const Text& text) { return text.tokens.empty(); }) || shape.sequence > most)
     throw UsageError(fmt::format("a text to classify has 1 to {} tokens, the positions of the model", most));
   UnitTensors t;
   t.shape = shape;
@@ -39,9 +39,10 @@ at::Tensor Classifier::logits(std::span<const std::vector<int64_t>> texts) const
   t.targets = at::full({shape.tokens()}, -100, at::kLong);
   t.document_starts = at::zeros({shape.tokens()}, at::kLong);
   for (int64_t b = 0; b < shape.micro_batch; ++b) {
-    const std::vector<int64_t>& text = texts[static_cast<size_t>(b)];
-    std::ranges::copy(text, t.tokens.mutable_data_ptr<int64_t>() + b * shape.sequence);
-    const int64_t end = std::ssize(text);
+    const Text& text = texts[static_cast<size_t>(b)];
+    std::ranges::copy(text.tokens, t.tokens.mutable_data_ptr<int64_t>() + b * shape.sequence);
+    t.targets.mutable_data_ptr<int64_t>()[b * shape.sequence] = text.label;
+    const int64_t end = std::ssize(text.tokens);
     if (end < shape.sequence) t.document_starts.narrow(0, b * shape.sequence + end, shape.sequence - end).fill_(end);
   }
   for (size_t u = 0; u < model_.units.size(); ++u) {
@@ -56,7 +57,8 @@ at::Tensor Classifier::logits(std::span<const std::vector<int64_t>> texts) const
     t.loss_sum = at::zeros({1 + std::ssize(unit.measures())}, at::kDouble);
     unit.forward(t);
   }
-  return ClassifierHead::logits(t);
+  const auto* sums = t.loss_sum.data_ptr<double>();
+  return {ClassifierHead::logits(t), {sums, sums + t.loss_sum.numel()}};
 }
 
 }  // namespace trireme::model

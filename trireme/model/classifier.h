@@ -17,11 +17,17 @@ class Classifier {
   /// Errors    UsageError if the model has no labels
   Classifier(const ModelConfig& config, const Precision& precision, const FillWeights& fill);
 
-  /// Logits [texts, num_labels] in the compute dtype.
-  ///
+  struct Text {
+    std::vector<int64_t> tokens;
+    int64_t label = -100;  ///< -100: not known
+  };
+  struct Judged {
+    at::Tensor logits;         ///< [texts, num_labels], compute dtype
+    std::vector<double> sums;  ///< over texts with labels: the loss, then ClassifierHead::measures()
+  };
   /// Cost      one forward over texts x longest text; memory as the forward of one block
-  /// Errors    UsageError for a token outside the vocabulary, and texts that are empty or longer than the positions
-  at::Tensor logits(std::span<const std::vector<int64_t>> texts) const;
+  /// Errors    UsageError for texts that are empty or longer than the positions
+  Judged judge(std::span<const Text> texts) const;
 
   const ModelConfig& config() const { return model_.config; }
 

@@ -49,8 +49,8 @@ void check_classifier(const ModelConfig& c, const Precision& precision, const Pa
   if (!c.is_classifier() && !c.bidirectional) return;
   if (!c.is_classifier())
     throw UsageError(fmt::format(
-        "models of type {} see later tokens, so they cannot learn to continue a text; train one that classifies texts: "
-        "trireme finetune_full FOLDER --task classify",
+        "models of type {} see later tokens, so they cannot learn to continue a text; to classify texts, give --task "
+        "classify with labelled texts, or model.num_labels",
         model_type(c.architecture)));
   if (parallel.cp_size > 1)
     throw UsageError(

@@ -288,9 +288,9 @@ std::vector<std::string> ModelConfig::remarks() const {
   if (is_text_half)
     lines.emplace_back("of a vision model only the text half is read; the vision tower is left out and not saved");
   if (!passed_over.empty())
-    lines.push_back(fmt::format("config.json: {} {} passed over: this is a language model of type {}",
+    lines.push_back(fmt::format("config.json: {} {} passed over: models of type {} do not use {} here",
                                 base::join(passed_over, ", "), passed_over.size() == 1 ? "is" : "are",
-                                model_type(architecture)));
+                                model_type(architecture), passed_over.size() == 1 ? "it" : "them"));
   return lines;
 }
 

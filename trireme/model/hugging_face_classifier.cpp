@@ -1,6 +1,6 @@
 // Reads the keys of BERT's relatives, and of classification heads.
 #include <algorithm>
-#include <map>
+#include <initializer_list>
 
 #include "trireme/model/hugging_face_keys.h"
 #include "trireme/model/hugging_face_reader.h"
@@ -44,11 +44,15 @@ Enum one_of(KeyReader& keys, const char* key, const EnumWord<Enum> (&words)[kCou
 
 ModelConfig read_encoder(KeyReader& keys, ModelConfig c) {
   const Architecture a = c.architecture;
+  const auto drop_nothing = [&](std::initializer_list<const char*> rates) {
+    for (const char* key : rates)
+      if (keys.take(key, 0.0, 0.0) > 0) c.passed_over.emplace_back(key);
+  };
   if (a == Architecture::distilbert) {
     for (const auto& [key, field] : kDistilBertSizes) c.*field = keys.take(key, c.*field);
     keys.require_or_null("sinusoidal_pos_embds", false);
-    for (const char* dropout : {"dropout", "qa_dropout", "seq_classif_dropout"}) keys.know(dropout);
-    keys.know("tie_weights_");
+    drop_nothing({"dropout", "attention_dropout", "seq_classif_dropout"});
+    for (const char* of_others : {"qa_dropout", "tie_weights_"}) keys.know(of_others);
   } else {
     for (const auto& [key, field] : kSizes)
       if (field != &ModelConfig::num_key_value_heads && field != &ModelConfig::head_dim &&
@@ -58,7 +62,7 @@ ModelConfig read_encoder(KeyReader& keys, ModelConfig c) {
         keys.take("max_position_embeddings", c.max_position_embeddings + c.first_position) - c.first_position;
     c.norm_eps = keys.take(norm_key(a), c.norm_eps);
     keys.require_or_null("position_embedding_type", "absolute");
-    for (const char* dropout : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) keys.know(dropout);
+    drop_nothing({"hidden_dropout_prob", "attention_probs_dropout_prob"});
     for (const char* of_others :
          {"gradient_checkpointing", "directionality", "pooler_fc_size", "pooler_num_attention_heads",
           "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"})

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -297,7 +298,7 @@ ModelConfig read_config(const json& file, const std::string& source) {
   read_labels(keys, c);
   require_switches_off(keys);
   read_leftovers(keys, c.architecture);
-  c.passed_over = keys.pass_over(kOtherUses);
+  std::ranges::copy(keys.pass_over(kOtherUses), std::back_inserter(c.passed_over));
   if (c.is_classifier()) std::erase(c.passed_over, "num_labels");
   keys.refuse_unknown();
   c.validate();

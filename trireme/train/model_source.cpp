@@ -9,8 +9,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/text.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/model/embedding.h"
+#include "trireme/model/tensor_names.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -62,6 +64,28 @@ void check_tied_head(const checkpoint::Checkpoint& folder, const std::string& em
   }
 }
 
+// Whether the numbers of both heads' labels mean the same. Labels without names, LABEL_0 and LABEL_1, may get some.
+bool same_labels(const std::vector<std::string>& old, const std::vector<std::string>& now) {
+  if (old.size() != now.size()) return false;
+  for (size_t i = 0; i < old.size(); ++i)
+    if (old[i] != now[i] && old[i] != fmt::format("LABEL_{}", i)) return false;
+  return true;
+}
+
+// Whether the folder's head is for other labels than the model's. A resumed run keeps its labels.
+bool has_other_labels(const checkpoint::Checkpoint& folder, const model::ModelConfig& config, bool may_lack_head) {
+  const std::vector<std::string> old =
+      model::parse_hugging_face_config(checkpoint::read_text(folder, "config.json"), folder.path.string())
+          .classifier.labels;
+  if (same_labels(old, config.classifier.labels)) return false;
+  if (may_lack_head) return true;
+  throw CheckpointError(
+      fmt::format("{} has a head for the labels {}, and model.labels are {}; leave model.labels out to go on, or begin "
+                  "a new run from that folder: trireme finetune_full FOLDER --task classify",
+                  folder.path.string(), base::join(old, ", "), base::join(config.classifier.labels, ", ")),
+      folder.path.string());
+}
+
 bool is_side_file(const fs::path& path) {
   static const std::set<std::string> kinds = {".json", ".txt", ".model", ".jinja", ".tiktoken", ".md"};
   const std::string name = path.filename().string();
@@ -80,6 +104,8 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
   const std::string first = model.groups.at(0).parameters.at(0).name;
   s.naming = checkpoint::naming_of(folder, first);
   const bool classifies = model.config.is_classifier(), tied = model.config.tie_word_embeddings && !classifies;
+  const bool other_labels = classifies && has_other_labels(folder, model.config, options.may_lack_head);
+  const std::string labels = model::tensor_names(model.config.architecture).classifier + std::string(".");
   s.head = model::head_table_name(model.config.architecture);
   if (tied) s.tied = first;
   std::set<std::string> used;
@@ -90,7 +116,8 @@ ModelSource describe_source(const checkpoint::Checkpoint& folder, const model::M
       const std::string name = s.name_of(p.name);
       const auto stored = folder.tensors.find(name);
       if (options.may_lack_head && p.may_be_new &&
-          (stored == folder.tensors.end() || stored->second.shape != p.whole_shape())) {
+          (stored == folder.tensors.end() || stored->second.shape != p.whole_shape() ||
+           (other_labels && p.name.starts_with(labels)))) {
         s.fresh.insert(p.name);
         continue;
       }

@@ -33,7 +33,7 @@ struct ModelSource {
 
 struct SourceOptions {
   bool side_files = false;     ///< reads the files beside the tensors
-  bool may_lack_head = false;  ///< a classification head, or one for as many labels, may be missing: training makes it
+  bool may_lack_head = false;  ///< a classification head, or one for these labels, may be missing: training makes it
 };
 
 /// Called before a folder is loaded. Checks that it holds the model's tensors, in their shapes, and no others. A model

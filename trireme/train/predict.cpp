@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -49,6 +50,17 @@ std::vector<data::LabeledText> texts_of(const Settings& settings) {
   return texts;
 }
 
+// What is said about a text with these logits.
+std::string line_of(const at::Tensor& logits, const std::vector<std::string>& labels) {
+  const at::Tensor p = at::softmax(logits, 0);
+  const auto* values = logits.data_ptr<double>();
+  const int64_t likeliest = std::max_element(values, values + labels.size()) - values;
+  return nlohmann::ordered_json{{"label", labels[static_cast<size_t>(likeliest)]},
+                                {"probability", p.data_ptr<double>()[likeliest]},
+                                {"logits", std::vector<double>(values, values + labels.size())}}
+      .dump();
+}
+
 }  // namespace
 
 void check_predict(const Settings& settings) {
@@ -67,45 +79,31 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
   const int64_t most =
       std::min(settings.evaluate.max_seq_length.value_or(o.config.longest_sequence()), o.config.longest_sequence());
   const data::TextEncoder encoder(*o.tokenizer, most);
-  std::vector<std::vector<int64_t>> tokens;
-  int64_t cut = 0;
+  std::vector<model::Classifier::Text> inputs;
+  int64_t cut = 0, judged = 0;
   for (const data::LabeledText& text : texts) {
     const data::TextEncoder::Encoded e = encoder.encode(text);
-    tokens.emplace_back(e.tokens.begin(), e.tokens.end());
+    inputs.push_back({.tokens = {e.tokens.begin(), e.tokens.end()}});
     cut += e.cut ? 1 : 0;
+    if (!text.label) continue;
+    inputs.back().label = data::number_of_label(text, labels);
+    ++judged;
   }
   std::vector<size_t> order(texts.size());  // by length, so that little is padding
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return tokens[i].size(); });
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return inputs[i].tokens.size(); });
   std::vector<std::string> lines(texts.size());
-  std::vector<double> sums(static_cast<size_t>(1 + 3 * std::ssize(labels)));
-  double loss = 0;
-  int64_t judged = 0;
+  std::vector<double> sums;
   observe::WorkBar bar("classifying");
   for (size_t first = 0; first < order.size(); first += kTextsOfForward) {
     const size_t count = std::min<size_t>(kTextsOfForward, order.size() - first);
-    std::vector<std::vector<int64_t>> batch;
-    for (size_t i = 0; i < count; ++i) batch.push_back(tokens[order[first + i]]);
-    const at::Tensor logits = classifier->logits(batch).to(at::kDouble), log_p = at::log_softmax(logits, 1);
-    for (size_t i = 0; i < count; ++i) {
-      const size_t text = order[first + i];
-      const at::Tensor row = logits[static_cast<int64_t>(i)].contiguous();
-      const double *values = row.data_ptr<double>(), *p = log_p.data_ptr<double>() + i * labels.size();
-      const int64_t likeliest = std::max_element(values, values + labels.size()) - values;
-      lines[text] = nlohmann::ordered_json{{"label", labels[static_cast<size_t>(likeliest)]},
-                                           {"probability", std::exp(p[likeliest])},
-                                           {"logits", std::vector<double>(values, values + labels.size())}}
-                        .dump();
-      if (!texts[text].label) continue;
-      const int64_t label = data::number_of_label(texts[text], labels);
-      ++judged;
-      loss -= p[label];
-      sums[static_cast<size_t>(1 + 3 * label)] += 1;
-      sums[static_cast<size_t>(2 + 3 * likeliest)] += 1;
-      if (label != likeliest) continue;
-      sums[0] += 1;
-      sums[static_cast<size_t>(3 + 3 * label)] += 1;
-    }
+    std::vector<model::Classifier::Text> batch;
+    for (size_t i = 0; i < count; ++i) batch.push_back(inputs[order[first + i]]);
+    const model::Classifier::Judged result = classifier->judge(batch);
+    sums.resize(result.sums.size());
+    std::ranges::transform(sums, result.sums, sums.begin(), std::plus());
+    for (size_t i = 0; i < count; ++i)
+      lines[order[first + i]] = line_of(result.logits[static_cast<int64_t>(i)].to(at::kDouble), labels);
     bar.show(double(first + count) / double(order.size()));
   }
   if (settings.evaluate.predictions)
@@ -113,8 +111,9 @@ nlohmann::ordered_json predict_labels(const Settings& settings) {
   nlohmann::ordered_json report = {{"texts", texts.size()}, {"labelled", judged}, {"cut", cut}};
   if (judged == 0) return report;
   for (double& sum : sums) sum /= double(judged);
-  report["loss"] = loss / double(judged);
-  for (const base::Measured& m : measures_of(o.config, loss, sums)) report[m.name] = m.value;
+  report["loss"] = sums.front();
+  for (const base::Measured& m : measures_of(o.config, sums.front(), std::span(sums).subspan(1)))
+    report[m.name] = m.value;
   return report;
 }
 
