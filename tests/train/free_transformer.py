@@ -58,6 +58,11 @@ def writes(r, run):
     wild = r.train("wild", **FREE | {"model.initializer_range": 0.5, "train__max_steps": 1})  # in it, every part says much
     texts = {generate(r, wild, "--free.latent", code, "--temperature", 0).out for code in range(0, 64, 9)}
     ring.check(len(texts) > 1, "the latent changes what is written", str(texts))
+    drawn = {seed: generate(r, wild, "--temperature", 3, "--seed", 1, "--free.latent_seed", seed).out for seed in (1, 2, 3)}
+    ring.check(drawn[1] == generate(r, wild, "--temperature", 3, "--seed", 1).out and len(set(drawn.values())) > 1,
+               "codes are drawn from free.latent_seed, which is generate.seed unless it is given", str(drawn))
+    both = generate(r, run, "--free.latent_seed", 1, "--free.latent", 1)
+    ring.check(both.code == 2 and "give one of the two" in both.err, "a code for all tokens and a seed for each are refused", str(both))
     wrong = generate(r, run, "--free.latent", 64)
     ring.check(wrong.code == 2 and "a code of 6 bits is from 0 to 2^6 - 1" in wrong.err, "a code that the model lacks is refused", str(wrong))
 

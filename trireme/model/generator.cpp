@@ -134,6 +134,14 @@ void Generator::fix_latent(int64_t code) {
   fixed_latent_ = code;
 }
 
+void Generator::seed_latent(uint64_t seed) {
+  if (!model_.config.is_free())
+    throw UsageError(
+        "free.latent_seed draws the codes of a Free Transformer's tokens, and this model is none; leave it out");
+  latent_seed_ = seed;
+  has_own_latent_seed_ = true;
+}
+
 // An encoder sees a whole prompt.
 int64_t Generator::tokens_at_once() const { return model_.config.is_free() ? capacity_ : kTokensAtOnce; }
 
@@ -187,7 +195,7 @@ void Generator::generate(std::span<const int64_t> prompt, int64_t max_new_tokens
                          const std::function<bool(int64_t)>& emit) {
   if (prompt.empty()) throw UsageError("the prompt is empty: give at least one token to start from");
   std::mt19937_64 random(options.seed);
-  latent_seed_ = options.seed;
+  if (!has_own_latent_seed_) latent_seed_ = options.seed;
   at::Tensor logits = next_logits(prompt);
   for (int64_t i = 0; i < max_new_tokens; ++i) {
     const int64_t token = draw(logits, options, random);

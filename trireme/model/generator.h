@@ -65,6 +65,9 @@ class Generator {
   /// The code of every new token of a Free Transformer from now on; otherwise each is drawn.
   /// Errors    UsageError if the model has no latent, or none of so many codes
   void fix_latent(int64_t code);
+  /// Codes are drawn from this seed from now on, whatever SamplingOptions::seed says: texts share them.
+  /// Errors    UsageError if the model has no latent
+  void seed_latent(uint64_t seed);
   int64_t num_tokens() const { return static_cast<int64_t>(context_.size()); }
   const ModelConfig& config() const { return model_.config; }
   int64_t capacity() const { return capacity_; }
@@ -88,6 +91,7 @@ class Generator {
   std::vector<int64_t> context_;
   std::optional<int64_t> fixed_latent_;
   uint64_t latent_seed_ = 0;
+  bool has_own_latent_seed_ = false;
 };
 
 }  // namespace trireme::model

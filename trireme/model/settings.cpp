@@ -286,10 +286,23 @@ config::Section section(FreeSettings& s) {
            {"free.kl_weight", &s.kl_weight, "weight of what exceeds free.free_bits, in the loss",
             Rules{.at_least = 0, .absent = "null", .when_absent = kAsModel, .example = "1"}},
            {"free.latent", &s.latent, "generate with this code for every new token, instead of drawing one for each",
-            Rules{.at_least = 0, .absent = "null", .when_absent = "drawn", .example = "5", .resumed = Resumed::yes}}},
+            Rules{.at_least = 0, .absent = "null", .when_absent = "drawn", .example = "5", .resumed = Resumed::yes}},
+           {"free.latent_seed", &s.latent_seed,
+            "draw the codes of new tokens from this seed: texts with the same one share their codes, and differ by "
+            "generate.seed",
+            Rules{.at_least = 0,
+                  .absent = "null",
+                  .when_absent = "generate.seed",
+                  .example = "5",
+                  .resumed = Resumed::yes}}},
       .others = {{{"latent_dim"}, "the bits of a token's latent are free.latent_bits"},
                  {{"kappa", "kappa_free_bits"}, "the divergence that costs nothing is free.free_bits, in bits"},
-                 {{"beta_kl", "beta"}, "the weight of the divergence is free.kl_weight"}}};
+                 {{"beta_kl", "beta"}, "the weight of the divergence is free.kl_weight"}},
+      .check = [&s](config::Problems& problems) {
+        if (s.latent && s.latent_seed)
+          problems.add("free.latent gives all new tokens one code, and free.latent_seed draws a code for each", {},
+                       "give one of the two");
+      }};
 }
 
 config::Section section(WrapSettings& s) {

@@ -116,6 +116,7 @@ struct FreeSettings {
   std::optional<double> free_bits;
   std::optional<double> kl_weight;
   std::optional<int64_t> latent;  ///< of each token that is generated
+  std::optional<int64_t> latent_seed;  ///< of the codes that are drawn for them
   bool operator==(const FreeSettings&) const = default;
 };
 config::Section section(FreeSettings& settings);

@@ -153,6 +153,8 @@ int generate(const Settings& settings, const launch::RankEnvironment& environmen
   const train::GenerateSettings& g = settings.generate;
   Inference in = open_inference(settings, environment, place_of(g));
   if (settings.model.free.latent) in.generator->fix_latent(*settings.model.free.latent);
+  if (settings.model.free.latent_seed)
+    in.generator->seed_latent(static_cast<uint64_t>(*settings.model.free.latent_seed));
   Writer writer(g, in, write);
   const base::Stopwatch watch;
   g.chat ? converse(g, in, writer) : continue_prompt(g, in, writer);
