@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ostream>
 #include <tuple>
+#include <vector>
 
 namespace trireme::ops {
 
@@ -14,6 +15,7 @@ void PrintTo(const AttentionShape& s, std::ostream* os) {
   if (s.window > 0) *os << "_w" << s.window;
   if (s.softcap > 0) *os << "_cap" << s.softcap;
   if (s.bidirectional) *os << "_both";
+  if (s.dropout.p > 0) *os << "_drop" << std::lround(100 * s.dropout.p);
 }
 
 namespace test {
@@ -49,6 +51,32 @@ AttentionInputs::AttentionInputs(const AttentionShape& shape, at::ScalarType dty
   d_out = at::randn({tokens, shape.num_heads * shape.head_dim}, at::kDouble).to(dtype);
 }
 
+at::Tensor some_keys(int64_t queries) { return at::arange(queries, at::kInt) * 1103515245 + 12345; }
+
+at::Tensor dropout_factors(const AttentionDropout& dropout, int64_t batch, int64_t heads,
+                           const std::vector<int64_t>& positions) {
+  const auto hash = [](uint32_t h) {
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    return h ^ (h >> 16);
+  };
+  const at::Tensor keys = dropout.keys.reshape({batch, -1}).contiguous();
+  const int64_t queries = keys.size(1), columns = static_cast<int64_t>(positions.size());
+  at::Tensor factors = at::zeros({batch, heads, queries, columns}, at::kDouble);
+  auto* factor = factors.data_ptr<double>();
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < queries; ++i) {
+        const auto key = static_cast<uint32_t>(keys.data_ptr<int32_t>()[b * queries + i]);
+        const uint32_t row = hash(key + static_cast<uint32_t>(dropout.first_head + h) * 0x9E3779B9u);
+        for (const int64_t position : positions)
+          *factor++ = double(hash(row + static_cast<uint32_t>(position) * 0x9E3779B9u)) >= dropout.p * 0x1p32
+                          ? 1 / (1 - dropout.p)
+                          : 0;
+      }
+  return factors;
+}
+
 AttentionResults attention_reference(const AttentionShape& shape, const AttentionInputs& in) {
   const auto [b, s, H, K, d] =
       std::tuple(shape.batch, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim);
@@ -66,15 +94,23 @@ AttentionResults attention_reference(const AttentionShape& shape, const Attentio
   scores = scores.masked_fill(hidden_keys(shape, in.starts), -INFINITY);
   const at::Tensor lse = at::logsumexp(scores, {3});
   const at::Tensor p = at::exp(scores - lse.unsqueeze(3));
-  const at::Tensor out = at::matmul(p, v);
-  const at::Tensor dp = at::matmul(d_out, v.transpose(2, 3));
+  at::Tensor kept = at::ones_like(p);
+  if (shape.dropout.p > 0) {
+    std::vector<int64_t> positions;
+    const AttentionDropout& drop = shape.dropout;
+    for (int64_t j = 0; j < s; ++j)
+      positions.push_back(j < drop.split ? drop.first_key + j : drop.later_key + j - drop.split);
+    kept = dropout_factors(drop, b, H, positions);
+  }
+  const at::Tensor out = at::matmul(p * kept, v);
+  const at::Tensor dp = at::matmul(d_out, v.transpose(2, 3)) * kept;
   const at::Tensor ds = p * (dp - (dp * p).sum(3, true)) * slope * scale_of(shape);
   const auto group_sum = [&, b = b, s = s, H = H, K = K, d = d](const at::Tensor& t) {
     return t.view({b, K, H / K, s, d}).sum(2);
   };
   const at::Tensor dq = at::matmul(ds, k);
   const at::Tensor dk = group_sum(at::matmul(ds.transpose(2, 3), q));
-  const at::Tensor dv = group_sum(at::matmul(p.transpose(2, 3), d_out));
+  const at::Tensor dv = group_sum(at::matmul((p * kept).transpose(2, 3), d_out));
   return {out.transpose(1, 2).reshape({b * s, H * d}), lse,
           at::cat({dq, dk, dv}, 1).transpose(1, 2).reshape({b * s, (H + 2 * K) * d})};
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <iosfwd>
+#include <vector>
 
 #include "trireme/ops/attention/attention.h"
 
@@ -21,6 +22,12 @@ struct AttentionInputs {
   AttentionInputs(const AttentionShape& shape, at::ScalarType dtype, const at::Tensor& starts = {});
   at::Tensor qkv, d_out, starts;
 };
+
+/// Keys [B*Q] of queries, all different, as if drawn.
+at::Tensor some_keys(int64_t queries);
+/// The mask that ops.h describes, times 1 / (1 - p): [B, H, Q, N] float64 for keys at `positions` [N].
+at::Tensor dropout_factors(const AttentionDropout& dropout, int64_t batch, int64_t heads,
+                           const std::vector<int64_t>& positions);
 
 /// The reference: every score in float64, gradients by the formulas of softmax.
 AttentionResults attention_reference(const AttentionShape& shape, const AttentionInputs& in);

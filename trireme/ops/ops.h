@@ -171,6 +171,20 @@ void rotary_backward(const at::Tensor& dqkv, const at::Tensor& cosine, const at:
                      int64_t num_kv_heads, const at::Tensor& position_ids = {});
 
 // ---- attention (ops/attention/attention.cpp) ----
+/// Dropout of attention's weights, after the softmax: its sum is that of all weights, as in PyTorch. Key j's weight in
+/// query t and head h is kept if hash(hash(keys[t] + (first_head + h) G) + position(j) G), 32 bits, is at least p 2^32,
+/// and is then multiplied by 1 / (1 - p). G = 0x9E3779B9, and the hash is that of DropoutMask. So the mask needs no
+/// memory, and forward and backward compute it tile by tile. Processors only.
+///
+/// Shapes    position(j) = first_key + j, and from j = `split` on later_key + j - split: a rank of ring attention holds
+///           two pieces of a sequence
+struct AttentionDropout {
+  double p = 0;  ///< 0: nothing is dropped
+  at::Tensor keys = {};  ///< int32 of each query: [B*Q], or [B, Q] whose batch rows may lie apart
+  int64_t first_head = 0;  ///< the number, in the whole model, of the first query head
+  int64_t first_key = 0, split = INT64_MAX, later_key = 0;
+};
+
 struct AttentionKernel;  ///< attention/kernels.h. A null `kernel` below means the best one; only tests pass another
 struct AttentionShape {
   int64_t batch = 1;
@@ -182,6 +196,7 @@ struct AttentionShape {
   int64_t window = 0;  ///< keys that a query sees, itself included (Hugging Face's sliding_window); 0: no limit
   double softcap = 0;  ///< not 0: scaled scores become softcap * tanh(score / softcap) before the mask (Gemma 2)
   bool bidirectional = false;  ///< a query sees the later keys of its document too; CPU only
+  AttentionDropout dropout = {};
 };
 /// Bytes of scratch for a forward or backward call on the CPU. They do not depend on window and documents.
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
@@ -218,6 +233,7 @@ struct AttentionBlockShape {
   int64_t head_dim = 64;
   double scale = 0;  ///< 0: 1/sqrt(head_dim)
   double softcap = 0;  ///< as in AttentionShape
+  AttentionDropout dropout = {};  ///< of this block; `out` and `lse` are merged as without
 };
 /// Bytes of scratch that forward and backward need per call.
 int64_t attention_block_workspace_bytes(const AttentionBlockShape& shape, at::ScalarType dtype);

@@ -64,6 +64,7 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
   if (shape.bidirectional && (shape.window > 0 || qkv.is_cuda()))
     throw ShapeError(
         "attention: a bidirectional call has no window, and runs on the CPU; set window 0 and give it tensors there");
+  call.drops = checked_drops("attention", shape.dropout, shape.batch, shape.sequence);
   return call;
 }
 

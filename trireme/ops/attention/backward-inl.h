@@ -1,6 +1,7 @@
 // Blocked attention, backward (see attention/kernels-inl.h).
 #pragma once
 
+#include "trireme/ops/attention/drops-inl.h"
 #include "trireme/ops/attention/pack-inl.h"
 #include "trireme/ops/attention/scores-inl.h"
 
@@ -8,16 +9,19 @@ namespace trireme::ops {
 namespace {
 
 /// Turns scores into P = exp(scores * scale - lse), and d_p into dS = P (dP - D). Stores P in pairs down the column,
-/// and dS in both orders. Capped scores are a tanh: its derivative 1 - scores^2 is a factor of dS.
-template <class M, bool kMasked, bool kCapped, class Width>
+/// and dS in both orders. Capped scores are a tanh: its derivative 1 - scores^2 is a factor of dS. With a mask of
+/// dropout m, dP is m d_p, and m P is stored.
+template <class M, bool kMasked, bool kCapped, bool kDropped, class Width>
 void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, typename M::Unit* p_columns,
                     typename M::Unit* ds_rows, typename M::Unit* ds_columns, typename M::Acc c, int64_t rows,
-                    const Visible& visible, Width width, const typename M::Acc* lse2, const typename M::Acc* delta) {
+                    const Visible& visible, Width width, const typename M::Acc* lse2, const typename M::Acc* delta,
+                    const Drops<M>& drops) {
   using Vec = typename M::Vec;
   constexpr int64_t kKeys = kKeyBlock<M>, kLanes = M::kLanes;
   const Vec cv = M::splat(c);
   for (int64_t r = 0; r < rows; r += 2) {
-    const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
+    Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
+    if constexpr (kDropped) columns.end = smaller(columns.end, width);
     const int64_t begin0 = kMasked ? visible.begin(r) : 0, begin1 = kMasked ? visible.begin(r + 1) : 0;
     const int64_t end0 = kMasked ? visible.end(r) : 0, end1 = kMasked ? visible.end(r + 1) : 0;
     const Vec lse0 = M::splat(lse2[r]), lse1 = M::splat(lse2[r + 1]);
@@ -30,7 +34,14 @@ void gradient_block(const typename M::Acc* scores, const typename M::Acc* d_p, t
         p0 = M::keep(p0, begin0 - j, end0 - j, 0);
         p1 = M::keep(p1, begin1 - j, end1 - j, 0);
       }
-      Vec ds0 = p0 * (M::load(d_p + at0) - delta0), ds1 = p1 * (M::load(d_p + at1) - delta1);
+      Vec ds0, ds1;
+      if constexpr (kDropped) {
+        const Vec kept0 = drops.kept(r, j), kept1 = drops.kept(r + 1, j);
+        ds0 = p0 * (M::load(d_p + at0) * kept0 - delta0), ds1 = p1 * (M::load(d_p + at1) * kept1 - delta1);
+        p0 *= kept0, p1 *= kept1;
+      } else {
+        ds0 = p0 * (M::load(d_p + at0) - delta0), ds1 = p1 * (M::load(d_p + at1) - delta1);
+      }
       if constexpr (kCapped) {  // hidden columns have huge numbers instead of a tanh
         ds0 *= M::maximum(M::splat(0), M::splat(1) - x0 * x0);
         ds1 *= M::maximum(M::splat(0), M::splat(1) - x1 * x1);
@@ -92,6 +103,7 @@ struct Backward {
   int64_t* const first = at.template take<int64_t>(kQueries);
   int64_t* const last = at.template take<int64_t>(kQueries);
   Ahead ahead{at.d * static_cast<int64_t>(sizeof(Storage))};
+  Drops<M> drops{at.call.drops};
   int64_t packed = 0;  ///< keys packed so far
 
   Backward(const AttentionCall& call, int64_t job, void* scratch) : at(call, job, scratch) {}
@@ -123,13 +135,15 @@ struct Backward {
       lse2[r] = r < queries ? static_cast<Acc>(*at.lse(head, q0 + r) * kLog2e) : static_cast<Acc>(1e30f);
     }
     at.key_ranges(q0, rows, first, last);
+    if (drops.active()) drops.take_rows(at, head, q0, queries);
     return rows;
   }
 
   template <bool kCapped, class Width>
-  static auto gradients_of(const Visible& visible, Width) {
-    return visible.all(kKeyBlock<M>) ? gradient_block<M, false, kCapped, Width>
-                                     : gradient_block<M, true, kCapped, Width>;
+  auto gradients_of(const Visible& visible, Width) const {
+    return drops.active()              ? gradient_block<M, true, kCapped, true, Width>
+           : visible.all(kKeyBlock<M>) ? gradient_block<M, false, kCapped, false, Width>
+                                       : gradient_block<M, true, kCapped, false, Width>;
   }
 
   /// Computes one block of scores, and adds its part to dq, dk and dv, as far as they are wanted. The first part is
@@ -144,7 +158,8 @@ struct Backward {
       if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);
       if (!at.call.causal) hide_columns<M>(scores, rows, at.keys - k0, width, c);
       const auto gradients = cap_factor != 0 ? gradients_of<true>(visible, width) : gradients_of<false>(visible, width);
-      gradients(scores, d_p, p_columns, ds_rows, ds_columns, c, rows, visible, width, lse2, delta);
+      if (drops.active()) drops.take_columns(k0);
+      gradients(scores, d_p, p_columns, ds_rows, ds_columns, c, rows, visible, width, lse2, delta, drops);
       if constexpr (kWantQ)
         weighted_rows<M>(dq, ds_rows, k_columns + block, rows, dim, visible, width, !begins_q, ahead);
       if constexpr (kWantKV) {

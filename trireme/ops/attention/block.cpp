@@ -29,6 +29,7 @@ AttentionCall make_call(const AttentionBlockShape& shape, const at::Tensor& out,
   call.k = kv.const_data_ptr(), call.v = static_cast<const char*>(call.k) + bytes_to_v(shape, kv);
   call.q_stride = strides_of(q), call.kv_stride = strides_of(kv), call.out_stride = strides_of(out);
   call.lse_batch = lse.stride(0), call.lse_head = lse.stride(1);
+  call.drops = checked_drops(kBlockOperation, shape.dropout, shape.batch, shape.queries);
   return call;
 }
 

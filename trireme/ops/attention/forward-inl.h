@@ -1,6 +1,7 @@
 // Blocked attention, forward (see attention/kernels-inl.h).
 #pragma once
 
+#include "trireme/ops/attention/drops-inl.h"
 #include "trireme/ops/attention/pack-inl.h"
 #include "trireme/ops/attention/scores-inl.h"
 
@@ -32,17 +33,18 @@ inline void raise_highest(const Running<typename M::Acc>& state, int64_t r, int6
   }
 }
 
-/// Turns scores into P = 2^(scores * c - highest), and updates `state`.
-template <class M, bool kMasked, class Width>
+/// Turns scores into P = 2^(scores * c - highest), and updates `state`. Weights are dropped from P, not from its sums.
+template <class M, bool kMasked, bool kDropped, class Width>
 void softmax_block(typename M::Acc* scores, typename M::Unit* p, typename M::Acc c, int64_t rows,
-                   const Visible& visible, Width width, int64_t dim, bool first,
-                   const Running<typename M::Acc>& state) {
+                   const Visible& visible, Width width, int64_t dim, bool first, const Running<typename M::Acc>& state,
+                   const Drops<M>& drops) {
   using Vec = typename M::Vec;
   using Acc = typename M::Acc;
   constexpr int64_t kKeys = kKeyBlock<M>, kLanes = M::kLanes;
   const Vec cv = M::splat(c);
   for (int64_t r = 0; r < rows; r += 2) {
-    const Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
+    Columns columns = kMasked ? columns_of_row<M>(visible, r) : Columns{0, width};
+    if constexpr (kDropped) columns.end = smaller(columns.end, width);
     const int64_t begin[2] = {kMasked ? visible.begin(r) : 0, kMasked ? visible.begin(r + 1) : 0};
     const int64_t end[2] = {kMasked ? visible.end(r) : 0, kMasked ? visible.end(r + 1) : 0};
     for (int64_t h = 0; h < 2; ++h) {
@@ -65,6 +67,7 @@ void softmax_block(typename M::Acc* scores, typename M::Unit* p, typename M::Acc
         p1 = M::keep(p1, begin[1] - j, end[1] - j, 0);
       }
       sum0 += p0, sum1 += p1;
+      if constexpr (kDropped) p0 *= drops.kept(r, j), p1 *= drops.kept(r + 1, j);
       M::store_rows(p + (r * kKeys + j) / M::kPair, p + ((r + 1) * kKeys + j) / M::kPair, p0, p1);
     }
     M::store(state.sums + r * kLanes, sum0), M::store(state.sums + (r + 1) * kLanes, sum1);
@@ -91,6 +94,7 @@ struct Forward {
   int64_t* const first = at.template take<int64_t>(kQueries);
   int64_t* const last = at.template take<int64_t>(kQueries);
   Ahead ahead{at.d * kElement};
+  Drops<M> drops{at.call.drops};
   int64_t packed = 0;  ///< keys packed so far
 
   Forward(const AttentionCall& call, int64_t job, void* scratch) : at(call, job, scratch) {}
@@ -125,10 +129,12 @@ struct Forward {
       score_block<M>(scores, q_rows, k_transposed + block, rows, dim, visible, width, ahead);
       if (cap_factor != 0) cap_block<M>(scores, cap_factor, rows, visible, width);
       if (!at.call.causal) hide_columns<M>(scores, rows, at.keys - k0, width, c);
-      if (visible.all(kKeyBlock<M>))
-        softmax_block<M, false>(scores, p, c, rows, visible, width, dim, begins, state);
+      if (drops.active())
+        softmax_block<M, true, true>(scores, p, c, rows, visible, width, dim, begins, state, drops);
+      else if (visible.all(kKeyBlock<M>))
+        softmax_block<M, false, false>(scores, p, c, rows, visible, width, dim, begins, state, drops);
       else
-        softmax_block<M, true>(scores, p, c, rows, visible, width, dim, begins, state);
+        softmax_block<M, true, false>(scores, p, c, rows, visible, width, dim, begins, state, drops);
       weighted_rows<M>(state.o, p, v_columns + block, rows, dim, visible, width, !begins, ahead);
     });
   }
@@ -161,9 +167,11 @@ struct Forward {
     pack_keys(end);
     pack_queries(head, q0, queries, rows);
     at.key_ranges(q0, rows, first, last);
+    if (drops.active()) drops.take_rows(at, head, q0, queries);
     if (!at.call.causal) resume_rows(head, q0, queries, rows);
     for (int64_t k0 = begin; k0 < end; k0 += kKeys) {
       if (k0 == begin || k0 + kKeys >= end) look_ahead(head, q0);
+      if (drops.active()) drops.take_columns(k0);
       attend(q0, k0, rows, at.call.causal && k0 == begin);
     }
     finish(head, q0, queries);

@@ -16,6 +16,15 @@ struct AttentionStride {
   int64_t batch, row;
 };
 
+/// Which weights are dropped (ops::AttentionDropout). Key j has the position first_key + j, and from key `split` on
+/// later_key + j - split.
+struct AttentionDrops {
+  double p;  ///< 0: none
+  const uint32_t* keys;  ///< of each query
+  int64_t batch;  ///< elements of `keys` from one batch row to the next
+  int64_t first_head, first_key, split, later_key;
+};
+
 /// One forward or backward call on whole tensors. Pointers are to the first head of the first row.
 struct AttentionCall {
   int64_t batch, queries, keys, num_heads, num_kv_heads, head_dim;
@@ -37,6 +46,7 @@ struct AttentionCall {
   int64_t first_query;  ///< keys before the first query's own; may be above 0 only in the forward without `starts`
   const int64_t* starts;
   bool whole_documents;  ///< causal calls without window and first_query: a query sees later keys too; not on a GPU
+  AttentionDrops drops;  ///< forward and backward on processors
 };
 
 /// One part of a job. A job is one kv head of one batch row: job = batch index * num_kv_heads + kv head.

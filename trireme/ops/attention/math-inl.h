@@ -55,6 +55,12 @@ inline void narrow(float x, Float16& y) {  // likewise, as ops::narrow
     y.bits = static_cast<uint16_t>(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
   }
 }
+/// The hash of dropout's masks (ops.h).
+inline uint32_t lowbias32(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
 inline double log2_of(double x) { return __builtin_log2(x); }
 inline float log2_of(float x) { return __builtin_log2f(x); }
 
@@ -67,6 +73,7 @@ struct PlainMath {
   static constexpr bool kTransposes = false;  ///< has load_units and transpose, for pack_transposed
   typedef Real Vec __attribute__((vector_size(kBytes)));
   typedef Real LooseVec __attribute__((vector_size(kBytes), aligned(sizeof(Real)), may_alias));
+  typedef uint32_t Bits __attribute__((vector_size(kBytes)));
   using UnitVec = Vec;
 
   static Vec load(const Real* p) { return *reinterpret_cast<const LooseVec*>(p); }
@@ -134,6 +141,24 @@ struct PlainMath {
       const Vec power = reinterpret_cast<Vec>((reinterpret_cast<Int>(shifted) << 23) + 0x3f800000);  // 2^n
       const Vec e = power * (f * q) + (power - 1.0f);
       return reinterpret_cast<Vec>(reinterpret_cast<Int>(e / (-2.0f - e)) | sign);
+    }
+  }
+  /// The hash of each lane. GCC deduces no vector type for a template.
+  static Bits lowbias32(Bits x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+  }
+  /// `factor` in the lanes whose hash of counters[lane] + key is at least `threshold`, otherwise 0.
+  static Vec keep_hashed(const uint32_t* counters, uint32_t key, uint32_t threshold, Vec factor) {
+    if constexpr (sizeof(Real) == 8) {
+      for (int64_t i = 0; i < kLanes; ++i)
+        if (ops::lowbias32(counters[i] + key) < threshold) factor[i] = 0;
+      return factor;
+    } else {
+      typedef uint32_t LooseBits __attribute__((vector_size(kBytes), aligned(4), may_alias));
+      const Bits hash = lowbias32(*reinterpret_cast<const LooseBits*>(counters) + key);
+      return reinterpret_cast<Vec>(reinterpret_cast<Bits>(factor) & reinterpret_cast<Bits>(hash >= threshold));
     }
   }
   static void store_rows(Unit* row0, Unit* row1, Vec v0, Vec v1) { store(row0, v0), store(row1, v1); }

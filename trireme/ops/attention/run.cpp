@@ -51,6 +51,8 @@ AttentionCall checked_call(std::string_view operation, const AttentionBlockShape
   if (!(shape.softcap >= 0 && std::isfinite(shape.softcap)))
     throw ShapeError(fmt::format("{}: softcap is {:f}, it must be the bound of the scores, or 0 for none", operation,
                                  shape.softcap));
+  if (!(shape.dropout.p >= 0 && shape.dropout.p < 1))
+    throw ShapeError(fmt::format("{}: dropout is {}, it must be at least 0 and below 1", operation, shape.dropout.p));
   return {.batch = shape.batch,
           .queries = shape.queries,
           .keys = shape.keys,
@@ -95,7 +97,7 @@ AttentionDtype attention_dtype(std::string_view operation, at::ScalarType dtype)
 AttentionCall checked_call(std::string_view operation, const AttentionShape& shape) {
   return checked_call(operation,
                       {shape.batch, shape.sequence, shape.sequence, shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                       shape.scale, shape.softcap},
+                       shape.scale, shape.softcap, shape.dropout},
                       {{"batch", shape.batch},
                        {"sequence", shape.sequence},
                        {"num_heads", shape.num_heads},
@@ -113,6 +115,25 @@ AttentionCall checked_call(std::string_view operation, const AttentionBlockShape
                        {"num_kv_heads", shape.num_kv_heads},
                        {"head_dim", shape.head_dim}},
                       0);
+}
+
+AttentionDrops checked_drops(std::string_view operation, const AttentionDropout& dropout, int64_t batch,
+                             int64_t queries) {
+  if (dropout.p == 0) return {};
+  const at::Tensor& keys = dropout.keys;
+  const bool fits =
+      keys.defined() && keys.is_cpu() && keys.scalar_type() == at::kInt && keys.dim() > 0 && keys.stride(-1) == 1 &&
+      (keys.sizes() == at::IntArrayRef({batch * queries}) || keys.sizes() == at::IntArrayRef({batch, queries}));
+  if (!fits)
+    throw ShapeError(fmt::format("{}: dropout needs keys on the CPU, int32 of [{}] or [{}, {}]", operation,
+                                 batch * queries, batch, queries));
+  return {.p = dropout.p,
+          .keys = reinterpret_cast<const uint32_t*>(keys.data_ptr<int32_t>()),
+          .batch = keys.dim() == 2 ? keys.stride(0) : queries,
+          .first_head = dropout.first_head,
+          .first_key = dropout.first_key,
+          .split = dropout.split,
+          .later_key = dropout.later_key};
 }
 
 int64_t attention_workspace_for(const AttentionCall& call, AttentionDtype dtype) {
@@ -134,8 +155,11 @@ void run_attention(std::string_view operation, AttentionDirection direction, con
                    const AttentionKernel* kernel) {
   const base::Metered metered(base::Activity::attention);
   const bool forward = direction == AttentionDirection::forward;
-  if (on_one_gpu(operation, tensors))
+  if (on_one_gpu(operation, tensors)) {
+    if (call.drops.p > 0)
+      throw ShapeError(fmt::format("{}: dropout has kernels for processors only; move the tensors there", operation));
     return forward ? cuda_kernels().attention_forward(call, dtype) : cuda_kernels().attention_backward(call, dtype);
+  }
   const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call, dtype);
   const int64_t available = workspace.defined() ? static_cast<int64_t>(workspace.nbytes()) : 0;
   if (available < slice + kAlignment)

@@ -20,6 +20,11 @@ AttentionDtype attention_dtype(std::string_view operation, at::ScalarType dtype)
 AttentionCall checked_call(std::string_view operation, const AttentionShape& shape);
 AttentionCall checked_call(std::string_view operation, const AttentionBlockShape& shape);
 
+/// The drops of a call with `queries` queries in each of `batch` rows.
+/// Errors    ShapeError: p outside [0, 1), or keys that do not fit
+AttentionDrops checked_drops(std::string_view operation, const AttentionDropout& dropout, int64_t batch,
+                             int64_t queries);
+
 /// Bytes of workspace that let run_attention use every thread.
 int64_t attention_workspace_for(const AttentionCall& call, AttentionDtype dtype);
 
