@@ -37,10 +37,10 @@ std::vector<std::string> properties(const MatrixCell& c) {
 }  // namespace
 
 std::string MatrixCell::name() const {
-  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}{}", gpt2 ? "gpt2 " : "", strategy,
-                     relative.empty() ? "" : " " + relative, tp, sequence_parallel ? "+sp" : "", pp,
+  return fmt::format("{}{}{} tp{}{} pp{}{} cp{}{} recompute {} accumulation {} kv{}{}{}{}", gpt2 ? "gpt2 " : "",
+                     strategy, relative.empty() ? "" : " " + relative, tp, sequence_parallel ? "+sp" : "", pp,
                      schedule.empty() ? "" : " " + schedule, cp, ulysses ? " ulysses" : "", recompute, accumulation,
-                     kv_heads, tied ? " tied" : "", adapted ? " adapters" : "");
+                     kv_heads, tied ? " tied" : "", adapted ? " adapters" : "", dropping ? " dropout" : "");
 }
 
 std::vector<MatrixCell> all_cells(int max_ranks) {
@@ -122,6 +122,7 @@ Job job_of(const MatrixCell& c, const model::Precision& precision) {
   if (c.relative == "gemma3") job.model.windowed = {true, false, true, true, false, true};
   job.model.tie_word_embeddings = c.tied;
   if (c.adapted) job.adapters = some_adapters(job.model);
+  if (c.dropping) job.model.dropout = {.attention = 0.2, .residual = 0.15, .embedding = 0.1};
   job.shape = {2, 16};
   // As many data ranks as eight ranks leave room for.
   const int room = 8 / (c.tp * c.pp * c.cp), data = std::min(data_ranks(c.strategy), room);
@@ -161,9 +162,9 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 // The one-rank run of a cell: shared by all cells that differ only in how ranks divide the work.
 const Outcome& one_rank(const MatrixCell& cell, const Job& job) {
   static std::map<std::string, Outcome> known;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
-                  job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute), cell.adapted);
+  const std::string key = fmt::format("{} {} {} {} {} {} {} {} {}", cell.tied, cell.kv_heads, cell.gpt2, cell.relative,
+                                      job.global_micro_batches, job.ragged, static_cast<int>(job.precision.compute),
+                                      cell.adapted, cell.dropping);
   if (const auto it = known.find(key); it != known.end()) return it->second;
   Job one{.model = job.model, .precision = job.precision, .steps = job.steps};
   one.global_micro_batches = job.global_micro_batches;

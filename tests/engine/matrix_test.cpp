@@ -78,13 +78,15 @@ TEST(Matrix, ASampleOfLlamasRelativesEqualsOneRankInFloat64OrIsRefused) {
   for (MatrixCell cell : pairwise_cells(all_cells(kRanks), seed() + 2)) {
     if (cell.gpt2) continue;
     cell.relative = cells.size() % 2 == 0 ? "gemma3" : "qwen3";
+    cell.dropping = cells.size() % 4 < 2;
     cells.push_back(cell);
     if (cells.size() == 40) break;
   }
   judge_all(cells, kFloat64, 1e-10);
 }
 
-// A column for each family: the same with what it has beside Llama, on a frozen base with adapters in every fifth cell.
+// A column for each family: the same with what it has beside Llama, on a frozen base with adapters in every fifth cell,
+// with dropout in every second.
 TEST(Matrix, ASampleOfEveryFamilyEqualsOneRankInFloat64OrIsRefused) {
   const size_t each = std::getenv("TRIREME_SLOW") == nullptr ? 6 : 40;
   uint64_t number = 10;
@@ -94,6 +96,7 @@ TEST(Matrix, ASampleOfEveryFamilyEqualsOneRankInFloat64OrIsRefused) {
       if (cell.gpt2) continue;
       cell.relative = family;
       cell.adapted = cells.size() % 5 == 4;
+      cell.dropping = cells.size() % 2 == 0;
       cells.push_back(cell);
       if (cells.size() == each) break;
     }
@@ -102,7 +105,8 @@ TEST(Matrix, ASampleOfEveryFamilyEqualsOneRankInFloat64OrIsRefused) {
   }
 }
 
-// Models that classify texts: encoders of both kinds, what BERT has around them, and a decoder with such a head.
+// Models that classify texts: encoders of both kinds, what BERT has around them, and a decoder with such a head. Every
+// second cell has dropout.
 TEST(Matrix, ASampleOfModelsWithLabelsEqualsOneRankInFloat64OrIsRefused) {
   const size_t each = std::getenv("TRIREME_SLOW") == nullptr ? 7 : 60;
   uint64_t number = 30;
@@ -111,6 +115,7 @@ TEST(Matrix, ASampleOfModelsWithLabelsEqualsOneRankInFloat64OrIsRefused) {
     for (MatrixCell cell : pairwise_cells(all_cells(kRanks), seed() + number)) {
       if (cell.gpt2 || (cell.cp > 1 && cells.size() % 7 != 3)) continue;  // refused
       cell.relative = std::string("labels ") + model;
+      cell.dropping = cells.size() % 2 == 0;
       cells.push_back(cell);
       if (cells.size() == each) break;
     }
@@ -119,11 +124,12 @@ TEST(Matrix, ASampleOfModelsWithLabelsEqualsOneRankInFloat64OrIsRefused) {
   }
 }
 
-// Adapters are parameters of units and lie in groups of their own; the base's groups have no gradient.
+// Adapters are parameters of units and lie in groups of their own; the base's groups have no gradient. Every second
+// cell has dropout of the model too, whose masks no division of the work changes.
 TEST(Matrix, ASampleWithAdaptersEqualsOneRankInFloat64OrIsRefused) {
   std::vector<MatrixCell> cells = pairwise_cells(all_cells(kRanks), seed() + 4);
   if (std::getenv("TRIREME_SLOW") == nullptr) cells.resize(std::min<size_t>(cells.size(), 25));
-  for (MatrixCell& cell : cells) cell.adapted = true;
+  for (size_t i = 0; i < cells.size(); ++i) cells[i].adapted = true, cells[i].dropping = i % 2 == 0;
   judge_all(cells, kFloat64, 1e-10);
 }
 
@@ -147,9 +153,9 @@ TEST(Matrix, TheSupportPageKnowsEveryRefusal) {
     const std::string refusal = refusal_of(cell);
     if (refusal.empty() && number++ % 10 != 0) continue;  // to plan them all again with adapters would take longer
     EXPECT_THAT(page, testing::HasSubstr(rule_of(refusal))) << cell.name();
-    MatrixCell adapted = cell;
-    adapted.adapted = true;
-    EXPECT_EQ(refusal_of(adapted), refusal) << cell.name();
+    MatrixCell more = cell;
+    more.adapted = more.dropping = true;
+    EXPECT_EQ(refusal_of(more), refusal) << cell.name();
   }
 }
 

@@ -78,9 +78,11 @@ std::string support_page(const std::vector<MatrixCell>& cells) {
       "float64 (loss, norm, gradients, parameters after 3 steps within 1e-10): `make test` proves a sample in which "
       "every\n"
       "pair of values meets, `make test-slow` all of them.\n\n"
-      "With adapters (LoRA) on a frozen model the same combinations run, and the same are refused. Samples of both "
+      "With adapters (LoRA) on a frozen model, and with dropout of the model, the same combinations run, and the same "
       "are\n"
-      "proved too: adapters on matrices of attention and MLP, on the head and on the embedding, with dropout.\n\n"
+      "refused. Samples are proved too: adapters on matrices of attention and MLP, on the head and on the embedding, "
+      "with\n"
+      "dropout; and dropout of attention weights, of the outputs of attention and MLP, and of the embedding.\n\n"
       "## Strategy and axes\n\n| axes | {} |\n|---|{}\n",
       all.runs + all.refused, all.runs, all.refused, fmt::join(strategies, " | "), "---|---|---|---|---|---|");
   for (auto& [axes, row] : by_axes) {

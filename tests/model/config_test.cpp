@@ -185,6 +185,46 @@ TEST(HuggingFaceConfig, WhatAFileSaysTwiceIsReadAsTransformersReadsIt) {
   EXPECT_TRUE(half.is_text_half);
 }
 
+TEST(HuggingFaceConfig, RatesOfDropoutAreThoseThatTransformersReads) {
+  const auto rates = [](const std::string& keys) {
+    return parse_hugging_face_config("{" + keys + "}", "config.json").dropout;
+  };
+  // What the class has where the file is silent, and null.
+  EXPECT_EQ(rates(R"("model_type": "gpt2")"),
+            (DropoutRates{.attention = 0.1, .residual = 0.1, .mlp = 0.1, .embedding = 0.1}));
+  EXPECT_EQ(rates(R"("model_type": "llama", "resid_pdrop": 0.3)"), DropoutRates{});
+  EXPECT_EQ(rates(R"("model_type": "gemma2", "attention_dropout": null)"), DropoutRates{});
+  EXPECT_EQ(rates(R"("model_type": "bert", "hidden_dropout_prob": 0.1)"), DropoutRates{});
+  struct Spelling {
+    const char* keys;
+    DropoutRates rates;
+  };
+  const Spelling spellings[] = {
+      {R"("model_type": "gpt2", "attn_pdrop": 0.2, "resid_pdrop": 0.0, "embd_pdrop": 0.3)",
+       {.attention = 0.2, .embedding = 0.3}},
+      {R"("model_type": "llama", "attention_dropout": 0.2)", {.attention = 0.2}},
+      {R"("model_type": "gpt_neox", "attention_dropout": 0.2, "hidden_dropout": 0.1)",
+       {.attention = 0.2, .residual = 0.1, .mlp = 0.1, .embedding = 0.1}},
+      {R"("model_type": "starcoder2", "residual_dropout": 0.2, "embedding_dropout": 0.1)",
+       {.residual = 0.2, .mlp = 0.2, .embedding = 0.1}},
+      {R"("model_type": "encoder", "attention_dropout": 0.2, "residual_dropout": 0.1)",
+       {.attention = 0.2, .residual = 0.1, .mlp = 0.1}},
+      {R"("model_type": "phi3", "resid_pdrop": 0.2, "embd_pdrop": 0.1)", {.residual = 0.2, .mlp = 0.2}}};
+  for (const auto& [keys, expected] : spellings) {
+    ModelConfig c = parse_hugging_face_config(std::string("{") + keys + "}", "config.json");
+    EXPECT_EQ(c.dropout, expected) << keys;
+    // A shape without a file says the same, and a file follows its changes.
+    ModelConfig shape = c;
+    shape.source_json.clear();
+    EXPECT_EQ(parse_hugging_face_config(shape.to_hugging_face_json("float32"), "written").dropout, expected) << keys;
+    c.dropout = {};
+    EXPECT_EQ(parse_hugging_face_config(c.to_hugging_face_json("float32"), "changed").dropout, DropoutRates{}) << keys;
+  }
+  EXPECT_EQ(catalogue_config("gpt2").dropout, DropoutRates{});
+  EXPECT_EQ(refusal(R"({"model_type": "llama", "attention_dropout": 1.0})"),
+            "config.json: attention_dropout is 1.0; it must be at least 0 and below 1");
+}
+
 TEST(HuggingFaceConfig, HeadsOfLearnedPositionsMayBeOdd) {
   EXPECT_EQ(refusal(R"({"model_type": "gpt2", "n_embd": 15, "n_head": 3})"), "");
   EXPECT_THAT(refusal(R"({"model_type": "llama", "hidden_size": 15, "num_attention_heads": 3})"), HasSubstr("pairs"));

@@ -11,6 +11,7 @@ import os
 import re
 import struct
 
+DROPOUTS = ("attention_dropout", "hidden_dropout", "residual_dropout", "embedding_dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop")
 # Inert: field -> why it changes nothing.
 INERT = {
     "architectures": "model_type says which it is",
@@ -20,11 +21,8 @@ INERT = {
     "bos_token_id": "the tokenizer's", "eos_token_id": "where generated text ends", "pad_token_id": "the tokenizer's",
     "initializer_range": "of fresh weights",
     "pretraining_tp": "the order of sums of whoever trained it",
-    "attention_dropout": "training here drops nothing", "attn_pdrop": "training here drops nothing",
-    "embedding_dropout": "training here drops nothing", "residual_dropout": "training here drops nothing",
-    "hidden_dropout": "training here drops nothing", "classifier_dropout": "another kind of head",
+    **dict.fromkeys(DROPOUTS, "evaluation drops nothing"), "classifier_dropout": "another kind of head",
     "no_rope_layer_interval": "no_rope_layers says it", "long_factor": "no sequence here is longer than the original positions",
-    "embd_pdrop": "training here drops nothing", "resid_pdrop": "training here drops nothing",
     "reorder_and_upcast_attn": "rounding of attention in half precision",
     "summary_type": "another kind of head", "summary_use_proj": "another kind of head",
     "summary_activation": "another kind of head", "summary_proj_to_labels": "another kind of head",
@@ -113,7 +111,7 @@ def of_config(config):
         if config.get("model_type") == "phi3" and path == ("rope_parameters", "original_max_position_embeddings"):
             continue  # the key of the whole counts
         if field in INERT:
-            new = [another("")] if isinstance(value, list) else another(value)
+            new = [another("")] if isinstance(value, list) else 0.2 if field in DROPOUTS else another(value)
         elif field in CHANGED:
             new = CHANGED[field](value) if callable(CHANGED[field]) else CHANGED[field]
         else:

@@ -32,7 +32,8 @@ TEXT = "the sea was calm and Anne walked to a window of her house where Mr. Knig
 STEP = ["--train.global_batch_size", 1, "--train.micro_batch_size", 1, "--train.max_steps", 1, "--train.lr_warmup_steps", 0,
         "--train.lr_decay", "constant", "--optimizer", "SGD", "--optimizer.momentum", 0, "--optimizer.weight_decay", 0,
         "--optimizer.lr", RATE, "--train.min_lr", 0, "--train.max_norm", "null", "--eval.final_validation", "false",
-        "--train.max_seq_length", WINDOW, "--launch.threads_per_rank", 1]
+        "--train.max_seq_length", WINDOW, "--launch.threads_per_rank", 1,
+        "--model.attention_dropout", 0, "--model.residual_dropout", 0, "--model.embedding_dropout", 0]
 # A family in the quick sample, each once.
 SAMPLE = ("phi3", "olmo2", "smollm3", "gpt_neox", "qwen2_vl")
 # What transformers refuses to build, and Trireme computes all the same, as the numbers say.

@@ -20,7 +20,8 @@ OTHER_EPS = {key: value for key, value in NO_PAD.items() if key != "rms_norm_eps
 EQUAL_HEADS = {key: value for key, value in OTHER_EPS.items() if key != "num_key_value_heads"}
 WIDE_HEADS = COMMON | {"head_dim": 16}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2}
-GPT2 = {"vocab_size": 263, "n_embd": 48, "n_inner": 80, "n_layer": 3, "n_head": 4, "n_positions": 128}
+NO_DROPOUT = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}  # else 0.1 of each, in training
+GPT2 = {"vocab_size": 263, "n_embd": 48, "n_inner": 80, "n_layer": 3, "n_head": 4, "n_positions": 128} | NO_DROPOUT
 GEMMA = WIDE_HEADS | {"sliding_window": 12, "query_pre_attn_scalar": 24, "tie_word_embeddings": True}
 
 

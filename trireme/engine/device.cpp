@@ -56,6 +56,11 @@ void Engine::check_device() const {
                                  plain                    ? "the exact GELU or ReLU"
                                  : c.rotary_fraction != 1 ? "heads that are rotated in part"
                                                           : "norms over all heads"));
+  if (c.dropout.any())
+    throw UsageError(
+        fmt::format("dropout ({}) is computed on the CPU only; with accelerator cuda set model.attention_dropout, "
+                    "model.residual_dropout and model.embedding_dropout 0",
+                    c.dropout.describe()));
   for (const auto& [module, adapter] : model_.adapters.modules) {
     if (adapter.dropout > 0)
       throw UsageError("dropout of adapters is computed on the CPU only; set lora.dropout 0 with accelerator cuda");

@@ -239,6 +239,16 @@ constexpr int64_t kMostLabels = 1 << 16;
 
 double FreeConfig::free_nats() const { return free_bits * std::log(2.0); }
 
+std::string DropoutRates::describe() const {
+  std::vector<std::string> parts;
+  for (const auto& [rate, of] : {std::pair(attention, "attention weights"),
+                                 {residual, "the attention's outputs"},
+                                 {mlp, "the MLP's outputs"},
+                                 {embedding, "embeddings"}})
+    if (rate > 0) parts.push_back(fmt::format("{:g} of {}", rate, of));
+  return base::join(parts, ", ");
+}
+
 namespace {
 
 void validate_free(const ModelConfig& c) {
@@ -332,6 +342,12 @@ void ModelConfig::validate() const {
   if (!windowed.empty() && static_cast<int64_t>(windowed.size()) != num_hidden_layers)
     throw UsageError(fmt::format("layer_types has {} entries; the model has {} blocks (num_hidden_layers)",
                                  windowed.size(), num_hidden_layers));
+  for (const auto& [rate, name] : {std::pair(dropout.attention, "attention"),
+                                   {dropout.residual, "residual"},
+                                   {dropout.mlp, "mlp"},
+                                   {dropout.embedding, "embedding"}})
+    if (!(rate >= 0 && rate < 1))
+      throw UsageError(fmt::format("model.{}_dropout is {}; it must be at least 0 and below 1", name, rate));
   validate_free(*this);
   validate_classifier(*this);
 }

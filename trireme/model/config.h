@@ -60,6 +60,19 @@ struct ClassifierConfig {
   bool operator==(const ClassifierConfig&) const = default;
 };
 
+/// The shares that training drops (model/dropout.h). Evaluation and generation drop nothing.
+struct DropoutRates {
+  double attention = 0;  ///< of attention weights, after the softmax
+  double residual = 0;  ///< of the attention's output, before it is added
+  double mlp = 0;  ///< of the MLP's output, likewise; as `residual` in models of transformers
+  double embedding = 0;  ///< of the first block's input
+  bool any() const { return attention > 0 || branches() || embedding > 0; }
+  bool branches() const { return residual > 0 || mlp > 0; }
+  /// "0.1 of attention weights, 0.1 of embeddings"
+  std::string describe() const;
+  bool operator==(const DropoutRates&) const = default;
+};
+
 struct ModelConfig {
   std::string name;                        ///< catalogue name, "" for a file
   Architecture architecture = Architecture::llama;  ///< names of tensors and keys
@@ -111,6 +124,7 @@ struct ModelConfig {
 
   FreeConfig free;
   ClassifierConfig classifier;
+  DropoutRates dropout;
 
   bool is_text_half = false;  ///< the text half of a vision model, without its vision tower
   std::vector<std::string> passed_over;  ///< keys of the file that change nothing here, but may surprise by that

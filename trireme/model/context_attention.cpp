@@ -14,24 +14,32 @@ class LocalAttention final : public ContextAttention {
     return {s.micro_batch, widths_.heads, s.sequence};
   }
   std::vector<TensorSpec> forward_work(const BatchShape& s, const Precision& p) const override {
-    return {{"attention", {p.on_gpu ? 1 : ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte}};
+    return with_dropout_keys(
+        {{"attention", {p.on_gpu ? 1 : ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte}}, traits_,
+        s.tokens());
   }
   std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
     return forward_work(s, p);
   }
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, const at::Tensor& starts, comm::Communicator*) const override {
-    ops::attention_forward(attended, lse, qkv, shape(s), work[0], starts);
+               const BatchShape& s, const at::Tensor& starts, const Randomness& random,
+               comm::Communicator*) const override {
+    ops::attention_forward(attended, lse, qkv, dropping_shape(s, random, work), work[0], starts);
   }
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                const at::Tensor& starts, comm::Communicator*) const override {
-    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, shape(s), work[0], starts);
+                const at::Tensor& starts, const Randomness& random, comm::Communicator*) const override {
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, dropping_shape(s, random, work), work[0], starts);
   }
 
  private:
   ops::AttentionShape shape(const BatchShape& s) const {
     return attention_shape(s.micro_batch, s.sequence, widths_, traits_);
+  }
+  ops::AttentionShape dropping_shape(const BatchShape& s, const Randomness& random, Scratch work) const {
+    ops::AttentionShape drops = shape(s);
+    drops.dropout = weight_dropout(traits_, random, work, s, {});
+    return drops;
   }
 
   BlockWidths widths_;
@@ -51,6 +59,23 @@ ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const Block
           .window = traits.window,
           .softcap = traits.softcap,
           .bidirectional = traits.bidirectional};
+}
+
+std::vector<TensorSpec> with_dropout_keys(std::vector<TensorSpec> work, const AttentionTraits& traits,
+                                          int64_t queries) {
+  if (traits.dropout.p == 0) return work;
+  work.resize(ContextAttention::kNumSlots - 1);
+  work.push_back({"attention dropout keys", {queries}, at::kInt});
+  return work;
+}
+
+ops::AttentionDropout weight_dropout(const AttentionTraits& traits, const Randomness& random,
+                                     ContextAttention::Scratch work, const BatchShape& shape,
+                                     const Parallel& parallel) {
+  if (!traits.dropout.drops(random)) return {};
+  const at::Tensor& keys = work[ContextAttention::kNumSlots - 1];
+  dropout_keys(keys, random, traits.dropout.module, shape, parallel);
+  return {.p = traits.dropout.p, .keys = keys, .first_head = traits.first_head};
 }
 
 std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,

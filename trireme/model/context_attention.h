@@ -10,6 +10,7 @@
 #include <span>
 
 #include "trireme/model/block_layout.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/unit.h"
 #include "trireme/ops/ops.h"
 
@@ -21,12 +22,14 @@ struct AttentionTraits {
   double softcap = 0;  ///< 0: none
   int64_t window = 0;  ///< keys that a query sees; 0: no limit
   bool bidirectional = false;  ///< a query sees later keys of its document too; on one rank only
+  Dropout dropout = {};  ///< of the weights
+  int64_t first_head = 0;  ///< the number of this rank's first query head in the model
 };
 
 class ContextAttention {
  public:
   using Scratch = std::span<const at::Tensor>;
-  static constexpr int kNumSlots = 4;  ///< at most this many tensors of work
+  static constexpr int kNumSlots = 5;  ///< at most this many tensors of work
 
   virtual ~ContextAttention() = default;
 
@@ -41,11 +44,12 @@ class ContextAttention {
   virtual void share(const at::Tensor& /*qkv*/, Scratch /*work*/, const BatchShape&, comm::Communicator*) const {}
   /// Writes attended [T, H d] and lse from share()'s qkv. starts [B*S]: document_starts of UnitTensors, or undefined.
   virtual void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-                       const BatchShape& shape, const at::Tensor& starts, comm::Communicator* ranks) const = 0;
+                       const BatchShape& shape, const at::Tensor& starts, const Randomness& random,
+                       comm::Communicator* ranks) const = 0;
   /// Writes d_qkv [T, R], the gradient of the projection's rows after their rotation.
   virtual void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                         const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& shape,
-                        const at::Tensor& starts, comm::Communicator* ranks) const = 0;
+                        const at::Tensor& starts, const Randomness& random, comm::Communicator* ranks) const = 0;
 
   /// Append the calls of share(), forward() and backward() on the communicator, in order.
   virtual void share_traffic(std::vector<TrafficRow>&, const BatchShape&, const Precision&) const {}
@@ -55,6 +59,13 @@ class ContextAttention {
 
 ops::AttentionShape attention_shape(int64_t batch, int64_t sequence, const BlockWidths& widths,
                                     const AttentionTraits& traits);
+
+/// `work`, and with dropout the keys of `queries` queries in its last slot.
+std::vector<TensorSpec> with_dropout_keys(std::vector<TensorSpec> work, const AttentionTraits& traits, int64_t queries);
+/// The mask of this call's weights: writes the keys of the tokens that `parallel` says. Heads count from
+/// traits.first_head, keys from the sequence's start.
+ops::AttentionDropout weight_dropout(const AttentionTraits& traits, const Randomness& random,
+                                     ContextAttention::Scratch work, const BatchShape& shape, const Parallel& parallel);
 
 std::unique_ptr<ContextAttention> make_context_attention(const BlockWidths& widths, const AttentionTraits& traits,
                                                          const Parallel& parallel);

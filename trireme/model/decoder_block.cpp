@@ -26,6 +26,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& 
   const auto& l = layout_;
   adapter_parts_ = AdapterParts({&l.qkv, &l.out, &l.up, &l.down}, parameters_);
   for (const Product* product : {&l.qkv, &l.out, &l.up, &l.down}) num_adapter_ranks_ += product->adapter_ranks();
+  attention_dropout_ = dropout_of("attention.output", c.dropout.residual);
+  mlp_dropout_ = dropout_of("mlp.output", c.dropout.mlp);
   attention_ = make_context_attention(widths_, attention_traits(), parallel);
 }
 
@@ -149,6 +151,10 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
     }
   }
 
+  if (drops_branches())
+    for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
+      (*work)[kDropoutKeys] = {"dropout keys", {tokens}, at::kInt};
+
   v.deferred[kDy] = {"dy", {tokens, width}, c};
   v.deferred[kDeferredActivated] = {"activated", {tokens, widths_.mlp}, c};
   v.deferred[kNormed2] = {"normed2", {rows, width}, c};
@@ -214,6 +220,11 @@ void DecoderBlock::multiply(const at::Tensor& branch) const {
   if (has_multiplier()) at::Tensor(branch).mul_(config_.residual_multiplier);
 }
 
+void DecoderBlock::finish_branch(const UnitTensors& t, const Dropout& dropout, const at::Tensor& branch) const {
+  if (drops_branches()) drop(dropout, branch, branch, t, parallel_, t.work[kDropoutKeys]);
+  multiply(branch);
+}
+
 // input -> qkv
 void DecoderBlock::project(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
@@ -249,7 +260,7 @@ void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const
 // qkv -> attended
 void DecoderBlock::attend(UnitTensors& t) const {
   attention_->forward(t.saved[kAttended], t.saved[kLse], t.saved[kQkv], attention_work(t), t.shape, t.document_starts,
-                      t.ranks[comm::UnitAxis::cp]);
+                      t.random, t.ranks[comm::UnitAxis::cp]);
 }
 
 // x -> `to`: this rank's rows of the sum of all ranks' products, plus the bias
@@ -273,7 +284,7 @@ void DecoderBlock::add_attended(UnitTensors& t) const {
     norm_forward(layout_.post1, own, post_statistics(t, kRstdPost1), branch, t.parameters, config_.norm_eps);
     branch = own;
   }
-  multiply(branch);
+  finish_branch(t, attention_dropout_, branch);
   if (has_sum_norms())
     return add_norm_forward(layout_.sum1, t.saved[kMid], own, statistics1(t), branch, t.input, t.parameters,
                             config_.norm_eps);
@@ -327,7 +338,7 @@ void DecoderBlock::finish_sum(UnitTensors& t, const at::Tensor& y) const {
   const at::Tensor own = tp.own_rows(t.work[kNormed]), &sum = t.saved[kMlpOut];
   activate(t.work[kActivated], t.saved[kHidden]);
   reduce_branch(t, layout_.down, t.work[kActivated], sum);
-  multiply(sum);
+  finish_branch(t, mlp_dropout_, sum);
   if (tp.sequence()) normalize_mid(t);  // the product has used its memory
   ops::add_forward(sum, sum, own);
   norm_forward(layout_.sum2, y, statistics2(t), sum, t.parameters, config_.norm_eps);
@@ -356,14 +367,14 @@ void DecoderBlock::forward(UnitTensors& t) const {
   expand(t);
   if (has_post_norms()) {
     const at::Tensor branch = finish_mlp(t);
-    multiply(branch);
+    finish_branch(t, mlp_dropout_, branch);
     ops::add_forward(t.output, branch, t.saved[kMid]);
     return;
   }
   if (has_sum_norms()) return finish_sum(t, t.output);
   activate(t.work[kActivated], t.saved[kHidden]);
   reduce_branch(t, layout_.down, t.work[kActivated], t.output);
-  multiply(t.output);
+  finish_branch(t, mlp_dropout_, t.output);
   ops::add_forward(t.output, t.output, t.saved[kMid]);
 }
 

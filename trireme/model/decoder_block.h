@@ -24,6 +24,7 @@
 #include "trireme/model/adapted_product.h"
 #include "trireme/model/block_layout.h"
 #include "trireme/model/context_attention.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/rotary_tables.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/ops.h"
@@ -82,6 +83,8 @@ class DecoderBlock : public Unit {
   const at::Tensor& mlp_input(const UnitTensors& t) const;
   /// A branch times the model's multiplier, before it is added.
   void multiply(const at::Tensor& branch) const;
+  /// The same, and dropout.
+  void finish_branch(const UnitTensors& t, const Dropout& dropout, const at::Tensor& branch) const;
   void reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x, const at::Tensor& to) const;
   at::Tensor finish_mlp(UnitTensors& t) const;
   void finish_sum(UnitTensors& t, const at::Tensor& y) const;
@@ -119,11 +122,15 @@ class DecoderBlock : public Unit {
     return {.scale = config_.attention_scale,
             .softcap = config_.attention_softcap,
             .window = config_.window(layer_),
-            .bidirectional = config_.bidirectional};
+            .bidirectional = config_.bidirectional,
+            .dropout = dropout_of("attention.weights", config_.dropout.attention),
+            .first_head = widths_.heads * parallel_.tp_rank};
   }
+  Dropout dropout_of(const std::string& what, double p) const { return block_dropout(layer_, what, p); }
   bool has_head_norms() const { return layout_.query_norm >= 0; }
   bool has_wide_norms() const { return config_.wide_query_key_norm; }
   bool has_multiplier() const { return config_.residual_multiplier != 1; }
+  bool drops_branches() const { return config_.dropout.branches(); }
   int64_t whole_q_width() const { return config_.num_attention_heads * config_.head_dim; }
   int64_t whole_kv_width() const { return config_.num_key_value_heads * config_.head_dim; }
   bool shares_heads() const { return kv_head_sharers(config_, parallel_) > 1; }
@@ -137,6 +144,7 @@ class DecoderBlock : public Unit {
   AdapterParts adapter_parts_;
   int64_t num_adapter_ranks_ = 0;  ///< of all products
   BlockWidths widths_;
+  Dropout attention_dropout_, mlp_dropout_;  ///< of the branches
   std::shared_ptr<const RotaryTables> rotary_;  ///< null for learned positions, and for blocks without positions
   std::unique_ptr<ContextAttention> attention_;
 };

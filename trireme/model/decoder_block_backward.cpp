@@ -14,7 +14,7 @@ using namespace block;
 struct DecoderBlock::BackwardBuffers {
   at::Tensor d_normed;      ///< [T,D] gradient of a norm's output: partial sums of this rank
   at::Tensor reduced_rows;  ///< sequence parallel: this rank's rows of their sum
-  at::Tensor dy, d_mid;     ///< [T,D] gathered, or copies that outlive backward_steps(); undefined: not needed
+  at::Tensor dy, d_mid;  ///< [T,D] gathered, or copies that change or outlive backward_steps(); undefined: not needed
   at::Tensor activated, normed1, normed2, d_qkv, d_attended;
   at::Tensor mlp_gradient;  ///< parallel residual: [rows,D] of the input, through the MLP
   at::Tensor wide_sums;  ///< norms over all heads
@@ -85,10 +85,21 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   const at::Tensor& dx = t.d_boundary;
   // For a branch [rows,D] with a post-norm: its gradient replaces the branch. The norm's output, which norm_backward
   // writes again, goes to memory that is free.
-  const auto through_post_norm = [&](const Norm& norm, const NormGradients& gradients, int branch, int rstd) {
-    norm_backward(norm, s[branch], gradients, tp.own_rows(b.d_normed), dx, s[branch], p, post_statistics(t, rstd),
-                  at::Tensor());
+  const auto through_post_norm = [&](const Norm& norm, const NormGradients& gradients, int branch, int rstd,
+                                     const Dropout& dropout) {
+    const at::Tensor spare = tp.own_rows(b.d_normed), &dy = drops_branches() ? spare : dx;
+    if (drops_branches()) drop(dropout, dy, dx, t, parallel_, t.work[kDropoutKeys]);
+    norm_backward(norm, s[branch], gradients, spare, dy, s[branch], p, post_statistics(t, rstd), at::Tensor());
     return s[branch];
+  };
+  // The operand of the gradient of a branch's product.
+  const auto branch_gradient = [&](const at::Tensor& buffer, const at::Tensor& dy, const Dropout& dropout) {
+    const at::Tensor whole = operand(tp, buffer, dy);
+    if (has_post_norms())
+      multiply(whole);
+    else
+      finish_branch(t, dropout, whole);
+    return whole;
   };
 
   // The gradient of a norm's input, added to that of the residual stream; the norm's output again goes to `normed`.
@@ -110,9 +121,9 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
   };
 
   if (has_sum_norms()) through_sum_norm(layout_.sum2, b.sum2, at::Tensor(b.normed2).copy_(dx), kMlpOut, statistics2(t));
-  const at::Tensor d_down = has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2) : dx;
-  const at::Tensor dy = operand(tp, b.dy, d_down);
-  multiply(dy);
+  const at::Tensor d_down =
+      has_post_norms() ? through_post_norm(layout_.post2, b.post2, kMlpOut, kRstdPost2, mlp_dropout_) : dx;
+  const at::Tensor dy = branch_gradient(b.dy, d_down, mlp_dropout_);
   backward_input(layout_.down, b.activated, dy);
   // hidden becomes its gradient; the gradient of the activation becomes the activation.
   differentiate_activation(s[kHidden], b.activated);
@@ -127,13 +138,13 @@ void DecoderBlock::backward_steps(UnitTensors& t, const BackwardBuffers& b, cons
     through_norm(layout_.norm2, b.norm2, b.normed2, d_norm2, s[kMid], statistics2(t));
   on_product(layout_.up, s[kHidden], b.normed2, true);
 
-  const at::Tensor d_out = has_post_norms() ? through_post_norm(layout_.post1, b.post1, kAttentionOut, kRstdPost1) : dx;
-  const at::Tensor d_mid = operand(tp, b.d_mid, d_out);
-  multiply(d_mid);
+  const at::Tensor d_out =
+      has_post_norms() ? through_post_norm(layout_.post1, b.post1, kAttentionOut, kRstdPost1, attention_dropout_) : dx;
+  const at::Tensor d_mid = branch_gradient(b.d_mid, d_out, attention_dropout_);
   backward_input(layout_.out, b.d_attended, d_mid);
   on_product(layout_.out, d_mid, s[kAttended], false);
   attention_->backward(b.d_qkv, b.d_attended, s[kAttended], s[kLse], s[kQkv], b.attention, t.shape, t.document_starts,
-                       t.ranks[comm::UnitAxis::cp]);
+                       t.random, t.ranks[comm::UnitAxis::cp]);
   if (rotary_) {
     const auto table = rotary_of(t);
     ops::rotary_backward(b.d_qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
@@ -156,7 +167,8 @@ void DecoderBlock::backward(UnitTensors& t) const {
                     .attention = attention_work(t)};
   b.normed1 = b.normed2 = tp.own_rows(d_normed);  // the gradient there has been read by then
   at::Tensor norm_gradients, head_norm_gradients;
-  if (tp.sequence() || has_multiplier()) b.dy = b.d_mid = d_normed;  // free while these are operands
+  if (tp.sequence() || has_multiplier() || (drops_branches() && !has_post_norms()))
+    b.dy = b.d_mid = d_normed;  // free while these are operands
   if (config_.parallel_residual) b.mlp_gradient = t.work[kMlpGradient];
   if (has_wide_norms()) b.wide_sums = t.work[kWideSums];
   if (tp.sequence()) {

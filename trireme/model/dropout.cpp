@@ -1,6 +1,9 @@
 #include "trireme/model/dropout.h"
 
+#include <ATen/core/Tensor.h>
+
 #include "trireme/base/mix64.h"
+#include "trireme/ops/ops.h"
 
 namespace trireme::model {
 namespace {
@@ -28,6 +31,21 @@ void dropout_keys(const at::Tensor& keys, const Randomness& random, uint64_t mod
       const auto place = static_cast<uint64_t>(random.first_sequence + b) << 32 | static_cast<uint64_t>(position);
       *key++ = static_cast<int32_t>(splitmix64(splitmix64(random.step_key ^ place) ^ module));
     }
+}
+
+Dropout block_dropout(int64_t layer, const std::string& what, double p) {
+  return {.p = p, .module = dropout_module_key("blocks." + std::to_string(layer) + "." + what)};
+}
+
+void drop(const Dropout& dropout, const at::Tensor& to, const at::Tensor& from, const UnitTensors& t,
+          const Parallel& parallel, const at::Tensor& keys) {
+  if (!dropout.drops(t.random)) {
+    if (!to.is_same(from)) at::Tensor(to).copy_(from);
+    return;
+  }
+  dropout_keys(keys, t.random, dropout.module, t.shape, parallel);
+  const int64_t rows = from.size(0), first = rows == keys.size(0) ? 0 : rows * parallel.tp_rank;
+  ops::dropout_forward(to, from, {.p = dropout.p, .keys = keys.narrow(0, first, rows)});
 }
 
 }  // namespace trireme::model

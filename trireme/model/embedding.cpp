@@ -33,6 +33,7 @@ struct EmbeddingWork {
     b_sum,         ///< tensor parallel: this rank's part of B's gradient
     normed,        ///< the norm's output again, and its gradient
     norm_parts,    ///< sequence parallel: gradients of the norm from this rank's rows
+    dropout_keys,
   };
 };
 
@@ -71,7 +72,9 @@ std::string embedding_table_name(Architecture architecture) {
 }
 
 EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
-    : config_(c), parallel_(parallel) {
+    : config_(c),
+      parallel_(parallel),
+      dropout_{.p = c.dropout.embedding, .module = dropout_module_key("embedding.output")} {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
   parameters_.push_back(vocabulary_parameter(table, c, parallel));
   const TensorNames& names = tensor_names(c.architecture);
@@ -137,6 +140,7 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
     if (own_positions()) (*work)[EmbeddingWork::position_ids] = {"position ids", {local.tokens}, at::kLong};
     if (sequence_parallel())
       (*work)[EmbeddingWork::whole_rows] = {"whole rows", {local.tokens, config_.hidden_size}, p.compute};
+    if (dropout_.p > 0) (*work)[EmbeddingWork::dropout_keys] = {"dropout keys", {local.tokens}, at::kInt};
   }
   if (has_adapter()) {
     for (Slots* work : {&v.forward_work, &v.backward_work})
@@ -212,9 +216,13 @@ void EmbeddingUnit::sum(UnitTensors& t, const at::Tensor& to) const {
 NormStatistics EmbeddingUnit::statistics(const UnitTensors& t) const { return {t.saved[kMean], t.saved[kRstd]}; }
 
 void EmbeddingUnit::forward(UnitTensors& t) const {
-  if (!norm_.present()) return sum(t, t.output);
-  sum(t, t.saved[kSum]);
-  norm_forward(norm_, t.output, statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
+  if (norm_.present()) {
+    sum(t, t.saved[kSum]);
+    norm_forward(norm_, t.output, statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
+  } else {
+    sum(t, t.output);
+  }
+  if (dropout_.p > 0) drop(dropout_, t.output, t.output, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
 }
 
 void EmbeddingUnit::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {
@@ -277,6 +285,7 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
   if (norm_.present()) backward_norm(t);
   const Rows r = rows(t);
   const at::Tensor& order = t.work[EmbeddingWork::order];
+  if (dropout_.p > 0) drop(dropout_, t.d_boundary, t.d_boundary, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
   const at::Tensor dy = tp.gather(tp.sequence() ? t.work[EmbeddingWork::whole_rows] : at::Tensor(), t.d_boundary);
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
   ops::Gradient positions = positions_ >= 0 ? t.gradient(static_cast<size_t>(positions_)) : ops::Gradient();

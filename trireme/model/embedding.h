@@ -5,11 +5,13 @@
 // adds the positions and the type. So the sum over the ranks counts every row once, without rounding.
 //
 // An adapter adds scale * B A[:, id] to the table's row of an id. A is divided like the table, B is whole on every
-// rank. PEFT drops nothing of an embedding's input, so dropout does not count here.
+// rank. PEFT drops nothing of an embedding's input, so an adapter's dropout does not count here. The model's own drops
+// elements of the output.
 #pragma once
 
 #include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/layers.h"
 #include "trireme/model/unit.h"
 
@@ -69,6 +71,7 @@ class EmbeddingUnit : public Unit {
 
   ModelConfig config_;
   Parallel parallel_;
+  Dropout dropout_;
   std::vector<ParameterSpec> parameters_;
   int positions_ = -1;  ///< index of the table of learned positions; -1: there is none
   int types_ = -1;  ///< likewise: token types

@@ -8,8 +8,9 @@
 #include <bit>
 
 #include "trireme/base/error.h"
-#include "trireme/model/dropout.h"
+#include "trireme/model/free_block_documents.h"
 #include "trireme/model/free_block_values.h"
+#include "trireme/ops/checks.h"
 
 namespace trireme::model {
 
@@ -104,8 +105,35 @@ FreeBlock::FreeBlock(const ModelConfig& c, const Parallel& parallel, std::shared
       rotary_(std::move(rotary)),
       module_(dropout_module_key("model.encoder")) {}
 
-FreeBlock::Half FreeBlock::encoder() const { return {p_.encoder, FreeSaved::encoder, false}; }
-FreeBlock::Half FreeBlock::block() const { return {p_.block, FreeSaved::block, true}; }
+FreeBlock::Half FreeBlock::encoder() const { return {p_.encoder, FreeSaved::encoder, false, "encoder."}; }
+FreeBlock::Half FreeBlock::block() const { return {p_.block, FreeSaved::block, true, ""}; }
+
+Dropout FreeBlock::dropout_of(const Half& half, const char* what, double p) const {
+  return block_dropout(config_.free.split_layer, std::string(half.name) + what, p);
+}
+
+ops::AttentionDropout FreeBlock::weight_dropout(const UnitTensors& t, const Half& half) const {
+  const Dropout dropout = dropout_of(half, "attention.weights", config_.dropout.attention);
+  if (!dropout.drops(t.random)) return {};
+  const at::Tensor& keys = t.work[FreeWork::keys];
+  dropout_keys(keys, t.random, dropout.module, t.shape, parallel_);
+  return {.p = dropout.p, .keys = keys, .first_head = widths_.heads * parallel_.tp_rank};
+}
+
+ops::AttentionShape FreeBlock::causal_shape(const UnitTensors& t) const {
+  ops::AttentionShape shape = attention_shape(t.shape.micro_batch, t.shape.sequence, widths_, {});
+  shape.dropout = weight_dropout(t, block());
+  return shape;
+}
+
+ops::AttentionBlockShape FreeBlock::span_shape(const DocumentSpan& span, const ops::AttentionDropout& dropout) const {
+  ops::AttentionBlockShape shape = all_shape(span.batch, span.tokens);
+  if (dropout.p == 0) return shape;
+  shape.dropout = dropout;
+  shape.dropout.keys = span.rows(dropout.keys.unsqueeze(1)).squeeze(2);
+  shape.dropout.first_key = span.begin;
+  return shape;
+}
 
 std::string FreeBlock::layer_of(int parameter) const {
   if (parameter >= p_.zeta) return name() + ".latent";
@@ -169,6 +197,7 @@ UnitValues FreeBlock::values(const BatchShape& shape, const Precision& p) const 
   }
   v.forward_work[FreeWork::zeta_query] = {"zeta query", {1, widths_.q_width()}, c};
   v.forward_work[FreeWork::keys] = {"counters", {tokens}, at::kInt};
+  if (config_.dropout.any()) v.backward_work[FreeWork::keys] = {"counters", {tokens}, at::kInt};
 
   Slots& b = v.backward_work;
   b[FreeWork::d_qkv] = {"d_qkv", {tokens, widths_.qkv_width()}, c};

@@ -17,6 +17,7 @@
 
 #include "trireme/model/block_layout.h"
 #include "trireme/model/context_attention.h"
+#include "trireme/model/dropout.h"
 #include "trireme/model/rotary_tables.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/latent/latent.h"
@@ -36,6 +37,8 @@ struct FreeParameters {
 /// Errors    UsageError
 void check_free(const ModelConfig& config, const Precision& precision, const Parallel& parallel,
                 const Adapters& adapters, bool matrices_apart);
+
+struct DocumentSpan;
 
 class FreeBlock : public Unit {
  public:
@@ -65,6 +68,7 @@ class FreeBlock : public Unit {
     const BlockLayout& layout;
     int saved;
     bool causal;
+    const char* name;  ///< in those of its masks
   };
   Half encoder() const;
   Half block() const;
@@ -109,6 +113,16 @@ class FreeBlock : public Unit {
   /// Tokens whose scores over the codes exist at a time.
   int64_t chunk_rows(int64_t tokens) const;
   ops::AttentionBlockShape all_shape(int64_t batch, int64_t tokens) const;
+  Dropout dropout_of(const Half& half, const char* what, double p) const;
+  /// Its keys are in the counters until others are written there.
+  ops::AttentionDropout weight_dropout(const UnitTensors& t, const Half& half) const;
+  ops::AttentionShape causal_shape(const UnitTensors& t) const;
+  ops::AttentionBlockShape span_shape(const DocumentSpan& span, const ops::AttentionDropout& dropout) const;
+  /// Drops elements of a branch, or of its gradient, in place.
+  void drop_branch(const UnitTensors& t, const Half& half, const char* what, const at::Tensor& branch) const;
+  /// The gradient [T,D] of a branch's product, in `buffer` where it is not dx itself.
+  at::Tensor branch_gradient(const UnitTensors& t, const Half& half, const char* what, const at::Tensor& buffer,
+                             const at::Tensor& dx) const;
 
   ModelConfig config_;
   Parallel parallel_;

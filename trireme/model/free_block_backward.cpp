@@ -31,6 +31,15 @@ void FreeBlock::write_keys_values(const UnitTensors& t, const Half& half, const 
   write_product(t.gradient(first + 2), dy.narrow(1, kv, kv), x);
 }
 
+at::Tensor FreeBlock::branch_gradient(const UnitTensors& t, const Half& half, const char* what,
+                                      const at::Tensor& buffer, const at::Tensor& dx) const {
+  const TensorParallel tp(parallel_, t.ranks);
+  if (!config_.dropout.branches()) return tp.gather(buffer, dx);
+  const at::Tensor whole = tp.sequence() ? tp.gather(buffer, dx) : at::Tensor(buffer).copy_(dx);
+  drop_branch(t, half, what, whole);
+  return whole;
+}
+
 // dx [rows,D], the gradient of the block's output, becomes that of its residual stream; `d_attended` is written.
 void FreeBlock::backward_half(const UnitTensors& t, const Half& half, const at::Tensor& dx, int norm_row) const {
   const TensorParallel tp(parallel_, t.ranks);
@@ -38,7 +47,7 @@ void FreeBlock::backward_half(const UnitTensors& t, const Half& half, const at::
                    &activated = t.work[FreeWork::activated], &hidden = t.saved[half.saved + HalfSaved::hidden];
   const at::Tensor reduced = tp.sequence() ? t.work[FreeWork::reduced_rows] : at::Tensor();
   const BlockLayout& l = half.layout;
-  const at::Tensor dy = tp.gather(d_normed, dx);
+  const at::Tensor dy = branch_gradient(t, half, FreeBranch::mlp, d_normed, dx);
   product_backward_input(l.down, activated, dy, t.parameters);
   ops::swiglu_backward(hidden,
                        activated);  // hidden becomes its gradient, the gradient of the activation the activation
@@ -49,7 +58,7 @@ void FreeBlock::backward_half(const UnitTensors& t, const Half& half, const at::
                 t.parameters, {{}, t.saved[half.saved + HalfSaved::rstd_mid]}, dx);
   tp.gather_in_place(d_normed);
   product_backward_weight(l.up, t, hidden, d_normed);
-  const at::Tensor d_mid = tp.gather(d_normed, dx);
+  const at::Tensor d_mid = branch_gradient(t, half, FreeBranch::attention, d_normed, dx);
   product_backward_input(l.out, t.work[FreeWork::d_attended], d_mid, t.parameters);
   product_backward_weight(l.out, t, d_mid, t.saved[half.saved + HalfSaved::attended]);
 }
@@ -64,8 +73,7 @@ void FreeBlock::backward_block(const UnitTensors& t) const {
   backward_half(t, b, dx, FreePart::of_mid);
   ops::attention_backward(d_qkv, t.work[FreeWork::d_attended], t.saved[block().saved + HalfSaved::attended],
                           t.saved[block().saved + HalfSaved::lse], t.saved[block().saved + HalfSaved::qkv],
-                          attention_shape(t.shape.micro_batch, t.shape.sequence, widths_, {}),
-                          t.work[FreeWork::attention], t.document_starts);
+                          causal_shape(t), t.work[FreeWork::attention], t.document_starts);
   rotate(t, d_qkv, true);
   const at::Tensor dq = queries(d_qkv), dkv = keys_values(d_qkv);
   ops::multiply(d_normed, dq, t.parameters[b.layout.qkv.weight]);
@@ -134,10 +142,11 @@ void FreeBlock::differentiate_attention_to_all(const UnitTensors& t, const Half&
                    &attended = t.saved[half.saved + HalfSaved::attended], &lse = t.saved[half.saved + HalfSaved::lse],
                    &qkv = t.saved[half.saved + HalfSaved::qkv];
   at::Tensor(wide).zero_();
+  const ops::AttentionDropout dropout = weight_dropout(t, half);
   for (const DocumentSpan& d : document_spans(t.shape, t.document_starts))
     ops::attention_block_backward(d.rows(queries(wide)), d.rows(keys_values(wide)),
                                   d.rows(t.work[FreeWork::d_attended]), d.rows(attended), d.of_lse(lse),
-                                  d.rows(queries(qkv)), d.rows(keys_values(qkv)), all_shape(d.batch, d.tokens),
+                                  d.rows(queries(qkv)), d.rows(keys_values(qkv)), span_shape(d, dropout),
                                   t.work[FreeWork::attention]);
   if (is_narrow) at::Tensor(d_qkv).copy_(wide);
 }

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 
 #include <limits>
+#include <string_view>
 
-#include "trireme/model/dropout.h"
 #include "trireme/model/free_block.h"
 #include "trireme/model/free_block_documents.h"
 #include "trireme/model/free_block_values.h"
@@ -36,9 +36,17 @@ void FreeBlock::attend_to_all(const UnitTensors& t, const Half& half) const {
                    &lse = t.saved[half.saved + HalfSaved::lse];
   at::Tensor(attended).zero_();
   at::Tensor(lse).fill_(-std::numeric_limits<double>::infinity());
+  const ops::AttentionDropout dropout = weight_dropout(t, half);
   for (const DocumentSpan& d : document_spans(t.shape, t.document_starts))
     ops::attention_block_forward(d.rows(attended), d.of_lse(lse), d.rows(queries(qkv)), d.rows(keys_values(qkv)),
-                                 all_shape(d.batch, d.tokens), t.work[FreeWork::attention]);
+                                 span_shape(d, dropout), t.work[FreeWork::attention]);
+}
+
+void FreeBlock::drop_branch(const UnitTensors& t, const Half& half, const char* what, const at::Tensor& branch) const {
+  if (!config_.dropout.branches()) return;
+  const bool is_mlp = std::string_view(what) == FreeBranch::mlp;
+  const Dropout dropout = dropout_of(half, what, is_mlp ? config_.dropout.mlp : config_.dropout.residual);
+  drop(dropout, branch, branch, t, parallel_, t.work[FreeWork::keys]);
 }
 
 // attended, residual -> mid and hidden; the activation in `activated`
@@ -49,6 +57,7 @@ void FreeBlock::expand(const UnitTensors& t, const Half& half, const at::Tensor&
                    &mid = t.saved[half.saved + HalfSaved::mid], &hidden = t.saved[half.saved + HalfSaved::hidden];
   product_forward(half.layout.out, normed, t.saved[half.saved + HalfSaved::attended], t.parameters);
   tp.reduce(normed, branch);
+  drop_branch(t, half, FreeBranch::attention, branch);
   add_norm_forward(half.layout.norm2, mid, own, {{}, t.saved[half.saved + HalfSaved::rstd_mid]}, branch, residual,
                    t.parameters, config_.norm_eps);
   tp.gather_in_place(normed);
@@ -62,6 +71,7 @@ void FreeBlock::contract(const UnitTensors& t, const Half& half, const at::Tenso
   const at::Tensor& partial = tp.sequence() ? t.work[FreeWork::normed] : output;
   product_forward(half.layout.down, partial, t.work[FreeWork::activated], t.parameters);
   tp.reduce(partial, output);
+  drop_branch(t, half, FreeBranch::mlp, output);
   ops::add_forward(output, output, t.saved[half.saved + HalfSaved::mid]);
 }
 
@@ -143,9 +153,8 @@ void FreeBlock::recompute(UnitTensors& t, const std::vector<int>& /*which*/) con
   inject(t);
   project(t);
   ops::attention_forward(t.saved[block().saved + HalfSaved::attended], t.saved[block().saved + HalfSaved::lse],
-                         t.saved[block().saved + HalfSaved::qkv],
-                         attention_shape(t.shape.micro_batch, t.shape.sequence, widths_, {}),
-                         t.work[FreeWork::attention], t.document_starts);
+                         t.saved[block().saved + HalfSaved::qkv], causal_shape(t), t.work[FreeWork::attention],
+                         t.document_starts);
   expand(t, block(), t.input);
 }
 

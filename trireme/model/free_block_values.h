@@ -3,6 +3,11 @@
 
 namespace trireme::model {
 
+/// Names of the masks of branches.
+struct FreeBranch {
+  static constexpr const char *attention = "attention.output", *mlp = "mlp.output";
+};
+
 /// Of each of the two blocks, behind Half::saved.
 struct HalfSaved {
   enum Slot { qkv, attended, lse, mid, rstd_mid, hidden, num_block_saved };

@@ -133,6 +133,10 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.rope_theta, m.rope_theta);
   take(c.tie_word_embeddings, m.tie_word_embeddings);
   take(c.initializer_range, m.initializer_range);
+  take(c.dropout.attention, m.attention_dropout);
+  take(c.dropout.residual, m.residual_dropout);
+  take(c.dropout.mlp, m.mlp_dropout ? m.mlp_dropout : m.residual_dropout);
+  take(c.dropout.embedding, m.embedding_dropout);
   take_latent(c, m.free);
   take_labels(c, m);
   c.validate();

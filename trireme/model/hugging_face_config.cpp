@@ -17,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-// Keys that change nothing about the mathematics of training (there is no dropout), or concern no text model.
+// Keys that change nothing about the mathematics of training, or concern no text model. Among them are keys of dropout:
+// a family's own are read (dropout_keys_of), and those of another family mean nothing in transformers either.
 // clang-format off
 const std::set<std::string> kHarmless = {
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "bos_token_id",
@@ -284,6 +285,16 @@ ModelConfig read_gpt_neox(KeyReader& keys, ModelConfig c) {
   return c;
 }
 
+// GPT-2's class has 0.1 where the file says nothing, all others 0.
+void read_dropout(KeyReader& keys, ModelConfig& c) {
+  const double fallback = c.architecture == Architecture::gpt2 ? 0.1 : 0;
+  for (const auto& [key, rate] : dropout_keys_of(c.architecture)) {
+    c.dropout.*rate = keys.take(key, fallback, 0.0);
+    if (!(c.dropout.*rate >= 0 && c.dropout.*rate < 1)) keys.refuse(key, "at least 0 and below 1");
+  }
+  c.dropout.mlp = c.dropout.residual;
+}
+
 ModelConfig read_config(const json& file, const std::string& source) {
   KeyReader keys(file, source, kHarmless);
   const std::string type = keys.has("model_type") ? keys.take<std::string>("model_type", "") : "";
@@ -296,6 +307,7 @@ ModelConfig read_config(const json& file, const std::string& source) {
   c.tie_word_embeddings = keys.take("tie_word_embeddings", c.tie_word_embeddings);
   c.initializer_range = keys.take("initializer_range", c.initializer_range);
   read_labels(keys, c);
+  read_dropout(keys, c);
   require_switches_off(keys);
   read_leftovers(keys, c.architecture);
   std::ranges::copy(keys.pass_over(kOtherUses), std::back_inserter(c.passed_over));

@@ -81,7 +81,6 @@ ordered_json keys_of(const ModelConfig& c) {
     j["n_ctx"] = c.max_position_embeddings;
     j[norm_key(a)] = c.norm_eps;
     j["activation_function"] = c.activation == Activation::gelu_tanh ? "gelu_new" : plain_word(c.activation);
-    for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) j[key] = 0.0;
   } else {
     const bool is_neox = a == A::gpt_neox;
     for (const auto& [key, field] : kSizes)
@@ -137,6 +136,8 @@ ordered_json keys_of(const ModelConfig& c) {
       for (const bool w : c.windowed) j["layer_types"].push_back(w ? "sliding_attention" : "full_attention");
     }
   }
+  for (const auto& [key, rate] : dropout_keys_of(a))  // a GPT-2 without these keys would drop 0.1
+    if (c.dropout.*rate > 0 || a == A::gpt2) j[key] = c.dropout.*rate;
   j["tie_word_embeddings"] = c.tie_word_embeddings;
   j["initializer_range"] = c.initializer_range;
   return j;
@@ -169,6 +170,7 @@ std::string ModelConfig::to_hugging_face_json(const std::string& dtype) const {
     for (const char* stale : {"rope_parameters", "rope_scaling", "rope_theta", "layer_types", "max_window_layers",
                               "rotary_emb_base", "rotary_pct", "partial_rotary_factor"})
       j.erase(stale);
+    for (const auto& [key, rate] : dropout_keys_of(architecture)) j.erase(key);
     j.update(keys_of(*this));
   }
   j[key] = dtype;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "trireme/model/config.h"
 
@@ -89,5 +90,32 @@ inline constexpr NumberKey kMultipliers[] = {{"embedding_multiplier", &ModelConf
                                              {"residual_multiplier", &ModelConfig::residual_multiplier},
                                              {"attention_multiplier", &ModelConfig::attention_scale},
                                              {"logits_scaling", &ModelConfig::logit_divisor}};
+
+/// The keys of dropout that transformers' class of a family reads. gpt_neox has one for branches and embeddings.
+/// BERT's relatives have none: their classes also drop before the classifier, which settings do not say.
+struct DropoutKey {
+  const char* key;
+  double DropoutRates::* rate;
+};
+inline std::span<const DropoutKey> dropout_keys_of(Architecture a) {
+  static constexpr DropoutKey kGpt2[] = {{"attn_pdrop", &DropoutRates::attention},
+                                         {"resid_pdrop", &DropoutRates::residual},
+                                         {"embd_pdrop", &DropoutRates::embedding}};
+  static constexpr DropoutKey kNeox[] = {{"attention_dropout", &DropoutRates::attention},
+                                         {"hidden_dropout", &DropoutRates::embedding},
+                                         {"hidden_dropout", &DropoutRates::residual}};
+  static constexpr DropoutKey kStarcoder2[] = {{"attention_dropout", &DropoutRates::attention},
+                                               {"residual_dropout", &DropoutRates::residual},
+                                               {"embedding_dropout", &DropoutRates::embedding}};
+  static constexpr DropoutKey kPhi3[] = {{"attention_dropout", &DropoutRates::attention},
+                                         {"resid_pdrop", &DropoutRates::residual}};  // its embd_pdrop is not read
+  static constexpr DropoutKey kOthers[] = {{"attention_dropout", &DropoutRates::attention}};
+  if (a == Architecture::gpt2) return kGpt2;
+  if (a == Architecture::gpt_neox) return kNeox;
+  if (a == Architecture::starcoder2 || a == Architecture::encoder) return kStarcoder2;
+  if (a == Architecture::phi3) return kPhi3;
+  if (is_encoder(a)) return {};
+  return kOthers;
+}
 
 }  // namespace trireme::model

@@ -19,6 +19,13 @@ namespace {
 
 enum RingWork { kRingWorkspace, kKv, kDKv, kDQ };
 
+/// What the blocks of one call share. The dropout has the keys of this rank's queries; each block adds its positions.
+struct RingCall {
+  const BatchShape& shape;
+  ops::AttentionDropout dropout;
+  at::Tensor workspace;
+};
+
 /// A message to the next rank and one from the previous, on their way.
 struct Hop {
   comm::WorkPtr sent, received;
@@ -47,25 +54,30 @@ class RingAttention final : public ContextAttention {
     const int64_t bytes = std::max({ops::attention_workspace_bytes(own_shape(s), p.compute),
                                     ops::attention_block_workspace_bytes(block_shape(s, true), p.compute),
                                     ops::attention_block_workspace_bytes(block_shape(s, false), p.compute)});
-    return {{"attention", {bytes}, at::kByte}, {"kv", {2, tokens(s), 2 * widths_.kv_width()}, p.compute}};
+    return with_dropout_keys(
+        {{"attention", {bytes}, at::kByte}, {"kv", {2, tokens(s), 2 * widths_.kv_width()}, p.compute}}, traits_,
+        tokens(s));
   }
   std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
     std::vector<TensorSpec> work = forward_work(s, p);
-    work.push_back({"d_kv", {2, tokens(s), 2 * widths_.kv_width()}, p.state});
-    work.push_back({"d_q", {tokens(s), widths_.q_width()}, p.state});
+    work.resize(std::max<size_t>(work.size(), kDQ + 1));
+    work[kDKv] = {"d_kv", {2, tokens(s), 2 * widths_.kv_width()}, p.state};
+    work[kDQ] = {"d_q", {tokens(s), widths_.q_width()}, p.state};
     return work;
   }
 
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, const at::Tensor& /*starts*/, comm::Communicator* ranks) const override {
+               const BatchShape& s, const at::Tensor& /*starts*/, const Randomness& random,
+               comm::Communicator* ranks) const override {
+    const RingCall call = call_of(s, random, work);
     at::Tensor kv = work[kKv][0], other = work[kKv][1];
     kv.copy_(kv_columns(qkv));
     for (int step = 0; step < parallel_.cp_size; ++step) {
       const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
       if (step == 0)
-        ops::attention_forward(attended, lse, qkv, own_shape(s), work[kRingWorkspace]);
+        ops::attention_forward(attended, lse, qkv, own_shape(call), call.workspace);
       else
-        merge(attended, lse, qkv, kv, is_earlier(step), s, work[kRingWorkspace]);
+        merge(attended, lse, qkv, kv, step, call);
       hop.wait();
       std::swap(kv, other);
     }
@@ -75,12 +87,13 @@ class RingAttention final : public ContextAttention {
   // hops they are back at their rank.
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                const at::Tensor& /*starts*/, comm::Communicator* ranks) const override {
+                const at::Tensor& /*starts*/, const Randomness& random, comm::Communicator* ranks) const override {
+    const RingCall call = call_of(s, random, work);
     at::Tensor kv = work[kKv][0], other = work[kKv][1], d_kv = work[kDKv][0], d_other = work[kDKv][1];
     const at::Tensor d_q = work[kDQ];
     kv.copy_(kv_columns(qkv));
     const Hop first = pass(*ranks, kv, other);
-    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, own_shape(s), work[kRingWorkspace]);
+    ops::attention_backward(d_qkv, d_attended, attended, lse, qkv, own_shape(call), call.workspace);
     at::Tensor(d_q).copy_(q_columns(d_qkv));
     d_kv.copy_(kv_columns(d_qkv));
     first.wait();
@@ -90,7 +103,7 @@ class RingAttention final : public ContextAttention {
       const Hop hop = step + 1 < parallel_.cp_size ? pass(*ranks, kv, other) : Hop{};
       gradients.wait();
       std::swap(d_kv, d_other);
-      add_gradients(d_q, d_kv, d_attended, attended, lse, qkv, kv, is_earlier(step), s, work[kRingWorkspace]);
+      add_gradients(d_q, d_kv, d_attended, attended, lse, qkv, kv, step, call);
       hop.wait();
     }
     pass(*ranks, d_kv, d_other).wait();
@@ -157,19 +170,47 @@ class RingAttention final : public ContextAttention {
     return earlier ? lse : lse.narrow(2, lse.size(2) / 2, lse.size(2) / 2);
   }
 
-  void merge(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, const at::Tensor& kv,
-             bool earlier, const BatchShape& s, const at::Tensor& workspace) const {
+  RingCall call_of(const BatchShape& s, const Randomness& random, Scratch work) const {
+    return {s, weight_dropout(traits_, random, work, s, parallel_), work[kRingWorkspace]};
+  }
+  /// The mask of a block whose keys came `step` hops: their rank has two chunks of each sequence.
+  ops::AttentionDropout dropout_of(const RingCall& call, int step) const {
+    const int64_t size = parallel_.cp_size, holder = (parallel_.cp_rank + size - step) % size,
+                  chunk = call.shape.sequence / (2 * size);
+    ops::AttentionDropout dropout = call.dropout;
+    dropout.first_key = holder * chunk, dropout.split = chunk, dropout.later_key = (2 * size - 1 - holder) * chunk;
+    return dropout;
+  }
+  ops::AttentionShape own_shape(const RingCall& call) const {
+    ops::AttentionShape shape = own_shape(call.shape);
+    shape.dropout = dropout_of(call, 0);
+    return shape;
+  }
+  ops::AttentionBlockShape block_shape(const RingCall& call, int step) const {
+    const bool earlier = is_earlier(step);
+    ops::AttentionBlockShape shape = block_shape(call.shape, earlier);
+    shape.dropout = dropout_of(call, step);
+    if (shape.dropout.p > 0) shape.dropout.keys = queries(shape.dropout.keys, earlier, call.shape);
+    return shape;
+  }
+
+  void merge(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, const at::Tensor& kv, int step,
+             const RingCall& call) const {
+    const bool earlier = is_earlier(step);
+    const BatchShape& s = call.shape;
     ops::attention_block_forward(queries(attended, earlier, s), query_statistics(lse, earlier),
-                                 queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(s, earlier),
-                                 workspace);
+                                 queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(call, step),
+                                 call.workspace);
   }
   void add_gradients(const at::Tensor& d_q, const at::Tensor& d_kv, const at::Tensor& d_attended,
                      const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, const at::Tensor& kv,
-                     bool earlier, const BatchShape& s, const at::Tensor& workspace) const {
+                     int step, const RingCall& call) const {
+    const bool earlier = is_earlier(step);
+    const BatchShape& s = call.shape;
     ops::attention_block_backward(queries(d_q, earlier, s), keys(d_kv, earlier, s), queries(d_attended, earlier, s),
                                   queries(attended, earlier, s), query_statistics(lse, earlier),
-                                  queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(s, earlier),
-                                  workspace);
+                                  queries(q_columns(qkv), earlier, s), keys(kv, earlier, s), block_shape(call, step),
+                                  call.workspace);
   }
 
   BlockWidths widths_;

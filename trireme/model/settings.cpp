@@ -190,6 +190,7 @@ config::Section section(ModelSettings& s) {
   const auto scale = [](std::string_view example) {
     return Rules{.above = 0, .absent = "null", .when_absent = "the named model's", .example = example};
   };
+  const Rules rate{.at_least = 0, .below = 1, .absent = "null", .when_absent = "the folder's, or 0", .example = "0.1"};
   return {
       .name = "model",
       .title = "its shape",
@@ -238,7 +239,18 @@ config::Section section(ModelSettings& s) {
            {"model.labels", &s.labels, "names of these labels, in the order of their numbers",
             Rules{.absent = "null",
                   .when_absent = "those of the model's folder, or of the data, sorted",
-                  .example = "[no, yes]"}}},
+                  .example = "[no, yes]"}},
+           {"model.attention_dropout", &s.attention_dropout, "share of attention weights that training drops", rate},
+           {"model.residual_dropout", &s.residual_dropout,
+            "share of the outputs of attention and MLP that training drops before it adds them", rate},
+           {"model.mlp_dropout", &s.mlp_dropout, "the same of the MLP alone",
+            Rules{.at_least = 0,
+                  .below = 1,
+                  .absent = "null",
+                  .when_absent = "as model.residual_dropout, or the folder's",
+                  .example = "0"}},
+           {"model.embedding_dropout", &s.embedding_dropout, "share of the first block's input that training drops",
+            rate}},
       .others = {
           {{"model_name", "model_name_or_path"},
            "the model's name is the setting model, or the first word: trireme pretrain llama-32m"},
@@ -246,6 +258,11 @@ config::Section section(ModelSettings& s) {
           {{"n_layer", "num_layers"}, "the number of blocks is model.num_hidden_layers"},
           {{"n_head", "num_heads"}, "the number of heads is model.num_attention_heads"},
           {{"n_query_groups"}, "key and value heads are model.num_key_value_heads"},
+          {{"attn_pdrop", "attention_probs_dropout_prob"}, "dropout of attention weights is model.attention_dropout"},
+          {{"resid_pdrop", "hidden_dropout"}, "dropout of what attention and MLP add is model.residual_dropout"},
+          {{"embd_pdrop"}, "dropout of embeddings is model.embedding_dropout"},
+          {{"hidden_dropout_prob", "dropout"},
+           "dropout is model.attention_dropout, model.residual_dropout and model.embedding_dropout"},
           {{"tie_embeddings"}, "sharing the embedding with the head is model.tie_word_embeddings"},
           {{"init_from", "initial_checkpoint"},
            "to start from weights, name their folder as the model: trireme pretrain FOLDER; to continue a run, use "

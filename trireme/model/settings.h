@@ -144,6 +144,10 @@ struct ModelSettings {
   std::optional<Pooling> pooling;
   std::optional<int64_t> num_labels;
   std::optional<std::vector<std::string>> labels;  ///< their names, in the order of their numbers
+  std::optional<double> attention_dropout;
+  std::optional<double> residual_dropout;
+  std::optional<double> mlp_dropout;
+  std::optional<double> embedding_dropout;
   FreeSettings free;  ///< a section of its own: `free`
   bool operator==(const ModelSettings&) const = default;
 };

@@ -25,6 +25,7 @@ class UlyssesAttention final : public ContextAttention {
       : local_(local), context_(local), traits_(traits), parallel_(parallel), ranks_(parallel.cp_size) {
     context_.heads = local.heads / ranks_;
     context_.kv_heads = std::max<int64_t>(1, local.kv_heads / ranks_);
+    traits_.first_head += parallel.cp_rank * context_.heads;
   }
 
   std::vector<int64_t> qkv_shape(const BatchShape& s) const override { return {s.tokens(), context_.qkv_width()}; }
@@ -54,10 +55,11 @@ class UlyssesAttention final : public ContextAttention {
   }
 
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
-               const BatchShape& s, const at::Tensor& starts, comm::Communicator* ranks) const override {
+               const BatchShape& s, const at::Tensor& starts, const Randomness& random,
+               comm::Communicator* ranks) const override {
     const at::Tensor out = take(work[kProjected], {s.tokens(), context_.q_width()}),
                      send = take(work[kSend], {ranks_, tokens(s), context_.q_width()});
-    ops::attention_forward(out, lse, qkv, shape(s), work[kUlyssesWorkspace], starts);
+    ops::attention_forward(out, lse, qkv, dropping_shape(s, random, work), work[kUlyssesWorkspace], starts);
     from_context(send, out, s);
     exchange(*ranks, work[kReceive], send);
     attended.view({tokens(s), ranks_, context_.q_width()}).copy_(take(work[kReceive], send.sizes()).transpose(0, 1));
@@ -65,7 +67,7 @@ class UlyssesAttention final : public ContextAttention {
 
   void backward(const at::Tensor& d_qkv, const at::Tensor& d_attended, const at::Tensor& attended,
                 const at::Tensor& lse, const at::Tensor& qkv, Scratch work, const BatchShape& s,
-                const at::Tensor& starts, comm::Communicator* ranks) const override {
+                const at::Tensor& starts, const Randomness& random, comm::Communicator* ranks) const override {
     const int64_t t = tokens(s), width = context_.q_width();
     const at::Tensor both = take(work[kSend], {ranks_, 2, t, width}), received = take(work[kReceive], both.sizes()),
                      context = take(work[kContextRows], {2, s.tokens(), width});
@@ -76,7 +78,8 @@ class UlyssesAttention final : public ContextAttention {
 
     const at::Tensor d_context = take(work[kSend], {s.tokens(), context_.qkv_width()}),
                      send = take(work[kReceive], {ranks_, t, context_.qkv_width()});
-    ops::attention_backward(d_context, context[0], context[1], lse, qkv, shape(s), work[kUlyssesWorkspace], starts);
+    ops::attention_backward(d_context, context[0], context[1], lse, qkv, dropping_shape(s, random, work),
+                            work[kUlyssesWorkspace], starts);
     from_context(send, d_context, s);
     exchange(*ranks, work[kSend], send);
     add_columns(d_qkv, take(work[kSend], send.sizes()));
@@ -104,10 +107,16 @@ class UlyssesAttention final : public ContextAttention {
     return attention_shape(s.micro_batch, s.sequence, context_, traits_);
   }
   std::vector<TensorSpec> work(const BatchShape& s, const Precision& p, int64_t exchanged, int64_t rows) const {
-    return {{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte},
-            {"send", {exchanged}, p.compute},
-            {"receive", {exchanged}, p.compute},
-            {"rows", {rows}, p.compute}};
+    return with_dropout_keys({{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte},
+                              {"send", {exchanged}, p.compute},
+                              {"receive", {exchanged}, p.compute},
+                              {"rows", {rows}, p.compute}},
+                             traits_, s.tokens());
+  }
+  ops::AttentionShape dropping_shape(const BatchShape& s, const Randomness& random, Scratch work) const {
+    ops::AttentionShape drops = shape(s);
+    drops.dropout = weight_dropout(traits_, random, work, s, {});  // of whole sequences
+    return drops;
   }
   static void row(std::vector<TrafficRow>& rows, const Precision& p, int64_t elements) {
     rows.push_back({comm::UnitAxis::cp, comm::Operation::all_to_all, p.compute, elements});

@@ -23,6 +23,8 @@ std::vector<std::string> introduction(Session& s, const Task& task, const Starti
                                     "         " + outside_the_plan(s.program, at::get_num_threads())};
   const auto add = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   for (const std::string& remark : s.model.config.remarks()) lines.push_back("         " + remark);
+  if (const model::DropoutRates& dropout = s.model.config.dropout; dropout.any())
+    lines.push_back("dropout  " + dropout.describe() + "; evaluation drops nothing");
   add(task.introduction());
   if (c.optimizer.lr_scaling != optim::LrScaling::none)
     lines.push_back(fmt::format("rate     {:g} = {:g} scaled {} for {} sequences instead of {}", scaled_lr(c),

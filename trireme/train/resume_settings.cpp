@@ -94,7 +94,12 @@ void take_over_run(ParsedSettings& parsed) {
                       s.model.name, folder.string()));
     return;
   }
-  if (!parsed.given("model") && !has_model(s.model.name)) s.model = {.name = folder.string()};
+  if (!parsed.given("model") && !has_model(s.model.name))
+    s.model = {.name = folder.string(),  // its config.json has the shape, and not every rate
+               .attention_dropout = s.model.attention_dropout,
+               .residual_dropout = s.model.residual_dropout,
+               .mlp_dropout = s.model.mlp_dropout,
+               .embedding_dropout = s.model.embedding_dropout};
   if (const auto& tokenizer = s.data.tokenizer; tokenizer && *tokenizer != "byte" && !parsed.given("data.tokenizer") &&
                                                 !fs::exists(*tokenizer) && text::has_tokenizer(folder))
     s.data.tokenizer = folder.string();
