@@ -1,5 +1,6 @@
-"""The mask of an adapter's dropout, which is a pure function: of the run's seed, the step, the place of a token in the step's
-global batch, the module's name and the column. So it does not depend on ranks, and PEFT can be given the same.
+"""The masks of dropout, which are pure functions: of the run's seed, the step, the place of a token in the step's global batch,
+the module's name and the column; of attention weights, of the head and the key too. So they do not depend on ranks, and PEFT
+and transformers can be given the same.
 
 Here is the definition a second time, in numpy; trireme/model/dropout.h has the first.
 """
@@ -33,15 +34,29 @@ def fnv1a64(text):
     return U64(value)
 
 
-def kept(seed, step, sequences, positions, module, columns, probability):
-    """[sequences, positions, columns] of booleans: of `step` (from 1) and of those sequences of its global batch."""
+def keys_of(seed, step, sequences, positions, module):
+    """[sequences, positions] of 32 bits: of `step` (from 1) and of those sequences of its global batch."""
     places = (numpy.asarray(sequences, U64)[:, None] << U64(32)) | numpy.arange(positions, dtype=U64)[None]
     keys = splitmix64(splitmix64(splitmix64(splitmix64(seed) ^ U64(step)) ^ places) ^ fnv1a64(module))
-    rows = (keys & U64(0xFFFFFFFF)).astype(U32)
+    return (keys & U64(0xFFFFFFFF)).astype(U32)
+
+
+def hashes(rows, columns):
+    """[..., columns]: of counters of each row."""
     steps = (numpy.arange(columns, dtype=U64) * U64(GOLDEN32)).astype(U32)
     with numpy.errstate(over="ignore"):
-        drawn = lowbias32(rows[:, :, None] + steps[None, None])
-    return drawn >= probability * 2**32
+        return lowbias32(rows[..., None] + steps)
+
+
+def kept(seed, step, sequences, positions, module, columns, probability):
+    """[sequences, positions, columns] of booleans."""
+    return hashes(keys_of(seed, step, sequences, positions, module), columns) >= probability * 2**32
+
+
+def kept_weights(seed, step, sequences, positions, module, heads, probability):
+    """[sequences, heads, positions, positions] of booleans: attention weights of queries and keys."""
+    rows = hashes(keys_of(seed, step, sequences, positions, module), heads)
+    return (hashes(rows, positions) >= probability * 2**32).transpose(0, 2, 1, 3)
 
 
 class Dropout(torch.nn.Module):
