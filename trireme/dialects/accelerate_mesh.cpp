@@ -31,6 +31,12 @@ void copies_of(Reading& r, const Given& entry) {  // dp_replicate_size x dp_shar
   r.set(replicate ? "mesh.replicate" : "mesh.shard", entry.text, entry);
 }
 
+// Megatron-LM drops elements of the embedding and of what each branch adds.
+void hidden_dropout(Reading& r, const Given& entry) {
+  r.set("model.residual_dropout", entry.text, entry);
+  r.set("model.embedding_dropout", entry.text, entry);
+}
+
 void selective(Reading& r, const Given& entry) {
   if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
   r.set("recompute", "selective", entry);
@@ -106,8 +112,13 @@ std::vector<Row> mesh_rows() {
        .open = "mixtures of experts; say 1",
        .off = {"1"}},
       {.key = "megatron_lm_config.megatron_lm_optimizer_cpu_offload", .takes = flag, .open = kOffload},
-      {.key = "megatron_lm_config.megatron_lm_attention_dropout", .takes = number, .open = "dropout; say 0"},
-      {.key = "megatron_lm_config.megatron_lm_hidden_dropout", .takes = number, .open = "dropout; say 0"},
+      {.key = "megatron_lm_config.megatron_lm_attention_dropout",
+       .takes = number,
+       .setting = "model.attention_dropout"},
+      {.key = "megatron_lm_config.megatron_lm_hidden_dropout",
+       .takes = number,
+       .becomes = "model.residual_dropout and model.embedding_dropout",
+       .by = hidden_dropout},
       {.key = "megatron_lm_config.*", .ignored = kModel},
   };
 }

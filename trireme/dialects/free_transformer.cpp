@@ -31,6 +31,14 @@ void free_bits(Reading& r, const Given& entry) {
   r.set("free.free_bits", fmt::format("{}", r.number(entry.key).value_or(0) / std::log(2.0)), entry);
 }
 
+// Of attention weights and of the attention's output; the MLP's output is not dropped.
+void dropout(Reading& r, const Given& entry) {
+  if (r.number(entry.key).value_or(0) == 0) return r.ignore(entry, "it is off");
+  r.set("model.attention_dropout", entry.text, entry);
+  r.set("model.residual_dropout", entry.text, entry);
+  r.set("model.mlp_dropout", "0", entry);
+}
+
 void one_encoder(Reading& r, const Given& entry) {
   if (r.count(entry.key) == 1)
     r.ignore(entry, "the encoder is one block");
@@ -50,7 +58,6 @@ void additive(Reading& r, const Given& entry) {
 const Dialect& free_transformer() {
   using enum Takes;
   constexpr std::string_view kFree = "this change to the Free Transformer's loss or latent; leave it out";
-  constexpr std::string_view kDropout = "dropout of the model's own; say 0";
   constexpr std::string_view kData = "the data is given by data.train_data_path";
   constexpr std::string_view kBatch =
       "train.micro_batch_size and train.global_batch_size = it x accumulation x data-parallel ranks";
@@ -173,7 +180,10 @@ const Dialect& free_transformer() {
               {.key = "model.use_rope", .takes = flag, .ignored = kBlock},
               {.key = "model.use_swiglu", .takes = flag, .ignored = kBlock},
               {.key = "model.hidden_act", .takes = text, .ignored = kBlock},
-              {.key = "model.dropout", .takes = number, .open = kDropout},
+              {.key = "model.dropout",
+               .takes = number,
+               .becomes = "model.attention_dropout and model.residual_dropout, with model.mlp_dropout 0",
+               .by = dropout},
               {.key = "model.attention_dropout", .takes = number, .ignored = "free-transformer does not read it"},
               {.key = "model.latent_dim", .takes = count, .setting = "free.latent_bits"},
               {.key = "model.split_layer", .takes = count, .setting = "free.split_layer"},
