@@ -3,8 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "support.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/factory.h"
 
 namespace trireme::engine {
 namespace {
@@ -71,6 +77,49 @@ TEST(Classifier, TokensBehindATextChangeNoBit) {
       job.behind = 17;
       expect_same_outcome(run(job), one);
     }
+}
+
+// The masks of a step are fixed, so its loss is a function of the weights.
+TEST(Classifier, GradientsUnderDropoutEqualFiniteDifferences) {
+  for (const char* name : {"bert", "encoder"}) {
+    SCOPED_TRACE(name);
+    model::ModelConfig config = small_classifier(name);
+    config.dropout = {.attention = 0.2, .residual = 0.15, .mlp = 0.25, .embedding = 0.1};
+    const model::Model model = model::build_model(config, kFloat64);
+    const model::BatchShape shape{2, 16};
+    const plan::StepPlan plan =
+        plan::make_step_plan(model, {.precision = kFloat64, .shape = shape, .documents = {.attention = true}});
+    Engine engine(model, plan, connect(plan, {.name = ""}));
+    engine.initialize(3);
+    const LoadBatch load = [&](int, const BatchTensors& to) {
+      fill_micro_batch(1, 0, config.vocab_size, to.inputs, to.targets);
+      at::Tensor(to.targets).fill_(-100);
+      to.targets.data_ptr<int64_t>()[0] = 1;
+      to.targets.data_ptr<int64_t>()[16] = 2;
+      at::Tensor(to.document_starts).copy_(document_starts(shape, 0));
+    };
+    const StepInputs inputs{.load_batch = load,
+                            .supervised_tokens = 2,
+                            .optimizer = {.lr = 0, .weight_decay = 0, .step = 1},
+                            .seed = 5};  // lr 0: the weights stay
+    engine.train_step(inputs);
+    std::vector<std::tuple<std::string, double*, double>> weights;
+    for (GroupState& g : engine.state())
+      for (const shard::FlatTensor& t : g.layout->tensors())
+        weights.emplace_back(t.name, g.master.data_ptr<double>() + t.offset + t.numel / 2,
+                             g.gradient.data_ptr<double>()[t.offset + t.numel / 2]);
+    const auto loss = [&](double* weight, double value) {
+      *weight = value;
+      engine.refresh_weights();
+      return engine.train_step(inputs).loss;
+    };
+    for (const auto& [tensor, weight, got] : weights) {
+      const double kept = *weight, h = 1e-5, up = loss(weight, kept + h), down = loss(weight, kept - h);
+      *weight = kept;
+      EXPECT_NEAR(got, (up - down) / (2 * h), 2e-8 + 1e-6 * std::abs(got)) << tensor;  // as in unit_test.cpp
+    }
+    EXPECT_GT(weights.size(), 20);
+  }
 }
 
 TEST(Classifier, WhatItIsNotBuiltForIsRefused) {

@@ -282,10 +282,10 @@ void EmbeddingUnit::write_type(const UnitTensors& t, const at::Tensor& dy) const
 
 void EmbeddingUnit::backward(UnitTensors& t) const {
   const TensorParallel tp(parallel_, t.ranks);
+  if (dropout_.p > 0) drop(dropout_, t.d_boundary, t.d_boundary, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
   if (norm_.present()) backward_norm(t);
   const Rows r = rows(t);
   const at::Tensor& order = t.work[EmbeddingWork::order];
-  if (dropout_.p > 0) drop(dropout_, t.d_boundary, t.d_boundary, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
   const at::Tensor dy = tp.gather(tp.sequence() ? t.work[EmbeddingWork::whole_rows] : at::Tensor(), t.d_boundary);
   // Every rank has all rows of dy: the gradient of the positions is the same on all of them.
   ops::Gradient positions = positions_ >= 0 ? t.gradient(static_cast<size_t>(positions_)) : ops::Gradient();
