@@ -1,6 +1,5 @@
 #include "targets.h"
 
-#include <cstdio>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -64,18 +63,6 @@ std::span<const NamedTarget> targets() {
       {"weight_index", fuzz_weight_index},
   };
   return kTargets;
-}
-
-void require(bool holds, std::string_view rule) {
-  if (holds) return;
-  std::fprintf(stderr, "broken rule: %.*s\n", static_cast<int>(rule.size()), rule.data());
-  std::abort();
-}
-
-void require_inside_folder(std::string_view name) {
-  require(!name.empty() && name != "." && name != "..", "a file's name is a name");
-  require(name.find('/') == std::string_view::npos, "a file's name leads to no other folder");
-  require(name.find('\0') == std::string_view::npos, "a file's name is not cut at a zero");
 }
 
 void run_checked(Target target, std::string_view bytes) {
