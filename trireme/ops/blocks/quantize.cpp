@@ -1,0 +1,126 @@
+#include "trireme/ops/blocks/quantize.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/ops/blocks/codes.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+using base::kBlockValues;
+
+constexpr uint32_t kInfinity = 0x7F800000;
+constexpr float kLeastScale = 1e-38f;
+
+// The largest magnitude; of bits, so that a NaN is larger than all numbers.
+float largest(const float* values, int64_t count) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFF);
+  return std::bit_cast<float>(most);
+}
+
+uint8_t nibble_of(const FourBitSearch& search, float value) {
+  size_t below = 0;
+  for (const float bound : search.bounds) below += bound < value;
+  return search.nibbles[below];
+}
+
+/// One block; its scale is returned. A block has 64 elements, or is the matrix's last.
+float quantize_block(const FourBitSearch& search, const float* values, int64_t count, uint8_t* codes) {
+  const bool whole = count == kBlockValues;
+  const float most = largest(values, count), scale = whole ? most : std::max(most, kLeastScale);
+  const float inverse = 1.0f / std::max(most, kLeastScale);
+  float scaled[kBlockValues + 1] = {};
+  for (int64_t i = 0; i < count; ++i)
+    scaled[i] = std::clamp(whole ? values[i] * inverse : values[i] / scale, -1.0f, 1.0f);
+  for (int64_t i = 0; i < count; i += 2)
+    codes[i / 2] = static_cast<uint8_t>(nibble_of(search, scaled[i]) << 4 | nibble_of(search, scaled[i + 1]));
+  return scale;
+}
+
+/// LibTorch's mean, which adds in another order on several threads.
+float mean_on_one_thread(const std::vector<float>& values) {
+  const at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), {std::ssize(values)}, at::kFloat);
+  const int threads = at::get_num_threads();
+  if (threads > 1) at::set_num_threads(1);
+  const float mean = tensor.mean().item<float>();
+  if (threads > 1) at::set_num_threads(threads);
+  return mean;
+}
+
+void nest(Quantized& q) {
+  const int64_t blocks = std::ssize(q.scales);
+  q.offset = mean_on_one_thread(q.scales);
+  for (float& scale : q.scales) scale -= q.offset;
+  q.nested_codes.resize(static_cast<size_t>(blocks));
+  q.nested_scales.resize(static_cast<size_t>(num_nested_scales(blocks)));
+  for (int64_t i = 0; i < std::ssize(q.nested_scales); ++i) {
+    const int64_t begin = i * base::kNestedScales, end = std::min(blocks, begin + base::kNestedScales);
+    const float most = largest(q.scales.data() + begin, end - begin);
+    q.nested_scales[static_cast<size_t>(i)] = most;
+    const float inverse = 1.0f / most;
+    for (int64_t b = begin; b < end; ++b)
+      q.nested_codes[static_cast<size_t>(b)] =
+          most == 0 ? uint8_t{0} : dynamic_byte(true, q.scales[static_cast<size_t>(b)] * inverse);
+  }
+  q.scales.clear();
+}
+
+}  // namespace
+
+Quantizer::Quantizer(base::BlockFormat format, int64_t elements) {
+  to_ = {.format = format, .elements = elements};
+  to_.codes.resize(static_cast<size_t>((elements + 1) / 2));
+  to_.scales.resize(static_cast<size_t>(num_blocks(elements)));
+}
+
+void Quantizer::add(int64_t begin, int64_t count, const float* values) {
+  const FourBitSearch& search = four_bit_search(to_.format);
+  check_invariant(begin % kBlockValues == 0 && (count % kBlockValues == 0 || begin + count == to_.elements),
+                  "whole blocks are quantized");
+  std::atomic<bool> finite = true;
+  parallel_rows(num_blocks(count), row_grain(kBlockValues), [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t from = block * kBlockValues;
+      const float scale = quantize_block(search, values + from, std::min(kBlockValues, count - from),
+                                         to_.codes.data() + (begin + from) / 2);
+      if (std::bit_cast<uint32_t>(scale) >= kInfinity) finite = false;
+      to_.scales[static_cast<size_t>(begin / kBlockValues + block)] = scale;
+    }
+  });
+  if (!finite)
+    throw ShapeError("a value is infinite or not a number, and a block in 4 bits has one scale for 64 values");
+}
+
+Quantized Quantizer::finish() {
+  if (base::traits_of(to_.format).nested) nest(to_);
+  return std::move(to_);
+}
+
+float scale_of(const Quantized& m, int64_t block) {
+  const auto b = static_cast<size_t>(block);
+  if (m.nested_codes.empty()) return m.scales[b];
+  return dynamic_code(true)[m.nested_codes[b]] * m.nested_scales[b / base::kNestedScales] + m.offset;
+}
+
+void dequantize(const Quantized& m, int64_t begin, int64_t count, float* values) {
+  const FourBitCode& code = four_bit_code(m.format);
+  for (int64_t i = begin; i < begin + count;) {
+    const int64_t end = std::min(begin + count, (i / kBlockValues + 1) * kBlockValues);
+    const float scale = scale_of(m, i / kBlockValues);
+    for (; i < end; ++i) {
+      const uint8_t byte = m.codes[static_cast<size_t>(i / 2)];
+      values[i - begin] = code[i % 2 == 0 ? byte >> 4 : byte & 15] * scale;
+    }
+  }
+}
+
+}  // namespace trireme::ops
