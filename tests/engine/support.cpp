@@ -179,7 +179,7 @@ std::map<std::string, int64_t> traffic_of(const Communicators& c) {
 class Assembly {
  public:
   void add(const GroupState& g, at::Tensor GroupState::* member) {
-    if (!(g.*member).defined()) return;
+    if (!(g.*member).defined() || g.storage->quantized != base::BlockFormat::none) return;
     for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
       const shard::FlatTensor& t = g.layout->tensors()[i];
       const model::ParameterSpec& spec = (*g.parameters)[i];

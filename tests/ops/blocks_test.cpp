@@ -1,5 +1,6 @@
 // Matrices in blocks of 4 bits. Whether they are bitsandbytes' to the bit is judged by
 // tests/checkpoint/blocks_judge.py.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +9,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/blocks/codes.h"
+#include "trireme/ops/blocks/part.h"
 #include "trireme/ops/blocks/quantize.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::ops {
 namespace {
@@ -82,6 +85,88 @@ TEST(Blocks, TheDynamicMapIsAscendingAndHasBothEnds) {
     EXPECT_EQ(dynamic_byte(is_signed, 2), 255);
     EXPECT_NEAR(code[dynamic_byte(is_signed, 0)], 0, 3e-5);  // its table has no place for 0 itself
   }
+}
+
+/// A part of a quantized matrix, and the same elements of the whole matrix.
+struct Held {
+  std::vector<uint8_t> record;
+  BlockRecords matrix;
+  at::Tensor dense;  ///< float32
+};
+
+Held held(const Quantized& q, const BlockPart& part) {
+  Held h;
+  h.record.resize(static_cast<size_t>(part.record_bytes()));
+  write_record(q, part, h.record.data());
+  h.matrix.add(part, h.record.data());
+  at::Tensor whole = at::empty({part.rows, part.columns});
+  dequantize(q, 0, q.elements, whole.data_ptr<float>());
+  std::vector<at::Tensor> rows;
+  for (const BlockPart::Span& span : part.row_spans) rows.push_back(whole.narrow(0, span.begin, span.size()));
+  h.dense = at::cat(rows).narrow(1, part.column_span.begin, part.column_span.size()).contiguous();
+  return h;
+}
+
+/// All of a matrix, rows of it, and columns that do and do not begin with a block.
+std::vector<BlockPart> parts_of(base::BlockFormat format, int64_t rows, int64_t columns) {
+  std::vector<BlockPart> parts(4, whole_part(format, rows, columns));
+  parts[1].row_spans = {{rows / 4, rows / 2}, {rows / 2 + 1, rows}};
+  parts[2].column_span = {0, columns / 4 * 2};
+  parts[3].column_span = {columns / 4 * 2, columns};
+  return parts;
+}
+
+TEST(Blocks, OfAPartAreThoseOfTheWhole) {
+  for (const base::BlockFormatTraits& row : base::kBlockFormats) {
+    if (!row.blocks()) continue;
+    for (const int64_t columns : {128, 96, 90, 20, 2}) {
+      const int64_t rows = 37;
+      const Quantized q = quantized(row.format, normal_values(rows * columns, 7), 64 * 5);
+      for (const BlockPart& part : parts_of(row.format, rows, columns)) {
+        const Held h = held(q, part);
+        for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+          const at::Tensor wide = at::empty(h.dense.sizes(), dtype);
+          widen(wide, h.matrix.matrix());
+          EXPECT_TRUE(at::equal(wide, h.dense.to(dtype)))
+              << row.name << columns << " " << part.column_span.begin << dtype;
+        }
+      }
+    }
+  }
+}
+
+TEST(Blocks, ProductsHaveTheBitsOfADenseMatrix) {
+  at::manual_seed(3);
+  for (const auto& [m, rows, columns] : {std::array<int64_t, 3>{5, 70, 96}, {65, 131, 130}, {200, 256, 4224}}) {
+    const Quantized q = quantized(BlockFormat::nf4_nested, normal_values(rows * columns, 9), 64 * 50);
+    for (const BlockPart& part : parts_of(q.format, rows, columns)) {
+      const Held h = held(q, part);
+      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf})
+        for (const bool transposed : {true, false}) {
+          const at::Tensor dense = transposed ? h.dense.to(dtype).t() : h.dense.to(dtype);
+          const at::Tensor a = at::randn({m, dense.size(0)}).to(dtype), c = at::empty({m, dense.size(1)}, dtype),
+                           expected = at::empty_like(c);
+          for (const GemmKernel* kernel : gemm_kernels(dtype)) {
+            if (!multiply_by(*kernel, expected, a, dense)) continue;
+            ASSERT_TRUE(multiply_blocks_by(*kernel, c, a, h.matrix.matrix(), transposed));
+            EXPECT_TRUE(at::equal(c, expected)) << kernel->name << " " << dtype << transposed << rows << "x" << columns;
+          }
+          multiply(expected, a, dense);
+          multiply_blocks(c, a, h.matrix.matrix(), transposed);
+          EXPECT_LE((c - expected).abs().max().item<double>(), 1e-2 * expected.abs().max().item<double>());
+        }
+      const at::Tensor a = at::randn({m, part.num_columns()}, at::kDouble),
+                       c = at::empty({m, part.num_rows()}, at::kDouble);
+      multiply_blocks(c, a, h.matrix.matrix(), true);
+      EXPECT_TRUE(at::allclose(c, a.mm(h.dense.to(at::kDouble).t()), 1e-12, 1e-12));
+    }
+  }
+}
+
+TEST(Blocks, NeedFourAndAHalfBitsOrLittleMoreThanFour) {
+  const int64_t n = 4096 * 4096;
+  EXPECT_EQ(whole_part(BlockFormat::nf4, 4096, 4096).record_bytes(), n / 2 + n / 16);
+  EXPECT_EQ(whole_part(BlockFormat::nf4_nested, 4096, 4096).record_bytes(), n / 2 + n / 64 + n / 64 / 256 * 4 + 4);
 }
 
 }  // namespace

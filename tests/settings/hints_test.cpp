@@ -48,7 +48,7 @@ TEST(Hints, NonsenseIsSentToTheHelp) {
 
 TEST(Hints, KnownFeaturesOfOthersAreRefusedWithAReason) {
   EXPECT_NE(refusal_of(all_settings(), "train.lr_warmup_fraction"), std::nullopt);
-  EXPECT_NE(refusal_of(all_settings(), "qlora"), std::nullopt);
+  EXPECT_NE(refusal_of(all_settings(), "push_to_hub"), std::nullopt);
   EXPECT_EQ(refusal_of(all_settings(), "train.max_steps"), std::nullopt);
 }
 

@@ -158,7 +158,7 @@ TEST(Parse, MethodsThatAreNotBuiltAreRefusedByName) {
   EXPECT_THAT(refusal({"mesh.ep=2"}), HasSubstr("mesh.ep is not available\n  command line: mesh.ep=2\n"
                                                 "  the axis ep is reserved for experts"));
   EXPECT_THAT(refusal({"train.lr_warmup_fraction=0.1"}), HasSubstr("train.lr_warmup_steps"));
-  EXPECT_THAT(refusal({"--quantize", "bnb.nf4"}), HasSubstr("quantised weights are not built yet"));
+  EXPECT_THAT(refusal({"--quantize", "bnb.int8"}), HasSubstr("quantize wants none, bnb.nf4"));
 }
 
 TEST(Parse, AMistypedKeyIsRefusedInTheShapeOfTheHouse) {

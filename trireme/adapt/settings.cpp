@@ -63,7 +63,7 @@ config::Section section(LoraSettings& s) {
                  {{"lora_bias"}, "a bias of each B is lora.bias"},
                  {{"initial_adapter"}, "the adapter to start from is lora.initial_adapter"},
                  {{"loraplus_lr_ratio"}, "the ratio of LoRA+ is lora.plus_ratio"},
-                 {{"qlora", "peft"}, "weights in four bits are not built yet: adapters go with lora.r", true}}};
+                 {{"qlora", "peft"}, "adapters go with lora.r, and weights in 4 bits with quantize bnb.nf4"}}};
 }
 
 }  // namespace trireme::adapt

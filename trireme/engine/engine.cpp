@@ -10,6 +10,7 @@
 #include "trireme/base/meter.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/engine/device.h"
+#include "trireme/engine/quantized_group.h"
 #include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
 #include "trireme/optim/adafactor.h"
@@ -96,6 +97,11 @@ int64_t Engine::allocated_bytes() const {
 void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
+    if (plan_.storage[g].quantized != base::BlockFormat::none) {
+      initialize_quantized(
+          group_state(g, [](const at::Tensor& t) { return t; }, [](const at::Tensor& t) { return t; }), seed);
+      continue;
+    }
     for (at::Tensor& state : views.state()) state.zero_();
     if (views.compensation.defined()) views.compensation.zero_();
     // Drawn in the state dtype: a frozen group begins with the values that a trained one would compute with.

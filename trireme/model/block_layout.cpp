@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/model/adapter_parameters.h"
+#include "trireme/model/quantized.h"
 #include "trireme/model/tensor_names.h"
 
 namespace trireme::model {
@@ -87,7 +88,11 @@ class BlockBuilder {
     attention();
     mlp();
     BlockLayout& l = b_.layout;
-    for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) adapt(*product, adapters);
+    for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
+      for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none; ++i)
+        product->quantized.push_back(b_.specs[static_cast<size_t>(product->weight + i)].quantized);
+      adapt(*product, adapters);
+    }
     for (ParameterSpec& p : b_.specs)
       if (p.split_dim < 0) p.counted = rank_ == 0;
     return std::move(b_);
@@ -221,6 +226,7 @@ class BlockBuilder {
     const std::vector<int64_t> shape = n_.in_out ? std::vector{inputs, outputs} : std::vector{outputs, inputs};
     b_.specs.push_back({.name = prefix_ + name, .shape = shape, .init = init, .joined = joined});
     if (divides(pieces)) divide(b_.specs.back(), (divided == Divided::outputs) == n_.in_out ? 1 : 0, pieces);
+    quantize(b_.specs.back(), c_.quantized);
   }
 
   void vector(const std::string& name, int64_t size, const Initializer& init, const std::vector<Piece>& pieces = {},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/block_format.h"
 #include "trireme/model/rotary_frequencies.h"
 #include "trireme/model/settings.h"
 
@@ -121,6 +122,8 @@ struct ModelConfig {
   double logit_softcap = 0;  ///< the same for the head's logits
   int64_t sliding_window = 0;  ///< keys that a query of a windowed block sees, itself included; 0: no window
   std::vector<bool> windowed;  ///< per block; empty: all blocks, if there is a window
+
+  base::BlockFormat quantized = base::BlockFormat::none;  ///< of the matrices of all blocks, which are then frozen
 
   FreeConfig free;
   ClassifierConfig classifier;

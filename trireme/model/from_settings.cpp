@@ -139,6 +139,7 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.dropout.embedding, m.embedding_dropout);
   take_latent(c, m.free);
   take_labels(c, m);
+  c.quantized = m.quantize;
   c.validate();
   return c;
 }

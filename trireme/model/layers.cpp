@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "trireme/ops/ops.h"
+#include "trireme/ops/products/products.h"
 
 namespace trireme::model {
 at::Tensor joined(const Tensors& tensors, int first, int parts) {
@@ -13,6 +14,15 @@ at::Tensor joined(const Tensors& tensors, int first, int parts) {
 }
 
 namespace {
+
+/// The parts of a matrix in blocks, as one.
+ops::BlockRecords records_of(const Product& product, const Tensors& tensors) {
+  ops::BlockRecords records;
+  for (size_t i = 0; i < product.quantized.size(); ++i)
+    records.add(product.quantized[i],
+                static_cast<const uint8_t*>(tensors[static_cast<size_t>(product.weight) + i].const_data_ptr()));
+  return records;
+}
 
 at::Tensor matrix_of(const Product& product, const Tensors& tensors) {
   return joined(tensors, product.weight, product.parts);
@@ -59,6 +69,7 @@ void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& 
 }
 
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters) {
+  if (!product.quantized.empty()) return ops::multiply_blocks(y, x, records_of(product, parameters).matrix(), true);
   const at::Tensor w = matrix_of(product, parameters);
   product.in_out ? ops::linear_in_out_forward(y, x, w) : ops::linear_forward(y, x, w);
 }
@@ -69,6 +80,7 @@ void product_bias(const Product& product, const at::Tensor& y, const Tensors& pa
 
 void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
                             const Tensors& parameters) {
+  if (!product.quantized.empty()) return ops::multiply_blocks(dx, dy, records_of(product, parameters).matrix(), false);
   const at::Tensor w = matrix_of(product, parameters);
   product.in_out ? ops::linear_in_out_backward_input(dx, dy, w) : ops::linear_backward_input(dx, dy, w);
 }

@@ -58,6 +58,7 @@ struct Product {
   int bias = -1;        ///< index of the first part's bias; the other parts' biases follow. -1: none
   bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
   std::vector<PartAdapter> adapters = {};
+  std::vector<ops::BlockPart> quantized = {};  ///< of each part, if they are kept in blocks; then never in_out
   int64_t adapter_ranks() const;  ///< the sum of the adapters' ranks
   int64_t magnitudes() const;     ///< the sum of the outputs of adapters with magnitudes
 };

@@ -13,6 +13,7 @@
 #include "trireme/model/embedding.h"
 #include "trireme/model/free_block.h"
 #include "trireme/model/head.h"
+#include "trireme/model/quantized.h"
 
 namespace trireme::model {
 
@@ -81,6 +82,7 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   check_divisible(config, parallel);
   check_free(config, precision, parallel, adapters, grouping.matrices_apart);
   check_classifier(config, precision, parallel, adapters);
+  check_quantized(config, precision, adapters);
   Model m;
   m.config = config;
   m.parallel = parallel;
@@ -122,6 +124,10 @@ namespace {
 struct GroupKind {
   bool trained = true;
   bool companion = false;
+  bool quantized = false;
+  std::string_view suffix(bool apart) const {
+    return quantized ? ".quantized" : !trained ? ".frozen" : apart ? ".rest" : "";
+  }
   bool operator==(const GroupKind&) const = default;
 };
 
@@ -189,7 +195,7 @@ void check(const Model& model, const Grouping& grouping) {
 /// The name of each set's group: consecutive sets share a group until it is large enough, those of another kind apart.
 std::vector<std::string> merge(const std::vector<Set>& sets, int64_t min_num_params) {
   std::vector<std::string> groups(sets.size());
-  for (const GroupKind kind : {GroupKind{true, false}, {true, true}, {false, false}}) {
+  for (const GroupKind kind : {GroupKind{true, false}, {true, true}, {false, false}, {false, false, true}}) {
     std::vector<size_t> alike;
     for (size_t i = 0; i < sets.size(); ++i)
       if (sets[i].kind == kind) alike.push_back(i);
@@ -215,6 +221,7 @@ void group_parameters(Model& m, const Grouping& grouping) {
   for (const auto& unit : m.units)
     for (const ParameterSpec& p : unit->parameters()) ++readers[p.name];
   const auto kind_of = [&](size_t unit, const ParameterSpec& p) {
+    if (p.is_quantized()) return GroupKind{.trained = false, .quantized = true};
     const bool trained = !frozen.contains(p.name);
     const bool hidden_matrix = p.whole_shape().size() == 2 && unit > 0 && unit + 1 < m.units.size();
     return GroupKind{trained, trained && grouping.matrices_apart && !hidden_matrix};
@@ -235,7 +242,7 @@ void group_parameters(Model& m, const Grouping& grouping) {
       }
       const GroupKind kind = kind_of(u, p);
       const bool apart = kind.companion && u > 0 && u + 1 < m.units.size();  // other units have nothing else
-      const std::string name = before + (!kind.trained ? ".frozen" : apart ? ".rest" : "");
+      const std::string name = before + std::string(kind.suffix(apart));
       auto found =
           std::find_if(sets.begin(), sets.end(), [&](const Set& s) { return s.name == name && s.kind == kind; });
       if (found == sets.end()) found = sets.insert(sets.end(), {name, kind});
@@ -259,7 +266,11 @@ void group_parameters(Model& m, const Grouping& grouping) {
       const auto [number, is_new] = group_number.try_emplace(name, static_cast<int>(m.groups.size()));
       const GroupKind kind = kind_of(u, p);
       if (is_new)
-        m.groups.push_back({.name = name, .parameters = {}, .trained = kind.trained, .companion = kind.companion});
+        m.groups.push_back({.name = name,
+                            .parameters = {},
+                            .trained = kind.trained,
+                            .quantized = kind.quantized,
+                            .companion = kind.companion});
       ParameterGroup& group = m.groups[static_cast<size_t>(number->second)];
       const ParameterPlace place{number->second, static_cast<int>(group.parameters.size())};
       group.parameters.push_back(p);

@@ -22,6 +22,7 @@ struct ParameterGroup {
   std::string name;                       ///< "embedding", "block 0", "head", "block 1.frozen"
   std::vector<ParameterSpec> parameters;
   bool trained = true;                    ///< false: frozen
+  bool quantized = false;                 ///< frozen, in blocks of a few bits
   bool companion = false;                 ///< of Grouping::matrices_apart: no hidden matrices
 };
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/ops/blocks/part.h"
+
 namespace trireme::model {
 
 struct Initializer {
@@ -39,6 +41,9 @@ struct ParameterSpec {
   std::vector<Piece> pieces = {};
   bool may_be_new = false;  ///< training may start from files without it: a classification head's
   bool counted = true;  ///< false: another tensor-parallel rank has the same elements, and counts and saves them
+  ops::BlockPart quantized =
+      {};  ///< kept in blocks of a few bits, as one record of bytes; without a format: as numbers
+  bool is_quantized() const { return quantized.format != base::BlockFormat::none; }
   int64_t numel() const { return c10::multiply_integers(shape); }
   const std::vector<int64_t>& whole_shape() const { return full_shape.empty() ? shape : full_shape; }
 };

@@ -7,6 +7,19 @@
 #include "trireme/base/units.h"
 #include "trireme/config/problems.h"
 
+namespace trireme::base {
+
+std::span<const config::Choice<BlockFormat>> choices_of(BlockFormat) {
+  static const std::vector<config::Choice<BlockFormat>> kTable = [] {
+    std::vector<config::Choice<BlockFormat>> table;
+    for (const BlockFormatTraits& row : kBlockFormats) table.push_back({row.format, row.name, {}});
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace trireme::base
+
 namespace trireme::model {
 
 using config::Resumed;
@@ -176,8 +189,9 @@ config::Section section(PrecisionSettings& s) {
                      {{"init_scale"}, "the first scale is precision.initial_loss_scale"},
                      {{"initial_scale_power"}, "the first scale is precision.initial_loss_scale, 2 to this power"},
                      {{"growth_interval"}, "good steps before the scale doubles are precision.loss_scale_window"},
-                     {{"load_in_8bit", "load_in_4bit"},
-                      "quantised weights are not built yet: precision takes 32-true, bf16-mixed, 16-mixed, bf16-true, "
+                     {{"load_in_8bit"},
+                      "weights in 8 bits are not built yet (in 4 bits: quantize bnb.nf4), and precision takes 32-true, "
+                      "bf16-mixed, 16-mixed, bf16-true, "
                       "16-true and 64-true",
                       true}},
           .check = [&s](config::Problems& problems) { check_precision(s, problems); }};
@@ -320,6 +334,17 @@ config::Section section(FreeSettings& s) {
           problems.add("free.latent gives all new tokens one code, and free.latent_seed draws a code for each", {},
                        "give one of the two");
       }};
+}
+
+config::Section quantize_section(ModelSettings& s) {
+  return {
+      .name = "",
+      .title = "the whole run",
+      .resumed = Resumed::learned,
+      .rows = {{"quantize", &s.quantize,
+                "keep the matrices of all blocks in 4 bits, as bitsandbytes does: finetune_lora then trains adapters "
+                "beside them (QLoRA); -dq keeps their scales in 8 bits"}},
+      .others = {{{"load_in_4bit", "bnb_4bit_quant_type", "bnb_"}, "weights in 4 bits are quantize bnb.nf4"}}};
 }
 
 config::Section section(WrapSettings& s) {

@@ -7,7 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/block_format.h"
 #include "trireme/config/declaration.h"
+
+namespace trireme::base {
+
+std::span<const config::Choice<BlockFormat>> choices_of(BlockFormat);
+
+}  // namespace trireme::base
 
 namespace trireme::model {
 
@@ -148,10 +155,13 @@ struct ModelSettings {
   std::optional<double> residual_dropout;
   std::optional<double> mlp_dropout;
   std::optional<double> embedding_dropout;
+  base::BlockFormat quantize = base::BlockFormat::none;  ///< a section of its own
   FreeSettings free;  ///< a section of its own: `free`
   bool operator==(const ModelSettings&) const = default;
 };
 config::Section section(ModelSettings& settings);
+/// The row of ModelSettings::quantize, which has LitGPT's name without a section.
+config::Section quantize_section(ModelSettings& settings);
 
 /// Which parameters form a group; model::Grouping explains the fields.
 struct WrapSettings {

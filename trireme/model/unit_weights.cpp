@@ -20,6 +20,12 @@ std::vector<std::vector<at::Tensor>> unit_weights(const Model& model, int first,
         ++i;
         continue;
       }
+      if (specs[i].is_quantized()) {
+        weights[u].push_back(at::empty({specs[i].quantized.record_bytes()}, options.dtype(at::kByte)));
+        fill(specs[i], weights[u].back());
+        ++i;
+        continue;
+      }
       // Joined parameters are one matrix: their parts are views of one tensor.
       size_t end = i + 1;
       std::vector<int64_t> shape = specs[i].shape;

@@ -8,7 +8,8 @@
 
 namespace trireme::model {
 
-/// Writes one parameter. `tensor` is zeroed and has the compute dtype; padding stays zero.
+/// Writes one parameter. `tensor` is zeroed and has the compute dtype; padding stays zero. Of a matrix that is kept in
+/// a few bits it is the record, bytes.
 using FillWeights = std::function<void(const ParameterSpec& parameter, const at::Tensor& tensor)>;
 
 /// The parameters of the units [first, last), by unit of the model; empty for all others. Parameters that form one

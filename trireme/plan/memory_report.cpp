@@ -25,6 +25,8 @@ std::vector<std::pair<Share, int64_t>> shares_of(const StepPlan& plan, const sch
   const auto is_frozen = [](const GroupStorage& storage) { return !storage.trained; };
   if (!of_group || std::ranges::none_of(plan.storage, is_frozen)) return {{{v.cause, ""}, bytes}};
   const auto group = static_cast<size_t>(v.owner);
+  if (const base::BlockFormatTraits& blocks = base::traits_of(plan.storage[group].quantized); blocks.blocks())
+    return {{{v.cause, fmt::format(": {}", blocks.name)}, bytes}};
   if (!plan.storage[group].trained) return {{{v.cause, ": frozen"}, bytes}};
   int64_t adapters = 0, all = 0;
   for (const model::ParameterSpec& p : plan.model->groups[group].parameters) {
@@ -160,7 +162,9 @@ std::string render_states(const StepPlan& plan) {
   double parameters = 0, frozen = 0;
   double kept = 0;  // elements of optimizer state
   for (int g : plan.local_groups) {
-    (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
+    // Elements of the compute dtype, or as many bytes.
+    const double elements = double(plan.layouts[g].numel()) * bytes(plan.storage[g].compute) / bytes(precision.compute);
+    (plan.storage[g].trained ? parameters : frozen) += elements;
     kept += double(plan.layouts[g].numel()) *
             double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
     kept += whole_state_of(plan, g);

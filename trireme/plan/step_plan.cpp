@@ -26,6 +26,11 @@ std::vector<schedule::TensorDeclaration> declare(const model::Slots& specs) {
 
 // A frozen group is kept in the compute dtype: it needs no more bits, because nothing is added to it.
 GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r) {
+  if (group.quantized)
+    return {.trained = false,
+            .quantized = group.parameters.front().quantized.format,
+            .compute = at::kByte,
+            .master = at::kByte};
   if (!group.trained) return {.trained = false, .compute = r.precision.compute, .master = r.precision.compute};
   const optim::Rule rule = group.companion ? optim::Rule::adamw : r.optimizer.rule;
   return {.compute = r.precision.compute,
@@ -49,6 +54,15 @@ void check_shapes(const model::ParameterGroup& group, const GroupStorage& storag
                       "AdamW updates the rest",
                       p.name));
   }
+}
+
+// Weights in a few bits learn nothing by themselves.
+void check_adapted(const model::Model& model) {
+  if (model.config.quantized == base::BlockFormat::none || !model.adapters.empty()) return;
+  throw UsageError(
+      fmt::format("quantize {}: weights in 4 bits cannot be trained; train adapters beside them with trireme "
+                  "finetune_lora or lora.r, or leave quantize out",
+                  base::traits_of(model.config.quantized).name));
 }
 
 // The strategies, as the passes see them.
@@ -418,6 +432,7 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
 
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   check_request(request);
+  check_adapted(model);
   if (!(model.parallel == request.parallel()))
     throw UsageError(fmt::format(
         "the model is built for rank {} of tp {} and rank {} of cp {}, but the step is for rank {} of tp {} and "
@@ -432,7 +447,11 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   plan.groups = rank_groups(request);
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;
-    for (const model::ParameterSpec& p : g.parameters) specs.push_back({p.name, p.shape, p.decay, p.joined});
+    for (const model::ParameterSpec& p : g.parameters)
+      if (p.is_quantized())
+        specs.push_back({p.name, {p.quantized.record_bytes()}, false});
+      else
+        specs.push_back({p.name, p.shape, p.decay, p.joined});
     const GroupStorage storage = storage_of(g, plan.request);
     check_shapes(g, storage);
     const bool whole = storage.trained && optim::is_by_tensor(storage.rule);

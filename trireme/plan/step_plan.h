@@ -18,6 +18,7 @@ namespace trireme::plan {
 /// In which dtypes and tensors a group is stored.
 struct GroupStorage {
   bool trained = true;
+  base::BlockFormat quantized = base::BlockFormat::none;  ///< then elements of layouts are bytes of records
   at::ScalarType compute = at::kFloat;  ///< dtype in units
   at::ScalarType master = at::kFloat;   ///< dtype in the optimizer and in checkpoints
   at::ScalarType gradient = at::kFloat;  ///< dtype of the gradient that the optimizer reads

@@ -12,6 +12,7 @@ config::Table declare(Settings& s) {
       section(static_cast<launch::RankSettings&>(s)),
       section(static_cast<plan::StrategySettings&>(s)),
       section(s.model),
+      quantize_section(s.model),
       section(s.model.free),
       section(s.data),
       section(s.train),

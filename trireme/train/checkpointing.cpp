@@ -18,6 +18,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/config/yaml_file.h"
+#include "trireme/engine/quantized_group.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/train/base_copy.h"
 #include "trireme/train/state_parts.h"
@@ -138,6 +139,15 @@ checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const 
   for (const model::ParameterGroup& g : model.groups)
     for (const model::ParameterSpec& p : g.parameters) all += checkpoint::num_elements(p.whole_shape());
   return read * world_size < all + all / 8 ? checkpoint::PageCache::bypass : checkpoint::PageCache::use;
+}
+
+// Matrices that are kept in a few bits are quantized while they are read, one after the other.
+void read_quantized(engine::Engine& engine, const checkpoint::Checkpoint& c, const Contents& contents) {
+  for (const engine::GroupState& g : engine.state())
+    if (g.storage->quantized != base::BlockFormat::none)
+      engine::fill_quantized(g, [&](const model::ParameterSpec& p, int64_t begin, int64_t end, float* to) {
+        checkpoint::read_piece(c, {contents.name_of(p), begin, end, to, checkpoint::Dtype::f32});
+      });
 }
 
 optim::LossScaleState parse_loss_scale(const nlohmann::ordered_json& j) {
@@ -309,6 +319,7 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
       }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
+    if (!is_adapter) read_quantized(engine, c, contents);
     ModelSource source = std::move(state.source);
     if (what == LoadWhat::run) state = parse_run_state(c.state_json, path);
     if (source.naming.is_part || !source.fresh.empty())

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/comm/factory.h"
+#include "trireme/model/quantized.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
 #include "trireme/settings/validate.h"
@@ -77,7 +79,13 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
                                  world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = adapt::open_model(place);
-  const model::ModelConfig config = config_of(c);
+  model::ModelConfig config = config_of(c);
+  config.quantized = settings.model.quantize;
+  if (c.change != nullptr && config.quantized != base::BlockFormat::none)
+    throw UsageError(fmt::format(
+        "quantize {} keeps a model as it lies in its folder, and an adapter is merged into it while it is read; merge "
+        "it first with trireme merge_lora, or leave quantize out",
+        base::traits_of(config.quantized).name));
   if (config.is_classifier())
     throw UsageError(fmt::format(
         "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
@@ -92,6 +100,14 @@ namespace {
 model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource& source) {
   return [c, source](const model::ParameterSpec& p, const at::Tensor& tensor) {
     const std::string name = source.name_of(p.name);
+    if (p.is_quantized()) {
+      const auto read = [&](const model::ParameterSpec&, int64_t begin, int64_t end, float* to) {
+        checkpoint::read_piece(c, {name, begin, end, to, checkpoint::Dtype::f32});
+      };
+      const std::vector<uint8_t> record = model::quantized_record(p, read);
+      std::memcpy(tensor.data_ptr(), record.data(), record.size());
+      return;
+    }
     auto* data = static_cast<char*>(tensor.data_ptr());
     const auto size = static_cast<int64_t>(tensor.element_size());
     model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
@@ -103,8 +119,10 @@ model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource
 }  // namespace
 
 std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
-                                                 const model::GeneratorRanks& ranks, int64_t capacity) {
-  const model::ModelConfig config = config_of(c);
+                                                 const model::GeneratorRanks& ranks, int64_t capacity,
+                                                 base::BlockFormat quantize) {
+  model::ModelConfig config = config_of(c);
+  config.quantized = quantize;
   const ModelSource source = describe_source(c, model::build_model(config, precision));
   observe::WorkBar bar("loading weights");
   int64_t filled = 0;
@@ -180,7 +198,7 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
     const checkpoint::Checkpoint c = adapt::open_model(found);
     in.folder = c.path;
     in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;
-    in.generator = open_generator(c, inference_precision(settings), ranks, capacity);
+    in.generator = open_generator(c, inference_precision(settings), ranks, capacity, settings.model.quantize);
   });
   if (in.is_first_rank && !in.adapter.empty())
     base::info("the adapter {} on {}", in.adapter.string(), in.folder.string());

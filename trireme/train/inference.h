@@ -52,10 +52,11 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
                          const adapt::ModelPlace& place, int64_t capacity = 0);
 
-/// A generator alone on this rank, in the given precision.
+/// A generator alone on this rank, in the given precision; with matrices of blocks in fewer bits.
 std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& checkpoint,
                                                  const model::Precision& precision,
-                                                 const model::GeneratorRanks& ranks = {}, int64_t capacity = 0);
+                                                 const model::GeneratorRanks& ranks = {}, int64_t capacity = 0,
+                                                 base::BlockFormat quantize = base::BlockFormat::none);
 /// A model with labels, likewise.
 /// Errors    UsageError, CheckpointError
 std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint& checkpoint,

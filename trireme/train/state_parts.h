@@ -11,9 +11,11 @@
 namespace trireme::train {
 
 /// Calls visit(spec, begin, end, at) for the parts of a group's parameters in `range` that are contiguous in the whole
-/// parameter: elements [begin, end) of it start at index `at` of the tensors that hold `group.held`.
+/// parameter: elements [begin, end) of it start at index `at` of the tensors that hold `group.held`. Records of
+/// matrices in a few bits have no such parts.
 template <typename Visit>
 void for_each_part(const engine::GroupState& group, const shard::Range& range, Visit visit) {
+  if (group.storage->quantized != base::BlockFormat::none) return;
   for (size_t i = 0; i < group.layout->tensors().size(); ++i) {
     const shard::FlatTensor& t = group.layout->tensors()[i];
     const model::ParameterSpec& spec = (*group.parameters)[i];

@@ -53,6 +53,11 @@ int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const m
 }
 
 void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters) {
+  if (config.quantized != base::BlockFormat::none)
+    throw UsageError(fmt::format(
+        "eval.max_new_tokens asks for sample replies, which whole weights write, and quantize {} keeps them in 4 bits; "
+        "leave one of the two out",
+        base::traits_of(config.quantized).name));
   for (const adapt::Module& module : adapt::modules_of(config)) {
     const auto adapter = adapters.modules.find(module.name);
     if (adapter == adapters.modules.end() || !adapter->second.bias || !module.bias.empty()) continue;

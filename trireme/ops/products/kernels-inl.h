@@ -170,21 +170,44 @@ struct Gemm {
 
   /// [panels][depth][kPanel]; columns beyond the last are zero.
   void pack_b(Unit* to, int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
+    if (call.widen != nullptr) return pack_blocks(to, k0, depth, column, columns);
     for (int64_t j = 0; j < columns; j += M::kPanel, to += depth * M::kPanel) {
       const int64_t width = smaller(M::kPanel, columns - j);
       const char* from = b_at(k0, column + j);
-      if (call.b_transposed)
-        pack_transposed(to, from, depth, width);
-      else
-        for (int64_t u = 0; u < depth; ++u)
-          for (int64_t v = 0; v < M::kPanel; v += kLanes)
-            M::pack_vector(to + u * M::kPanel + v, from + u * M::kPair * call.b_ld * kElement + v * kElement,
-                           call.b_ld * kElement, width - v);
+      pack_panel(to, from, call.b_ld * kElement, depth, width);
     }
   }
 
-  void pack_transposed(Unit* to, const char* from, int64_t depth, int64_t width) const {
-    const int64_t row_bytes = call.b_ld * kElement;
+  /// The same of B in blocks. A piece of a panel, widened, fits into the level-1 cache.
+  void pack_blocks(Unit* to, int64_t k0, int64_t depth, int64_t column, int64_t columns) const {
+    constexpr int64_t kPiece = 128, kRow = kPiece + 16;  // elements of k
+    alignas(64) char wide[kRow * M::kPanel * kElement];
+    for (int64_t j = 0; j < columns; j += M::kPanel, to += depth * M::kPanel) {
+      const int64_t width = smaller(M::kPanel, columns - j);
+      for (int64_t u = 0; u < depth; u += kPiece / M::kPair) {
+        const int64_t now = smaller(kPiece / M::kPair, depth - u), k = k0 + u * M::kPair;
+        Unit* panel = to + u * M::kPanel;
+        if (call.b_transposed) {
+          const int64_t odd = k % 2;  // whole bytes are widened
+          call.widen(*call.blocks, column + j, width, k - odd, round_up(odd + now * M::kPair, 2), wide, kRow);
+          pack_panel(panel, wide + odd * kElement, kRow * kElement, now, width);
+        } else {
+          call.widen(*call.blocks, k, now * M::kPair, column + j, width, wide, M::kPanel);
+          pack_panel(panel, wide, M::kPanel * kElement, now, width);
+        }
+      }
+    }
+  }
+
+  /// [depth][kPanel] of `width` columns that begin at `from`.
+  void pack_panel(Unit* to, const char* from, int64_t row_bytes, int64_t depth, int64_t width) const {
+    if (call.b_transposed) return pack_transposed(to, from, row_bytes, depth, width);
+    for (int64_t u = 0; u < depth; ++u)
+      for (int64_t v = 0; v < M::kPanel; v += kLanes)
+        M::pack_vector(to + u * M::kPanel + v, from + u * M::kPair * row_bytes + v * kElement, row_bytes, width - v);
+  }
+
+  void pack_transposed(Unit* to, const char* from, int64_t row_bytes, int64_t depth, int64_t width) const {
     for (int64_t v = 0; v < M::kPanel; v += kLanes, from += kLanes * row_bytes)
       transpose(to + v, M::kPanel, from, row_bytes, larger(0, smaller(kLanes, width - v)), depth, kLanes);
   }

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "trireme/ops/blocks/matrix.h"
+
 namespace trireme::ops {
 
 /// C [m, n] = A B or C + A B, where A is [m, k] and B is [k, n]. Leading dimensions (_ld) are in elements.
@@ -22,6 +24,9 @@ struct GemmCall {
   int64_t c_ld;
   bool accumulate;  ///< add to what C holds; only where C is float32
   bool c_is_float;  ///< C is float32 whatever A and B are; otherwise of their dtype
+  // B in blocks, instead of `b`: widened to the dtype of A piece by piece, where it is packed.
+  const BlockMatrix* blocks = nullptr;  ///< [k, n], or [n, k] if b_transposed
+  WidenRows widen = nullptr;
 };
 
 /// The common state of several threads that compute one C. Each thread takes the next rows of a block of columns that

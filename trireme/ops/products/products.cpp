@@ -1,9 +1,7 @@
 #include "trireme/ops/products/products.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "trireme/base/error.h"
@@ -11,8 +9,8 @@
 #include "trireme/base/processor.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
-#include "trireme/ops/parallel.h"
 #include "trireme/ops/products/library.h"
+#include "trireme/ops/products/team.h"
 
 namespace trireme::ops {
 namespace {
@@ -56,22 +54,6 @@ std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c,
                   .c_ld = c.stride(0),
                   .accumulate = accumulate,
                   .c_is_float = c.scalar_type() == at::kFloat};
-}
-
-void run_team(const GemmKernel& kernel, const GemmCall& call) {
-  struct Taken;
-  const int64_t blocks = gemm_blocks(call.n);
-  int64_t* taken = thread_scratch<Taken, int64_t>(blocks);
-  std::fill_n(taken, blocks, 0);
-  // No more threads than whole groups of rows: a thread packs what it multiplies.
-  const int64_t groups = (call.m + kGemmGroup - 1) / kGemmGroup * blocks;
-  const int threads = static_cast<int>(std::min<int64_t>(at::get_num_threads(), groups));
-  parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
-    struct Scratch;
-    char* scratch = thread_scratch<Scratch, char>(kGemmScratchBytes);
-    for (int64_t thread = first; thread < last; ++thread)
-      kernel.run(call, {taken, threads}, static_cast<int>(thread), scratch);
-  });
 }
 
 /// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them.

@@ -23,6 +23,17 @@ namespace trireme::ops {
 /// Errors    ShapeError naming the sizes
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
+/// c = a b for a b in blocks, or with `transposed` c = a b^T. No copy of b in another dtype exists: it is widened where
+/// it is packed. Where LibTorch multiplies, some of c's columns at a time: 4 MiB of b are widened.
+///
+/// Shapes    b [K,N], transposed [N,K]; otherwise as multiply()
+/// Numerics  the bits of multiply() with a dense b of a's dtype, for our kernels
+/// Errors    as multiply(); Error for tensors on a GPU
+void multiply_blocks(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b, bool transposed);
+
+/// Rows [row, row + to.size(0)) of a matrix in blocks, in the dtype of `to`, whose rows are contiguous.
+void widen(const at::Tensor& to, const BlockMatrix& matrix, int64_t row = 0);
+
 /// The kernel that multiply() uses for results of this dtype, by name: "avx512-bf16", "avx512", "avx512, 6 x 64" or
 /// "LibTorch".
 const char* product_kernel_name(at::ScalarType dtype);
@@ -33,5 +44,8 @@ std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype);
 /// multiply() with one kernel, for tests and benchmarks; false, and c unchanged, if it does not support this product.
 bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
                  bool accumulate = false);
+/// multiply_blocks() with one kernel, likewise.
+bool multiply_blocks_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b,
+                        bool transposed);
 
 }  // namespace trireme::ops

@@ -1,0 +1,118 @@
+"""Models in 4 bits on the command line: what evaluates, writes and learns from codes is what the codes' values give.
+
+quantized.py TRIREME
+A second folder has, in the matrices of all blocks, the values that blocks of 4 bits stand for, made here by the formula alone. The program on
+the first folder with --quantize must do what it does on the second without: evaluate, generate, train adapters, on one rank and on several.
+"""
+
+import json
+import os
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import pathlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train"))
+import ring
+import tiny_models
+
+torch, safetensors = ring.judges("torch", "safetensors.torch")
+
+NF4 = [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+       0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0]
+FP4 = sorted({sign * value / 12 for value in (0, 0.0625, 8, 12, 4, 6, 2, 3) for sign in (1, -1)})
+
+
+def dequantized(matrix, code):
+    """The nearest of the code's values to each element over the largest of its 64, times that largest."""
+    code = torch.tensor(code, dtype=torch.float32)
+    blocks = torch.nn.functional.pad(matrix.float().flatten(), (0, -matrix.numel() % 64)).view(-1, 64)
+    scales = blocks.abs().amax(1, keepdim=True)
+    scaled = (blocks * (1 / scales.clamp(min=1e-38))).clamp(-1, 1).contiguous()
+    return (code[torch.bucketize(scaled, (code[1:] + code[:-1]) / 2)] * scales).flatten()[: matrix.numel()].view(matrix.shape)
+
+
+def folder_of_values(base, folder, code):
+    folder.mkdir()
+    for file in base.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    weights = safetensors.load_file(base / "model.safetensors")
+    for name, matrix in weights.items():
+        if ".layers." in name and matrix.dim() == 2:
+            weights[name] = dequantized(matrix, code)
+    safetensors.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def said(r, *words):
+    result = r.run([r.program, *map(str, words)])
+    ring.require(result.code == 0, " ".join(map(str, words)), str(result))
+    return result.out
+
+
+def evaluated(r, folder, *more):
+    out = r.folder / "result.json"
+    said(r, "evaluate", folder, "--text", r.text, "--limit", 4, "--max_seq_length", 64, "--json", out, "--devices", 1, *more)
+    return json.loads(out.read_text())["perplexity"]["loss"]
+
+
+def tune(r, base, out, **settings):
+    values = {"devices": 1, "precision": "32-true", "out_dir": r.folder / out, "data": "TextFiles", "data.train_data_path": r.text, "data.packing": "wrapped",
+              "data.reset_attention_mask": "false", "data.reset_position_ids": "false",
+              "train.max_seq_length": 32, "train.global_batch_size": 4, "train.max_steps": 4, "lora.target_modules": "all-linear", "lora.dropout": 0.1,
+              "optimizer.lr": 1e-2, "eval.final_validation": "false", "launch.threads_per_rank": 1, "comm.timeout": "60s"}
+    values |= {key.replace("__", "."): value for key, value in settings.items()}
+    return [r.program, "finetune_lora", str(base)] + [word for key, value in values.items() for word in (f"--{key}", str(value))]
+
+
+def losses(r, base, out, **settings):
+    result = r.run(tune(r, base, out, **settings))
+    ring.require(result.code == 0, f"the run {out}", str(result))
+    return [line["loss"] for line in ring.metrics(r.folder / out).values() if "loss" in line]
+
+
+def refused(r, what, command, *words):
+    result = r.run(list(map(str, command)))
+    missing = [word for word in words if word not in result.err]
+    ring.check(result.code == 2 and not missing and len(result.err.strip().splitlines()) <= 3, f"refused: {what}\n        {result.err.strip()}",
+               f"lacks {missing}\n{result}")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    torch.set_num_threads(1)
+    base = r.folder / "base"
+    tiny_models.make("llama 2", base)
+    (base / "tokenizer.json").write_text(tiny_models.tokenizer_json(tiny_models.MODELS["llama 2"][1]["vocab_size"], ()))
+    text = lambda folder, *more: said(r, "generate", folder, "--prompt", "the sea", "--max_new_tokens", 12, "--temperature", 0, *more)
+    for name, code in (("nf4", NF4), ("fp4", FP4)):
+        values = folder_of_values(base, r.folder / f"values-{name}", code)
+        quantize = ("--quantize", f"bnb.{name}")
+        ring.check(evaluated(r, base, *quantize) == evaluated(r, values), f"{name}: evaluate has the bits of the values")
+        ring.check(evaluated(r, base) != evaluated(r, values), f"{name}: which are not the bits of the model")
+        ring.check(text(base, *quantize) == text(values), f"{name}: generate writes what the values write")
+        one = losses(r, base, f"one-{name}", quantize=f"bnb.{name}")
+        ring.check(one == losses(r, values, f"values-run-{name}"), f"{name}: the losses of four steps have the bits of the values'", str(one))
+    for name in ("nf4", "nf4-dq"):
+        one = losses(r, base, f"alone-{name}", quantize=f"bnb.{name}")
+        for what, settings in {"full_shard on 2": {"devices": 2, "strategy": "full_shard"}, "full_shard on 4": {"devices": 4, "strategy": "full_shard"},
+                               "hybrid": {"devices": 4, "strategy": "hybrid_shard", "mesh__replicate": 2}, "recompute": {"recompute": "full"},
+                               "gloo": {"devices": 2, "strategy": "full_shard", "comm__backend": "gloo"}}.items():
+            ring.check(losses(r, base, f"{name} {what}", quantize=f"bnb.{name}", **settings) == one, f"{name}: {what} has the bits of one rank")
+        for what, settings in {"tp 2": {"devices": 2, "mesh__tp": 2}, "pp 2": {"devices": 2, "mesh__pp": 2}}.items():
+            other = losses(r, base, f"{name} {what}", quantize=f"bnb.{name}", **settings)
+            worst = max(abs(a - b) for a, b in zip(one, other))
+            ring.check(worst < 2e-6, f"{name}: {what} within {worst:.1e} of one rank")
+    half = r.run(tune(r, base, "resumed", quantize="bnb.nf4-dq", train__max_steps=2))
+    ring.require(half.code == 0, "half a run", str(half))
+    again = r.run(tune(r, base, "resumed", resume="true"))
+    resumed = [line["loss"] for line in ring.metrics(r.folder / "resumed").values() if "loss" in line]
+    ring.check(again.code == 0 and resumed[2:] == one[2:], "a resumed run keeps its 4 bits and goes on with the same bits", str(again))
+    said(r, "merge_lora", r.folder / "alone-nf4", "--out", r.folder / "merged")
+    ring.check(evaluated(r, r.folder / "merged") < evaluated(r, base), "what was learned on 4 bits helps the model in all its bits, merged")
+    rows = said(r, "explain", "memory", base, "--quantize", "bnb.nf4-dq", "--lora.r", 8, "--train.max_seq_length", 32)
+    ring.check("weights: bnb.nf4-dq" in rows and "weights: frozen" in rows and "weights: adapters" in rows, "explain memory has rows for 4 bits, the rest and adapters", rows)
+    refused(r, "training all weights", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",
+                                        "--train.max_seq_length", 32, "--train.max_steps", 1, "--quantize", "bnb.nf4"], "cannot be trained", "finetune_lora")
+    refused(r, "a format that does not exist", tune(r, base, "x", quantize="bnb.nf5"), "quantize", "bnb.nf4")
+    refused(r, "magnitudes", tune(r, base, "x", quantize="bnb.nf4", lora__dora="true"), "leave lora.dora out")
+    refused(r, "an adapter that would be merged", [r.program, "evaluate", r.folder / "alone-nf4", "--text", r.text, "--quantize", "bnb.nf4"], "merge_lora")

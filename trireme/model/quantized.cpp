@@ -1,0 +1,77 @@
+#include "trireme/model/quantized.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/model/tensor_names.h"
+
+namespace trireme::model {
+namespace {
+
+constexpr int64_t kPieceElements = 1 << 20;
+
+[[noreturn]] void refuse(const ModelConfig& config, const std::string& why) {
+  throw UsageError(fmt::format("quantize {}: {}", base::traits_of(config.quantized).name, why));
+}
+
+// Of "model.layers.0.mlp.up_proj" the number of the block; nothing for modules outside the blocks.
+bool is_in_a_block(const ModelConfig& config, const std::string& module) {
+  return module.starts_with(tensor_names(config.architecture).block.prefix);
+}
+
+}  // namespace
+
+void check_quantized(const ModelConfig& c, const Precision& precision, const Adapters& adapters) {
+  if (c.quantized == base::BlockFormat::none) return;
+  if (c.is_classifier() || c.bidirectional)
+    refuse(c, "models that classify texts are trained whole, with all their bits; leave quantize out");
+  if (c.is_free()) refuse(c, "a Free Transformer is trained whole, with all its bits; leave quantize out");
+  if (tensor_names(c.architecture).block.in_out)
+    refuse(c, fmt::format("models of type {} store their matrices transposed, which is not built for blocks of 4 bits; "
+                          "take a model whose matrices are linear layers, or leave quantize out",
+                          model_type(c.architecture)));
+  if (precision.on_gpu)
+    refuse(c, "weights in blocks are multiplied on processors only; leave quantize or accelerator out");
+  for (const auto& [module, adapter] : adapters.modules)
+    if (adapter.dora && is_in_a_block(c, module))
+      refuse(c, fmt::format("DoRA needs the norms of {}, which is kept in 4 bits; leave lora.dora out", module));
+  for (const std::string& module : adapters.whole)
+    if (is_in_a_block(c, module) && module.find("norm") == std::string::npos)
+      refuse(c, fmt::format("{} is kept in 4 bits and cannot be trained whole; leave it out of lora.modules_to_save",
+                            module));
+}
+
+void quantize(ParameterSpec& p, base::BlockFormat format) {
+  if (format == base::BlockFormat::none) return;
+  const std::vector<int64_t>& whole = p.whole_shape();
+  ops::BlockPart part = ops::whole_part(format, whole[0], whole[1]);
+  if (p.split_dim == 0) part.row_spans.clear();
+  for (const Piece& piece : p.pieces) {
+    const ops::BlockPart::Span span{piece.begin, piece.end};
+    p.split_dim == 0 ? part.row_spans.push_back(span) : void(part.column_span = span);
+  }
+  if (const std::string why = ops::cannot_divide(part); !why.empty())
+    throw UsageError(fmt::format("quantize {}: {} {}; use a mesh.tp that leaves each rank an even number of columns",
+                                 base::traits_of(format).name, p.name, why));
+  p.quantized = std::move(part);
+}
+
+std::vector<uint8_t> quantized_record(const ParameterSpec& p, const ReadValues& read) try {
+  const int64_t elements = p.quantized.rows * p.quantized.columns;
+  ops::Quantizer quantizer(p.quantized.format, elements);
+  std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
+  for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
+    const int64_t end = std::min(elements, begin + kPieceElements);
+    read(p, begin, end, values.data());
+    quantizer.add(begin, end - begin, values.data());
+  }
+  std::vector<uint8_t> record(static_cast<size_t>(p.quantized.record_bytes()));
+  ops::write_record(quantizer.finish(), p.quantized, record.data());
+  return record;
+} catch (const ShapeError& error) {
+  throw CheckpointError(fmt::format("{} cannot be quantized: {}", p.name, error.what()), "", p.name);
+}
+
+}  // namespace trireme::model

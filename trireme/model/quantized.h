@@ -1,0 +1,32 @@
+// Matrices of blocks that are kept in a few bits (ops/blocks): which ones, and how ranks divide them.
+//
+// All matrices of decoder blocks are, as in transformers; the embedding, the head, norms and biases are not. Such a
+// matrix is frozen: adapters learn beside it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "trireme/model/adapters.h"
+#include "trireme/model/config.h"
+#include "trireme/model/unit.h"
+
+namespace trireme::model {
+
+/// Refuses what matrices in a few bits cannot be used for. Errors    UsageError: one sentence, with the way out
+void check_quantized(const ModelConfig& config, const Precision& precision, const Adapters& adapters);
+
+/// Keeps a matrix [out, in] in this format, as it is divided; does nothing for none.
+/// Errors    UsageError if the division would cut a byte
+void quantize(ParameterSpec& matrix, base::BlockFormat format);
+
+/// Reads elements [begin, end) of a whole parameter.
+using ReadValues = std::function<void(const ParameterSpec& parameter, int64_t begin, int64_t end, float* to)>;
+
+/// This rank's record of a parameter. The whole matrix is read in pieces, and quantized before it is divided.
+///
+/// Cost      a pass over the whole matrix, 4 MiB of it at a time; keeps its codes and scales, 4.5 bits an element
+/// Errors    Error naming the parameter if a value is not finite
+std::vector<uint8_t> quantized_record(const ParameterSpec& parameter, const ReadValues& read);
+
+}  // namespace trireme::model
