@@ -9,10 +9,6 @@
 namespace trireme::engine {
 namespace {
 
-// float64: sums are in another order (micro-batches one by one, norms in blocks), which moves the 16th digit; AdamW's
-// first steps divide by |gradient|, and no element here is near zero, so three steps keep 1e-10 with room.
-constexpr double kTolerance = 1e-10;
-
 constexpr plan::Strategy kStrategies[] = {plan::Strategy::no_shard, plan::Strategy::zero1,
                                           plan::Strategy::shard_grad_op, plan::Strategy::full_shard};
 

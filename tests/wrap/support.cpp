@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -42,28 +43,52 @@ static optim::OptimizerOptions optimizer_of(const WrapJob& job) {
   return options;
 }
 
+static std::vector<Wrapped> make_parts(const WrapJob& job, const TensorRanksPtr& ranks) {
+  if (!job.parallel_parts) return own_model::make_parts(job.task);
+  torch::manual_seed(7);
+  return job.parallel_parts(ranks);
+}
+
+model::Model make_model(const WrapJob& job, const TrainerOptions& options) {
+  if (!job.parallel_parts) return own_model::make_model(job.task, job.precision);
+  static std::mutex mutex;  // threads share LibTorch's random generator
+  const std::lock_guard lock(mutex);
+  const TensorRanksPtr ranks = tensor_ranks(options);
+  return build_model(make_parts(job, ranks), job.task.batch(0), job.precision, ranks->parallel());
+}
+
+TrainerOptions trainer_options(const WrapJob& job, const comm::GroupOptions& ranks) {
+  const int data_ranks = job.mesh.replicate * job.mesh.shard;
+  return {.ranks = ranks,
+          .mesh = job.mesh,
+          .sequence_parallel = job.sequence_parallel,
+          .strategy = job.strategy,
+          .pipeline = job.pipeline,
+          .recompute = job.recompute,
+          .precision = job.precision,
+          .accumulate = job.micro_batches / data_ranks,
+          .local_accumulation = job.local_accumulation,
+          .optimizer = optimizer_of(job),
+          .loss_scale = {.initial = 256},
+          .max_norm = kMaxNorm,
+          .poison = job.poison};
+}
+
+void store_batches(Trainer& trainer, const WrapJob& job, int step) {
+  for (int i = 0; i < trainer.micro_batches(); ++i) {
+    const int64_t number = int64_t(step) * job.micro_batches + i * trainer.num_data_ranks() + trainer.data_index();
+    const model::Example batch = job.task.batch(number);
+    trainer.backward(batch.inputs, batch.targets);
+  }
+}
+
 WrapOutcome train(const WrapJob& job) {
   WrapOutcome outcome;
   on_threads(job.ranks(), [&](int rank, const comm::GroupOptions& ranks) {
-    const int data_ranks = job.mesh.replicate * job.mesh.shard;
-    Trainer trainer(own_model::make_model(job.task, job.precision), {.ranks = ranks,
-                                                                     .mesh = job.mesh,
-                                                                     .strategy = job.strategy,
-                                                                     .pipeline = job.pipeline,
-                                                                     .recompute = job.recompute,
-                                                                     .precision = job.precision,
-                                                                     .accumulate = job.micro_batches / data_ranks,
-                                                                     .local_accumulation = job.local_accumulation,
-                                                                     .optimizer = optimizer_of(job),
-                                                                     .loss_scale = {.initial = 256},
-                                                                     .max_norm = kMaxNorm,
-                                                                     .poison = job.poison});
+    const TrainerOptions options = trainer_options(job, ranks);
+    Trainer trainer(make_model(job, options), options);
     for (int step = 0; step < job.steps; ++step) {
-      for (int i = 0; i < trainer.micro_batches(); ++i) {
-        const int64_t number = int64_t(step) * job.micro_batches + i * data_ranks + trainer.data_index();
-        const model::Example batch = job.task.batch(number);
-        trainer.backward(batch.inputs, batch.targets);
-      }
+      store_batches(trainer, job, step);
       const StepResult result = trainer.step(kLearningRate);
       if (rank > 0) continue;
       outcome.losses.push_back(result.loss);
@@ -109,7 +134,7 @@ static std::unique_ptr<torch::optim::Optimizer> torchs_optimizer(const std::stri
 
 WrapOutcome train_plainly(const WrapJob& job) {
   at::set_num_threads(1);
-  const std::vector<Wrapped> parts = own_model::make_parts(job.task);
+  const std::vector<Wrapped> parts = make_parts(job, std::make_shared<TensorRanks>(model::Parallel{}));
   WrapOutcome outcome;
   std::vector<at::Tensor> all, matrices, vectors;
   for (const Wrapped& part : parts)

@@ -12,7 +12,9 @@
 namespace trireme::engine {
 
 struct WrapJob {
-  own_model::Task task;
+  own_model::Task task;  ///< its parts, unless `parallel_parts` is set
+  std::vector<Wrapped> (*parallel_parts)(const TensorRanksPtr& ranks) = nullptr;
+  bool sequence_parallel = false;
   model::Precision precision{at::kDouble, at::kDouble};
   comm::MeshSizes mesh = {.shard = 1};
   plan::Strategy strategy = plan::Strategy::no_shard;
@@ -32,10 +34,33 @@ struct WrapOutcome {
   std::map<std::string, at::Tensor> parameters;
 };
 
+// float64: sums are in another order (micro-batches one by one, norms in blocks, parts of products by ranks), which
+// moves the 16th digit; AdamW's first steps divide by |gradient|, and no element here is near zero, so 1e-10 has room.
+constexpr double kTolerance = 1e-10;
+
 constexpr double kMaxNorm = 0.5, kLearningRate = 3e-3, kWeightDecay = 0.1, kMomentum = 0.9;
 
 /// Errors    those of the first rank that has one
 WrapOutcome train(const WrapJob& job);
+
+/// What a rank's trainer is made of.
+TrainerOptions trainer_options(const WrapJob& job, const comm::GroupOptions& ranks);
+model::Model make_model(const WrapJob& job, const TrainerOptions& options);
+/// Stores this rank's micro-batches of a step.
+void store_batches(Trainer& trainer, const WrapJob& job, int step);
+
+inline at::Tensor square_loss(const at::Tensor& y, const at::Tensor& target) { return (y - target).square().sum(); }
+
+/// The text of the Error that `call` throws.
+template <class Error, class Call>
+std::string message_of(Call call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
 
 /// Runs on_rank on `ranks` threads with one store. Errors: those of the first rank that has one.
 void on_threads(int ranks, const std::function<void(int rank, comm::GroupOptions ranks)>& on_rank);

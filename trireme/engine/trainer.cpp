@@ -13,6 +13,8 @@ namespace {
 plan::StepRequest request_of(const TrainerOptions& o) {
   plan::StepRequest r{.precision = o.precision, .mesh = {o.mesh, o.ranks.size}, .rank = o.ranks.rank};
   r.strategy = o.strategy;
+  r.sequence_parallel = o.sequence_parallel;
+  r.shape.sequence = r.size(comm::Axis::tp);  // the plan asks that tp shares it; build_model ran the modules on theirs
   r.pipeline = o.pipeline;
   r.recompute = o.recompute;
   r.num_micro_batches = o.accumulate;
@@ -26,14 +28,18 @@ plan::StepRequest request_of(const TrainerOptions& o) {
 void check(const TrainerOptions& o, const plan::StepRequest& r) {
   if (o.accumulate < 1)
     throw UsageError(fmt::format("[trainer] accumulate={} must be at least 1 micro-batch a step", o.accumulate));
-  if (const model::Parallel p = r.parallel(); p.tp_size > 1 || p.cp_size > 1)
+  if (r.size(comm::Axis::cp) > 1)
     throw UsageError(
-        fmt::format("[trainer] a wrapped module runs whole on one rank: tp={} and cp={} must be 1; "
-                    "divide the data (shard, replicate) or the layers (pp) instead",
-                    p.tp_size, p.cp_size));
+        fmt::format("[trainer] a wrapped module has whole sequences: cp={} must be 1; divide the data (shard, "
+                    "replicate), the layers (pp) or the matrices (tp, with parallel layers) instead",
+                    r.size(comm::Axis::cp)));
 }
 
 }  // namespace
+
+model::TensorRanksPtr tensor_ranks(const TrainerOptions& options) {
+  return std::make_shared<model::TensorRanks>(request_of(options).parallel());
+}
 
 Trainer::Trainer(model::Model model, TrainerOptions options) : model_(std::move(model)), options_(std::move(options)) {
   const plan::StepRequest request = request_of(options_);
@@ -73,14 +79,15 @@ void Trainer::backward(at::Tensor inputs, at::Tensor targets) {
   batches_.push_back(std::move(batch));
 }
 
-// Ranks of one pipeline have the same micro-batches, so only those of the first stage are counted.
+// Ranks along pp and tp have the same micro-batches, so only the first ones count.
 int64_t Trainer::count_everywhere(const std::vector<MicroBatch>& batches) const {
   int64_t count = 0;
   for (const MicroBatch& b : batches) count += options_.count ? options_.count(b.targets) : b.targets.size(0);
   comm::Communicator& world = *engine_->communicators().world;
   if (world.size() == 1) return count;
-  const bool first_stage = engine_->plan().request.coordinate(comm::Axis::pp) == 0;
-  const at::Tensor sum = at::full({1}, first_stage ? double(count) : 0.0, at::kDouble);
+  const plan::StepRequest& r = engine_->plan().request;
+  const bool counts = r.coordinate(comm::Axis::pp) == 0 && r.coordinate(comm::Axis::tp) == 0;
+  const at::Tensor sum = at::full({1}, counts ? double(count) : 0.0, at::kDouble);
   world.all_reduce(sum, sum, {})->wait();
   return static_cast<int64_t>(sum.data_ptr<double>()[0]);
 }

@@ -27,6 +27,7 @@ namespace trireme::engine {
 struct TrainerOptions {
   comm::GroupOptions ranks = {};            ///< rank, size, backend, store
   comm::MeshSizes mesh = {};                ///< by default every rank has its own data and shards the state
+  bool sequence_parallel = false;           ///< with mesh.tp above 1; see tensor_ranks
   plan::Strategy strategy = plan::Strategy::full_shard;
   schedule::PipelineSettings pipeline = {};      ///< with mesh.pp above 1
   schedule::RecomputeSettings recompute = {};
@@ -43,13 +44,18 @@ struct TrainerOptions {
   bool poison = false;  ///< debugging, see EngineOptions
 };
 
+/// This rank's place among the ranks of mesh.tp, for the parallel layers of its modules (model/parallel_layers.h).
+/// build_model then takes ->parallel().
+/// Errors    UsageError if the mesh does not fit the number of ranks
+model::TensorRanksPtr tensor_ranks(const TrainerOptions& options);
+
 class Trainer {
  public:
   /// Collective over the ranks. Weights start with the values of rank 0's modules.
   /// Errors    UsageError for combinations that cannot work, before anything is allocated
   Trainer(model::Model model, TrainerOptions options);
 
-  /// Stores one micro-batch of this rank. Ranks of one pipeline must pass the same micro-batch.
+  /// Stores one micro-batch of this rank. Ranks of one data_index() (along pp and tp) must pass the same micro-batch.
   /// Errors    ShapeError if its shape is not the example's; UsageError if `accumulate` are stored already
   void backward(at::Tensor inputs, at::Tensor targets);
 
@@ -95,6 +101,7 @@ class Trainer {
 }  // namespace trireme::engine
 
 namespace trireme {
+using engine::tensor_ranks;
 using engine::Trainer;
 using engine::TrainerOptions;
 }  // namespace trireme

@@ -37,20 +37,47 @@ void for_part(const Place& place, const shard::Range& range, const at::Tensor& w
   visit(whole.narrow(0, begin - t.offset, end - begin), held.narrow(0, begin - place.group->held.begin, end - begin));
 }
 
+/// The first rank that has this rank's part of `parameter`; all ranks receive all parts, one after the other.
+at::Tensor broadcast_parts(const model::ParameterSpec& parameter, const at::Tensor& mine,
+                           const plan::StepRequest& request, comm::Communicator& world) {
+  at::Tensor kept = mine;
+  if (world.size() == 1) return kept;
+  const std::vector<int> holders = request.mesh.group(0, {comm::Axis::tp});
+  const size_t parts = parameter.split_dim < 0 ? 1 : holders.size();
+  for (size_t p = 0; p < parts; ++p) {
+    const at::Tensor part = mine.clone();
+    world.broadcast(part, holders[p])->wait();
+    if (parts == 1 || request.coordinate(comm::Axis::tp) == static_cast<int>(p)) kept = part;
+  }
+  return kept;
+}
+
 // Does nothing for a built-in unit.
 void load_unit(const model::Unit& unit, const std::map<std::string, Place>& places, comm::Communicator& world,
-               at::ScalarType state_type, std::set<std::string>& loaded) {
+               const plan::StepRequest& request, std::set<std::string>& loaded) {
   const std::vector<at::Tensor>* values = unit.initial();
   for (size_t i = 0; values != nullptr && i < unit.parameters().size(); ++i) {
     const std::string& name = unit.parameters()[i].name;
     if (!loaded.insert(name).second) continue;
-    const at::Tensor whole = (*values)[i].detach().to(state_type).contiguous().view({-1});
-    if (world.size() > 1) world.broadcast(whole, 0)->wait();
+    const at::Tensor mine = (*values)[i].detach().to(request.precision.state).contiguous().view({-1});
+    const at::Tensor whole = broadcast_parts(unit.parameters()[i], mine, request, world);
     const auto place = places.find(name);
     if (place == places.end()) continue;  // of another pipeline stage
     const GroupState& g = *place->second.group;
     for_part(place->second, g.held, whole, g.master, [](const at::Tensor& from, at::Tensor to) { to.copy_(from); });
   }
+}
+
+// Copies what this rank writes to a checkpoint of the parameter into its place in the flat `whole`.
+void copy_saved(const model::ParameterSpec& p, const Place& place, const at::Tensor& whole) {
+  const shard::FlatTensor& t = *place.tensor;
+  const shard::Range& saved = place.group->saved;
+  const int64_t begin = std::max(saved.begin, t.offset), end = std::min(saved.end, t.offset + t.numel);
+  if (begin >= end) return;
+  const int64_t held = place.group->held.begin - t.offset;  // the local element where this rank's memory begins
+  model::for_each_run(p, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+    whole.narrow(0, full, count).copy_(place.group->master.narrow(0, local - held, count));
+  });
 }
 
 std::set<int> recomputed_units(const schedule::Schedule& s) {
@@ -75,8 +102,7 @@ void load_parameters(Engine& engine) {
   for (const GroupState& g : state)
     for (const OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).zero_();
   std::set<std::string> loaded;
-  for (const auto& unit : units)
-    load_unit(*unit, places, *engine.communicators().world, plan.request.precision.state, loaded);
+  for (const auto& unit : units) load_unit(*unit, places, *engine.communicators().world, plan.request, loaded);
   engine.refresh_weights();
   const std::set<int> again = recomputed_units(plan.train());
   for (size_t u = 0; u < units.size(); ++u) {
@@ -93,13 +119,13 @@ std::vector<model::NamedTensor> gather_parameters(Engine& engine) {
   std::vector<model::NamedTensor> out;
   for (const model::ParameterGroup& group : plan.model->groups)
     for (const model::ParameterSpec& p : group.parameters) {
-      const at::Tensor whole = at::zeros({p.numel()}, plan.request.precision.state);
+      const at::Tensor whole = at::zeros(p.whole_shape(), plan.request.precision.state);
       // One rank writes each element to a checkpoint, so the sum of these parts is exact.
-      if (const auto place = places.find(p.name); place != places.end())
-        for_part(place->second, place->second.group->saved, whole, place->second.group->master,
-                 [](at::Tensor to, const at::Tensor& from) { to.copy_(from); });
-      if (auto& world = *engine.communicators().world; world.size() > 1) world.all_reduce(whole, whole, {})->wait();
-      out.push_back({p.name, whole.view(p.shape)});
+      if (const auto place = places.find(p.name); place != places.end() && p.counted)
+        copy_saved(p, place->second, whole.view({-1}));
+      if (auto& world = *engine.communicators().world; world.size() > 1)
+        world.all_reduce(whole.view({-1}), whole.view({-1}), {})->wait();
+      out.push_back({p.name, whole});
     }
   return out;
 }
@@ -108,8 +134,11 @@ void store_parameters(Engine& engine) {
   std::map<std::string, at::Tensor> values;
   for (const model::NamedTensor& p : gather_parameters(engine)) values[p.name] = p.tensor;
   for (const auto& unit : engine.plan().model->units)
-    for (size_t i = 0; i < unit->parameters().size(); ++i)
-      unit->own(static_cast<int>(i), values.at(unit->parameters()[i].name));
+    for (size_t i = 0; i < unit->parameters().size(); ++i) {
+      const model::ParameterSpec& p = unit->parameters()[i];
+      const at::Tensor& whole = values.at(p.name);
+      unit->own(static_cast<int>(i), p.split_dim < 0 ? whole : model::take_pieces(whole, p.split_dim, p.pieces));
+    }
 }
 
 int64_t autograd_allowance(const plan::StepPlan& plan) {

@@ -10,7 +10,7 @@
 namespace trireme::engine {
 
 /// Sets master weights to the values that rank 0's modules had when the model was built, and optimizer state to zero.
-/// Then frees the modules' own copies.
+/// A divided parameter takes each part from the first rank that has it. Then frees the modules' own copies.
 ///
 /// Cost      broadcasts every parameter, one after the other
 /// Errors    UsageError if the values were loaded before, and so are freed

@@ -34,11 +34,13 @@ int64_t Model::num_adapter_parameters() const {
 }
 
 TensorSpec Model::inputs(const BatchShape& shape) const {
-  return own_inputs.value_or(TensorSpec{"tokens", {local_rows(parallel, shape).tokens}, at::kLong});
+  if (own_inputs) return *own_inputs;
+  return {"tokens", {local_rows(parallel, shape).tokens}, at::kLong};
 }
 
 TensorSpec Model::targets(const BatchShape& shape) const {
-  return own_targets.value_or(TensorSpec{"targets", {local_rows(parallel, shape).tokens}, at::kLong});
+  if (own_targets) return *own_targets;
+  return {"targets", {local_rows(parallel, shape).tokens}, at::kLong};
 }
 
 namespace {

@@ -14,11 +14,11 @@ namespace trireme::model {
 namespace {
 
 void check_parts(const std::vector<Wrapped>& parts, const Parallel& parallel) {
-  if (parallel.tp_size > 1 || parallel.cp_size > 1)
+  if (parallel.cp_size > 1)
     throw UsageError(
-        fmt::format("[wrap] a wrapped module runs whole on one rank: tp={} and cp={} must be 1; divide "
-                    "the data (shard, replicate) or the layers (pp) instead",
-                    parallel.tp_size, parallel.cp_size));
+        fmt::format("[wrap] a wrapped module has whole sequences: cp={} must be 1; divide the data (shard, replicate), "
+                    "the layers (pp) or the matrices (tp, with parallel layers) instead",
+                    parallel.cp_size));
   if (parts.empty()) throw UsageError("[wrap] a model needs at least one part, the one with the loss (wrap_loss)");
   std::set<std::string> names;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -32,6 +32,59 @@ void check_parts(const std::vector<Wrapped>& parts, const Parallel& parallel) {
   }
 }
 
+// The TensorRanks of all parallel layers; null if there is none to meet.
+TensorRanksPtr ranks_of(const std::vector<Wrapped>& parts, const Parallel& parallel) {
+  TensorRanksPtr ranks;
+  for (const Wrapped& part : parts)
+    for (const NamedLayer& layer : part.layers) {
+      if (!(layer.ranks->parallel() == parallel))
+        throw UsageError(
+            fmt::format("[wrap] '{}' was made for rank {} of tp={}{}, the model is built for rank {} of "
+                        "tp={}{}; give build_model the parallel() of its TensorRanks",
+                        part.name, layer.ranks->rank(), layer.ranks->size(),
+                        layer.ranks->sequence() ? " with sequence parallelism" : "", parallel.tp_rank, parallel.tp_size,
+                        parallel.tp_size > 1 && parallel.sequence_parallel ? " with sequence parallelism" : ""));
+      if (ranks && ranks != layer.ranks)
+        throw UsageError(
+            fmt::format("[wrap] '{}' has a parallel layer of another TensorRanks; make one, and give it "
+                        "to all layers of the model",
+                        part.name));
+      ranks = layer.ranks;
+    }
+  if (parallel.tp_size == 1) return nullptr;
+  if (!ranks)
+    throw UsageError(
+        fmt::format("[wrap] tp={}, but no module has a parallel layer, so all ranks would compute the same; "
+                    "use ColumnParallelLinear, RowParallelLinear or VocabParallelEmbedding, or divide the "
+                    "data (shard, replicate) or the layers (pp)",
+                    parallel.tp_size));
+  return ranks;
+}
+
+using Divisions = std::map<const void*, Division>;
+
+// By tensor, because another part may have a divided parameter under another name.
+Divisions divisions_of(const std::vector<Wrapped>& parts) {
+  Divisions found;
+  for (const Wrapped& part : parts)
+    for (const NamedLayer& layer : part.layers)
+      for (const ParallelLayer::Divided& d : layer.divided) {
+        const std::string name = layer.name.empty() ? d.name : layer.name + "." + d.name;
+        for (const NamedTensor& p : part.parameters)
+          if (p.name == name) found[p.tensor.unsafeGetTensorImpl()] = d.division;
+      }
+  return found;
+}
+
+void place(ParameterSpec& spec, const NamedTensor& parameter, const Divisions& divisions, int tp_rank) {
+  const auto division = divisions.find(parameter.tensor.unsafeGetTensorImpl());
+  spec.counted = division != divisions.end() || tp_rank == 0;
+  if (division == divisions.end()) return;
+  spec.full_shape = division->second.whole_shape;
+  spec.split_dim = division->second.dim;
+  spec.pieces = division->second.pieces;
+}
+
 // Used by Engine::initialize only; load_parameters() takes the module's values.
 Initializer initializer_of(const std::string& name, size_t dims) {
   if (dims > 1) return {};
@@ -39,7 +92,8 @@ Initializer initializer_of(const std::string& name, size_t dims) {
 }
 
 // A tensor is one parameter, under its first name; each part lists it once.
-std::vector<ParameterSpec> name_parameters(Wrapped& part, std::map<const void*, std::string>& seen) {
+std::vector<ParameterSpec> name_parameters(Wrapped& part, std::map<const void*, std::string>& seen,
+                                           const Divisions& divisions, int tp_rank) {
   std::vector<ParameterSpec> specs;
   std::vector<NamedTensor> kept;
   std::set<std::string> mine;
@@ -51,6 +105,7 @@ std::vector<ParameterSpec> name_parameters(Wrapped& part, std::map<const void*, 
                      .shape = p.tensor.sizes().vec(),
                      .init = initializer_of(p.name, dims),
                      .decay = dims > 1});
+    place(specs.back(), p, divisions, tp_rank);
     kept.push_back(std::move(p));
   }
   part.parameters = std::move(kept);
@@ -64,15 +119,17 @@ TensorSpec spec_of(const char* name, const at::Tensor& t) { return {name, t.size
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision,
                   const Parallel& parallel, const Grouping& grouping) {
   check_parts(parts, parallel);
-  Model m;
+  const TensorRanksPtr ranks = ranks_of(parts, parallel);
+  const Divisions divisions = divisions_of(parts);
+  Model m{.parallel = parallel};
   at::Tensor x = example.inputs.detach();
   if (x.is_floating_point()) x = x.to(precision.compute);
   m.own_inputs = spec_of("inputs", x);
   m.own_targets = spec_of("targets", example.targets);
   std::map<const void*, std::string> seen;
   for (Wrapped& part : parts) {
-    std::vector<ParameterSpec> specs = name_parameters(part, seen);
-    auto unit = std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute);
+    std::vector<ParameterSpec> specs = name_parameters(part, seen, divisions, parallel.tp_rank);
+    auto unit = std::make_unique<WrappedUnit>(std::move(part), std::move(specs), precision.compute, ranks);
     try {
       x = unit->probe({x, example.targets}, m.units.empty());
     } catch (const c10::Error& e) {

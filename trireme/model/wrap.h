@@ -9,8 +9,8 @@
 //     }));
 //     auto model = trireme::build_model(std::move(parts), {.inputs = inputs, .targets = targets});
 //
-// Include <torch/nn.h> yourself: this header only needs named_parameters(), named_buffers(), train() and forward() of a
-// module.
+// Include <torch/nn.h> yourself: this header only needs named_modules(), named_parameters(), named_buffers(), train()
+// and forward() of a module.
 //
 // Differences from a built-in unit:
 //   memory      Autograd keeps its values from forward to backward in LibTorch's allocator, outside planned memory. A
@@ -20,7 +20,10 @@
 //   buffers     Each rank has its own buffers and frozen parameters. So BatchNorm's running statistics are those of the
 //               rank's micro-batches. Checkpoints contain neither.
 //   zero bubble These schedules run the whole backward in place of the input half.
-//   tp, cp      Sizes above 1 are refused.
+//   tp          Divides the layers of parallel_layers.h and modules of your own that are a ParallelLayer
+//               (tensor_ranks.h). Every rank computes all else, and sums its gradients over mesh.tp after each
+//               backward. Modules that draw random numbers (dropout) are refused with tp above 1.
+//   cp          Sizes above 1 are refused.
 //   random      Modules draw from the process's default generator; recomputation draws the same numbers again. Ranks
 //               that are threads share the generator, so their dropout is not repeatable.
 // A module belongs to one rank: ranks that are threads build one each.
@@ -34,6 +37,7 @@
 #include <vector>
 
 #include "trireme/model/model.h"
+#include "trireme/model/tensor_ranks.h"
 
 namespace trireme::model {
 
@@ -42,11 +46,19 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
+/// A parallel layer inside a module, and its name there ("" for the module itself).
+struct NamedLayer {
+  std::string name;
+  TensorRanksPtr ranks;
+  std::vector<ParallelLayer::Divided> divided;
+};
+
 /// One part of a model before it becomes a unit: what wrap() takes from a module. Either `forward` or `loss` is set.
 struct Wrapped {
   std::string name;
   std::vector<NamedTensor> parameters;  ///< trainable; shared with the module
   std::vector<NamedTensor> buffers;  ///< buffers and frozen parameters; each rank keeps its own
+  std::vector<NamedLayer> layers;  ///< the parallel ones
   std::function<at::Tensor(const at::Tensor& input)> forward;
   /// For the last part: the sum (not the mean) of the losses of a micro-batch.
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& targets)> loss;
@@ -66,6 +78,9 @@ Wrapped take_tensors(std::string name, Module module) {
   for (const auto& item : module->named_parameters())
     (item.value().requires_grad() ? part.parameters : part.buffers).push_back({item.key(), item.value()});
   for (const auto& item : module->named_buffers()) part.buffers.push_back({item.key(), item.value()});
+  for (const auto& item : module->named_modules())
+    if (const auto* layer = dynamic_cast<const ParallelLayer*>(item.value().get()))
+      part.layers.push_back({item.key(), layer->ranks(), layer->divided()});
   part.train = [module](bool training) mutable { module->train(training); };
   return part;
 }
@@ -101,9 +116,14 @@ Wrapped wrap_loss(Loss loss) {
 /// that two parts share is one (tied) parameter, under its first name. Weight decay applies to matrices, not to
 /// vectors. Modules are converted to precision.compute; training starts from their values (engine::load_parameters).
 ///
-/// Cost      one forward and backward of `example`, to measure shapes and memory; buffers and random state are restored
-/// Errors    UsageError: no parts, equal names, a loss that is not the last part, tp or cp above 1; ShapeError naming
-///           the part that cannot run on the output of the part before it
+/// `parallel`: as the parallel layers' TensorRanks says. Inputs and targets are the same on all ranks of mesh.tp, and
+/// so is the loss. Under sequence parallelism, a part may hand its rows to the next (TensorRanks::own_rows).
+///
+/// Cost      one forward and backward of `example`, to measure shapes and memory; buffers and random state are
+///           restored. With mesh.tp, each backward of a part sums the gradients of what is not divided over the ranks
+/// Errors    UsageError: no parts, equal names, a loss that is not the last part, cp above 1; tp above 1 and no
+///           parallel layer, or layers of another TensorRanks, or random numbers; ShapeError naming the part that
+///           cannot run on the output of the part before it
 Model build_model(std::vector<Wrapped> parts, const Example& example, const Precision& precision = {},
                   const Parallel& parallel = {}, const Grouping& grouping = {});
 

@@ -38,8 +38,8 @@ void set_random_state(const at::Tensor& state) {
 
 }  // namespace
 
-WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute)
-    : part_(std::move(part)), specs_(std::move(specs)), compute_(compute) {
+WrappedUnit::WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute, TensorRanksPtr ranks)
+    : part_(std::move(part)), specs_(std::move(specs)), compute_(compute), ranks_(std::move(ranks)) {
   const at::NoGradGuard no_grad;
   for (NamedTensor& p : part_.parameters) {
     initial_.push_back(p.tensor.detach());
@@ -78,9 +78,11 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first) {
   at::Tensor output;
   {
     const AllocationWatch watch;
+    const RanksInUse recording(ranks_, forward_rows_);
     const Graph graph = build(t);
     memory_.graph_bytes = watch.live();
     draws_ = !at::equal(random_state(), state);
+    const RanksInUse backward(ranks_, backward_rows_);
     if (graph.output.is_floating_point()) gradients(graph, at::ones_like(graph.output));
     memory_.work_bytes = std::max<int64_t>(0, watch.peak() - memory_.graph_bytes);
     output = graph.output.detach().contiguous();
@@ -89,6 +91,11 @@ at::Tensor WrappedUnit::probe(const Example& example, bool first) {
   if (draws_) set_random_state(state);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < before.size(); ++i) part_.buffers[i].tensor.copy_(before[i]);
+  if (draws_ && ranks_)
+    throw UsageError(
+        fmt::format("[wrap] '{}' draws random numbers (dropout?), which would differ between the tp={} ranks that "
+                    "compute it; leave them out, or divide the data (shard, replicate) or the layers (pp)",
+                    name(), ranks_->size()));
   if (is_loss() && output.numel() != 1)
     throw ShapeError(
         fmt::format("[wrap] the loss of '{}' has shape [{}]; it must be one number, the sum of the "
@@ -159,6 +166,7 @@ void WrappedUnit::check_output(const at::Tensor& output) const {
 }
 
 void WrappedUnit::forward(UnitTensors& t) const {
+  const RanksInUse in_use(ranks_, t.ranks[comm::UnitAxis::tp]);
   bind(t);
   if (draws_ && training_) random_states_[t.micro_batch] = random_state();
   if (training_ && keeps_graphs_ && !is_loss()) {
@@ -185,17 +193,20 @@ void WrappedUnit::keep(UnitTensors& t, Graph graph) const {
 }
 
 void WrappedUnit::recompute(UnitTensors& t, const std::vector<int>&) const {
+  const RanksInUse in_use(ranks_, t.ranks[comm::UnitAxis::tp]);
   graphs_.erase(t.micro_batch);
   bind(t);
   keep(t, build_again(t));
 }
 
 void WrappedUnit::backward(UnitTensors& t) const {
+  const RanksInUse in_use(ranks_, t.ranks[comm::UnitAxis::tp]);
   bind(t);
   if (is_loss()) {
     const Graph g = build(t);
     t.loss_sum.copy_(g.output.detach().reshape({1}));
-    return write_gradients(t, g, at::full_like(g.output, t.loss_scale));
+    // Of the mean over the tensor-parallel ranks (tensor_ranks.h).
+    return write_gradients(t, g, at::full_like(g.output, t.loss_scale / (ranks_ ? ranks_->size() : 1)));
   }
   Graph g;
   if (auto kept = graphs_.extract(t.micro_batch)) {
@@ -212,8 +223,10 @@ std::vector<at::Tensor> WrappedUnit::gradients(const Graph& g, const at::Tensor&
   std::vector<at::Tensor> wanted = parameters_;
   if (g.input.requires_grad()) wanted.push_back(g.input);
   if (wanted.empty() || !g.output.requires_grad()) return std::vector<at::Tensor>(wanted.size());
-  return torch::autograd::grad({g.output}, wanted, {incoming}, /*retain_graph=*/false, /*create_graph=*/false,
-                               /*allow_unused=*/true);
+  auto found = torch::autograd::grad({g.output}, wanted, {incoming}, /*retain_graph=*/false, /*create_graph=*/false,
+                                     /*allow_unused=*/true);
+  if (ranks_) sum_replicated(found);
+  return found;
 }
 
 void WrappedUnit::write_gradients(UnitTensors& t, const Graph& g, const at::Tensor& incoming) const {

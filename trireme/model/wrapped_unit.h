@@ -39,7 +39,8 @@ class AllocationWatch {
 class WrappedUnit : public Unit {
  public:
   /// `specs` describe `part.parameters`. Gives each parameter its own storage and converts the module to `compute`.
-  WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute);
+  /// `ranks`: those of the parallel layers; null without mesh.tp.
+  WrappedUnit(Wrapped part, std::vector<ParameterSpec> specs, at::ScalarType compute, TensorRanksPtr ranks);
 
   /// Runs the part once; returns its output (of the last part: the loss) and stores its shape and memory.
   at::Tensor probe(const Example& example, bool first);
@@ -55,6 +56,8 @@ class WrappedUnit : public Unit {
   /// Two operations for each element of each matrix and each row of the output. That is good enough to cut a pipeline
   /// if matrix products dominate; otherwise set pipeline.split.
   double forward_flops(const BatchShape& shape) const override;
+  /// As probe() recorded.
+  UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
 
   bool runs_on_gpu() const override { return false; }
   /// As probe() measured.
@@ -77,6 +80,7 @@ class WrappedUnit : public Unit {
   Graph build_again(const UnitTensors& t) const;
   void keep(UnitTensors& t, Graph graph) const;
   std::vector<at::Tensor> gradients(const Graph& graph, const at::Tensor& incoming) const;
+  void sum_replicated(std::vector<at::Tensor>& gradients) const;
   void write_gradients(UnitTensors& t, const Graph& graph, const at::Tensor& incoming) const;
   void check_output(const at::Tensor& output) const;
 
@@ -86,6 +90,8 @@ class WrappedUnit : public Unit {
   at::ScalarType compute_;
   std::vector<int64_t> output_shape_;
   AllocatorMemory memory_;
+  TensorRanksPtr ranks_;
+  std::vector<TrafficRow> forward_rows_, backward_rows_;
   bool draws_ = false;  // forward draws random numbers
   mutable std::vector<at::Tensor> initial_;
   mutable std::map<int, Graph> graphs_;  // by micro-batch
