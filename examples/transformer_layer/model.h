@@ -32,16 +32,36 @@ struct ScoresImpl : nn::Module {
 };
 TORCH_MODULE(Scores);
 
-inline std::vector<trireme::Wrapped> backwards_parts(const trireme::TensorRanksPtr& ranks) {
-  std::vector<trireme::Wrapped> parts;
-  parts.push_back(trireme::wrap("tokens", Tokens(ranks)));
-  parts.push_back(trireme::wrap("layer 0", TransformerLayer(ranks, kWidth, kHeads)));
-  parts.push_back(trireme::wrap("layer 1", TransformerLayer(ranks, kWidth, kHeads)));
-  parts.push_back(trireme::wrap_loss("scores", Scores(ranks), [ranks](const torch::Tensor& s, const torch::Tensor& t) {
-    return trireme::vocab_parallel_cross_entropy(ranks, s, t);
-  }));
-  return parts;
-}
+/// The modules, which stay usable by themselves: Trainer::store() gives them their trained weights.
+struct Backwards {
+  explicit Backwards(const trireme::TensorRanksPtr& r)
+      : ranks(r),
+        tokens(r),
+        layers{TransformerLayer(r, kWidth, kHeads), TransformerLayer(r, kWidth, kHeads)},
+        scores(r) {}
+
+  std::vector<trireme::Wrapped> parts() const {
+    std::vector<trireme::Wrapped> all{trireme::wrap("tokens", tokens)};
+    for (size_t i = 0; i < layers.size(); ++i) all.push_back(trireme::wrap("layer " + std::to_string(i), layers[i]));
+    all.push_back(
+        trireme::wrap_loss("scores", scores, [r = ranks](const torch::Tensor& s, const torch::Tensor& targets) {
+          return trireme::vocab_parallel_cross_entropy(r, s, targets);
+        }));
+    return all;
+  }
+
+  /// [B,T] letters -> [B,T] letters
+  torch::Tensor say(const torch::Tensor& ids) {
+    torch::Tensor x = tokens(ids);
+    for (TransformerLayer& layer : layers) x = layer(x);
+    return ranks->gather(scores(x), -1).argmax(-1);
+  }
+
+  trireme::TensorRanksPtr ranks;
+  Tokens tokens;
+  std::vector<TransformerLayer> layers;
+  Scores scores;
+};
 
 /// Micro-batch `number`: random letters, and the same backwards.
 inline trireme::model::Example backwards_batch(int64_t number, int64_t sequences) {

@@ -44,17 +44,34 @@ struct ClassifierImpl : nn::Module {
 };
 TORCH_MODULE(Classifier);
 
-inline std::vector<trireme::Wrapped> vit_parts(const trireme::TensorRanksPtr& ranks, const VitOptions& o = {}) {
-  std::vector<trireme::Wrapped> parts;
-  parts.push_back(trireme::wrap("patches", Patches(ranks, o)));
-  for (int64_t i = 0; i < o.layers; ++i)
-    parts.push_back(trireme::wrap("layer " + std::to_string(i), TransformerLayer(ranks, o.features, o.heads)));
-  parts.push_back(
-      trireme::wrap_loss("classifier", Classifier(ranks, o), [](const torch::Tensor& s, const torch::Tensor& labels) {
-        return nn::functional::cross_entropy(s, labels,
-                                             nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-      }));
-  return parts;
-}
+/// The modules, which stay usable by themselves: Trainer::store() gives them their trained weights.
+struct Vit {
+  explicit Vit(const trireme::TensorRanksPtr& ranks, const VitOptions& o = {})
+      : patches(ranks, o), classifier(nullptr) {
+    for (int64_t i = 0; i < o.layers; ++i) layers.emplace_back(ranks, o.features, o.heads);
+    classifier = Classifier(ranks, o);
+  }
+
+  std::vector<trireme::Wrapped> parts() const {
+    std::vector<trireme::Wrapped> all{trireme::wrap("patches", patches)};
+    for (size_t i = 0; i < layers.size(); ++i) all.push_back(trireme::wrap("layer " + std::to_string(i), layers[i]));
+    all.push_back(trireme::wrap_loss("classifier", classifier, [](const torch::Tensor& s, const torch::Tensor& labels) {
+      const auto sum = nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
+      return nn::functional::cross_entropy(s, labels, sum);
+    }));
+    return all;
+  }
+
+  /// [B,channels,H,W] images -> [B,classes]
+  torch::Tensor scores(const torch::Tensor& images) {
+    torch::Tensor x = patches(images);
+    for (TransformerLayer& layer : layers) x = layer(x);
+    return classifier(x);
+  }
+
+  Patches patches;
+  std::vector<TransformerLayer> layers;
+  Classifier classifier;
+};
 
 }  // namespace parallel_example

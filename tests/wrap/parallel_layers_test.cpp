@@ -103,7 +103,7 @@ TEST(ParallelLayer, RefusesSizesThatTheRanksCannotShare) {
 }
 
 model::Model vit(const TensorRanksPtr& ranks, const parallel_example::VitOptions& o, const model::Parallel& parallel) {
-  return build_model(parallel_example::vit_parts(ranks, o), parallel_example::image_batch(0, 2, o), {}, parallel);
+  return build_model(parallel_example::Vit(ranks, o).parts(), parallel_example::image_batch(0, 2, o), {}, parallel);
 }
 
 TEST(ParallelLayer, RefusesTokensThatSequenceParallelRanksCannotShare) {
@@ -121,7 +121,7 @@ TEST(ParallelLayer, RefusesModelsThatAreNotBuiltForItsRank) {
       message_of<UsageError>([&] { vit(ranks, {}, {}); }),
       HasSubstr("'layer 0' was made for rank 1 of tp=2 with sequence parallelism, the model is built for rank 0 "
                 "of tp=1; give build_model the parallel() of its TensorRanks"));
-  auto parts = parallel_example::vit_parts(ranks);
+  auto parts = parallel_example::Vit(ranks).parts();
   parts.insert(parts.begin() + 1, wrap("layer", parallel_example::TransformerLayer(other, 48, 4)));
   EXPECT_THAT(message_of<UsageError>(
                   [&] { build_model(std::move(parts), parallel_example::image_batch(0, 2), {}, ranks->parallel()); }),
@@ -164,25 +164,20 @@ TEST(ParallelLayer, StoredModulesRunByThemselves) {
     on_threads(mesh.tp, [&](int rank, comm::GroupOptions group) {
       const TrainerOptions options{.ranks = group, .mesh = mesh, .precision = {at::kDouble, at::kDouble}};
       const auto ranks = tensor_ranks(options);
-      parallel_example::VitOptions o;
       static std::mutex mutex;
       std::unique_lock lock(mutex);
       torch::manual_seed(3);
-      parallel_example::Patches patches(ranks, o);
-      parallel_example::TransformerLayer layer(ranks, o.features, o.heads);
-      parallel_example::Classifier classifier(ranks, o);
+      parallel_example::Vit vit(ranks);
       lock.unlock();
-      const model::Example batch = parallel_example::image_batch(0, 2, o);
-      std::vector<Wrapped> parts{wrap("patches", patches), wrap("layer", layer),
-                                 wrap_loss("classifier", classifier, own_model::cross_entropy)};
-      Trainer trainer(build_model(std::move(parts), batch, options.precision, ranks->parallel()), options);
+      const model::Example batch = parallel_example::image_batch(0, 2);
+      Trainer trainer(build_model(vit.parts(), batch, options.precision, ranks->parallel()), options);
       trainer.backward(batch.inputs, batch.targets);
       trainer.step(1e-2);
       trainer.store();
       group.name = "own";
       const auto own = comm::make_communicator(group);
       ranks->connect(own.get());
-      const at::Tensor y = classifier(layer(patches(batch.inputs.to(at::kDouble)))).detach();
+      const at::Tensor y = vit.scores(batch.inputs.to(at::kDouble)).detach();
       if (rank == 0) scores = y;
     });
     return scores;

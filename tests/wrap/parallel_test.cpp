@@ -18,8 +18,8 @@ model::Example letters(int64_t number) { return parallel_example::backwards_batc
 // A vision transformer (its embedding and its head are whole on every rank), and a model whose vocabulary is divided.
 WrapJob job_of(bool vision) {
   WrapJob job{.task = {vision ? "vit" : "backwards", nullptr, vision ? images : letters}};
-  job.parallel_parts = vision ? [](const TensorRanksPtr& ranks) { return parallel_example::vit_parts(ranks); }
-                              : parallel_example::backwards_parts;
+  job.parallel_parts = vision ? [](const TensorRanksPtr& ranks) { return parallel_example::Vit(ranks).parts(); }
+                              : [](const TensorRanksPtr& ranks) { return parallel_example::Backwards(ranks).parts(); };
   job.steps = 10;
   return job;
 }
