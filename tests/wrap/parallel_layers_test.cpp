@@ -157,6 +157,50 @@ TEST(ParallelLayer, AnIdOutsideTheVocabularyIsNamed) {
   EXPECT_THAT(message_of<ShapeError>([&] { table(torch::tensor({1, 6})); }), HasSubstr("= 6 is outside"));
 }
 
+// Scores by the rows of a divided table, which another part has: no parallel layer, and another name.
+struct TiedScoresImpl : nn::Module {
+  explicit TiedScoresImpl(const at::Tensor& table) { rows = register_parameter("rows", table); }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, rows); }
+  at::Tensor rows;
+};
+TORCH_MODULE(TiedScores);
+
+TEST(ParallelLayer, ATableThatScoresToo) {
+  const auto outcome = [](const comm::MeshSizes& mesh) {
+    std::vector<double> found;
+    on_threads(mesh.shard * mesh.tp, [&](int rank, const comm::GroupOptions& group) {
+      const TrainerOptions options{
+          .ranks = group, .mesh = mesh, .precision = {at::kDouble, at::kDouble}, .poison = true};
+      const auto ranks = tensor_ranks(options);
+      static std::mutex mutex;
+      std::unique_lock lock(mutex);
+      torch::manual_seed(3);
+      VocabParallelEmbedding table(ranks, 12, 6);
+      lock.unlock();
+      const model::Example batch{torch::arange(8).view({2, 4}), torch::arange(8).view({2, 4}) + 2};
+      std::vector<Wrapped> parts{wrap("table", table),
+                                 wrap_loss("scores", TiedScores(table->weight), [ranks](const auto& s, const auto& t) {
+                                   return vocab_parallel_cross_entropy(ranks, s, t);
+                                 })};
+      Trainer trainer(build_model(std::move(parts), batch, options.precision, ranks->parallel()), options);
+      for (int step = 0; step < 4; ++step) {
+        trainer.backward(batch.inputs, batch.targets);
+        const StepResult result = trainer.step(1e-2);
+        if (rank == 0) found.insert(found.end(), {result.loss, result.gradient_norm});
+      }
+      ASSERT_EQ(trainer.parameters().size(), 1U);
+      EXPECT_EQ(trainer.parameters()[0].tensor.sizes(), at::IntArrayRef({12, 6}));
+    });
+    return found;
+  };
+  const auto one = outcome({.shard = 1}), two = outcome({.shard = 1, .tp = 2}), four = outcome({.shard = 2, .tp = 2});
+  EXPECT_LT(one[6], one[0]);
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i], two[i], kTolerance);
+    EXPECT_NEAR(one[i], four[i], kTolerance);
+  }
+}
+
 // After store() each module has its own part again, and the layers work with a communicator of one's own.
 TEST(ParallelLayer, StoredModulesRunByThemselves) {
   const auto outcome = [](const comm::MeshSizes& mesh) {

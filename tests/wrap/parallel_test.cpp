@@ -7,6 +7,7 @@
 #include "examples/transformer_layer/model.h"
 #include "examples/vit/images.h"
 #include "support.h"
+#include "trireme/model/wrapped_unit.h"
 #include "trireme/train/checkpointing.h"
 
 namespace trireme::engine {
@@ -73,6 +74,37 @@ TEST_P(ParallelLayers, RecomputationAndGradientsThatAreAddedUpOnTheirRank) {
   expect_plain({.shard = 1, .tp = 2}, plan::Strategy::no_shard);
   job.local_accumulation = true;
   expect_plain({.shard = 2, .tp = 2}, plan::Strategy::full_shard);
+}
+
+TEST_P(ParallelLayers, LowerPrecisionIsNearDoublePrecision) {
+  job.steps = 3;
+  job.mesh = {.shard = 2, .tp = 2};
+  job.strategy = plan::Strategy::full_shard;
+  for (const at::ScalarType compute : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    job.precision = {compute, at::kFloat};
+    for (const bool sequence : {false, true}) {
+      job.sequence_parallel = sequence;
+      const WrapOutcome found = train(job);
+      // As for one rank (parity_test.cpp).
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(found.losses[i], plain.losses[i], compute == at::kFloat ? 1e-4 : 0.1) << c10::toString(compute);
+    }
+  }
+}
+
+TEST_P(ParallelLayers, TheAllowanceForAutogradCountsWhatRanksGather) {
+  job.sequence_parallel = true;
+  job.mesh = {.shard = 1, .tp = 2};
+  on_threads(job.ranks(), [&](int, const comm::GroupOptions& ranks) {
+    const TrainerOptions options = trainer_options(job, ranks);
+    Trainer trainer(make_model(job, options), options);
+    store_batches(trainer, job, 0);
+    const model::AllocationWatch watch;
+    trainer.step(kLearningRate);
+    const int64_t allowance = autograd_allowance(trainer.engine().plan());
+    EXPECT_LE(watch.peak(), allowance);
+    EXPECT_GE(watch.peak(), allowance / 2);
+  });
 }
 
 using Parameters = std::map<std::string, at::Tensor>;
