@@ -22,10 +22,6 @@ struct Launched {
     const std::vector<std::string> words(argv + 1, argv + argc);
     const trireme::Settings settings = trireme::parse_settings(words).settings;
     const trireme::launch::RankEnvironment environment = trireme::launch::rank_environment();
-    if (environment.world_size > 1) {
-      meeting = trireme::train::meet(settings, environment);
-      options.ranks = meeting->options;
-    }
     at::set_num_threads(1);  // the models are too small to share
     options.ranks.rank = environment.global_rank;
     options.ranks.size = environment.world_size;
@@ -35,9 +31,15 @@ struct Launched {
                     .shard = int(mesh.shard),
                     .cp = int(mesh.cp),
                     .tp = int(mesh.tp)};
+    (void)trireme::tensor_ranks(options);  // refuses a mesh that does not fit, on every rank, before they meet
     options.sequence_parallel = settings.mesh.sequence_parallel;
     options.strategy = settings.strategy;
     options.pipeline = settings.pipeline;
+    if (environment.world_size == 1) return;
+    meeting = trireme::train::meet(settings, environment);
+    options.ranks = meeting->options;
+    options.ranks.rank = environment.global_rank;
+    options.ranks.size = environment.world_size;
   }
 
   bool speaks() const { return options.ranks.rank == 0; }
