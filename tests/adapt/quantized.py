@@ -115,4 +115,4 @@ with ring.Ring(sys.argv[1]) as r:
                                         "--train.max_seq_length", 32, "--train.max_steps", 1, "--quantize", "bnb.nf4"], "cannot be trained", "finetune_lora")
     refused(r, "a format that does not exist", tune(r, base, "x", quantize="bnb.nf5"), "quantize", "bnb.nf4")
     refused(r, "magnitudes", tune(r, base, "x", quantize="bnb.nf4", lora__dora="true"), "leave lora.dora out")
-    refused(r, "an adapter that would be merged", [r.program, "evaluate", r.folder / "alone-nf4", "--text", r.text, "--quantize", "bnb.nf4"], "merge_lora")
+    ring.check(evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") < evaluated(r, base, "--quantize", "bnb.nf4"), "an adapter is merged into what the codes stand for")

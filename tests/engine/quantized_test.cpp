@@ -149,7 +149,7 @@ TEST(InFourBits, RefusesWhatItCannotDo) {
   EXPECT_EQ(
       refusal(job),
       "quantize bnb.nf4: weights in 4 bits cannot be trained; train adapters beside them with trireme finetune_lora "
-      "or lora.r, or leave quantize out");
+      "or lora.r, or take the model with all its bits");
   job = quantized_job("llama", BlockFormat::nf4, kFloat32);
   job.adapters.modules.begin()->second.dora = true;
   EXPECT_NE(refusal(job).find("leave lora.dora out"), std::string::npos) << refusal(job);

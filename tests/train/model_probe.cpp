@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/files.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/safetensors.h"
@@ -166,7 +167,7 @@ json answer(const json& job, Found& found) try {
   json reply = json::object();
   const int64_t drawn = job.value("greedy", int64_t{0});
   if (drawn > 0 || job.value("generated", false)) {
-    const auto generator = train::open_generator(checkpoint::open_checkpoint(folder), precision);
+    const auto generator = train::open_generator(adapt::open_base(folder), precision);
     if (job.value("generated", false)) found.emplace_back(name + "/generated", generated(*generator, tokens));
     if (drawn > 0) reply["greedy"] = greedy(*generator, tokens[0].contiguous(), drawn);
   }

@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/inspect.h"
 #include "trireme/checkpoint/manifest.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 
 namespace trireme::adapt {
 namespace {
@@ -91,7 +92,7 @@ bool holds_base(const fs::path& folder) {
 }
 
 checkpoint::Checkpoint open_base(const fs::path& folder) {
-  checkpoint::Checkpoint base = checkpoint::open_checkpoint(folder);
+  checkpoint::Checkpoint base = checkpoint::with_stored_blocks(checkpoint::open_checkpoint(folder));
   if (!is_adapter_folder(folder)) return base;
   if (!holds_base(folder))
     throw CheckpointError(fmt::format("{} is an adapter without its base (checkpoint.base reference)", folder.string()),

@@ -69,7 +69,7 @@ fs::path weights_of(const ModelPlace& place) {
 
 checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes) {
   const fs::path path = adapter_of(place);
-  if (path.empty()) return checkpoint::open_checkpoint(newest(place.model));
+  if (path.empty()) return open_base(newest(place.model));
   const AdapterFolder adapter = open_adapter_folder(path);
   const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
   return with_adapter(open_base(folder), adapter, notes);

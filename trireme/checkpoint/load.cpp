@@ -13,6 +13,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/layout.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/checkpoint/window_reader.h"
 
 namespace trireme::checkpoint {
@@ -165,6 +166,30 @@ void read_piece(const BlockFile& file, const StoredTensor& tensor, const PieceRe
   }
 }
 
+bool is_quantized(const Checkpoint& checkpoint, const std::string& tensor) {
+  return checkpoint.quantized != nullptr && checkpoint.quantized->has(tensor);
+}
+
+/// The values that codes stand for, in steps of at most 1 MiB; codes lie two in a byte.
+void read_quantized(const Checkpoint& checkpoint, const PieceRequest& request) {
+  const std::shared_ptr<const ops::Quantized> whole = checkpoint.quantized->whole(request.tensor);
+  std::vector<float> values(static_cast<size_t>(std::min(kBlockBytes / 4 + 1, request.end - request.begin + 1)));
+  for (int64_t begin = request.begin; begin < request.end;) {
+    const int64_t odd = begin % 2, end = std::min(begin - odd + kBlockBytes / 4, request.end);
+    ops::dequantize(*whole, begin - odd, end - begin + odd, values.data());
+    convert(values.data() + odd, Dtype::f32,
+            static_cast<std::byte*>(request.data) + (begin - request.begin) * size_of(request.dtype), request.dtype,
+            end - begin);
+    begin = end;
+  }
+}
+
+/// What lies in the files, as numbers.
+void read_values(const Checkpoint& checkpoint, const StoredTensor& tensor, const PieceRequest& request) {
+  if (is_quantized(checkpoint, request.tensor)) return read_quantized(checkpoint, request);
+  read_piece(*checkpoint.files[tensor.file], tensor, request);
+}
+
 bool is_changed(const Checkpoint& checkpoint, const std::string& tensor) {
   return checkpoint.change != nullptr && checkpoint.change->changes(tensor);
 }
@@ -180,11 +205,16 @@ void read_changed(const Checkpoint& checkpoint, const StoredTensor& tensor, cons
     const int64_t end = std::min((begin / row + std::max(step / row, int64_t{1})) * row, request.end);
     std::byte* target = static_cast<std::byte*>(request.data) + (begin - request.begin) * size_of(request.dtype);
     void* values = in_place ? target : buffer.data();
-    read_piece(*checkpoint.files[tensor.file], tensor, {request.tensor, begin, end, values, wide});
+    read_values(checkpoint, tensor, {request.tensor, begin, end, values, wide});
     checkpoint.change->apply(request.tensor, begin, end, values, wide);
     if (!in_place) convert(values, wide, target, request.dtype, end - begin);
     begin = end;
   }
+}
+
+/// Whether a tensor's values are not just those of its file.
+bool is_made(const Checkpoint& checkpoint, const std::string& tensor) {
+  return is_changed(checkpoint, tensor) || is_quantized(checkpoint, tensor);
 }
 
 /// The bytes of a request in its file.
@@ -199,7 +229,7 @@ std::vector<Wanted> in_file_order(const Checkpoint& checkpoint, std::span<const 
   std::vector<Wanted> wanted;
   for (const PieceRequest& request : requests) {
     check_request(checkpoint, request);
-    if (request.begin == request.end || is_changed(checkpoint, request.tensor)) continue;
+    if (request.begin == request.end || is_made(checkpoint, request.tensor)) continue;
     const StoredTensor& tensor = checkpoint.tensor(request.tensor);
     const int64_t size = size_of(tensor.dtype);
     wanted.push_back({checkpoint.files[tensor.file].get(), &tensor, &request, tensor.begin + request.begin * size,
@@ -333,7 +363,7 @@ void read_piece(const Checkpoint& checkpoint, const PieceRequest& request) {
   check_request(checkpoint, request);
   const StoredTensor& tensor = checkpoint.tensor(request.tensor);
   if (is_changed(checkpoint, request.tensor)) return read_changed(checkpoint, tensor, request);
-  read_piece(*checkpoint.files[tensor.file], tensor, request);
+  read_values(checkpoint, tensor, request);
 }
 
 void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> requests, PageCache cache) {
@@ -355,7 +385,7 @@ void read_pieces(const Checkpoint& checkpoint, std::span<const PieceRequest> req
       throw_refused(error);
     }
   for (const PieceRequest& request : requests)
-    if (request.begin < request.end && is_changed(checkpoint, request.tensor)) read_piece(checkpoint, request);
+    if (request.begin < request.end && is_made(checkpoint, request.tensor)) read_piece(checkpoint, request);
 }
 
 std::string read_text(const Checkpoint& checkpoint, const std::string& name) {

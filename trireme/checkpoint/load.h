@@ -44,6 +44,8 @@ class PieceChange {
   virtual void apply(const std::string& tensor, int64_t begin, int64_t end, void* values, Dtype dtype) const = 0;
 };
 
+class QuantizedTensors;  // quantized_tensors.h
+
 /// An open checkpoint; copies share its files and the record of verified blocks.
 struct Checkpoint {
   std::filesystem::path path;
@@ -54,6 +56,7 @@ struct Checkpoint {
   std::map<std::string, StoredTensor> tensors;
   std::vector<std::shared_ptr<const BlockFile>> files;
   std::shared_ptr<const PieceChange> change = {};  ///< null: the values are those of the files
+  std::shared_ptr<const QuantizedTensors> quantized = {};  ///< tensors whose values are those of codes; null: none
   std::map<std::string, std::string> texts = {};   ///< small files that read_text() gives instead of the folder's
 
   bool has_tensor(const std::string& name) const { return tensors.contains(name); }

@@ -6,9 +6,12 @@
 
 namespace trireme::engine {
 
-/// Writes what this rank holds of the group's records to its master: bytes. Each whole matrix of which it holds some is
-/// read and quantized; at the boundaries of ranks, by both neighbours.
-void fill_quantized(const GroupState& group, const model::ReadValues& read);
+/// Gives a whole matrix in its format.
+using TakeWhole = std::function<std::shared_ptr<const ops::Quantized>(const model::ParameterSpec& parameter)>;
+
+/// Writes what this rank holds of the group's records to its master: bytes. Each matrix of which it holds some is taken
+/// whole; at the boundaries of ranks, by both neighbours.
+void fill_quantized(const GroupState& group, const TakeWhole& take);
 
 /// The same with the values that Engine::initialize() gives.
 void initialize_quantized(const GroupState& group, uint64_t seed);

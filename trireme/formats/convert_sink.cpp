@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/base/error.h"
@@ -13,6 +14,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/disk.h"
 #include "trireme/checkpoint/safetensors_tensors.h"
+#include "trireme/formats/bitsandbytes.h"
 #include "trireme/formats/dcp/dcp.h"
 #include "trireme/formats/litgpt/config.h"
 #include "trireme/formats/litgpt/names.h"
@@ -99,6 +101,37 @@ ConvertPlan plan_safetensors(const ConvertInput& input, const ConvertRequest& re
   plan.bytes = checkpoint::SafetensorsSink::total_bytes(tensors, request.max_shard_bytes);
   plan.open = [tensors, files = side_files(input, plan),
                most = request.max_shard_bytes](const std::filesystem::path& folder) {
+    write_files(folder, files);
+    return std::make_unique<checkpoint::SafetensorsSink>(folder, tensors, most);
+  };
+  return plan;
+}
+
+/// The format of blocks that is asked for; none: a dtype.
+base::BlockFormat wanted_blocks(const ConvertRequest& request) {
+  for (const base::BlockFormatTraits& row : base::kBlockFormats)
+    if (row.blocks() && row.name == request.dtype) return row.format;
+  return base::BlockFormat::none;
+}
+
+/// A folder of bitsandbytes: the matrices of all blocks in 4 bits.
+ConvertPlan plan_bitsandbytes(const ConvertInput& input, const ConvertRequest& request) {
+  const base::BlockFormat format = wanted_blocks(request);
+  if (input.config_json.empty())
+    throw UsageError(
+        "error: which matrices are kept in 4 bits follows from the model's config.json, and there is none");
+  if (input.was_in_blocks)
+    throw UsageError(fmt::format("error: {} is in 4 bits already; convert the model with all its bits to {}",
+                                 request.source.string(), request.dtype));
+  const std::string dtype = common_dtype(input.tensors().tensors());
+  const std::set<std::string> matrices = matrices_in_blocks(input.config_json, format);
+  ConvertPlan plan;
+  plan.tensors = std::make_unique<BlockSource>(input.tensors(), matrices, format);
+  const std::vector<TensorSpec>& tensors = plan.tensors->tensors();
+  plan.bytes = checkpoint::SafetensorsSink::total_bytes(tensors, request.max_shard_bytes);
+  std::map<std::string, std::string> files = input.files;
+  files["config.json"] = with_bitsandbytes(with_dtype(input.config_json, input.tensors().tensors()), format, dtype);
+  plan.open = [tensors, files, most = request.max_shard_bytes](const std::filesystem::path& folder) {
     write_files(folder, files);
     return std::make_unique<checkpoint::SafetensorsSink>(folder, tensors, most);
   };
@@ -198,6 +231,10 @@ ConvertPlan plan_convert(const ConvertInput& input, const ConvertRequest& reques
         "error: {} holds an adapter, which is written as safetensors (PEFT's folder) or gguf, not {}\n  trireme "
         "merge_lora merges it into its base",
         request.source.string(), request.to));
+  if (wanted_blocks(request) != base::BlockFormat::none) {
+    if (request.to == "safetensors") return plan_bitsandbytes(input, request);
+    throw UsageError(fmt::format("error: {} is written as safetensors alone, not as {}", request.dtype, request.to));
+  }
   std::vector<std::string> names;
   for (const NamedFormat& row : kFormats) {
     if (request.to == row.name) return row.plan(input, request);

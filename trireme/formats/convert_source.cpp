@@ -69,6 +69,11 @@ ConvertInput open_safetensors(const adapt::ModelPlace& place) {
                                       base::plural(source->num_optimizer_files(), "file"),
                                       source->num_optimizer_files() == 1 ? "is" : "are"));
   read_side_files(folder, &source->checkpoint(), input);
+  if (source->checkpoint().quantized != nullptr) {
+    input.was_in_blocks = true;
+    input.notes.push_back("matrices in 4 bits are read as the values that their codes stand for");
+    if (!input.config_json.empty()) input.config_json = without_quantization(input.config_json);
+  }
   input.chain.push_back(std::move(source));
   if (has_scaled_floats(*input.chain.front())) {
     auto scaled = std::make_unique<ScaledFloatSource>(*input.chain.front(), input.config_json, folder.string());

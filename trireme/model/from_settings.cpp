@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/model/quantized.h"
 
 namespace trireme::model {
 namespace {
@@ -139,7 +140,7 @@ ModelConfig config_of(const ModelSettings& m) {
   take(c.dropout.embedding, m.embedding_dropout);
   take_latent(c, m.free);
   take_labels(c, m);
-  c.quantized = m.quantize;
+  if (m.quantize != base::BlockFormat::none) quantize(c, m.quantize, m.name);
   c.validate();
   return c;
 }

@@ -64,11 +64,30 @@ void read_leftovers(KeyReader& keys, Architecture a) {
 void require_switches_off(KeyReader& keys) {
   for (const char* key : {"is_decoder", "is_encoder_decoder", "add_cross_attention"}) keys.require_or_null(key, false);
   keys.require_or_null("pruned_heads", json::object());
-  if (keys.has("quantization_config"))
-    throw UsageError(
-        fmt::format("{}: quantization_config: its weights are quantised; trireme convert writes those in 8-bit floats "
-                    "with scales as bfloat16, and training starts from that folder",
-                    keys.source()));
+}
+
+// Of bitsandbytes' folders with weights in 4 bits; all others are refused.
+base::BlockFormat read_quantization(KeyReader& keys) {
+  keys.know("quantization_config");
+  if (!keys.has("quantization_config")) return base::BlockFormat::none;
+  const json& q = keys.at("quantization_config");
+  const auto value = [&](const char* key, auto fallback) {
+    const auto found = q.is_object() ? q.find(key) : q.end();
+    using T = decltype(fallback);
+    const bool fits =
+        q.is_object() && found != q.end() && (std::is_same_v<T, bool> ? found->is_boolean() : found->is_string());
+    return fits ? found->template get<T>() : fallback;
+  };
+  const std::string method = value("quant_method", std::string("bitsandbytes"));
+  const bool four_bits = value("load_in_4bit", false) || value("_load_in_4bit", false);
+  if (method == "bitsandbytes" && four_bits)
+    if (const auto format = base::find_block_format(value("bnb_4bit_quant_type", std::string("fp4")),
+                                                    value("bnb_4bit_use_double_quant", false)))
+      return *format;
+  throw UsageError(fmt::format(
+      "{}: quantization_config: its weights are quantised by {}; folders of bitsandbytes in 4 bits are read, trireme "
+      "convert writes 8-bit floats with scales as bfloat16, and of other formats take the model in all its bits",
+      keys.source(), method == "bitsandbytes" ? "bitsandbytes in 8 bits" : method));
 }
 
 // Of a plain MLP.
@@ -309,6 +328,7 @@ ModelConfig read_config(const json& file, const std::string& source) {
   read_labels(keys, c);
   read_dropout(keys, c);
   require_switches_off(keys);
+  c.quantized = read_quantization(keys);
   read_leftovers(keys, c.architecture);
   std::ranges::copy(keys.pass_over(kOtherUses), std::back_inserter(c.passed_over));
   if (c.is_classifier()) std::erase(c.passed_over, "num_labels");

@@ -43,6 +43,13 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
                             module));
 }
 
+void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder) {
+  if (config.quantized != base::BlockFormat::none && config.quantized != format)
+    throw UsageError(fmt::format("quantize {}: {} holds its matrices in {} already; leave quantize out",
+                                 base::traits_of(format).name, folder, base::traits_of(config.quantized).name));
+  config.quantized = format;
+}
+
 void quantize(ParameterSpec& p, base::BlockFormat format) {
   if (format == base::BlockFormat::none) return;
   const std::vector<int64_t>& whole = p.whole_shape();
@@ -58,7 +65,7 @@ void quantize(ParameterSpec& p, base::BlockFormat format) {
   p.quantized = std::move(part);
 }
 
-std::vector<uint8_t> quantized_record(const ParameterSpec& p, const ReadValues& read) try {
+ops::Quantized quantize_values(const ParameterSpec& p, const ReadValues& read) try {
   const int64_t elements = p.quantized.rows * p.quantized.columns;
   ops::Quantizer quantizer(p.quantized.format, elements);
   std::vector<float> values(static_cast<size_t>(std::min(elements, kPieceElements)));
@@ -67,11 +74,19 @@ std::vector<uint8_t> quantized_record(const ParameterSpec& p, const ReadValues& 
     read(p, begin, end, values.data());
     quantizer.add(begin, end - begin, values.data());
   }
-  std::vector<uint8_t> record(static_cast<size_t>(p.quantized.record_bytes()));
-  ops::write_record(quantizer.finish(), p.quantized, record.data());
-  return record;
+  return quantizer.finish();
 } catch (const ShapeError& error) {
   throw CheckpointError(fmt::format("{} cannot be quantized: {}", p.name, error.what()), "", p.name);
+}
+
+std::vector<uint8_t> quantized_record(const ParameterSpec& p, const ops::Quantized& whole) {
+  if (whole.format != p.quantized.format)
+    throw CheckpointError(fmt::format("{} lies in {}, and the model is kept in {}", p.name,
+                                      base::traits_of(whole.format).name, base::traits_of(p.quantized.format).name),
+                          "", p.name);
+  std::vector<uint8_t> record(static_cast<size_t>(p.quantized.record_bytes()));
+  ops::write_record(whole, p.quantized, record.data());
+  return record;
 }
 
 }  // namespace trireme::model

@@ -16,6 +16,10 @@ namespace trireme::model {
 /// Refuses what matrices in a few bits cannot be used for. Errors    UsageError: one sentence, with the way out
 void check_quantized(const ModelConfig& config, const Precision& precision, const Adapters& adapters);
 
+/// Keeps the matrices of all blocks in this format. `folder` is for messages.
+/// Errors    UsageError if they lie in another one already
+void quantize(ModelConfig& config, base::BlockFormat format, const std::string& folder);
+
 /// Keeps a matrix [out, in] in this format, as it is divided; does nothing for none.
 /// Errors    UsageError if the division would cut a byte
 void quantize(ParameterSpec& matrix, base::BlockFormat format);
@@ -23,10 +27,14 @@ void quantize(ParameterSpec& matrix, base::BlockFormat format);
 /// Reads elements [begin, end) of a whole parameter.
 using ReadValues = std::function<void(const ParameterSpec& parameter, int64_t begin, int64_t end, float* to)>;
 
-/// This rank's record of a parameter. The whole matrix is read in pieces, and quantized before it is divided.
+/// A whole matrix, which is read in pieces.
 ///
-/// Cost      a pass over the whole matrix, 4 MiB of it at a time; keeps its codes and scales, 4.5 bits an element
-/// Errors    Error naming the parameter if a value is not finite
-std::vector<uint8_t> quantized_record(const ParameterSpec& parameter, const ReadValues& read);
+/// Cost      a pass over it, 4 MiB of it at a time; keeps its codes and scales, 4.5 bits an element
+/// Errors    CheckpointError naming the parameter if a value is not finite
+ops::Quantized quantize_values(const ParameterSpec& parameter, const ReadValues& read);
+
+/// This rank's record of a parameter, out of the whole matrix.
+/// Errors    CheckpointError if the matrix is in another format
+std::vector<uint8_t> quantized_record(const ParameterSpec& parameter, const ops::Quantized& whole);
 
 }  // namespace trireme::model

@@ -61,7 +61,7 @@ void check_adapted(const model::Model& model) {
   if (model.config.quantized == base::BlockFormat::none || !model.adapters.empty()) return;
   throw UsageError(
       fmt::format("quantize {}: weights in 4 bits cannot be trained; train adapters beside them with trireme "
-                  "finetune_lora or lora.r, or leave quantize out",
+                  "finetune_lora or lora.r, or take the model with all its bits",
                   base::traits_of(model.config.quantized).name));
 }
 

@@ -17,6 +17,7 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/agree.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/config/yaml_file.h"
 #include "trireme/engine/quantized_group.h"
 #include "trireme/optim/adafactor.h"
@@ -141,13 +142,13 @@ checkpoint::PageCache cache_for(std::span<const engine::GroupState> mine, const 
   return read * world_size < all + all / 8 ? checkpoint::PageCache::bypass : checkpoint::PageCache::use;
 }
 
-// Matrices that are kept in a few bits are quantized while they are read, one after the other.
+// Matrices that are kept in a few bits are quantized while they are read, one after the other, unless the folder has
+// their codes.
 void read_quantized(engine::Engine& engine, const checkpoint::Checkpoint& c, const Contents& contents) {
   for (const engine::GroupState& g : engine.state())
     if (g.storage->quantized != base::BlockFormat::none)
-      engine::fill_quantized(g, [&](const model::ParameterSpec& p, int64_t begin, int64_t end, float* to) {
-        checkpoint::read_piece(c, {contents.name_of(p), begin, end, to, checkpoint::Dtype::f32});
-      });
+      engine::fill_quantized(
+          g, [&](const model::ParameterSpec& p) { return read_whole_quantized(c, contents.name_of(p), p); });
 }
 
 optim::LossScaleState parse_loss_scale(const nlohmann::ordered_json& j) {
@@ -328,6 +329,21 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
   });
   engine.refresh_weights();
   return state;
+}
+
+std::shared_ptr<const ops::Quantized> read_whole_quantized(const checkpoint::Checkpoint& c, const std::string& name,
+                                                           const model::ParameterSpec& p) {
+  if (c.quantized != nullptr && c.quantized->has(name)) return c.quantized->whole(name);
+  if (c.quantized != nullptr)
+    throw CheckpointError(
+        fmt::format("{} holds {} with all its bits, beside matrices in 4 bits; that is not built: take the model with "
+                    "all its bits and quantize {}",
+                    c.path.string(), name, base::traits_of(p.quantized.format).name),
+        c.path.string(), name);
+  return std::make_shared<const ops::Quantized>(
+      model::quantize_values(p, [&](const model::ParameterSpec&, int64_t begin, int64_t end, float* to) {
+        checkpoint::read_piece(c, {name, begin, end, to, checkpoint::Dtype::f32});
+      }));
 }
 
 void load_magnitudes(engine::Engine& engine, const model::Model& model, const fs::path& base, comm::Communicator& world,

@@ -71,6 +71,12 @@ enum class LoadWhat {
 RunState load_run(engine::Engine& engine, const model::Model& model, const std::filesystem::path& path,
                   comm::Communicator& world, LoadWhat what = LoadWhat::run, const std::string& optimizer = "");
 
+/// A matrix of a folder in the format of the parameter: its codes, if the folder has them, else quantized here.
+/// Errors    CheckpointError
+std::shared_ptr<const ops::Quantized> read_whole_quantized(const checkpoint::Checkpoint& folder,
+                                                           const std::string& name,
+                                                           const model::ParameterSpec& parameter);
+
 /// Gives the magnitudes of new adapters (DoRA) their first values: the norms of the weights in `base`. Does nothing for
 /// a model without them.
 /// Cost      each rank reads the rows of its magnitudes; for weights stored [in, out], whole matrices

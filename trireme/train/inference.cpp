@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -16,6 +17,7 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/comm/factory.h"
 #include "trireme/model/quantized.h"
 #include "trireme/observe/work_bar.h"
@@ -48,8 +50,26 @@ Shape inference_shape(const Settings& settings, int64_t world_size) {
   return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
 }
 
-model::ModelConfig config_of(const checkpoint::Checkpoint& c) {
-  return model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
+model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat quantized = base::BlockFormat::none) {
+  model::ModelConfig config =
+      model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
+  if (quantized != base::BlockFormat::none) model::quantize(config, quantized, c.path.string());
+  return config;
+}
+
+// An adapter is merged into the values that the codes stand for, which it was trained on; the result has all its bits.
+checkpoint::Checkpoint widened(checkpoint::Checkpoint c, model::ModelConfig& config, const ModelSource& source) {
+  if (c.change == nullptr || config.quantized == base::BlockFormat::none) return c;
+  if (c.quantized == nullptr) {
+    std::set<std::string> matrices;
+    for (const auto& unit : model::build_model(config, {}).units)
+      for (const model::ParameterSpec& p : unit->parameters())
+        if (p.is_quantized()) matrices.insert(source.name_of(p.name));
+    c = checkpoint::in_blocks(std::move(c), config.quantized,
+                              [matrices](const std::string& name) { return matrices.contains(name); });
+  }
+  config.quantized = base::BlockFormat::none;
+  return c;
 }
 
 }  // namespace
@@ -79,13 +99,7 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
                                  world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = adapt::open_model(place);
-  model::ModelConfig config = config_of(c);
-  config.quantized = settings.model.quantize;
-  if (c.change != nullptr && config.quantized != base::BlockFormat::none)
-    throw UsageError(fmt::format(
-        "quantize {} keeps a model as it lies in its folder, and an adapter is merged into it while it is read; merge "
-        "it first with trireme merge_lora, or leave quantize out",
-        base::traits_of(config.quantized).name));
+  const model::ModelConfig config = config_of(c, settings.model.quantize);
   if (config.is_classifier())
     throw UsageError(fmt::format(
         "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
@@ -101,10 +115,7 @@ model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource
   return [c, source](const model::ParameterSpec& p, const at::Tensor& tensor) {
     const std::string name = source.name_of(p.name);
     if (p.is_quantized()) {
-      const auto read = [&](const model::ParameterSpec&, int64_t begin, int64_t end, float* to) {
-        checkpoint::read_piece(c, {name, begin, end, to, checkpoint::Dtype::f32});
-      };
-      const std::vector<uint8_t> record = model::quantized_record(p, read);
+      const std::vector<uint8_t> record = model::quantized_record(p, *read_whole_quantized(c, name, p));
       std::memcpy(tensor.data_ptr(), record.data(), record.size());
       return;
     }
@@ -118,12 +129,12 @@ model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource
 
 }  // namespace
 
-std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
+std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& given, const model::Precision& precision,
                                                  const model::GeneratorRanks& ranks, int64_t capacity,
                                                  base::BlockFormat quantize) {
-  model::ModelConfig config = config_of(c);
-  config.quantized = quantize;
-  const ModelSource source = describe_source(c, model::build_model(config, precision));
+  model::ModelConfig config = config_of(given, quantize);
+  const ModelSource source = describe_source(given, model::build_model(config, precision));
+  const checkpoint::Checkpoint c = widened(given, config, source);
   observe::WorkBar bar("loading weights");
   int64_t filled = 0;
   const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about

@@ -11,6 +11,7 @@
 #include "trireme/adapt/merge.h"
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/load.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
@@ -107,7 +108,8 @@ void check_pretrain(const Settings& settings) {
   const model::Adapters adapters = adapt::adapters_of(settings.lora, model);
   const fs::path whole = adapters.empty() ? weights : starting_weights(settings);
   if (!whole.empty()) {
-    const checkpoint::Checkpoint base = adapters.empty() ? checkpoint::open_checkpoint(whole) : adapt::open_base(whole);
+    const checkpoint::Checkpoint base =
+        adapters.empty() ? checkpoint::with_stored_blocks(checkpoint::open_checkpoint(whole)) : adapt::open_base(whole);
     const ModelSource source = describe_source(base, model::build_model(model, resolve_precision(settings)),
                                                {.may_lack_head = resume.empty()});
     if (settings.lora.initial_adapter) {

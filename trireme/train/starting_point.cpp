@@ -125,6 +125,12 @@ RunState StartingPoint::load() {
     checkpoint::agree(s_.world(), [&] {
       if (s_.is_first_rank())
         state.base_fingerprint = adapt::fingerprint_of(adapt::open_base(starting_weights(s_.settings)));
+      if (s_.settings.checkpoint.base == checkpoint::BaseIn::copy &&
+          adapt::open_base(starting_weights(s_.settings)).quantized != nullptr)
+        throw UsageError(
+            fmt::format("checkpoint.base copy: {} holds matrices in 4 bits, whose copy is not built; leave "
+                        "it out",
+                        starting_weights(s_.settings).string()));
       if (s_.settings.checkpoint.base == checkpoint::BaseIn::copy)
         state.base_to_copy =
             std::make_shared<const checkpoint::Checkpoint>(adapt::open_base(starting_weights(s_.settings)));
