@@ -49,6 +49,54 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
       }
 }
 
+// What QLoRA's guides plan: 7 and 8 billion parameters on 4 ranks, 70 on 8, 405 on 64.
+TEST(StepPlan, MatricesInFourBitsTakeTheirBitsAndNoMore) {
+  struct Case {
+    const char* model;
+    int ranks;
+    base::BlockFormat format;
+    double bits;
+  };
+  for (const Case& c : {Case{"llama-3-8b", 1, base::BlockFormat::nf4, 4.5},
+                        {"llama-3-8b", 1, base::BlockFormat::nf4_nested, 4 + 8.0 / 64 + 32.0 / 64 / 256},
+                        {"llama-2-7b", 4, base::BlockFormat::nf4_nested, 4.127},
+                        {"llama-3-70b", 8, base::BlockFormat::nf4_nested, 4.127},
+                        {"llama-3.1-405b", 64, base::BlockFormat::nf4_nested, 4.127}}) {
+    SCOPED_TRACE(testing::Message() << c.model << " on " << c.ranks);
+    model::ModelConfig config = model::catalogue_config(c.model);
+    config.quantized = c.format;
+    model::Adapters adapters;
+    double elements = 0;
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      for (const char* module : {"self_attn.q_proj", "self_attn.v_proj"})
+        adapters.modules[fmt::format("model.layers.{}.{}", layer, module)] = {.rank = 16};
+    const StepRequest request{.precision = {at::kBFloat16, at::kFloat},
+                              .shape = {1, 512},
+                              .mesh = sharded(c.ranks),
+                              .strategy = c.ranks > 1 ? Strategy::full_shard : Strategy::no_shard,
+                              .recompute = {.mode = schedule::Recompute::full}};
+    const model::Model model = model::build_model(config, request.precision, request.parallel(), {}, adapters);
+    for (const model::ParameterGroup& group : model.groups)
+      for (const model::ParameterSpec& p : group.parameters)
+        if (p.is_quantized()) elements += double(p.numel());
+    const StepPlan plan = make_step_plan(model, request);
+    const MemoryReport report = memory_report(plan);
+    const std::string cause = fmt::format("weights: {}", base::traits_of(c.format).name);
+    const auto row = std::ranges::find(report.rows, cause, &MemoryRow::cause);
+    ASSERT_NE(row, report.rows.end());
+    EXPECT_NEAR(8 * double(row->bytes) * c.ranks / elements, c.bits, c.ranks == 1 ? 1e-3 : 5e-3);
+    // An unshard moves as many: nothing is widened before it is used.
+    for (int g : plan.local_groups)
+      if (plan.storage[static_cast<size_t>(g)].quantized != base::BlockFormat::none) {
+        double of_group = 0;
+        for (const model::ParameterSpec& p : model.groups[static_cast<size_t>(g)].parameters)
+          of_group += double(p.numel());
+        EXPECT_NEAR(8 * double(plan.layouts[static_cast<size_t>(g)].numel()) / of_group, c.bits, 5e-3);
+      }
+    EXPECT_NE(render_states(plan).find(fmt::format("frozen in {}", base::traits_of(c.format).name)), std::string::npos);
+  }
+}
+
 TEST(StepPlan, RowsTellFrozenWeightsAdaptersAndWholeModulesApart) {
   const model::ModelConfig config = model::catalogue_config("llama-32m");
   model::Adapters adapters{.whole = {"model.norm"}};

@@ -159,12 +159,16 @@ double whole_state_of(const StepPlan& plan, int g) {
 std::string render_states(const StepPlan& plan) {
   const model::Precision& precision = plan.request.precision;
   const auto bytes = [](at::ScalarType dtype) { return double(c10::elementSize(dtype)); };
-  double parameters = 0, frozen = 0;
+  double parameters = 0, frozen = 0, in_blocks = 0, block_bytes = 0;
   double kept = 0;  // elements of optimizer state
   for (int g : plan.local_groups) {
-    // Elements of the compute dtype, or as many bytes.
-    const double elements = double(plan.layouts[g].numel()) * bytes(plan.storage[g].compute) / bytes(precision.compute);
-    (plan.storage[g].trained ? parameters : frozen) += elements;
+    if (plan.storage[g].quantized != base::BlockFormat::none) {
+      for (const model::ParameterSpec& p : plan.model->groups[static_cast<size_t>(g)].parameters)
+        in_blocks += double(p.numel());
+      block_bytes += double(plan.layouts[g].numel());
+      continue;
+    }
+    (plan.storage[g].trained ? parameters : frozen) += double(plan.layouts[g].numel());
     kept += double(plan.layouts[g].numel()) *
             double(plan.storage[g].optimizer_state.size() + static_cast<size_t>(plan.storage[g].compensated));
     kept += whole_state_of(plan, g);
@@ -190,6 +194,9 @@ std::string render_states(const StepPlan& plan) {
   if (frozen > 0)
     out += fmt::format("  {:.2f} M more parameters are frozen: weights of {} bytes and nothing else.\n", frozen / 1e6,
                        c10::elementSize(precision.compute));
+  if (in_blocks > 0)
+    out += fmt::format("  {:.2f} M more are frozen in {}: {:.3f} bits each.\n", in_blocks / 1e6,
+                       base::traits_of(plan.model->config.quantized).name, 8 * block_bytes / in_blocks);
   if (plan.request.accumulation == Accumulation::sharded)
     out += "  Over shm the ranks of one host share a copy of whole gradients.\n";
   return out;
