@@ -97,7 +97,7 @@ TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
   settings.optimizer.betas = {0.9, 0.99};
   EXPECT_THAT(verdict(settings, 1), HasSubstr("SGD has no betas"));
   EXPECT_THAT(verdict(settings, 1),
-              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion, LAMB, Muon; leave it out, or say auto"));
+              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion, LAMB, AdamW8bit, Muon; leave it out, or say auto"));
   settings.optimizer.name = optim::Rule::lion;
   EXPECT_THAT(verdict(settings, 1), HasSubstr("Lion has no momentum"));
   EXPECT_THAT(verdict(settings, 1), Not(HasSubstr("Lion has no betas")));

@@ -152,9 +152,11 @@ GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::T
     if (s.parameter == nullptr) continue;
     const bool owns = s.begin + state.held.begin >= state.saved.begin && s.begin + state.held.begin < state.saved.end;
     for (const optim::WholeState& kept : optim::whole_state(storage.rule, s.parameter->whole_shape())) {
-      state.whole.push_back({s.parameter, kept.name, kept.shape, whole.narrow(0, at, kept.numel()),
-                             owns && plan_.request.coordinate(comm::Axis::tp) == 0});
-      at += kept.numel();
+      at::Tensor tensor = whole.narrow(0, at, kept.floats());
+      if (kept.bytes) tensor = tensor.view(at::kByte).narrow(0, 0, kept.numel());
+      state.whole.push_back(
+          {s.parameter, kept.name, kept.shape, tensor, owns && plan_.request.coordinate(comm::Axis::tp) == 0});
+      at += kept.floats();
     }
   }
   return state;

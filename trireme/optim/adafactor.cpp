@@ -8,6 +8,7 @@
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/storage.h"
 #include "trireme/optim/adafactor_kernels.h"
+#include "trireme/optim/adamw8bit.h"
 
 namespace trireme::optim {
 namespace {
@@ -222,14 +223,16 @@ class Step {
 }  // namespace
 
 std::vector<WholeState> whole_state(Rule rule, std::span<const int64_t> shape) {
+  if (rule == Rule::adamw8bit) return adamw8bit_state(shape);
   if (rule != Rule::adafactor) return {};
   if (shape.size() < 2) return {{"exp_avg_sq", {shape.begin(), shape.end()}}};
   return {{"exp_avg_sq_row", {shape.begin(), shape.end() - 1}}, {"exp_avg_sq_col", {shape.back()}}};
 }
 
 std::vector<int64_t> state_shape(std::string_view name, const std::vector<int64_t>& parameter) {
-  for (const WholeState& state : whole_state(Rule::adafactor, parameter))
-    if (name.ends_with("." + state.name)) return state.shape;
+  for (const Rule rule : {Rule::adafactor, Rule::adamw8bit})
+    for (const WholeState& state : whole_state(rule, parameter))
+      if (name.ends_with("." + state.name)) return state.shape;
   return parameter;
 }
 
@@ -237,7 +240,7 @@ int64_t whole_state_elements(Rule rule, std::span<const DecaySegment> segments) 
   int64_t elements = 0;
   for (const DecaySegment& s : segments)
     if (s.parameter != nullptr)
-      for (const WholeState& state : whole_state(rule, s.parameter->whole_shape())) elements += state.numel();
+      for (const WholeState& state : whole_state(rule, s.parameter->whole_shape())) elements += state.floats();
   return elements;
 }
 

@@ -16,7 +16,10 @@ namespace trireme::optim {
 struct WholeState {
   std::string name;  ///< "exp_avg_sq_row"
   std::vector<int64_t> shape;
+  bool bytes = false;  ///< codes of 8 bits, otherwise numbers of the master's dtype
   int64_t numel() const { return c10::multiply_integers(shape); }
+  /// Elements of the master's dtype (four bytes, if there are codes) that it takes in memory.
+  int64_t floats() const { return bytes ? (numel() + 3) / 4 : numel(); }
 };
 
 /// What `rule` keeps of a parameter of this whole shape, in the order in which it lies in memory, parameter after

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/ops/products/products.h"
 #include "trireme/optim/adafactor.h"
+#include "trireme/optim/adamw8bit.h"
 
 namespace trireme::optim {
 namespace {
@@ -212,6 +213,8 @@ void step_group(const StepTensors& t, std::span<const DecaySegment> segments, co
     case Rule::lars:
     case Rule::lamb:
       return step_by_norms(t, segments, options, add_parts);
+    case Rule::adamw8bit:
+      return step_adamw8bit(t, segments, options);
     case Rule::adafactor:
       return step_adafactor(t, segments, options, add_parts);
     case Rule::muon:

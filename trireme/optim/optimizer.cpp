@@ -99,6 +99,8 @@ OptimizerOptions options_of(Rule rule) {
       return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
     case Rule::adafactor:
       return {.rule = rule, .lr = 0, .weight_decay = 0, .step = 0};
+    case Rule::adamw8bit:
+      return {.rule = rule, .lr = 0, .step = 0};
     case Rule::muon:
       return {.rule = rule, .lr = 0, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true, .step = 0};
   }
@@ -156,6 +158,7 @@ std::vector<std::string> state_names(const OptimizerOptions& options) {
     case Rule::lamb:
       return {"exp_avg", "exp_avg_sq"};
     case Rule::adafactor:
+    case Rule::adamw8bit:
       return {};
   }
   return {};

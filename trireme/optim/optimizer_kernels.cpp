@@ -141,8 +141,9 @@ void update_by_rule(const UpdateArguments& a, int64_t first, int64_t last) {
     case Rule::lamb:
       return update<Rule::lamb, 2, T, Compute>(a, first, last);
     case Rule::adafactor:
+    case Rule::adamw8bit:
     case Rule::muon:
-      return;  // adafactor.cpp, by_tensor.cpp
+      return;  // adafactor.cpp, adamw8bit.cpp, by_tensor.cpp
   }
 }
 

@@ -16,9 +16,16 @@ using config::Resumed;
 
 std::span<const config::Choice<Rule>> choices_of(Rule) {
   static const std::vector<config::Choice<Rule>> kTable = {
-      {Rule::adamw, "AdamW", {}},     {Rule::adam, "Adam", {}},           {Rule::sgd, "SGD", {}},
-      {Rule::lion, "Lion", {}},       {Rule::adagrad, "Adagrad", {}},     {Rule::lars, "LARS", {}},
-      {Rule::lamb, "LAMB", {"Lamb"}}, {Rule::adafactor, "Adafactor", {}}, {Rule::muon, "Muon", {}}};
+      {Rule::adamw, "AdamW", {}},
+      {Rule::adam, "Adam", {}},
+      {Rule::sgd, "SGD", {}},
+      {Rule::lion, "Lion", {}},
+      {Rule::adagrad, "Adagrad", {}},
+      {Rule::lars, "LARS", {}},
+      {Rule::lamb, "LAMB", {"Lamb"}},
+      {Rule::adafactor, "Adafactor", {}},
+      {Rule::adamw8bit, "AdamW8bit", {"adamw_8bit", "adamw_bnb_8bit", "PagedAdamW8bit", "paged_adamw_8bit"}},
+      {Rule::muon, "Muon", {}}};
   return kTable;
 }
 
@@ -29,7 +36,8 @@ std::span<const config::Choice<MuonRate>> choices_of(MuonRate) {
 }
 
 bool is_by_tensor(Rule rule) {
-  return rule == Rule::lars || rule == Rule::lamb || rule == Rule::adafactor || rule == Rule::muon;
+  return rule == Rule::lars || rule == Rule::lamb || rule == Rule::adafactor || rule == Rule::adamw8bit ||
+         rule == Rule::muon;
 }
 std::optional<config::Refusal> check_storage(Rule rule, bool narrow) {
   if (!narrow || !is_by_tensor(rule)) return std::nullopt;
@@ -94,17 +102,20 @@ void check(const OptimizerSettings& s, config::Problems& problems) {
     bool given;
     const char* key;
     std::vector<Rule> readers;
-  } rows[] = {{s.betas.has_value(), "betas", {Rule::adamw, Rule::adam, Rule::lion, Rule::lamb, Rule::muon}},
-              {s.eps.has_value(), "eps", {Rule::adamw, Rule::adam, Rule::adagrad, Rule::lars, Rule::lamb, Rule::muon}},
-              {s.momentum.has_value(), "momentum", {Rule::sgd, Rule::lars, Rule::muon}},
-              {s.nesterov.has_value(), "nesterov", {Rule::sgd, Rule::muon}},
-              {s.trust_coefficient.has_value(), "trust_coefficient", {Rule::lars}},
-              {s.trust_bounds.has_value(), "trust_bounds", {Rule::lamb}},
-              {s.adjust_lr_fn.has_value(), "adjust_lr_fn", {Rule::muon}},
-              {s.adam_lr.has_value(), "adam_lr", {Rule::muon}},
-              {s.relative_step.has_value(), "relative_step", {Rule::adafactor}},
-              {s.scale_parameter.has_value(), "scale_parameter", {Rule::adafactor}},
-              {s.warmup_init.has_value(), "warmup_init", {Rule::adafactor}}};
+  } rows[] = {
+      {s.betas.has_value(), "betas", {Rule::adamw, Rule::adam, Rule::lion, Rule::lamb, Rule::adamw8bit, Rule::muon}},
+      {s.eps.has_value(),
+       "eps",
+       {Rule::adamw, Rule::adam, Rule::adagrad, Rule::lars, Rule::lamb, Rule::adamw8bit, Rule::muon}},
+      {s.momentum.has_value(), "momentum", {Rule::sgd, Rule::lars, Rule::muon}},
+      {s.nesterov.has_value(), "nesterov", {Rule::sgd, Rule::muon}},
+      {s.trust_coefficient.has_value(), "trust_coefficient", {Rule::lars}},
+      {s.trust_bounds.has_value(), "trust_bounds", {Rule::lamb}},
+      {s.adjust_lr_fn.has_value(), "adjust_lr_fn", {Rule::muon}},
+      {s.adam_lr.has_value(), "adam_lr", {Rule::muon}},
+      {s.relative_step.has_value(), "relative_step", {Rule::adafactor}},
+      {s.scale_parameter.has_value(), "scale_parameter", {Rule::adafactor}},
+      {s.warmup_init.has_value(), "warmup_init", {Rule::adafactor}}};
   for (const auto& row : rows) {
     if (!row.given || std::find(row.readers.begin(), row.readers.end(), s.name) != row.readers.end()) continue;
     std::vector<std::string> readers;

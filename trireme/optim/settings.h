@@ -21,6 +21,7 @@ enum class Rule {
   lars,  ///< You et al., 2017: SGD with momentum, each matrix at a rate by its norms
   lamb,  ///< You et al., 2020, as DeepSpeed's FusedLamb computes it: Adam, each tensor at a rate by its norms
   adafactor,  ///< Shazeer & Stern, 2018; transformers' Adafactor: second moments by row and column
+  adamw8bit,  ///< Dettmers et al., 2021; bitsandbytes' AdamW8bit: AdamW whose moments have 8 bits, in blocks of 256
   muon,  ///< Jordan, 2024; torch.optim.Muon: steps of hidden matrices are made orthogonal; the rest is AdamW's
 };
 std::span<const config::Choice<Rule>> choices_of(Rule);

@@ -41,8 +41,14 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
           .compensated = r.precision.rounding == model::Rounding::kahan};
 }
 
-void check_shapes(const model::ParameterGroup& group, const GroupStorage& storage) {
+void check_shapes(const model::ParameterGroup& group, const GroupStorage& storage, const StepRequest& r) {
   if (!storage.trained) return;
+  if (storage.rule == optim::Rule::adamw8bit && r.size(Axis::tp) > 1)
+    throw UsageError(
+        "AdamW8bit keeps moments in blocks of whole tensors, which mesh.tp would cut; leave mesh.tp out, or take "
+        "AdamW");
+  if (storage.rule == optim::Rule::adamw8bit && storage.master != at::kFloat)
+    throw UsageError("AdamW8bit updates weights in float32: take precision 32-true, bf16-mixed or 16-mixed, or AdamW");
   for (const model::ParameterSpec& p : group.parameters) {
     const size_t dims = p.whole_shape().size();
     if (storage.rule == optim::Rule::adafactor && (dims == 0 || dims > 2))
@@ -453,7 +459,7 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
       else
         specs.push_back({p.name, p.shape, p.decay, p.joined});
     const GroupStorage storage = storage_of(g, plan.request);
-    check_shapes(g, storage);
+    check_shapes(g, storage, plan.request);
     const bool whole = storage.trained && optim::is_by_tensor(storage.rule);
     plan.layouts.emplace_back(g.name, specs, whole ? shard::Cut::tensors : shard::Cut::blocks);
     plan.storage.push_back(storage);

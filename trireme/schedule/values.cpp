@@ -121,7 +121,7 @@ void Values::declare_persistent() {
     for (size_t i = 0; i < group.optimizer_state.size(); ++i)
       persistent(kOptimizerState[i], g, label(group.optimizer_state[i].c_str()), owned, Cause::optimizer);
     if (group.whole_state_bytes > 0)
-      persistent(kOptimizerState[0], g, label("second moments"), group.whole_state_bytes, Cause::optimizer);
+      persistent(kOptimizerState[0], g, label("moments"), group.whole_state_bytes, Cause::optimizer);
     if (group.compensated) persistent(ValueKind::compensation, g, label("compensation"), owned, Cause::optimizer);
     if (group.trained && s.local && !s.whole_gradients)
       persistent(ValueKind::local_gradient, g, label("own gradient"), whole, Cause::gradients,

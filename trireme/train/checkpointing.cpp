@@ -173,7 +173,11 @@ std::vector<std::filesystem::path> started_with(const Settings& settings) {
 
 checkpoint::Dtype dtype_of(at::ScalarType type) {
   using D = checkpoint::Dtype;
-  return type == at::kDouble ? D::f64 : type == at::kBFloat16 ? D::bf16 : type == at::kHalf ? D::f16 : D::f32;
+  return type == at::kByte       ? D::u8
+         : type == at::kDouble   ? D::f64
+         : type == at::kBFloat16 ? D::bf16
+         : type == at::kHalf     ? D::f16
+                                 : D::f32;
 }
 
 std::string to_json(const RunState& s) {
@@ -234,7 +238,9 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     request.optimizer.insert(request.optimizer.end(), kept.begin(), kept.end());
     for (const checkpoint::TensorSpec& weight : model_tensors({&model.groups[g], 1}, contents, memory))
       for (const optim::WholeState& state : optim::whole_state(storage.rule, weight.shape))
-        request.optimizer.push_back({.name = weight.name + "." + state.name, .shape = state.shape, .dtype = memory});
+        request.optimizer.push_back({.name = weight.name + "." + state.name,
+                                     .shape = state.shape,
+                                     .dtype = state.bytes ? checkpoint::Dtype::u8 : memory});
   }
   for (const engine::GroupState& g : groups) {
     const checkpoint::Dtype memory = dtype_of(g.storage->master);
@@ -251,7 +257,7 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     for (const engine::WholeTensor& state : g.whole)
       if (state.saved)
         request.pieces.push_back({contents.name_of(*state.parameter) + "." + state.name, 0, state.tensor.numel(),
-                                  element(state.tensor, 0), memory});
+                                  element(state.tensor, 0), dtype_of(state.tensor.scalar_type())});
   }
   if (as_loaded && !settings.save.max_shard_bytes && !is_adapter) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
@@ -316,7 +322,8 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
       for (const engine::WholeTensor& state : g.whole) {
         const std::string name = contents.name_of(*state.parameter);
         if (what == LoadWhat::run && c.has_tensor(name + ".master"))
-          requests.push_back({name + "." + state.name, 0, state.tensor.numel(), element(state.tensor, 0), memory});
+          requests.push_back({name + "." + state.name, 0, state.tensor.numel(), element(state.tensor, 0),
+                              dtype_of(state.tensor.scalar_type())});
       }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -90,7 +89,8 @@ const EightBitCode& dynamic_code(bool is_signed) {
 uint8_t dynamic_byte(bool is_signed, float value) {
   static const std::vector<uint8_t> both_signs = make_table(dynamic_code(true)),
                                     positive = make_table(dynamic_code(false));
-  const float place = std::fma((std::clamp(value, -1.0f, 1.0f) + 1) * 0.5f, float{kPlaces - 1}, 0.5f);  // fused there
+  // Rounded once to float32, as a fused multiply-add: the product and the sum are exact in float64.
+  const auto place = static_cast<float>(double((std::clamp(value, -1.0f, 1.0f) + 1) * 0.5f) * (kPlaces - 1) + 0.5);
   return (is_signed ? both_signs : positive)[static_cast<size_t>(place)];
 }
 
