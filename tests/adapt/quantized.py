@@ -109,6 +109,11 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(again.code == 0 and resumed[2:] == one[2:], "a resumed run keeps its 4 bits and goes on with the same bits", str(again))
     said(r, "merge_lora", r.folder / "alone-nf4", "--out", r.folder / "merged")
     ring.check(evaluated(r, r.folder / "merged") < evaluated(r, base), "what was learned on 4 bits helps the model in all its bits, merged")
+    merged = said(r, "merge_lora", r.folder / "alone-nf4", "--quantize", "bnb.nf4", "--out", r.folder / "merged-values")
+    ring.check("standard deviations from those of the adapter on bnb.nf4" in merged and
+               evaluated(r, r.folder / "merged-values") == evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4"),
+               "merged into what the codes stand for, it is what was trained: " + merged.strip().splitlines()[-1], merged)
+    refused(r, "values of codes without an adapter", [r.program, "convert", base, r.folder / "x", "--convert.quantize", "bnb.nf4"], "is no adapter", "--dtype bnb.nf4")
     rows = said(r, "explain", "memory", base, "--quantize", "bnb.nf4-dq", "--lora.r", 8, "--train.max_seq_length", 32)
     ring.check("weights: bnb.nf4-dq" in rows and "weights: frozen" in rows and "weights: adapters" in rows, "explain memory has rows for 4 bits, the rest and adapters", rows)
     refused(r, "training all weights", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",

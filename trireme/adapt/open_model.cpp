@@ -2,10 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "trireme/adapt/merge.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
+#include "trireme/checkpoint/naming.h"
+#include "trireme/checkpoint/quantized_tensors.h"
+#include "trireme/model/model.h"
+#include "trireme/model/quantized.h"
 
 namespace trireme::adapt {
 namespace {
@@ -72,7 +78,23 @@ checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::stri
   if (path.empty()) return open_base(newest(place.model));
   const AdapterFolder adapter = open_adapter_folder(path);
   const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
-  return with_adapter(open_base(folder), adapter, notes);
+  checkpoint::Checkpoint merged = with_adapter(open_base(folder), adapter, notes);
+  return place.quantize == base::BlockFormat::none ? merged : in_format(std::move(merged), place.quantize);
+}
+
+checkpoint::Checkpoint in_format(checkpoint::Checkpoint c, base::BlockFormat format) {
+  model::ModelConfig config =
+      model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
+  model::quantize(config, format, c.path.string());
+  if (c.quantized != nullptr) return c;
+  const model::Model model = model::build_model(config, {});
+  const checkpoint::Naming naming = checkpoint::naming_of(c, model.groups.at(0).parameters.at(0).name);
+  std::set<std::string> matrices;
+  for (const model::ParameterGroup& group : model.groups)
+    for (const model::ParameterSpec& p : group.parameters)
+      if (p.is_quantized()) matrices.insert(naming.name_of(p.name));
+  return checkpoint::in_blocks(std::move(c), format,
+                               [matrices](const std::string& name) { return matrices.contains(name); });
 }
 
 }  // namespace trireme::adapt

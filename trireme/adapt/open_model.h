@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/adapt/adapter_folder.h"
+#include "trireme/base/block_format.h"
 #include "trireme/checkpoint/load.h"
 
 namespace trireme::adapt {
@@ -15,7 +16,12 @@ struct ModelPlace {
   std::filesystem::path model;         ///< a folder, or a folder of checkpoints (the newest good one counts)
   std::filesystem::path adapter = {};  ///< merged into it; empty: none
   std::filesystem::path base = {};     ///< if `model` is an adapter: where its base lies now; empty: where it lay
+  base::BlockFormat quantize = {};     ///< of the base: an adapter is merged into the values of its codes
 };
+
+/// A model's folder with the matrices of all blocks in this format.
+/// Errors    UsageError for models that cannot be kept so, or are in another format already
+checkpoint::Checkpoint in_format(checkpoint::Checkpoint folder, base::BlockFormat format);
 
 /// The folder of the model's weights, whose tokenizer counts too: the base of an adapter, else the checkpoint itself.
 /// Errors    UsageError: no such folder, a base that is not there, `base` without an adapter

@@ -30,6 +30,13 @@ inline constexpr BlockFormatTraits kBlockFormats[] = {{BlockFormat::none, "none"
 
 constexpr const BlockFormatTraits& traits_of(BlockFormat format) { return kBlockFormats[static_cast<int>(format)]; }
 
+/// The format of the setting's name; none for other names.
+constexpr BlockFormat block_format_named(std::string_view name) {
+  for (const BlockFormatTraits& row : kBlockFormats)
+    if (row.name == name) return row.format;
+  return BlockFormat::none;
+}
+
 /// The format with bitsandbytes' name of its code; nothing for codes that Trireme does not know.
 constexpr std::optional<BlockFormat> find_block_format(std::string_view code, bool nested) {
   for (const BlockFormatTraits& row : kBlockFormats)

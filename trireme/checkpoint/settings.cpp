@@ -117,6 +117,13 @@ config::Section section(ConvertSettings& s) {
            {.absent = "auto",
             .when_absent = "unchanged, but quantised ones become float32",
             .classes = {"float32", "bfloat16", "float16", "q8_0", "bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq"}}},
+          {"convert.quantize",
+           &s.quantize,
+           "merge the adapter into the values that codes of this format stand for, on which it was trained; with "
+           "another base it means something else",
+           {.absent = "none",
+            .when_absent = "the base as it lies in its folder",
+            .classes = {"bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq"}}},
           {"convert.force", &s.force, "replace an existing result"},
           {"convert.max_shard_bytes",
            &s.max_shard_bytes,

@@ -53,6 +53,7 @@ struct ConvertSettings {
   std::string out;
   std::optional<std::string> to;     ///< name of the new format
   std::optional<std::string> dtype;  ///< under the name that the format uses
+  std::optional<std::string> quantize;  ///< name of a base::BlockFormat
   bool force = false;
   int64_t max_shard_bytes = 5'000'000'000;
   bool operator==(const ConvertSettings&) const = default;

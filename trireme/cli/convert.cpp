@@ -89,6 +89,7 @@ int run_convert(Arguments arguments) {
                                           .base = settings.base.value_or(""),
                                           .to = settings.to.value_or(""),
                                           .dtype = settings.dtype.value_or(""),
+                                          .quantize = base::block_format_named(settings.quantize.value_or("none")),
                                           .force = settings.force,
                                           .max_shard_bytes = settings.max_shard_bytes,
                                           .progress = progress,

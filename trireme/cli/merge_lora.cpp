@@ -1,14 +1,17 @@
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "trireme/adapt/adapter_folder.h"
+#include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/formats/litgpt/adapter.h"
+#include "trireme/train/inference.h"
 
 namespace trireme::cli {
 namespace {
@@ -23,7 +26,10 @@ constexpr const char* kMergeUsage =
     "\n"
     "ADAPTER is PEFT's folder (adapter_config.json, adapter_model.safetensors), or a checkpoint of a run that trains\n"
     "adapters, or a folder of them. Without --base the base lies where the adapter says; without --out the result is\n"
-    "written beside the adapter, as ADAPTER-merged. Further settings are those of trireme convert: --dtype, --force,\n"
+    "written beside the adapter, as ADAPTER-merged. --quantize bnb.nf4 merges an adapter that was trained on a base "
+    "in\n"
+    "4 bits into the values of these bits, and prints how far the logits of both bases lie apart. Further settings are "
+    "those of trireme convert: --dtype, --force,\n"
     "--max_shard_bytes. trireme generate, evaluate and convert take an adapter without merging it first.\n";
 
 fs::path without_slash(const std::string& text) {
@@ -31,12 +37,44 @@ fs::path without_slash(const std::string& text) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+/// The value of --NAME VALUE or --convert.NAME=VALUE, if `word` is that setting.
+void take_value(const std::string& word, const std::string& next, const std::string& name, std::string& value) {
+  for (const std::string& setting : {"--" + name, "--convert." + name}) {
+    if (word == setting) value = next;
+    if (word.starts_with(setting + "=")) value = word.substr(setting.size() + 1);
+  }
+}
+
+/// Logits of the first tokens of the vocabulary, in another order.
+at::Tensor logits_of(const checkpoint::Checkpoint& model) {
+  constexpr int64_t kTokens = 64, kStep = 7919;
+  const auto generator = train::open_generator(model, {}, {}, kTokens);
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < std::min(kTokens, generator->capacity()); ++i)
+    tokens.push_back(i * kStep % generator->config().vocab_size);
+  return generator->all_logits(tokens);
+}
+
+/// How far the result, and a merge into the base with all its bits, lie from what was trained.
+void print_distances(adapt::ModelPlace place, const fs::path& out, const std::string& quantize) {
+  const at::Tensor wide = logits_of(adapt::open_model(place));
+  place.quantize = base::block_format_named(quantize);
+  const at::Tensor trained = logits_of(adapt::open_model(place)), result = logits_of(adapt::open_base(out));
+  const auto distance = [&](const at::Tensor& other) {
+    return ((other - trained).square().mean().sqrt() / trained.std()).item<double>();
+  };
+  fmt::print(
+      "logits   of the result are {:.1e} standard deviations from those of the adapter on {}, of a merge into the "
+      "base with all its bits {:.1e} (64 tokens)\n",
+      distance(result), quantize, distance(wide));
+}
+
 }  // namespace
 
 int run_merge_lora(Arguments arguments) {
   if (const auto code = answer_help(arguments, kMergeUsage)) return *code;
   std::vector<std::string> words = {"--convert.to=safetensors"};
-  std::string adapter;
+  std::string adapter, base, quantize, out;
   bool has_out = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
@@ -45,6 +83,9 @@ int run_merge_lora(Arguments arguments) {
       adapter = arguments[takes_next ? ++i : i];
       continue;
     }
+    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "base", base);
+    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "quantize", quantize);
+    take_value(word, i + 1 < arguments.size() ? arguments[i + 1] : "", "out", out);
     has_out = has_out || word == "--out" || word.starts_with("--out=") || word.find("convert.out") == 2;
     words.push_back(word);
   }
@@ -65,8 +106,10 @@ int run_merge_lora(Arguments arguments) {
         "adapter's folder and, with --base, the model's",
         folder.string(), adapt::kAdapterConfigName));
   words.push_back("--convert.source=" + adapter);
-  if (!has_out) words.push_back("--convert.out=" + without_slash(adapter).string() + "-merged");
-  return run_convert(words);
+  if (!has_out) words.push_back("--convert.out=" + (out = without_slash(adapter).string() + "-merged"));
+  const int code = run_convert(words);
+  if (code == 0 && !quantize.empty()) print_distances({.model = adapter, .base = base}, out, quantize);
+  return code;
 }
 
 }  // namespace trireme::cli

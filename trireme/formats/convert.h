@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/block_format.h"
 #include "trireme/checkpoint/layout.h"
 
 namespace trireme::formats {
@@ -29,6 +30,7 @@ struct ConvertRequest {
   std::filesystem::path base = {};  ///< if the source is an adapter: where its base lies now; empty: where it lay
   std::string to;  ///< "safetensors", "gguf", "pth", "dcp", "litgpt"; empty: decided by the name of `out`
   std::string dtype;  ///< "float32", "bfloat16", "float16", "q8_0" (gguf only); empty: unchanged
+  base::BlockFormat quantize = {};  ///< of the base that an adapter is merged into; none: as it lies in its folder
   bool force = false;  ///< replaces an existing result
   int64_t max_shard_bytes = checkpoint::kDefaultShardBytes;
   /// Called after each piece. If it throws, the conversion ends and leaves nothing behind.

@@ -108,11 +108,7 @@ ConvertPlan plan_safetensors(const ConvertInput& input, const ConvertRequest& re
 }
 
 /// The format of blocks that is asked for; none: a dtype.
-base::BlockFormat wanted_blocks(const ConvertRequest& request) {
-  for (const base::BlockFormatTraits& row : base::kBlockFormats)
-    if (row.blocks() && row.name == request.dtype) return row.format;
-  return base::BlockFormat::none;
-}
+base::BlockFormat wanted_blocks(const ConvertRequest& request) { return base::block_format_named(request.dtype); }
 
 /// A folder of bitsandbytes: the matrices of all blocks in 4 bits.
 ConvertPlan plan_bitsandbytes(const ConvertInput& input, const ConvertRequest& request) {

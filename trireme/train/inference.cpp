@@ -8,7 +8,6 @@
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -17,7 +16,6 @@
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
-#include "trireme/checkpoint/quantized_tensors.h"
 #include "trireme/comm/factory.h"
 #include "trireme/model/quantized.h"
 #include "trireme/observe/work_bar.h"
@@ -58,16 +56,9 @@ model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat 
 }
 
 // An adapter is merged into the values that the codes stand for, which it was trained on; the result has all its bits.
-checkpoint::Checkpoint widened(checkpoint::Checkpoint c, model::ModelConfig& config, const ModelSource& source) {
+checkpoint::Checkpoint widened(checkpoint::Checkpoint c, model::ModelConfig& config) {
   if (c.change == nullptr || config.quantized == base::BlockFormat::none) return c;
-  if (c.quantized == nullptr) {
-    std::set<std::string> matrices;
-    for (const auto& unit : model::build_model(config, {}).units)
-      for (const model::ParameterSpec& p : unit->parameters())
-        if (p.is_quantized()) matrices.insert(source.name_of(p.name));
-    c = checkpoint::in_blocks(std::move(c), config.quantized,
-                              [matrices](const std::string& name) { return matrices.contains(name); });
-  }
+  c = adapt::in_format(std::move(c), config.quantized);
   config.quantized = base::BlockFormat::none;
   return c;
 }
@@ -134,7 +125,7 @@ std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& g
                                                  base::BlockFormat quantize) {
   model::ModelConfig config = config_of(given, quantize);
   const ModelSource source = describe_source(given, model::build_model(config, precision));
-  const checkpoint::Checkpoint c = widened(given, config, source);
+  const checkpoint::Checkpoint c = widened(given, config);
   observe::WorkBar bar("loading weights");
   int64_t filled = 0;
   const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
