@@ -29,6 +29,7 @@ def parse_arguments():
     parser.add_argument("--targets", default="q_proj,v_proj", help="modules with adapters, or all-linear")
     parser.add_argument("--r", type=int, default=8)
     parser.add_argument("--full", action="store_true", help="train all weights, in fp32 under autocast to bf16")
+    parser.add_argument("--nf4", action="store_true", help="the base in 4 bits, with nested scales, by bitsandbytes")
     parser.add_argument("--autocast", action="store_true", help="adapters too compute in bf16, under autocast")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="threads, and cores, of a rank")
@@ -63,7 +64,12 @@ def build(arguments):
     if arguments.full:
         return AutoModelForCausalLM.from_pretrained(arguments.base, dtype=torch.float32, attn_implementation="sdpa"), True
     from peft import LoraConfig, get_peft_model
-    model = AutoModelForCausalLM.from_pretrained(arguments.base, dtype=torch.bfloat16, attn_implementation="sdpa")
+    bits = {}
+    if arguments.nf4:
+        from transformers import BitsAndBytesConfig
+        bits = {"device_map": "cpu", "quantization_config": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+                                                                               bnb_4bit_compute_dtype=torch.bfloat16)}
+    model = AutoModelForCausalLM.from_pretrained(arguments.base, dtype=torch.bfloat16, attn_implementation="sdpa", **bits)
     targets = arguments.targets if arguments.targets == "all-linear" else arguments.targets.split(",")
     config = LoraConfig(r=arguments.r, lora_alpha=2 * arguments.r, lora_dropout=0.05, target_modules=targets, task_type="CAUSAL_LM")
     return get_peft_model(model, config), arguments.autocast

@@ -23,11 +23,14 @@ def rank(number):
 OURS_QV, PEFT_QV = ours("q,v r 8", "finetune_lora", *QUERY_VALUE, *rank(8)), peer("PEFT q,v r 8", "--targets", "q_proj,v_proj", "--r", "8")
 OURS_ALL, PEFT_ALL = ours("all-linear r 8", "finetune_lora", *ALL_LINEAR, *rank(8)), peer("PEFT all-linear r 8", "--targets", "all-linear", "--r", "8")
 OURS_64, PEFT_64 = ours("all-linear r 64", "finetune_lora", *ALL_LINEAR, *rank(64)), peer("PEFT all-linear r 64", "--targets", "all-linear", "--r", "64")
+OURS_NF4 = ours("all-linear r 8, nf4", "finetune_lora", *ALL_LINEAR, *rank(8), "--quantize", "bnb.nf4-dq")
+PEFT_NF4 = peer("PEFT and bitsandbytes all-linear r 8, nf4", "--targets", "all-linear", "--r", "8", "--nf4")
 OURS_FULL, PEER_FULL = ours("full", "finetune_full"), peer("transformers full", "--full")
 
 GROUPS = {
     "lora": Group("llama-110m with 4 key/value heads, bf16, 2 ranks x 2 sequences of 512 tokens", 3,
                   (OURS_QV, PEFT_QV, OURS_ALL, PEFT_ALL, OURS_64, PEFT_64, OURS_FULL, PEER_FULL)),
+    "qlora": Group("the same, matrices of blocks in 4 bits (nf4, nested scales)", 3, (OURS_NF4, PEFT_NF4, OURS_ALL)),
 }
 
 
@@ -52,4 +55,7 @@ TARGETS = (
     share(OURS_QV, 0.72, 0.683),
     share(OURS_ALL, 0.75, 0.693),
     share(OURS_64, 0.86, 0.778),
+    Target("qlora", "nf4 / PEFT and bitsandbytes, tokens/s", "tokens", OURS_NF4.name, PEFT_NF4.name, at_least=1.9),
+    Target("qlora", "nf4 / PEFT and bitsandbytes, peak RSS", "rss", OURS_NF4.name, PEFT_NF4.name, at_most=0.25),
+    Target("qlora", "nf4 / bf16 base, tokens/s", "tokens", OURS_NF4.name, OURS_ALL.name, at_least=0.95),
 )

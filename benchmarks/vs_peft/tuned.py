@@ -44,7 +44,7 @@ class Bench:
     def check(self, found, variant):
         """The same first loss everywhere, near that of an untrained model, and a lower one last."""
         losses, expected = found["losses"], math.log(SHAPES[variant.model]["vocabulary"])
-        first = self.first_losses.setdefault(variant.model, losses[0])
+        first = self.first_losses.setdefault((variant.model, "nf4" in variant.name), losses[0])  # 4 bits are another model
         if not all(math.isfinite(loss) for loss in losses) or abs(losses[0] - expected) > 0.3 or abs(losses[0] - first) > SAME or losses[-1] >= losses[0]:
             raise Failed(f"{variant.name} went from loss {losses[0]:.3f} to {losses[-1]:.3f}; the other side began at {first:.3f}, an untrained "
                          f"{variant.model} near {expected:.3f}, and both learn, so its times are not compared")

@@ -102,6 +102,13 @@ with ring.Ring(sys.argv[1]) as r:
             other = losses(r, base, f"{name} {what}", quantize=f"bnb.{name}", **settings)
             worst = max(abs(a - b) for a, b in zip(one, other))
             ring.check(worst < 2e-6, f"{name}: {what} within {worst:.1e} of one rank")
+    reply = {"eval__max_new_tokens": 8, "eval__evaluate_example": "the sea was", "eval__interval": 4, "train__max_steps": 4}
+    replies = lambda result: [line for line in result.out.splitlines() if line.startswith("sample")]
+    wanted = r.run(tune(r, r.folder / "values-nf4", "replies-of-values", **reply))
+    ring.require(wanted.code == 0 and replies(wanted), "a run on the values writes sample replies", str(wanted))
+    for what, settings in {"one rank": {}, "full_shard on 4": {"devices": 4, "strategy": "full_shard"}, "tp 2": {"devices": 2, "mesh__tp": 2}, "pp 2": {"devices": 2, "mesh__pp": 2}}.items():
+        result = r.run(tune(r, base, f"replies {what}", quantize="bnb.nf4", **reply, **settings))
+        ring.check(result.code == 0 and replies(result) == replies(wanted), f"sample replies during training on {what} are those of the values", f"{result}\n{wanted}")
     half = r.run(tune(r, base, "resumed", quantize="bnb.nf4-dq", train__max_steps=2))
     ring.require(half.code == 0, "half a run", str(half))
     again = r.run(tune(r, base, "resumed", resume="true"))

@@ -89,7 +89,11 @@ class Stored : public LastTensor {
                         .dtype = *dtype,
                         .offset = nested ? state.at("nested_offset").get<float>() : 0};
     if (blocks.shape.size() != 2) fail(files_, matrix, "is no matrix: " + text);
-    num_elements(blocks.shape);
+    const StoredTensor& codes = files_.tensor(matrix);
+    if (codes.elements * size_of(codes.dtype) != (num_elements(blocks.shape) + 1) / 2)
+      fail(files_, matrix,
+           fmt::format("has {} bytes of codes, and its quant_state says {}", codes.elements * size_of(codes.dtype),
+                       text));
     check_code(matrix, ".quant_map", ops::four_bit_code(*format));
     if (nested) check_code(matrix, ".nested_quant_map", ops::dynamic_code(true));
     return blocks;

@@ -8,6 +8,7 @@
 #include "trireme/adapt/magnitudes.h"
 #include "trireme/base/error.h"
 #include "trireme/model/embedding.h"
+#include "trireme/ops/products/products.h"
 #include "trireme/train/state_parts.h"
 
 namespace trireme::train {
@@ -23,6 +24,7 @@ bool changes(const model::Adapters& adapters, const std::string& module) {
 
 model::ModelConfig merged_config(const model::ModelConfig& config, const model::Adapters& adapters) {
   model::ModelConfig merged = config;
+  merged.quantized = base::BlockFormat::none;  // the values that codes stand for
   if (changes(adapters, "lm_head") ||
       changes(adapters, model::module_of(model::embedding_table_name(config.architecture))))
     merged.tie_word_embeddings = false;
@@ -53,11 +55,6 @@ int64_t collecting_bytes(const std::vector<model::ParameterSpec>& whole, const m
 }
 
 void check_mergeable(const model::ModelConfig& config, const model::Adapters& adapters) {
-  if (config.quantized != base::BlockFormat::none)
-    throw UsageError(fmt::format(
-        "eval.max_new_tokens asks for sample replies, which whole weights write, and quantize {} keeps them in 4 bits; "
-        "leave one of the two out",
-        base::traits_of(config.quantized).name));
   for (const adapt::Module& module : adapt::modules_of(config)) {
     const auto adapter = adapters.modules.find(module.name);
     if (adapter == adapters.modules.end() || !adapter->second.bias || !module.bias.empty()) continue;
@@ -70,10 +67,22 @@ void check_mergeable(const model::ModelConfig& config, const model::Adapters& ad
 
 WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, comm::Communicator& world)
     : model_(model), world_(world), modules_(adapt::modules_of(model.config)) {
-  for (const engine::GroupState& g : engine.state())
+  model::Parallel parallel = engine.plan().request.parallel();
+  tp_rank_ = parallel.tp_rank;
+  for (parallel.tp_rank = 0; parallel.tp_rank < parallel.tp_size; ++parallel.tp_rank) {
+    records_.emplace_back();
+    const model::Model part =
+        model::build_model(model.config, engine.plan().request.precision, parallel, {}, model.adapters);
+    for (const auto& unit : part.units)
+      for (const model::ParameterSpec& p : unit->parameters())
+        if (p.is_quantized()) records_.back()[p.name] = p.quantized;
+  }
+  for (const engine::GroupState& g : engine.state()) {
+    add_records(g);
     for_each_part(g, g.saved, [&](const model::ParameterSpec& spec, int64_t begin, int64_t end, int64_t at) {
       if (spec.counted) parts_[spec.name].push_back({begin, g.master.narrow(0, at, end - begin)});
     });
+  }
   for (const model::ParameterGroup& group : model.groups)
     for (const model::ParameterSpec& p : group.parameters) names_.insert(p.name);
 }
@@ -81,7 +90,10 @@ WholeWeights::WholeWeights(engine::Engine& engine, const model::Model& model, co
 void WholeWeights::collect(const model::ParameterSpec& p, const at::Tensor& to) {
   const bool is_head = p.name == model::head_table_name(model_.config.architecture);
   const std::string name = is_head && !names_.contains(p.name) ? modules_.front().weight : p.name;
-  gather(name, p.numel(), to);
+  if (records_.front().contains(name))
+    widen(name, to);
+  else
+    gather(parts_[name], p.numel(), to);
   const std::string module = model::module_of(p.name);
   const auto adapter = model_.adapters.modules.find(module);
   if (adapter == model_.adapters.modules.end()) return;
@@ -96,12 +108,12 @@ void WholeWeights::collect(const model::ParameterSpec& p, const at::Tensor& to) 
 }
 
 // Sums over ranks of which one at most has a number other than 0, so nothing is rounded.
-void WholeWeights::gather(const std::string& name, int64_t size, const at::Tensor& to) {
+void WholeWeights::gather(const std::vector<Part>& parts, int64_t size, const at::Tensor& to) {
   for (int64_t begin = 0; begin < size; begin += kElementsAtOnce) {
     const int64_t count = std::min(kElementsAtOnce, size - begin);
     const at::Tensor mine = at::zeros({count}, at::kDouble),
                      sum = world_.rank() == 0 ? at::empty_like(mine) : at::Tensor();
-    for (const Part& part : parts_[name]) {
+    for (const Part& part : parts) {
       const int64_t first = std::max(begin, part.begin),
                     end = std::min(begin + count, part.begin + part.values.numel());
       if (first < end)
@@ -114,8 +126,43 @@ void WholeWeights::gather(const std::string& name, int64_t size, const at::Tenso
 
 at::Tensor WholeWeights::gather(const std::string& name, const std::vector<int64_t>& shape) {
   const at::Tensor whole = world_.rank() == 0 ? at::empty(shape, at::kDouble) : at::Tensor();
-  gather(name, c10::multiply_integers(shape), whole);
+  gather(parts_[name], c10::multiply_integers(shape), whole);
   return whole;
+}
+
+// The bytes of this rank's records, of which another rank has none.
+void WholeWeights::add_records(const engine::GroupState& g) {
+  if (g.storage->quantized == base::BlockFormat::none) return;
+  for (size_t i = 0; i < g.layout->tensors().size(); ++i) {
+    const shard::FlatTensor& t = g.layout->tensors()[i];
+    const int64_t begin = std::max(g.saved.begin, t.offset), end = std::min(g.saved.end, t.offset + t.numel);
+    if (begin >= end) continue;
+    parts_[(*g.parameters)[i].name].push_back(
+        {begin - t.offset, g.master.narrow(0, begin - g.held.begin, end - begin)});
+  }
+}
+
+// Of each tensor-parallel rank one record, with the rows or columns that it holds.
+void WholeWeights::widen(const std::string& name, const at::Tensor& to) {
+  for (int tp = 0; tp < std::ssize(records_); ++tp) {
+    const ops::BlockPart& part = records_[static_cast<size_t>(tp)].at(name);
+    const at::Tensor record = to.defined() ? at::empty({part.record_bytes()}, at::kByte) : at::Tensor();
+    gather(tp == tp_rank_ ? parts_[name] : std::vector<Part>(), part.record_bytes(), record);
+    if (!to.defined()) continue;
+    ops::BlockRecords rows;
+    rows.add(part, static_cast<const uint8_t*>(record.const_data_ptr()));
+    int64_t row = 0;
+    for (const ops::BlockPart::Span& span : part.row_spans) {
+      const at::Tensor held = at::empty({span.size(), part.num_columns()}, to.scalar_type());
+      ops::widen(held, rows.matrix(), row);
+      at::Tensor(to)
+          .view({part.rows, part.columns})
+          .narrow(0, span.begin, span.size())
+          .narrow(1, part.column_span.begin, part.num_columns())
+          .copy_(held);
+      row += span.size();
+    }
+  }
 }
 
 // As adapt/merge.h: W + scale B A, and DoRA scales each output of it.

@@ -44,14 +44,19 @@ class WholeWeights {
     int64_t begin;  // in the whole parameter
     at::Tensor values;
   };
-  void gather(const std::string& name, int64_t size, const at::Tensor& to);
+  void gather(const std::vector<Part>& parts, int64_t size, const at::Tensor& to);
+  void add_records(const engine::GroupState& group);
+  void widen(const std::string& name, const at::Tensor& to);
   at::Tensor gather(const std::string& name, const std::vector<int64_t>& shape);
   void merge_weight(const adapt::Module& module, const model::AdapterSpec& adapter, const at::Tensor& to);
 
   const model::Model& model_;
   comm::Communicator& world_;
   std::vector<adapt::Module> modules_;
-  std::map<std::string, std::vector<Part>> parts_;  // of this rank, by name
+  std::map<std::string, std::vector<Part>>
+      parts_;  // of this rank, by name; of matrices in a few bits, bytes of records
+  std::vector<std::map<std::string, ops::BlockPart>> records_;  // of each tensor-parallel rank, by name
+  int tp_rank_ = 0;
   std::set<std::string> names_;  // of all parameters
 };
 
