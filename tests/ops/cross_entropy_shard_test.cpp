@@ -193,5 +193,44 @@ TEST(CrossEntropyShard, NamesABadTargetAndABadTensor) {
               testing::HasSubstr("loss_sum is CPU float32 [1]"));
 }
 
+// Label smoothing and z-loss in one: rows with weights of their own, and the sum of logits.
+TEST(CrossEntropyShard, WeightsOfRowsGiveTheGradientOfASmoothedLoss) {
+  constexpr int64_t kRows = 21, kVocabulary = 67;
+  constexpr double kSmoothing = 0.2, kZ = 0.05;
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const double softcap : {0.0, 3.0}) {
+      SCOPED_TRACE(testing::Message() << c10::toString(dtype) << ", softcap " << softcap);
+      const at::Tensor logits = random({kRows, kVocabulary}, dtype, 3) * 4;
+      at::Tensor targets = at::arange(kRows, at::kLong) * 3 % kVocabulary;
+      targets[4] = -100;
+      const auto loss_of = [&](const std::vector<at::Tensor>& in) {
+        const at::Tensor capped = softcap > 0 ? softcap * at::tanh(in[0] / softcap) : in[0];
+        const at::Tensor log_sum = at::logsumexp(capped, 1),
+                         logp = capped.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1) - log_sum;
+        const at::Tensor each =
+            -(1 - kSmoothing) * logp + kSmoothing * (log_sum - capped.mean(1)) + kZ * log_sum.square();
+        return at::where(targets == -100, at::zeros_like(each), each);
+      };
+      const at::Tensor expected =
+          autograd(loss_of, {logits.to(at::kDouble)}, at::full({kRows}, kLossScale, at::kDouble))[0];
+
+      const at::Tensor x = logits.clone();
+      const auto stats = wide(dtype);
+      const at::Tensor row_max = unwritten({kRows}, stats), sum_exp = unwritten({kRows}, stats),
+                       target_logit = unwritten({kRows}, stats), logit_sum = unwritten({kRows}, stats),
+                       weights = at::zeros({kRows, 3}, at::kDouble);
+      softcap_forward(x, softcap);
+      cross_entropy_shard_max(row_max, x, 0, kVocabulary);
+      cross_entropy_shard_sum(sum_exp, target_logit, x, row_max, targets, 0, kVocabulary, logit_sum);
+      expect_close(logit_sum, at::where(targets == -100, at::zeros({kRows}, at::kDouble), x.to(at::kDouble).sum(1)),
+                   "sums of logits");
+      weights.select(1, 0).copy_(kLossScale * (1 + 2 * kZ * (sum_exp.to(at::kDouble).log() + row_max)));
+      weights.select(1, 1).fill_(kLossScale * (1 - kSmoothing));
+      weights.select(1, 2).fill_(kLossScale * kSmoothing / kVocabulary);
+      cross_entropy_shard_backward(x, row_max, sum_exp, targets, 0, 0, kVocabulary, softcap, weights);
+      expect_close(x, expected, "gradient");
+    }
+}
+
 }  // namespace
 }  // namespace trireme::ops::test

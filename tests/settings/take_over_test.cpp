@@ -48,7 +48,8 @@ TEST(TakeOver, EverySettingIsOfTheRunOrOfThePlace) {
     const std::string_view group = section.name;
     const bool of_the_run = group == "model" || group == "data" || group == "train" || group == "eval" ||
                             group == "optimizer" || group == "lr_schedule" || group == "precision" || group == "save" ||
-                            group == "recompute" || group == "lora" || group == "checkpoint" || group == "free";
+                            group == "recompute" || group == "lora" || group == "checkpoint" || group == "free" ||
+                            group == "objective" || group == "dpo";
     if (!group.empty()) {
       EXPECT_EQ(all_settings().resumed(setting.key) != Resumed::no, of_the_run) << setting.key;
     }

@@ -96,8 +96,9 @@ TEST(Validate, AnOptimizerHasOnlyItsOwnSettings) {
   EXPECT_EQ(verdict(settings, 1), "");
   settings.optimizer.betas = {0.9, 0.99};
   EXPECT_THAT(verdict(settings, 1), HasSubstr("SGD has no betas"));
-  EXPECT_THAT(verdict(settings, 1),
-              HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion, LAMB, AdamW8bit, Muon; leave it out, or say auto"));
+  EXPECT_THAT(
+      verdict(settings, 1),
+      HasSubstr("optimizer.betas belongs to AdamW, Adam, Lion, LAMB, AdamW8bit, Muon; leave it out, or say auto"));
   settings.optimizer.name = optim::Rule::lion;
   EXPECT_THAT(verdict(settings, 1), HasSubstr("Lion has no momentum"));
   EXPECT_THAT(verdict(settings, 1), Not(HasSubstr("Lion has no betas")));

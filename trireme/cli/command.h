@@ -15,6 +15,7 @@ using Arguments = std::span<const std::string>;
 int run_pretrain(Arguments arguments);
 int run_finetune_full(Arguments arguments);
 int run_finetune_lora(Arguments arguments);
+int run_finetune_dpo(Arguments arguments);
 int run_launch(Arguments arguments);
 int run_generate(Arguments arguments);
 int run_convert(Arguments arguments);

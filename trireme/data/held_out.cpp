@@ -1,6 +1,7 @@
 #include "trireme/data/held_out.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/data/permutation.h"
 
@@ -8,6 +9,7 @@ namespace trireme::data {
 namespace {
 
 constexpr uint64_t kSplitKey = 0x68656c64206f7574;  // "held out"
+constexpr uint64_t kRecordKey = 0x1ABE11ED;
 
 int64_t document_size(const TokenSet& set, int64_t document) {
   return set.document_start(document + 1) - set.document_start(document);
@@ -22,6 +24,16 @@ void append_stretch(std::vector<TokenRange::Stretch>& stretches, int64_t first, 
 }
 
 }  // namespace
+
+std::vector<bool> held_out_records(int64_t count, const DataSettings& s) {
+  std::vector<bool> held_out(static_cast<size_t>(count));
+  if (count == 0) return held_out;
+  const auto wanted = static_cast<int64_t>(std::ceil(s.val_split_fraction * static_cast<double>(count)));
+  const Permutation shuffled(count, kRecordKey);
+  for (int64_t i = 0; i < wanted; ++i)
+    held_out[static_cast<size_t>(s.val_split == Split::last ? count - 1 - i : shuffled(i))] = true;
+  return held_out;
+}
 
 std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted) {
   const int64_t count = set.num_documents();

@@ -23,6 +23,10 @@ inline constexpr int64_t kManyDocuments = 100;  ///< with so many, Split::automa
 /// Cost      O(documents), nothing is read
 std::vector<int64_t> sample_documents(const TokenSet& set, int64_t wanted);
 
+/// Which of `count` records (texts with labels, pairs) are held out, as data.val_split_fraction and data.val_split say:
+/// the last ones, or a sample that is the same in every run.
+std::vector<bool> held_out_records(int64_t count, const DataSettings& settings);
+
 /// The token ranges of `documents`, and of all other documents.
 std::vector<TokenRange::Stretch> stretches_of(const TokenSet& set, const std::vector<int64_t>& documents);
 std::vector<TokenRange::Stretch> stretches_without(const TokenSet& set, const std::vector<int64_t>& documents);

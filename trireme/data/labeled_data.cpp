@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/data/from_settings.h"
+#include "trireme/data/held_out.h"
 #include "trireme/data/labeled_dataset.h"
-#include "trireme/data/permutation.h"
 
 namespace trireme::data {
 namespace {
@@ -19,7 +18,6 @@ namespace {
 using Row = LabeledDataset::Row;
 
 constexpr text::EncodeOptions kAsText{.parse_special = false, .add_special = true};
-constexpr uint64_t kSampleKey = 0x1ABE11ED;  // fixed: all runs hold out the same texts
 
 struct Texts {
   std::vector<Row> rows;
@@ -43,16 +41,6 @@ Texts encoded(const std::vector<LabeledText>& texts, const TextEncoder& encoder,
     all.rows.push_back({.tokens = std::move(e.tokens), .label = label, .record = std::ssize(all.rows)});
   }
   return all;
-}
-
-// Which of `count` texts are held out.
-std::vector<bool> held_out_of(int64_t count, const DataSettings& s) {
-  std::vector<bool> held_out(static_cast<size_t>(count));
-  const auto wanted = static_cast<int64_t>(std::ceil(s.val_split_fraction * static_cast<double>(count)));
-  const Permutation shuffled(count, kSampleKey);
-  for (int64_t i = 0; i < wanted; ++i)
-    held_out[static_cast<size_t>(s.val_split == Split::last ? count - 1 - i : shuffled(i))] = true;
-  return held_out;
 }
 
 std::string shares(const std::vector<std::string>& labels, const std::vector<int64_t>& by_label, int64_t all) {
@@ -107,7 +95,7 @@ LabeledData load_labeled_data(const DataSettings& s, int64_t sequence, const std
     d.val_tokens = held_out.tokens;
     held_out_from = " (" + options.val_data_path.string() + ")";
   } else {
-    const std::vector<bool> held_out = held_out_of(std::ssize(all.rows), s);
+    const std::vector<bool> held_out = held_out_records(std::ssize(all.rows), s);
     for (size_t i = 0; i < all.rows.size(); ++i) (held_out[i] ? val : train).push_back(std::move(all.rows[i]));
   }
   const auto tokens_of = [](const std::vector<Row>& rows) {

@@ -8,7 +8,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/model/adapter_parameters.h"
 #include "trireme/model/embedding.h"
-#include "trireme/model/head_values.h"
+#include "trireme/model/head_chunks.h"
 #include "trireme/model/tensor_names.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
@@ -18,8 +18,9 @@ namespace {
 constexpr const char* kHeadModule = "lm_head";
 }  // namespace
 
-HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
-    : config_(c), parallel_(parallel) {
+HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters, const Objective& objective,
+                   std::shared_ptr<const Scores> scores)
+    : config_(c), parallel_(parallel), objective_(objective), scores_(std::move(scores)) {
   const bool counted = parallel.tp_rank == 0;
   const auto vector = [&](const std::string& name, Initializer::Kind kind) {
     parameters_.push_back(
@@ -52,7 +53,9 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   v.forward_work[HeadWork::rstd] = {"rstd", {local.rows}, p.state};
   v.forward_work[HeadWork::mean] = {"mean", {local.rows}, p.state};
   v.forward_work[HeadWork::logits] = {"logits", {rows, matrix[0]}, p.compute};
-  if (in_chunks()) v.forward_work[HeadWork::sums] = {"sums", {3 * rows}, p.state};
+  if (in_chunks())
+    v.forward_work[HeadWork::sums] = {"sums", {sums_of_row() * (objective_.is_pairs() ? tokens : rows)}, p.state};
+  if (!objective_.is_plain()) declare_objective(v, shape, tokens, rows, p);
   v.backward_work = v.forward_work;
   if (has_adapter()) declare_adapter(v, tokens, rows, p);
   if (rows < tokens && ops::is_narrow(p.gradient()))
@@ -86,33 +89,47 @@ void HeadUnit::forward(UnitTensors& t) const {
                                t.work[HeadWork::logits], config_.logit_softcap);
 }
 
-void HeadUnit::chunk_loss(UnitTensors& t, const Gradients* g) const {
+void HeadUnit::compute_logits(UnitTensors& t, const Chunk& c) const {
+  product_forward(product_, c.logits, c.x, t.parameters);
+  adapters_forward(product_, t, parallel_, adapter_buffers(t, c.first), c.logits, c.x);
+  adapters_bias(product_, t, adapter_buffers(t, c.first), c.logits);
+  if (config_.logit_softcap > 0) ops::softcap_forward(c.logits, config_.logit_softcap);
+}
+
+void HeadUnit::sum_rows(UnitTensors& t, const Chunk& c) const {
   const TensorParallel tp(parallel_, t.ranks);
   const int64_t first_id = vocabulary_part(config_, parallel_).first, vocabulary = config_.vocab_size;
-  const at::Tensor &normed = t.work[HeadWork::normed], &sums = t.work[HeadWork::sums];
-  const int64_t tokens = normed.size(0), chunk = t.work[HeadWork::logits].size(0);
+  ops::cross_entropy_shard_max(c.row_max, c.logits, first_id, vocabulary);
+  tp.max(c.row_max);
+  ops::cross_entropy_shard_sum(c.sum_exp, c.target_logit, c.logits, c.row_max, c.targets, first_id, vocabulary,
+                               c.logit_sum);
+  tp.sum(c.to_add);
+}
+
+// The chunk's logits become their gradient, and the gradients of what they were computed from follow.
+void HeadUnit::differentiate(UnitTensors& t, const Gradients& g, const Chunk& c) const {
+  const at::Tensor weights = objective_.is_plain()   ? at::Tensor()
+                             : objective_.is_pairs() ? t.work[HeadWork::row_weights].narrow(0, c.first, c.rows)
+                                                     : t.work[HeadWork::row_weights].narrow(0, 0, c.rows);
+  ops::cross_entropy_shard_backward(c.logits, c.row_max, c.sum_exp, c.targets, t.loss_scale,
+                                    vocabulary_part(config_, parallel_).first, config_.vocab_size,
+                                    config_.logit_softcap, weights);
+  ops::cross_entropy_weight_gradient(g.dw, g.dw_sum, c.logits, c.x, c.is_first(), c.is_last());
+  chunk_backward(t, g, c.first, c.x, c.logits);
+}
+
+void HeadUnit::chunk_loss(UnitTensors& t, const Gradients* g) const {
+  if (objective_.is_pairs()) return pair_loss(t, g);
   t.loss_sum.zero_();
-  for (int64_t first = 0; first < tokens; first += chunk) {
-    const int64_t rows = std::min(chunk, tokens - first);
-    const at::Tensor x = normed.narrow(0, first, rows), targets = t.targets.narrow(0, first, rows),
-                     logits = t.work[HeadWork::logits].narrow(0, 0, rows), row_max = sums.narrow(0, 0, rows),
-                     both = sums.narrow(0, chunk, 2 * rows), sum_exp = both.narrow(0, 0, rows),
-                     target_logit = both.narrow(0, rows, rows);
-    product_forward(product_, logits, x, t.parameters);
-    adapters_forward(product_, t, parallel_, adapter_buffers(t, first), logits, x);
-    adapters_bias(product_, t, adapter_buffers(t, first), logits);
-    if (config_.logit_softcap > 0) ops::softcap_forward(logits, config_.logit_softcap);
-    ops::cross_entropy_shard_max(row_max, logits, first_id, vocabulary);
-    tp.max(row_max);
-    ops::cross_entropy_shard_sum(sum_exp, target_logit, logits, row_max, targets, first_id, vocabulary);
-    tp.sum(both);
-    ops::cross_entropy_shard_loss(t.loss_sum, row_max, sum_exp, target_logit, targets);
-    if (g == nullptr) continue;
-    ops::cross_entropy_shard_backward(logits, row_max, sum_exp, targets, t.loss_scale, first_id, vocabulary,
-                                      config_.logit_softcap);
-    ops::cross_entropy_weight_gradient(g->dw, g->dw_sum, logits, x, first == 0, first + rows == tokens);
-    chunk_backward(t, *g, first, x, logits);
-  }
+  for_chunks(t, [&](const Chunk& c) {
+    compute_logits(t, c);
+    sum_rows(t, c);
+    if (objective_.is_plain())
+      ops::cross_entropy_shard_loss(t.loss_sum, c.row_max, c.sum_exp, c.target_logit, c.targets);
+    else
+      judge_tokens(t, c);
+    if (g != nullptr) differentiate(t, *g, c);
+  });
 }
 
 void HeadUnit::backward(UnitTensors& t) const {
@@ -153,8 +170,10 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
   for (int64_t first = 0; first < tokens; first += chunk) {
     const int64_t rows = std::min(chunk, tokens - first);
     tp.max(u.forward, p.state, rows);  // the largest logits
-    tp.sum(u.forward, p.state, 2 * rows);
+    tp.sum(u.forward, p.state, (sums_of_row() - 1) * rows);
   }
+  if (objective_.is_pairs() && parallel_.cp_size > 1)
+    u.forward.push_back({comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble, 3 * shape.tokens()});
   u.backward = u.forward;
   if (has_adapter()) tp.sum(u.backward, p.state, product_.adapter_ranks() * config_.hidden_size);
   tp.reduce(u.backward, p.compute, boundary);

@@ -4,22 +4,34 @@
 // Tensor parallel: a rank has the logits of its part of the vocabulary. For every token, ranks exchange the largest
 // logit, the sum of exponentials and the target's logit, but not the other logits.
 //
+// Other losses (objective.h) take the same way in chunks. What needs one token only gives each row of logits its own
+// weights. Losses of pairs need sums over replies first: one pass over the chunks for the log-probabilities, of which
+// the head keeps three numbers a token, one sum over context-parallel ranks, and a second pass for the gradients.
+//
 // An adapter belongs to the head alone ("lm_head"), even if its matrix is the embedding's. Its gradients are summed
 // over the chunks in the statistics dtype.
 #pragma once
+
+#include <memory>
 
 #include "trireme/model/adapted_product.h"
 #include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
 #include "trireme/model/layers.h"
+#include "trireme/model/objective.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/model/unit.h"
 
 namespace trireme::model {
 
+/// Errors    UsageError if the objective is not built for this model
+void check_objective(const ModelConfig& config, const Precision& precision, const Objective& objective);
+
 class HeadUnit : public Unit {
  public:
-  HeadUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {});
+  /// `scores` is needed for pairs.
+  HeadUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {},
+           const Objective& objective = {}, std::shared_ptr<const Scores> scores = nullptr);
   std::string name() const override { return "head"; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   UnitValues values(const BatchShape& shape, const Precision& precision) const override;
@@ -28,6 +40,8 @@ class HeadUnit : public Unit {
   void backward(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
   bool backward_includes_forward() const override { return true; }
+  bool reads_documents() const override { return objective_.is_pairs(); }
+  std::vector<Measure> measures() const override;
   double forward_flops(const BatchShape& shape) const override;
 
   /// Computes all logits, on every rank; x is unchanged.
@@ -43,7 +57,23 @@ class HeadUnit : public Unit {
   };
   void normalize(const UnitTensors& t) const;
   void divide_logits(const at::Tensor& rows) const;
+  /// Calls body(chunk) for all chunks of rows.
+  template <class Body>
+  void for_chunks(const UnitTensors& t, const Body& body) const;
+  struct Chunk;
+  void compute_logits(UnitTensors& t, const Chunk& chunk) const;
+  void sum_rows(UnitTensors& t, const Chunk& chunk) const;
+  void differentiate(UnitTensors& t, const Gradients& gradients, const Chunk& chunk) const;
   void chunk_loss(UnitTensors& t, const Gradients* gradients) const;
+  // head_objective.cpp
+  void declare_objective(UnitValues& values, const BatchShape& shape, int64_t tokens, int64_t rows,
+                         const Precision& precision) const;
+  void pair_loss(UnitTensors& t, const Gradients* gradients) const;
+  void judge_tokens(UnitTensors& t, const Chunk& chunk) const;
+  void sum_replies(UnitTensors& t) const;
+  void judge_pairs(UnitTensors& t) const;
+  void weigh_tokens(UnitTensors& t) const;
+  at::Tensor ids(const UnitTensors& t) const { return objective_.is_pairs() ? t.targets[0] : t.targets; }
   void chunk_backward(UnitTensors& t, const Gradients& gradients, int64_t first, const at::Tensor& x,
                       const at::Tensor& d_logits) const;
   void write_adapter(UnitTensors& t, const Gradients& gradients) const;
@@ -53,7 +83,10 @@ class HeadUnit : public Unit {
   void declare_adapter(UnitValues& values, int64_t tokens, int64_t rows, const Precision& precision) const;
   bool has_adapter() const { return !product_.adapters.empty(); }
   /// Whether the loss is computed here in chunks, and not by one call (ops::cross_entropy_forward_backward).
-  bool in_chunks() const { return parallel_.tp_size > 1 || has_adapter(); }
+  bool in_chunks() const { return parallel_.tp_size > 1 || has_adapter() || !objective_.is_plain(); }
+  /// Numbers that sum_rows() keeps of a row: the largest logit, the sum of exponentials, the target's logit, and with
+  /// label smoothing the sum of logits.
+  int64_t sums_of_row() const { return objective_.label_smoothing > 0 ? 4 : 3; }
   int64_t chunk_rows(int64_t tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 
@@ -62,6 +95,8 @@ class HeadUnit : public Unit {
   Norm norm_;
   Product product_;
   std::vector<ParameterSpec> parameters_;
+  Objective objective_;
+  std::shared_ptr<const Scores> scores_;
 };
 
 }  // namespace trireme::model

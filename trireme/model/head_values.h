@@ -10,6 +10,8 @@ struct HeadWork {
     mean,
     logits,
     sums,            ///< of rows' exponentials; if the loss is computed in chunks here
+    row_weights,     ///< [T,3]: what each token's gradient is made of; of losses other than cross-entropy
+    documents,       ///< [3, B S]: sums over replies, where their document begins; of pairs
     weight_sum,      ///< backward: of several chunks of a bfloat16 gradient
     reduced_rows,    ///< backward, sequence parallel
     norm_gradients,  ///< likewise

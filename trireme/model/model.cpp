@@ -40,7 +40,9 @@ TensorSpec Model::inputs(const BatchShape& shape) const {
 
 TensorSpec Model::targets(const BatchShape& shape) const {
   if (own_targets) return *own_targets;
-  return {"targets", {local_rows(parallel, shape).tokens}, at::kLong};
+  const int64_t tokens = local_rows(parallel, shape).tokens;
+  if (objective.is_pairs()) return {"targets", {objective.target_rows(), tokens}, at::kLong};
+  return {"targets", {tokens}, at::kLong};
 }
 
 namespace {
@@ -79,16 +81,19 @@ ModelConfig untied_where_trained(ModelConfig config, const Adapters& adapters) {
 }  // namespace
 
 Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel,
-                  const Grouping& grouping, const Adapters& adapters) {
+                  const Grouping& grouping, const Adapters& adapters, const Objective& objective) {
   config.validate();
   check_divisible(config, parallel);
   check_free(config, precision, parallel, adapters, grouping.matrices_apart);
   check_classifier(config, precision, parallel, adapters);
   check_quantized(config, precision, adapters);
+  check_objective(config, precision, objective);
   Model m;
   m.config = config;
   m.parallel = parallel;
   m.adapters = adapters;
+  m.objective = objective;
+  if (objective.is_pairs()) m.scores = std::make_shared<Scores>();
   using Tables = std::shared_ptr<const RotaryTables>;
   Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
   if (!config.learned_positions)
@@ -109,7 +114,8 @@ Model build_model(const ModelConfig& config, const Precision& precision, const P
   if (config.is_classifier())
     m.units.push_back(std::make_unique<ClassifierHead>(config, parallel));
   else
-    m.units.push_back(std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters));
+    m.units.push_back(
+        std::make_unique<HeadUnit>(untied_where_trained(config, adapters), parallel, adapters, objective, m.scores));
   group_parameters(m, with_frozen(m, grouping));
   return m;
 }

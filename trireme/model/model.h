@@ -8,6 +8,7 @@
 
 #include "trireme/model/adapters.h"
 #include "trireme/model/config.h"
+#include "trireme/model/objective.h"
 #include "trireme/model/unit.h"
 
 namespace trireme::model {
@@ -40,8 +41,11 @@ struct Model {
   /// Groups that a unit reads, each once, ascending.
   std::vector<int> groups_of(int unit) const;
 
-  /// The tensors that engine::LoadBatch fills for one micro-batch: local tokens and targets, [T] int64. Models of
-  /// wrapped modules set own_inputs and own_targets instead.
+  Objective objective;
+  std::shared_ptr<Scores> scores;  ///< of pairs; null: cross-entropy
+
+  /// The tensors that engine::LoadBatch fills for one micro-batch: local tokens and targets, [T] int64. Targets of
+  /// pairs are [PairInput::end, T]. Models of wrapped modules set own_inputs and own_targets instead.
   TensorSpec inputs(const BatchShape& shape) const;
   TensorSpec targets(const BatchShape& shape) const;
   std::optional<TensorSpec> own_inputs, own_targets;
@@ -65,9 +69,9 @@ struct Grouping {
 void group_parameters(Model& model, const Grouping& grouping);
 
 /// Errors    UsageError if the configuration is invalid, or cannot be divided as `parallel` asks; if `adapters` names a
-///           module that the model lacks
+///           module that the model lacks; if `objective` is not built for it
 Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel = {},
-                  const Grouping& grouping = {}, const Adapters& adapters = {});
+                  const Grouping& grouping = {}, const Adapters& adapters = {}, const Objective& objective = {});
 
 /// Whether a parameter belongs to an adapter, by its name.
 bool is_adapter(const std::string& parameter);

@@ -315,9 +315,11 @@ void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor
 /// row_max = largest logit of each row; -inf if this rank holds padding only.
 void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary);
 /// sum_exp = sum of exp(logit - row_max) over this rank's columns; target_logit = the target's logit, 0 if another rank
-/// has it. Both are 0 in rows that are not supervised. row_max is already the maximum over ranks.
+/// has it. Both are 0 in rows that are not supervised. row_max is already the maximum over ranks. If `logit_sum` [rows]
+/// is defined, it gets the sum of this rank's logits (label smoothing), likewise.
 void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
-                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary);
+                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary,
+                             const at::Tensor& logit_sum = {});
 /// *Adds* log(sum_exp) + row_max - target_logit of the supervised rows, row by row, to loss_sum [1] float64. row_max,
 /// sum_exp and target_logit are already reduced over ranks.
 void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_max, const at::Tensor& sum_exp,
@@ -325,8 +327,10 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
 /// Overwrites logits with the gradient of scale * loss: scale (exp(logit - row_max) / sum_exp - onehot(target)).
 /// Padding columns and rows that are not supervised get 0. With softcap > 0, `logits` are capped (by softcap_forward).
 /// The gradient is that of the logits before the cap: it has the factor 1 - (logit / softcap)^2.
+/// If `weights` [rows, 3] float64 is defined, a row with the weights (a, b, c) gets a exp(logit - row_max) / sum_exp -
+/// b onehot(target) - c instead, without `scale`. Weights and logit_sum are built for processors only.
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
                                   const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
-                                  double softcap = 0);
+                                  double softcap = 0, const at::Tensor& weights = {});
 
 }  // namespace trireme::ops

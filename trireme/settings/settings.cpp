@@ -24,6 +24,8 @@ config::Table declare(Settings& s) {
       section(s.recompute),
       section(s.wrap),
       section(s.lora),
+      section(s.objective),
+      section(s.dpo),
       section(s.comm),
       section(s.schedule),
       section(s.save),

@@ -14,6 +14,7 @@
 #include "trireme/engine/settings.h"
 #include "trireme/launch/settings.h"
 #include "trireme/model/settings.h"
+#include "trireme/model/settings_objective.h"
 #include "trireme/optim/settings.h"
 #include "trireme/optim/settings_lr.h"
 #include "trireme/plan/settings.h"
@@ -36,6 +37,8 @@ struct Settings : train::RunSettings, engine::AcceleratorSettings, launch::RankS
   schedule::RecomputeSettings recompute;
   model::WrapSettings wrap;
   adapt::LoraSettings lora;
+  model::ObjectiveSettings objective;
+  model::PreferenceSettings dpo;
   comm::CommSettings comm;
   schedule::ScheduleSettings schedule;
   checkpoint::SaveSettings save;

@@ -151,7 +151,7 @@ class Loop {
     pace_->took(seconds, event);
     if (has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0))
       event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
-    add_measures(event, s_->model.config, result.measures, task_->held_out_measures());
+    add_measures(event, s_->model, result.measures, task_->held_out_measures());
     observers_->step(event);
     if (event.val_loss) say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
   }

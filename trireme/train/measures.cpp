@@ -1,5 +1,6 @@
 #include "trireme/train/measures.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trireme::train {
@@ -40,11 +41,21 @@ std::vector<base::Measured> measures_of(const model::ModelConfig& config, double
           {prefix + "bound", cross_entropy + kl}};
 }
 
-void add_measures(base::StepEvent& event, const model::ModelConfig& config, std::span<const double> measures,
+std::vector<base::Measured> measures_of(const model::Model& model, double loss, std::span<const double> measures,
+                                        const std::string& prefix) {
+  if (!model.objective.is_pairs()) return measures_of(model.config, loss, measures, prefix);
+  const std::span<const char* const> names = model::pair_measures();
+  std::vector<base::Measured> named;
+  for (size_t i = 0; i < std::min(names.size(), measures.size()); ++i)
+    named.push_back({prefix + names[i], measures[i]});
+  return named;
+}
+
+void add_measures(base::StepEvent& event, const model::Model& model, std::span<const double> measures,
                   std::span<const double> held_out) {
-  event.measures = measures_of(config, event.loss, measures);
+  event.measures = measures_of(model, event.loss, measures);
   if (!event.val_loss) return;
-  for (base::Measured& measured : measures_of(config, *event.val_loss, held_out, "val_"))
+  for (base::Measured& measured : measures_of(model, *event.val_loss, held_out, "val_"))
     event.measures.push_back(std::move(measured));
 }
 

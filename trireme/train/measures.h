@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/base/progress.h"
-#include "trireme/model/config.h"
+#include "trireme/model/model.h"
 
 namespace trireme::train {
 
@@ -17,10 +17,13 @@ namespace trireme::train {
 /// Nothing for models without measures.
 std::vector<base::Measured> measures_of(const model::ModelConfig& config, double loss, std::span<const double> measures,
                                         const std::string& prefix = "");
+/// The same for a run's model, whose objective may have measures: model::pair_measures(), as means over pairs.
+std::vector<base::Measured> measures_of(const model::Model& model, double loss, std::span<const double> measures,
+                                        const std::string& prefix = "");
 
 /// Puts them into `event`: `measures` of the step's loss, and those of the held-out loss, if there is one, behind
 /// "val_".
-void add_measures(base::StepEvent& event, const model::ModelConfig& config, std::span<const double> measures,
+void add_measures(base::StepEvent& event, const model::Model& model, std::span<const double> measures,
                   std::span<const double> held_out);
 
 }  // namespace trireme::train

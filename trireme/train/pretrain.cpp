@@ -6,6 +6,7 @@
 #include "trireme/train/classify.h"
 #include "trireme/train/introduction.h"
 #include "trireme/train/out_dir.h"
+#include "trireme/train/preferences.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/sample_reply.h"
 #include "trireme/train/sample_task.h"
@@ -38,6 +39,7 @@ class Pretraining : public SampleTask {
 
 std::unique_ptr<Task> make_task(Session& session, const std::filesystem::path& resume, const StopCheck& stops) {
   if (session.settings.task == Learning::classify) return make_classification(session, resume, stops);
+  if (session.settings.task == Learning::preferences) return make_preferences(session, resume, stops);
   auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
   data::TrainingData data = load_run_data(session, resume, *tokenizer, stops);
   return std::make_unique<Pretraining>(session, std::move(tokenizer), std::move(data));

@@ -16,6 +16,7 @@
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
 #include "trireme/train/model_source.h"
+#include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/sample_reply.h"
 #include "trireme/train/setup.h"
@@ -93,11 +94,11 @@ void check_pretrain(const Settings& settings) {
   const model::ModelConfig model = model::config_of(settings.model);
   data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
-  const bool classifies = settings.task == Learning::classify;
+  const bool classifies = settings.task == Learning::classify, compares = settings.task == Learning::preferences;
   if (classifies != model.is_classifier())
     throw UsageError(classifies ? "task classify needs a model with labels"
                                 : "a model with labels (model.num_labels) classifies texts: give --task classify");
-  if (!classifies) data::check_training_data(data);
+  if (!classifies && !compares) data::check_training_data(data);
   const fs::path resume = find_resume(settings);
   keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
@@ -121,10 +122,11 @@ void check_pretrain(const Settings& settings) {
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
   // last: a refusal above leaves no file behind.
-  const data::TrainingData loaded =
-      classifies ? check_classification(settings, model, *tokenizer) : data::load_training_data(data, *tokenizer);
+  const data::TrainingData loaded = classifies ? check_classification(settings, model, *tokenizer)
+                                    : compares ? check_preferences(settings, model, *tokenizer)
+                                               : data::load_training_data(data, *tokenizer);
   check_length(loaded.train->samples_per_epoch());
-  if (!classifies) check_sample(settings, model, loaded, *tokenizer);
+  if (!classifies && !compares) check_sample(settings, model, loaded, *tokenizer);
   if (!resume.empty() && state.step > 0 && settings.data.on_change == data::OnChange::refuse)
     data::check_same_data(loaded.identity, state.data);
 }

@@ -22,8 +22,12 @@ std::string SampleTask::restore(RunState& state) {
 
 void SampleTask::load(int64_t step, int, const engine::BatchTensors& to) {
   const data::Batch batch = loader_->next();
-  s_.load(to, batch);
+  put(to, batch, /*held_out=*/false);
   if (ledger_) ledger_->write(step, batch, *data_.train);
+}
+
+void SampleTask::put(const engine::BatchTensors& to, const data::Batch& batch, bool /*held_out*/) {
+  s_.load(to, batch);
 }
 
 // A step without supervised tokens has loss 0.
@@ -46,7 +50,7 @@ std::optional<double> SampleTask::evaluate(const StopCheck& stops) {
   data::ValidationLoader loader(data_.val, batch_options(), s_.settings.eval.max_iters);
   double sum = 0;
   for (int64_t round = 0; round < loader.num_rounds(); ++round) {
-    sum += s_.engine->evaluate([&](int, const engine::BatchTensors& to) { s_.load(to, loader.batch(round)); }, 1);
+    sum += s_.engine->evaluate([&](int, const engine::BatchTensors& to) { put(to, loader.batch(round), true); }, 1);
     const std::vector<double>& measures = s_.engine->measures();
     if (round == 0) held_out_measures_.assign(measures.size(), 0);
     for (size_t i = 0; i < measures.size(); ++i) held_out_measures_[i] += measures[i];

@@ -35,9 +35,12 @@ class SampleTask : public Task {
   Session& session() const { return s_; }
   const data::TrainingData& data() const { return data_; }
 
- private:
+  /// Fills the tensors of a micro-batch; `held_out`: of evaluate().
+  virtual void put(const engine::BatchTensors& to, const data::Batch& batch, bool held_out);
+
   data::BatchOptions batch_options() const;
 
+ private:
   Session& s_;
   data::TrainingData data_;
   optim::LrSchedule schedule_;

@@ -30,7 +30,7 @@ void Session::copy_local(const at::Tensor& to, std::span<const int64_t> whole) c
 void Session::load(const engine::BatchTensors& to, const data::Batch& batch) const {
   if (to.inputs.defined()) {
     copy_local(to.inputs, batch.inputs);
-    copy_local(to.targets, batch.targets);
+    copy_local(to.targets.dim() == 2 ? to.targets[0] : to.targets, batch.targets);
   }
   if (to.document_starts.defined())
     std::memcpy(to.document_starts.data_ptr<int64_t>(), batch.document_starts.data(),

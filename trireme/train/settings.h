@@ -26,6 +26,7 @@ std::span<const config::Choice<Resume::From>> choices_of(Resume::From);
 enum class Learning {
   language,  ///< to continue text
   classify,  ///< which label a text has
+  preferences,  ///< which of two replies is the better one
 };
 std::span<const config::Choice<Learning>> choices_of(Learning);
 

@@ -12,6 +12,8 @@
 #include "trireme/base/cgroup.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/config/choices.h"
 #include "trireme/data/from_settings.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/optim/parameter_rules.h"
@@ -61,9 +63,10 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.accumulation = settings.accumulation;
   r.sequence_parallel = settings.mesh.sequence_parallel;
   r.context = settings.mesh.context;
-  // A text to classify and its padding are two documents.
-  r.documents = settings.task == Learning::classify
-                    ? model::DocumentRequest{.attention = true}
+  // A text to classify and its padding are two documents; so are the replies of a pair.
+  r.documents = settings.task == Learning::classify ? model::DocumentRequest{.attention = true}
+                : settings.task == Learning::preferences
+                    ? model::DocumentRequest{.attention = true, .positions = true}
                     : model::DocumentRequest{.attention = settings.data.reset_attention_mask,
                                              .positions = settings.data.reset_position_ids};
   r.num_micro_batches = static_cast<int>(accumulation(settings, num_ranks));
@@ -79,12 +82,31 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   return r;
 }
 
+model::Objective objective_of(const Settings& settings) {
+  model::Objective objective{.label_smoothing = settings.objective.label_smoothing,
+                             .z_loss = settings.objective.z_loss};
+  if (settings.task != Learning::preferences) return objective;
+  const model::PreferenceSettings& s = settings.dpo;
+  const auto losses = choices_of(model::PairLoss{});
+  for (size_t i = 0; i < s.loss_type.size(); ++i) {
+    const auto found = std::ranges::find(losses, s.loss_type[i], &config::Choice<model::PairLoss>::name);
+    check_invariant(found != losses.end(), "dpo.loss_type has known names");
+    const auto weight = s.loss_weights ? base::parse_number((*s.loss_weights)[i]) : 1.0;
+    objective.pairs.push_back({.loss = found->value, .weight = weight.value_or(1)});
+  }
+  objective.options = {.beta = s.beta,
+                       .label_smoothing = s.label_smoothing,
+                       .discopop_tau = s.discopop_tau,
+                       .simpo_gamma = s.simpo_gamma};
+  return objective;
+}
+
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,
                              const plan::StepRequest& request) {
   model::Grouping grouping = model::grouping_of(settings.wrap);
   grouping.matrices_apart = settings.optimizer.name == optim::Rule::muon;
   model::Model model = model::build_model(config, request.precision, request.parallel(), grouping,
-                                          adapt::adapters_of(settings.lora, config));
+                                          adapt::adapters_of(settings.lora, config), objective_of(settings));
   optim::apply_parameter_rules(model, grouping, optim::parameter_rules(settings.optimizer));
   return model;
 }

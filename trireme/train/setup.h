@@ -26,6 +26,9 @@ int64_t sequence_length(const Settings& settings, const model::ModelConfig& mode
 
 comm::ProcessMesh resolve_mesh(const Settings& settings, int num_ranks);
 
+/// What a run of these settings makes of its tokens' log-probabilities.
+model::Objective objective_of(const Settings& settings);
+
 /// The model on the rank of `request`, in groups and with the adapters that the settings ask for.
 /// Errors    UsageError, CheckpointError (the folder of lora.initial_adapter)
 model::Model build_run_model(const Settings& settings, const model::ModelConfig& config,

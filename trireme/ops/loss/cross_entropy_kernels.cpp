@@ -27,22 +27,39 @@ HWY_INLINE Wide<T> sum_of_exponentials(const T* x, int64_t n, Wide<T> maximum) {
   return sum_of<1>(d, {n, kLogitsAhead}, add, x)[0];
 }
 
+/// Sum of x.
+template <class T>
+HWY_INLINE Wide<T> sum_of_row(const T* x, int64_t n) {
+  const WideTag<T> d;
+  const auto add = [](auto sum, auto v) HWY_ATTR { return values(hn::Add(sum.v[0], v)); };
+  return sum_of<1>(d, {n, kLogitsAhead}, add, x)[0];
+}
+
 struct GradientOfRow {
-  double scale, softcap;
+  RowWeights weights;
+  double softcap;
   int64_t target;  ///< outside 0 .. n - 1: none
 };
 
-/// x becomes scale (exp(x - maximum) / sum - onehot(target)), times the slope of the cap where logits are capped.
+/// x becomes softmax exp(x - maximum) / sum - target onehot(target) - uniform, times the slope of the cap where logits
+/// are capped.
 template <class T>
 HWY_INLINE void to_gradient(T* x, int64_t n, Wide<T> maximum, Wide<T> sum, GradientOfRow row) {
   using W = Wide<T>;
   const WideTag<T> d;
-  const W scale = W(row.scale), factor = scale / sum;
+  const W scale = W(row.weights.softmax), factor = scale / sum, of_target = W(row.weights.target),
+          uniform = W(row.weights.uniform);
   const ScaledExponential<T> probability(maximum, factor);
   const CapSlope<W> slope(row.softcap);
   const bool has_target = row.target >= 0 && row.target < n;
   const W target_logit = has_target ? widen(x[row.target]) : maximum;
-  if (row.softcap == 0) {
+  if (uniform != 0) {
+    map(
+        d, {n, kLogitsAhead}, outputs(x),
+        [=](auto v)
+            HWY_ATTR { return values(hn::Mul(hn::Sub(probability.of(d, v), hn::Set(d, uniform)), slope.of(d, v))); },
+        x);
+  } else if (row.softcap == 0) {
     map(d, {n, kLogitsAhead}, outputs(x), [=](auto v) HWY_ATTR { return values(probability.of(d, v)); }, x);
   } else {
     map(
@@ -52,7 +69,7 @@ HWY_INLINE void to_gradient(T* x, int64_t n, Wide<T> maximum, Wide<T> sum, Gradi
   if (!has_target) return;
   // In the wide type: the target's gradient is rounded once, after the subtraction.
   const W e = hn::GetLane(Exponential<T>(maximum).of(d, hn::Set(d, target_logit)));
-  x[row.target] = narrow<T>((e * factor - scale) * slope.of(target_logit));
+  x[row.target] = narrow<T>((e * factor - of_target - uniform) * slope.of(target_logit));
 }
 
 template <class T>
@@ -72,7 +89,7 @@ struct Softmax {
       const W maximum = row_maximum(x, n), target_logit = widen(x[target]);
       const W sum = sum_of_exponentials(x, n, maximum);
       args.losses[t] = std::log(static_cast<double>(sum)) + (static_cast<double>(maximum) - target_logit);
-      if (args.gradient) to_gradient(x, n, maximum, sum, {args.scale, args.softcap, target});
+      if (args.gradient) to_gradient(x, n, maximum, sum, {{args.scale, args.scale, 0}, args.softcap, target});
     }
   }
 };
@@ -93,13 +110,16 @@ struct ShardSum {
   static void rows(const VocabularyShard& args, int64_t first, int64_t last) {
     using W = Wide<T>;
     auto *sum_exp = static_cast<W*>(args.sum_exp), *target_logit = static_cast<W*>(args.target_logit);
+    auto* logit_sum = static_cast<W*>(args.logit_sum);
     for (int64_t t = first; t < last; ++t) {
       const T* x = static_cast<const T*>(args.logits) + t * args.width;
       sum_exp[t] = target_logit[t] = 0;
+      if (logit_sum != nullptr) logit_sum[t] = 0;
       if (args.targets[t] == kNotSupervised) continue;
       const int64_t target = args.targets[t] - args.first;
       if (target >= 0 && target < args.num_valid) target_logit[t] = widen(x[target]);
       sum_exp[t] = sum_of_exponentials(x, args.num_valid, static_cast<const W*>(args.row_max)[t]);
+      if (logit_sum != nullptr) logit_sum[t] = sum_of_row(x, args.num_valid);
     }
   }
 };
@@ -114,7 +134,8 @@ struct ShardGradient {
       std::memset(x + valid, 0, (args.width - valid) * sizeof(T));
       if (valid == 0) continue;
       to_gradient(x, valid, static_cast<const W*>(args.row_max)[t], static_cast<const W*>(args.sum_exp)[t],
-                  {args.scale, args.softcap, args.targets[t] - args.first});
+                  {args.weights != nullptr ? args.weights[t] : RowWeights{args.scale, args.scale, 0}, args.softcap,
+                   args.targets[t] - args.first});
     }
   }
 };

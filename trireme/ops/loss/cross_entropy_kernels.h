@@ -21,6 +21,11 @@ struct SoftmaxLoss {
 };
 void softmax_loss_rows(const SoftmaxLoss& arguments, int64_t first, int64_t last);
 
+/// The gradient of a row's logits is softmax * p - target * onehot(target) - uniform.
+struct RowWeights {
+  double softmax, target, uniform;
+};
+
 /// Part of the vocabulary. If one rank holds all of it, a row's bits are those of softmax_loss_rows.
 struct VocabularyShard {
   Storage dtype;
@@ -32,6 +37,8 @@ struct VocabularyShard {
   void* row_max;           ///< [rows] of the wide type, as the next two; written by shard_max_rows
   void* sum_exp;           ///< written by shard_sum_rows
   void* target_logit;      ///< written by shard_sum_rows
+  void* logit_sum;         ///< likewise, of the valid columns; null: not wanted
+  const RowWeights* weights;  ///< [rows], read by shard_gradient_rows; null: {scale, scale, 0} in every row
   double scale;
   double softcap;  ///< read by shard_gradient_rows, as in SoftmaxLoss
 };

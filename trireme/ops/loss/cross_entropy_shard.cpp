@@ -39,6 +39,10 @@ const int64_t* checked_targets(const char* operation, const at::Tensor& targets,
   return targets.data_ptr<int64_t>();
 }
 
+void check_on_processor(const char* operation, const at::Tensor& logits) {
+  if (logits.is_cuda()) throw ShapeError(fmt::format("{}: weights of rows are not built for GPUs", operation));
+}
+
 }  // namespace
 
 void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits, int64_t first, int64_t vocabulary) {
@@ -51,7 +55,8 @@ void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits
 }
 
 void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target_logit, const at::Tensor& logits,
-                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary) {
+                             const at::Tensor& row_max, const at::Tensor& targets, int64_t first, int64_t vocabulary,
+                             const at::Tensor& logit_sum) {
   constexpr auto kOperation = "cross_entropy_shard_sum";
   VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
   const auto wide = statistics_dtype(logits.scalar_type());
@@ -61,6 +66,11 @@ void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target
   shard.targets = checked_targets(kOperation, targets, logits.size(0), vocabulary);
   shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
   shard.target_logit = target_logit.data_ptr();
+  if (logit_sum.defined()) {
+    check_tensor(kOperation, "logit_sum", logit_sum, {logits.size(0)}, wide);
+    check_on_processor(kOperation, logits);
+    shard.logit_sum = logit_sum.data_ptr();
+  }
   if (logits.is_cuda()) return cuda_kernels().shard_sum(shard, logits.size(0));
   run_rows(shard_sum_rows, shard, logits.size(0), shard.width);
 }
@@ -99,7 +109,7 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
 
 void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& row_max, const at::Tensor& sum_exp,
                                   const at::Tensor& targets, double scale, int64_t first, int64_t vocabulary,
-                                  double softcap) {
+                                  double softcap, const at::Tensor& weights) {
   constexpr auto kOperation = "cross_entropy_shard_backward";
   VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
   const auto wide = statistics_dtype(logits.scalar_type());
@@ -109,6 +119,12 @@ void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& ro
   check_softcap(kOperation, softcap);
   shard.row_max = row_max.data_ptr(), shard.sum_exp = sum_exp.data_ptr();
   shard.scale = scale, shard.softcap = softcap;
+  if (weights.defined()) {
+    check_tensor(kOperation, "weights", weights, {logits.size(0), 3}, at::kDouble);
+    check_on_processor(kOperation, logits);
+    static_assert(sizeof(RowWeights) == 3 * sizeof(double));
+    shard.weights = static_cast<const RowWeights*>(weights.const_data_ptr());
+  }
   if (logits.is_cuda()) return cuda_kernels().shard_gradient(shard, logits.size(0));
   run_rows(shard_gradient_rows, shard, logits.size(0), shard.width);
 }

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""trireme finetune_dpo as a user runs it: it learns a preference that was made up, and refuses what is wrong.
+
+preferences.py TRIREME [PICTURE.svg]
+The preference: of two replies, the one that ends in a full stop. PICTURE gets the held-out accuracy of each step.
+"""
+
+import json
+import os
+import random
+import sys
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import tuning
+from tuning import ring
+
+STEPS, EVERY, ENOUGH = 60, 5, 0.95
+WAYS = {"all weights": {"optimizer__lr": 1e-3}, "adapters (LoRA)": {"optimizer__lr": 4e-3, "lora__r": 8, "lora__target_modules": "all-linear"}}
+
+
+def write_pairs(path, count, seed):
+    source = random.Random(seed)
+    words = lambda: " ".join(source.choice(ring.WORDS).strip(".,;'!") for _ in range(source.randint(1, 3)))
+    said = lambda role, text: [{"role": role, "content": text}]
+    with open(path, "w") as out:
+        for _ in range(count):
+            reply, other = words(), words()
+            out.write(json.dumps({"prompt": said("user", words()), "chosen": said("assistant", reply + "."), "rejected": said("assistant", other)}) + "\n")
+    return path
+
+
+def command(r, out, data="pairs.jsonl", **settings):
+    ours = {"precision": "32-true", "train__max_seq_length": 128, "train__max_steps": STEPS, "train__global_batch_size": 8,
+            "eval__interval": EVERY, "eval__final_validation": "true", "data__ledger": "false"} | settings
+    return tuning.command(r, r.folder / "base", out, None, data, "finetune_dpo", **({"data__val_data_path": r.folder / "held-out.jsonl"} | ours))
+
+
+def learns(r):
+    """{way: {step: held-out accuracy}}"""
+    curves = {}
+    for way, settings in WAYS.items():
+        out = way.split()[0]
+        result = r.run(command(r, out, **settings))
+        ring.require(result.code == 0, f"{way}: the run succeeds", str(result))
+        rows = ring.metrics(r.folder / out)
+        curves[way] = {step: row["measures"]["val_rewards/accuracies"] for step, row in sorted(rows.items()) if "val_rewards/accuracies" in row["measures"]}
+        last = rows[STEPS]["measures"]
+        ring.check(curves[way][STEPS] > ENOUGH, f"{way}: {STEPS} steps prefer {curves[way][STEPS]:.1%} of the held-out replies with a full stop (above {ENOUGH:.0%})",
+                   str(curves[way]))
+        ring.check(last["val_rewards/margins"] > 0 and abs(last["rewards/margins"] - (last["rewards/chosen"] - last["rewards/rejected"])) < 1e-5,
+                   f"{way}: the held-out margin is {last['val_rewards/margins']:.2f}")
+        ring.check(abs(rows[1]["loss"] - 0.6931) < 1e-3, f"{way}: the first loss is log 2: the model is its own reference")
+    return curves
+
+
+def draw(curves, path):
+    width, height, left, top, right, bottom = 560, 260, 48, 40, 536, 220
+    x = lambda step: left + (right - left) * step / STEPS
+    y = lambda share: bottom - (bottom - top) * share
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+             "<title>Held-out pairs of which the model prefers the reply with a full stop</title>",
+             "<style>text { font: 12px system-ui, sans-serif; fill: #5b6773 } .paper { fill: #ffffff } .grid { stroke: #dde2e7 } path { fill: none; stroke-width: 2 }"
+             " .a { stroke: #1f5fd0 } .b { stroke: #c9480b } @media (prefers-color-scheme: dark) { text { fill: #9ba7b3 } .paper { fill: #14191e } .grid { stroke: #2a333b }"
+             " .a { stroke: #7fadff } .b { stroke: #ff9d5c } }</style>",
+             f'<rect class="paper" width="{width}" height="{height}"/>',
+             f'<text x="{left}" y="20">held-out accuracy, by step</text>']
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts += [f'<line class="grid" x1="{left}" x2="{right}" y1="{y(share):.0f}" y2="{y(share):.0f}"/>',
+                  f'<text x="{left - 8}" y="{y(share) + 4:.0f}" text-anchor="end">{share:.0%}</text>']
+    parts += [f'<text x="{x(step):.0f}" y="{bottom + 18}" text-anchor="middle">{step}</text>' for step in range(0, STEPS + 1, 10)]
+    for (way, curve), style, place in zip(curves.items(), "ab", (0, 1)):
+        line = " L".join(f"{x(step):.1f},{y(share):.1f}" for step, share in curve.items())
+        parts += [f'<path class="{style}" d="M{line}"/>', f'<path class="{style}" d="M{right - 150},{bottom - 40 + 18 * place} h20"/>',
+                  f'<text x="{right - 124}" y="{bottom - 36 + 18 * place}">{way}</text>']
+    with open(path, "w") as out:
+        out.write("\n".join([*parts, "</svg>"]) + "\n")
+
+
+def refuses(r):
+    folder = r.folder
+    same = {"prompt": "p", "chosen": "a", "rejected": "a"}
+    for name, lines in {"same.jsonl": [same] * 3, "lacks.jsonl": [{"prompt": "p", "chosen": "a"}], "long.jsonl": [{"prompt": "p" * 300, "chosen": "a", "rejected": "b"}] * 3,
+                        "empty.jsonl": [{"prompt": "p", "chosen": "", "rejected": "b"}] * 3}.items():
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "broken.jsonl").write_text("{\"chosen\"\n")
+    tuning.make_base("gpt2", folder / "other")
+    cases = [
+        ({"data": "same.jsonl"}, "left out because both replies are equal"),
+        ({"data": "lacks.jsonl"}, 'lacks.jsonl:1: "rejected" is missing'),
+        ({"data": "broken.jsonl"}, "broken.jsonl:1: the JSON object that begins here does not end"),
+        ({"data": "long.jsonl"}, "left out because the prompt alone has 64 tokens or more"),
+        ({"data": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"dpo__loss_type": "[sigmoyd]"}, "the nearest is sigmoid"),
+        ({"dpo__loss_type": "[sigmoid, sft]", "dpo__loss_weights": "[1]"}, "dpo.loss_weights has 1 number, but dpo.loss_type names 2"),
+        ({"dpo__loss_type": "[sigmoid]", "dpo__loss_weights": "[many]"}, "dpo.loss_weights has many, which is no weight"),
+        ({"dpo__loss_type": "[exo_pair]"}, "the loss exo_pair has no value without smoothing"),
+        ({"dpo__loss_type": "[robust]", "dpo__label_smoothing": 0.5}, "takes half of the pairs or more as turned round"),
+        ({"dpo__beta": 0}, "dpo.beta"),
+        ({"dpo__max_length": 100}, "two texts of dpo.max_length 100 tokens do not fit into a row of train.max_seq_length 128"),
+        ({"dpo__reference": folder / "other"}, "dpo.reference: "),
+        ({"dpo__reference": folder / "nowhere"}, "dpo.reference: "),
+        ({"lora__r": 4, "lora__dropout": 0.1}, "pairs are learned without dropout, as in TRL"),
+        ({"data__packing": "wrapped"}, "data.packing wrapped cuts texts, and pairs stay whole"),
+        ({"data__mixture": "[a, b]", "data__train_data_path": "null"}, "data.mixture has no meaning with task preferences"),
+        ({"objective__z_loss": 1e-4}, "objective.* has no meaning with task preferences"),
+        ({"devices": 2, "mesh__cp": 2, "mesh__context": "ring"}, "mesh.context ring cannot keep the replies of a pair apart"),
+    ]
+    for settings, sentence in cases:
+        data = settings.pop("data", "pairs.jsonl")
+        result = r.run(command(r, "refused", data, **settings))
+        lines = [line for line in result.err.splitlines() if line]
+        ring.check(result.code == 2 and sentence in result.err and len(lines) <= 3 and not (folder / "refused").exists(),
+                   f"refused: {lines[0][:150] if lines else ''}", f"{settings} {sentence} {len(lines)} {(folder / 'refused').exists()}\n{result}")
+
+
+def main():
+    with ring.Ring(sys.argv[1]) as r:
+        tuning.make_base("llama 2", r.folder / "base")
+        (r.folder / "base" / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+        write_pairs(r.folder / "pairs.jsonl", 320, 3)
+        write_pairs(r.folder / "held-out.jsonl", 100, 4)
+        curves = learns(r)
+        if sys.argv[2:]:
+            draw(curves, sys.argv[2])
+        refuses(r)
+
+
+main()

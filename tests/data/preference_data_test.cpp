@@ -1,0 +1,174 @@
+#include "trireme/data/preference_data.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "refusal.h"
+#include "temporary_folder.h"
+#include "trireme/base/error.h"
+#include "trireme/text/byte_tokenizer.h"
+
+namespace trireme::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+PreferencePair parsed(const std::string& record) { return parse_preference_pair(record, "pairs.jsonl:7"); }
+
+PreferenceData loaded(const std::string& lines, PreferenceOptions options, DataSettings settings = {}) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "pairs.jsonl";
+  std::ofstream(path) << lines;
+  settings.name = Corpus::json;
+  settings.train_data_path = path.string();
+  return load_preference_data(settings, options, text::ByteTokenizer(), {});
+}
+
+// Pairs of a prompt of one byte and replies of `chosen` and `rejected` bytes.
+std::string pair_of(int chosen, int rejected) {
+  return fmt::format("{{\"prompt\": \"p\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}\n", std::string(chosen, 'c'),
+                     std::string(rejected, 'r'));
+}
+
+TEST(PreferencePairs, ThePromptIsGivenOrWhatBothBeginWith) {
+  const PreferencePair given =
+      parsed(R"({"prompt": "The sky is", "chosen": " blue.", "rejected": " green.", "score": 3})");
+  EXPECT_EQ(given.prompt_text + "|" + given.chosen_text + "|" + given.rejected_text, "The sky is| blue.| green.");
+  const PreferencePair found = parsed(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})");
+  EXPECT_EQ(found.prompt_text + "|" + found.chosen_text + "|" + found.rejected_text, "The sky is| blue.| green.");
+  const PreferencePair accents = parsed("{\"chosen\": \"\u00e9a\", \"rejected\": \"\u00e8a\"}");  // one byte in common
+  EXPECT_EQ(accents.prompt_text, "");
+}
+
+TEST(PreferencePairs, ConversationsShareTheirFirstMessages) {
+  const std::string user = R"({"role": "user", "content": "Hi"})";
+  for (
+      const std::string& record :
+      {R"({"chosen": [)" + user + R"(, {"role": "assistant", "content": "a"}], "rejected": [)" + user +
+           R"(, {"role": "assistant", "content": "b"}]})",
+       R"({"prompt": [)" + user +
+           R"(], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]})"}) {
+    const PreferencePair pair = parsed(record);
+    EXPECT_TRUE(pair.is_conversation);
+    ASSERT_EQ(pair.prompt.size(), 1);
+    EXPECT_EQ(pair.prompt[0].content, "Hi");
+    EXPECT_EQ(pair.chosen.at(0).content + pair.rejected.at(0).content, "ab");
+  }
+}
+
+TEST(PreferencePairs, WhatIsNoPairIsRefusedWithItsPlace) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[1]", "pairs.jsonl:7: this is not a JSON object"},
+      {"{", "pairs.jsonl:7: this is not valid JSON"},
+      {R"({"chosen": "a"})", "pairs.jsonl:7: \"rejected\" is missing"},
+      {R"({"rejected": "a"})", "\"chosen\" is missing"},
+      {R"({"chosen": "a", "rejected": []})", "\"rejected\" is a list of messages, but another key of the pair is text"},
+      {R"({"chosen": 3, "rejected": "a"})", "\"chosen\" is neither a text nor a list of messages"},
+      {R"({"chosen": [{"role": "cat", "content": "a"}], "rejected": [{"role": "user", "content": "a"}]})",
+       "pairs.jsonl:7: chosen: messages[0].role is \"cat\""},
+      {R"({"chosen": "a", "rejected": "b", "tools": [1]})", "\"tools\" is not built for pairs"},
+  };
+  for (const auto& [record, message] : cases) {
+    SCOPED_TRACE(record);
+    EXPECT_THAT([&] { parsed(record); }, testing::ThrowsMessage<UsageError>(HasSubstr(message)));
+  }
+}
+
+TEST(PreferenceData, TargetsAreThoseOfRepliesAndRowsHoldWholePairs) {
+  PreferenceOptions options{.limits = {.most_tokens = 16}, .sequence = 16};
+  DataSettings settings;
+  settings.val_split_fraction = 0.5;
+  settings.val_split = Split::last;
+  settings.packing = Packing::none;
+  const PreferenceData data = loaded(pair_of(2, 3) + pair_of(1, 1), options, settings);
+  ASSERT_EQ(data.train->num_samples(), 1);
+  std::vector<int64_t> inputs(16), targets(16), starts(16);
+  data.train->sample(0, 0, {inputs, targets, starts});
+  const int64_t none = kIgnoredTarget, end = 256;  // what the byte tokenizer puts behind a text, if it does
+  const bool ends = text::ByteTokenizer().eos_id().has_value();
+  const int64_t chosen = ends ? 3 : 2, rejected = ends ? 4 : 3;
+  EXPECT_EQ(std::vector(starts.begin(), starts.begin() + chosen + rejected), [&] {
+    std::vector<int64_t> s(chosen, 0);
+    s.insert(s.end(), rejected, chosen);
+    return s;
+  }());
+  EXPECT_EQ(targets[0], 'c');
+  EXPECT_EQ(targets[chosen], 'r');
+  EXPECT_EQ(std::ranges::count(targets, none), 16 - chosen - rejected);
+  EXPECT_TRUE(!ends || targets[chosen - 1] == end || targets[chosen - 1] >= 0);
+  EXPECT_EQ(data.train->supervised_tokens(0, 0), 1);
+}
+
+TEST(PreferenceData, PromptsAreTargetsWhereTheirLikelihoodCounts) {
+  for (const bool learns_prompts : {false, true}) {
+    DataSettings settings;
+    settings.val_split_fraction = 0.5;
+    const std::string line = R"({"prompt": "pqr", "chosen": "c", "rejected": "d"})"
+                             "\n";
+    const PreferenceData data = loaded(
+        line + line, {.limits = {.most_tokens = 16}, .sequence = 32, .learns_prompts = learns_prompts}, settings);
+    std::vector<int64_t> inputs(32), targets(32), starts(32);
+    data.train->sample(0, 0, {inputs, targets, starts});
+    EXPECT_EQ(targets[0], learns_prompts ? 'q' : kIgnoredTarget);
+    EXPECT_EQ(targets[2], 'c');
+  }
+}
+
+TEST(PreferenceData, SeveralPairsShareARowIfAsked) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += pair_of(1 + i % 3, 2);
+  DataSettings settings;
+  const PreferenceOptions options{.limits = {.most_tokens = 8}, .sequence = 64};
+  settings.packing = Packing::none;
+  const PreferenceData alone = loaded(lines, options, settings);
+  settings.packing = Packing::best_fit;
+  const PreferenceData packed = loaded(lines, options, settings);
+  EXPECT_EQ(alone.train->num_samples(), 18);
+  EXPECT_LT(packed.train->num_samples(), 6);
+  int64_t pairs = 0;
+  for (int64_t row = 0; row < packed.train->num_samples(); ++row) pairs += packed.train->supervised_tokens(0, row);
+  EXPECT_EQ(pairs, 18);
+}
+
+TEST(PreferenceData, PairsThatSayNothingAreLeftOutAndCounted) {
+  std::string lines;
+  for (int i = 0; i < 10; ++i) lines += pair_of(2, 3);
+  lines += R"({"prompt": "p", "chosen": "same", "rejected": "same"})"
+           "\n";
+  lines += R"({"prompt": "a prompt that is longer than the limit", "chosen": "c", "rejected": "d"})"
+           "\n";
+  lines += pair_of(30, 1);
+  const PreferenceData data = loaded(lines, {.limits = {.most_tokens = 8}, .sequence = 16});
+  EXPECT_THAT(data.about, HasSubstr("13 pairs"));
+  EXPECT_THAT(data.about, HasSubstr("1 left out because both replies are equal"));
+  EXPECT_THAT(data.about, HasSubstr("1 left out because the prompt alone has 8 tokens or more"));
+  EXPECT_THAT(data.about, HasSubstr("1 with a text longer than 8 tokens, which is cut"));
+}
+
+TEST(PreferenceData, RefusesWhatLeavesNothing) {
+  const PreferenceOptions options{.limits = {.most_tokens = 8}, .sequence = 16};
+  const std::string same = R"({"prompt": "p", "chosen": "s", "rejected": "s"})"
+                           "\n";
+  EXPECT_THAT([&] { loaded(same + same, options); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("2 left out because both replies are equal")));
+  EXPECT_THAT([&] { loaded("", options); }, testing::ThrowsMessage<UsageError>(HasSubstr("holds no pair")));
+}
+
+TEST(PreferenceData, ATextIsCutAtItsEndOrAtItsStart) {
+  const text::ByteTokenizer tokenizer;
+  const PreferencePair pair = parsed(R"({"prompt": "0123", "chosen": "456789", "rejected": "a"})");
+  const auto start = PairEncoder(tokenizer, nullptr, {.most_tokens = 6}).encode(pair),
+             end = PairEncoder(tokenizer, nullptr, {.most_tokens = 6, .keeps_end = true}).encode(pair);
+  EXPECT_TRUE(start.cut && end.cut && !start.no_room);
+  EXPECT_THAT(start.pair.chosen.tokens, ElementsAre('0', '1', '2', '3', '4', '5'));
+  EXPECT_EQ(start.pair.chosen.prompt_tokens, 4);
+  EXPECT_EQ(end.pair.chosen.tokens.size(), 6);
+  EXPECT_EQ(end.pair.chosen.tokens.back(), tokenizer.eos_id() ? *tokenizer.eos_id() : '9');
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,77 @@
+// Losses of pairs: derivatives by finite differences. tests/adapt/preferences_judge.py compares values with TRL.
+#include "trireme/model/objective.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace trireme::model {
+namespace {
+
+Objective with(PairLoss loss) {
+  return {.pairs = {{loss, 1}}, .options = {.beta = 0.3, .label_smoothing = 0.1, .discopop_tau = 0.5}};
+}
+
+class PairLosses : public testing::TestWithParam<PairLoss> {};
+std::vector<PairLoss> all_losses() {
+  std::vector<PairLoss> losses;
+  for (const auto& choice : choices_of(PairLoss{})) losses.push_back(choice.value);
+  return losses;
+}
+INSTANTIATE_TEST_SUITE_P(All, PairLosses, testing::ValuesIn(all_losses()),
+                         [](const auto& info) { return std::string(config::name_of(info.param)); });
+
+TEST_P(PairLosses, DerivativesAreThoseOfFiniteDifferences) {
+  constexpr double kStep = 1e-5;
+  for (const double apart : {-7.0, -0.4, 0.3, 2.0, 11.0}) {
+    const PairSums at{.chosen = -14 + apart,
+                      .rejected = -15,
+                      .reference_chosen = -13.2,
+                      .reference_rejected = -14.9,
+                      .chosen_tokens = 5,
+                      .rejected_tokens = 7};
+    const Objective objective = with(GetParam());
+    const PairJudgement judged = judge_pair(objective, at);
+    const auto slope = [&](double PairSums::* sum) {
+      PairSums below = at, above = at;
+      below.*sum -= kStep, above.*sum += kStep;
+      return (judge_pair(objective, above).loss - judge_pair(objective, below).loss) / (2 * kStep);
+    };
+    const double limit = 1e-7 * std::max(1.0, std::abs(judged.loss));
+    EXPECT_NEAR(judged.d_chosen, slope(&PairSums::chosen), limit) << "apart " << apart;
+    EXPECT_NEAR(judged.d_rejected, slope(&PairSums::rejected), limit) << "apart " << apart;
+  }
+}
+
+// Sums are far apart where a model has learned a pair well: nothing overflows.
+TEST_P(PairLosses, StayFiniteFarFromZero) {
+  if (GetParam() == PairLoss::discopop) return;  // its exponential part is meant to grow
+  for (const double apart : {-5e4, 5e4}) {
+    const PairJudgement judged = judge_pair(with(GetParam()), {.chosen = -6e4 + apart, .rejected = -6e4});
+    EXPECT_TRUE(std::isfinite(judged.loss) && std::isfinite(judged.d_chosen) && std::isfinite(judged.d_rejected))
+        << apart << ": " << judged.loss << " " << judged.d_chosen;
+  }
+}
+
+TEST(Objective, WeightsAddLossesAndTheFirstGivesTheRewards) {
+  Objective both = with(PairLoss::sigmoid);
+  both.pairs = {{PairLoss::sigmoid, 2}, {PairLoss::hinge, 0.5}};
+  const PairSums sums{.chosen = -3, .rejected = -5, .reference_chosen = -4, .reference_rejected = -4.5};
+  const PairJudgement a = judge_pair(with(PairLoss::sigmoid), sums), b = judge_pair(with(PairLoss::hinge), sums),
+                      judged = judge_pair(both, sums);
+  EXPECT_DOUBLE_EQ(judged.loss, 2 * a.loss + 0.5 * b.loss);
+  EXPECT_DOUBLE_EQ(judged.d_chosen, 2 * a.d_chosen + 0.5 * b.d_chosen);
+  EXPECT_DOUBLE_EQ(judged.chosen_reward, 0.3 * 1);
+  EXPECT_DOUBLE_EQ(judged.rejected_reward, 0.3 * -0.5);
+}
+
+TEST(Objective, ReferencesAreNeededByLossesThatCompareWithThem) {
+  EXPECT_TRUE(with(PairLoss::ipo).needs_reference());
+  for (const PairLoss loss : {PairLoss::orpo, PairLoss::simpo, PairLoss::sft})
+    EXPECT_FALSE(with(loss).needs_reference());
+  EXPECT_FALSE(Objective{}.needs_reference());
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,127 @@
+#include "trireme/data/preference_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/data/conversation.h"
+
+namespace trireme::data {
+namespace {
+
+using nlohmann::json;
+using Messages = std::vector<text::ChatMessage>;
+
+bool same_message(const text::ChatMessage& a, const text::ChatMessage& b) {
+  return a.role == b.role && a.content == b.content;
+}
+
+class Record {
+ public:
+  Record(const json& object, const std::string& place) : object_(object), place_(place) {}
+
+  bool has(const char* key) const {
+    const auto found = object_.find(key);
+    return found != object_.end() && !found->is_null();
+  }
+  bool is_text(const char* key) const { return value(key).is_string(); }
+  std::string text(const char* key) const {
+    if (!is_text(key)) refuse(key, "is a list of messages, but another key of the pair is text");
+    return value(key).get<std::string>();
+  }
+  Messages messages(const char* key) const {
+    const json& list = value(key);
+    if (!list.is_array()) refuse(key, "is neither a text nor a list of messages");
+    return parse_conversation(json{{"messages", list}}.dump(), fmt::format("{}: {}", place_, key),
+                              ConversationFormat::messages)
+        .messages;
+  }
+  // Keys of TRL that change a text, and that are not built.
+  void refuse_others() const {
+    for (const char* key : {"tools", "images", "image", "chat_template_kwargs"})
+      if (has(key) && !object_[key].empty()) refuse(key, "is not built for pairs; leave it out");
+  }
+  [[noreturn]] void refuse(const char* key, const char* what) const {
+    throw UsageError(fmt::format("{}: \"{}\" {}", place_, key, what));
+  }
+
+ private:
+  const json& value(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end() || found->is_null())
+      refuse(key, "is missing; a pair has \"chosen\" and \"rejected\", and \"prompt\" if they do not begin with it");
+    return *found;
+  }
+
+  const json& object_;
+  const std::string& place_;
+};
+
+// What both replies begin with is the prompt, without a space at its end.
+void take_common_start(PreferencePair& p) {
+  const auto [chosen, rejected] = std::ranges::mismatch(p.chosen_text, p.rejected_text);
+  auto length = static_cast<size_t>(chosen - p.chosen_text.begin());
+  while (length > 0 && length < p.chosen_text.size() && (p.chosen_text[length] & 0xC0) == 0x80) --length;  // UTF-8
+  if (length > 0 && p.chosen_text[length - 1] == ' ') --length;
+  p.prompt_text = p.chosen_text.substr(0, length);
+  p.chosen_text.erase(0, length);
+  p.rejected_text.erase(0, length);
+}
+
+void take_common_messages(PreferencePair& p) {
+  const auto [chosen, rejected] = std::ranges::mismatch(p.chosen, p.rejected, same_message);
+  p.prompt.assign(p.chosen.begin(), chosen);
+  p.chosen.erase(p.chosen.begin(), chosen);
+  p.rejected.erase(p.rejected.begin(), rejected);
+}
+
+}  // namespace
+
+bool PreferencePair::same() const {
+  return is_conversation ? std::ranges::equal(chosen, rejected, same_message) : chosen_text == rejected_text;
+}
+
+PreferencePair parse_preference_pair(std::string_view text, const std::string& place) {
+  const json object = base::parse_json_if_sound(text);
+  if (object.is_discarded()) throw UsageError(place + ": this is not valid JSON");
+  if (!object.is_object()) throw UsageError(place + ": this is not a JSON object");
+  const Record record(object, place);
+  record.refuse_others();
+  PreferencePair p{.where = place};
+  p.is_conversation = !record.is_text("chosen");
+  if (!p.is_conversation) {
+    p.chosen_text = record.text("chosen");
+    p.rejected_text = record.text("rejected");
+    if (record.has("prompt")) {
+      p.prompt_text = record.text("prompt");
+    } else if (!p.same()) {
+      take_common_start(p);
+    }
+    return p;
+  }
+  p.chosen = record.messages("chosen");
+  p.rejected = record.messages("rejected");
+  // Some sets have the prompt as text beside whole conversations.
+  if (record.has("prompt") && !record.is_text("prompt")) {
+    p.prompt = record.messages("prompt");
+  } else if (!p.same()) {
+    take_common_messages(p);
+  }
+  return p;
+}
+
+std::vector<PreferencePair> read_preference_pairs(const std::filesystem::path& path) {
+  const std::string text = base::read_file_or_pipe(path);
+  RecordReader records(text, path.string());
+  std::vector<PreferencePair> pairs;
+  while (const auto record = records.next())
+    pairs.push_back(parse_preference_pair(record->text, records.place(*record)));
+  if (pairs.empty()) throw UsageError(path.string() + " holds no pair of replies");
+  return pairs;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,204 @@
+// The head's losses other than plain cross-entropy (objective.h).
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/model/head_chunks.h"
+#include "trireme/ops/storage.h"
+
+namespace trireme::model {
+namespace {
+
+constexpr int64_t kNotSupervised = -100;
+enum Sum { kLogp, kReference, kTokens };  // rows of HeadWork::documents
+
+// What sum_rows() kept of row `i`, in float64.
+class Rows {
+ public:
+  Rows(const at::Tensor& row_max, const at::Tensor& sum_exp, const at::Tensor& target_logit,
+       const at::Tensor& logit_sum = {})
+      : row_max_(row_max), sum_exp_(sum_exp), target_logit_(target_logit), logit_sum_(logit_sum) {}
+  double log_sum(int64_t i) const { return std::log(at(sum_exp_, i)) + at(row_max_, i); }
+  double logp(int64_t i) const { return at(target_logit_, i) - at(row_max_, i) - std::log(at(sum_exp_, i)); }
+  double logit_sum(int64_t i) const { return logit_sum_.defined() ? at(logit_sum_, i) : 0; }
+
+ private:
+  static double at(const at::Tensor& values, int64_t i) {
+    return values.scalar_type() == at::kDouble ? static_cast<const double*>(values.const_data_ptr())[i]
+                                               : static_cast<const float*>(values.const_data_ptr())[i];
+  }
+  const at::Tensor row_max_, sum_exp_, target_logit_, logit_sum_;
+};
+
+double* doubles(const at::Tensor& values) { return at::Tensor(values).mutable_data_ptr<double>(); }
+
+const double* input(const UnitTensors& t, PairInput::Row row) {
+  return static_cast<const double*>(t.targets[row].const_data_ptr());
+}
+
+// For each local token of a micro-batch, where its document begins among the B * S places.
+std::vector<int64_t> document_places(const UnitTensors& t, const Parallel& parallel) {
+  const int64_t length = t.shape.sequence;
+  const std::vector<int64_t> positions = context_positions(parallel, length);
+  const int64_t* starts = t.document_starts.data_ptr<int64_t>();
+  std::vector<int64_t> places;
+  places.reserve(static_cast<size_t>(t.shape.micro_batch) * positions.size());
+  for (int64_t b = 0; b < t.shape.micro_batch; ++b)
+    for (const int64_t position : positions) places.push_back(b * length + starts[b * length + position]);
+  return places;
+}
+
+}  // namespace
+
+void check_objective(const ModelConfig& config, const Precision& precision, const Objective& objective) {
+  if (objective.is_plain()) return;
+  const std::string what =
+      objective.is_pairs() ? "learning from pairs (dpo.*)" : "label smoothing and z-loss (objective.*)";
+  if (config.is_classifier() || config.bidirectional)
+    throw UsageError(what + " goes with models that continue texts, and this one classifies them");
+  if (config.is_free() && objective.is_pairs())
+    throw UsageError(what + " is not built for a Free Transformer, whose likelihood is only bounded");
+  if (precision.on_gpu) throw UsageError(what + " computes on processors only; set accelerator cpu");
+}
+
+std::vector<Measure> HeadUnit::measures() const {
+  std::vector<Measure> measures;
+  if (objective_.is_pairs())
+    for (const char* name : pair_measures()) measures.push_back({name, 0});
+  return measures;
+}
+
+void HeadUnit::declare_objective(UnitValues& v, const BatchShape& shape, int64_t tokens, int64_t rows,
+                                 const Precision&) const {
+  v.forward_work[HeadWork::row_weights] = {"weights of rows", {objective_.is_pairs() ? tokens : rows, 3}, at::kDouble};
+  if (objective_.is_pairs())
+    v.forward_work[HeadWork::documents] = {"sums of replies", {3, shape.tokens()}, at::kDouble};
+}
+
+// One token's loss is (1 - s) (-log p) + s (log sum - mean logit) + z (log sum)^2, with s for label smoothing.
+void HeadUnit::judge_tokens(UnitTensors& t, const Chunk& c) const {
+  const Rows rows(c.row_max, c.sum_exp, c.target_logit, c.logit_sum);
+  const double smoothing = objective_.label_smoothing, z = objective_.z_loss, scale = t.loss_scale,
+               vocabulary = static_cast<double>(config_.vocab_size);
+  const int64_t* targets = c.targets.data_ptr<int64_t>();
+  double *weights = doubles(t.work[HeadWork::row_weights]), total = 0;
+  for (int64_t i = 0; i < c.rows; ++i) {
+    double* const weight = weights + 3 * i;
+    weight[0] = weight[1] = weight[2] = 0;
+    if (targets[i] == kNotSupervised) continue;
+    const double log_sum = rows.log_sum(i);
+    total += -(1 - smoothing) * rows.logp(i) + z * log_sum * log_sum;
+    if (smoothing > 0) total += smoothing * (log_sum - rows.logit_sum(i) / vocabulary);
+    weight[0] = scale * (1 + 2 * z * log_sum);
+    weight[1] = scale * (1 - smoothing);
+    weight[2] = scale * smoothing / vocabulary;
+  }
+  *doubles(t.loss_sum) += total;
+}
+
+void HeadUnit::pair_loss(UnitTensors& t, const Gradients* g) const {
+  check_invariant(t.document_starts.defined(), "losses of pairs know where replies end");
+  t.loss_sum.zero_();
+  bool is_one_chunk = false;
+  for_chunks(t, [&](const Chunk& c) {
+    compute_logits(t, c);
+    sum_rows(t, c);
+    is_one_chunk = c.is_first() && c.is_last();
+  });
+  sum_replies(t);
+  if (g == nullptr && scores_ != nullptr && scores_->taken)
+    scores_->taken(t.micro_batch, t.work[HeadWork::documents][kLogp]);
+  judge_pairs(t);
+  if (g == nullptr) return;
+  weigh_tokens(t);
+  for_chunks(t, [&](const Chunk& c) {
+    if (!is_one_chunk) compute_logits(t, c);
+    differentiate(t, *g, c);
+  });
+}
+
+// Sums over the replies; the likelihood goes into the loss.
+void HeadUnit::sum_replies(UnitTensors& t) const {
+  const at::Tensor documents = at::Tensor(t.work[HeadWork::documents]).zero_();
+  double *logp = doubles(documents[kLogp]), *reference = doubles(documents[kReference]),
+         *tokens = doubles(documents[kTokens]);
+  const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
+               *given = input(t, PairInput::reference);
+  const std::vector<int64_t> places = document_places(t, parallel_);
+  double nats = 0;
+  for_chunks(t, [&](const Chunk& c) {
+    const Rows rows(c.row_max, c.sum_exp, c.target_logit);
+    const int64_t* targets = c.targets.data_ptr<int64_t>();
+    for (int64_t row = 0; row < c.rows; ++row) {
+      if (targets[row] == kNotSupervised) continue;
+      const int64_t i = c.first + row;
+      const double value = rows.logp(row);
+      if (likelihood[i] != 0) nats -= likelihood[i] * value;
+      if (reply[i] == 0) continue;
+      const auto place = places[static_cast<size_t>(i)];
+      logp[place] += value;
+      reference[place] += given[i];
+      tokens[place] += 1;
+    }
+  });
+  double* const sums = doubles(t.loss_sum);
+  sums[0] = nats;
+  sums[std::ssize(pair_measures())] = nats;
+  if (parallel_.cp_size > 1) t.ranks[comm::UnitAxis::cp]->all_reduce(documents, documents, {})->wait();
+}
+
+// The sums of log-probabilities become the loss's derivatives by them. All context-parallel ranks have the same sums;
+// the first counts the loss.
+void HeadUnit::judge_pairs(UnitTensors& t) const {
+  const at::Tensor& documents = t.work[HeadWork::documents];
+  double *logp = doubles(documents[kLogp]), *sums = doubles(t.loss_sum);
+  const double *reference = doubles(documents[kReference]), *tokens = doubles(documents[kTokens]);
+  const auto judge = [&](int64_t chosen, int64_t rejected) {
+    const PairSums pair{.chosen = logp[chosen],
+                        .rejected = logp[rejected],
+                        .reference_chosen = reference[chosen],
+                        .reference_rejected = reference[rejected],
+                        .chosen_tokens = tokens[chosen],
+                        .rejected_tokens = tokens[rejected]};
+    const PairJudgement judgement = judge_pair(objective_, pair);
+    logp[chosen] = judgement.d_chosen;
+    logp[rejected] = judgement.d_rejected;
+    if (parallel_.cp_rank != 0) return;
+    sums[0] += judgement.loss;
+    const double measured[] = {judgement.chosen_reward,
+                               judgement.rejected_reward,
+                               judgement.chosen_reward > judgement.rejected_reward ? 1.0 : 0.0,
+                               judgement.chosen_reward - judgement.rejected_reward,
+                               pair.chosen,
+                               pair.rejected};
+    for (size_t i = 0; i < std::size(measured); ++i) sums[i + 1] += measured[i];
+  };
+  int64_t chosen = -1;  // waits for its other reply
+  for (int64_t place = 0; place < t.shape.tokens(); ++place) {
+    if (place % t.shape.sequence == 0) chosen = -1;
+    if (tokens[place] == 0) continue;
+    if (chosen < 0) {
+      chosen = place;
+    } else {
+      judge(chosen, place);
+      chosen = -1;
+    }
+  }
+}
+
+void HeadUnit::weigh_tokens(UnitTensors& t) const {
+  const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
+               *derivative = doubles(t.work[HeadWork::documents][kLogp]);
+  double* weights = doubles(t.work[HeadWork::row_weights]);
+  const std::vector<int64_t> places = document_places(t, parallel_);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const double by_pair = reply[i] == 0 ? 0 : derivative[places[i]];
+    weights[3 * i] = weights[3 * i + 1] = t.loss_scale * (likelihood[i] - by_pair);
+    weights[3 * i + 2] = 0;
+  }
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,34 @@
+// What replies are compared with: their log-probabilities under the reference, which are computed once, before
+// training, on the run's own engine. So a reference takes no memory while the model trains. They are kept in
+// out_dir/tokens, in a file whose name has the fingerprints of the reference and of the data.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "trireme/data/preference_data.h"
+#include "trireme/train/session.h"
+#include "trireme/train/task.h"
+
+namespace trireme::train {
+
+/// Of each pair of a PreferenceDataset, in its order: sums over the replies' tokens.
+struct ReferenceScores {
+  std::vector<double> chosen, rejected;
+};
+
+struct References {
+  ReferenceScores train, val;
+};
+
+/// The folder of the reference: dpo.reference, or the model before training.
+std::filesystem::path reference_folder(const Settings& settings);
+
+/// Reads or computes them. The engine then holds the reference's weights, without adapters, until others are loaded.
+/// Every rank must call. Calls `stops` while it computes; after a stop the numbers mean nothing.
+///
+/// Cost      a forward pass over all pairs, unless they are cached
+/// Errors    CheckpointError, the same on every rank; Error if the file cannot be written
+References reference_scores(Session& session, const data::PreferenceData& data, const StopCheck& stops);
+
+}  // namespace trireme::train
