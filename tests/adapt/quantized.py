@@ -126,5 +126,8 @@ with ring.Ring(sys.argv[1]) as r:
     refused(r, "training all weights", [r.program, "finetune_full", base, "--data", "TextFiles", "--data.train_data_path", r.text, "--data.packing", "wrapped",
                                         "--train.max_seq_length", 32, "--train.max_steps", 1, "--quantize", "bnb.nf4"], "cannot be trained", "finetune_lora")
     refused(r, "a format that does not exist", tune(r, base, "x", quantize="bnb.nf5"), "quantize", "bnb.nf4")
-    refused(r, "magnitudes", tune(r, base, "x", quantize="bnb.nf4", lora__dora="true"), "leave lora.dora out")
+    dora = losses(r, base, "dora", quantize="bnb.nf4", lora__dora="true", lora__dropout=0)
+    ring.check(dora == losses(r, r.folder / "values-nf4", "dora-values", lora__dora="true", lora__dropout=0), "DoRA learns with the bits of the values", str(dora))
+    ring.check(evaluated(r, r.folder / "dora", "--quantize", "bnb.nf4") == evaluated(r, r.folder / "dora-values"), "and is merged into them")
+    ring.check(text(base, "--quantize", "bnb.nf4", "--devices", 2, "--mesh.tp", 2) == text(base, "--quantize", "bnb.nf4"), "generate on tp 2 writes what one rank writes")
     ring.check(evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") < evaluated(r, base, "--quantize", "bnb.nf4"), "an adapter is merged into what the codes stand for")

@@ -22,14 +22,14 @@ model::ModelConfig quantized_model(const std::string& family, BlockFormat format
 }
 
 /// Adapters on all matrices of all blocks.
-model::Adapters adapters_on(model::ModelConfig config, double dropout) {
+model::Adapters adapters_on(model::ModelConfig config, double dropout, bool dora = false) {
   config.quantized = BlockFormat::none;
   model::Adapters adapters;
   for (const auto& unit : model::build_model(config, kFloat64).units)
     for (const model::ParameterSpec& p : unit->parameters())
       if (p.name.find("layers.") != std::string::npos && p.whole_shape().size() == 2)
         adapters.modules[model::module_of(p.name)] = {
-            .rank = 4, .scale = 2, .dropout = dropout, .init = model::AdapterInit::random};
+            .rank = 4, .scale = 2, .dropout = dropout, .dora = dora, .init = model::AdapterInit::random};
   return adapters;
 }
 
@@ -49,6 +49,19 @@ at::Tensor dequantized(const model::ParameterSpec& p, BlockFormat format) {
   quantizer.add(0, p.numel(), values.data_ptr<float>());
   ops::dequantize(quantizer.finish(), 0, p.numel(), values.data_ptr<float>());
   return values.view(p.shape).to(at::kDouble);
+}
+
+/// Of all matrices of a job that have adapters.
+std::map<std::string, at::Tensor> values_of(const Job& job, BlockFormat format) {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& unit : model::build_model(job.model, kFloat64).units)
+    for (const model::ParameterSpec& p : unit->parameters())
+      if (job.adapters.modules.contains(model::module_of(p.name)) && p.whole_shape().size() == 2) {
+        model::ParameterSpec whole = p;
+        whole.pieces.clear(), whole.split_dim = -1, whole.full_shape.clear();
+        values[p.name] = dequantized(whole, format);
+      }
+  return values;
 }
 
 struct QuantizedCase {
@@ -72,19 +85,32 @@ TEST_P(InFourBits, LossesAndGradientsAreThoseOfTheValues) {
     in_bits.steps = 1;
     Job dense = in_bits;
     dense.model.quantized = BlockFormat::none;
-    for (const auto& unit : model::build_model(dense.model, kFloat64).units)
-      for (const model::ParameterSpec& p : unit->parameters())
-        if (in_bits.adapters.modules.contains(model::module_of(p.name)) && p.whole_shape().size() == 2) {
-          model::ParameterSpec whole = p;
-          whole.pieces.clear(), whole.split_dim = -1, whole.full_shape.clear();
-          dense.weights[p.name] = dequantized(whole, kCases[GetParam()].format);
-        }
+    dense.weights = values_of(dense, kCases[GetParam()].format);
     const Outcome few = run(in_bits), all = run(dense);
     const bool exact = precision.compute == at::kDouble;
     EXPECT_NEAR(few.losses[0], all.losses[0], exact ? 1e-12 : 1e-6);
     EXPECT_LE(relative_distance(few.gradients, all.gradients), exact ? 1e-11 : 1e-6);
     EXPECT_EQ(few.planned, few.allocated);
     EXPECT_LT(few.planned[0], all.planned[0]);
+  }
+}
+
+TEST_P(InFourBits, MagnitudesAreThoseOfTheValues) {
+  for (const double dropout : {0.0, 0.25}) {
+    Job in_bits = job(kFloat64);
+    in_bits.adapters = adapters_on(in_bits.model, dropout, true);
+    in_bits.steps = 2;
+    Job dense = in_bits;
+    dense.model.quantized = BlockFormat::none;
+    dense.weights = values_of(dense, kCases[GetParam()].format);
+    const Outcome few = run(in_bits), all = run(dense);
+    EXPECT_NEAR(few.losses[1], all.losses[1], 1e-11);
+    EXPECT_LE(relative_distance(few.gradients, all.gradients), 1e-10);
+    in_bits.mesh = {.shard = 2}, in_bits.strategy = Strategy::full_shard;
+    EXPECT_EQ(run(in_bits).losses, few.losses);
+    if (in_bits.model.num_attention_heads % 2 != 0) continue;
+    in_bits.mesh = {.shard = 1, .tp = 2};
+    EXPECT_NEAR(run(in_bits).losses[1], few.losses[1], 1e-10);
   }
 }
 
@@ -150,9 +176,6 @@ TEST(InFourBits, RefusesWhatItCannotDo) {
       refusal(job),
       "quantize bnb.nf4: weights in 4 bits cannot be trained; train adapters beside them with trireme finetune_lora "
       "or lora.r, or take the model with all its bits");
-  job = quantized_job("llama", BlockFormat::nf4, kFloat32);
-  job.adapters.modules.begin()->second.dora = true;
-  EXPECT_NE(refusal(job).find("leave lora.dora out"), std::string::npos) << refusal(job);
   job = quantized_job("llama", BlockFormat::nf4, kFloat32);
   job.adapters.whole = {"model.layers.1.mlp.up_proj"};
   EXPECT_NE(refusal(job).find("lora.modules_to_save"), std::string::npos) << refusal(job);

@@ -5,6 +5,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/checkpoint/inspect.h"
+#include "trireme/checkpoint/quantized_tensors.h"
 
 namespace trireme::adapt {
 
@@ -12,6 +13,7 @@ std::string fingerprint_of(const checkpoint::Checkpoint& given) {
   constexpr int64_t kSampleBytes = 64 << 10;
   checkpoint::Checkpoint checkpoint = given;
   checkpoint.change = nullptr;  // what lies in the files
+  if (checkpoint.quantized != nullptr && !checkpoint.quantized->is_stored()) checkpoint.quantized = nullptr;
   base::Checksum sum;
   const auto add = [&](std::string_view text) {
     sum.update(std::as_bytes(std::span(text)));

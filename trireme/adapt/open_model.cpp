@@ -78,8 +78,9 @@ checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::stri
   if (path.empty()) return open_base(newest(place.model));
   const AdapterFolder adapter = open_adapter_folder(path);
   const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
-  checkpoint::Checkpoint merged = with_adapter(open_base(folder), adapter, notes);
-  return place.quantize == base::BlockFormat::none ? merged : in_format(std::move(merged), place.quantize);
+  checkpoint::Checkpoint base = open_base(folder);
+  if (place.quantize != base::BlockFormat::none) base = in_format(std::move(base), place.quantize);
+  return with_adapter(std::move(base), adapter, notes);
 }
 
 checkpoint::Checkpoint in_format(checkpoint::Checkpoint c, base::BlockFormat format) {

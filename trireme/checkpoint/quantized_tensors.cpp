@@ -59,6 +59,7 @@ class Stored : public LastTensor {
         matrices_.emplace(name.substr(0, at), read_state(name.substr(0, at), name));
   }
   bool has(const std::string& tensor) const override { return matrices_.contains(tensor); }
+  bool is_stored() const override { return true; }
   const std::map<std::string, StoredBlocks>& matrices() const { return matrices_; }
 
  private:
@@ -136,6 +137,7 @@ class Made : public LastTensor {
   Made(Checkpoint files, base::BlockFormat format, std::function<bool(const std::string&)> chooses)
       : files_(std::move(files)), format_(format), chooses_(std::move(chooses)) {}
   bool has(const std::string& tensor) const override { return chooses_(tensor); }
+  bool is_stored() const override { return false; }
 
  private:
   ops::Quantized make(const std::string& name) const override {

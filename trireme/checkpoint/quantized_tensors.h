@@ -15,6 +15,8 @@ class QuantizedTensors {
  public:
   virtual ~QuantizedTensors() = default;
   virtual bool has(const std::string& tensor) const = 0;
+  /// Whether the files have codes; otherwise they have all bits.
+  virtual bool is_stored() const = 0;
   /// The whole tensor. Cost      reads it, unless it is the one of the last call. Errors    CheckpointError
   virtual std::shared_ptr<const ops::Quantized> whole(const std::string& tensor) const = 0;
 };

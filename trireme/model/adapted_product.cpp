@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/model/dropout.h"
+#include "trireme/ops/blocks/squares.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/products/products.h"
@@ -91,7 +92,11 @@ void compute_factors(const Product& product, const UnitTensors& t, const Paralle
   if (!has_magnitudes(product)) return;
   const at::Tensor norms = b.magnitudes.narrow(0, 0, product.magnitudes());
   for (const PartAdapter& adapter : product.adapters)
-    if (adapter.magnitude >= 0)
+    if (adapter.magnitude >= 0 && !product.quantized.empty())
+      ops::merged_squares(row_of(product, adapter, b).norm,
+                          part_in_blocks(product, adapter.weight, t.parameters).matrix(), t.parameters[adapter.b],
+                          t.parameters[adapter.a], adapter.scale, b.wide);
+    else if (adapter.magnitude >= 0)
       ops::merged_squares(row_of(product, adapter, b).norm, t.parameters[adapter.weight], t.parameters[adapter.b],
                           t.parameters[adapter.a], adapter.scale, product.in_out, b.wide);
   if (sums_squares(product)) TensorParallel(parallel, t.ranks).sum(norms);
@@ -106,6 +111,8 @@ void compute_factors(const Product& product, const UnitTensors& t, const Paralle
 /// y = x W^T of the adapter's part.
 void part_forward(const Product& product, const PartAdapter& adapter, const UnitTensors& t, const at::Tensor& y,
                   const at::Tensor& x) {
+  if (!product.quantized.empty())
+    return ops::multiply_blocks(y, x, part_in_blocks(product, adapter.weight, t.parameters).matrix(), true);
   const at::Tensor& w = t.parameters[adapter.weight];
   ops::multiply(y, x, product.in_out ? w : w.t());
 }
@@ -131,9 +138,13 @@ void dropped_backward(const Product& product, const PartAdapter& adapter, const 
                       const Parallel& parallel, const AdapterBuffers& b, const at::Tensor& dx,
                       const at::Tensor& dy_part) {
   ops::scale_columns(dy_part, dy_part, row_of(product, adapter, b).factor, -1);
-  const at::Tensor& w = t.parameters[adapter.weight];
   const at::Tensor d_dropped = rows_of(b.dropped, dx.size(0), dx.size(1));
-  ops::multiply(d_dropped, dy_part, product.in_out ? w.t() : w);
+  if (product.quantized.empty()) {
+    const at::Tensor& w = t.parameters[adapter.weight];
+    ops::multiply(d_dropped, dy_part, product.in_out ? w.t() : w);
+  } else {
+    ops::multiply_blocks(d_dropped, dy_part, part_in_blocks(product, adapter.weight, t.parameters).matrix(), false);
+  }
   ops::dropout_forward(d_dropped, d_dropped, mask_of(adapter, t, parallel, b, dx.size(0)));
   ops::add_forward(dx, dx, d_dropped);
 }

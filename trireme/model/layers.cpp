@@ -30,6 +30,13 @@ at::Tensor matrix_of(const Product& product, const Tensors& tensors) {
 
 }  // namespace
 
+ops::BlockRecords part_in_blocks(const Product& product, int weight, const Tensors& parameters) {
+  ops::BlockRecords records;
+  records.add(product.quantized[static_cast<size_t>(weight - product.weight)],
+              static_cast<const uint8_t*>(parameters[static_cast<size_t>(weight)].const_data_ptr()));
+  return records;
+}
+
 int64_t Product::adapter_ranks() const {
   int64_t sum = 0;
   for (const PartAdapter& adapter : adapters) sum += adapter.rank;

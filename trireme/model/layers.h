@@ -66,6 +66,9 @@ struct Product {
 /// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
 at::Tensor joined(const Tensors& tensors, int first, int parts);
 
+/// One part of a matrix in blocks; its record must outlive it.
+ops::BlockRecords part_in_blocks(const Product& product, int weight, const Tensors& parameters);
+
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters);
 /// y += bias, if there is one.

@@ -34,9 +34,6 @@ void check_quantized(const ModelConfig& c, const Precision& precision, const Ada
                           model_type(c.architecture)));
   if (precision.on_gpu)
     refuse(c, "weights in blocks are multiplied on processors only; leave quantize or accelerator out");
-  for (const auto& [module, adapter] : adapters.modules)
-    if (adapter.dora && is_in_a_block(c, module))
-      refuse(c, fmt::format("DoRA needs the norms of {}, which is kept in 4 bits; leave lora.dora out", module));
   for (const std::string& module : adapters.whole)
     if (is_in_a_block(c, module) && module.find("norm") == std::string::npos)
       refuse(c, fmt::format("{} is kept in 4 bits and cannot be trained whole; leave it out of lora.modules_to_save",

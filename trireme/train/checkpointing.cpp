@@ -11,6 +11,7 @@
 #include "trireme/adapt/adapter_config.h"
 #include "trireme/adapt/adapter_folder.h"
 #include "trireme/adapt/magnitudes.h"
+#include "trireme/adapt/open_model.h"
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -359,6 +360,7 @@ void load_magnitudes(engine::Engine& engine, const model::Model& model, const fs
   if (std::none_of(model.adapters.modules.begin(), model.adapters.modules.end(), has_magnitudes)) return;
   checkpoint::agree(world, [&] {
     checkpoint::Checkpoint c = adapt::open_base(base);
+    if (model.config.quantized != base::BlockFormat::none) c = adapt::in_format(std::move(c), model.config.quantized);
     const ModelSource source = describe_source(c, model);
     c = adapt::with_magnitudes(std::move(c), model, source.naming, seed);
     std::vector<checkpoint::PieceRequest> requests;

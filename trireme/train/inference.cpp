@@ -55,14 +55,6 @@ model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat 
   return config;
 }
 
-// An adapter is merged into the values that the codes stand for, which it was trained on; the result has all its bits.
-checkpoint::Checkpoint widened(checkpoint::Checkpoint c, model::ModelConfig& config) {
-  if (c.change == nullptr || config.quantized == base::BlockFormat::none) return c;
-  c = adapt::in_format(std::move(c), config.quantized);
-  config.quantized = base::BlockFormat::none;
-  return c;
-}
-
 }  // namespace
 
 model::Precision inference_precision(const Settings& settings) {
@@ -120,12 +112,12 @@ model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource
 
 }  // namespace
 
-std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& given, const model::Precision& precision,
+std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
                                                  const model::GeneratorRanks& ranks, int64_t capacity,
                                                  base::BlockFormat quantize) {
-  model::ModelConfig config = config_of(given, quantize);
-  const ModelSource source = describe_source(given, model::build_model(config, precision));
-  const checkpoint::Checkpoint c = widened(given, config);
+  model::ModelConfig config = config_of(c, quantize);
+  if (c.change != nullptr) config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
+  const ModelSource source = describe_source(c, model::build_model(config, precision));
   observe::WorkBar bar("loading weights");
   int64_t filled = 0;
   const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
@@ -197,6 +189,7 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
   load_weights(in, place.model, [&](const fs::path& folder) {
     adapt::ModelPlace found = place;
     found.model = folder;
+    found.quantize = settings.model.quantize;  // of the base of an adapter
     const checkpoint::Checkpoint c = adapt::open_model(found);
     in.folder = c.path;
     in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/blocks/squares.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/elementwise/magnitude_kernels.h"
 #include "trireme/ops/ops.h"
@@ -62,6 +63,20 @@ void merged_squares(const at::Tensor& squares, const at::Tensor& w, const at::Te
     const int64_t blocks = (width + arguments.kColumns - 1) / arguments.kColumns;
     in_out ? run_rows(merged_squares_rows, arguments, blocks, count * arguments.kColumns)
            : run_rows(merged_squares_rows, arguments, count, width);
+  }
+}
+
+void merged_squares(const at::Tensor& squares, const BlockMatrix& w, const at::Tensor& b, const at::Tensor& a,
+                    double scale, const at::Tensor& wide) {
+  const int64_t chunk = std::min(w.rows, wide.numel() / w.columns);
+  if (chunk < 1) throw ShapeError("merged_squares: `wide` is smaller than one row");
+  struct Widened;
+  char* memory = thread_scratch<Widened, char>(chunk * w.columns * static_cast<int64_t>(a.element_size()));
+  for (int64_t first = 0; first < w.rows; first += chunk) {
+    const int64_t count = std::min(chunk, w.rows - first);
+    const at::Tensor rows = at::from_blob(memory, {count, w.columns}, a.options());
+    widen(rows, w, first);
+    merged_squares(squares.narrow(0, first, count), rows, b.narrow(0, first, count), a, scale, false, wide);
   }
 }
 
