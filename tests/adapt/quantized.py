@@ -109,6 +109,18 @@ with ring.Ring(sys.argv[1]) as r:
     for what, settings in {"one rank": {}, "full_shard on 4": {"devices": 4, "strategy": "full_shard"}, "tp 2": {"devices": 2, "mesh__tp": 2}, "pp 2": {"devices": 2, "mesh__pp": 2}}.items():
         result = r.run(tune(r, base, f"replies {what}", quantize="bnb.nf4", **reply, **settings))
         ring.check(result.code == 0 and replies(result) == replies(wanted), f"sample replies during training on {what} are those of the values", f"{result}\n{wanted}")
+    pairs = r.folder / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"prompt": f"the sea {word}", "chosen": f"{word} was calm", "rejected": word}) + "\n" for word in "abcdefgh"))
+    prefers = lambda folder, *more: [r.program, "finetune_dpo", str(folder), "--data", "JSON", "--data.json_path", str(pairs), "--precision", "32-true", "--devices", "1",
+                                     "--train.max_seq_length", "64", "--train.global_batch_size", "4", "--train.max_steps", "3", "--eval.final_validation", "false",
+                                     "--lora.r", "8", "--optimizer.lr", "1e-3", *more]
+    learned = []
+    for folder, out, more in ((base, "dpo", ()), (base, "dpo", ("--quantize", "bnb.nf4", "--overwrite", "true")), (r.folder / "values-nf4", "dpo-values", ())):
+        result = r.run(prefers(folder, "--out_dir", str(r.folder / out), *more))
+        ring.require(result.code == 0, "preferences are learned", str(result))
+        learned.append([row["loss"] for row in ring.metrics(r.folder / out).values()][-3:])
+    ring.check(abs(learned[1][0] - 0.693147) < 1e-5 and learned[1] == learned[2] and learned[1] != learned[0],
+               "preferences on 4 bits are learned with the bits of the values; their reference is not that of all bits in the same out_dir", str(learned))
     half = r.run(tune(r, base, "resumed", quantize="bnb.nf4-dq", train__max_steps=2))
     ring.require(half.code == 0, "half a run", str(half))
     again = r.run(tune(r, base, "resumed", resume="true"))
