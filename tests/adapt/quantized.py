@@ -126,7 +126,11 @@ with ring.Ring(sys.argv[1]) as r:
     again = r.run(tune(r, base, "resumed", resume="true"))
     resumed = [line["loss"] for line in ring.metrics(r.folder / "resumed").values() if "loss" in line]
     ring.check(again.code == 0 and resumed[2:] == one[2:], "a resumed run keeps its 4 bits and goes on with the same bits", str(again))
-    said(r, "merge_lora", r.folder / "alone-nf4", "--out", r.folder / "merged")
+    hint = "--quantize bnb.nf4 merges it into"
+    done = r.run([r.program, "merge_lora", str(r.folder / "alone-nf4"), "--out", str(r.folder / "merged")])
+    judged = r.run([r.program, "evaluate", str(r.folder / "alone-nf4"), "--text", str(r.text), "--limit", "1"])
+    ring.check(done.code == 0 and judged.code == 0 and hint in done.text and hint in judged.text, "whoever merges into all bits is told what the adapter was trained on",
+               f"{done}\n{judged}")
     ring.check(evaluated(r, r.folder / "merged") < evaluated(r, base), "what was learned on 4 bits helps the model in all its bits, merged")
     merged = said(r, "merge_lora", r.folder / "alone-nf4", "--quantize", "bnb.nf4", "--out", r.folder / "merged-values")
     ring.check("standard deviations from those of the adapter on bnb.nf4" in merged and

@@ -8,9 +8,11 @@
 
 #include "trireme/adapt/open_model.h"
 #include "trireme/base/error.h"
+#include "trireme/base/log.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/cli/command.h"
 #include "trireme/formats/litgpt/adapter.h"
+#include "trireme/train/checkpointing.h"
 #include "trireme/train/inference.h"
 
 namespace trireme::cli {
@@ -107,6 +109,10 @@ int run_merge_lora(Arguments arguments) {
         folder.string(), adapt::kAdapterConfigName));
   words.push_back("--convert.source=" + adapter);
   if (!has_out) words.push_back("--convert.out=" + (out = without_slash(adapter).string() + "-merged"));
+  const std::string trained = train::saved_setting(checkpoint::open_checkpoint(folder), "quantize");
+  if (quantize.empty() && base::block_format_named(trained) != base::BlockFormat::none)
+    base::info("the adapter was trained on a base in {}: --quantize {} merges it into the values of these bits",
+               trained, trained);
   const int code = run_convert(words);
   if (code == 0 && !quantize.empty()) print_distances({.model = adapter, .base = base}, out, quantize);
   return code;

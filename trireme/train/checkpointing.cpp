@@ -72,19 +72,9 @@ const char* config_dtype(checkpoint::Dtype dtype) {
   return dtype == D::bf16 ? "bfloat16" : dtype == D::f16 ? "float16" : dtype == D::f64 ? "float64" : "float32";
 }
 
-/// The optimizer's name in a checkpoint's settings; "" if they do not name it.
-std::string optimizer_of(const checkpoint::Checkpoint& c) {
-  config::Problems problems;
-  const std::string settings = parse_run_state(c.state_json, c.path).settings_yaml;
-  Settings of_any_run;
-  for (const config::Given& given : config::read_yaml(settings, "settings", declare(of_any_run), problems))
-    if (given.key == "optimizer") return given.text;
-  return "";
-}
-
 // AdamW and Adam keep tensors of the same names, but with different meanings.
 void check_optimizer_name(const checkpoint::Checkpoint& c, const std::string& wanted) {
-  const std::string saved = optimizer_of(c);
+  const std::string saved = saved_setting(c, "optimizer");
   if (saved.empty() || wanted.empty() || saved == wanted) return;
   throw CheckpointError(
       fmt::format("the checkpoint {} is of another optimizer: {} saved it, this run's is {}; go on with --optimizer "
@@ -164,6 +154,15 @@ optim::LossScaleState parse_loss_scale(const nlohmann::ordered_json& j) {
 }
 
 }  // namespace
+
+std::string saved_setting(const checkpoint::Checkpoint& c, std::string_view key) {
+  config::Problems problems;
+  const std::string settings = parse_run_state(c.state_json, c.path).settings_yaml;
+  Settings of_any_run;
+  for (const config::Given& given : config::read_yaml(settings, "settings", declare(of_any_run), problems))
+    if (given.key == key) return given.text;
+  return "";
+}
 
 std::vector<std::filesystem::path> started_with(const Settings& settings) {
   std::vector<std::filesystem::path> paths = {settings.model.name};

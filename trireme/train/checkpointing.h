@@ -41,6 +41,9 @@ std::string to_json(const RunState& state);
 /// Errors    CheckpointError naming the missing or wrong key
 RunState parse_run_state(const std::string& json, const std::filesystem::path& path);
 
+/// The value of a key in the settings of the run that saved a checkpoint; "" if they do not say it.
+std::string saved_setting(const checkpoint::Checkpoint& checkpoint, std::string_view key);
+
 /// The folders that the run's command names. The same command needs them again, so checkpoints among them are never
 /// deleted. Some are names, not paths.
 std::vector<std::filesystem::path> started_with(const Settings& settings);

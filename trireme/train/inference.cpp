@@ -138,6 +138,14 @@ std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint&
 
 namespace {
 
+/// A hint if the adapter was trained beside a base in 4 bits, and the base is read with all its bits.
+std::string bits_of_training(const fs::path& adapter, base::BlockFormat given) {
+  const checkpoint::Checkpoint c = checkpoint::open_checkpoint(checkpoint::find_latest(adapter).value_or(adapter));
+  const std::string trained = saved_setting(c, "quantize");
+  if (given != base::BlockFormat::none || base::block_format_named(trained) == base::BlockFormat::none) return "";
+  return fmt::format(", which was trained on {} of it: --quantize {} merges it into their values", trained, trained);
+}
+
 // If a checkpoint that was found in a run's folder turns out to be damaged, takes the next older one.
 void load_weights(const Inference& in, const fs::path& given, const std::function<void(const fs::path&)>& load) {
   std::vector<checkpoint::PassedOver> passed_over;
@@ -196,7 +204,8 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
     in.generator = open_generator(c, inference_precision(settings), ranks, capacity, settings.model.quantize);
   });
   if (in.is_first_rank && !in.adapter.empty())
-    base::info("the adapter {} on {}", in.adapter.string(), in.folder.string());
+    base::info("the adapter {} on {}{}", in.adapter.string(), in.folder.string(),
+               bits_of_training(in.adapter, settings.model.quantize));
   if (in.is_first_rank)
     for (const std::string& remark : in.generator->config().remarks()) base::info("{}", remark);
   in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
