@@ -100,6 +100,8 @@ class Stored : public LastTensor {
     return blocks;
   } catch (const nlohmann::json::exception& error) {
     fail(files_, matrix, fmt::format("has an unusable quant_state: {}", error.what()));
+  } catch (const ShapeError& error) {
+    fail(files_, matrix, fmt::format("has an unusable quant_state: {}", error.what()));
   }
 
   template <typename Code>
