@@ -17,6 +17,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DIS
 import tuning
 from tuning import peft, ring, torch, transformers
 
+import dropout_mask
 import wide
 
 datasets, dpo, orpo, cpo = ring.judges("datasets", "trl.trainer.dpo_trainer", "trl.experimental.orpo", "trl.experimental.cpo")
@@ -238,9 +239,10 @@ def resumes(judged):
 
 
 def smoothed(r):
-    """Label smoothing and z-loss beside PyTorch's, in ten steps of fine-tuning, and on tensor-parallel ranks."""
-    smoothing, z, steps = 0.1, 1e-3, 10
-    base, settings = r.folder / "smoothed-base", {"objective__label_smoothing": smoothing, "objective__z_loss": z, "subcommand": "finetune_full"}
+    """Label smoothing, z-loss and NEFTune beside PyTorch's, in ten steps of fine-tuning, and on tensor-parallel ranks."""
+    smoothing, z, alpha, steps, seed = 0.1, 1e-3, 5.0, 10, 42
+    base, settings = r.folder / "smoothed-base", {"objective__label_smoothing": smoothing, "objective__z_loss": z, "objective__neftune_alpha": alpha,
+                                                  "seed": seed, "subcommand": "finetune_full"}
     tuning.make_base("gemma3", base)
     tuning.write_conversations(r.folder / "chat.jsonl")
     one = tuning.tune(r, base, "smoothed", **settings)
@@ -250,7 +252,12 @@ def smoothed(r):
     worst = 0.0
     for step, ours in enumerate(tuning.losses(one), 1):
         ids, targets, positions, documents = batches.step(step)
+        rows, width = ids.shape[1], model.config.hidden_size
+        keys = dropout_mask.keys_of(seed, step, range(ids.shape[0]), rows, "embedding.noise")
+        noise = torch.from_numpy(2.0 * dropout_mask.hashes(keys, width) / 2**32 - 1) * alpha / (rows * width) ** 0.5
+        hook = model.get_input_embeddings().register_forward_hook(lambda module, given, out: out + noise)
         logits = model(input_ids=ids, attention_mask=tuning.attention_masks(model, documents), position_ids=positions, use_cache=False).logits.flatten(0, 1)
+        hook.remove()
         learned = targets.flatten() != -100
         loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), label_smoothing=smoothing, reduction="sum", ignore_index=-100)
         loss = (loss + z * logits.logsumexp(1).square()[learned].sum()) / learned.sum()
@@ -258,10 +265,10 @@ def smoothed(r):
         loss.backward()
         optimizer.step()
         worst = max(worst, abs(ours - loss.item()))
-    ring.check(worst <= EQUAL, f"label smoothing and z-loss: {steps} losses within {worst:.1e} of PyTorch's")
+    ring.check(worst <= EQUAL, f"label smoothing, z-loss and NEFTune: {steps} losses within {worst:.1e} of PyTorch's")
     for mesh in ("full_shard 2", "tp 2 sequence"):
         other = tuning.tune(r, base, f"smoothed-{mesh.replace(' ', '-')}", **(settings | MESHES[mesh][0]))
-        tuning.check_mesh(f"label smoothing and z-loss, {mesh}", other, one, MESHES[mesh][1], MESH, steps)
+        tuning.check_mesh(f"label smoothing, z-loss and NEFTune, {mesh}", other, one, MESHES[mesh][1], MESH, steps)
 
 
 def main():

@@ -16,7 +16,7 @@ using plan::Strategy;
 // A plain block, learned positions, norms of branches, a parallel residual, a multiplier of branches, and norms of sums
 // in a bidirectional block. matrix_test.cpp has classifiers on other meshes.
 const char* const kFamilies[] = {"llama", "gpt2", "gemma3", "gpt_neox", "granite", "labels bert"};
-constexpr model::DropoutRates kRates{.attention = 0.2, .residual = 0.15, .embedding = 0.1};
+constexpr model::DropoutRates kRates{.attention = 0.2, .residual = 0.15, .embedding = 0.1, .neftune = 5};
 
 Job dropping_job(const std::string& family, const model::Precision& precision,
                  const model::DropoutRates& rates = kRates) {

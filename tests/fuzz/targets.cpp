@@ -21,6 +21,7 @@ void fuzz_manifest(std::string_view bytes);
 void fuzz_megatron_idx(std::string_view bytes);
 void fuzz_parquet_frame(std::string_view bytes);
 void fuzz_pickle(std::string_view bytes);
+void fuzz_preference_pairs(std::string_view bytes);
 void fuzz_safetensors(std::string_view bytes);
 void fuzz_scaled_floats(std::string_view bytes);
 void fuzz_sentencepiece(std::string_view bytes);
@@ -50,6 +51,7 @@ std::span<const NamedTarget> targets() {
       {"megatron_idx", fuzz_megatron_idx},
       {"parquet_frame", fuzz_parquet_frame},
       {"pickle", fuzz_pickle},
+      {"preference_pairs", fuzz_preference_pairs},
       {"safetensors", fuzz_safetensors},
       {"scaled_floats", fuzz_scaled_floats},
       {"sentencepiece", fuzz_sentencepiece},

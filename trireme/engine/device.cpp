@@ -61,6 +61,9 @@ void Engine::check_device() const {
         fmt::format("dropout ({}) is computed on the CPU only; with accelerator cuda set model.attention_dropout, "
                     "model.residual_dropout and model.embedding_dropout 0",
                     c.dropout.describe()));
+  if (c.dropout.neftune > 0)
+    throw UsageError(
+        "noise on embeddings is computed on the CPU only; set objective.neftune_alpha 0 with accelerator cuda");
   for (const auto& [module, adapter] : model_.adapters.modules) {
     if (adapter.dropout > 0)
       throw UsageError("dropout of adapters is computed on the CPU only; set lora.dropout 0 with accelerator cuda");

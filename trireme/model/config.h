@@ -67,6 +67,8 @@ struct DropoutRates {
   double residual = 0;  ///< of the attention's output, before it is added
   double mlp = 0;  ///< of the MLP's output, likewise; as `residual` in models of transformers
   double embedding = 0;  ///< of the first block's input
+  /// NEFTune: noise that is added to the tokens' embeddings, uniform in +-neftune / sqrt(sequence x width); no dropout
+  double neftune = 0;
   bool any() const { return attention > 0 || branches() || embedding > 0; }
   bool branches() const { return residual > 0 || mlp > 0; }
   /// "0.1 of attention weights, 0.1 of embeddings"
@@ -75,7 +77,7 @@ struct DropoutRates {
 };
 
 struct ModelConfig {
-  std::string name;                        ///< catalogue name, "" for a file
+  std::string name;  ///< catalogue name, "" for a file
   Architecture architecture = Architecture::llama;  ///< names of tensors and keys
   int64_t vocab_size = 256;
   int64_t hidden_size = 256;
@@ -84,17 +86,17 @@ struct ModelConfig {
   int64_t num_attention_heads = 4;
   int64_t num_key_value_heads = 4;
   int64_t head_dim = 64;
-  int64_t max_position_embeddings = 256;   ///< GPT-2: also the number of learned positions
-  double norm_eps = 1e-5;                  ///< rms_norm_eps / layer_norm_epsilon
+  int64_t max_position_embeddings = 256;  ///< GPT-2: also the number of learned positions
+  double norm_eps = 1e-5;  ///< rms_norm_eps / layer_norm_epsilon
   double rope_theta = 10000.0;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
 
-  bool layer_norm = false;                 ///< LayerNorm with biases (GPT-2); otherwise RMSNorm
-  double norm_offset = 0;                  ///< added to a norm's weight (Gemma: 1)
+  bool layer_norm = false;  ///< LayerNorm with biases (GPT-2); otherwise RMSNorm
+  double norm_offset = 0;  ///< added to a norm's weight (Gemma: 1)
   Activation activation = Activation::silu;
   bool gated_mlp = true;
-  bool learned_positions = false;          ///< instead of rotary ones
+  bool learned_positions = false;  ///< instead of rotary ones
   double rotary_fraction = 1;  ///< of a head's width that is rotated: its first elements
   std::vector<bool> unrotated;  ///< blocks without positions (SmolLM3); empty: none
   RopeScaling rope_scaling;

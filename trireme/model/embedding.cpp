@@ -74,7 +74,8 @@ std::string embedding_table_name(Architecture architecture) {
 EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, const Adapters& adapters)
     : config_(c),
       parallel_(parallel),
-      dropout_{.p = c.dropout.embedding, .module = dropout_module_key("embedding.output")} {
+      dropout_{.p = c.dropout.embedding, .module = dropout_module_key("embedding.output")},
+      noise_{.p = c.dropout.neftune, .module = dropout_module_key("embedding.noise")} {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
   parameters_.push_back(vocabulary_parameter(table, c, parallel));
   const TensorNames& names = tensor_names(c.architecture);
@@ -140,7 +141,8 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
     if (own_positions()) (*work)[EmbeddingWork::position_ids] = {"position ids", {local.tokens}, at::kLong};
     if (sequence_parallel())
       (*work)[EmbeddingWork::whole_rows] = {"whole rows", {local.tokens, config_.hidden_size}, p.compute};
-    if (dropout_.p > 0) (*work)[EmbeddingWork::dropout_keys] = {"dropout keys", {local.tokens}, at::kInt};
+    if (dropout_.p > 0 || noise_.p > 0)
+      (*work)[EmbeddingWork::dropout_keys] = {"dropout keys", {local.tokens}, at::kInt};
   }
   if (has_adapter()) {
     for (Slots* work : {&v.forward_work, &v.backward_work})
@@ -218,16 +220,29 @@ NormStatistics EmbeddingUnit::statistics(const UnitTensors& t) const { return {t
 void EmbeddingUnit::forward(UnitTensors& t) const {
   if (norm_.present()) {
     sum(t, t.saved[kSum]);
+    add_noise(t, t.saved[kSum]);
     norm_forward(norm_, t.output, statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
   } else {
     sum(t, t.output);
+    add_noise(t, t.output);
   }
   if (dropout_.p > 0) drop(dropout_, t.output, t.output, t, parallel_, t.work[EmbeddingWork::dropout_keys]);
+}
+
+// Source    Jain et al., NEFTune (2023); L is the length of a row, as in transformers
+void EmbeddingUnit::add_noise(const UnitTensors& t, const at::Tensor& y) const {
+  if (noise_.p == 0 || !t.random.active) return;
+  const at::Tensor& keys = t.work[EmbeddingWork::dropout_keys];
+  dropout_keys(keys, t.random, noise_.module, t.shape, parallel_);
+  const int64_t rows = y.size(0), first = rows == keys.size(0) ? 0 : rows * parallel_.tp_rank;
+  const auto values = static_cast<double>(t.shape.sequence * config_.hidden_size);
+  ops::add_uniform_noise(y, keys.narrow(0, first, rows), noise_.p / std::sqrt(values));
 }
 
 void EmbeddingUnit::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {
   if (!norm_.present()) return;
   sum(t, t.saved[kSum]);
+  add_noise(t, t.saved[kSum]);
   norm_forward(norm_, t.work[EmbeddingWork::normed], statistics(t), t.saved[kSum], t.parameters, config_.norm_eps);
 }
 

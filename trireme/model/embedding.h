@@ -72,6 +72,8 @@ class EmbeddingUnit : public Unit {
   ModelConfig config_;
   Parallel parallel_;
   Dropout dropout_;
+  Dropout noise_;  ///< NEFTune: p is its alpha
+  void add_noise(const UnitTensors& t, const at::Tensor& y) const;
   std::vector<ParameterSpec> parameters_;
   int positions_ = -1;  ///< index of the table of learned positions; -1: there is none
   int types_ = -1;  ///< likewise: token types

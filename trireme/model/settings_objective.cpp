@@ -46,8 +46,12 @@ config::Section section(ObjectiveSettings& s) {
                     "share of each target that goes to all tokens alike", Rules{.at_least = 0, .below = 1}},
                    {"objective.z_loss", &s.z_loss,
                     "weight of the square of log(sum of exp(logits)), which keeps logits small",
-                    Rules{.at_least = 0, .example = "1e-4"}}},
-          .others = {{{"label_smoothing_factor"}, "the smoothing of targets is objective.label_smoothing"},
+                    Rules{.at_least = 0, .example = "1e-4"}},
+                   {"objective.neftune_alpha", &s.neftune_alpha,
+                    "noise on the tokens' embeddings in training, uniform in +-alpha / sqrt(row x width) (NEFTune)",
+                    Rules{.at_least = 0, .example = "5"}}},
+          .others = {{{"neftune_noise_alpha"}, "noise on embeddings is objective.neftune_alpha"},
+                     {{"label_smoothing_factor"}, "the smoothing of targets is objective.label_smoothing"},
                      {{"lm_head_z_loss", "z_loss_weight"}, "the weight of the z-loss is objective.z_loss"}}};
 }
 

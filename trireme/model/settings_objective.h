@@ -35,6 +35,7 @@ std::span<const config::Choice<PairLoss>> choices_of(PairLoss);
 struct ObjectiveSettings {
   double label_smoothing = 0;
   double z_loss = 0;
+  double neftune_alpha = 0;
   bool operator==(const ObjectiveSettings&) const = default;
 };
 config::Section section(ObjectiveSettings& settings);

@@ -113,6 +113,9 @@ struct DropoutMask {
 };
 /// y [T,M] = mask * x / (1 - p). Processors only, like a mask in add_product.
 void dropout_forward(const at::Tensor& y, const at::Tensor& x, const DropoutMask& mask);
+/// y [T,M] += bound * u, with u uniform in [-1, 1): 2 hash 2^-32 - 1, with the hash of DropoutMask. keys [T] int32.
+/// Processors only.
+void add_uniform_noise(const at::Tensor& y, const at::Tensor& keys, double bound);
 /// y [T,N] += mask * (a [T,K] b [K,N]) / (1 - p). The rows of y may lie apart.
 ///
 /// Scratch   `wide` [n] of the statistics dtype holds n / N rows of the product at a time, at least one. It is not used

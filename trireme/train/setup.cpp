@@ -105,7 +105,9 @@ model::Model build_run_model(const Settings& settings, const model::ModelConfig&
                              const plan::StepRequest& request) {
   model::Grouping grouping = model::grouping_of(settings.wrap);
   grouping.matrices_apart = settings.optimizer.name == optim::Rule::muon;
-  model::Model model = model::build_model(config, request.precision, request.parallel(), grouping,
+  model::ModelConfig trained = config;
+  trained.dropout.neftune = settings.objective.neftune_alpha;
+  model::Model model = model::build_model(trained, request.precision, request.parallel(), grouping,
                                           adapt::adapters_of(settings.lora, config), objective_of(settings));
   optim::apply_parameter_rules(model, grouping, optim::parameter_rules(settings.optimizer));
   return model;

@@ -11,6 +11,7 @@
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products/products.h"
+#include "trireme/ops/storage.h"
 
 namespace trireme::ops {
 namespace {
@@ -44,6 +45,51 @@ void dropout_forward(const at::Tensor& y, const at::Tensor& x, const DropoutMask
                              .x = x.const_data_ptr()};
   set_mask(arguments, mask, 0);
   run_rows(dropout_rows, arguments, x.size(0), x.size(1));
+}
+
+namespace {
+
+// lowbias32 (Ettinger 2018), as in dropout_kernels.cpp.
+uint32_t hash_of(uint32_t key, int64_t column) {
+  uint32_t h = key + static_cast<uint32_t>(column) * 0x9E3779B9u;
+  h = (h ^ h >> 16) * 0x7feb352du;
+  h = (h ^ h >> 15) * 0x846ca68bu;
+  return h ^ h >> 16;
+}
+
+struct NoiseArguments {
+  Storage dtype;
+  int64_t width;
+  void* y;
+  const uint32_t* keys;
+  double bound;
+};
+
+void noise_rows(const NoiseArguments& args, int64_t first, int64_t last) {
+  with_storage(args.dtype, [&]<class T>() {
+    for (int64_t t = first; t < last; ++t) {
+      T* const row = static_cast<T*>(args.y) + t * args.width;
+      for (int64_t j = 0; j < args.width; ++j) {
+        const double u = 0x1p-31 * hash_of(args.keys[t], j) - 1;
+        row[j] = narrow<T>(static_cast<Wide<T>>(widen(row[j]) + args.bound * u));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void add_uniform_noise(const at::Tensor& y, const at::Tensor& keys, double bound) {
+  const auto dtype = compute_dtype("add_uniform_noise", "y", y);
+  check_dims("add_uniform_noise", "y", y, 2);
+  check_tensor("add_uniform_noise", "y", y, y.sizes(), dtype);
+  check_tensor("add_uniform_noise", "keys", keys, {y.size(0)}, at::kInt);
+  const NoiseArguments arguments{.dtype = storage_of(dtype),
+                                 .width = y.size(1),
+                                 .y = y.mutable_data_ptr(),
+                                 .keys = reinterpret_cast<const uint32_t*>(keys.data_ptr<int32_t>()),
+                                 .bound = bound};
+  run_rows(noise_rows, arguments, y.size(0), y.size(1));
 }
 
 void add_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, const at::Tensor& wide,
