@@ -18,6 +18,7 @@ import tuning
 from tuning import peft, ring, torch, transformers
 
 import dropout_mask
+import tiny_models
 import wide
 
 datasets, dpo, orpo, cpo = ring.judges("datasets", "trl.trainer.dpo_trainer", "trl.experimental.orpo", "trl.experimental.cpo")
@@ -65,7 +66,7 @@ LOSSES = {
     "simpo": (["simpo"], None, {"beta": 2.0, "simpo_gamma": 0.5}),
 }
 QUICK = [("llama", "sigmoid", "chat"), ("llama", "ipo", "text"), ("gemma3", "sigmoid and sft", "chat"), ("qwen3", "robust", "lora"),
-         ("llama", "orpo", "text"), ("llama", "simpo", "text"), ("gpt2", "exo_pair", "text")]
+         ("llama", "sigmoid and sft", "long"), ("llama", "orpo", "text"), ("llama", "simpo", "text"), ("gpt2", "exo_pair", "text")]
 FAMILIES = {"llama": "llama 2", "qwen3": "qwen3", "gemma3": "gemma3", "gpt2": "gpt2"}
 
 MESHES = {
@@ -79,9 +80,19 @@ MESHES = {
 }
 
 
+def make_wide_base(folder):
+    """With a vocabulary so large that the head computes in several chunks of rows."""
+    config = transformers.LlamaConfig(vocab_size=33_000, hidden_size=32, num_hidden_layers=2, intermediate_size=48, num_attention_heads=4,
+                                      num_key_value_heads=2, max_position_embeddings=1024)
+    torch.manual_seed(3)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(tiny_models.tokenizer_json(300, tuning.SPECIAL))
+
+
 def write_pairs(path, kind, count=24, seed=5):
     source = random.Random(seed)
-    words = lambda most: " ".join(source.choice(ring.WORDS) for _ in range(source.randint(1, most)))
+    times = 14 if kind == "long" else 1
+    words = lambda most: " ".join(source.choice(ring.WORDS) for _ in range(times * source.randint(1, most)))
     with open(path, "w") as out:
         for number in range(count):
             prompt, chosen, rejected = words(2), words(2) + ".", words(2) + "!"
@@ -102,9 +113,10 @@ class Judged:
         self.losses, self.weights, self.options = LOSSES[loss]
         self.lora = kind == "lora"
         self.kind = "chat" if kind == "lora" else kind
-        self.base = r.folder / family
+        self.length = 256 if kind == "long" else LENGTH
+        self.base = r.folder / (f"{family}-wide" if kind == "long" else family)
         if not self.base.exists():
-            tuning.make_base(FAMILIES[family], self.base)
+            make_wide_base(self.base) if kind == "long" else tuning.make_base(FAMILIES[family], self.base)
             (self.base / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
         self.name = FAMILIES[family]
         self.pairs = write_pairs(r.folder / f"{self.kind}.jsonl", self.kind)
@@ -117,7 +129,7 @@ class Judged:
 
     def tune(self, what, **settings):
         out = f"{self.what} {what}".replace(" ", "-").replace(",", "")
-        ours = {"dpo__loss_type": f"[{', '.join(self.losses)}]", "train__max_steps": STEPS, "train__max_seq_length": 2 * LENGTH,
+        ours = {"dpo__loss_type": f"[{', '.join(self.losses)}]", "train__max_steps": STEPS, "train__max_seq_length": 2 * self.length,
                 "train__global_batch_size": BATCH} | {f"dpo__{k}": v for k, v in self.options.items()}
         if self.weights:
             ours["dpo__loss_weights"] = str(self.weights)
@@ -146,7 +158,7 @@ class Judged:
         wide.widen(model)
         read = [json.loads(line) for line in self.pairs.read_text().splitlines()]
         records = datasets.Dataset.from_list([record if "prompt" in record else dpo.extract_prompt(record) for record in read])
-        common = {"output_dir": str(self.r.folder / "trl"), "report_to": [], "use_cpu": True, "bf16": False, "fp16": False, "max_length": LENGTH,
+        common = {"output_dir": str(self.r.folder / "trl"), "report_to": [], "use_cpu": True, "bf16": False, "fp16": False, "max_length": self.length,
                   "per_device_train_batch_size": BATCH, "gradient_checkpointing": False}
         if self.losses[0] in ("orpo", "simpo"):
             return model, *self.without_reference(model, records, common)
@@ -282,13 +294,16 @@ def main():
         for number, case in enumerate(cases):
             judged = Judged(r, *case)
             judged.against_trl()
-            if number == 0 or ring.SLOW:
+            if (number == 0 and not sys.argv[2:]) or ring.SLOW:
                 for mesh in MESHES:
                     judged.on_mesh(mesh)
                 judged.packed()
                 resumes(judged)
             elif judged.losses == ["orpo"]:
                 judged.on_mesh("cp 2")
+            elif judged.length > LENGTH:
+                for mesh in ("full_shard 2", "two at once"):
+                    judged.on_mesh(mesh)
         if not sys.argv[2:]:
             smoothed(r)
 

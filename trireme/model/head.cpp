@@ -121,7 +121,7 @@ void HeadUnit::differentiate(UnitTensors& t, const Gradients& g, const Chunk& c)
 void HeadUnit::chunk_loss(UnitTensors& t, const Gradients* g) const {
   if (objective_.is_pairs()) return pair_loss(t, g);
   t.loss_sum.zero_();
-  for_chunks(t, [&](const Chunk& c) {
+  for_chunks(t, t.work[HeadWork::normed].size(0), [&](const Chunk& c) {
     compute_logits(t, c);
     sum_rows(t, c);
     if (objective_.is_plain())

@@ -6,7 +6,8 @@
 //
 // Other losses (objective.h) take the same way in chunks. What needs one token only gives each row of logits its own
 // weights. Losses of pairs need sums over replies first: one pass over the chunks for the log-probabilities, of which
-// the head keeps three numbers a token, one sum over context-parallel ranks, and a second pass for the gradients.
+// the head keeps three numbers a token, one sum over context-parallel ranks, and a second pass for the gradients. Rows
+// without a target (prompts, padding) have no logits, unless tensor-parallel ranks exchange numbers of all rows.
 //
 // An adapter belongs to the head alone ("lm_head"), even if its matrix is the embedding's. Its gradients are summed
 // over the chunks in the statistics dtype.
@@ -57,9 +58,9 @@ class HeadUnit : public Unit {
   };
   void normalize(const UnitTensors& t) const;
   void divide_logits(const at::Tensor& rows) const;
-  /// Calls body(chunk) for all chunks of rows.
+  /// Calls body(chunk) for all chunks of the first `rows` rows.
   template <class Body>
-  void for_chunks(const UnitTensors& t, const Body& body) const;
+  void for_chunks(const UnitTensors& t, int64_t rows, const Body& body) const;
   struct Chunk;
   void compute_logits(UnitTensors& t, const Chunk& chunk) const;
   void sum_rows(UnitTensors& t, const Chunk& chunk) const;
@@ -70,10 +71,11 @@ class HeadUnit : public Unit {
                          const Precision& precision) const;
   void pair_loss(UnitTensors& t, const Gradients* gradients) const;
   void judge_tokens(UnitTensors& t, const Chunk& chunk) const;
-  void sum_replies(UnitTensors& t) const;
+  int64_t close_ranks(UnitTensors& t) const;
+  void open_ranks(UnitTensors& t, int64_t rows) const;
+  void sum_replies(UnitTensors& t, int64_t rows) const;
   void judge_pairs(UnitTensors& t) const;
-  void weigh_tokens(UnitTensors& t) const;
-  at::Tensor ids(const UnitTensors& t) const { return objective_.is_pairs() ? t.targets[0] : t.targets; }
+  void weigh_tokens(UnitTensors& t, int64_t rows) const;
   void chunk_backward(UnitTensors& t, const Gradients& gradients, int64_t first, const at::Tensor& x,
                       const at::Tensor& d_logits) const;
   void write_adapter(UnitTensors& t, const Gradients& gradients) const;

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "trireme/base/error.h"
@@ -74,8 +75,9 @@ std::vector<Measure> HeadUnit::measures() const {
 void HeadUnit::declare_objective(UnitValues& v, const BatchShape& shape, int64_t tokens, int64_t rows,
                                  const Precision&) const {
   v.forward_work[HeadWork::row_weights] = {"weights of rows", {objective_.is_pairs() ? tokens : rows, 3}, at::kDouble};
-  if (objective_.is_pairs())
-    v.forward_work[HeadWork::documents] = {"sums of replies", {3, shape.tokens()}, at::kDouble};
+  if (!objective_.is_pairs()) return;
+  v.forward_work[HeadWork::supervised] = {"supervised rows", {2, tokens}, at::kLong};
+  v.forward_work[HeadWork::documents] = {"sums of replies", {3, shape.tokens()}, at::kDouble};
 }
 
 // One token's loss is (1 - s) (-log p) + s (log sum - mean logit) + z (log sum)^2, with s for label smoothing.
@@ -102,39 +104,74 @@ void HeadUnit::judge_tokens(UnitTensors& t, const Chunk& c) const {
 void HeadUnit::pair_loss(UnitTensors& t, const Gradients* g) const {
   check_invariant(t.document_starts.defined(), "losses of pairs know where replies end");
   t.loss_sum.zero_();
-  bool is_one_chunk = false;
-  for_chunks(t, [&](const Chunk& c) {
+  const int64_t rows = close_ranks(t);
+  const bool is_one_chunk = rows <= t.work[HeadWork::logits].size(0);
+  for_chunks(t, rows, [&](const Chunk& c) {
     compute_logits(t, c);
     sum_rows(t, c);
-    is_one_chunk = c.is_first() && c.is_last();
   });
-  sum_replies(t);
+  sum_replies(t, rows);
   if (g == nullptr && scores_ != nullptr && scores_->taken)
     scores_->taken(t.micro_batch, t.work[HeadWork::documents][kLogp]);
   judge_pairs(t);
   if (g == nullptr) return;
-  weigh_tokens(t);
-  for_chunks(t, [&](const Chunk& c) {
+  weigh_tokens(t, rows);
+  for_chunks(t, rows, [&](const Chunk& c) {
     if (!is_one_chunk) compute_logits(t, c);
     differentiate(t, *g, c);
   });
+  open_ranks(t, rows);
+}
+
+// The rows that have a target move together, in their order; returns how many there are, at least 1. Tensor-parallel
+// ranks exchange numbers of as many rows as their plan says, so there all rows stay.
+int64_t HeadUnit::close_ranks(UnitTensors& t) const {
+  const at::Tensor &normed = t.work[HeadWork::normed], &supervised = t.work[HeadWork::supervised];
+  const int64_t tokens = normed.size(0);
+  const auto width = static_cast<size_t>(normed.size(1)) * normed.element_size();
+  auto* const rows = static_cast<char*>(normed.data_ptr());
+  const int64_t* targets = t.targets[0].data_ptr<int64_t>();
+  auto *number = at::Tensor(supervised).mutable_data_ptr<int64_t>(), *target = number + tokens;
+  int64_t count = 0;
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (parallel_.tp_size == 1 && targets[i] == kNotSupervised && (count > 0 || i + 1 < tokens)) continue;
+    if (count != i) std::memcpy(rows + count * width, rows + i * width, width);
+    number[count] = i;
+    target[count++] = targets[i];
+  }
+  return count;
+}
+
+// Their gradients move back; rows between them have none.
+void HeadUnit::open_ranks(UnitTensors& t, int64_t count) const {
+  const at::Tensor& normed = t.work[HeadWork::normed];
+  const auto width = static_cast<size_t>(normed.size(1)) * normed.element_size();
+  auto* const rows = static_cast<char*>(normed.data_ptr());
+  const int64_t* number = t.work[HeadWork::supervised].data_ptr<int64_t>();
+  for (int64_t i = normed.size(0) - 1, k = count - 1; i >= 0; --i) {
+    if (k < 0 || number[k] != i)
+      std::memset(rows + i * width, 0, width);
+    else if (k-- != i)
+      std::memcpy(rows + i * width, rows + (k + 1) * width, width);
+  }
 }
 
 // Sums over the replies; the likelihood goes into the loss.
-void HeadUnit::sum_replies(UnitTensors& t) const {
+void HeadUnit::sum_replies(UnitTensors& t, int64_t count) const {
   const at::Tensor documents = at::Tensor(t.work[HeadWork::documents]).zero_();
   double *logp = doubles(documents[kLogp]), *reference = doubles(documents[kReference]),
          *tokens = doubles(documents[kTokens]);
   const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
                *given = input(t, PairInput::reference);
   const std::vector<int64_t> places = document_places(t, parallel_);
+  const int64_t* number = t.work[HeadWork::supervised].data_ptr<int64_t>();
   double nats = 0;
-  for_chunks(t, [&](const Chunk& c) {
+  for_chunks(t, count, [&](const Chunk& c) {
     const Rows rows(c.row_max, c.sum_exp, c.target_logit);
     const int64_t* targets = c.targets.data_ptr<int64_t>();
     for (int64_t row = 0; row < c.rows; ++row) {
       if (targets[row] == kNotSupervised) continue;
-      const int64_t i = c.first + row;
+      const int64_t i = number[c.first + row];
       const double value = rows.logp(row);
       if (likelihood[i] != 0) nats -= likelihood[i] * value;
       if (reply[i] == 0) continue;
@@ -189,15 +226,17 @@ void HeadUnit::judge_pairs(UnitTensors& t) const {
   }
 }
 
-void HeadUnit::weigh_tokens(UnitTensors& t) const {
+void HeadUnit::weigh_tokens(UnitTensors& t, int64_t count) const {
   const double *reply = input(t, PairInput::reply), *likelihood = input(t, PairInput::likelihood),
                *derivative = doubles(t.work[HeadWork::documents][kLogp]);
   double* weights = doubles(t.work[HeadWork::row_weights]);
   const std::vector<int64_t> places = document_places(t, parallel_);
-  for (size_t i = 0; i < places.size(); ++i) {
-    const double by_pair = reply[i] == 0 ? 0 : derivative[places[i]];
-    weights[3 * i] = weights[3 * i + 1] = t.loss_scale * (likelihood[i] - by_pair);
-    weights[3 * i + 2] = 0;
+  const int64_t* number = t.work[HeadWork::supervised].data_ptr<int64_t>();
+  for (int64_t k = 0; k < count; ++k, weights += 3) {
+    const int64_t i = number[k];
+    const double by_pair = reply[i] == 0 ? 0 : derivative[places[static_cast<size_t>(i)]];
+    weights[0] = weights[1] = t.loss_scale * (likelihood[i] - by_pair);
+    weights[2] = 0;
   }
 }
 

@@ -11,6 +11,7 @@ struct HeadWork {
     logits,
     sums,            ///< of rows' exponentials; if the loss is computed in chunks here
     row_weights,     ///< [T,3]: what each token's gradient is made of; of losses other than cross-entropy
+    supervised,      ///< [2, T]: numbers of the rows with a target, and their targets; of pairs
     documents,       ///< [3, B S]: sums over replies, where their document begins; of pairs
     weight_sum,      ///< backward: of several chunks of a bfloat16 gradient
     reduced_rows,    ///< backward, sequence parallel

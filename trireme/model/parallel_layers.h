@@ -23,8 +23,8 @@ struct ColumnOptions {
 
 /// y = x W^T + b, of which a rank computes its 1/tp of the columns: `weight` [out/tp, in], `bias` [out/tp].
 ///
-/// Shapes    x [..., in] -> [..., out/tp]; with gather_output [..., out]. Sequence parallel: x [..., T/tp, in] -> T
-/// rows Cost      forward: under sequence parallelism an all-gather of x; with gather_output one of y. backward: a
+/// Shapes    x [..., in] -> [..., out/tp]; with gather_output [..., out]. Sequence parallel: x has T/tp rows, y has T
+/// Cost      forward: under sequence parallelism an all-gather of x; with gather_output one of y. backward: a
 ///           reduce-scatter for each of these. Construction draws a whole matrix for a moment
 /// Errors    UsageError if tp does not divide out / matrices
 class ColumnParallelLinearImpl : public torch::nn::Module, public ParallelLayer {
