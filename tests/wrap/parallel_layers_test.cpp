@@ -176,13 +176,14 @@ TEST(ParallelLayer, ATableThatScoresToo) {
       std::unique_lock lock(mutex);
       torch::manual_seed(3);
       VocabParallelEmbedding table(ranks, 12, 6);
-      lock.unlock();
       const model::Example batch{torch::arange(8).view({2, 4}), torch::arange(8).view({2, 4}) + 2};
       std::vector<Wrapped> parts{wrap("table", table),
                                  wrap_loss("scores", TiedScores(table->weight), [ranks](const auto& s, const auto& t) {
                                    return vocab_parallel_cross_entropy(ranks, s, t);
                                  })};
-      Trainer trainer(build_model(std::move(parts), batch, options.precision, ranks->parallel()), options);
+      model::Model built = build_model(std::move(parts), batch, options.precision, ranks->parallel());
+      lock.unlock();
+      Trainer trainer(std::move(built), options);
       for (int step = 0; step < 4; ++step) {
         trainer.backward(batch.inputs, batch.targets);
         const StepResult result = trainer.step(1e-2);
@@ -212,9 +213,10 @@ TEST(ParallelLayer, StoredModulesRunByThemselves) {
       std::unique_lock lock(mutex);
       torch::manual_seed(3);
       parallel_example::Vit vit(ranks);
-      lock.unlock();
       const model::Example batch = parallel_example::image_batch(0, 2);
-      Trainer trainer(build_model(vit.parts(), batch, options.precision, ranks->parallel()), options);
+      model::Model built = build_model(vit.parts(), batch, options.precision, ranks->parallel());
+      lock.unlock();
+      Trainer trainer(std::move(built), options);
       trainer.backward(batch.inputs, batch.targets);
       trainer.step(1e-2);
       trainer.store();

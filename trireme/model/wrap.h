@@ -25,7 +25,8 @@
 //               backward. Modules that draw random numbers (dropout) are refused with tp above 1.
 //   cp          Sizes above 1 are refused.
 //   random      Modules draw from the process's default generator; recomputation draws the same numbers again. Ranks
-//               that are threads share the generator, so their dropout is not repeatable.
+//               that are threads share the generator, so their dropout is not repeatable. They build their modules and
+//               models one after the other.
 // A module belongs to one rank: ranks that are threads build one each.
 #pragma once
 
