@@ -223,6 +223,12 @@ constexpr MemoryCase kMemoryCases[] = {
        const auto x = hidden(p, w, T), y = hidden(p, w, T), keys = at::arange(T, at::kInt);
        return Calls{[=] { ops::dropout_forward(y, x, {.p = 0.1, .keys = keys}); }};
      }},
+    {"add_uniform_noise", [](const Widths& w) { return 2 * width(w); }, nothing,
+     [](Pool& p, const Widths& w, int64_t T) {
+       const auto y = hidden(p, w, T), keys = at::arange(T, at::kInt);
+       return Calls{[=] { ops::add_uniform_noise(y, keys, 0.01); }};
+     },
+     Access::kInPlace},
     {"add_product", [](const Widths& w) { return 2 * width(w) + static_cast<double>(kAdapterRank) * w.E(); },
      [](const Widths& w) { return static_cast<double>(kAdapterRank) * width(w); },
      [](Pool& p, const Widths& w, int64_t T) {
