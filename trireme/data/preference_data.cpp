@@ -22,7 +22,7 @@ int64_t common_start(const std::vector<int32_t>& a, const std::vector<int32_t>& 
 
 struct Pairs {
   std::vector<TokenPair> pairs;
-  int64_t read = 0, same = 0, no_room = 0, cut = 0, tokens = 0;
+  int64_t read = 0, same = 0, no_room = 0, cut = 0;
   uint64_t hash = 0;
 };
 
@@ -50,7 +50,6 @@ Pairs encoded(const std::vector<PreferencePair>& pairs, const PairEncoder& encod
     }
     all.cut += e.cut ? 1 : 0;
     e.pair.record = record;
-    all.tokens += e.pair.places();
     all.hash = hash_of(all.hash, e.pair);
     all.pairs.push_back(std::move(e.pair));
   }
