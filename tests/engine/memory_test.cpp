@@ -48,27 +48,34 @@ class CountingAllocator final : public c10::Allocator {
   std::atomic<int64_t> count_ = 0;
 };
 
-// Requests to LibTorch's allocator in three steps, after three to warm up.
-int64_t requests_in_three_steps(const model::Precision& precision) {
+// Requests to LibTorch's allocator in some steps, after three to warm up.
+int64_t requests_in_steps(int steps, const model::Precision& precision, const model::Objective& objective = {}) {
   model::ModelConfig config = small_llama();
   config.vocab_size = 64;  // products over an odd number are LibTorch's in bfloat16
-  const model::Model model = model::build_model(config, precision);
-  const plan::StepPlan plan =
-      plan::make_step_plan(model, {.precision = precision, .shape = {2, 16}, .num_micro_batches = 2});
+  const model::Model model = model::build_model(config, precision, {}, {}, {}, objective);
+  const plan::StepRequest request{.precision = precision,
+                                  .shape = {2, 16},
+                                  .documents = {.attention = objective.is_pairs()},
+                                  .num_micro_batches = 2};
+  const plan::StepPlan plan = plan::make_step_plan(model, request);
   Engine engine(model, plan, connect(plan, {.name = ""}));
   engine.initialize(1);
+  const at::Tensor starts = pair_starts(request.shape, 0);
   StepInputs inputs;
   inputs.max_norm = 1.0;
   inputs.supervised_tokens = 64;
   inputs.load_batch = [&](int mb, const BatchTensors& to) {
     fill_micro_batch(1, mb, config.vocab_size, to.inputs, to.targets);
+    if (!objective.is_pairs()) return;
+    fill_pairs(starts, to.targets);
+    load_documents(to, request, starts);
   };
   static CountingAllocator counting(c10::GetCPUAllocator());  // LibTorch keeps the pointer
   c10::SetCPUAllocator(&counting, /*priority=*/1);
   const at::Tensor noticed = at::empty({8});
   EXPECT_GT(counting.count(), 0);
   int64_t before = 0;
-  for (int step = 1; step <= 6; ++step) {
+  for (int step = 1; step <= 3 + steps; ++step) {
     inputs.optimizer = {.lr = 1e-3, .step = step};
     if (step == 4) before = counting.count();
     engine.train_step(inputs);
@@ -78,10 +85,17 @@ int64_t requests_in_three_steps(const model::Precision& precision) {
 
 TEST(Memory, AStepAllocatesNoTensorAfterTheThird) {
   at::set_num_threads(1);
-  EXPECT_EQ(requests_in_three_steps({at::kFloat, at::kFloat}), 0);
+  EXPECT_EQ(requests_in_steps(3, {at::kFloat, at::kFloat}), 0);
   // Where LibTorch makes the products of bfloat16, oneDNN takes scratch of its own.
   if (ops::product_kernel_name(at::kBFloat16) == std::string("LibTorch")) return;
-  EXPECT_EQ(requests_in_three_steps({at::kBFloat16, at::kFloat}), 0);
+  EXPECT_EQ(requests_in_steps(3, {at::kBFloat16, at::kFloat}), 0);
+}
+
+TEST(Memory, ThreeHundredStepsOnPairsOfRepliesAllocateNoTensor) {
+  at::set_num_threads(1);
+  model::Objective objective;
+  objective.pairs = {{.loss = model::PairLoss::sigmoid}, {.loss = model::PairLoss::sft, .weight = 0.5}};
+  EXPECT_EQ(requests_in_steps(300, kFloat32, objective), 0);
 }
 
 TEST(Memory, TheEngineAllocatesThePlannedBytesExactly) {

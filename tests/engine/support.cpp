@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -128,6 +129,42 @@ at::Tensor document_starts(const model::BatchShape& shape, int64_t number) {
   return starts;
 }
 
+at::Tensor pair_starts(const model::BatchShape& shape, int64_t number) {
+  const at::Tensor starts = at::empty({shape.tokens()}, at::kLong);
+  for (int64_t i = 0; i < shape.tokens(); ++i) {
+    const int64_t length = shape.sequence / ((number + i / shape.sequence) % 2 == 0 ? 2 : 4);
+    starts.data_ptr<int64_t>()[i] = i % shape.sequence / length * length;
+  }
+  return starts;
+}
+
+int64_t num_pairs(const at::Tensor& starts) {
+  int64_t documents = 0, before = -1;
+  for (int64_t i = 0; i < starts.numel(); ++i) {
+    documents += starts.data_ptr<int64_t>()[i] == before ? 0 : 1;
+    before = starts.data_ptr<int64_t>()[i];
+  }
+  return documents / 2;
+}
+
+void fill_pairs(const at::Tensor& starts, const at::Tensor& targets) {
+  const int64_t places = starts.numel();
+  auto* target = targets.data_ptr<int64_t>();
+  std::vector<double> said(static_cast<size_t>(model::PairInput::end * places));
+  int64_t begin = 0, document = -1;
+  for (int64_t i = 0; i < places; ++i) {
+    const int64_t start = starts.data_ptr<int64_t>()[i];
+    if (i == 0 || start != starts.data_ptr<int64_t>()[i - 1]) begin = i, ++document;
+    const bool is_reply = i - begin >= 2, is_chosen = document % 2 == 0;
+    if (!is_reply) target[i] = -100;
+    said[static_cast<size_t>(model::PairInput::reply * places + i)] = is_reply ? 1 : 0;
+    said[static_cast<size_t>(model::PairInput::likelihood * places + i)] = is_reply && is_chosen ? 0.25 : 0;
+    said[static_cast<size_t>(model::PairInput::reference * places + i)] =
+        i - begin == 2 ? -4.0 - static_cast<double>(document % 3) : 0;
+  }
+  std::memcpy(target + places, said.data() + places, (said.size() - static_cast<size_t>(places)) * sizeof(double));
+}
+
 void load_documents(const BatchTensors& to, const plan::StepRequest& r, const at::Tensor& starts) {
   if (to.document_starts.defined()) at::Tensor(to.document_starts).copy_(starts);
   if (!to.position_ids.defined()) return;
@@ -236,8 +273,13 @@ class Runner {
   }
 
  private:
+  at::Tensor starts_of(int64_t number) const {
+    return job_.objective.is_pairs() ? pair_starts(job_.shape, number) : document_starts(job_.shape, number);
+  }
+
   void fill(int64_t step, int64_t number, const at::Tensor& tokens, const at::Tensor& targets) const {
     fill_micro_batch(step, job_.first_micro_batch + number, job_.model.vocab_size, tokens, targets, job_.ragged);
+    if (job_.objective.is_pairs()) fill_pairs(starts_of(step + number), targets);
     if (!job_.model.is_classifier()) return;
     // A label at the first token of each sequence, if that one is supervised.
     auto* target = targets.data_ptr<int64_t>();
@@ -253,29 +295,33 @@ class Runner {
 
   // The rank's part of the micro-batch that all context-parallel ranks share.
   void load(const plan::StepRequest& r, int64_t step, int64_t number, const BatchTensors& to) const {
-    load_documents(to, r, document_starts(job_.shape, step + number));
+    load_documents(to, r, starts_of(step + number));
     if (!to.inputs.defined()) return;
-    const at::Tensor &tokens = to.inputs, &targets = to.targets;
-    at::Tensor all = at::empty({job_.shape.tokens()}, at::kLong), all_targets = at::empty_like(all);
+    const at::Tensor& tokens = to.inputs;
+    const int64_t rows = job_.objective.target_rows(), places = job_.shape.tokens();
+    at::Tensor all = at::empty({places}, at::kLong), all_targets = at::empty({rows * places}, at::kLong);
     fill(step, number, all, all_targets);
-    if (job_.behind > 0) change_padding(all, document_starts(job_.shape, step + number));
-    if (number >= job_.global_micro_batches) all_targets.fill_(-100);
+    if (job_.behind > 0) change_padding(all, starts_of(step + number));
+    if (number >= job_.global_micro_batches) all_targets.zero_().narrow(0, 0, places).fill_(-100);
     const std::vector<int64_t> positions = model::context_positions(r.parallel(), job_.shape.sequence);
     const auto local = static_cast<int64_t>(positions.size());
     for (int64_t b = 0; b < job_.shape.micro_batch; ++b)
       for (int64_t i = 0; i < local; ++i) {
         tokens.data_ptr<int64_t>()[b * local + i] = all.data_ptr<int64_t>()[b * job_.shape.sequence + positions[i]];
-        targets.data_ptr<int64_t>()[b * local + i] =
-            all_targets.data_ptr<int64_t>()[b * job_.shape.sequence + positions[i]];
+        for (int64_t row = 0; row < rows; ++row)
+          to.targets.data_ptr<int64_t>()[row * job_.shape.micro_batch * local + b * local + i] =
+              all_targets.data_ptr<int64_t>()[row * places + b * job_.shape.sequence + positions[i]];
       }
   }
 
   int64_t supervised(int64_t step) const {
     int64_t count = 0;
-    at::Tensor tokens = at::empty({job_.shape.tokens()}, at::kLong), targets = at::empty_like(tokens);
+    const int64_t places = job_.shape.tokens();
+    at::Tensor tokens = at::empty({places}, at::kLong),
+               targets = at::empty({job_.objective.target_rows() * places}, at::kLong);
     for (int64_t i = 0; i < job_.global_micro_batches; ++i) {
       fill(step, i, tokens, targets);
-      count += targets.ne(-100).sum().item<int64_t>();
+      count += job_.objective.is_pairs() ? num_pairs(starts_of(step + i)) : targets.ne(-100).sum().item<int64_t>();
     }
     return count;
   }
@@ -322,7 +368,8 @@ class Runner {
     at::set_num_threads(1);
     const at::Device device = job_.on_gpu ? take_gpu(0) : at::Device(at::kCPU);
     const plan::StepRequest r = request_of(job_, rank);
-    const model::Model model = model::build_model(job_.model, r.precision, r.parallel(), job_.grouping, job_.adapters);
+    const model::Model model =
+        model::build_model(job_.model, r.precision, r.parallel(), job_.grouping, job_.adapters, job_.objective);
     plan::StepPlan plan = plan::make_step_plan(model, r);
     const plan::MemoryReport memory = plan::memory_report(plan);
     Communicators communicators = connect(plan,

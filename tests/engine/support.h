@@ -46,6 +46,7 @@ struct Job {
   schedule::PipelineSettings pipeline;
   model::Grouping grouping;
   model::Adapters adapters;
+  model::Objective objective;  ///< of pairs: each row holds one or two (pair_starts)
   std::map<std::string, at::Tensor> weights;  ///< instead of the first values that the seed gives, by name, whole
   int steps = 3;
   int global_micro_batches = 4;      ///< ranks without one in the last round get one without supervised tokens
@@ -92,6 +93,12 @@ void fill_micro_batch(int64_t step, int64_t number, int64_t vocabulary, const at
 
 /// Where documents begin in the sequences of micro-batch `number`, [B*S]: several in each, others in every one.
 at::Tensor document_starts(const model::BatchShape& shape, int64_t number);
+
+/// The same of pairs of replies: two documents of a row are a pair.
+at::Tensor pair_starts(const model::BatchShape& shape, int64_t number);
+int64_t num_pairs(const at::Tensor& starts);
+/// Makes targets [PairInput::end, B*S] of targets [B*S] before them: all but two tokens of a document are its reply.
+void fill_pairs(const at::Tensor& starts, const at::Tensor& targets);
 
 /// Fills what a rank of this request is told of whole sequences' documents.
 void load_documents(const BatchTensors& to, const plan::StepRequest& request, const at::Tensor& starts);
