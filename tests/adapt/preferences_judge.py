@@ -46,6 +46,10 @@ EQUAL, MESH = 1e-9, 1e-10
 BETA1, BETA2, DECAY = 0.9, 0.999, 0.01
 CHATML = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
           "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+# Of replies that end the conversation, as Qwen3's own template.
+THOUGHT = "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+CHATML = CHATML.replace("{{ m['content'] }}", "{% if m['role'] == 'assistant' and loop.last %}" + THOUGHT + "{% endif %}{{ m['content'] }}")
+CHATML = CHATML.replace("assistant\n{% endif %}", "assistant\n" + THOUGHT + "{% endif %}")
 
 # name: (losses, weights, other options of TRL's DPOConfig)
 LOSSES = {
@@ -66,7 +70,7 @@ LOSSES = {
     "simpo": (["simpo"], None, {"beta": 2.0, "simpo_gamma": 0.5}),
 }
 QUICK = [("llama", "sigmoid", "chat"), ("llama", "ipo", "text"), ("gemma3", "sigmoid and sft", "chat"), ("qwen3", "robust", "lora"),
-         ("llama", "sigmoid and sft", "long"), ("llama", "orpo", "text"), ("llama", "simpo", "text"), ("gpt2", "exo_pair", "text")]
+         ("llama", "sigmoid and sft", "long"), ("llama", "sigmoid", "unthinking"), ("llama", "orpo", "text"), ("llama", "simpo", "text"), ("gpt2", "exo_pair", "text")]
 FAMILIES = {"llama": "llama 2", "qwen3": "qwen3", "gemma3": "gemma3", "gpt2": "gpt2"}
 
 MESHES = {
@@ -96,10 +100,12 @@ def write_pairs(path, kind, count=24, seed=5):
     with open(path, "w") as out:
         for number in range(count):
             prompt, chosen, rejected = words(2), words(2) + ".", words(2) + "!"
-            if kind == "chat":
+            if kind in ("chat", "unthinking"):
                 said = lambda role, text: [{"role": role, "content": text}]
                 record = {"prompt": said("user", prompt), "chosen": said("assistant", chosen), "rejected": said("assistant", rejected)}
-                if number % 2:  # the prompt is what both begin with
+                if kind == "unthinking":
+                    record["chat_template_kwargs"] = {"enable_thinking": False}
+                elif number % 2:  # the prompt is what both begin with
                     record = {k: record["prompt"] + record[k] for k in ("chosen", "rejected")}
             else:
                 record = {"prompt": prompt, "chosen": " " + chosen, "rejected": " " + rejected}
@@ -288,7 +294,7 @@ def main():
         if sys.argv[2:]:
             cases = [tuple(case.split(":")) for case in sys.argv[2:]]
         elif ring.SLOW:
-            cases = list(itertools.product(FAMILIES, LOSSES, ("chat", "text", "lora")))
+            cases = [*itertools.product(FAMILIES, LOSSES, ("chat", "text", "lora")), ("llama", "sigmoid", "unthinking")]
         else:
             cases = QUICK
         for number, case in enumerate(cases):

@@ -57,6 +57,22 @@ TEST(Conversation, KnownColumnsAreTheOnlyOnes) {
   EXPECT_EQ(refusal([&] { talk(R"({"input": "Write.", "response": "Long."})"); }), "f.json:2: output is missing");
 }
 
+TEST(Conversation, ChatTemplateKwargsSayWhetherTheModelThinks) {
+  const auto thinks = [](const std::string& given) {
+    const std::string talk =
+        R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])";
+    return parse_conversation(talk + R"(, "chat_template_kwargs": )" + given + "}", "f.jsonl:7").thinks;
+  };
+  EXPECT_FALSE(thinks(R"({"enable_thinking": false})"));
+  for (const char* given : {R"({"enable_thinking": true})", "{}", "null", R"({"enable_thinking": null})"})
+    EXPECT_TRUE(thinks(given)) << given;
+  for (const char* given : {R"({"date_string": "today"})", R"({"enable_thinking": "no"})", "[1]", R"("x")"})
+    EXPECT_THAT(
+        refusal([&] { thinks(given); }),
+        testing::MatchesRegex("f.jsonl:7: chat_template_kwargs .*; its only variable here is enable_thinking.*"))
+        << given;
+}
+
 TEST(Conversation, ErrorsNamePlaceAndField) {
   EXPECT_EQ(record_refusal(R"({"instruction": "x", "input": "y"})"),
             "f.jsonl:7: output is missing (or response, completion, targets)");

@@ -67,6 +67,13 @@ TEMPLATES = {
 }
 
 
+# Qwen3's, of conversations without tools, with enable_thinking false.
+UNTHINKING = "chatml, unthinking"
+TEMPLATES[UNTHINKING] = ("{% for m in messages %}{% if m.role != 'assistant' %}<|im_start|>{{ m.role }}" + NL + "{{ m.content }}<|im_end|>" + NL
+                         + "{% else %}<|im_start|>assistant" + NL + "{% if loop.last %}<think>" + NN + "</think>" + NN + "{% endif %}"
+                         + LEARNED.replace("STOP", "<|im_end|>") + NL + "{% endif %}{% endfor %}")
+
+
 def with_marks(path: Path, folder: Path, marks: list) -> Path:
     """The tokenizer with the template's marks, and </s>, as special tokens."""
     value = json.loads(path.read_text(encoding="utf-8"))
@@ -117,7 +124,7 @@ def mistral_v1(folder: Path) -> Path:
 
 
 # Vocabularies that are judged: all templates with Llama 3's, and those that models have.
-PAIRS = [("llama3", vocabularies.llama3, list(TEMPLATES)), ("qwen3", vocabularies.qwen3, ["chatml"]),
+PAIRS = [("llama3", vocabularies.llama3, list(TEMPLATES)), ("qwen3", vocabularies.qwen3, ["chatml", UNTHINKING]),
          ("smollm2", vocabularies.smollm2, ["chatml"]),
          ("mistral-v1", mistral_v1, ["mistral", "llama2", "zephyr", "alpaca"])]
 
@@ -145,8 +152,9 @@ def judge(probe: str, name: str, path: Path, family: str) -> int:
     contents = [s.strip() for s in texts(4 * COUNT, [])]
     contents = [c for c in contents if c and plain(c) and not any(a in c for a in added)]
     talks = conversations(random.Random(5), contents)
-    sent = "".join(json.dumps({"messages": talk}) + "\n" for talk in talks)
-    done = subprocess.run([probe, str(path.parent), family], input=sent.encode(), capture_output=True, check=False)
+    more = {"chat_template_kwargs": {"enable_thinking": False}} if family == UNTHINKING else {}
+    sent = "".join(json.dumps({"messages": talk} | more) + "\n" for talk in talks)
+    done = subprocess.run([probe, str(path.parent), family.split(",")[0]], input=sent.encode(), capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"{name} {family}: {done.stderr.decode()}")
     different = 0

@@ -21,7 +21,8 @@ int main(int argc, char** argv) try {
   data::RecordReader reader(input, "standard input");
   while (const auto record = reader.next()) {
     const data::Conversation conversation = data::parse_conversation(record->text, reader.place(*record));
-    const ChatTokens tokens = encoder.encode(render_chat(family, conversation.messages));
+    const ChatTokens tokens =
+        encoder.encode(render_chat(family, conversation.messages, {.thinks = conversation.thinks}));
     std::cout << nlohmann::json{{"ids", tokens.ids}, {"mask", tokens.mask}} << "\n";
   }
   return 0;

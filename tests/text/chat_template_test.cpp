@@ -137,6 +137,22 @@ TEST(ChatTemplate, LearnsWhatIsAskedFor) {
   EXPECT_EQ(text_of(render_chat(chatml, talk), true), "See you.<|im_end|>");
 }
 
+// As Qwen3's own template, of the reply that ends the conversation or is asked for.
+TEST(ChatTemplate, AModelThatIsAskedNotToThinkBeginsItsReplyWithAnEmptyThought) {
+  const ChatFamily& chatml = find_chat_family("chatml");
+  const std::string begin =
+      "<|im_start|>user\nHi <|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+      "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+  const std::span<const ChatMessage> talk = std::span(kTalk).subspan(1);
+  const auto pieces = render_chat(chatml, talk, {.thinks = false});
+  EXPECT_EQ(text_of(pieces), begin + "See you.<|im_end|>\n");
+  EXPECT_EQ(text_of(pieces, true), "Hello!<|im_end|>See you.<|im_end|>");
+  EXPECT_EQ(text_of(render_chat(chatml, talk.first(3), {.for_reply = true, .thinks = false})), begin);
+  EXPECT_THAT([&] { render_chat(find_chat_family("llama3"), talk, {.thinks = false}); },
+              testing::ThrowsMessage<UsageError>(
+                  "enable_thinking false has no meaning in the chat template llama3; leave it out"));
+}
+
 TEST(ChatTemplate, IsFoundInTheModelsFolder) {
   const data::TemporaryFolder folder;
   EXPECT_EQ(chat_family_of(folder.path()), std::nullopt);

@@ -169,6 +169,24 @@ json parse_object(std::string_view text, const std::string& place) try {
 
 }  // namespace
 
+bool parse_thinks(std::string_view chat_template_kwargs, const std::string& place) {
+  const json given = base::parse_json_if_sound(chat_template_kwargs);
+  if (given.is_null() || given.is_discarded()) return true;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(fmt::format(
+        "{}: chat_template_kwargs {}; its only variable here is enable_thinking, true or false", place, what));
+  };
+  if (!given.is_object()) refuse("is no object");
+  bool thinks = true;
+  for (const auto& [name, value] : given.items()) {
+    if (value.is_null()) continue;  // a column that other records of a set fill
+    if (name != "enable_thinking") refuse(fmt::format("sets {}", name.substr(0, 40)));
+    if (!value.is_boolean()) refuse("sets enable_thinking to something else");
+    thinks = value.get<bool>();
+  }
+  return thinks;
+}
+
 Conversation parse_conversation(std::string_view record, const std::string& place,
                                 std::optional<ConversationFormat> format, const std::optional<AlpacaColumns>& columns) {
   const json object = parse_object(record, place);
@@ -192,6 +210,7 @@ Conversation parse_conversation(std::string_view record, const std::string& plac
       read_turns(fields, "messages", "role", "content", place, conversation);
       break;
   }
+  if (const json* given = fields.find("chat_template_kwargs")) conversation.thinks = parse_thinks(given->dump(), place);
   return conversation;
 }
 

@@ -26,7 +26,12 @@ enum class ConversationFormat { alpaca, sharegpt, messages };
 
 struct Conversation {
   std::vector<text::ChatMessage> messages;
+  bool thinks = true;  ///< chat_template_kwargs: {"enable_thinking": false} asks the model not to
 };
+
+/// What a record's chat_template_kwargs says of thinking; they are JSON, and "" where there are none. Errors
+/// UsageError naming `place`: other variables than enable_thinking
+bool parse_thinks(std::string_view chat_template_kwargs, const std::string& place);
 
 /// The columns of records in Alpaca's form, if they are known: of a set that is named (named_sets.h).
 struct AlpacaColumns {

@@ -98,7 +98,8 @@ std::vector<int32_t> PairEncoder::plain(const std::string& text, bool ends) cons
 std::vector<int32_t> PairEncoder::chat(const PreferencePair& pair, const std::vector<text::ChatMessage>* reply) const {
   std::vector<text::ChatMessage> messages = pair.prompt;
   if (reply != nullptr) messages.insert(messages.end(), reply->begin(), reply->end());
-  return encoder_->encode(text::render_chat(*family_, messages, {.for_reply = reply == nullptr})).ids;
+  return encoder_->encode(text::render_chat(*family_, messages, {.for_reply = reply == nullptr, .thinks = pair.thinks}))
+      .ids;
 }
 
 void PairEncoder::cut(ReplyText& text, Encoded& encoded) const {

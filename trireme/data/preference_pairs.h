@@ -21,6 +21,7 @@ struct PreferencePair {
   bool is_conversation = false;
   std::vector<text::ChatMessage> prompt, chosen, rejected;  ///< of a conversation
   std::string prompt_text, chosen_text, rejected_text;  ///< of plain text
+  bool thinks = true;  ///< of a conversation: Conversation::thinks
   std::string where;  ///< "pairs.jsonl:12"
   bool same() const;  ///< both replies are equal: such a pair says nothing
 };

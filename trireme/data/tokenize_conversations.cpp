@@ -142,7 +142,8 @@ text::ChatTokens render_conversation(const Conversation& conversation, const tex
                                      const text::ChatEncoder& encoder, const ConversationOptions& options,
                                      ConversationCounts& counts) {
   ++counts.conversations;
-  text::ChatTokens tokens = encoder.encode(text::render_chat(family, conversation.messages, {.learn = options.learn}));
+  text::ChatTokens tokens = encoder.encode(
+      text::render_chat(family, conversation.messages, {.learn = options.learn, .thinks = conversation.thinks}));
   const auto limit = static_cast<size_t>(options.max_tokens);
   const bool is_long = limit > 0 && tokens.ids.size() > limit;
   if (is_long && options.drop_long) {

@@ -24,7 +24,8 @@ std::string trimmed(const std::string& text) {
 /// Writes the pieces of one conversation.
 class Renderer {
  public:
-  Renderer(const ChatFamily& family, Learn learn) : family_(family), learn_(learn) {}
+  Renderer(const ChatFamily& family, Learn learn, bool thinks = true)
+      : family_(family), learn_(learn), thinks_(thinks) {}
 
   void begin(std::span<const ChatMessage> messages) {
     if (family_.begin == nullptr) {
@@ -70,14 +71,18 @@ class Renderer {
     markup(family_.user.close);
   }
 
-  void assistant(const ChatMessage& message, bool is_last) {
+  // `is_last`: the last reply; `is_end`: no message follows
+  void assistant(const ChatMessage& message, bool is_last, bool is_end) {
     const bool learned = message.learned && (learn_ != Learn::last_reply || is_last);
-    open_reply();
+    open_reply(is_end);
     content(family_.words_begin + words(message.content), learned);
     close_reply(learned);
   }
 
-  void open_reply() { markup(family_.assistant.open); }
+  void open_reply(bool is_end) {
+    markup(family_.assistant.open);
+    if (is_end && !thinks_) markup(family_.no_thought);
+  }
 
   // The mark that ends a reply is learned; line breaks behind it are not.
   void close_reply(bool learned) {
@@ -108,6 +113,7 @@ class Renderer {
 
   const ChatFamily& family_;
   Learn learn_;
+  bool thinks_;
   std::vector<ChatPiece> pieces_;
   std::string system_;  // waits for the first user's turn
   int num_users_ = 0;
@@ -141,7 +147,10 @@ std::optional<std::string> chat_family_of(const fs::path& folder) {
 
 std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const ChatMessage> messages,
                                    const RenderOptions& options) {
-  Renderer renderer(family, options.learn);
+  if (!options.thinks && family.no_thought == nullptr)
+    throw UsageError(
+        fmt::format("enable_thinking false has no meaning in the chat template {}; leave it out", family.name));
+  Renderer renderer(family, options.learn, options.thinks);
   renderer.begin(messages);
   size_t last_reply = 0;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -154,12 +163,12 @@ std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const Cha
     } else if (m.role == "user") {
       renderer.user(m);
     } else if (m.role == "assistant") {
-      renderer.assistant(m, i == last_reply);
+      renderer.assistant(m, i == last_reply, i + 1 == messages.size());
     } else {
       throw UsageError(fmt::format("a message has the role '{}'; use system, user or assistant", m.role));
     }
   }
-  if (options.for_reply) renderer.open_reply();
+  if (options.for_reply) renderer.open_reply(true);
   return renderer.take();
 }
 
@@ -168,7 +177,7 @@ std::vector<ChatPiece> render_next(const ChatFamily& family, const ChatMessage& 
   renderer.close_reply(true);
   renderer.go_on();
   renderer.user(message);
-  renderer.open_reply();
+  renderer.open_reply(true);
   return renderer.take();
 }
 

@@ -55,6 +55,7 @@ struct ChatFamily {
   const char* again = "";  ///< before each of the user's turns but the first
   const char* usual_system = "";  ///< the system message if the conversation has none
   const char* usual_system_input = "";  ///< the same if the first user message has an input
+  const char* no_thought = nullptr;  ///< begins the last reply of a model that is asked not to think; null: never asked
 };
 
 std::span<const ChatFamily> chat_families();
@@ -75,9 +76,11 @@ std::string chat_template_in(std::string_view tokenizer_config);
 struct RenderOptions {
   bool for_reply = false;  ///< ends with the opening of the assistant's next turn
   Learn learn = Learn::replies;
+  bool thinks = true;  ///< false: the reply that ends the conversation, or is asked for, begins without thinking
 };
 
-/// Errors    UsageError for an unknown role, or a system message that is not the first message
+/// Errors    UsageError for an unknown role, a system message that is not the first message, or a family that cannot
+///           ask a model not to think
 std::vector<ChatPiece> render_chat(const ChatFamily& family, std::span<const ChatMessage> messages,
                                    const RenderOptions& options = {});
 
