@@ -37,11 +37,12 @@ struct Tile {
   float* to_sums;  ///< partial sums, or a float32 C; null: `to_narrow`
   uint16_t* to_narrow;
   int64_t to_ld;
+  const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
 };
 
 /// Computes the sums [Rows, Vectors * 16] over `depth` units; unit (r, u) of A is at a + r * a_row + 4 u bytes. With
-/// M::kLoadsAhead it reads one unit of the panel more than it uses.
-template <class M, int Rows, int Vectors, bool kPacked>
+/// M::kLoadsAhead it reads one unit of the panel more than it uses. Beside each unit it fetches kAhead lines.
+template <class M, int Rows, int Vectors, bool kPacked, int kAhead>
 __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64_t a_row, const typename M::Unit* panel,
                                              const Tile& tile, int64_t columns) {
   // The lambdas below must be inlined, or the sums would be in memory.
@@ -75,6 +76,7 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
   };
   const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (u * kAhead + i) * 64, 0, 2);
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r) {
       const char* unit = kPacked ? a + (u * M::kStrip + r) * 4 : a + r * a_row + u * 4;
@@ -115,16 +117,17 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     });
 }
 
-/// Calls multiply_tile for exactly `rows` rows, and for as many vectors as `columns` need.
-template <class M, bool kPacked, int Rows = M::kStrip, int Vectors = M::kPanel / kLanes>
+/// Calls multiply_tile for exactly `rows` rows, and for as many vectors as `columns` need (kAhead: if these are all).
+template <class M, bool kPacked, int kAhead = 0, int Rows = M::kStrip, int Vectors = M::kPanel / kLanes>
 void multiply_strip(int64_t rows, int64_t depth, const char* a, int64_t a_row, const typename M::Unit* panel,
                     const Tile& tile, int64_t columns) {
   if constexpr (Vectors > 1)
     if (columns <= (Vectors - 1) * kLanes)
-      return multiply_strip<M, kPacked, Rows, Vectors - 1>(rows, depth, a, a_row, panel, tile, columns);
+      return multiply_strip<M, kPacked, 0, Rows, Vectors - 1>(rows, depth, a, a_row, panel, tile, columns);
   if constexpr (Rows > 1)
-    if (rows < Rows) return multiply_strip<M, kPacked, Rows - 1, Vectors>(rows, depth, a, a_row, panel, tile, columns);
-  multiply_tile<M, Rows, Vectors, kPacked>(depth, a, a_row, panel, tile, columns);
+    if (rows < Rows)
+      return multiply_strip<M, kPacked, kAhead, Rows - 1, Vectors>(rows, depth, a, a_row, panel, tile, columns);
+  multiply_tile<M, Rows, Vectors, kPacked, kAhead>(depth, a, a_row, panel, tile, columns);
 }
 
 /// One thread's share of a product. Units are addressed in bytes: rows of bfloat16 need not start on a whole unit.

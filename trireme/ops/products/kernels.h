@@ -27,6 +27,17 @@ struct GemmCall {
   // B in blocks, instead of `b`: widened to the dtype of A piece by piece, where it is packed.
   const BlockMatrix* blocks = nullptr;  ///< [k, n], or [n, k] if b_transposed
   WidenRows widen = nullptr;
+  const void* panels = nullptr;  ///< B in the kernel's panel order (panels-inl.h), instead of `b`, for run_panels
+};
+
+/// `columns` columns of B, which become columns [first, first + columns) of a B [k, n] in panel order.
+struct PanelPack {
+  void* to;
+  int64_t n, k;
+  const void* b;
+  int64_t b_ld;
+  bool b_transposed;  ///< b is stored [columns, k]
+  int64_t first, columns;
 };
 
 /// The common state of several threads that compute one C. Each thread takes the next rows of a block of columns that
@@ -42,6 +53,12 @@ struct GemmKernel {
   /// k must be a multiple of this (two bfloat16 make one unit of the dot product).
   int64_t k_multiple;
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
+  int64_t panel_columns;
+  /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
+  void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
+  /// run() for a B in panel order and an A that is not transposed: the same bits. Here the team has one number `taken`:
+  /// each thread takes some columns for all rows, so that B is read from memory once.
+  void (*run_panels)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
 };
 
 extern const GemmKernel kGemmFloatAvx512;  ///< float32, for two multiply-adds a cycle; AVX512 F

@@ -1,8 +1,8 @@
 // Products with AVX-512: float32; bfloat16 that is widened to float32 while it is packed, for processors without
 // AVX512-BF16 (Skylake, Cascade Lake, Ice Lake); and float16, which is widened likewise on all processors: AVX512-FP16
 // would sum in float16.
-#include "trireme/ops/products/kernels-inl.h"
 #include "trireme/ops/products/math_avx512-inl.h"
+#include "trireme/ops/products/panels-inl.h"
 
 namespace trireme::ops {
 namespace {
@@ -19,6 +19,7 @@ struct GemmFloat : Gemm512 {
   static constexpr bool kPacksA = true, kLoadsAhead = true, kStartsFromSums = false;
 
   static UnitVec load_units(const Unit* from) { return _mm512_loadu_ps(from); }
+  static void store_units(Unit* to, UnitVec units) { _mm512_storeu_ps(to, units); }
   static UnitVec broadcast(const char* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
   // In assembly, because compilers multiply into the register of `a` and then move the sum back, and combine the memory
   // operands of two multiply-adds into one load.
@@ -58,6 +59,9 @@ struct GemmWidened : GemmFloat {
 
   static __m512i widen(__m256i bits) { return _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16); }
   static __m512i load_row(const char* from, __mmask16 mask) { return widen(_mm256_maskz_loadu_epi16(mask, from)); }
+  static UnitVec widen_units(const uint16_t* from) {
+    return _mm512_castsi512_ps(widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+  }
 
   /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
   static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
@@ -89,6 +93,9 @@ struct Halves : Base {
   static __m512i load_row(const char* from, __mmask16 mask) {
     return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from)));
   }
+  static __m512 widen_units(const uint16_t* from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
 
   /// Rounds to nearest even.
   static void store_narrow(uint16_t* to, __m512 v, int64_t lanes) {
@@ -108,10 +115,10 @@ struct Halves : Base {
 
 }  // namespace
 
-const GemmKernel kGemmFloatAvx512{"avx512", 1, run_gemm<GemmFloat>};
-const GemmKernel kGemmFloatWideAvx512{"avx512, 6 x 64", 1, run_gemm<GemmFloatWide>};
-const GemmKernel kGemmHalfAvx512{"avx512", 1, run_gemm<Halves<GemmFloat>>};
-const GemmKernel kGemmHalfWideAvx512{"avx512, 6 x 64", 1, run_gemm<Halves<GemmFloatWide>>};
-const GemmKernel kGemmBfloat16Avx512{"avx512", 1, run_gemm<GemmWidened>};
+const GemmKernel kGemmFloatAvx512 = gemm_kernel<GemmFloat>("avx512");
+const GemmKernel kGemmFloatWideAvx512 = gemm_kernel<GemmFloatWide>("avx512, 6 x 64");
+const GemmKernel kGemmHalfAvx512 = gemm_kernel<Halves<GemmFloat>>("avx512");
+const GemmKernel kGemmHalfWideAvx512 = gemm_kernel<Halves<GemmFloatWide>>("avx512, 6 x 64");
+const GemmKernel kGemmBfloat16Avx512 = gemm_kernel<GemmWidened>("avx512");
 
 }  // namespace trireme::ops

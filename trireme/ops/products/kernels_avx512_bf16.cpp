@@ -1,6 +1,6 @@
 // bfloat16 products with AVX512-BF16: one instruction multiplies two pairs and adds both to a float32 sum.
-#include "trireme/ops/products/kernels-inl.h"
 #include "trireme/ops/products/math_avx512-inl.h"
+#include "trireme/ops/products/panels-inl.h"
 
 namespace trireme::ops {
 namespace {
@@ -73,6 +73,6 @@ struct GemmBfloat16 : Gemm512 {
 
 }  // namespace
 
-const GemmKernel kGemmBfloat16Avx512Bf16{"avx512-bf16", 2, run_gemm<GemmBfloat16>};
+const GemmKernel kGemmBfloat16Avx512Bf16 = gemm_kernel<GemmBfloat16>("avx512-bf16");
 
 }  // namespace trireme::ops

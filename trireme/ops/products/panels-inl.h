@@ -1,0 +1,231 @@
+// Products with a B that was packed once: [panels][k][kPanel], so that a product reads it from memory in one stream.
+// Each element keeps its own size: two bytes that the kernel multiplies as float32 are widened in registers, or, for
+// many rows, once in scratch.
+//
+// A thread takes some panels for all rows. Of each panel it multiplies one piece of k with all strips of A, which find
+// it in the level-2 cache after the first. Meanwhile they fetch the piece that comes next. So few rows run at the rate
+// of the memory, and many at that of the registers. The pieces of k are those of Gemm, and so are the bits.
+#pragma once
+
+#include <type_traits>
+
+#include "trireme/ops/products/kernels-inl.h"
+
+namespace trireme::ops {
+namespace {
+
+/// Panels whose elements have two bytes, for a kernel that multiplies them as float32.
+template <class M>
+struct NarrowPanels : M {
+  using Unit = uint16_t;
+  static typename M::UnitVec load_units(const uint16_t* from) { return M::widen_units(from); }
+};
+template <class M>
+constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
+
+/// Memory that will be read next, while strips multiply what a strip before them has fetched. Each fetches about as
+/// much as the others.
+class Ahead {
+ public:
+  Ahead(const char* at, int64_t bytes) : at_(at), lines_((bytes + 63) / 64) {}
+  /// How many lines a strip fetches beside each of `depth` units, if `strips` strips are left: 0, 1, 2 or 4.
+  int take(int64_t strips, int64_t depth, const char*& at) {
+    const int64_t each = lines_ <= 0 ? 0 : (lines_ + strips * depth - 1) / (strips * depth);
+    const int now = each > 2 ? 4 : static_cast<int>(each);
+    at = at_;
+    at_ += now * depth * 64, lines_ -= now * depth;
+    return now;
+  }
+
+ private:
+  const char* at_;
+  int64_t lines_;
+};
+
+template <class M>
+struct PanelGemm {
+  using Element = std::conditional_t<kHasNarrowPanels<M>, uint16_t, typename M::Unit>;
+  static constexpr int64_t kUnitBytes = M::kPanel * static_cast<int64_t>(sizeof(Element));  // of a panel
+  static constexpr int64_t kTakenUnits = kGemmBlockUnits / 2;  // of B, most at once where A is packed for them
+
+  const GemmCall& call;
+  Gemm<M> gemm;
+  int64_t panels, taken, rows;  ///< a thread takes `taken` panels for `rows` rows
+  int64_t block;  ///< panels whose pieces follow each other
+
+  PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
+      : call(call_), gemm(call_, num_threads, scratch), panels((call.n + M::kPanel - 1) / M::kPanel) {
+    rows = smaller(call.m, kGemmHeld);
+    // An A of several strips that must be packed is packed for each block again.
+    taken = larger(1, panels / (8 * num_threads));
+    block = M::kPacksA && rows > M::kStrip ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : 1;
+  }
+
+  const char* panel_at(int64_t panel, int64_t u0) const {
+    return static_cast<const char*>(call.panels) + (panel * gemm.units + u0) * kUnitBytes;
+  }
+  int64_t first_unit(int64_t piece) const { return gemm.units * piece / gemm.pieces; }
+
+  void run(const GemmTeam& team) const {
+    const int64_t row_blocks = (call.m + rows - 1) / rows, takes = (panels + taken - 1) / taken * row_blocks;
+    const auto take = [&] { return __atomic_fetch_add(team.taken, 1, __ATOMIC_RELAXED); };
+    for (int64_t now = take(), next; now < takes; now = next) {
+      next = take();
+      const int64_t row = now % row_blocks * rows, first = now / row_blocks * taken,
+                    last = smaller(panels, first + taken), then = next < takes ? next / row_blocks * taken : -1;
+      for (int64_t begin = first; begin < last; begin += block)
+        multiply_panels(begin, smaller(last, begin + block), begin + block < last ? begin + block : then, row,
+                        smaller(row + rows, call.m));
+    }
+  }
+
+  /// Panels [begin, end) for rows [m0, m1); panel `next` comes after them (-1: none).
+  void multiply_panels(int64_t begin, int64_t end, int64_t next, int64_t m0, int64_t m1) const {
+    const int64_t columns = smaller(end * M::kPanel, call.n) - begin * M::kPanel;
+    const int64_t group = M::kPacksA ? kGemmGroup : m1 - m0;
+    for (int64_t piece = 0; piece < gemm.pieces; ++piece) {
+      const int64_t u0 = first_unit(piece), depth = first_unit(piece + 1) - u0;
+      for (int64_t g0 = m0; g0 < m1; g0 += group) {
+        const int64_t g1 = smaller(m1, g0 + group);
+        const bool packed = pack_rows(u0, depth, g0, g1);
+        for (int64_t panel = begin; panel < end; ++panel) {
+          Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
+          const auto tile = [&](int64_t row) {
+            return gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
+                                piece + 1 == gemm.pieces);
+          };
+          multiply_piece(panel, u0, depth, g0, g1, packed, tile, ahead);
+        }
+      }
+    }
+  }
+
+  /// What a thread reads after a piece of a panel.
+  Ahead ahead_of(int64_t panel, int64_t begin, int64_t end, int64_t piece, int64_t next) const {
+    if (++panel == end) panel = begin, ++piece;
+    if (piece == gemm.pieces) panel = next, piece = 0;
+    if (panel < 0 || gemm.pieces == 0) return {nullptr, 0};
+    const int64_t u0 = first_unit(piece);
+    return {panel_at(panel, u0), (first_unit(piece + 1) - u0) * kUnitBytes};
+  }
+
+  /// Prepares a group of A's rows: packed in strips, or as rows of units; false: as rows. Few rows are not worth a
+  /// transposition, and rows of whole units are read where they are.
+  bool pack_rows(int64_t u0, int64_t depth, int64_t g0, int64_t g1) const {
+    if constexpr (M::kPacksA) {
+      if (g1 - g0 > M::kStrip) return gemm.pack_a(u0, depth, g0, g1 - g0), true;
+      if constexpr (kHasNarrowPanels<M>)
+        for (int64_t r = g0; r < g1; ++r)
+          for (int64_t u = 0; u < depth; u += kLanes)
+            M::pack_vector(gemm.packed_a + (r - g0) * row_units(depth) + u, gemm.a_at(r, u0 + u), 0, depth - u);
+    }
+    return false;
+  }
+  static int64_t row_units(int64_t depth) { return round_up(depth, kLanes) + kLanes; }
+
+  template <class Tiles>
+  void multiply_piece(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, bool packed, const Tiles& tiles,
+                      Ahead& ahead) const {
+    const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
+    if constexpr (kHasNarrowPanels<M>) {
+      if (g1 - g0 <= M::kStrip)
+        return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+      for (int64_t i = 0; i < depth * M::kPanel; i += kLanes)
+        M::store_units(gemm.packed_b + i, M::widen_units(from + i));
+      multiply_strips<M>(panel, gemm.packed_b, u0, depth, g0, g1, packed, tiles, ahead);
+    } else {
+      multiply_strips<M>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+    }
+  }
+
+  template <class Panels, class Tiles>
+  void multiply_strips(int64_t panel, const typename Panels::Unit* from, int64_t u0, int64_t depth, int64_t g0,
+                       int64_t g1, bool packed, const Tiles& tiles, Ahead& ahead) const {
+    constexpr int64_t kDistance = 16 << 10;  // bytes
+    const int64_t width = smaller(M::kPanel, call.n - panel * M::kPanel);
+    for (int64_t row = g0; row < g1; row += M::kStrip) {
+      const int64_t rows_now = smaller(M::kStrip, g1 - row), strips = (g1 - row + M::kStrip - 1) / M::kStrip;
+      Tile tile = tiles(row);
+      // A single strip fetches what it multiplies itself.
+      int lines = kUnitBytes / 64;
+      if (call.m <= M::kStrip)
+        tile.ahead = reinterpret_cast<const char*>(from) + kDistance;
+      else
+        lines = ahead.take(strips, depth, tile.ahead);
+      if constexpr (M::kPacksA)
+        if (packed) {
+          const auto* a = gemm.packed_a + (row - g0) / M::kStrip * gemm.strip_units(depth);
+          multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
+          continue;
+        }
+      const bool in_place = !kHasNarrowPanels<M>;
+      const char* a = in_place ? gemm.a_at(row, u0 * M::kPair) : reinterpret_cast<const char*>(gemm.packed_a);
+      const int64_t a_row = in_place ? call.a_ld * M::kElementBytes : row_units(depth) * 4;
+      multiply_ahead<Panels, false>(lines, rows_now, depth, a, a_row, from, tile, width);
+    }
+  }
+
+  template <class Panels, bool kPacked>
+  static void multiply_ahead(int lines, int64_t rows, int64_t depth, const char* a, int64_t a_row,
+                             const typename Panels::Unit* panel, const Tile& tile, int64_t columns) {
+    if (lines == 0) return multiply_strip<Panels, kPacked, 0>(rows, depth, a, a_row, panel, tile, columns);
+    if (lines == 1) return multiply_strip<Panels, kPacked, 1>(rows, depth, a, a_row, panel, tile, columns);
+    if (lines == 2) return multiply_strip<Panels, kPacked, 2>(rows, depth, a, a_row, panel, tile, columns);
+    multiply_strip<Panels, kPacked, 4>(rows, depth, a, a_row, panel, tile, columns);
+  }
+
+  // Packing. `call` is then B's columns alone, as b.
+
+  void pack(const PanelPack& to, int64_t panel) const {
+    const int64_t n0 = panel * M::kPanel, begin = larger(n0, to.first),
+                  end = smaller(n0 + M::kPanel, to.first + to.columns);
+    if (begin >= end) return;
+    const bool direct = begin == n0 && (end == n0 + M::kPanel || end == to.n) && !kHasNarrowPanels<M>;
+    const int64_t lane = begin - n0, lanes = (end == to.n ? M::kPanel : end - n0) - lane;
+    auto* out = reinterpret_cast<Element*>(static_cast<char*>(to.to) + panel * gemm.units * kUnitBytes);
+    constexpr int64_t kPiece = 256;  // units
+    for (int64_t u = 0; u < gemm.units; u += kPiece) {
+      const int64_t depth = smaller(kPiece, gemm.units - u);
+      const char* from = gemm.b_at(u * M::kPair, begin - to.first);
+      if constexpr (!kHasNarrowPanels<M>)
+        if (direct) {
+          gemm.pack_panel(out + u * M::kPanel, from, call.b_ld * M::kElementBytes, depth, end - begin);
+          continue;
+        }
+      gemm.pack_panel(gemm.packed_b, from, call.b_ld * M::kElementBytes, depth, end - begin);
+      for (int64_t i = 0; i < depth; ++i)
+        store_lanes(out + (u + i) * M::kPanel + lane, gemm.packed_b + i * M::kPanel, lanes);
+    }
+  }
+
+  static void store_lanes(Element* to, const typename M::Unit* from, int64_t lanes) {
+    if constexpr (kHasNarrowPanels<M>) {
+      for (int64_t v = 0; v < lanes; v += kLanes) M::store_narrow(to + v, M::load_units(from + v), lanes - v);
+    } else {
+      for (int64_t v = 0; v < lanes; ++v) to[v] = from[v];
+    }
+  }
+};
+
+template <class M>
+void run_panels(const GemmCall& call, const GemmTeam& team, int, void* scratch) {
+  PanelGemm<M>(call, team.num_threads, scratch).run(team);
+}
+
+template <class M>
+void pack_panels(const PanelPack& pack, int64_t begin, int64_t end, void* scratch) {
+  GemmCall call{};
+  call.n = pack.columns, call.k = pack.k;
+  call.b = pack.b, call.b_ld = pack.b_ld, call.b_transposed = pack.b_transposed;
+  const PanelGemm<M> gemm(call, 1, scratch);
+  for (int64_t panel = begin; panel < end; ++panel) gemm.pack(pack, panel);
+}
+
+/// A kernel of an instruction set M.
+template <class M>
+constexpr GemmKernel gemm_kernel(const char* name) {
+  return {name, M::kPair, run_gemm<M>, M::kPanel, pack_panels<M>, run_panels<M>};
+}
+
+}  // namespace
+}  // namespace trireme::ops
