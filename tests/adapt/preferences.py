@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""trireme finetune_dpo as a user runs it: it learns a preference that was made up, and refuses what is wrong.
+"""trireme finetune_dpo as a user runs it: it learns a preference that was made up, scores texts, and refuses what is wrong.
 
 preferences.py TRIREME [PICTURE.svg]
 The preference: of two replies, the one that ends in a full stop. PICTURE gets the held-out accuracy of each step.
@@ -12,7 +12,9 @@ import sys
 
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
 import tuning
-from tuning import ring
+from tuning import peft, ring, torch
+
+import wide
 
 STEPS, EVERY, ENOUGH = 60, 5, 0.95
 WAYS = {"all weights": {"optimizer__lr": 1e-3}, "adapters (LoRA)": {"optimizer__lr": 4e-3, "lora__r": 8, "lora__target_modules": "all-linear"}}
@@ -51,6 +53,45 @@ def learns(r):
                    f"{way}: the held-out margin is {last['val_rewards/margins']:.2f}")
         ring.check(abs(rows[1]["loss"] - 0.6931) < 1e-3, f"{way}: the first loss is log 2: the model is its own reference")
     return curves
+
+
+def scores(r):
+    """Log-probabilities of given tokens, with the adapter and without, on one rank and on meshes, beside PEFT's."""
+    folder, source = r.folder, random.Random(7)
+    texts = [{"tokens": [source.randrange(256) for _ in range(12)], "first": 5}, {"tokens": [source.randrange(256) for _ in range(9)]},
+             {"prompt": "The sea", "completion": " is wide."}, {"text": "Anne"}]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(t) + "\n" for t in texts))
+
+    def ours(*words):
+        out = folder / "scores.jsonl"
+        result = r.run([r.program, "evaluate", folder / "base", "--score", folder / "texts.jsonl", "--predictions", out, "--precision", "64-true", *map(str, words)])
+        ring.require(result.code == 0, f"evaluate --score {' '.join(map(str, words))}", str(result))
+        return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def theirs(model):
+        found = []
+        for text in texts:
+            ids = text.get("tokens") or list((text.get("text") or text["prompt"] + text["completion"]).encode())
+            first = text.get("first") or len(text.get("prompt", "x"))
+            with torch.no_grad():
+                values = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            found.append((ids[first:], [values[i - 1, ids[i]].item() for i in range(first, len(ids))]))
+        return found
+
+    base = wide.widen(tuning.load_base(folder / "base"))
+    adapted = wide.widen(peft.PeftModel.from_pretrained(tuning.load_base(folder / "base"), folder / "adapters" / f"step-{STEPS:08}"))
+    for what, words, want in (("the base", [], theirs(base)), ("the base and its adapter", ["--adapter", folder / "adapters"], theirs(adapted))):
+        for mesh in ([], ["--devices", 2, "--mesh.tp", 2], ["--devices", 2, "--mesh.pp", 2], ["--devices", 2]):
+            got = ours(*words, *mesh)
+            same = [row["tokens"] for row in got] == [ids for ids, _ in want]
+            far = max(abs(a - b) for row, (_, values) in zip(got, want) for a, b in zip(row["logprobs"], values))
+            ring.check(same and far < 1e-9 and all(abs(row["sum"] - sum(row["logprobs"])) < 1e-9 for row in got),
+                       f"log-probabilities of {what}{''.join(f' {word}' for word in mesh)}: within {far:.1e} of PEFT's", str(got))
+    for line, said in (('{"tokens": [1, 300000]}', '"tokens" holds 300000'), ('{"tokens": [1]}', "no token is left to score"), ('{"prompt": "a"}', 'no text under "completion"'),
+                       (json.dumps({"tokens": [1] * 5000}), "and the model reads")):
+        (folder / "texts.jsonl").write_text(line + "\n")
+        result = r.run([r.program, "evaluate", folder / "base", "--score", folder / "texts.jsonl"])
+        ring.check(result.code == 2 and said in result.err, f"refused: {result.err.strip()[:120]}", str(result))
 
 
 def draw(curves, path):
@@ -122,6 +163,7 @@ def main():
         curves = learns(r)
         if sys.argv[2:]:
             draw(curves, sys.argv[2])
+        scores(r)
         refuses(r)
 
 

@@ -21,7 +21,7 @@ import dropout_mask
 import tiny_models
 import wide
 
-datasets, dpo, orpo, cpo = ring.judges("datasets", "trl.trainer.dpo_trainer", "trl.experimental.orpo", "trl.experimental.cpo")
+datasets, dpo, orpo, cpo, utils = ring.judges("datasets", "trl.trainer.dpo_trainer", "trl.experimental.orpo", "trl.experimental.cpo", "trl.experimental.utils")
 datasets.disable_progress_bars()
 from trl import DPOConfig
 from trl.kernels import chunked_logprob
@@ -186,7 +186,10 @@ class Judged:
         is_orpo = self.losses == ["orpo"]
         kind, config = (orpo.ORPOTrainer, orpo.ORPOConfig) if is_orpo else (cpo.CPOTrainer, cpo.CPOConfig)
         more = self.options if is_orpo else {"loss_type": "simpo", "cpo_alpha": 0.0} | self.options
-        trainer = kind(model=model, train_dataset=records, processing_class=self.tokenizer(), args=config(**common, **more))
+        # These trainers put one more end of text behind the template's; it is left out here.
+        ends = (lambda eos, *replies: replies) if self.kind == "chat" else utils.add_eos_token_if_needed
+        with unittest.mock.patch.object(orpo.orpo_trainer, "add_eos_token_if_needed", ends), unittest.mock.patch.object(cpo.cpo_trainer, "add_eos_token_if_needed", ends):
+            trainer = kind(model=model, train_dataset=records, processing_class=self.tokenizer(), args=config(**common, **more))
         metrics = {}
 
         def loss(numbers):

@@ -16,25 +16,12 @@
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/predict.h"
+#include "trireme/train/score.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::vector<int64_t> encode(const text::Tokenizer& tokenizer, std::string_view text, bool add_special) {
-  std::vector<int64_t> ids;
-  for (const int32_t id : tokenizer.encode(text, {.parse_special = false, .add_special = add_special}))
-    ids.push_back(id);
-  return ids;
-}
-
-/// log p of each of `targets` under logits [N,V].
-at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets) {
-  const at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  const at::Tensor ids = at::tensor(std::vector<int64_t>(targets.begin(), targets.end()), at::kLong).unsqueeze(1);
-  return wide.gather(1, ids).squeeze(1).to(at::kDouble) - at::logsumexp(wide, 1).to(at::kDouble);
-}
 
 /// Sums over all ranks; only ranks that count add their numbers.
 std::vector<double> over_ranks(const Inference& in, std::vector<double> mine) {
@@ -58,7 +45,7 @@ std::string read_text(const fs::path& path) {
 
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const std::string text = read_text(*e.text);
-  std::vector<int64_t> ids = encode(*in.tokenizer, text, /*add_special=*/false);
+  std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false);
   const int64_t window = std::min(e.max_seq_length.value_or(1024), in.generator->capacity());
   int64_t bytes = static_cast<int64_t>(text.size());
   if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {
@@ -95,11 +82,11 @@ nlohmann::json multiple_choice(Inference& in, const train::EvaluateSettings& e) 
   observe::WorkBar bar("multiple choice");
   for (size_t q = static_cast<size_t>(in.replica); q < questions.size(); q += static_cast<size_t>(in.num_replicas)) {
     const Question& question = questions[q];
-    std::vector<int64_t> context = encode(*in.tokenizer, question.context, /*add_special=*/true);
-    if (context.empty()) context = encode(*in.tokenizer, "\n", false);
+    std::vector<int64_t> context = encode_text(*in.tokenizer, question.context, /*add_special=*/true);
+    if (context.empty()) context = encode_text(*in.tokenizer, "\n", false);
     std::vector<double> score, per_byte;
     for (const std::string& choice : question.choices) {
-      const std::vector<int64_t> ids = encode(*in.tokenizer, choice, false);
+      const std::vector<int64_t> ids = encode_text(*in.tokenizer, choice, false);
       std::vector<int64_t> inputs = context;
       inputs.insert(inputs.end(), ids.begin(), ids.end() - (ids.empty() ? 0 : 1));
       const auto room = static_cast<size_t>(in.generator->capacity());
@@ -200,18 +187,20 @@ std::vector<Question> read_questions(const fs::path& path) {
 
 void check_evaluate(const Settings& settings) {
   const train::EvaluateSettings& e = settings.evaluate;
-  if (!e.text && !e.multiple_choice && !e.classify)
+  if (!e.text && !e.multiple_choice && !e.classify && !e.score)
     throw UsageError(
         "nothing to evaluate: name a text with --text FILE (perplexity), questions with --multiple_choice FILE.jsonl, "
-        "or labelled texts with --classify FILE.jsonl");
-  if (e.predictions && !e.classify)
-    throw UsageError("evaluate.predictions are those of the texts of --classify FILE.jsonl; name these, too");
-  if (e.classify && (e.text || e.multiple_choice))
+        "labelled texts with --classify FILE.jsonl, or texts with --score FILE.jsonl (log-probabilities)");
+  if (e.predictions && !e.classify && !e.score)
+    throw UsageError(
+        "evaluate.predictions are those of the texts of --classify FILE.jsonl or --score FILE.jsonl; name these, too");
+  if (e.classify && (e.text || e.multiple_choice || e.score))
     throw UsageError("a model that classifies texts writes none; evaluate --classify by itself");
   if (e.classify) return check_predict(settings);
   if (e.text && !fs::exists(*e.text)) throw UsageError(fmt::format("evaluate.text: there is no {}", *e.text));
   if (e.multiple_choice) read_questions(*e.multiple_choice);
   check_inference(settings, place_of(e), /*one_copy=*/false);
+  if (e.score) check_score(settings);
 }
 
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
@@ -222,6 +211,7 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);
   if (e.multiple_choice) report["multiple_choice"] = multiple_choice(in, e);
+  if (e.score) report["score"] = score_texts(in, e);
   if (!in.is_first_rank) return 0;
   if (e.text) {
     const auto& r = report["perplexity"];
@@ -234,6 +224,12 @@ int evaluate(const Settings& settings, const launch::RankEnvironment& environmen
     const auto& r = report["multiple_choice"];
     fmt::print("multiple choice  acc {:.4f}   acc_norm {:.4f}   ({})\n", r["acc"].get<double>(),
                r["acc_norm"].get<double>(), base::plural(r["questions"].get<int64_t>(), "question"));
+  }
+  if (e.score) {
+    const auto& r = report["score"];
+    fmt::print("log-probability  {:.5f} a token   ({} tokens of {})\n", r["logprob"].get<double>(),
+               base::human_count(r["tokens"].get<int64_t>()), base::plural(r["texts"].get<int64_t>(), "text"));
+    if (e.predictions) fmt::print("predictions      {}\n", *e.predictions);
   }
   if (e.json) base::write_file_atomic(*e.json, report.dump(2) + "\n");
   return 0;

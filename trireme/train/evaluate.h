@@ -25,8 +25,8 @@ std::vector<Question> read_questions(const std::filesystem::path& path);
 /// Refuses what `evaluate` would refuse, before ranks start. Errors: UsageError, CheckpointError
 void check_evaluate(const Settings& settings);
 
-/// Prints the results for evaluate.text, evaluate.multiple_choice or evaluate.classify; evaluate.json gets the same
-/// numbers.
+/// Prints the results for evaluate.text, evaluate.multiple_choice, evaluate.score (score.h) or evaluate.classify;
+/// evaluate.json gets the same numbers.
 ///
 /// Perplexity  of the text in windows of evaluate.max_seq_length tokens without context before them; every token except
 ///             the first of the text is predicted once. Bits per byte do not depend on the tokenizer

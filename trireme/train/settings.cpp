@@ -241,8 +241,13 @@ config::Section section(EvaluateSettings& s) {
                "JSONL file of labelled texts, {\"text\", \"label\"}: accuracy and macro-F1; lines without a label are "
                "predicted only",
                Rules{.absent = "none", .example = "reviews.jsonl"}},
+              {"evaluate.score", &s.score,
+               "JSONL file of texts whose tokens' log-probabilities are computed: {\"prompt\", \"completion\"}, "
+               "{\"text\"} or {\"tokens\"}",
+               Rules{.absent = "none", .example = "replies.jsonl"}},
               {"evaluate.predictions", &s.predictions,
-               "with evaluate.classify: file for a line of JSON with the label and the probability of each text",
+               "with evaluate.classify: file for a line of JSON with the label and the probability of each text; with "
+               "evaluate.score: with its tokens' log-probabilities",
                Rules{.absent = "none", .example = "labels.jsonl", .writes_file = true}},
               {"evaluate.max_seq_length", &s.max_seq_length, "tokens in each window of the text",
                Rules{.unit = "tokens",

@@ -92,6 +92,7 @@ struct EvaluateSettings {
   std::optional<std::string> text;
   std::optional<std::string> multiple_choice;
   std::optional<std::string> classify;
+  std::optional<std::string> score;
   std::optional<std::string> predictions;
   std::optional<int64_t> max_seq_length;
   std::optional<int64_t> limit;

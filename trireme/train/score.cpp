@@ -1,0 +1,145 @@
+#include "trireme/train/score.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/observe/work_bar.h"
+#include "trireme/train/model_source.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+
+std::string text_in(const json& record, const char* key) {
+  const auto found = record.find(key);
+  if (found == record.end() || !found->is_string()) throw UsageError(fmt::format("there is no text under \"{}\"", key));
+  return found->get<std::string>();
+}
+
+ScoredText ids_in(const json& record, int64_t vocab_size) {
+  ScoredText t;
+  const json& ids = record["tokens"];
+  if (!ids.is_array()) throw UsageError("\"tokens\" is no list of ids");
+  for (const json& id : ids) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab_size)
+      throw UsageError(fmt::format("\"tokens\" holds {}, and ids are numbers from 0 to {}", id.dump(), vocab_size - 1));
+    t.tokens.push_back(id.get<int64_t>());
+  }
+  if (const auto first = record.find("first"); first != record.end()) {
+    if (!first->is_number_integer() || *first < 1 || *first >= std::ssize(t.tokens))
+      throw UsageError(fmt::format("\"first\" is {}; it is the number of a token behind another", first->dump()));
+    t.first = first->get<int64_t>();
+  }
+  return t;
+}
+
+ScoredText parse(const json& record, const text::Tokenizer& tokenizer, int64_t vocab_size) {
+  if (!record.is_object()) throw UsageError("this is not a JSON object");
+  if (record.contains("tokens")) return ids_in(record, vocab_size);
+  if (!record.contains("prompt")) return {.tokens = encode_text(tokenizer, text_in(record, "text"), true)};
+  ScoredText t{.tokens = encode_text(tokenizer, text_in(record, "prompt"), true)};
+  t.first = std::ssize(t.tokens);
+  if (t.first == 0) throw UsageError("\"prompt\" has no token; give a whole \"text\"");
+  std::ranges::copy(encode_text(tokenizer, text_in(record, "completion"), false), std::back_inserter(t.tokens));
+  return t;
+}
+
+}  // namespace
+
+std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special) {
+  std::vector<int64_t> ids;
+  for (const int32_t id : tokenizer.encode(text, {.parse_special = false, .add_special = add_special}))
+    ids.push_back(id);
+  return ids;
+}
+
+at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets) {
+  const at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+  const at::Tensor ids = at::tensor(std::vector<int64_t>(targets.begin(), targets.end()), at::kLong).unsqueeze(1);
+  return wide.gather(1, ids).squeeze(1).to(at::kDouble) - at::logsumexp(wide, 1).to(at::kDouble);
+}
+
+std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
+                                          int64_t vocab_size) {
+  std::istringstream in(base::read_file_or_pipe(path));
+  std::vector<ScoredText> texts;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const json record = base::parse_json_if_sound(line);
+    const std::string place = fmt::format("{}:{}", path.string(), number);
+    if (record.is_discarded()) throw UsageError(place + " is not JSON");
+    try {
+      texts.push_back(parse(record, tokenizer, vocab_size));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("{}: {}", place, error.what()));
+    }
+    if (std::ssize(texts.back().tokens) <= texts.back().first)
+      throw UsageError(fmt::format("{}: no token is left to score; the first has nothing before it", place));
+  }
+  if (texts.empty()) throw UsageError(fmt::format("{} holds no text", path.string()));
+  return texts;
+}
+
+void check_score(const Settings& settings) {
+  const checkpoint::Checkpoint folder = adapt::open_model(place_of(settings.evaluate));
+  const model::ModelConfig config = model::parse_hugging_face_config(checkpoint::read_text(folder, "config.json"),
+                                                                     (folder.path / "config.json").string());
+  const auto tokenizer = checkpoint_tokenizer(folder.path, config);
+  const std::vector<ScoredText> texts = read_scored_texts(*settings.evaluate.score, *tokenizer, config.vocab_size);
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (const int64_t most = config.longest_sequence(); std::ssize(texts[i].tokens) - 1 > most)
+      throw UsageError(fmt::format("evaluate.score: text {} has {} tokens, and the model reads {}; cut it", i + 1,
+                                   texts[i].tokens.size(), most + 1));
+}
+
+nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settings) {
+  std::vector<ScoredText> texts = read_scored_texts(*settings.score, *in.tokenizer, in.generator->config().vocab_size);
+  if (settings.limit && *settings.limit < std::ssize(texts)) texts.resize(static_cast<size_t>(*settings.limit));
+  std::vector<int64_t> begin = {0};  // of each text's numbers
+  for (const ScoredText& text : texts) begin.push_back(begin.back() + std::ssize(text.tokens) - text.first);
+  const at::Tensor all = at::zeros({begin.back()}, at::kDouble);
+  observe::WorkBar bar("log-probabilities");
+  for (size_t i = static_cast<size_t>(in.replica); i < texts.size(); i += static_cast<size_t>(in.num_replicas)) {
+    const std::span<const int64_t> tokens = texts[i].tokens;
+    in.generator->reset();
+    const at::Tensor logits = in.generator->all_logits(tokens.first(tokens.size() - 1));
+    const int64_t count = begin[i + 1] - begin[i];
+    if (in.counts)
+      all.narrow(0, begin[i], count)
+          .copy_(log_probabilities(logits.narrow(0, logits.size(0) - count, count),
+                                   tokens.last(static_cast<size_t>(count))));
+    if (in.is_first_rank) bar.show(double(i + 1) / double(texts.size()));
+  }
+  in.world->all_reduce(all, all, {})->wait();
+  const auto* values = all.data_ptr<double>();
+  if (settings.predictions && in.is_first_rank) {
+    std::string lines;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::vector<double> own(values + begin[i], values + begin[i + 1]);
+      const std::vector<int64_t> ids(texts[i].tokens.begin() + texts[i].first, texts[i].tokens.end());
+      lines +=
+          nlohmann::ordered_json{
+              {"tokens", ids}, {"logprobs", own}, {"sum", std::accumulate(own.begin(), own.end(), 0.0)}}
+              .dump() +
+          "\n";
+    }
+    base::write_file_atomic(*settings.predictions, lines);
+  }
+  return {{"texts", texts.size()},
+          {"tokens", begin.back()},
+          {"logprob", std::accumulate(values, values + begin.back(), 0.0) / double(begin.back())}};
+}
+
+}  // namespace trireme::train

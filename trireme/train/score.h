@@ -1,0 +1,48 @@
+// Log-probabilities of given tokens under a model, with an adapter or without, on any mesh of trireme evaluate.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/text/tokenizer.h"
+#include "trireme/train/inference.h"
+
+namespace trireme::train {
+
+/// The tokens of a text, none of which is a special one that the text only names.
+/// `add_special`: begins with the token that begins the tokenizer's texts.
+std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special);
+
+/// log p of each of `targets` under logits [N,V], float64.
+at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets);
+
+/// Tokens to be scored: those from `first` on, each behind all before it.
+struct ScoredText {
+  std::vector<int64_t> tokens;
+  int64_t first = 1;
+};
+
+/// Reads a JSONL file: {"prompt": text, "completion": text} scores the completion, {"text": text} all tokens but the
+/// first, and {"tokens": [ids]} the same, or those from "first" on.
+/// Errors    UsageError naming file, line and key
+std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
+                                          int64_t vocab_size);
+
+/// Reads the texts with the model's tokenizer, before ranks start.
+/// Errors    UsageError, CheckpointError
+void check_score(const Settings& settings);
+
+/// Scores the texts of evaluate.score. evaluate.predictions gets a line for each: {"tokens", "logprobs", "sum"}.
+/// Every rank must call.
+/// @returns  {"texts", "tokens", "logprob": mean of all tokens}
+/// Errors    UsageError: a text is longer than the model reads
+nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settings);
+
+}  // namespace trireme::train
