@@ -83,6 +83,22 @@ TEST(Optimizer, TenStepsOnRanksThatDivideTheModelAreThoseOfOneRank) {
   }
 }
 
+TEST(Optimizer, AdamW8bitIsTheSameOnTensorParallelRanksWhoseBlocksAreWhole) {
+  Job job = job_with({"AdamW8bit", 0, false, 0.001}, kFloat32);
+  job.model.hidden_size = 512, job.model.intermediate_size = 512, job.model.head_dim = 128;
+  job.model.num_hidden_layers = 1;
+  job.steps = 5;
+  const Outcome one = run(job);
+  for (const bool sequence_parallel : {false, true}) {
+    job.mesh = {.shard = 1, .tp = 2}, job.sequence_parallel = sequence_parallel;
+    const Outcome parts = run(job);
+    EXPECT_LE(relative_distance(parts.parameters, one.parameters), 2e-3);  // a rounding can choose another code
+    EXPECT_NEAR(parts.losses.back(), one.losses.back(), 1e-3);
+    EXPECT_EQ(parts.planned, parts.allocated);
+    EXPECT_LT(parts.planned[0], one.planned[0]);
+  }
+}
+
 TEST(Optimizer, AdamW8bitIsTheSameOnStagesAndRefusesWhatWouldCutItsBlocks) {
   Job job = job_with({"AdamW8bit", 0, false, 0.01}, kFloat32);
   const Outcome one = run(job);

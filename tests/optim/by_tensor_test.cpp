@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/optim/adafactor.h"
+#include "trireme/optim/adamw8bit.h"
 
 namespace trireme::optim {
 namespace {
@@ -56,6 +57,55 @@ OptimizerOptions first_step_of(const char* name) {
   options.lr = 0.1;
   options.step = 1;
   return options;
+}
+
+// A part of a matrix of 16 x 1,024, of whole blocks of 256: its rows, or its columns.
+model::ParameterSpec part_of_matrix(int split_dim, int64_t rank) {
+  const int64_t size = split_dim == 0 ? 8 : 512;
+  return {.name = "m",
+          .shape = split_dim == 0 ? std::vector<int64_t>{8, 1024} : std::vector<int64_t>{16, 512},
+          .init = {},
+          .full_shape = {16, 1024},
+          .split_dim = split_dim,
+          .pieces = {{rank * size, (rank + 1) * size}}};
+}
+
+TEST(AdamW8bit, APartOfWholeBlocksHasTheBitsOfTheWhole) {
+  const model::ParameterSpec whole{.name = "m", .shape = {16, 1024}, .init = {}};
+  const auto stepped = [&](const model::ParameterSpec& p) {
+    const std::vector<DecaySegment> segments = {{.begin = 0, .end = p.numel(), .decay = true, .parameter = &p}};
+    const auto taken = [&](int64_t seed) {
+      const at::Tensor all = normal({16 * 1024}, seed, at::kFloat), own = at::empty({p.numel()}, at::kFloat);
+      model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
+        own.narrow(0, local, count).copy_(all.narrow(0, full, count));
+      });
+      return own;
+    };
+    const at::Tensor master = taken(1);
+    const std::vector<at::Tensor> state = {at::zeros({whole_state_elements(Rule::adamw8bit, segments)}, at::kFloat)};
+    for (int64_t step = 1; step <= 3; ++step) {
+      OptimizerOptions options = first_step_of("AdamW8bit");
+      options.step = step;
+      step_adamw8bit({master, state, taken(1 + step), {}, {}}, segments, options);
+    }
+    return std::pair(master, state[0]);
+  };
+  const auto [values, state] = stepped(whole);
+  for (const int split_dim : {0, 1})
+    for (const int64_t rank : {0, 1}) {
+      const model::ParameterSpec p = part_of_matrix(split_dim, rank);
+      EXPECT_FALSE(cuts_state_blocks(p));
+      const auto [own, own_state] = stepped(p);
+      EXPECT_EQ(2 * own_state.numel(), state.numel());
+      model::for_each_run(p, 0, p.numel(), [&](int64_t local, int64_t full, int64_t count) {
+        EXPECT_TRUE(own.narrow(0, local, count).equal(values.narrow(0, full, count)));
+        EXPECT_TRUE(
+            own_state.view(at::kByte).narrow(0, local, count).equal(state.view(at::kByte).narrow(0, full, count)));
+      });
+    }
+  model::ParameterSpec cut = part_of_matrix(1, 0);
+  cut.shape = {16, 384}, cut.pieces = {{0, 384}};
+  EXPECT_TRUE(cuts_state_blocks(cut));
 }
 
 TEST(ByTensor, LambsStepHasTheNormOfItsTensorWithinTheBounds) {

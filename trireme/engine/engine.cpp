@@ -152,11 +152,11 @@ GroupState Engine::group_state(int g, const std::function<at::Tensor(const at::T
     if (s.parameter == nullptr) continue;
     const bool owns = s.begin + state.held.begin >= state.saved.begin && s.begin + state.held.begin < state.saved.end;
     for (const optim::WholeState& kept : optim::whole_state(storage.rule, s.parameter->whole_shape())) {
-      at::Tensor tensor = whole.narrow(0, at, kept.floats());
-      if (kept.bytes) tensor = tensor.view(at::kByte).narrow(0, 0, kept.numel());
-      state.whole.push_back(
-          {s.parameter, kept.name, kept.shape, tensor, owns && plan_.request.coordinate(comm::Axis::tp) == 0});
-      at += kept.floats();
+      at::Tensor tensor = whole.narrow(0, at, kept.floats(*s.parameter));
+      if (kept.bytes) tensor = tensor.view(at::kByte).narrow(0, 0, kept.held(*s.parameter));
+      const bool counts = kept.elements_each > 0 ? s.parameter->counted : plan_.request.coordinate(comm::Axis::tp) == 0;
+      state.whole.push_back({s.parameter, kept.name, kept.shape, kept.elements_each, tensor, owns && counts});
+      at += kept.floats(*s.parameter);
     }
   }
   return state;

@@ -78,7 +78,8 @@ struct WholeTensor {
   const model::ParameterSpec* parameter;
   std::string name;  ///< transformers' name for it
   std::vector<int64_t> shape;
-  at::Tensor tensor;  ///< [numel]
+  int64_t elements_each;  ///< of optim::WholeState
+  at::Tensor tensor;  ///< what this rank keeps of it, flat
   bool saved;  ///< this rank writes it to a checkpoint
 };
 

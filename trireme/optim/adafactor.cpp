@@ -240,7 +240,8 @@ int64_t whole_state_elements(Rule rule, std::span<const DecaySegment> segments) 
   int64_t elements = 0;
   for (const DecaySegment& s : segments)
     if (s.parameter != nullptr)
-      for (const WholeState& state : whole_state(rule, s.parameter->whole_shape())) elements += state.floats();
+      for (const WholeState& state : whole_state(rule, s.parameter->whole_shape()))
+        elements += state.floats(*s.parameter);
   return elements;
 }
 

@@ -12,14 +12,23 @@
 
 namespace trireme::optim {
 
-/// A tensor of state that belongs to a whole parameter, and that all tensor-parallel ranks of its owner keep.
+/// A tensor of state that belongs to a whole parameter.
 struct WholeState {
   std::string name;  ///< "exp_avg_sq_row"
   std::vector<int64_t> shape;
   bool bytes = false;  ///< codes of 8 bits, otherwise numbers of the master's dtype
-  int64_t numel() const { return c10::multiply_integers(shape); }
-  /// Elements of the master's dtype (four bytes, if there are codes) that it takes in memory.
-  int64_t floats() const { return bytes ? (numel() + 3) / 4 : numel(); }
+  /// Each of its elements belongs to so many of the parameter, in their order, and a tensor-parallel rank keeps its own
+  /// part; 0: all tensor-parallel ranks keep all of it.
+  int64_t elements_each = 0;
+  /// Elements that a rank keeps of `parameter`'s, and what they take in memory: elements of the master's dtype (four
+  /// bytes, if there are codes).
+  int64_t held(const model::ParameterSpec& parameter) const {
+    if (elements_each == 0) return c10::multiply_integers(shape);
+    return (parameter.numel() + elements_each - 1) / elements_each;
+  }
+  int64_t floats(const model::ParameterSpec& parameter) const {
+    return bytes ? (held(parameter) + 3) / 4 : held(parameter);
+  }
 };
 
 /// What `rule` keeps of a parameter of this whole shape, in the order in which it lies in memory, parameter after

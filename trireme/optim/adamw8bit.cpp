@@ -83,9 +83,22 @@ void step_blocks(const Rates& rates, int64_t size, float* p, const float* gradie
 std::vector<WholeState> adamw8bit_state(std::span<const int64_t> shape) {
   const std::vector<int64_t> whole(shape.begin(), shape.end());
   const int64_t elements = c10::multiply_integers(whole);
-  if (elements < kSmallTensor) return {{"state1", whole}, {"state2", whole}};
+  if (elements < kSmallTensor)
+    return {{"state1", whole, false, /*elements_each=*/1}, {"state2", whole, false, /*elements_each=*/1}};
   const std::vector<int64_t> blocks = {(elements + kStateBlock - 1) / kStateBlock};
-  return {{"state1", whole, true}, {"state2", whole, true}, {"absmax1", blocks}, {"absmax2", blocks}};
+  return {{"state1", whole, true, /*elements_each=*/1},
+          {"state2", whole, true, /*elements_each=*/1},
+          {"absmax1", blocks, false, kStateBlock},
+          {"absmax2", blocks, false, kStateBlock}};
+}
+
+bool cuts_state_blocks(const model::ParameterSpec& parameter) {
+  if (c10::multiply_integers(parameter.whole_shape()) < kSmallTensor || parameter.split_dim < 0) return false;
+  bool cuts = false;
+  model::for_each_run(parameter, 0, parameter.numel(), [&](int64_t local, int64_t full, int64_t count) {
+    cuts |= local % kStateBlock != 0 || full % kStateBlock != 0 || count % kStateBlock != 0;
+  });
+  return cuts;
 }
 
 void step_adamw8bit(const StepTensors& t, std::span<const DecaySegment> segments, const OptimizerOptions& options) {
@@ -95,7 +108,7 @@ void step_adamw8bit(const StepTensors& t, std::span<const DecaySegment> segments
     std::vector<float*> state;
     for (const WholeState& kept : adamw8bit_state(s.parameter->whole_shape())) {
       state.push_back(t.state[0].data_ptr<float>() + at);
-      at += kept.floats();
+      at += kept.floats(*s.parameter);
     }
     const int64_t size = s.end - s.begin;
     float* p = t.master.data_ptr<float>() + s.begin;

@@ -2,7 +2,8 @@
 // of a tensor. Tensors below 4,096 elements keep float32, because they need few bytes and most of the accuracy.
 //
 // Each step widens a block's moments, updates them as AdamW does, and rounds them to codes again. Blocks are those of
-// whole tensors, so a rank owns whole tensors (by_tensor.h), and the bits do not depend on the number of data ranks.
+// whole tensors, so a rank owns whole tensors (by_tensor.h), and the bits do not depend on the number of data ranks. A
+// tensor-parallel rank keeps the blocks of its part, if its part is one of whole blocks.
 //
 // Source    Dettmers et al., 8-bit Optimizers via Block-wise Quantization (2021); bitsandbytes 0.50, on processors
 #pragma once
@@ -19,6 +20,9 @@ constexpr int64_t kStateBlock = 256, kSmallTensor = 4096;
 
 /// What is kept of a tensor of this whole shape: bitsandbytes' names; codes are bytes.
 std::vector<WholeState> adamw8bit_state(std::span<const int64_t> shape);
+
+/// Whether a tensor-parallel rank's part begins or ends inside a block.
+bool cuts_state_blocks(const model::ParameterSpec& parameter);
 
 /// One step; `state` has one tensor [whole_state_elements()], float32, in whose memory the codes lie too.
 /// Cost      reads and writes 2 bytes of state an element

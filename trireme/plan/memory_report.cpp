@@ -150,7 +150,7 @@ double whole_state_of(const StepPlan& plan, int g) {
   if (!plan.storage[g].trained) return 0;
   for (const model::ParameterSpec& p : plan.model->groups[static_cast<size_t>(g)].parameters)
     for (const optim::WholeState& state : optim::whole_state(plan.storage[g].rule, p.whole_shape()))
-      elements += double(state.floats());
+      elements += double(state.floats(p));
   return elements;
 }
 

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/optim/adafactor.h"
+#include "trireme/optim/adamw8bit.h"
 #include "trireme/optim/by_tensor.h"
 #include "trireme/schedule/validate.h"
 
@@ -43,13 +44,14 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
 
 void check_shapes(const model::ParameterGroup& group, const GroupStorage& storage, const StepRequest& r) {
   if (!storage.trained) return;
-  if (storage.rule == optim::Rule::adamw8bit && r.size(Axis::tp) > 1)
-    throw UsageError(
-        "AdamW8bit keeps moments in blocks of whole tensors, which mesh.tp would cut; leave mesh.tp out, or take "
-        "AdamW");
   if (storage.rule == optim::Rule::adamw8bit && storage.master != at::kFloat)
     throw UsageError("AdamW8bit updates weights in float32: take precision 32-true, bf16-mixed or 16-mixed, or AdamW");
   for (const model::ParameterSpec& p : group.parameters) {
+    if (storage.rule == optim::Rule::adamw8bit && optim::cuts_state_blocks(p))
+      throw UsageError(fmt::format(
+          "AdamW8bit keeps moments in blocks of {} elements of whole tensors, and mesh.tp {} cuts blocks of "
+          "{}; leave mesh.tp out, or take AdamW",
+          optim::kStateBlock, r.size(Axis::tp), p.name));
     const size_t dims = p.whole_shape().size();
     if (storage.rule == optim::Rule::adafactor && (dims == 0 || dims > 2))
       throw UsageError(fmt::format(
@@ -251,8 +253,9 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
                         .step_work_bytes = storage.trained ? optim::step_work_bytes(storage.rule, plan.segments(g),
                                                                                     storage.master, storage.compute)
                                                            : 0});
-    d.groups.back().meets_in_step[comm::UnitAxis::tp] =
-        storage.trained && r.size(Axis::tp) > 1 && optim::is_by_tensor(storage.rule);
+    d.groups.back().meets_in_step[comm::UnitAxis::tp] = storage.trained && r.size(Axis::tp) > 1 &&
+                                                        optim::is_by_tensor(storage.rule) &&
+                                                        storage.rule != optim::Rule::adamw8bit;  // it has no sums
   }
   d.sharding = sharding_of(r);
   d.num_micro_batches = r.micro_batches(list);

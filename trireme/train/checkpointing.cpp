@@ -112,6 +112,16 @@ void check_optimizer(const checkpoint::Checkpoint& c, const std::string& paramet
       c.path.string());
 }
 
+// visit(begin and end in the whole tensor of state, place in this rank's part)
+template <class Visit>
+void for_each_run(const engine::WholeTensor& state, const Visit& visit) {
+  const int64_t each = state.elements_each;
+  if (each == 0) return visit(0, state.tensor.numel(), 0);
+  model::for_each_run(*state.parameter, 0, state.parameter->numel(), [&](int64_t local, int64_t full, int64_t count) {
+    visit(full / each, (full + count + each - 1) / each, local / each);
+  });
+}
+
 /// The tensors that `c` keeps beside the weights, with the shapes that this model needs.
 std::vector<checkpoint::TensorSpec> kept_tensors(const checkpoint::Checkpoint& c, const model::Model& model,
                                                  const Contents& contents) {
@@ -256,8 +266,10 @@ checkpoint::SaveRequest save_request(std::span<const engine::GroupState> groups,
     });
     for (const engine::WholeTensor& state : g.whole)
       if (state.saved)
-        request.pieces.push_back({contents.name_of(*state.parameter) + "." + state.name, 0, state.tensor.numel(),
-                                  element(state.tensor, 0), dtype_of(state.tensor.scalar_type())});
+        for_each_run(state, [&](int64_t begin, int64_t end, int64_t at) {
+          request.pieces.push_back({contents.name_of(*state.parameter) + "." + state.name, begin, end,
+                                    element(state.tensor, at), dtype_of(state.tensor.scalar_type())});
+        });
   }
   if (as_loaded && !settings.save.max_shard_bytes && !is_adapter) {
     for (const auto& [name, stored] : source.tensors) request.files[name] = stored.file;
@@ -322,8 +334,10 @@ RunState load_run(engine::Engine& engine, const model::Model& model, const std::
       for (const engine::WholeTensor& state : g.whole) {
         const std::string name = contents.name_of(*state.parameter);
         if (what == LoadWhat::run && c.has_tensor(name + ".master"))
-          requests.push_back({name + "." + state.name, 0, state.tensor.numel(), element(state.tensor, 0),
-                              dtype_of(state.tensor.scalar_type())});
+          for_each_run(state, [&](int64_t begin, int64_t end, int64_t at) {
+            requests.push_back(
+                {name + "." + state.name, begin, end, element(state.tensor, at), dtype_of(state.tensor.scalar_type())});
+          });
       }
     }
     checkpoint::read_pieces(c, requests, cache_for(engine.state(), model, world.size()));
