@@ -1,4 +1,4 @@
-"""What is measured against PEFT, and must show, as data. All variants of a group alternate, round after round.
+"""What is measured against PEFT and TRL, and must show, as data. All variants of a group alternate, round after round.
 
 The model is vs_pytorch's llama-110m with 4 key/value heads, in bf16 files; both sides tune the same folder on the same rows.
 """
@@ -27,10 +27,17 @@ OURS_NF4 = ours("all-linear r 8, nf4", "finetune_lora", *ALL_LINEAR, *rank(8), "
 PEFT_NF4 = peer("PEFT and bitsandbytes all-linear r 8, nf4", "--targets", "all-linear", "--r", "8", "--nf4")
 OURS_FULL, PEER_FULL = ours("full", "finetune_full"), peer("transformers full", "--full")
 
+# Pairs of replies: two texts of 256 tokens stand where a sequence of 512 does.
+OURS_DPO = ours("dpo, all-linear r 8", "finetune_dpo", *ALL_LINEAR, "--lora.r", "8", "--lora.alpha", "16")
+TRL_DPO = peer("TRL dpo, all-linear r 8", "--dpo", "--targets", "all-linear", "--r", "8")
+OURS_DPO_FULL, TRL_DPO_FULL = ours("dpo, full", "finetune_dpo"), peer("TRL dpo, full", "--dpo", "--full")
+OURS_STILL = ours("all-linear r 8, no dropout", "finetune_lora", *ALL_LINEAR, "--lora.r", "8", "--lora.alpha", "16", "--lora.dropout", "0")
+
 GROUPS = {
     "lora": Group("llama-110m with 4 key/value heads, bf16, 2 ranks x 2 sequences of 512 tokens", 3,
                   (OURS_QV, PEFT_QV, OURS_ALL, PEFT_ALL, OURS_64, PEFT_64, OURS_FULL, PEER_FULL)),
     "qlora": Group("the same, matrices of blocks in 4 bits (nf4, nested scales)", 3, (OURS_NF4, PEFT_NF4, OURS_ALL)),
+    "dpo": Group("the same, 2 ranks x 2 pairs of replies, each a text of 256 tokens", 3, (OURS_DPO, TRL_DPO, OURS_STILL, OURS_DPO_FULL, TRL_DPO_FULL, OURS_FULL)),
 }
 
 
@@ -58,4 +65,8 @@ TARGETS = (
     Target("qlora", "nf4 / PEFT and bitsandbytes, tokens/s", "tokens", OURS_NF4.name, PEFT_NF4.name, at_least=1.9),
     Target("qlora", "nf4 / PEFT and bitsandbytes, peak RSS", "rss", OURS_NF4.name, PEFT_NF4.name, at_most=0.25),
     Target("qlora", "nf4 / bf16 base, tokens/s", "tokens", OURS_NF4.name, OURS_ALL.name, at_least=0.95),
+    Target("dpo", "dpo, all-linear r 8 / TRL, tokens/s", "tokens", OURS_DPO.name, TRL_DPO.name, at_least=1.6),
+    Target("dpo", "dpo, full / TRL, tokens/s", "tokens", OURS_DPO_FULL.name, TRL_DPO_FULL.name, at_least=1.6),
+    Target("dpo", "step of dpo / step of fine-tuning, all-linear r 8", "step", OURS_DPO.name, OURS_STILL.name, at_most=1.05),
+    Target("dpo", "step of dpo / step of fine-tuning, full", "step", OURS_DPO_FULL.name, OURS_FULL.name, at_most=1.05),
 )

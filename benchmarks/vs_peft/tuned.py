@@ -43,8 +43,9 @@ class Bench:
 
     def check(self, found, variant):
         """The same first loss everywhere, near that of an untrained model, and a lower one last."""
-        losses, expected = found["losses"], math.log(SHAPES[variant.model]["vocabulary"])
-        first = self.first_losses.setdefault((variant.model, "nf4" in variant.name), losses[0])  # 4 bits are another model
+        is_dpo = "dpo" in variant.name  # a model that is its own reference begins at log 2
+        losses, expected = found["losses"], math.log(2 if is_dpo else SHAPES[variant.model]["vocabulary"])
+        first = self.first_losses.setdefault((variant.model, is_dpo, "nf4" in variant.name), losses[0])  # 4 bits are another model
         if not all(math.isfinite(loss) for loss in losses) or abs(losses[0] - expected) > 0.3 or abs(losses[0] - first) > SAME or losses[-1] >= losses[0]:
             raise Failed(f"{variant.name} went from loss {losses[0]:.3f} to {losses[-1]:.3f}; the other side began at {first:.3f}, an untrained "
                          f"{variant.model} near {expected:.3f}, and both learn, so its times are not compared")
@@ -53,8 +54,10 @@ class Bench:
 def ours(variant, setup, base, folder):
     subcommand, *settings = variant.arguments
     steps = variant.warmup + variant.steps
-    return [setup.trireme, subcommand, str(base), "--data", "TextFiles", "--data.train_data_path", f"{base}/rows.jsonl",
-            "--data.val_data_path", f"{base}/rows.jsonl", "--precision", variant.precision, "--devices", "2",
+    data = ["--data", "TextFiles", "--data.train_data_path", f"{base}/rows.jsonl", "--data.val_data_path", f"{base}/rows.jsonl"]
+    if subcommand == "finetune_dpo":
+        data = ["--data", "JSON", "--data.json_path", f"{base}/pairs.jsonl", "--data.val_data_path", f"{base}/pairs.jsonl", "--data.tokenizer", f"{base}/tokenizer"]
+    return [setup.trireme, subcommand, str(base), *data, "--precision", variant.precision, "--devices", "2",
             "--launch.threads_per_rank", str(setup.threads), "--train.max_seq_length", str(setup.sequence),
             "--train.micro_batch_size", str(setup.micro_batch), "--train.global_batch_size", str(2 * setup.micro_batch),
             "--train.max_steps", str(steps), "--train.lr_warmup_steps", "0", "--train.lr_decay", "constant", "--train.max_norm", str(MAX_NORM),
@@ -64,7 +67,7 @@ def ours(variant, setup, base, folder):
 
 
 def peer(variant, setup, base, folder):
-    return [setup.python, "-B", str(HERE / "peer.py"), "--base", str(base), *variant.arguments, "--threads", str(setup.threads),
+    return [setup.python, "-B", str(HERE / ("peer_trl.py" if "--dpo" in variant.arguments else "peer.py")), "--base", str(base), *(word for word in variant.arguments if word != "--dpo"), "--threads", str(setup.threads),
             "--micro_batch_size", str(setup.micro_batch), "--max_seq_length", str(setup.sequence), "--warmup", str(variant.warmup),
             "--steps", str(variant.steps), "--json", f"{folder}/result.json"]
 

@@ -125,6 +125,15 @@ class Tuning(unittest.TestCase):
                          ["reached", "reached", "missed", "reached", "reached", "missed", "missed", "missed"], done.stdout)
 
 
+    def test_every_target_of_vs_peft_names_variants_of_its_group(self):
+        run = ROOT / "benchmarks/vs_peft/run"
+        program = ("import plan\nfor t in plan.TARGETS:\n    names = {v.name for v in plan.GROUPS[t.group].variants}\n"
+                   "    assert {t.variant, t.other} - {''} <= names, t.text\nprint(len(plan.TARGETS))")
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{run.parent}:{RUN.parent}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(int(done.stdout), 10)
+
+
 class Curves(unittest.TestCase):
     def test_a_curve_above_its_line_or_a_plan_off_its_line_fails(self):
         points = [dict(x=x, token_us=10.0 + x, flops_per_token=10.0 + x, tokens_per_step=1, planned_bytes=100 + 7 * x, peak_rss_bytes=300,
