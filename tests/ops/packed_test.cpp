@@ -58,7 +58,7 @@ TEST(Packed, ProductsHaveTheBitsOfMultiply) {
   std::mt19937 any(7);
   const auto below = [&](int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(any); };
   const bool slow = std::getenv("TRIREME_SLOW") != nullptr;
-  for (int i = 0; i < (slow ? 400 : 40); ++i)
+  for (int i = 0; i < (slow ? 400 : 20); ++i)
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const int64_t rows[] = {1, 1 + below(12), 1 + below(64), 1 + below(slow ? 900 : 200)};
       const int64_t n = 1 + below(i % 2 == 0 ? 130 : 700), k = i % 3 == 0 ? 1 + below(4500) : 1 + below(300);

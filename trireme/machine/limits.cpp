@@ -31,7 +31,8 @@ const LimitsKernel& kernel() {
     const base::Processor& has = base::processor();
     LimitsKernel widest = has.avx512 ? kLimitsAvx512 : has.avx2 ? kLimitsAvx2 : kLimitsPortable;
     RegisterLoop& bfloat16 = widest.multiply_add[static_cast<int>(LimitsDtype::bfloat16)];
-    if (!has.avx512_bf16) bfloat16 = {};
+    // On Intel's processors the dot products take longer than the multiply-adds that they replace.
+    if (!has.avx512_bf16 || !has.is_amd) bfloat16 = {};
     if (has.amx_bf16) bfloat16 = kTileLoop;
     return widest;
   }();

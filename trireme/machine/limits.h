@@ -13,8 +13,8 @@ namespace trireme::machine {
 
 /// Floating-point operations a second of independent multiply-adds on the widest registers of this processor, summed
 /// over `threads` threads that run at once. A multiply-add counts 2. No matrix product is faster. For bfloat16 these
-/// are products of tiles on matrix units (AMX), or AVX512-BF16 dot products, or else float32. For float32 and float64
-/// they are fused multiply-adds (AVX-512, AVX2, portable).
+/// are products of tiles on matrix units (AMX), or on AMD processors AVX512-BF16 dot products, or else float32. For
+/// float32 and float64 they are fused multiply-adds (AVX-512, AVX2, portable).
 ///
 /// Cost      the best of 40 runs of about 1 ms
 double register_loop_flops(at::ScalarType dtype, int threads);

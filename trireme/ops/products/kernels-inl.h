@@ -38,6 +38,9 @@ struct Tile {
   uint16_t* to_narrow;
   int64_t to_ld;
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
+  // A panel in 4 bits (panels-inl.h).
+  const float* code = nullptr;
+  int64_t skipped = 0;  ///< elements of k before the tile's in its first block
 };
 
 /// Computes the sums [Rows, Vectors * 16] over `depth` units; unit (r, u) of A is at a + r * a_row + 4 u bytes. With
@@ -71,9 +74,11 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
   for (int r = 0; r < Rows; ++r)
     for (int64_t byte = 0; byte < Vectors * kLanes * element; byte += 64)
       __builtin_prefetch(to + r * tile.to_ld * element + byte, 1);
+  constexpr bool kCodes = requires { M::kWidensCodes; };
   using Row = typename M::UnitVec[Vectors];
   const auto load = [&](Row& b, int64_t u) __attribute__((always_inline)) {
-    for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
+    if constexpr (!kCodes)
+      for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
   };
   const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
     for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (u * kAhead + i) * 64, 0, 2);
@@ -89,7 +94,14 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
     }
   };
   Row even, odd;
-  if constexpr (M::kLoadsAhead) {
+  if constexpr (kCodes) {
+    M::template each_unit<Vectors>(panel, tile, depth,
+                                   [&](int64_t u, int v, typename M::UnitVec b) __attribute__((always_inline)) {
+#pragma GCC unroll 12
+                                     for (int r = 0; r < Rows; ++r)
+                                       sum[r][v] = M::multiply_add(sum[r][v], M::broadcast(a + r * a_row + u * 4), b);
+                                   });
+  } else if constexpr (M::kLoadsAhead) {
     load(even, 0);
     int64_t u = 0;
     for (; u + 2 <= depth; u += 2) {

@@ -28,6 +28,7 @@ struct GemmCall {
   const BlockMatrix* blocks = nullptr;  ///< [k, n], or [n, k] if b_transposed
   WidenRows widen = nullptr;
   const void* panels = nullptr;  ///< B in the kernel's panel order (panels-inl.h), instead of `b`, for run_panels
+  const float* code = nullptr;  ///< [16]: the panels are in 4 bits, and these are the values of nibbles
 };
 
 /// `columns` columns of B, which become columns [first, first + columns) of a B [k, n] in panel order.
@@ -48,12 +49,17 @@ struct GemmTeam {
   int num_threads;
 };
 
+// Panels in 4 bits: [panels][k / 64] blocks, each of a scale for every column of a panel and their nibbles.
+constexpr int64_t kCodesDepth = 64;  ///< elements of k with a common scale
+constexpr int64_t code_block_bytes(int64_t panel_columns) { return panel_columns * (4 + kCodesDepth / 2); }
+
 struct GemmKernel {
   const char* name;
   /// k must be a multiple of this (two bfloat16 make one unit of the dot product).
   int64_t k_multiple;
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
   int64_t panel_columns;
+  bool codes_in_pairs;  ///< how panels in 4 bits lie in memory (packed_blocks.cpp)
   /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
   void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
   /// run() for a B in panel order and an A that is not transposed: the same bits. Here the team has one number `taken`:
@@ -67,6 +73,9 @@ extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is
 extern const GemmKernel kGemmHalfAvx512;  ///< float16, likewise; AVX512 F, BW and VL
 extern const GemmKernel kGemmHalfWideAvx512;  ///< float16, where there is BF16 too; AVX512 F, BW and VL
 extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
+/// bfloat16, widened while it is packed; the same and BF16. For Intel's processors: their dot product of two pairs
+/// takes 2.2 cycles, and float32's multiply-adds of as many elements take 1.1 (Sapphire Rapids).
+extern const GemmKernel kGemmBfloat16WideAvx512Bf16;
 
 // Blocking. Each instruction set has its own tile in registers: a panel of B's columns, a strip of A's rows.
 constexpr int64_t kGemmColumns = 64;  ///< whole panels; fewest columns of a block

@@ -1,9 +1,39 @@
 // bfloat16 products with AVX512-BF16: one instruction multiplies two pairs and adds both to a float32 sum.
-#include "trireme/ops/products/math_avx512-inl.h"
-#include "trireme/ops/products/panels-inl.h"
+#include "trireme/ops/products/floats_avx512-inl.h"
 
 namespace trireme::ops {
 namespace {
+
+/// Calls write(pair, v, units) for vector v of the pairs with elements [first, last) of a block in 4 bits, multiples of
+/// 8. 64 bytes have four pairs of 16 columns: byte i of lane l has the nibble of pair i, column l / 2 and its element
+/// l % 2, and above it that of column 8 + l / 2. So the rounding instruction puts both elements of a pair together.
+template <int kPanel, int Vectors, class Write>
+__attribute__((always_inline)) inline void each_pair(const float* code, const float* scales, int64_t first,
+                                                     int64_t last, const char* ahead, const Write& write) {
+  const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                later = _mm512_add_epi32(twice, _mm512_set1_epi32(8));
+  const __m512 values = _mm512_loadu_ps(code);
+  __m512 low[Vectors], high[Vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) {
+    const __m512 all = _mm512_loadu_ps(scales + v * kLanes);
+    low[v] = _mm512_permutexvar_ps(twice, all), high[v] = _mm512_permutexvar_ps(later, all);
+  }
+  for (int64_t k = first; k < last; k += 8) {
+    const auto* codes = reinterpret_cast<const char*>(scales + kPanel + k / 8 * kPanel);
+    Gemm512::fetch(ahead, k / 8 * kPanel * 4, kPanel * 4);
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v)
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        // A load that begins i bytes later moves byte i down.
+        const __m512i both = _mm512_loadu_si512(codes + v * 64 + i);
+        const __m512 one = _mm512_mul_ps(_mm512_permutexvar_ps(both, values), low[v]),
+                     two = _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), values), high[v]);
+        write(k / 2 + i, v, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(two, one)));
+      }
+  }
+}
 
 struct GemmBfloat16 : Gemm512 {
   using Unit = uint32_t;  // the earlier element in the low half
@@ -30,6 +60,14 @@ struct GemmBfloat16 : Gemm512 {
     else
       _mm256_mask_storeu_epi16(to, first(lanes), rounded);
   }
+
+  static constexpr bool kCodesInPairs = true;
+  template <class M, int Vectors, class Write>
+  __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
+                                                       int64_t last, const char* ahead, const Write& write) {
+    each_pair<kPanel, Vectors>(code, scales, first, last, ahead, write);
+  }
+  static void store_units(Unit* to, UnitVec units) { _mm512_storeu_si512(to, units); }
 
   /// 16 units from the first `count` elements of two rows, zero beyond.
   static void pack_vector(Unit* to, const char* from, int64_t row_bytes, int64_t count) {
@@ -71,8 +109,24 @@ struct GemmBfloat16 : Gemm512 {
   }
 };
 
+/// Where the dot product takes longer than the multiply-adds of float32 that it replaces, only the rounding is used.
+struct GemmWidenedByRounding : GemmWidened {
+  static constexpr bool kCodesInPairs = true;
+  template <class M, int Vectors, class Write>
+  __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
+                                                       int64_t last, const char* ahead, const Write& write) {
+    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    each_pair<kPanel, Vectors>(code, scales, first, last, ahead,
+                               [&](int64_t pair, int v, __m512i units) __attribute__((always_inline)) {
+                                 write(2 * pair, v, _mm512_castsi512_ps(_mm512_slli_epi32(units, 16)));
+                                 write(2 * pair + 1, v, _mm512_castsi512_ps(_mm512_and_si512(units, high_half)));
+                               });
+  }
+};
+
 }  // namespace
 
+const GemmKernel kGemmBfloat16WideAvx512Bf16 = gemm_kernel<GemmWidenedByRounding>("avx512");
 const GemmKernel kGemmBfloat16Avx512Bf16 = gemm_kernel<GemmBfloat16>("avx512-bf16");
 
 }  // namespace trireme::ops

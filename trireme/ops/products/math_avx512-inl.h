@@ -16,6 +16,11 @@ struct Gemm512 {
   }
   static Vec zero() { return _mm512_setzero_ps(); }
   static Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  /// Fetches lines into the level-2 cache, unless `ahead` is null.
+  static void fetch(const char* ahead, int64_t at, int64_t bytes) {
+    if (ahead != nullptr)
+      for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(ahead + at + byte, 0, 2);
+  }
   static Vec load_first(const float* from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
   static void store_first(float* to, Vec v, __mmask16 lanes) { _mm512_mask_storeu_ps(to, lanes, v); }
 

@@ -15,8 +15,6 @@
 namespace trireme::ops {
 namespace {
 
-constexpr int64_t kTail = 256;  // a kernel may read one unit of a panel more than there is
-
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// The kernel whose panels a matrix has; null: its columns follow each other.
@@ -54,26 +52,32 @@ void check_pack(const PackedMatrix& to, const at::Tensor& b, int64_t first) {
         c10::toString(b.scalar_type()), b.numel(), first, to.k, to.n, c10::toString(to.dtype)));
 }
 
-void check_product(const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b) {
-  check_packed("multiply_packed", b);
-  if (a.dim() != 2 || c.dim() != 2 || a.size(1) != b.k || c.size(1) != b.n || a.size(0) != c.size(0))
+}  // namespace
+
+void check_packed_product(const at::Tensor& c, const at::Tensor& a, int64_t n, int64_t k, at::ScalarType dtype) {
+  if (a.dim() != 2 || c.dim() != 2 || a.size(1) != k || c.size(1) != n || a.size(0) != c.size(0))
     throw ShapeError(
-        fmt::format("multiply_packed: a has {} elements, c {}, and b is [{}, {}]; they must be [M, {}] and "
-                    "[M, {}]",
-                    a.numel(), c.numel(), b.k, b.n, b.k, b.n));
-  if (a.scalar_type() != b.dtype ||
-      (c.scalar_type() != b.dtype && !(is_narrow(b.dtype) && c.scalar_type() == at::kFloat)))
+        fmt::format("multiply_packed: a has {} elements, c {}, and b is [{}, {}]; they must be [M, {}] and [M, {}]",
+                    a.numel(), c.numel(), k, n, k, n));
+  if (a.scalar_type() != dtype || (c.scalar_type() != dtype && !(is_narrow(dtype) && c.scalar_type() == at::kFloat)))
     throw ShapeError(
-        fmt::format("multiply_packed: a is {}, b is {} and c is {}; they must be of one dtype, or c "
-                    "float32 from bfloat16 or float16",
-                    c10::toString(a.scalar_type()), c10::toString(b.dtype), c10::toString(c.scalar_type())));
+        fmt::format("multiply_packed: a is {}, b is {} and c is {}; they must be of one dtype, or c float32 from "
+                    "bfloat16 or float16",
+                    c10::toString(a.scalar_type()), c10::toString(dtype), c10::toString(c.scalar_type())));
   if (!has_rows(a) || !has_rows(c)) throw ShapeError("multiply_packed: the rows of a and c must be contiguous");
 }
 
-}  // namespace
+GemmCall packed_call(const at::Tensor& c, const at::Tensor& a) {
+  GemmCall call{};
+  call.m = c.size(0), call.n = c.size(1), call.k = a.size(1);
+  call.a = a.const_data_ptr(), call.a_ld = a.stride(0);
+  call.c = c.mutable_data_ptr(), call.c_ld = c.stride(0);
+  call.c_is_float = c.scalar_type() == at::kFloat;
+  return call;
+}
 
 int64_t packed_bytes(int64_t n, int64_t k, at::ScalarType dtype) {
-  return round_up(n, 64) * round_up(k, 2) * static_cast<int64_t>(c10::elementSize(dtype)) + kTail;
+  return round_up(n, 64) * round_up(k, 2) * static_cast<int64_t>(c10::elementSize(dtype)) + kPackedTail;
 }
 
 void pack_by(const GemmKernel& kernel, const PackedMatrix& to, const at::Tensor& b, int64_t first) {
@@ -101,23 +105,22 @@ void pack(const PackedMatrix& to, const at::Tensor& b, int64_t first) {
 }
 
 void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b) {
-  check_product(c, a, b);
+  check_packed("multiply_packed", b);
+  check_packed_product(c, a, b.n, b.k, b.dtype);
   if (c.numel() == 0) return;
-  GemmCall call{};
-  call.m = c.size(0), call.n = b.n, call.k = b.k;
-  call.a = a.const_data_ptr(), call.a_ld = a.stride(0);
-  call.c = c.mutable_data_ptr(), call.c_ld = c.stride(0);
-  call.c_is_float = c.scalar_type() == at::kFloat;
+  GemmCall call = packed_call(c, a);
   call.panels = b.bytes.const_data_ptr();
   run_panel_team(kernel, call);
 }
 
 void multiply_packed(const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b) {
-  check_product(c, a, b);
-  const GemmKernel* kernel = kernel_of(b);
-  if (kernel == nullptr) return multiply(c, a, columns_of(b).t());
-  const base::Metered metered(base::Activity::products);
-  multiply_packed_by(*kernel, c, a, b);
+  if (const GemmKernel* kernel = kernel_of(b)) {
+    const base::Metered metered(base::Activity::products);
+    return multiply_packed_by(*kernel, c, a, b);
+  }
+  check_packed("multiply_packed", b);
+  check_packed_product(c, a, b.n, b.k, b.dtype);
+  multiply(c, a, columns_of(b).t());
 }
 
 }  // namespace trireme::ops

@@ -1,6 +1,6 @@
 // Products with a B that was packed once: [panels][k][kPanel], so that a product reads it from memory in one stream.
-// Each element keeps its own size: two bytes that the kernel multiplies as float32 are widened in registers, or, for
-// many rows, once in scratch.
+// Each element keeps its own size: two bytes that the kernel multiplies as float32, and 4 bits, are widened in
+// registers, or, for many rows, once in scratch.
 //
 // A thread takes some panels for all rows. Of each panel it multiplies one piece of k with all strips of A, which find
 // it in the level-2 cache after the first. Meanwhile they fetch the piece that comes next. So few rows run at the rate
@@ -22,6 +22,29 @@ struct NarrowPanels : M {
 };
 template <class M>
 constexpr bool kHasNarrowPanels = M::kElementBytes == 2 && M::kPair == 1;
+
+/// Panels in 4 bits, in blocks of scales and codes.
+template <class M>
+struct CodePanels : M {
+  using Unit = char;
+  static constexpr bool kWidensCodes = true;
+  static constexpr int kMostRows = 3;  // with more, registers are too few
+  static constexpr int64_t kDistance = 16 << 10;  // bytes that are fetched ahead
+
+  /// Calls write(u, v, units) for the units of a tile.
+  template <int Vectors, class Write>
+  __attribute__((always_inline)) static void each_unit(const char* panel, const Tile& tile, int64_t depth,
+                                                       const Write& write) {
+    const int64_t end = tile.skipped + depth * M::kPair;
+    for (int64_t k = 0; k < end; k += kCodesDepth, panel += code_block_bytes(M::kPanel)) {
+      const int64_t first = larger(0, tile.skipped - k), from = (k - tile.skipped) / M::kPair;
+      M::template each_code<M, Vectors>(tile.code, reinterpret_cast<const float*>(panel), first,
+                                        smaller(kCodesDepth, end - k), panel + kDistance,
+                                        [&](int64_t u, int v, typename M::UnitVec units)
+                                            __attribute__((always_inline)) { write(from + u, v, units); });
+    }
+  }
+};
 
 /// Memory that will be read next, while strips multiply what a strip before them has fetched. Each fetches about as
 /// much as the others.
@@ -47,11 +70,14 @@ struct PanelGemm {
   using Element = std::conditional_t<kHasNarrowPanels<M>, uint16_t, typename M::Unit>;
   static constexpr int64_t kUnitBytes = M::kPanel * static_cast<int64_t>(sizeof(Element));  // of a panel
   static constexpr int64_t kTakenUnits = kGemmBlockUnits / 2;  // of B, most at once where A is packed for them
+  static constexpr int64_t kBlockUnits = kCodesDepth / M::kPair;  // of k, with common scales
+  static constexpr int64_t kDistance = 16 << 10;  // bytes: what few rows fetch ahead
 
   const GemmCall& call;
   Gemm<M> gemm;
   int64_t panels, taken, rows;  ///< a thread takes `taken` panels for `rows` rows
   int64_t block;  ///< panels whose pieces follow each other
+  int64_t pieces;  ///< of k
 
   PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
       : call(call_), gemm(call_, num_threads, scratch), panels((call.n + M::kPanel - 1) / M::kPanel) {
@@ -59,12 +85,26 @@ struct PanelGemm {
     // An A of several strips that must be packed is packed for each block again.
     taken = larger(1, panels / (8 * num_threads));
     block = M::kPacksA && rows > M::kStrip ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : 1;
+    // If a further piece begins with the sums so far, shorter pieces have the same bits.
+    pieces = gemm.pieces;
+    if (M::kStartsFromSums && call.code != nullptr) pieces = round_up(gemm.units, code_piece()) / code_piece();
   }
 
-  const char* panel_at(int64_t panel, int64_t u0) const {
-    return static_cast<const char*>(call.panels) + (panel * gemm.units + u0) * kUnitBytes;
+  bool few_rows() const { return call.m <= M::kStrip; }
+
+  /// Units of k that are widened at once: 128 KiB of a panel, or for few rows 16 KiB, which stay in the level-1 cache.
+  int64_t code_piece() const { return few_rows() && call.m > CodePanels<M>::kMostRows ? 64 : 512; }
+
+  int64_t first_unit(int64_t piece) const {
+    if (M::kStartsFromSums && call.code != nullptr) return smaller(gemm.units, piece * code_piece());
+    return gemm.units * piece / pieces;
   }
-  int64_t first_unit(int64_t piece) const { return gemm.units * piece / gemm.pieces; }
+  /// Where the bytes of a unit begin; in 4 bits, those of its block.
+  const char* panel_at(int64_t panel, int64_t u0) const {
+    const auto* all = static_cast<const char*>(call.panels);
+    if (call.code == nullptr) return all + (panel * gemm.units + u0) * kUnitBytes;
+    return all + (panel * (gemm.units / kBlockUnits) + u0 / kBlockUnits) * code_block_bytes(M::kPanel);
+  }
 
   void run(const GemmTeam& team) const {
     const int64_t row_blocks = (call.m + rows - 1) / rows, takes = (panels + taken - 1) / taken * row_blocks;
@@ -83,7 +123,7 @@ struct PanelGemm {
   void multiply_panels(int64_t begin, int64_t end, int64_t next, int64_t m0, int64_t m1) const {
     const int64_t columns = smaller(end * M::kPanel, call.n) - begin * M::kPanel;
     const int64_t group = M::kPacksA ? kGemmGroup : m1 - m0;
-    for (int64_t piece = 0; piece < gemm.pieces; ++piece) {
+    for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t u0 = first_unit(piece), depth = first_unit(piece + 1) - u0;
       for (int64_t g0 = m0; g0 < m1; g0 += group) {
         const int64_t g1 = smaller(m1, g0 + group);
@@ -92,9 +132,9 @@ struct PanelGemm {
           Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
           const auto tile = [&](int64_t row) {
             return gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
-                                piece + 1 == gemm.pieces);
+                                piece + 1 == pieces);
           };
-          multiply_piece(panel, u0, depth, g0, g1, packed, tile, ahead);
+          multiply_piece(panel, panel - begin, u0, depth, g0, g1, packed, g0 > m0, tile, ahead);
         }
       }
     }
@@ -103,10 +143,10 @@ struct PanelGemm {
   /// What a thread reads after a piece of a panel.
   Ahead ahead_of(int64_t panel, int64_t begin, int64_t end, int64_t piece, int64_t next) const {
     if (++panel == end) panel = begin, ++piece;
-    if (piece == gemm.pieces) panel = next, piece = 0;
-    if (panel < 0 || gemm.pieces == 0) return {nullptr, 0};
-    const int64_t u0 = first_unit(piece);
-    return {panel_at(panel, u0), (first_unit(piece + 1) - u0) * kUnitBytes};
+    if (piece == pieces) panel = next, piece = 0;
+    if (panel < 0) return {nullptr, 0};
+    const char* from = panel_at(panel, first_unit(piece));
+    return {from, panel_at(panel, first_unit(piece + 1)) - from};
   }
 
   /// Prepares a group of A's rows: packed in strips, or as rows of units; false: as rows. Few rows are not worth a
@@ -123,32 +163,74 @@ struct PanelGemm {
   }
   static int64_t row_units(int64_t depth) { return round_up(depth, kLanes) + kLanes; }
 
+  struct RowsAt {
+    const char* a;
+    int64_t row_bytes;
+  };
+  /// Where rows that were not packed in strips are.
+  RowsAt rows_at(int64_t row, int64_t u0, int64_t depth) const {
+    if (kHasNarrowPanels<M>) return {reinterpret_cast<const char*>(gemm.packed_a), row_units(depth) * 4};
+    return {gemm.a_at(row, u0 * M::kPair), call.a_ld * M::kElementBytes};
+  }
+
+  /// `widened`: an earlier group of rows has widened these units. `place`: of the panel in its block.
   template <class Tiles>
-  void multiply_piece(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, bool packed, const Tiles& tiles,
-                      Ahead& ahead) const {
+  void multiply_piece(int64_t panel, int64_t place, int64_t u0, int64_t depth, int64_t g0, int64_t g1, bool packed,
+                      bool widened, const Tiles& tiles, Ahead& ahead) const {
+    typename M::Unit* wide = gemm.packed_b + place * (depth + 2 * kBlockUnits) * M::kPanel;
     const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
+    if (call.code != nullptr) {
+      const int64_t before = u0 % kBlockUnits;
+      if (widens_in_registers(before, depth)) return multiply_codes(panel, u0, depth, g0, g1, tiles);
+      if (!widened) widen_codes(wide, panel, u0 - before, u0 + depth);
+      return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, packed, tiles, ahead);
+    }
     if constexpr (kHasNarrowPanels<M>) {
-      if (g1 - g0 <= M::kStrip)
-        return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
-      for (int64_t i = 0; i < depth * M::kPanel; i += kLanes)
-        M::store_units(gemm.packed_b + i, M::widen_units(from + i));
-      multiply_strips<M>(panel, gemm.packed_b, u0, depth, g0, g1, packed, tiles, ahead);
+      if (few_rows()) return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+      if (!widened)
+        for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
+      multiply_strips<M>(panel, wide, u0, depth, g0, g1, packed, tiles, ahead);
     } else {
       multiply_strips<M>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+    }
+  }
+
+  /// Eight elements of k have their codes in one vector.
+  bool widens_in_registers(int64_t before, int64_t depth) const {
+    return call.m <= CodePanels<M>::kMostRows && before * M::kPair % 8 == 0 && depth * M::kPair % 8 == 0;
+  }
+
+  template <class Tiles>
+  void multiply_codes(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const Tiles& tiles) const {
+    Tile tile = tiles(g0);
+    tile.code = call.code, tile.skipped = u0 % kBlockUnits * M::kPair;
+    const auto [a, a_row] = rows_at(g0, u0, depth);
+    multiply_strip<CodePanels<M>, false, 0, CodePanels<M>::kMostRows>(
+        g1 - g0, depth, a, a_row, panel_at(panel, u0), tile, smaller(M::kPanel, call.n - panel * M::kPanel));
+  }
+
+  /// Widens the blocks with units [first, last) of a panel.
+  void widen_codes(typename M::Unit* to, int64_t panel, int64_t first, int64_t last) const {
+    const char* from = panel_at(panel, first);
+    for (int64_t u = first; u < last; u += kBlockUnits, to += kBlockUnits * M::kPanel) {
+      M::template each_code<M, M::kPanel / kLanes>(
+          call.code, reinterpret_cast<const float*>(from), 0, kCodesDepth, few_rows() ? from + kDistance : nullptr,
+          [&](int64_t unit, int v, typename M::UnitVec units)
+              __attribute__((always_inline)) { M::store_units(to + unit * M::kPanel + v * kLanes, units); });
+      from += code_block_bytes(M::kPanel);
     }
   }
 
   template <class Panels, class Tiles>
   void multiply_strips(int64_t panel, const typename Panels::Unit* from, int64_t u0, int64_t depth, int64_t g0,
                        int64_t g1, bool packed, const Tiles& tiles, Ahead& ahead) const {
-    constexpr int64_t kDistance = 16 << 10;  // bytes
     const int64_t width = smaller(M::kPanel, call.n - panel * M::kPanel);
     for (int64_t row = g0; row < g1; row += M::kStrip) {
       const int64_t rows_now = smaller(M::kStrip, g1 - row), strips = (g1 - row + M::kStrip - 1) / M::kStrip;
       Tile tile = tiles(row);
-      // A single strip fetches what it multiplies itself.
-      int lines = kUnitBytes / 64;
-      if (call.m <= M::kStrip)
+      // A single strip fetches what it multiplies itself, but for panels in 4 bits.
+      int lines = call.code != nullptr ? 0 : kUnitBytes / 64;
+      if (few_rows())
         tile.ahead = reinterpret_cast<const char*>(from) + kDistance;
       else
         lines = ahead.take(strips, depth, tile.ahead);
@@ -158,9 +240,7 @@ struct PanelGemm {
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
           continue;
         }
-      const bool in_place = !kHasNarrowPanels<M>;
-      const char* a = in_place ? gemm.a_at(row, u0 * M::kPair) : reinterpret_cast<const char*>(gemm.packed_a);
-      const int64_t a_row = in_place ? call.a_ld * M::kElementBytes : row_units(depth) * 4;
+      const auto [a, a_row] = rows_at(row, u0, depth);
       multiply_ahead<Panels, false>(lines, rows_now, depth, a, a_row, from, tile, width);
     }
   }
@@ -224,7 +304,7 @@ void pack_panels(const PanelPack& pack, int64_t begin, int64_t end, void* scratc
 /// A kernel of an instruction set M.
 template <class M>
 constexpr GemmKernel gemm_kernel(const char* name) {
-  return {name, M::kPair, run_gemm<M>, M::kPanel, pack_panels<M>, run_panels<M>};
+  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodesInPairs, pack_panels<M>, run_panels<M>};
 }
 
 }  // namespace

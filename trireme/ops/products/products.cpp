@@ -72,10 +72,13 @@ std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 #if defined(__x86_64__)
   static constexpr const GemmKernel* kFloat[] = {&kGemmFloatWideAvx512, &kGemmFloatAvx512, &kGemmFloatWideAvx512};
   static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
+  static constexpr const GemmKernel* kBfloat16Intel[] = {&kGemmBfloat16WideAvx512Bf16, &kGemmBfloat16Avx512Bf16,
+                                                         &kGemmBfloat16Avx512};
   static constexpr const GemmKernel* kHalf[] = {&kGemmHalfWideAvx512, &kGemmHalfAvx512, &kGemmHalfWideAvx512};
   const base::Processor& has = base::processor();
   if (dtype == at::kFloat && has.avx512) return std::span(kFloat).subspan(has.avx512_bf16 ? 0 : 1, 2);
   if (dtype == at::kHalf && has.avx512) return std::span(kHalf).subspan(has.avx512_bf16 ? 0 : 1, 2);
+  if (dtype == at::kBFloat16 && has.avx512_bf16 && !has.is_amd) return kBfloat16Intel;
   if (dtype == at::kBFloat16 && has.avx512) return std::span(kBfloat16).subspan(has.avx512_bf16 ? 0 : 1);
 #endif
   static_cast<void>(dtype);

@@ -1,0 +1,133 @@
+// Products with a packed matrix in 4 bits: the bits of multiply_blocks().
+#include "trireme/ops/products/packed_blocks.h"
+
+#include <cstdlib>
+#include <random>
+
+#include "support.h"
+#include "trireme/base/error.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/products/products.h"
+
+namespace trireme::ops::test {
+namespace {
+
+using base::BlockFormat;
+
+at::Tensor aligned_bytes(int64_t count) {
+  const at::Tensor memory = at::full({count + 64}, 0xff, at::kByte);
+  const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory.const_data_ptr()) % 64);
+  return memory.narrow(0, (64 - beyond) % 64, count);
+}
+
+/// What a rank holds of some matrices, one below the other.
+struct Matrices {
+  std::vector<std::vector<uint8_t>> records;
+  BlockRecords all;
+  std::vector<BlockRecords> each;
+
+  void add(const BlockPart& part, int64_t seed) {
+    const at::Tensor values = random({part.rows, part.columns}, at::kFloat, seed) * 0.02;
+    Quantizer quantizer(part.format, values.numel());
+    quantizer.add(0, values.numel(), values.data_ptr<float>());
+    records.emplace_back(static_cast<size_t>(part.record_bytes()));
+    write_record(quantizer.finish(), part, records.back().data());
+    all.add(part, records.back().data());
+    each.emplace_back().add(part, records.back().data());
+  }
+};
+
+struct CaseInBlocks {
+  int64_t m;
+  BlockPart first, second;
+  at::ScalarType dtype, out;
+};
+
+void check(const CaseInBlocks& c) {
+  Matrices w;
+  w.records.reserve(2);
+  w.add(c.first, 1);
+  w.add(c.second, 2);
+  const int64_t n = w.all.matrix().rows, k = w.all.matrix().columns;
+  const at::Tensor a = random({c.m, k + 3}, c.dtype, 3).narrow(1, 2, k);
+  for (const GemmKernel* kernel : gemm_kernels(c.dtype)) {
+    const at::Tensor expected = unwritten({c.m, n}, c.out);
+    ASSERT_TRUE(multiply_blocks_by(*kernel, expected, a, w.all.matrix(), true));
+    expect_same_on_all_threads([&] {
+      const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k)), n, k, c.dtype, c.first.format};
+      pack_by(*kernel, packed, w.each[0].matrix());
+      pack_by(*kernel, packed, w.each[1].matrix(), w.each[0].matrix().rows);
+      const at::Tensor found = unwritten({c.m, n}, c.out);
+      multiply_packed_by(*kernel, found, a, packed);
+      expect_same_bits(found, expected,
+                       std::string(kernel->name) + ": " + c10::toString(c.dtype) + " [" + std::to_string(c.m) + ", " +
+                           std::to_string(k) + "] x [" + std::to_string(n) + ", " + std::to_string(k) + "]");
+      return std::vector{found};
+    });
+  }
+  // As callers do it; LibTorch's products have bits of their own.
+  const PackedBlocks packed{aligned_bytes(packed_block_bytes(n, k)), n, k, c.dtype, c.first.format};
+  pack(packed, w.each[0].matrix());
+  pack(packed, w.each[1].matrix(), w.each[0].matrix().rows);
+  const at::Tensor found = unwritten({c.m, n}, c.out), expected = unwritten({c.m, n}, c.out);
+  multiply_packed(found, a, packed);
+  multiply_blocks(expected, a, w.all.matrix(), true);
+  expect_close(found, expected, "multiply_packed");
+}
+
+TEST(PackedBlocks, ProductsHaveTheBitsOfMultiplyBlocks) {
+  std::mt19937 any(11);
+  const auto below = [&](int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(any); };
+  const bool slow = std::getenv("TRIREME_SLOW") != nullptr;
+  const BlockFormat formats[] = {BlockFormat::nf4, BlockFormat::nf4_nested, BlockFormat::fp4, BlockFormat::fp4_nested};
+  for (int i = 0; i < (slow ? 200 : 20); ++i)
+    for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const int64_t rows[] = {1, 1 + below(12), 1 + below(64), 1 + below(slow ? 900 : 200)};
+      const int64_t columns = 64 * (1 + below(i % 3 == 0 ? 60 : 6));
+      CaseInBlocks c{.m = rows[below(4)],
+                     .first = whole_part(formats[below(4)], 2 + below(150), columns),
+                     .second = {},
+                     .dtype = dtype,
+                     .out = is_narrow(dtype) && below(2) == 0 ? at::kFloat : dtype};
+      c.second = whole_part(c.first.format, 1 + below(90), columns);
+      if (below(2) == 0) c.first.row_spans = {{0, c.first.rows / 3}, {c.first.rows / 2, c.first.rows}};
+      if (below(3) == 0 && columns > 64) {
+        c.first.column_span.begin = c.second.column_span.begin = 64 * below(columns / 64);
+        c.first.row_spans = {{0, c.first.rows}};
+      }
+      ASSERT_TRUE(packs_blocks(c.first) && packs_blocks(c.second));
+      check(c);
+    }
+}
+
+TEST(PackedBlocks, DoublesAreWidened) {
+  check({.m = 5,
+         .first = whole_part(BlockFormat::nf4_nested, 70, 128),
+         .second = whole_part(BlockFormat::nf4_nested, 3, 128),
+         .dtype = at::kDouble,
+         .out = at::kDouble});
+}
+
+// Rows of 96 elements: every second one begins inside a block.
+TEST(PackedBlocks, OutsideTheirRowsBecomeAMatrixOfTheComputeDtype) {
+  const BlockPart part = whole_part(BlockFormat::nf4, 300, 96);
+  EXPECT_FALSE(packs_blocks(part));
+  Matrices w;
+  w.add(part, 1);
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const PackedMatrix packed{aligned_bytes(packed_bytes(300, 96, dtype)), 300, 96, dtype};
+    pack(packed, w.all.matrix());
+    const at::Tensor a = random({3, 96}, dtype, 2), found = unwritten({3, 300}, dtype),
+                     expected = unwritten({3, 300}, dtype);
+    multiply_packed(found, a, packed);
+    multiply_blocks(expected, a, w.all.matrix(), true);
+    expect_close(found, expected, c10::toString(dtype));
+  }
+  const PackedBlocks packed{aligned_bytes(packed_block_bytes(300, 128)), 300, 128, at::kFloat, part.format};
+  EXPECT_THROW(pack(packed, w.all.matrix()), ShapeError);
+}
+
+TEST(PackedBlocks, NeedFourAndAHalfBits) { EXPECT_EQ(packed_block_bytes(4096, 4096), 4096 * 4096 / 16 * 9 + 256); }
+
+}  // namespace
+}  // namespace trireme::ops::test
