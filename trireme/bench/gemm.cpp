@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/commands.h"
+#include "trireme/bench/gemm_products.h"
 #include "trireme/bench/limits.h"
 #include "trireme/bench/measure.h"
 #include "trireme/machine/limits.h"
@@ -16,13 +17,6 @@
 
 namespace trireme::bench {
 namespace {
-
-struct Product {
-  const char* name;
-  int64_t in, out;
-  int64_t times;  // in one micro-batch
-  bool in_out;    // stored [in, out]
-};
 
 std::vector<Product> products_of(const model::ModelConfig& c) {
   const bool in_out = c.architecture == model::Architecture::gpt2;
@@ -143,6 +137,9 @@ int bench_gemm(const Settings& settings, const std::string& command) {
   all.limit_beside = all.rate / all.limit_beside;
   all.rate = all.rate / all.median_seconds;
   report.rows.push_back(all);
+  add_packed_rows(
+      report, limits,
+      {.model = config.name, .products = products, .dtype = dtype, .threads = threads, .quick = settings.bench.quick});
   limits.again();
   report.limits = limits.all();
   deliver(report, settings);

@@ -137,7 +137,11 @@ constexpr Topic kTopics[] = {
      "Times each product of a block and the head in three directions: forward (NT: the weight is transposed), input\n"
      "gradient (NN), weight gradient (TN). Rows: the tokens of one micro-batch. Operations: 2 x tokens x in x out.\n"
      "Limit: independent multiply-adds on registers (AMX tiles where there are any), with as many threads: the\n"
-     "median of runs in turn with the row's samples. A few rows of every result are checked.\n",
+     "median of runs in turn with the row's samples. A few rows of every result are checked.\n"
+     "Then all products of one token, of 8 and of 32, with packed matrices as generation uses them, in the compute\n"
+     "dtype and in nf4. Copies of the model take turns, eight times the last-level cache in all. Limit: the nearer "
+     "one\n"
+     "of reading the matrices and multiplying them.\n",
      run_gemm},
     {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",
