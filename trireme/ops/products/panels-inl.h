@@ -78,17 +78,27 @@ struct PanelGemm {
   int64_t panels, taken, rows;  ///< a thread takes `taken` panels for `rows` rows
   int64_t block;  ///< panels whose pieces follow each other
   int64_t pieces;  ///< of k
+  int64_t deepest;  ///< units of a piece, at most
+  int64_t kept_units;  ///< of A in a piece, if all of A is prepared once and stays in scratch; otherwise 0
 
   PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
       : call(call_), gemm(call_, num_threads, scratch), panels((call.n + M::kPanel - 1) / M::kPanel) {
     rows = smaller(call.m, kGemmHeld);
-    // An A of several strips that must be packed is packed for each block again.
     taken = larger(1, panels / (8 * num_threads));
-    block = M::kPacksA && rows > M::kStrip ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : 1;
     // If a further piece begins with the sums so far, shorter pieces have the same bits.
-    pieces = gemm.pieces;
-    if (M::kStartsFromSums && call.code != nullptr) pieces = round_up(gemm.units, code_piece()) / code_piece();
+    const bool short_pieces = M::kStartsFromSums && call.code != nullptr;
+    pieces = short_pieces ? round_up(gemm.units, code_piece()) / code_piece() : gemm.pieces;
+    deepest = smaller(gemm.units, short_pieces ? code_piece() : gemm.depth_limit());
+    kept_units =
+        few_rows() ? rows * row_units(deepest) : round_up(rows, M::kStrip) / M::kStrip * gemm.strip_units(deepest);
+    if (!M::kPacksA || (few_rows() && !kHasNarrowPanels<M>) || call.m > kGemmGroup ||
+        wide_units() + pieces * kept_units > kGemmBlockUnits)
+      kept_units = 0;
+    // Otherwise an A of several strips is packed for each block again.
+    const bool packs_again = M::kPacksA && kept_units == 0 && !few_rows();
+    block = packs_again ? smaller(taken, kTakenUnits / M::kDepthPacked / M::kPanel) : 1;
   }
+  int64_t wide_units() const { return (deepest + 2 * kBlockUnits) * M::kPanel; }  // of a panel that is widened
 
   bool few_rows() const { return call.m <= M::kStrip; }
 
@@ -109,7 +119,11 @@ struct PanelGemm {
   void run(const GemmTeam& team) const {
     const int64_t row_blocks = (call.m + rows - 1) / rows, takes = (panels + taken - 1) / taken * row_blocks;
     const auto take = [&] { return __atomic_fetch_add(team.taken, 1, __ATOMIC_RELAXED); };
+    bool kept = kept_units == 0;
     for (int64_t now = take(), next; now < takes; now = next) {
+      for (int64_t piece = 0; piece < pieces && !kept; ++piece)
+        pack_rows(kept_at(piece), first_unit(piece), first_unit(piece + 1) - first_unit(piece), 0, call.m);
+      kept = true;
       next = take();
       const int64_t row = now % row_blocks * rows, first = now / row_blocks * taken,
                     last = smaller(panels, first + taken), then = next < takes ? next / row_blocks * taken : -1;
@@ -127,14 +141,15 @@ struct PanelGemm {
       const int64_t u0 = first_unit(piece), depth = first_unit(piece + 1) - u0;
       for (int64_t g0 = m0; g0 < m1; g0 += group) {
         const int64_t g1 = smaller(m1, g0 + group);
-        const bool packed = pack_rows(u0, depth, g0, g1);
+        const RowsOfA a =
+            kept_units > 0 ? RowsOfA{kept_at(piece), !few_rows()} : pack_rows(gemm.packed_a, u0, depth, g0, g1);
         for (int64_t panel = begin; panel < end; ++panel) {
           Ahead ahead = g0 == m0 ? ahead_of(panel, begin, end, piece, next) : Ahead(nullptr, 0);
           const auto tile = [&](int64_t row) {
             return gemm.tile_at(row, m0, panel * M::kPanel, (panel - begin) * M::kPanel, columns, piece == 0,
                                 piece + 1 == pieces);
           };
-          multiply_piece(panel, panel - begin, u0, depth, g0, g1, packed, g0 > m0, tile, ahead);
+          multiply_piece(panel, panel - begin, u0, depth, g0, g1, a, g0 > m0, tile, ahead);
         }
       }
     }
@@ -149,49 +164,60 @@ struct PanelGemm {
     return {from, panel_at(panel, first_unit(piece + 1)) - from};
   }
 
-  /// Prepares a group of A's rows: packed in strips, or as rows of units; false: as rows. Few rows are not worth a
-  /// transposition, and rows of whole units are read where they are.
-  bool pack_rows(int64_t u0, int64_t depth, int64_t g0, int64_t g1) const {
+  typename M::Unit* kept_at(int64_t piece) const { return gemm.packed_b + wide_units() + piece * kept_units; }
+
+  /// A group of A's rows in scratch: packed in strips, or as rows of units, if they are not read where they are.
+  struct RowsOfA {
+    const typename M::Unit* at;
+    bool packed;
+  };
+  /// Prepares them. Few rows are not worth a transposition.
+  RowsOfA pack_rows(typename M::Unit* to, int64_t u0, int64_t depth, int64_t g0, int64_t g1) const {
     if constexpr (M::kPacksA) {
-      if (g1 - g0 > M::kStrip) return gemm.pack_a(u0, depth, g0, g1 - g0), true;
+      if (g1 - g0 > M::kStrip) {
+        Gemm<M> there = gemm;
+        there.packed_a = to;
+        there.pack_a(u0, depth, g0, g1 - g0);
+        return {to, true};
+      }
       if constexpr (kHasNarrowPanels<M>)
         for (int64_t r = g0; r < g1; ++r)
           for (int64_t u = 0; u < depth; u += kLanes)
-            M::pack_vector(gemm.packed_a + (r - g0) * row_units(depth) + u, gemm.a_at(r, u0 + u), 0, depth - u);
+            M::pack_vector(to + (r - g0) * row_units(depth) + u, gemm.a_at(r, u0 + u), 0, depth - u);
     }
-    return false;
+    return {to, false};
   }
   static int64_t row_units(int64_t depth) { return round_up(depth, kLanes) + kLanes; }
 
-  struct RowsAt {
+  struct PlainRows {
     const char* a;
     int64_t row_bytes;
   };
-  /// Where rows that were not packed in strips are.
-  RowsAt rows_at(int64_t row, int64_t u0, int64_t depth) const {
-    if (kHasNarrowPanels<M>) return {reinterpret_cast<const char*>(gemm.packed_a), row_units(depth) * 4};
+  /// Where rows that are not packed in strips are.
+  PlainRows plain_rows(const RowsOfA& a, int64_t row, int64_t u0, int64_t depth) const {
+    if (kHasNarrowPanels<M>) return {reinterpret_cast<const char*>(a.at), row_units(depth) * 4};
     return {gemm.a_at(row, u0 * M::kPair), call.a_ld * M::kElementBytes};
   }
 
   /// `widened`: an earlier group of rows has widened these units. `place`: of the panel in its block.
   template <class Tiles>
-  void multiply_piece(int64_t panel, int64_t place, int64_t u0, int64_t depth, int64_t g0, int64_t g1, bool packed,
+  void multiply_piece(int64_t panel, int64_t place, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const RowsOfA& a,
                       bool widened, const Tiles& tiles, Ahead& ahead) const {
     typename M::Unit* wide = gemm.packed_b + place * (depth + 2 * kBlockUnits) * M::kPanel;
     const auto* from = reinterpret_cast<const Element*>(panel_at(panel, u0));
     if (call.code != nullptr) {
       const int64_t before = u0 % kBlockUnits;
-      if (widens_in_registers(before, depth)) return multiply_codes(panel, u0, depth, g0, g1, tiles);
+      if (widens_in_registers(before, depth)) return multiply_codes(panel, u0, depth, g0, g1, a, tiles);
       if (!widened) widen_codes(wide, panel, u0 - before, u0 + depth);
-      return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, packed, tiles, ahead);
+      return multiply_strips<M>(panel, wide + before * M::kPanel, u0, depth, g0, g1, a, tiles, ahead);
     }
     if constexpr (kHasNarrowPanels<M>) {
-      if (few_rows()) return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+      if (few_rows()) return multiply_strips<NarrowPanels<M>>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
       if (!widened)
         for (int64_t i = 0; i < depth * M::kPanel; i += kLanes) M::store_units(wide + i, M::widen_units(from + i));
-      multiply_strips<M>(panel, wide, u0, depth, g0, g1, packed, tiles, ahead);
+      multiply_strips<M>(panel, wide, u0, depth, g0, g1, a, tiles, ahead);
     } else {
-      multiply_strips<M>(panel, from, u0, depth, g0, g1, packed, tiles, ahead);
+      multiply_strips<M>(panel, from, u0, depth, g0, g1, a, tiles, ahead);
     }
   }
 
@@ -201,10 +227,11 @@ struct PanelGemm {
   }
 
   template <class Tiles>
-  void multiply_codes(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const Tiles& tiles) const {
+  void multiply_codes(int64_t panel, int64_t u0, int64_t depth, int64_t g0, int64_t g1, const RowsOfA& rows_of_a,
+                      const Tiles& tiles) const {
     Tile tile = tiles(g0);
     tile.code = call.code, tile.skipped = u0 % kBlockUnits * M::kPair;
-    const auto [a, a_row] = rows_at(g0, u0, depth);
+    const auto [a, a_row] = plain_rows(rows_of_a, g0, u0, depth);
     multiply_strip<CodePanels<M>, false, 0, CodePanels<M>::kMostRows>(
         g1 - g0, depth, a, a_row, panel_at(panel, u0), tile, smaller(M::kPanel, call.n - panel * M::kPanel));
   }
@@ -223,7 +250,7 @@ struct PanelGemm {
 
   template <class Panels, class Tiles>
   void multiply_strips(int64_t panel, const typename Panels::Unit* from, int64_t u0, int64_t depth, int64_t g0,
-                       int64_t g1, bool packed, const Tiles& tiles, Ahead& ahead) const {
+                       int64_t g1, const RowsOfA& rows_of_a, const Tiles& tiles, Ahead& ahead) const {
     const int64_t width = smaller(M::kPanel, call.n - panel * M::kPanel);
     for (int64_t row = g0; row < g1; row += M::kStrip) {
       const int64_t rows_now = smaller(M::kStrip, g1 - row), strips = (g1 - row + M::kStrip - 1) / M::kStrip;
@@ -235,12 +262,12 @@ struct PanelGemm {
       else
         lines = ahead.take(strips, depth, tile.ahead);
       if constexpr (M::kPacksA)
-        if (packed) {
-          const auto* a = gemm.packed_a + (row - g0) / M::kStrip * gemm.strip_units(depth);
+        if (rows_of_a.packed) {
+          const auto* a = rows_of_a.at + (row - g0) / M::kStrip * gemm.strip_units(depth);
           multiply_ahead<Panels, true>(lines, rows_now, depth, reinterpret_cast<const char*>(a), 0, from, tile, width);
           continue;
         }
-      const auto [a, a_row] = rows_at(row, u0, depth);
+      const auto [a, a_row] = plain_rows(rows_of_a, row, u0, depth);
       multiply_ahead<Panels, false>(lines, rows_now, depth, a, a_row, from, tile, width);
     }
   }
