@@ -26,8 +26,7 @@ struct Matrices {
   BlockRecords all;
   std::vector<BlockRecords> each;
 
-  void add(const BlockPart& part, int64_t seed) {
-    const at::Tensor values = random({part.rows, part.columns}, at::kFloat, seed) * 0.02;
+  void add(const BlockPart& part, const at::Tensor& values) {
     Quantizer quantizer(part.format, values.numel());
     quantizer.add(0, values.numel(), values.data_ptr<float>());
     records.emplace_back(static_cast<size_t>(part.record_bytes()));
@@ -36,6 +35,10 @@ struct Matrices {
     each.emplace_back().add(part, records.back().data());
   }
 };
+
+at::Tensor some_weights(const BlockPart& part, int64_t seed) {
+  return random({part.rows, part.columns}, at::kFloat, seed) * 0.02;
+}
 
 struct CaseInBlocks {
   int64_t m;
@@ -46,8 +49,8 @@ struct CaseInBlocks {
 void check(const CaseInBlocks& c) {
   Matrices w;
   w.records.reserve(2);
-  w.add(c.first, 1);
-  w.add(c.second, 2);
+  w.add(c.first, some_weights(c.first, 1));
+  w.add(c.second, some_weights(c.second, 2));
   const int64_t n = w.all.matrix().rows, k = w.all.matrix().columns;
   const at::Tensor a = random({c.m, k + 3}, c.dtype, 3).narrow(1, 2, k);
   for (const GemmKernel* kernel : gemm_kernels(c.dtype)) {
@@ -108,12 +111,33 @@ TEST(PackedBlocks, DoublesAreWidened) {
          .out = at::kDouble});
 }
 
+// 1 + 2^-8 lies half way between two bfloat16 numbers, the lower of which is even.
+TEST(PackedBlocks, HalvesAreRoundedToEven) {
+  for (const BlockFormat format : {BlockFormat::nf4, BlockFormat::fp4}) {
+    const BlockPart part = whole_part(format, 70, 256);
+    const at::Tensor values = random({70, 4, 64}, at::kFloat, 1).clamp(-1, 1);
+    values.select(2, 0).fill_(1.00390625f);
+    Matrices w;
+    w.add(part, values.view({70, 256}));
+    for (const int64_t rows : {1, 5, 40})
+      for (const GemmKernel* kernel : gemm_kernels(at::kBFloat16)) {
+        const at::Tensor a = random({rows, 256}, at::kBFloat16, 2), expected = unwritten({rows, 70}, at::kFloat),
+                         found = unwritten({rows, 70}, at::kFloat);
+        ASSERT_TRUE(multiply_blocks_by(*kernel, expected, a, w.all.matrix(), true));
+        const PackedBlocks packed{aligned_bytes(packed_block_bytes(70, 256)), 70, 256, at::kBFloat16, format};
+        pack_by(*kernel, packed, w.all.matrix());
+        multiply_packed_by(*kernel, found, a, packed);
+        expect_same_bits(found, expected, kernel->name);
+      }
+  }
+}
+
 // Rows of 96 elements: every second one begins inside a block.
 TEST(PackedBlocks, OutsideTheirRowsBecomeAMatrixOfTheComputeDtype) {
   const BlockPart part = whole_part(BlockFormat::nf4, 300, 96);
   EXPECT_FALSE(packs_blocks(part));
   Matrices w;
-  w.add(part, 1);
+  w.add(part, some_weights(part, 1));
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const PackedMatrix packed{aligned_bytes(packed_bytes(300, 96, dtype)), 300, 96, dtype};
     pack(packed, w.all.matrix());

@@ -23,29 +23,28 @@ struct GemmFloat : Gemm512 {
   static void store_units(Unit* to, UnitVec units) { _mm512_storeu_ps(to, units); }
   static Vec round_value(Vec v) { return v; }
 
-  static constexpr bool kCodesInPairs = false;
+  static constexpr bool kCodesInPairs = false, kRoundsHalfUp = false;
   /// Calls write(u, v, units) for vector v of units [first, last) of a block in 4 bits, multiples of 8. A lane of 4
-  /// bytes has eight units of its column.
+  /// bytes has eight units of its column, the earlier one of two in the high nibble.
   template <class M, int Vectors, class Write>
   __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
                                                        int64_t last, const char* ahead, const Write& write) {
-    constexpr int kShifts[] = {4, 0, 12, 8, 20, 16, 28, 24};  // the earlier element of a byte is in its high nibble
     const __m512 values = _mm512_loadu_ps(code);
     __m512 scale[Vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) scale[v] = _mm512_loadu_ps(scales + v * kLanes);
     for (int64_t u = first; u < last; u += 8) {
-      const float* codes = scales + M::kPanel + u / 8 * M::kPanel;
+      const auto* codes = reinterpret_cast<const char*>(scales + M::kPanel + u / 8 * M::kPanel);
       fetch(ahead, u / 8 * M::kPanel * 4, M::kPanel * 4);
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; ++v) {
-        const __m512i eight = _mm512_loadu_si512(codes + v * kLanes);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) {
-          const __m512i nibbles = _mm512_srli_epi32(eight, static_cast<unsigned>(kShifts[i]));
-          write(u + i, v, M::round_value(_mm512_mul_ps(_mm512_permutexvar_ps(nibbles, values), scale[v])));
+      for (int i = 0; i < 4; ++i)
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) {
+          // A load that begins i bytes later moves byte i down.
+          const __m512i both = _mm512_loadu_si512(codes + v * 64 + i), earlier = _mm512_srli_epi32(both, 4);
+          write(u + 2 * i, v, M::round_value(_mm512_mul_ps(_mm512_permutexvar_ps(earlier, values), scale[v])));
+          write(u + 2 * i + 1, v, M::round_value(_mm512_mul_ps(_mm512_permutexvar_ps(both, values), scale[v])));
         }
-      }
     }
   }
 
@@ -92,19 +91,21 @@ struct GemmWidened : GemmFloat {
     return _mm512_castsi512_ps(widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
   }
 
-  /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN. The result is in the high halves.
-  static __m512i round(Vec v) {
+  static constexpr bool kRoundsHalfUp = true;
+  /// Halves are rounded up: rounding them to even would take as long as all the rest. So panels in 4 bits have scales
+  /// that make no halves (packed_blocks.cpp).
+  static Vec round_value(Vec v) {
+    const __m512i up = _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
+    return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  /// Rounds to nearest even, as narrow() in storage.h; a NaN stays a NaN.
+  static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
     const __m512i bits = _mm512_castps_si512(v),
                   odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1)),
                   up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), up,
-                                   _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)));
-  }
-  static Vec round_value(Vec v) {
-    return _mm512_castsi512_ps(_mm512_and_si512(round(v), _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-  }
-  static void store_narrow(uint16_t* to, Vec v, int64_t lanes) {
-    const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32(round(v), 16));
+    const __m512i rounded = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), up,
+                                                    _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)));
+    const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
     if (lanes >= kLanes)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow);  // a masked store of 16-bit lanes is slow
     else

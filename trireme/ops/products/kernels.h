@@ -59,7 +59,8 @@ struct GemmKernel {
   int64_t k_multiple;
   void (*run)(const GemmCall& call, const GemmTeam& team, int thread, void* scratch);
   int64_t panel_columns;
-  bool codes_in_pairs;  ///< how panels in 4 bits lie in memory (packed_blocks.cpp)
+  // How panels in 4 bits lie in memory, and which scales they need (packed_blocks.cpp).
+  bool codes_in_pairs, rounds_half_up;
   /// Writes the packed columns that lie in panels [begin, end). The panel with the last column of B also gets zeros.
   void (*pack)(const PanelPack& pack, int64_t begin, int64_t end, void* scratch);
   /// run() for a B in panel order and an A that is not transposed: the same bits. Here the team has one number `taken`:
@@ -73,9 +74,6 @@ extern const GemmKernel kGemmBfloat16Avx512;  ///< bfloat16, widened while it is
 extern const GemmKernel kGemmHalfAvx512;  ///< float16, likewise; AVX512 F, BW and VL
 extern const GemmKernel kGemmHalfWideAvx512;  ///< float16, where there is BF16 too; AVX512 F, BW and VL
 extern const GemmKernel kGemmBfloat16Avx512Bf16;  ///< bfloat16; the same and BF16
-/// bfloat16, widened while it is packed; the same and BF16. For Intel's processors: their dot product of two pairs
-/// takes 2.2 cycles, and float32's multiply-adds of as many elements take 1.1 (Sapphire Rapids).
-extern const GemmKernel kGemmBfloat16WideAvx512Bf16;
 
 // Blocking. Each instruction set has its own tile in registers: a panel of B's columns, a strip of A's rows.
 constexpr int64_t kGemmColumns = 64;  ///< whole panels; fewest columns of a block

@@ -1,5 +1,6 @@
 // bfloat16 products with AVX512-BF16: one instruction multiplies two pairs and adds both to a float32 sum.
-#include "trireme/ops/products/floats_avx512-inl.h"
+#include "trireme/ops/products/math_avx512-inl.h"
+#include "trireme/ops/products/panels-inl.h"
 
 namespace trireme::ops {
 namespace {
@@ -61,7 +62,7 @@ struct GemmBfloat16 : Gemm512 {
       _mm256_mask_storeu_epi16(to, first(lanes), rounded);
   }
 
-  static constexpr bool kCodesInPairs = true;
+  static constexpr bool kCodesInPairs = true, kRoundsHalfUp = false;
   template <class M, int Vectors, class Write>
   __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
                                                        int64_t last, const char* ahead, const Write& write) {
@@ -109,24 +110,8 @@ struct GemmBfloat16 : Gemm512 {
   }
 };
 
-/// Where the dot product takes longer than the multiply-adds of float32 that it replaces, only the rounding is used.
-struct GemmWidenedByRounding : GemmWidened {
-  static constexpr bool kCodesInPairs = true;
-  template <class M, int Vectors, class Write>
-  __attribute__((always_inline)) static void each_code(const float* code, const float* scales, int64_t first,
-                                                       int64_t last, const char* ahead, const Write& write) {
-    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-    each_pair<kPanel, Vectors>(code, scales, first, last, ahead,
-                               [&](int64_t pair, int v, __m512i units) __attribute__((always_inline)) {
-                                 write(2 * pair, v, _mm512_castsi512_ps(_mm512_slli_epi32(units, 16)));
-                                 write(2 * pair + 1, v, _mm512_castsi512_ps(_mm512_and_si512(units, high_half)));
-                               });
-  }
-};
-
 }  // namespace
 
-const GemmKernel kGemmBfloat16WideAvx512Bf16 = gemm_kernel<GemmWidenedByRounding>("avx512");
 const GemmKernel kGemmBfloat16Avx512Bf16 = gemm_kernel<GemmBfloat16>("avx512-bf16");
 
 }  // namespace trireme::ops

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
@@ -16,6 +19,7 @@
 #include "trireme/ops/products/library.h"
 #include "trireme/ops/products/products.h"
 #include "trireme/ops/products/team.h"
+#include "trireme/ops/storage.h"
 
 namespace trireme::ops {
 namespace {
@@ -71,12 +75,38 @@ struct Row {
   }
 };
 
+/// A scale with which all 16 values of a block are the same bfloat16 numbers, whether halves are rounded up or to even.
+/// One in 8,000 scales makes a half that must be rounded down; it moves by the last bit or a few.
+float scale_without_halves(const float* code, float scale) {
+  uint32_t halves = 0;
+  for (int i = 0; i < 16; ++i) halves += (std::bit_cast<uint32_t>(code[i] * scale) & 0x1ffff) == 0x8000;
+  if (halves == 0) return scale;
+  const auto same = [&](float other) {
+    for (int i = 0; i < 16; ++i) {
+      const float value = code[i] * scale, now = code[i] * other;
+      if (narrow<bfloat16>(value).bits != static_cast<uint16_t>((std::bit_cast<uint32_t>(now) + 0x8000) >> 16))
+        return false;
+    }
+    return true;
+  };
+  float less = scale, more = scale;
+  for (int i = 0; i < 1000; ++i) {
+    if (same(less)) return less;
+    if (same(more)) return more;
+    less = std::nextafter(less, 0.0f), more = std::nextafter(more, std::numeric_limits<float>::infinity());
+  }
+  check_invariant(false, "some scale makes no halves");
+  return scale;
+}
+
 /// Writes a row into column `column` of a panel; the kernel's widen_codes() says where its nibbles lie.
 void pack_row(const GemmKernel& kernel, uint8_t* panel, const Row& row, int64_t column, int64_t k) {
   constexpr uint32_t kLow = 0x0f0f0f0f;
   const int64_t columns = kernel.panel_columns, lane = column % 16;
   for (int64_t block = 0; block < k / kCodesDepth; ++block, panel += code_block_bytes(columns)) {
-    reinterpret_cast<float*>(panel)[column] = row.scale(block);
+    const float scale = row.scale(block);
+    reinterpret_cast<float*>(panel)[column] =
+        kernel.rounds_half_up && scale != 0 ? scale_without_halves(row.w->code, scale) : scale;
     auto* to = reinterpret_cast<uint32_t*>(panel + columns * 4) + column - lane;
     for (int64_t i = 0; i < kCodesDepth; i += 8, to += columns) {
       const uint32_t all = row.eight(block * kCodesDepth + i);

@@ -331,7 +331,7 @@ void pack_panels(const PanelPack& pack, int64_t begin, int64_t end, void* scratc
 /// A kernel of an instruction set M.
 template <class M>
 constexpr GemmKernel gemm_kernel(const char* name) {
-  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodesInPairs, pack_panels<M>, run_panels<M>};
+  return {name, M::kPair, run_gemm<M>, M::kPanel, M::kCodesInPairs, M::kRoundsHalfUp, pack_panels<M>, run_panels<M>};
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ std::span<const GemmKernel* const> gemm_kernels(at::ScalarType dtype) {
 #if defined(__x86_64__)
   static constexpr const GemmKernel* kFloat[] = {&kGemmFloatWideAvx512, &kGemmFloatAvx512, &kGemmFloatWideAvx512};
   static constexpr const GemmKernel* kBfloat16[] = {&kGemmBfloat16Avx512Bf16, &kGemmBfloat16Avx512};
-  static constexpr const GemmKernel* kBfloat16Intel[] = {&kGemmBfloat16WideAvx512Bf16, &kGemmBfloat16Avx512Bf16,
+  // Intel's dot product of 16 pairs takes 2.2 cycles, and two of float32's multiply-adds take 1.1 (Sapphire Rapids).
+  static constexpr const GemmKernel* kBfloat16Intel[] = {&kGemmBfloat16Avx512, &kGemmBfloat16Avx512Bf16,
                                                          &kGemmBfloat16Avx512};
   static constexpr const GemmKernel* kHalf[] = {&kGemmHalfWideAvx512, &kGemmHalfAvx512, &kGemmHalfWideAvx512};
   const base::Processor& has = base::processor();
