@@ -20,7 +20,6 @@
 
 #include "rows.h"
 #include "trireme/adapt/open_model.h"
-#include "trireme/model/generator.h"
 #include "trireme/train/inference.h"
 
 namespace {
@@ -28,37 +27,33 @@ namespace {
 using Words = std::map<std::string, std::string>;
 constexpr int kBlocks = 24, kRows = 8;
 
-// One row, drawn character by character. The prompt has codes from the prior too: an encoder that read only it would
+// Rows, drawn character by character. The prompts have codes from the prior too: an encoder that read only them would
 // tell of rows that it has never seen.
-std::string generate(trireme::model::Generator& model, const std::string& prompt, int length, uint64_t latent,
-                     std::mt19937_64& random) {
-  const std::vector<int64_t> ids(prompt.begin(), prompt.end());
-  model.reset();
-  if (model.config().is_free()) model.seed_latent(latent);
-  at::Tensor logits = model.all_logits(ids)[-1];
-  std::string row;
-  while (true) {
-    const int64_t id = trireme::model::sample_token(logits, {.temperature = 1}, random);
-    row += char(id);
-    if (int(row.size()) == length) return row;
-    logits = model.next_logits(id);
-  }
-}
-
-std::vector<rows::Block> generate_blocks(trireme::model::Generator& model, const rows::Shape& shape, bool shares) {
+std::vector<rows::Block> generate_blocks(trireme::generate::Alone& model, const rows::Shape& shape, bool shares) {
   std::vector<rows::Block> blocks;
-  std::mt19937_64 random(shares ? 1 : 2);
-  for (int b = 0; b < kBlocks; ++b) {
-    rows::Block& block = blocks.emplace_back(rows::Block{.letter = char('A' + b)});
-    for (int r = 0; r < kRows; ++r)
-      block.rows.push_back(generate(model, {block.letter, '>'}, shape.length,
-                                    shares ? uint64_t(b) : uint64_t(1000 + b * kRows + r), random));
-  }
+  for (int b = 0; b < kBlocks; ++b)
+    blocks.push_back({.letter = char('A' + b), .rows = std::vector<std::string>(kRows)});
+  for (int b = 0; b < kBlocks; ++b)
+    for (int r = 0; r < kRows; ++r) {
+      std::string& row = blocks[size_t(b)].rows[size_t(r)];
+      model.generator().add(
+          {.tokens = {blocks[size_t(b)].letter, '>'},
+           .max_new_tokens = shape.length,
+           .sampling = {.temperature = 1, .seed = shares ? 1u : 2u},
+           .prompt = uint64_t(b),
+           .sample = uint64_t(r),
+           .codes = {.seed = shares ? uint64_t(b) : uint64_t(1000 + b * kRows + r), .of_prompt_too = true},
+           .take = [&](int64_t id, double) {
+             row += char(id);
+             return true;
+           }});
+    }
+  model.generator().run();
   return blocks;
 }
 
 rows::Regime generate_regime(const std::string& name, const std::string& folder, const rows::Shape& shape) {
-  const auto model = trireme::train::open_generator(trireme::adapt::open_model({.model = folder}), {});
+  const auto model = trireme::train::open_alone(trireme::adapt::open_model({.model = folder}), {}, shape.length + 2);
   rows::Regime regime{
       .name = name, .shared = generate_blocks(*model, shape, true), .own = generate_blocks(*model, shape, false)};
   regime.of_shared = rows::measure(shape, regime.shared);

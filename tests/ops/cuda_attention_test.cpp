@@ -7,7 +7,7 @@
 
 #include "tests/ops/cuda_support.h"
 #include "trireme/base/error.h"
-#include "trireme/ops/attention/attention.h"
+#include "trireme/ops/attention/paged.h"
 #include "trireme/ops/checks.h"
 
 namespace trireme::ops {
@@ -267,11 +267,11 @@ TEST_F(CudaAttention, RefusesTensorsOfTwoDevicesAndHeadsThatAreTooLong) {
   EXPECT_THROW(run_gpu(s, longer), ShapeError);
 }
 
-TEST_F(CudaAttention, DecodesOnTheCpuOnly) {
+TEST_F(CudaAttention, AttendsToPagesOnTheCpuOnly) {
   const AttentionShape s = shape_of(1, 1, 2, 1, 16);
-  const at::Tensor q = at::zeros({1, 32}, at::kCUDA), cache = at::zeros({1, 4, 16}, at::kCUDA);
-  const at::Tensor lengths = at::ones({1}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
-  EXPECT_THROW(ops::attention_decode(at::zeros_like(q), q, cache, cache, lengths, s), ShapeError);
+  const at::Tensor q = at::zeros({1, 32}, at::kCUDA), pages = at::zeros({1, kAttentionPage, 16}, at::kCUDA);
+  const int32_t page = 0;
+  EXPECT_THROW(ops::attention_paged(at::zeros_like(q), q, pages, pages, {{0, 1, 1, &page}}, s), ShapeError);
 }
 
 }  // namespace

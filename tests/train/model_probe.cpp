@@ -43,23 +43,24 @@ at::Tensor rows_of(const json& rows) {
   return at::tensor(flat, at::kLong).view({static_cast<int64_t>(rows.size()), -1});
 }
 
-at::Tensor generated(model::Generator& generator, const at::Tensor& tokens) {
+at::Tensor generated(generate::Alone& alone, const at::Tensor& tokens) {
   std::vector<at::Tensor> all;
-  for (int64_t row = 0; row < tokens.size(0); ++row) {
-    generator.reset();
-    for (int64_t i = 0; i < tokens.size(1); ++i)
-      all.push_back(generator.next_logits(tokens[row][i].item<int64_t>()).clone());
-  }
-  return at::stack(all).view({tokens.size(0), tokens.size(1), -1});
+  for (int64_t row = 0; row < tokens.size(0); ++row)
+    all.push_back(alone.logits({tokens[row].data_ptr<int64_t>(), static_cast<size_t>(tokens.size(1))}, 1));
+  return at::stack(all);
 }
 
-std::vector<int64_t> greedy(model::Generator& generator, const at::Tensor& prompt, int64_t count) {
-  std::vector<int64_t> tokens(prompt.data_ptr<int64_t>(), prompt.data_ptr<int64_t>() + prompt.numel()), drawn;
-  generator.reset();
-  generator.generate(tokens, count, {.temperature = 0}, [&](int64_t token) {
-    drawn.push_back(token);
-    return true;
-  });
+std::vector<int64_t> greedy(generate::Alone& alone, const at::Tensor& prompt, int64_t count) {
+  std::vector<int64_t> drawn;
+  alone.generator().add({.tokens = {prompt.data_ptr<int64_t>(), prompt.data_ptr<int64_t>() + prompt.numel()},
+                         .max_new_tokens = count,
+                         .sampling = {.temperature = 0},
+                         .slides = true,
+                         .take = [&](int64_t token, double) {
+                           drawn.push_back(token);
+                           return true;
+                         }});
+  alone.generator().run();
   return drawn;
 }
 
@@ -84,9 +85,17 @@ class Trained {
       for (const model::ParameterPlace& p : model_.places[u]) parameters.push_back(groups[p.group][p.index]);
       if (u + 1 < model_.units.size()) boundary = forward(*model_.units[u], parameters, boundary, tokens.flatten());
     }
-    const at::Tensor out = at::empty({tokens.numel(), model_.config.vocab_size}, boundary.options());
-    model_.units.back()->decode({.parameters = parameters, .x = boundary, .logits = out});
-    return out.view({tokens.size(0), tokens.size(1), -1});
+    const model::NewTokens all{.logit_rows = at::arange(tokens.numel(), at::kLong)};
+    const model::UnitValues values =
+        model_.units.back()->generation_values({.rows = tokens.numel(), .logit_rows = tokens.numel()}, precision_);
+    model::UnitTensors t;
+    t.parameters = parameters;
+    t.input = boundary;
+    t.new_tokens = &all;
+    t.output = allocate(values.output);
+    for (const model::TensorSpec& s : values.forward_work) t.work.push_back(allocate(s));
+    model_.units.back()->forward(t);
+    return t.output.view({tokens.size(0), tokens.size(1), -1});
   }
 
   engine::StepResult step(const at::Tensor& tokens, const at::Tensor& targets) {
@@ -135,11 +144,12 @@ class Trained {
     return all;
   }
 
+  static at::Tensor allocate(const model::TensorSpec& s) {
+    return s.shape.empty() ? at::Tensor() : at::zeros(s.shape, at::TensorOptions().dtype(s.dtype));
+  }
+
   at::Tensor forward(const model::Unit& unit, const std::vector<at::Tensor>& parameters, const at::Tensor& input,
                      const at::Tensor& tokens) const {
-    const auto allocate = [](const model::TensorSpec& s) {
-      return s.shape.empty() ? at::Tensor() : at::zeros(s.shape, at::TensorOptions().dtype(s.dtype));
-    };
     model::UnitTensors t;
     t.shape = plan_.request.shape;
     t.parameters = parameters;
@@ -167,9 +177,9 @@ json answer(const json& job, Found& found) try {
   json reply = json::object();
   const int64_t drawn = job.value("greedy", int64_t{0});
   if (drawn > 0 || job.value("generated", false)) {
-    const auto generator = train::open_generator(adapt::open_base(folder), precision);
-    if (job.value("generated", false)) found.emplace_back(name + "/generated", generated(*generator, tokens));
-    if (drawn > 0) reply["greedy"] = greedy(*generator, tokens[0].contiguous(), drawn);
+    const auto alone = train::open_alone(adapt::open_base(folder), precision, tokens.size(1) + drawn);
+    if (job.value("generated", false)) found.emplace_back(name + "/generated", generated(*alone, tokens));
+    if (drawn > 0) reply["greedy"] = greedy(*alone, tokens[0].contiguous(), drawn);
   }
   if (!job.value("trained", false) && !job.contains("targets")) return reply;
   Trained trained(folder, precision, {tokens.size(0), tokens.size(1)});

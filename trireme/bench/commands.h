@@ -1,7 +1,7 @@
-// `trireme bench train|ops|gemm|collectives|checkpoint|data|scaling`: each measures one part of a training step alone,
-// and the limit that this part is compared with. Each prints a table, and writes JSON if bench.json names a file. Each
-// takes under a minute; with bench.quick it takes a few seconds, but then the figures mean little. `command` is the
-// command line, which is stored in the JSON. All return the process's exit code.
+// `trireme bench train|ops|gemm|generate|collectives|checkpoint|data|scaling`: each measures one part of a training
+// step alone, and the limit that this part is compared with. Each prints a table, and writes JSON if bench.json names a
+// file. Each takes under a minute; with bench.quick it takes a few seconds, but then the figures mean little. `command`
+// is the command line, which is stored in the JSON. All return the process's exit code.
 #pragma once
 
 #include <span>
@@ -24,6 +24,10 @@ int bench_ops(const Settings& settings, const std::string& command);
 
 /// Times the model's matrix products for the tokens of one micro-batch: forward, and the two products of backward.
 int bench_gemm(const Settings& settings, const std::string& command);
+
+/// Times writing 1, 8 and 32 texts and reading a prompt, with weights that are all the same number. The limit is the
+/// memory's read rate or the arithmetic peak, whichever allows less.
+int bench_generate(const Settings& settings, const std::string& command);
 
 /// Times every collective over sizes from 4 KiB to 64 MiB. All ranks call it; rank 0 prints.
 int bench_collectives(const Settings& settings, const launch::RankEnvironment& environment, const std::string& command);

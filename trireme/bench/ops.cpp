@@ -71,8 +71,9 @@ int bench_ops(const Settings& settings, const std::string& command) {
   }();
   const int64_t batch = settings.train.micro_batch_size;
   Limits limits(threads);
-  // Two sizes, read plus written: eight times the last-level cache, and half of a core's own cache.
-  const int64_t most = settings.bench.quick ? int64_t{64} << 20 : int64_t{4} << 30;
+  // Two sizes, read plus written: eight times the last-level cache, and half of a core's own cache. At
+  // most a gibibyte: no case has more rows than a rotary table has positions.
+  const int64_t most = settings.bench.quick ? int64_t{64} << 20 : int64_t{1} << 30;
   const int64_t beyond = std::clamp<int64_t>(8 * base::last_level_cache_bytes(threads), int64_t{64} << 20, most),
                 inside = base::core_cache_bytes() / 2 * threads;
   const Size sizes[] = {{"memory", beyond, limits.copy(), limits.update(), limits.read()},

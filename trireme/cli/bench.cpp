@@ -56,6 +56,7 @@ int run_train(Arguments arguments) {
 
 int run_ops(Arguments arguments) { return run_here("ops", "llama-32m", arguments, bench::bench_ops); }
 int run_gemm(Arguments arguments) { return run_here("gemm", "llama-32m", arguments, bench::bench_gemm); }
+int run_generate(Arguments arguments) { return run_here("generate", "llama-32m", arguments, bench::bench_generate); }
 int run_data(Arguments arguments) { return run_here("data", "llama-5m", arguments, bench::bench_data); }
 
 int run_collectives(Arguments arguments) {
@@ -143,6 +144,12 @@ constexpr Topic kTopics[] = {
      "one\n"
      "of reading the matrices and multiplying them.\n",
      run_gemm},
+    {"generate", "texts being written and a prompt being read, beside the memory's read rate",
+     "trireme bench generate llama-3-1b --precision bf16-mixed --threads 2",
+     "Runs the list of generation for 1, 8 and 32 texts of 256 tokens, and for a prompt of 512 tokens.\n"
+     "Rate: the bytes of all weights and of the texts' keys and values, divided by the time of a run; or, where the\n"
+     "arithmetic binds, the operations of the products. Limit: a pass that only reads; multiply-adds on registers.\n",
+     run_generate},
     {"collectives", "all_reduce, all_gather, ... between ranks, 4 KiB to 64 MiB",
      "trireme bench collectives --devices 2 --comm.backend shm",
      "Starts --devices ranks (default 2) and times each collective on shm and gloo (under mpirun on mpi too), or\n"

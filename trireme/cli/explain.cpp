@@ -13,9 +13,11 @@
 #include "trireme/cli/read_settings.h"
 #include "trireme/config/report.h"
 #include "trireme/dialects/systems.h"
+#include "trireme/model/quantized.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/inference.h"
 #include "trireme/train/introduction.h"
 #include "trireme/train/resume_settings.h"
 #include "trireme/train/setup.h"
@@ -39,6 +41,8 @@ constexpr ExplainTopic kExplained[] = {
      "trireme explain schedule llama-3-8b --devices 8 --mesh.pp 4\n"},
     {"memory", "the planned peak of a rank by cause; nothing is allocated",
      "trireme explain memory llama-3-8b --devices 8\n"},
+    {"generate", "the memory of trireme generate --prompts: weights, cache, work",
+     "trireme explain generate llama-3-8b --generate.batch_size 64 --generate.cache_tokens 100000 --devices 2\n"},
     {"settings", "the reference of all settings",
      "trireme explain settings [GROUP or SETTING ...]\n"
      "  trireme explain settings train optimizer.lr\n"
@@ -100,6 +104,27 @@ void explain_memory(const Settings& settings, int rank) {
       train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
 }
 
+/// Tokens of a text, if the settings do not say how many the cache holds.
+constexpr int64_t kUsualTokens = 2048;
+
+void explain_generate(ParsedSettings& parsed, int rank) {
+  Settings& settings = parsed.settings;
+  if (!parsed.given("strategy")) settings.strategy = plan::Strategy::shard_grad_op;
+  model::ModelConfig config = model::config_of(settings.model);
+  if (settings.model.quantize != base::BlockFormat::none)
+    model::quantize(config, settings.model.quantize, settings.model.name);
+  const int64_t ranks = world_size(settings);
+  if (rank >= ranks) throw UsageError(fmt::format("there is no rank {} among {}", rank, base::plural(ranks, "rank")));
+  const int64_t usual = settings.generate.batch_size * std::min(kUsualTokens, config.longest_generation());
+  const generate::Room room{.texts = settings.generate.batch_size,
+                            .tokens = 512,
+                            .cache_tokens = settings.generate.cache_tokens.value_or(usual)};
+  const train::InferencePlan planned = train::plan_inference(settings, config, ranks, rank, room);
+  fmt::print("{}{} at a time; the cache holds {}\n", plan::render_memory(plan::memory_report(planned.plan)),
+             base::plural(room.texts, "text"),
+             base::plural((planned.plan.request.generation.pages - 1) * ops::kAttentionPage, "token"));
+}
+
 }  // namespace
 
 int run_explain(Arguments arguments) {
@@ -109,7 +134,7 @@ int run_explain(Arguments arguments) {
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   ScheduleView view{.unicode = observe::terminal_shows_utf8()};
   std::vector<config::Section> own;  // options of the topic beside settings
-  if (name == "schedule" || name == "memory") own.push_back(section(view, name == "memory"));
+  if (name == "schedule" || name == "memory" || name == "generate") own.push_back(section(view, name != "schedule"));
   if (std::ranges::any_of(rest, is_help)) {
     fmt::print("trireme explain {}: {}\n  {}", topic.name, topic.help, topic.usage);
     if (!own.empty()) fmt::print("\n{}", config::help_text(config::Table(own)));
@@ -123,6 +148,7 @@ int run_explain(Arguments arguments) {
   if (name == "mesh") fmt::print("{}", mesh_text(parsed.settings));
   if (name == "schedule") explain_schedule(parsed.settings, view);
   if (name == "memory") explain_memory(parsed.settings, static_cast<int>(view.rank));
+  if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));
   return 0;
 }
 

@@ -17,13 +17,16 @@ int run_generate(Arguments arguments) {
                    .second = "generate.prompt",
                    .section = "generate"},
        .help = "trireme generate CHECKPOINT --prompt TEXT\n"
-               "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n\n",
+               "trireme generate CHECKPOINT --prompt TEXT --devices 2 --mesh.tp 2\n"
+               "trireme generate CHECKPOINT --prompts FILE.jsonl --samples 4 --output TEXTS.jsonl --devices 2\n\n",
        .help_groups = {"generate"},
        .complete =
            [](ParsedSettings& parsed) {
              Settings& s = parsed.settings;
              if (!parsed.given("devices") && !launch::rank_environment().launched) s.devices = 1;
-             if (!s.mesh.tp && !s.mesh.pp) s.mesh.tp = world_size(s);
+             // Many texts are divided among copies of the model, which share its weights; one text by its matrices.
+             if (s.generate.prompts && !parsed.given("strategy")) s.strategy = plan::Strategy::shard_grad_op;
+             if (!s.mesh.tp && !s.mesh.pp && !s.generate.prompts) s.mesh.tp = world_size(s);
            },
        .check =
            [](const Settings& settings) {

@@ -50,11 +50,11 @@ void take_value(const std::string& word, const std::string& next, const std::str
 /// Logits of the first tokens of the vocabulary, in another order.
 at::Tensor logits_of(const checkpoint::Checkpoint& model) {
   constexpr int64_t kTokens = 64, kStep = 7919;
-  const auto generator = train::open_generator(model, {}, {}, kTokens);
+  const auto alone = train::open_alone(model, {}, kTokens);
   std::vector<int64_t> tokens;
-  for (int64_t i = 0; i < std::min(kTokens, generator->capacity()); ++i)
-    tokens.push_back(i * kStep % generator->config().vocab_size);
-  return generator->all_logits(tokens);
+  for (int64_t i = 0; i < std::min(kTokens, alone->config().longest_generation()); ++i)
+    tokens.push_back(i * kStep % alone->config().vocab_size);
+  return alone->logits(tokens);
 }
 
 /// How far the result, and a merge into the base with all its bits, lie from what was trained.

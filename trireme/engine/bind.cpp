@@ -113,33 +113,47 @@ const std::vector<model::TrafficRow>& rows_of(const model::UnitTraffic& t, Actio
 
 }  // namespace
 
-void Engine::bind_documents(BatchTensors& to, const Value& value) const {
+Engine::Shapes Engine::planned_shapes(schedule::List list) const {
   const plan::StepRequest& r = plan_.request;
-  const at::Tensor both = view(value, model::documents_of(r.shape));
-  if (r.documents.attention) to.document_starts = both[0];
-  if (r.documents.positions) to.position_ids = both[1].narrow(0, 0, r.shape.tokens() / r.size(comm::Axis::cp));
+  return {list, r.shape_of(list), r.documents_of(list), r.generation};
 }
 
-BatchTensors Engine::bind_batch(const Schedule& s, const Action& a) const {
+model::UnitValues Engine::values_of(int unit, const Shapes& shapes) const {
+  const model::Unit& u = *model_.units[unit];
+  const model::Precision& precision = plan_.request.precision;
+  return shapes.list == schedule::List::generate ? u.generation_values(shapes.generation, precision)
+                                                 : u.values(shapes.batch, precision);
+}
+
+void Engine::bind_documents(BatchTensors& to, const Value& value, const Shapes& shapes) const {
+  const at::Tensor both = view(value, model::documents_of(shapes.batch));
+  if (shapes.documents.attention) to.document_starts = both[0];
+  if (shapes.documents.positions)
+    to.position_ids = both[1].narrow(0, 0, shapes.batch.tokens() / plan_.request.size(comm::Axis::cp));
+}
+
+BatchTensors Engine::bind_batch(const Action& a, const Shapes& shapes) const {
   BatchTensors batch;
   for (const schedule::Use& u : a.uses) {
-    const Value& v = s.values[u.value];
-    if (v.kind == ValueKind::tokens) batch.inputs = view(v, model_.inputs(plan_.request.shape));
-    if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(plan_.request.shape));
-    if (v.kind == ValueKind::documents) bind_documents(batch, v);
+    const Value& v = plan_.lists[shapes.list].values[u.value];
+    if (v.kind == ValueKind::tokens) batch.inputs = view(v, model_.inputs(shapes.batch));
+    if (v.kind == ValueKind::targets) batch.targets = view(v, model_.targets(shapes.batch));
+    if (v.kind == ValueKind::documents) bind_documents(batch, v, shapes);
   }
   return batch;
 }
 
-void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::set<std::pair<int, int>>& written) {
+void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std::set<std::pair<int, int>>& written) {
+  const Schedule& s = plan_.lists[shapes.list];
   const model::Unit& unit = *model_.units[a.owner];
   const plan::StepRequest& request = plan_.request;
-  const model::UnitValues declared = unit.values(request.shape, request.precision);
+  const model::UnitValues declared = values_of(a.owner, shapes);
   model::UnitTensors& t = bound.unit;
-  t.shape = request.shape;
+  t.shape = shapes.batch;
   t.micro_batch = a.micro_batch;
   const int64_t of_the_step = int64_t{a.micro_batch} * request.num_data_ranks() + request.data_index();
-  t.random.first_sequence = of_the_step * request.shape.micro_batch;
+  t.random.first_sequence = of_the_step * shapes.batch.micro_batch;
+  if (shapes.list == schedule::List::generate) t.new_tokens = &new_tokens_;
   std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());
   t.deferred.resize(declared.deferred.size());
@@ -147,7 +161,7 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
   t.work.resize(work_specs.size());
   std::map<int, std::vector<at::Tensor>> parameters, gradients;
   std::map<int, int> places;  // group -> the value that its gradients are in
-  const auto boundary_of = [&](int u) { return model_.units[u]->values(request.shape, request.precision).output; };
+  const auto boundary_of = [&](int u) { return values_of(u, shapes).output; };
   for (const schedule::Use& u : a.uses) {
     const Value& v = s.values[u.value];
     char* base = base_[static_cast<int>(v.memory)] + v.offset;
@@ -166,14 +180,14 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
           for (at::Tensor& gap : gaps_of(base, v.owner)) bound.gaps.push_back(std::move(gap));
         break;
       case ValueKind::tokens:
-        t.tokens = view(v, model_.inputs(request.shape));
+        t.tokens = view(v, model_.inputs(shapes.batch));
         break;
       case ValueKind::targets:
-        t.targets = view(v, model_.targets(request.shape));
+        t.targets = view(v, model_.targets(shapes.batch));
         break;
       case ValueKind::documents: {
         BatchTensors documents;
-        bind_documents(documents, v);
+        bind_documents(documents, v, shapes);
         t.document_starts = documents.document_starts;
         t.position_ids = documents.position_ids;
         break;
@@ -192,6 +206,12 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
       case ValueKind::deferred:
         t.deferred[index] = view(v, declared.deferred[index]);
         break;
+      case ValueKind::cache: {
+        const at::Tensor both =
+            view(v, {2, request.generation.pages, ops::kAttentionPage, unit.cache_width()}, request.precision.compute);
+        t.k_pages = both[0], t.v_pages = both[1];
+        break;
+      }
       case ValueKind::work:
         t.work[index] = view(v, work_specs[index]);
         break;
@@ -216,9 +236,10 @@ void Engine::bind_unit(Bound& bound, const Schedule& s, const Action& a, std::se
     // A place is first written once in a list: the place and the parameter tell whether this is the first write.
     t.accumulate.push_back(it != gradients.end() && !written.insert({places[place.group], place.index}).second);
   }
-  bound.traffic = unit.traffic(request.shape, request.precision);
+  bound.traffic = unit.traffic(shapes.batch, request.precision);
+  if (t.new_tokens != nullptr) bound.traffic.forward = unit.generation_traffic(shapes.generation, request.precision);
   if (a.kind == ActionKind::recompute)
-    bound.traffic.recompute = unit.traffic_of_recompute(request.shape, request.precision, bound.recomputed);
+    bound.traffic.recompute = unit.traffic_of_recompute(shapes.batch, request.precision, bound.recomputed);
 }
 
 void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
@@ -257,7 +278,8 @@ void Engine::bind_group(Bound& b, const Schedule& s, const Action& a) {
   }
 }
 
-std::vector<Engine::Bound> Engine::bind(schedule::List list) {
+std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
+  const schedule::List list = shapes.list;
   const Schedule& s = plan_.lists[list];
   std::vector<Bound> all;
   const plan::StepRequest& request = plan_.request;
@@ -267,13 +289,13 @@ std::vector<Engine::Bound> Engine::bind(schedule::List list) {
     b.label = comm::ActionLabel(schedule::describe(s, a));
     const auto used = [&](int i) -> const Value& { return s.values[a.uses[i].value]; };
     if (schedule::is_computation(a.kind)) {
-      bind_unit(b, s, a, written);
+      bind_unit(b, a, shapes, written);
       b.unit.random.active = schedule::traits_of(list).trains;
     } else if (a.kind == ActionKind::load_batch) {
-      b.batch = bind_batch(s, a);
+      b.batch = bind_batch(a, shapes);
       if (on_gpu()) b.host_batch = host_batch(b.batch);
     } else if (schedule::is_message(a.kind)) {
-      b.input = view(used(0), model_.units[a.owner]->values(request.shape, request.precision).output);
+      b.input = view(used(0), values_of(a.owner, shapes).output);
     } else if (a.kind == ActionKind::gather_loss) {
       const int64_t n = request.micro_batches(list);
       int64_t all_losses = 0;

@@ -63,7 +63,7 @@ Engine::Engine(const model::Model& model, plan::StepPlan plan, Communicators com
   }
   size_t longest = 0;
   for (const schedule::ListTraits& list : schedule::kLists) {
-    bound_[list.list] = bind(list.list);
+    bound_[list.list] = bind(planned_shapes(list.list));
     longest = std::max(longest, bound_[list.list].size());
   }
   timeline_.reserve(longest);
@@ -97,9 +97,10 @@ int64_t Engine::allocated_bytes() const {
 void Engine::initialize(uint64_t seed) {
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
-    if (plan_.storage[g].quantized != base::BlockFormat::none) {
-      initialize_quantized(
-          group_state(g, [](const at::Tensor& t) { return t; }, [](const at::Tensor& t) { return t; }), seed);
+    if (plan_.storage[g].quantized != base::BlockFormat::none || plan_.storage[g].packed) {
+      initialize_records(group_state(
+                             g, [](const at::Tensor& t) { return t; }, [](const at::Tensor& t) { return t; }),
+                         seed, plan_.request.precision.state);
       continue;
     }
     for (at::Tensor& state : views.state()) state.zero_();
@@ -125,6 +126,7 @@ void Engine::initialize(uint64_t seed) {
 }
 
 void Engine::refresh_weights() {
+  gathered_.clear();
   for (auto& [g, views] : views_) {
     const auto take = [&](at::Tensor& tensor) {
       if (const auto copy = mirror_.find(tensor.const_data_ptr()); copy != mirror_.end()) tensor.copy_(copy->second);
@@ -273,9 +275,7 @@ void Engine::wait_until(int index) {
   pending_.resize(kept);
 }
 
-void Engine::run(List list) try {
-  const Schedule& s = plan_.lists[list];
-  std::vector<Bound>& bound = bound_[list];
+void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
   base::meter_fence();
@@ -329,12 +329,17 @@ void Engine::execute(const Schedule& s, const Action& a, Bound& b) {
     default:
       break;
   }
+  if (is_gathered(a)) return;
   comm::WorkPtr work = communicate(a, b);
   if (a.completes_at >= 0)
     pending_.push_back({std::move(work), a.completes_at});
   else
     work->wait();
 }
+
+// Weights that are gathered once stay until the optimizer or a load changes the shards. So frozen groups are gathered
+// once a run, and all groups once for many evaluations and texts. The ranks of a group agree about it.
+bool Engine::is_gathered(const Action& a) const { return a.kind == ActionKind::unshard && gathered_.contains(a.owner); }
 
 // What a step that was given up still does, because other ranks wait for it: units' own traffic and the norm's.
 void Engine::pass_by(const Action& a, const Bound& b) {
@@ -354,6 +359,7 @@ void Engine::step(const Action& a, Bound& b) {
     if (parts != nullptr) parts->all_reduce(tensor, tensor, {})->wait();
   };
   const GroupViews& g = views_.at(a.owner);
+  gathered_.erase(a.owner);
   const uint64_t key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step) ^
                        model::dropout_module_key(plan_.layouts[a.owner].name());
   optim::update_stored({.master = g.master,
@@ -373,6 +379,7 @@ comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
   const comm::ReduceOptions sum{.op = comm::ReduceOp::sum, .accumulate = a.accumulate};
   switch (a.kind) {
     case ActionKind::unshard:
+      if (views_.at(a.owner).weights.defined()) gathered_.insert(a.owner);
       return comm_.gather->all_gather(b.output, b.input, b.counts);
     case ActionKind::reduce_gradient:
       return comm_.reduce->reduce_scatter(b.output, b.input, b.counts, sum);

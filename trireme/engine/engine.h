@@ -12,6 +12,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
@@ -123,6 +125,16 @@ class Engine {
 
   /// Runs the evaluation list; returns the mean loss over all ranks' micro-batches. Collective.
   double evaluate(const LoadBatch& load_batch, int64_t supervised_tokens);
+  /// Runs the list of generation; the plan has one (StepRequest::generation).
+  ///
+  /// @param ids        the new tokens [R]; `positions` in their sequences
+  /// @returns  logits [M,V] of the rows tokens.logit_rows, in the compute dtype, valid until the next run; undefined
+  ///           except on the last pipeline stage
+  /// Cost      one pass over the weights; calls with a new number of rows bind the list again
+  /// Errors    ShapeError for more rows than planned
+  at::Tensor generate(std::span<const int64_t> ids, std::span<const int64_t> positions, model::NewTokens tokens);
+  /// Copies a page of every block's cache.
+  void copy_page(int64_t from, int64_t to);
   /// StepResult::measures of the last evaluation or step.
   const std::vector<double>& measures() const { return measures_; }
 
@@ -174,10 +186,19 @@ class Engine {
   }
   std::vector<at::Tensor> parameter_views(char* base, const shard::FlatLayout& layout, at::ScalarType dtype) const;
   GroupViews group_views(int group) const;
-  std::vector<Bound> bind(schedule::List list);
-  BatchTensors bind_batch(const schedule::Schedule& schedule, const schedule::Action& action) const;
-  void bind_documents(BatchTensors& to, const schedule::Value& value) const;
-  void bind_unit(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action,
+  /// The shapes of a list's values: as planned, or of a run of generation with fewer rows.
+  struct Shapes {
+    schedule::List list;
+    model::BatchShape batch;
+    model::DocumentRequest documents;
+    model::GenerationShape generation;
+  };
+  Shapes planned_shapes(schedule::List list) const;
+  model::UnitValues values_of(int unit, const Shapes& shapes) const;
+  std::vector<Bound> bind(const Shapes& shapes);
+  BatchTensors bind_batch(const schedule::Action& action, const Shapes& shapes) const;
+  void bind_documents(BatchTensors& to, const schedule::Value& value, const Shapes& shapes) const;
+  void bind_unit(Bound& bound, const schedule::Action& action, const Shapes& shapes,
                  std::set<std::pair<int, int>>& written);
   void bind_group(Bound& bound, const schedule::Schedule& schedule, const schedule::Action& action);
   std::vector<at::Tensor> gaps_of(char* base, int group) const;
@@ -185,7 +206,9 @@ class Engine {
   // engine.cpp
   GroupState group_state(int group, const std::function<at::Tensor(const at::Tensor&)>& take,
                          const std::function<at::Tensor(const at::Tensor&)>& take_whole);
-  void run(schedule::List list);
+  void run(schedule::List list) { run(plan_.lists[list], bound_[list]); }
+  void run(const schedule::Schedule& schedule, std::vector<Bound>& bound);
+  bool is_gathered(const schedule::Action& action) const;
   void execute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   comm::WorkPtr communicate(const schedule::Action& action, Bound& bound);
   void step(const schedule::Action& action, Bound& bound);
@@ -234,7 +257,12 @@ class Engine {
   std::vector<SumPlaces> sum_places_;
   std::vector<double> measures_;
   std::vector<Pending> pending_;
+  std::set<int> gathered_;  ///< groups whose whole weights, gathered once, are those of the shards
   std::vector<ActionTime> timeline_;
+  // Generation (generate.cpp).
+  model::NewTokens new_tokens_;
+  std::map<std::tuple<int64_t, int64_t, bool>, std::vector<Bound>>
+      runs_;  ///< by rows, rows of logits, whether sequences begin
   std::vector<comm::Communicator*> asynchronous_;
   comm::PerUnitAxis<std::unique_ptr<WatchedCommunicator>> inside_;  ///< ranks that divide a unit; null: only this rank
 

@@ -30,7 +30,7 @@ void Engine::poison_ended(const Schedule& s, int index) {
   const bool shared_by_ranks = comm_.gather->size() > 1;
   bool waited = false;
   for (const Value& v : s.values) {
-    if (v.persistent || v.last != index) continue;
+    if (v.persistent || v.held || v.last != index) continue;
     const bool continues = taken_over(s, v);
     char* data = base_[static_cast<int>(v.memory)] + v.offset;
     const int64_t guard = plan_.request.guard_bytes;
@@ -50,7 +50,7 @@ void Engine::poison_ended(const Schedule& s, int index) {
 
 void Engine::set_guards(const Schedule& s, int index) {
   for (const Value& v : s.values)
-    if (!v.persistent && v.first == index && v.takes_over < 0 && !taken_over(s, v))
+    if (!v.persistent && !v.held && v.first == index && v.takes_over < 0 && !taken_over(s, v))
       std::memset(base_[static_cast<int>(v.memory)] + v.offset + schedule::aligned(v.bytes), kGuardPattern,
                   static_cast<size_t>(schedule::aligned(plan_.request.guard_bytes)));
 }

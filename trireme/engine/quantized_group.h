@@ -1,4 +1,4 @@
-// Fills the records of a group of matrices that are kept in a few bits (model/quantized.h).
+// Fills the records of a group of matrices that are kept in a few bits (model/quantized.h) or in panel order.
 #pragma once
 
 #include "trireme/engine/engine.h"
@@ -13,7 +13,12 @@ using TakeWhole = std::function<std::shared_ptr<const ops::Quantized>(const mode
 /// whole; at the boundaries of ranks, by both neighbours.
 void fill_quantized(const GroupState& group, const TakeWhole& take);
 
-/// The same with the values that Engine::initialize() gives.
-void initialize_quantized(const GroupState& group, uint64_t seed);
+/// Gives a rank's part of a matrix.
+using TakeMatrix = std::function<at::Tensor(const model::ParameterSpec& parameter)>;
+/// The same for packed matrices.
+void fill_packed(const GroupState& group, const TakeMatrix& take);
+
+/// The same with the values that Engine::initialize() gives, drawn in the state dtype.
+void initialize_records(const GroupState& group, uint64_t seed, at::ScalarType state);
 
 }  // namespace trireme::engine

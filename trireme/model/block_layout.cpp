@@ -91,6 +91,11 @@ class BlockBuilder {
     for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
       for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none; ++i)
         product->quantized.push_back(b_.specs[static_cast<size_t>(product->weight + i)].quantized);
+      for (int i = 0; i < product->parts && c_.packed && c_.quantized == base::BlockFormat::none; ++i) {
+        ParameterSpec& p = b_.specs[static_cast<size_t>(product->weight + i)];
+        pack(p, n_.in_out, *c_.packed);
+        product->packed.push_back(*p.packed);
+      }
       adapt(*product, adapters);
     }
     for (ParameterSpec& p : b_.specs)

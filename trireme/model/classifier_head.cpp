@@ -272,7 +272,7 @@ double ClassifierHead::forward_flops(const BatchShape& shape) const {
          (static_cast<double>(config_.classifier.num_labels) + (has_pooler() ? width : 0));
 }
 
-void ClassifierHead::decode(const DecodeTensors&) const {
+UnitValues ClassifierHead::generation_values(const GenerationShape&, const Precision&) const {
   throw UsageError(
       "a model that classifies texts writes none; predict labels with trireme evaluate FOLDER --classify "
       "FILE.jsonl");

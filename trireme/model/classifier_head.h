@@ -41,7 +41,7 @@ class ClassifierHead : public Unit {
   std::vector<Measure> measures() const override;
   double forward_flops(const BatchShape& shape) const override;
   bool runs_on_gpu() const override { return false; }
-  void decode(const DecodeTensors& t) const override;
+  UnitValues generation_values(const GenerationShape& shape, const Precision& precision) const override;
 
   /// After forward(): the logits [micro_batch, num_labels] among the unit's work.
   static const at::Tensor& logits(const UnitTensors& t);

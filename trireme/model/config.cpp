@@ -232,7 +232,8 @@ bool ModelConfig::same_model(const ModelConfig& other) const {
   a.is_text_half = b.is_text_half = false;
   a.free.free_bits = b.free.free_bits = a.free.kl_weight = b.free.kl_weight = 0;  // of training alone
   a.passed_over = b.passed_over = {};
-  a.quantized = b.quantized = base::BlockFormat::none;  // another way to keep it
+  a.quantized = b.quantized = base::BlockFormat::none;  // other ways to keep it
+  a.packed = b.packed = {};
   return a == b;
 }
 

@@ -3,7 +3,10 @@
 // keys. Only what changes the mathematics is a field.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -126,6 +129,10 @@ struct ModelConfig {
   std::vector<bool> windowed;  ///< per block; empty: all blocks, if there is a window
 
   base::BlockFormat quantized = base::BlockFormat::none;  ///< of the matrices of all blocks, which are then frozen
+
+  /// Of models that are not trained (build_model sets it): their matrices lie in the panel order of the product kernel
+  /// for this dtype (ops/products/packed.h).
+  std::optional<c10::ScalarType> packed;
 
   FreeConfig free;
   ClassifierConfig classifier;

@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/block_values.h"
-#include "trireme/ops/attention/attention.h"
+#include "trireme/model/paged_attention.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -259,6 +259,8 @@ void DecoderBlock::normalize_heads(UnitTensors& t, const at::Tensor& rows) const
 
 // qkv -> attended
 void DecoderBlock::attend(UnitTensors& t) const {
+  if (t.new_tokens != nullptr)
+    return attend_to_pages(t, t.saved[kAttended], t.saved[kQkv], widths_, attention_traits());
   attention_->forward(t.saved[kAttended], t.saved[kLse], t.saved[kQkv], attention_work(t), t.shape, t.document_starts,
                       t.random, t.ranks[comm::UnitAxis::cp]);
 }
@@ -386,64 +388,13 @@ double DecoderBlock::forward_flops(const BatchShape& shape) const {
          4 * tokens * keys * heads;
 }
 
-// One step of generation: new tokens against a key/value cache.
-void DecoderBlock::decode(const DecodeTensors& t) const {
-  check_invariant(parallel_.cp_size == 1 && !sequence_parallel(), "generation knows tensor and pipeline ranks only");
-  check_invariant(!has_adapters(), "generation reads weights with their adapters merged");
-  const TensorParallel tp(parallel_, t.ranks);
-  const at::Tensor& x = t.x;
-  const auto& p = t.parameters;
-  const int64_t position = t.position, rows = x.size(0), heads = widths_.q_width(), kv = widths_.kv_width();
-  const double eps = config_.norm_eps;
-  const at::TensorOptions options = x.options();
-  const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor normed = at::empty_like(x), qkv = at::empty({rows, widths_.qkv_width()}, options),
-                   attended = at::empty({rows, heads}, options), mid = at::empty_like(x),
-                   hidden = at::empty({rows, (config_.gated_mlp ? 2 : 1) * widths_.mlp}, options),
-                   activated = at::empty({rows, widths_.mlp}, options);
-  const NormStatistics statistics{at::empty({rows}, options.dtype(state)), at::empty({rows}, options.dtype(state))};
-  const auto branch = [&](const Product& product, const at::Tensor& y, const at::Tensor& input, const Norm& post) {
-    product_forward(product, y, input, p);
-    tp.sum(y);
-    product_bias(product, y, p);
-    if (post.present()) norm_forward(post, y, statistics, y, p, eps);
-    multiply(y);
-  };
-  const auto normalized = [&](const Norm& norm, const at::Tensor& from) {
-    norm.present() ? norm_forward(norm, normed, statistics, from, p, eps) : void(at::Tensor(normed).copy_(from));
-  };
-
-  normalized(layout_.norm1, x);
-  product_forward(layout_.qkv, qkv, normed, p);
-  product_bias(layout_.qkv, qkv, p);
-  if (has_wide_norms()) {
-    const at::Tensor sums = at::empty({rows, 2}, options.dtype(state));
-    ops::wide_norm_squares(sums, qkv, heads, kv);
-    tp.sum(sums);
-    ops::wide_norm_forward(qkv, at::Tensor(), at::empty_like(sums), sums, p[layout_.query_norm], p[layout_.key_norm],
-                           whole_q_width(), whole_kv_width(), eps);
-  } else if (has_head_norms())
-    ops::head_norm_forward(qkv, at::Tensor(), at::empty({rows, widths_.heads + widths_.kv_heads}, options.dtype(state)),
-                           p[layout_.query_norm], p[layout_.key_norm], widths_.heads, widths_.kv_heads, eps,
-                           config_.norm_offset);
-  if (rotary_) {
-    const auto table = rotary_->of(config_.longest_generation());
-    ops::rotary_forward(qkv, table.cosine.narrow(0, position, rows), table.sine.narrow(0, position, rows),
-                        widths_.heads, widths_.kv_heads);
-  }
-  t.k_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads, kv));
-  t.v_cache.narrow(0, position, rows).copy_(qkv.narrow(1, heads + kv, kv));
-  ops::attention_decode(attended, qkv.narrow(1, 0, heads), t.k_cache.unsqueeze(0), t.v_cache.unsqueeze(0),
-                        at::full({1}, position + rows, at::kLong),
-                        attention_shape(1, rows, widths_, attention_traits()));
-  branch(layout_.out, normed, attended, layout_.post1);
-  ops::add_forward(mid, normed, x);
-  normalized(layout_.norm2, config_.parallel_residual ? x : mid);
-  product_forward(layout_.up, hidden, normed, p);
-  product_bias(layout_.up, hidden, p);
-  activate(activated, hidden);
-  branch(layout_.down, x, activated, layout_.post2);
-  ops::add_forward(x, x, mid);
+// Nothing is saved: what forward writes for a backward is scratch here.
+UnitValues DecoderBlock::generation_values(const GenerationShape& shape, const Precision& precision) const {
+  UnitValues v = Unit::generation_values(shape, precision);
+  v.saved[kLse] = {};
+  for (int slot = kAttention; slot < kAttention + ContextAttention::kNumSlots; ++slot)
+    if (slot < static_cast<int>(v.forward_work.size())) v.forward_work[slot] = {};
+  return v;
 }
 
 }  // namespace trireme::model

@@ -59,8 +59,8 @@ class DecoderBlock : public Unit {
                                                const std::vector<int>& which) const override;
   double forward_flops(const BatchShape& shape) const override;
 
-  void decode(const DecodeTensors& t) const override;
   int64_t cache_width() const override { return widths_.kv_width(); }
+  UnitValues generation_values(const GenerationShape& shape, const Precision& precision) const override;
 
  private:
   struct BackwardBuffers;
@@ -91,6 +91,7 @@ class DecoderBlock : public Unit {
   /// The rotary table: a token's row is its entry in `t.position_ids`. If these are undefined, row i is for token i.
   RotaryTables::Table rotary_of(const UnitTensors& t) const {
     const at::Device device = t.input.device();
+    if (t.new_tokens != nullptr) return rotary_->whole(config_.longest_generation(), device);
     return t.position_ids.defined() ? rotary_->whole(t.shape.sequence, device) : rotary_->of(t.shape.sequence, device);
   }
   void wide_norm_traffic(std::vector<TrafficRow>& rows, const BatchShape& shape, const Precision& precision) const;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/model/adapter_parameters.h"
+#include "trireme/model/layers.h"
 #include "trireme/model/tensor_names.h"
 #include "trireme/model/tensor_parallel.h"
 #include "trireme/ops/checks.h"
@@ -34,6 +35,8 @@ struct EmbeddingWork {
     normed,        ///< the norm's output again, and its gradient
     norm_parts,    ///< sequence parallel: gradients of the norm from this rank's rows
     dropout_keys,
+    table_rows,    ///< of a packed table
+    row_numbers,
   };
 };
 
@@ -78,6 +81,7 @@ EmbeddingUnit::EmbeddingUnit(const ModelConfig& c, const Parallel& parallel, con
       noise_{.p = c.dropout.neftune, .module = dropout_module_key("embedding.noise")} {
   const std::string table = embedding_table_name(c.architecture), module = table.substr(0, table.rfind('.'));
   parameters_.push_back(vocabulary_parameter(table, c, parallel));
+  if (c.packed && c.tie_word_embeddings) pack(parameters_.back(), /*in_out=*/false, *c.packed);  // for the head
   const TensorNames& names = tensor_names(c.architecture);
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, Initializer::Kind kind, bool decays) {
     parameters_.push_back({.name = name,
@@ -144,6 +148,10 @@ UnitValues EmbeddingUnit::values(const BatchShape& shape, const Precision& p) co
     if (dropout_.p > 0 || noise_.p > 0)
       (*work)[EmbeddingWork::dropout_keys] = {"dropout keys", {local.tokens}, at::kInt};
   }
+  if (parameters_[kTable].packed) {
+    v.forward_work[EmbeddingWork::table_rows] = {"rows of the table", {local.tokens, config_.hidden_size}, p.compute};
+    v.forward_work[EmbeddingWork::row_numbers] = {"their numbers", {local.tokens}, at::kLong};
+  }
   if (has_adapter()) {
     for (Slots* work : {&v.forward_work, &v.backward_work})
       (*work)[EmbeddingWork::inner] = {"adapter's inner values", {local.tokens, rank_}, p.compute};
@@ -207,9 +215,16 @@ void EmbeddingUnit::sum(UnitTensors& t, const at::Tensor& to) const {
   const Rows r = rows(t);
   const bool is_first = parallel_.tp_rank == 0;
   const at::Tensor partial = tp.sequence() ? t.work[EmbeddingWork::whole_rows] : to;
-  ops::embedding_forward(partial, r.ids, t.parameters[kTable],
+  at::Tensor ids = r.ids, table = t.parameters[kTable];
+  if (parameters_[kTable].packed) {
+    table = t.work[EmbeddingWork::table_rows];
+    unpack_columns(*parameters_[kTable].packed, t.parameters[kTable], ids, table);
+    ids = t.work[EmbeddingWork::row_numbers];
+    at::arange_out(ids, ids.numel());
+  }
+  ops::embedding_forward(partial, ids, table,
                          positions_ >= 0 && is_first ? used_positions(t.parameters[positions_], config_) : at::Tensor(),
-                         t.shape.sequence / parallel_.cp_size, r.positions, scale(t.parameters[kTable].scalar_type()));
+                         t.shape.sequence / parallel_.cp_size, r.positions, scale(table.scalar_type()));
   if (types_ >= 0 && is_first) at::Tensor(partial).add_(t.parameters[types_][0]);
   if (has_adapter()) forward_adapter(t, partial, r.ids);
   tp.reduce(partial, to);
@@ -312,18 +327,6 @@ void EmbeddingUnit::backward(UnitTensors& t) const {
                           r.positions, scale(dy.scalar_type()));
   if (types_ >= 0) write_type(t, dy);
   if (has_adapter()) backward_adapter(t, dy, r.ids);
-}
-
-void EmbeddingUnit::decode(const DecodeTensors& t) const {
-  check_invariant(!has_adapter(), "generation reads weights with their adapters merged");
-  const int64_t count = t.tokens.size(0);
-  at::Tensor local = t.tokens;
-  if (parallel_.tp_size > 1) to_local(local = at::empty_like(t.tokens), t.tokens);
-  const bool adds_positions = config_.learned_positions && parallel_.tp_rank == 0;
-  ops::embedding_forward(t.x, local, t.parameters[kTable],
-                         adds_positions ? t.parameters[positions_].narrow(0, t.position, count) : at::Tensor(), count,
-                         at::Tensor(), scale(t.x.scalar_type()));
-  TensorParallel(parallel_, t.ranks).sum(t.x);
 }
 
 UnitTraffic EmbeddingUnit::traffic(const BatchShape& shape, const Precision& p) const {

@@ -48,8 +48,6 @@ class EmbeddingUnit : public Unit {
   bool reads_documents() const override { return config_.learned_positions; }
   double forward_flops(const BatchShape&) const override { return 0; }
 
-  void decode(const DecodeTensors& t) const override;
-
  private:
   double scale(at::ScalarType compute) const;
   void sum(UnitTensors& t, const at::Tensor& to) const;

@@ -226,6 +226,13 @@ UnitValues FreeBlock::values(const BatchShape& shape, const Precision& p) const 
   return v;
 }
 
+// Without the encoder: its sums of out and down.
+std::vector<TrafficRow> FreeBlock::generation_traffic(const GenerationShape& shape, const Precision& p) const {
+  std::vector<TrafficRow> rows = traffic({1, shape.rows}, p).forward;
+  if (!shape.begins && !rows.empty()) rows.erase(rows.begin(), rows.begin() + 2);
+  return rows;
+}
+
 UnitTraffic FreeBlock::traffic(const BatchShape& shape, const Precision& p) const {
   const TensorTraffic tp(parallel_);
   const int64_t tokens = local_rows(parallel_, shape).tokens, width = widths_.width, bits = config_.free.latent_bits,

@@ -11,6 +11,8 @@
 // recomputation and a resume draw the same bits. In evaluation they are drawn too, as at step 0.
 //
 // The encoder's zeta is the residual stream of its block. A document's tokens see that document only.
+// In generation the encoder reads a prompt, all its tokens at once; later tokens get the codes that they are given. The
+// cache holds keys and values of X + R, so a token keeps its code.
 // Tensor parallel: the table is divided by codes; everything behind the logits is computed on every rank.
 // Source: Fleuret, The Free Transformer (2025)
 #pragma once
@@ -56,10 +58,10 @@ class FreeBlock : public Unit {
   /// The means of the divergence in nats, of its excess over free.free_bits, and of tokens that have one.
   std::vector<Measure> measures() const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
+  std::vector<TrafficRow> generation_traffic(const GenerationShape& shape, const Precision& precision) const override;
   double forward_flops(const BatchShape& shape) const override;
   bool runs_on_gpu() const override { return false; }
 
-  void decode(const DecodeTensors& t) const override;
   int64_t cache_width() const override { return widths_.kv_width(); }
 
  private:
@@ -100,10 +102,8 @@ class FreeBlock : public Unit {
   void backward_encoder(const UnitTensors& t) const;
   void backward_zeta(const UnitTensors& t, const at::Tensor& d_qkv) const;
   void write_parts(const UnitTensors& t) const;
-
-  // Generation (free_block_decode.cpp).
-  at::Tensor injected(const DecodeTensors& t) const;
-  at::Tensor prompt_codes(const DecodeTensors& t) const;
+  bool encodes(const UnitTensors& t) const;
+  void take_codes(const UnitTensors& t) const;
 
   bool has_table() const { return config_.free.injection == Injection::table; }
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }

@@ -1,12 +1,14 @@
 // The forward of a FreeBlock: encode, draw, inject, and the block itself. free_block.h has the formulas.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
 #include "trireme/model/free_block.h"
 #include "trireme/model/free_block_documents.h"
 #include "trireme/model/free_block_values.h"
+#include "trireme/model/paged_attention.h"
 #include "trireme/ops/products/products.h"
 
 namespace trireme::model {
@@ -21,7 +23,8 @@ void FreeBlock::normalize(const UnitTensors& t, const Norm& norm, const at::Tens
 
 void FreeBlock::rotate(const UnitTensors& t, const at::Tensor& qkv, bool backward) const {
   // All positions lie on this rank: there is no context parallelism.
-  const auto table = rotary_->of(t.shape.sequence);
+  const auto table =
+      t.new_tokens != nullptr ? rotary_->whole(config_.longest_generation()) : rotary_->of(t.shape.sequence);
   const auto run = backward ? ops::rotary_backward : ops::rotary_forward;
   run(qkv, table.cosine, table.sine, widths_.heads, widths_.kv_heads, t.position_ids);
 }
@@ -103,8 +106,27 @@ void FreeBlock::draw(const UnitTensors& t) const {
                config_.norm_eps);
   ops::multiply(tp.own_rows(logits), own, t.parameters[p_.readout].t());
   tp.gather_in_place(logits);
-  dropout_keys(keys, t.random, module_, t.shape, parallel_);
+  if (t.new_tokens == nullptr) dropout_keys(keys, t.random, module_, t.shape, parallel_);
+  for (size_t i = 0; t.new_tokens != nullptr && i < t.new_tokens->sequences.size(); ++i) {
+    const ops::PagedSequence& s = t.new_tokens->sequences[i];
+    dropout_keys(keys.narrow(0, s.first_row, s.tokens), {.step_key = t.new_tokens->seeds[i]}, module_, {1, s.tokens},
+                 parallel_);
+  }
   ops::latent_sample(t.saved[FreeSaved::codes], logits, keys);
+}
+
+// In generation, whether a sequence begins here: the encoder reads its tokens.
+bool FreeBlock::encodes(const UnitTensors& t) const {
+  return t.new_tokens == nullptr ||
+         std::ranges::any_of(t.new_tokens->sequences, [](const auto& s) { return s.length == s.tokens; });
+}
+
+// Generation: codes that are given, not drawn.
+void FreeBlock::take_codes(const UnitTensors& t) const {
+  auto* code = t.saved[FreeSaved::codes].data_ptr<int64_t>();
+  const auto* given = t.new_tokens->codes.data_ptr<int64_t>();
+  for (int64_t i = 0; i < t.new_tokens->codes.numel(); ++i)
+    if (given[i] >= 0) code[i] = given[i];
 }
 
 // Rows of the codes in this rank's part of the table; -1 for those of other ranks.
@@ -148,13 +170,20 @@ void FreeBlock::project(const UnitTensors& t) const {
 }
 
 void FreeBlock::recompute(UnitTensors& t, const std::vector<int>& /*which*/) const {
-  encode(t);
-  draw(t);
+  if (encodes(t)) {
+    encode(t);
+    draw(t);
+  }
+  if (t.new_tokens != nullptr) take_codes(t);
   inject(t);
   project(t);
-  ops::attention_forward(t.saved[block().saved + HalfSaved::attended], t.saved[block().saved + HalfSaved::lse],
-                         t.saved[block().saved + HalfSaved::qkv], causal_shape(t), t.work[FreeWork::attention],
-                         t.document_starts);
+  if (t.new_tokens != nullptr)
+    attend_to_pages(t, t.saved[block().saved + HalfSaved::attended], t.saved[block().saved + HalfSaved::qkv], widths_,
+                    {});
+  else
+    ops::attention_forward(t.saved[block().saved + HalfSaved::attended], t.saved[block().saved + HalfSaved::lse],
+                           t.saved[block().saved + HalfSaved::qkv], causal_shape(t), t.work[FreeWork::attention],
+                           t.document_starts);
   expand(t, block(), t.input);
 }
 

@@ -33,6 +33,10 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapter
   parameters_.push_back(vocabulary_parameter(
       c.tie_word_embeddings ? embedding_table_name(c.architecture) : head_table_name(c.architecture), c, parallel));
   product_.weight = static_cast<int>(parameters_.size()) - 1;
+  if (c.packed) {
+    pack(parameters_.back(), /*in_out=*/false, *c.packed);
+    product_.packed = {*parameters_.back().packed};
+  }
   const auto adapter = adapters.modules.find(kHeadModule);
   if (adapter == adapters.modules.end()) return;
   product_.adapters = {add_adapter(parameters_, product_.weight, false, kHeadModule, adapter->second, 0)};
@@ -81,6 +85,7 @@ void HeadUnit::divide_logits(const at::Tensor& rows) const {
 }
 
 void HeadUnit::forward(UnitTensors& t) const {
+  if (t.new_tokens != nullptr) return write_logits(t);
   normalize(t);
   if (in_chunks())
     chunk_loss(t, nullptr);
@@ -184,29 +189,6 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
 double HeadUnit::forward_flops(const BatchShape& shape) const {
   return 2.0 * double(shape.tokens()) / parallel_.cp_size * double(config_.hidden_size) *
          double(parameters_[static_cast<size_t>(product_.weight)].shape[0]);
-}
-
-void HeadUnit::decode(const DecodeTensors& t) const {
-  check_invariant(!has_adapter(), "generation reads weights with their adapters merged");
-  const int64_t rows = t.logits.size(0);
-  const at::Tensor x = t.x.narrow(0, t.x.size(0) - rows, rows);
-  const at::ScalarType state = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor normed = at::empty_like(x), rstd = at::empty({rows}, x.options().dtype(state)),
-                   mean = at::empty_like(rstd), &w = t.parameters[product_.weight];
-  norm_forward(norm_, normed, {mean, rstd}, x, t.parameters, config_.norm_eps);
-  divide_logits(normed);
-  if (parallel_.tp_size == 1) {
-    ops::linear_forward(t.logits, normed, w);
-  } else {
-    const int64_t part = w.size(0), size = parallel_.tp_size;
-    const at::Tensor mine = at::empty({rows, part}, x.options()), all = at::empty({size, rows, part}, x.options());
-    ops::linear_forward(mine, normed, w);
-    t.ranks[comm::UnitAxis::tp]
-        ->all_gather(all, mine, std::vector<int64_t>(static_cast<size_t>(size), rows * part))
-        ->wait();
-    at::Tensor(t.logits).copy_(all.transpose(0, 1).reshape({rows, size * part}).narrow(1, 0, config_.vocab_size));
-  }
-  if (config_.logit_softcap > 0) ops::softcap_forward(t.logits, config_.logit_softcap);
 }
 
 }  // namespace trireme::model

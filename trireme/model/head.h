@@ -45,8 +45,9 @@ class HeadUnit : public Unit {
   std::vector<Measure> measures() const override;
   double forward_flops(const BatchShape& shape) const override;
 
-  /// Computes all logits, on every rank; x is unchanged.
-  void decode(const DecodeTensors& t) const override;
+  /// Generation: the output is the logits of some rows, whole on every rank.
+  UnitValues generation_values(const GenerationShape& shape, const Precision& precision) const override;
+  std::vector<TrafficRow> generation_traffic(const GenerationShape& shape, const Precision& precision) const override;
 
  private:
   /// Where the gradients of the vocabulary product go; dx overwrites the product's input.
@@ -66,6 +67,7 @@ class HeadUnit : public Unit {
   void sum_rows(UnitTensors& t, const Chunk& chunk) const;
   void differentiate(UnitTensors& t, const Gradients& gradients, const Chunk& chunk) const;
   void chunk_loss(UnitTensors& t, const Gradients* gradients) const;
+  void write_logits(UnitTensors& t) const;  // head_generation.cpp
   // head_objective.cpp
   void declare_objective(UnitValues& values, const BatchShape& shape, int64_t tokens, int64_t rows,
                          const Precision& precision) const;

@@ -75,7 +75,36 @@ void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& 
     ops::rms_norm_backward(dx, g.weight, y, dy, x, p[norm.weight], s.rstd, d_residual, norm.offset);
 }
 
+void pack(ParameterSpec& p, bool in_out, c10::ScalarType dtype) {
+  p.packed = {.n = p.shape[in_out ? 1 : 0], .k = p.shape[in_out ? 0 : 1], .dtype = dtype, .in_out = in_out};
+}
+
+namespace {
+
+ops::PackedMatrix packed_matrix(const ParameterSpec::Packed& packed, const at::Tensor& record) {
+  return {.bytes = record, .n = packed.n, .k = packed.k, .dtype = packed.dtype};
+}
+
+}  // namespace
+
+void write_packed(const ParameterSpec& p, const at::Tensor& record, const at::Tensor& values) {
+  ops::pack(packed_matrix(*p.packed, record), p.packed->in_out ? values : values.t());
+}
+
+void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,
+                    const at::Tensor& to) {
+  ops::unpack_columns(to, packed_matrix(packed, record), rows);
+}
+
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters) {
+  int64_t column = 0;
+  for (size_t i = 0; i < product.packed.size(); ++i) {
+    const ParameterSpec::Packed& part = product.packed[i];
+    ops::multiply_packed(y.narrow(1, column, part.n), x,
+                         packed_matrix(part, parameters[static_cast<size_t>(product.weight) + i]));
+    column += part.n;
+  }
+  if (!product.packed.empty()) return;
   if (!product.quantized.empty()) return ops::multiply_blocks(y, x, records_of(product, parameters).matrix(), true);
   const at::Tensor w = matrix_of(product, parameters);
   product.in_out ? ops::linear_in_out_forward(y, x, w) : ops::linear_forward(y, x, w);

@@ -58,6 +58,7 @@ struct Product {
   int bias = -1;        ///< index of the first part's bias; the other parts' biases follow. -1: none
   bool in_out = false;  ///< stored [in, out] (GPT-2's Conv1D), otherwise [out, in]
   std::vector<PartAdapter> adapters = {};
+  std::vector<ParameterSpec::Packed> packed = {};  ///< of each part, if they are packed
   std::vector<ops::BlockPart> quantized = {};  ///< of each part, if they are kept in blocks; then never in_out
   int64_t adapter_ranks() const;  ///< the sum of the adapters' ranks
   int64_t magnitudes() const;     ///< the sum of the outputs of adapters with magnitudes
@@ -65,6 +66,15 @@ struct Product {
 
 /// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
 at::Tensor joined(const Tensors& tensors, int first, int parts);
+
+/// Keeps a matrix in panel order: sets the parameter's `packed`.
+void pack(ParameterSpec& matrix, bool in_out, c10::ScalarType dtype);
+/// Writes the record of a packed matrix from its values [rows, columns], in the record's dtype.
+void write_packed(const ParameterSpec& matrix, const at::Tensor& record, const at::Tensor& values);
+
+/// to [R,k] = rows of a packed matrix [n,k]; -1: zeros.
+void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,
+                    const at::Tensor& to);
 
 /// One part of a matrix in blocks; its record must outlive it.
 ops::BlockRecords part_in_blocks(const Product& product, int weight, const Tensors& parameters);

@@ -80,8 +80,13 @@ ModelConfig untied_where_trained(ModelConfig config, const Adapters& adapters) {
 
 }  // namespace
 
-Model build_model(const ModelConfig& config, const Precision& precision, const Parallel& parallel,
+Model build_model(const ModelConfig& given, const Precision& precision, const Parallel& parallel,
                   const Grouping& grouping, const Adapters& adapters, const Objective& objective) {
+  ModelConfig config = given;
+  // What is only multiplied is packed once.
+  config.packed = {};
+  if (!grouping.trains && adapters.empty() && !config.is_free() && !config.is_classifier() && !precision.on_gpu)
+    config.packed = precision.compute;
   config.validate();
   check_divisible(config, parallel);
   check_free(config, precision, parallel, adapters, grouping.matrices_apart);
@@ -229,8 +234,8 @@ void group_parameters(Model& m, const Grouping& grouping) {
   for (const auto& unit : m.units)
     for (const ParameterSpec& p : unit->parameters()) ++readers[p.name];
   const auto kind_of = [&](size_t unit, const ParameterSpec& p) {
-    if (p.is_quantized()) return GroupKind{.trained = false, .quantized = true};
-    const bool trained = !frozen.contains(p.name);
+    if (p.is_record()) return GroupKind{.trained = false, .quantized = true};
+    const bool trained = grouping.trains && !frozen.contains(p.name);
     const bool hidden_matrix = p.whole_shape().size() == 2 && unit > 0 && unit + 1 < m.units.size();
     return GroupKind{trained, trained && grouping.matrices_apart && !hidden_matrix};
   };

@@ -23,7 +23,7 @@ struct ParameterGroup {
   std::string name;                       ///< "embedding", "block 0", "head", "block 1.frozen"
   std::vector<ParameterSpec> parameters;
   bool trained = true;                    ///< false: frozen
-  bool quantized = false;                 ///< frozen, in blocks of a few bits
+  bool quantized = false;                 ///< frozen records of bytes: in blocks of a few bits, or packed
   bool companion = false;                 ///< of Grouping::matrices_apart: no hidden matrices
 };
 
@@ -57,6 +57,7 @@ struct Grouping {
   int64_t min_num_params = 0;  ///< consecutive units share a group until it holds this many
   std::vector<std::string> own_group = {};  ///< units with a group of their own ("block 3"); all others share one
                                             ///< group. Empty: every unit has its own
+  bool trains = true;  ///< false: everything is frozen
   std::vector<std::string> frozen = {};  ///< names of units and parameters that are not trained; in separate groups
   /// Hidden matrices, which Muon updates, lie in other groups than the rest, which AdamW updates: all that embedding
   /// and head read, and whatever is no matrix.

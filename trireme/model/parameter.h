@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/ops/blocks/part.h"
+#include "trireme/ops/products/packed.h"
 
 namespace trireme::model {
 
@@ -44,6 +45,16 @@ struct ParameterSpec {
   ops::BlockPart quantized =
       {};  ///< kept in blocks of a few bits, as one record of bytes; without a format: as numbers
   bool is_quantized() const { return quantized.format != base::BlockFormat::none; }
+  /// A matrix in the panel order of a product kernel, as one record of bytes.
+  struct Packed {
+    int64_t n, k;  ///< the product's columns, and the depth of its sums
+    c10::ScalarType dtype;
+    bool in_out;  ///< the matrix is [k,n], otherwise [n,k]
+    int64_t record_bytes() const { return ops::packed_bytes(n, k, dtype); }
+  };
+  std::optional<Packed> packed = {};
+  bool is_record() const { return is_quantized() || packed; }
+  int64_t record_bytes() const { return packed ? packed->record_bytes() : quantized.record_bytes(); }
   int64_t numel() const { return c10::multiply_integers(shape); }
   const std::vector<int64_t>& whole_shape() const { return full_shape.empty() ? shape : full_shape; }
 };

@@ -40,7 +40,15 @@ void for_each_run(const ParameterSpec& parameter, int64_t begin, int64_t end,
   }
 }
 
-void Unit::decode(const DecodeTensors&) const { throw UsageError(name() + " cannot generate: it is no built-in unit"); }
+UnitValues Unit::generation_values(const GenerationShape& shape, const Precision& precision) const {
+  if (initial() != nullptr) throw UsageError(name() + " cannot generate: it is no built-in unit");
+  UnitValues v = values({1, shape.rows}, precision);
+  return {.output = v.output, .saved = v.saved, .forward_work = v.forward_work, .backward_work = {}};
+}
+
+std::vector<TrafficRow> Unit::generation_traffic(const GenerationShape& shape, const Precision& precision) const {
+  return traffic({1, shape.rows}, precision).forward;
+}
 
 std::vector<int> recompute_set(const Unit& unit, const BatchShape& shape, const Precision& precision,
                                const std::vector<std::string>& names) {

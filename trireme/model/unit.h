@@ -17,6 +17,7 @@
 #include "trireme/comm/unit_axes.h"
 #include "trireme/model/parameter.h"
 #include "trireme/model/settings.h"
+#include "trireme/ops/attention/kernels.h"
 #include "trireme/ops/ops.h"
 
 namespace trireme::model {
@@ -71,6 +72,26 @@ struct LocalRows {
 };
 /// Errors    UsageError if `parallel` cannot divide the sequence or the tokens
 LocalRows local_rows(const Parallel& parallel, const BatchShape& shape);
+
+/// One run of generation at most. Its sequences lie in one micro-batch, row after row.
+struct GenerationShape {
+  int64_t rows = 0;  ///< new tokens; 0: no generation
+  int64_t logit_rows = 0;  ///< of these, rows whose logits are computed
+  int64_t pages = 0;  ///< of the cache, ops::kAttentionPage tokens each
+  bool begins = true;  ///< some sequences begin: a Free Transformer's encoder reads them
+  bool operator==(const GenerationShape&) const = default;
+};
+
+/// The new tokens of a run of generation.
+struct NewTokens {
+  std::vector<ops::PagedSequence> sequences;  ///< every row belongs to one; `pages` outlive the run
+  at::Tensor places;  ///< [R] int64: where a token's keys and values go, as ops::cache_write
+  at::Tensor logit_rows;  ///< [M] int64
+  // Of a Free Transformer:
+  at::Tensor
+      codes;  ///< [R] int64; -1: the encoder draws it. It reads a sequence's new tokens, which begin the sequence
+  std::vector<uint64_t> seeds;  ///< of each sequence's draws
+};
 
 struct TensorSpec {
   std::string name;
@@ -180,25 +201,14 @@ struct UnitTensors {
   int micro_batch = 0;  ///< of the step
   Randomness random;
   comm::UnitCommunicators ranks;
+  const NewTokens* new_tokens = nullptr;  ///< of generation
+  at::Tensor k_pages, v_pages;  ///< [pages, ops::kAttentionPage, Unit::cache_width()]
 
   /// Where the gradient of parameter `index` goes. With `accumulate`, that memory already holds gradients of other
   /// units or earlier micro-batches. So a gradient that must first be summed over ranks is computed elsewhere.
   ops::Gradient gradient(size_t index) const {
     return {gradients[index], index < accumulate.size() && accumulate[index]};
   }
-};
-
-/// Views for generation. The new tokens are consecutive and follow those in the cache.
-struct DecodeTensors {
-  const std::vector<at::Tensor>& parameters;
-  at::Tensor tokens;  ///< [N] int64
-  int64_t position = 0;  ///< of the first new token
-  at::Tensor x;  ///< [N,D]: the unit's input, which becomes its output
-  at::Tensor k_cache, v_cache;  ///< [capacity, Unit::cache_width()]
-  at::Tensor latent = {};  ///< [N] int64: codes of the new tokens (Free Transformer); undefined: its encoder draws them
-  uint64_t latent_seed = 0;  ///< of these draws
-  at::Tensor logits;  ///< [M,V], of the last M tokens; written by the last unit
-  comm::UnitCommunicators ranks;
 };
 
 /// Bytes that one micro-batch of a unit takes in LibTorch's allocator, outside planned memory.
@@ -214,7 +224,8 @@ class Unit {
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
   virtual UnitValues values(const BatchShape& shape, const Precision& precision) const = 0;
 
-  /// Computes `output` and `saved`; the last unit computes loss_sum.
+  /// Computes `output` and `saved`; the last unit computes loss_sum. With `new_tokens`, a run of generation: one
+  /// sequence of rows, whose `output` is the logits of some rows in the last unit.
   virtual void forward(UnitTensors& t) const = 0;
   /// Computes the slots `which` of `saved` (ascending) again; the other slots still hold what forward wrote. Does not
   /// write `output`.
@@ -253,10 +264,12 @@ class Unit {
   virtual std::string layer_of(int /*index*/) const { return name(); }
   virtual bool runs_on_gpu() const { return true; }
 
-  /// Forward of generation, without saving for backward. Errors    UsageError if the unit cannot generate
-  virtual void decode(const DecodeTensors& t) const;
-  /// Elements of keys that decode keeps for each token; it keeps as many elements of values.
+  /// Elements of keys that generation keeps for each token; it keeps as many elements of values.
   virtual int64_t cache_width() const { return 0; }
+  /// The values of a run of generation, in which nothing is saved: output and forward_work.
+  /// Errors    UsageError if the unit cannot generate
+  virtual UnitValues generation_values(const GenerationShape& shape, const Precision& precision) const;
+  virtual std::vector<TrafficRow> generation_traffic(const GenerationShape& shape, const Precision& precision) const;
 
   // Only wrapped modules (wrapped_unit.h) have memory outside the plan.
   virtual AllocatorMemory allocator_memory() const { return {}; }

@@ -40,7 +40,7 @@ std::vector<std::pair<Share, int64_t>> shares_of(const StepPlan& plan, const sch
 }  // namespace
 
 MemoryReport memory_report(const StepPlan& plan) {
-  const schedule::Schedule& s = plan.train();
+  const schedule::Schedule& s = plan.main();
   const int peak = schedule::peak_action(s);
   MemoryReport report;
   report.total_bytes = plan.arena.total();

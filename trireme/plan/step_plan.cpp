@@ -30,6 +30,7 @@ GroupStorage storage_of(const model::ParameterGroup& group, const StepRequest& r
   if (group.quantized)
     return {.trained = false,
             .quantized = group.parameters.front().quantized.format,
+            .packed = group.parameters.front().packed.has_value(),
             .compute = at::kByte,
             .master = at::kByte};
   if (!group.trained) return {.trained = false, .compute = r.precision.compute, .master = r.precision.compute};
@@ -65,8 +66,8 @@ void check_shapes(const model::ParameterGroup& group, const GroupStorage& storag
 }
 
 // Weights in a few bits learn nothing by themselves.
-void check_adapted(const model::Model& model) {
-  if (model.config.quantized == base::BlockFormat::none || !model.adapters.empty()) return;
+void check_adapted(const model::Model& model, const StepRequest& request) {
+  if (!request.trains || model.config.quantized == base::BlockFormat::none || !model.adapters.empty()) return;
   throw UsageError(
       fmt::format("quantize {}: weights in 4 bits cannot be trained; train adapters beside them with trireme "
                   "finetune_lora or lora.r, or take the model with all its bits",
@@ -123,14 +124,24 @@ std::vector<int> forward_groups(const model::Model& model, size_t unit) {
   return groups;
 }
 
-std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepRequest& r, bool train) {
+std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, const StepPlan& plan, List list) {
+  const StepRequest& r = plan.request;
+  const bool train = schedule::traits_of(list).trains, generate = list == List::generate;
+  const model::BatchShape shape = r.shape_of(list);
   std::vector<schedule::UnitDeclaration> units;
   int savers = 0;
   for (size_t u = 0; u < model.units.size(); ++u) {
     const model::Unit& unit = *model.units[u];
-    const model::UnitValues v = unit.values(r.shape, r.precision);
-    const model::UnitTraffic traffic = unit.traffic(r.shape, r.precision);
-    const double flops = unit.forward_flops(r.shape);
+    if (!r.wants(list)) {  // only what persistent values depend on
+      units.push_back({.name = unit.name(),
+                       .groups = model.groups_of(static_cast<int>(u)),
+                       .num_measures = static_cast<int>(unit.measures().size())});
+      continue;
+    }
+    const model::UnitValues v = plan.values_of(static_cast<int>(u), list);
+    model::UnitTraffic traffic = unit.traffic(shape, r.precision);
+    if (generate) traffic = {.forward = unit.generation_traffic(r.generation, r.precision)};
+    const double flops = unit.forward_flops(shape);
     const std::vector<int> groups = model.groups_of(static_cast<int>(u));
     // With nothing to train there is no weight half: backward is the input half.
     const bool trains = std::ranges::any_of(groups, [&](int g) { return model.groups[g].trained; });
@@ -138,6 +149,7 @@ std::vector<schedule::UnitDeclaration> declare_units(const model::Model& model, 
                      .groups = groups,
                      .forward_groups = forward_groups(model, u),
                      .output_bytes = v.output.bytes(),
+                     .cache_bytes = generate ? plan.cache_bytes(static_cast<int>(u)) : 0,
                      .saved = declare(v.saved),
                      .forward_work = declare(v.forward_work),
                      .backward_work = declare(v.backward_work),
@@ -224,6 +236,8 @@ void check_holders(const StepPlan& plan) {
 
 schedule::PipelineTiming timing_of(const StepPlan& plan, List list) {
   const StepRequest& r = plan.request;
+  if (!r.wants(list))
+    return {.cells = std::vector<std::vector<schedule::Cell>>(static_cast<size_t>(plan.stages.ranks))};
   const int mbs = r.micro_batches(list);
   const bool train = schedule::traits_of(list).trains;
   // On one rank 1f1b is forward and backward of one micro-batch after the other.
@@ -235,7 +249,9 @@ schedule::PipelineTiming timing_of(const StepPlan& plan, List list) {
 schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan& plan, List list) {
   const StepRequest& r = plan.request;
   schedule::StepDeclaration d;
-  d.units = declare_units(model, r, schedule::traits_of(list).trains);
+  d.is_wanted = r.wants(list);
+  const model::BatchShape shape = r.shape_of(list);
+  d.units = declare_units(model, plan, list);
   for (int g = 0; g < static_cast<int>(plan.layouts.size()); ++g) {
     const GroupStorage& storage = plan.storage[g];
     d.groups.push_back({.name = plan.layouts[g].name(),
@@ -259,9 +275,9 @@ schedule::StepDeclaration declare_step(const model::Model& model, const StepPlan
   }
   d.sharding = sharding_of(r);
   d.num_micro_batches = r.micro_batches(list);
-  d.input_bytes = model.inputs(r.shape).bytes();
-  d.target_bytes = model.targets(r.shape).bytes();
-  if (r.documents.any()) d.document_bytes = model::documents_of(r.shape).bytes();
+  d.input_bytes = model.inputs(shape).bytes();
+  d.target_bytes = model.targets(shape).bytes();
+  if (r.documents_of(list).any()) d.document_bytes = model::documents_of(shape).bytes();
   d.prefetch = r.prefetch;
   d.reduce_lag = r.reduce_lag;
   d.stages = plan.stages;
@@ -295,12 +311,24 @@ void validate(const model::Model& model, const StepPlan& plan) {
   for (const schedule::Schedule& s : plan.lists) check(s.name, schedule::validate_list(s, plan.arena));
   if (plan.request.mesh.world_size() == 1) return;
   for (const schedule::ListTraits& list : schedule::kLists) {
+    if (!plan.request.wants(list.list)) continue;
     const std::vector<schedule::Schedule> lists = stage_lists(model, plan, list.list);
     check(list.name, schedule::validate_meetings(rank_programs(plan, lists)));
   }
 }
 
 }  // namespace
+
+model::UnitValues StepPlan::values_of(int unit, List list) const {
+  const model::Unit& u = *model->units[static_cast<size_t>(unit)];
+  return list == List::generate ? u.generation_values(request.generation, request.precision)
+                                : u.values(request.shape, request.precision);
+}
+
+int64_t StepPlan::cache_bytes(int unit) const {
+  return 2 * request.generation.pages * ops::kAttentionPage * model->units[static_cast<size_t>(unit)]->cache_width() *
+         static_cast<int64_t>(c10::elementSize(request.precision.compute));
+}
 
 shard::Range StepPlan::held(int g) const { return layouts[g].owned(request.shard_index(), request.num_shards()); }
 
@@ -441,7 +469,7 @@ std::vector<schedule::RankProgram> rank_programs(const StepPlan& plan, const std
 
 StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   check_request(request);
-  check_adapted(model);
+  check_adapted(model, request);
   if (!(model.parallel == request.parallel()))
     throw UsageError(fmt::format(
         "the model is built for rank {} of tp {} and rank {} of cp {}, but the step is for rank {} of tp {} and "
@@ -457,8 +485,8 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;
     for (const model::ParameterSpec& p : g.parameters)
-      if (p.is_quantized())
-        specs.push_back({p.name, {p.quantized.record_bytes()}, false});
+      if (p.is_record())
+        specs.push_back({p.name, {p.record_bytes()}, false});
       else
         specs.push_back({p.name, p.shape, p.decay, p.joined});
     const GroupStorage storage = storage_of(g, plan.request);

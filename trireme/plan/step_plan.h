@@ -19,6 +19,7 @@ namespace trireme::plan {
 struct GroupStorage {
   bool trained = true;
   base::BlockFormat quantized = base::BlockFormat::none;  ///< then elements of layouts are bytes of records
+  bool packed = false;  ///< likewise, of matrices in panel order
   at::ScalarType compute = at::kFloat;  ///< dtype in units
   at::ScalarType master = at::kFloat;   ///< dtype in the optimizer and in checkpoints
   at::ScalarType gradient = at::kFloat;  ///< dtype of the gradient that the optimizer reads
@@ -47,6 +48,14 @@ struct StepPlan {
   schedule::Arena arena;  ///< holds the values of all lists
 
   const schedule::Schedule& train() const { return lists[schedule::List::train]; }
+  /// The list that the plan is about: training, or generation without training.
+  const schedule::Schedule& main() const {
+    return lists[request.trains ? schedule::List::train : schedule::List::generate];
+  }
+  /// What a unit keeps and needs in a list.
+  model::UnitValues values_of(int unit, schedule::List list) const;
+  /// Of a unit's keys and values, in generation.
+  int64_t cache_bytes(int unit) const;
   /// Elements of group `g`. held: this rank has their optimizer state. reduced: the first reduction gives this rank
   /// their gradient. saved: this rank alone counts them in the gradient's norm and writes them to a checkpoint.
   shard::Range held(int g) const;

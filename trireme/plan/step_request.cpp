@@ -48,6 +48,7 @@ int StepRequest::data_index() const {
 }
 
 int StepRequest::micro_batches(schedule::List list) const {
+  if (list == schedule::List::generate) return 1;
   return list == schedule::List::train ? num_micro_batches : num_evaluation_micro_batches;
 }
 

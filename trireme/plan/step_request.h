@@ -15,6 +15,8 @@ namespace trireme::plan {
 struct StepRequest {
   model::Precision precision = {};
   model::BatchShape shape = {};            ///< of one micro-batch
+  bool trains = true;                      ///< false: only generation, with weights and nothing else
+  model::GenerationShape generation = {};  ///< rows 0: none
   comm::ProcessMesh mesh = {{.shard = 1}, 1};
   int rank = 0;                            ///< global
   Strategy strategy = Strategy::no_shard;
@@ -48,6 +50,14 @@ struct StepRequest {
   /// The number n of ranks that load different data. Micro-batch i of the step is the (i / n)-th of data rank i % n.
   int num_data_ranks() const;
   int micro_batches(schedule::List list) const;
+  bool wants(schedule::List list) const { return list == schedule::List::generate ? generation.rows > 0 : trains; }
+  /// Of a micro-batch of the list, and what its units know of documents.
+  model::BatchShape shape_of(schedule::List list) const {
+    return list == schedule::List::generate ? model::BatchShape{1, generation.rows} : shape;
+  }
+  model::DocumentRequest documents_of(schedule::List list) const {
+    return list == schedule::List::generate ? model::DocumentRequest{true, true} : documents;
+  }
   int data_index() const;
   StepRequest of_rank(int other) const;
 };

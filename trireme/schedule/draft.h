@@ -9,7 +9,7 @@
 
 namespace trireme::schedule {
 
-constexpr int kTail = -2;  ///< completes_before: the first action after those of all units
+constexpr int kTail = -2;  ///< completes_before: the first action after those of all units, or the list's end
 
 /// An action of a DraftList. attach_values() sets its `completes_at`, `uses`, `bytes` and `cost`.
 struct Draft : Action {
@@ -41,7 +41,7 @@ void insert_unshards(DraftList& list, const StepDeclaration& step);
 void insert_reductions(DraftList& list, const StepDeclaration& step);
 /// Appends losses, norm, clip and optimizer.
 void append_tail(DraftList& list, const StepDeclaration& step, bool train);
-/// Adds what each action reads and writes, and returns the finished list.
-Schedule attach_values(const DraftList& list, const StepDeclaration& step);
+/// Adds what each action reads and writes, and returns the finished list. `has_loss`: ListTraits.
+Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool has_loss = true);
 
 }  // namespace trireme::schedule

@@ -52,14 +52,20 @@ std::vector<int> trained_groups(const StepDeclaration& step, std::vector<int> gr
 }
 
 Schedule make_list(List which, const StepDeclaration& step, const PipelineTiming& timing) {
-  const auto& [self, name, train] = traits_of(which);
+  const auto& [self, name, train, has_loss] = traits_of(which);
+  Schedule schedule;
+  if (!step.is_wanted) {
+    schedule = attach_values({}, step, has_loss);
+    schedule.name = name;
+    return schedule;
+  }
   DraftList list = lay_down_units(step, timing.cells[step.pipeline_rank], train);
   if (train) insert_recomputation(list, step);
   insert_messages(list, step, timing);
   insert_unshards(list, step);
   if (train) insert_reductions(list, step);
-  append_tail(list, step, train);
-  Schedule schedule = attach_values(list, step);
+  if (has_loss) append_tail(list, step, train);
+  schedule = attach_values(list, step, has_loss);
   schedule.name = name;
   return schedule;
 }

@@ -25,7 +25,7 @@ void set_lifetimes(Schedule& s) {
   }
   const int whole = static_cast<int>(s.actions.size()) - 1;
   for (Value& v : s.values)
-    if (v.persistent) v.first = 0, v.last = whole;
+    if (v.persistent || v.held) v.first = 0, v.last = whole;
 }
 
 // Values that take over each other's bytes form one item.
@@ -249,7 +249,8 @@ std::vector<std::array<int64_t, kNumMemories>> live_bytes(const Schedule& s) {
     }
   for (size_t v = 0; v < s.values.size(); ++v) {
     const Value& value = s.values[v];
-    int from = value.persistent ? 0 : first[v], to = value.persistent ? n - 1 : last[v];
+    const bool always = value.persistent || value.held;
+    int from = always ? 0 : first[v], to = always ? n - 1 : last[v];
     if (from < 0) continue;
     // A value that takes over another's bytes counts from the end of the other: until then the other counts.
     if (value.takes_over >= 0) from = last[value.takes_over] + 1;

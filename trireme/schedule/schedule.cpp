@@ -26,8 +26,9 @@ std::string name_of(const Queue& queue) {
 
 const char* name_of(Cause cause) {
   static constexpr const char* kNames[] = {
-      "weights",           "optimizer moments",       "gradients (shard)",    "unsharded parameters", "gradient slots",
-      "saved activations", "one unit's work, logits", "batches and messages", "copy for saving"};
+      "weights",         "optimizer moments",  "gradients (shard)",       "unsharded parameters",
+      "gradient slots",  "saved activations",  "one unit's work, logits", "batches and messages",
+      "copy for saving", "cache of generation"};
   static_assert(std::size(kNames) == kNumCauses);
   return kNames[static_cast<size_t>(cause)];
 }

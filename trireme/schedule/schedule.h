@@ -46,6 +46,8 @@ enum class ValueKind {
   work,  ///< scratch
   step_work,  ///< scratch of an optimizer that looks at whole tensors
   gradient_slot,  ///< a group's gradient of one micro-batch, before its reduction
+  // held
+  cache,  ///< a block's keys and values of the texts that are generated
 };
 
 constexpr ValueKind kOptimizerState[] = {ValueKind::optimizer_first, ValueKind::optimizer_second};
@@ -61,8 +63,8 @@ enum class Memory {
 enum class Access { read, write, accumulate, consume };
 
 /// What memory is used for: the rows of `explain memory`.
-enum class Cause { weights, optimizer, gradients, unsharded, slots, saved, work, messages, save_copy };
-constexpr int kNumCauses = 9;
+enum class Cause { weights, optimizer, gradients, unsharded, slots, saved, work, messages, save_copy, cache };
+constexpr int kNumCauses = 10;
 
 /// Activations and their gradients are sent in separate queues (lanes), so that neither waits behind the other.
 enum Lane : int { kActivations = 0, kGradients = 1 };
@@ -84,6 +86,7 @@ struct Value {
   Memory memory = Memory::own;
   Cause cause = Cause::work;
   bool persistent = false;
+  bool held = false;  ///< keeps its contents from one run of its list to the next, until another list runs
   int takes_over = -1;  ///< value whose bytes this one reuses
 
   // Set by place():
@@ -119,6 +122,7 @@ struct Action {
 
 struct Schedule {
   std::string name;  ///< ListTraits::name
+  bool has_loss = true;  ///< ListTraits::has_loss
   std::vector<std::string> unit_names;  ///< of the whole model
   std::vector<std::string> group_names;
   std::set<int> frozen_groups;
@@ -129,18 +133,21 @@ struct Schedule {
 };
 
 /// The lists of a plan. Only one runs at a time, so one arena holds the values of all: persistent values have the same
-/// place in each list, and the transient values of the lists share the rest.
-enum class List { train, evaluate };
+/// place in each list, and the other values of the lists share the rest. `generate` computes logits after new tokens of
+/// many texts. A list that a plan does not need has no actions.
+enum class List { train, evaluate, generate };
 
 struct ListTraits {
   List list;
   const char* name;
   bool trains;  ///< has backward passes and an optimizer
+  bool has_loss;  ///< reads targets
 };
 
 constexpr ListTraits kLists[] = {
-    {List::train, "train", true},
-    {List::evaluate, "evaluate", false},
+    {List::train, "train", true, true},
+    {List::evaluate, "evaluate", false, true},
+    {List::generate, "generate", false, false},
 };
 
 constexpr const ListTraits& traits_of(List list) { return kLists[static_cast<int>(list)]; }

@@ -26,7 +26,8 @@ struct UnitDeclaration {
   std::string name;
   std::vector<int> groups;  ///< whose parameters it reads
   std::vector<int> forward_groups = {};  ///< of these, the ones that backward does not read
-  int64_t output_bytes = 0;  ///< 0 for the last unit
+  int64_t output_bytes = 0;  ///< 0 for the last unit, except in generation
+  int64_t cache_bytes = 0;  ///< of generation
   std::vector<TensorDeclaration> saved, forward_work, backward_work;
   // If backward has two halves:
   std::vector<TensorDeclaration> deferred, input_work, weight_work;
@@ -90,6 +91,7 @@ struct Prefetch {
 Prefetch prefetch_of(const ScheduleSettings& settings);
 
 struct StepDeclaration {
+  bool is_wanted = true;  ///< false: the list has no actions
   std::vector<UnitDeclaration> units;  ///< of the whole model
   std::vector<GroupDeclaration> groups;  ///< of the whole model
   Sharding sharding;

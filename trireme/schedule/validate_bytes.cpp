@@ -20,7 +20,7 @@ class Bytes {
         last_[u.value] = std::max(last_[u.value], end_of(s, i));
       }
     for (size_t v = 0; v < s.values.size(); ++v)
-      if (s.values[v].persistent) first_[v] = 0, last_[v] = count - 1;
+      if (s.values[v].persistent || s.values[v].held) first_[v] = 0, last_[v] = count - 1;
   }
 
   void check() {
@@ -73,7 +73,7 @@ class Bytes {
   }
 
   std::string life(int value) const {
-    if (s_.values[value].persistent) return "of the step";
+    if (s_.values[value].persistent || s_.values[value].held) return "of the step";
     int last_user = first_[value];  // an asynchronous user may end after the last one in the list
     for (int i = first_[value]; i <= last_[value]; ++i)
       for (const Use& u : s_.actions[i].uses)

@@ -45,7 +45,7 @@ class Tail {
       if (rank > kReduced) once(find(seen, {rank, a.owner}), i);
       if (rank >= 0) after_its_successors(seen, rank, i), seen[{rank, a.owner}] = i, kinds[a.kind] = true;
     }
-    if (loss < 0) absent(ActionKind::gather_loss, -1, "the step's losses are never gathered");
+    if (loss < 0 && s_.has_loss) absent(ActionKind::gather_loss, -1, "the step's losses are never gathered");
     if (loss >= 0 && last_loss > loss) f_.at(last_loss, fmt::format("adds to the losses after {}", f_.name(loss)));
     if (trains(s_)) everything_there(seen, kinds);
   }

@@ -51,7 +51,7 @@ class Order {
 
   bool has_to_be_made(const Value& v, const Action& reader) const {
     if (v.kind == ValueKind::weights) return gathered_once_ && is_computation(reader.kind);
-    return !v.persistent || v.kind == ValueKind::norm_all;
+    return (!v.persistent && !v.held) || v.kind == ValueKind::norm_all;
   }
 
   void check_completion(int i) {
@@ -109,6 +109,8 @@ class Order {
     if (v.kind == ValueKind::work || v.kind == ValueKind::step_work || v.kind == ValueKind::saved ||
         v.kind == ValueKind::tokens || v.kind == ValueKind::targets || v.kind == ValueKind::documents)
       return;
+    // The last unit's output is logits, which the caller reads.
+    if (v.kind == ValueKind::boundary && v.owner + 1 == static_cast<int>(s_.unit_names.size())) return;
     f_.at(state.written_by, fmt::format("makes {}, which nothing reads", v.label));
   }
 

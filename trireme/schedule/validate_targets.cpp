@@ -128,6 +128,7 @@ constexpr Row kRows[] = {
   {kForward | kBackward, VK::targets,           P::batch, kRead},
   {kForward | kBackward, VK::loss,              P::step,  kAdd},
   {kForward | kReceive,  VK::boundary,          P::own,   kWrite},
+  {kForward,             VK::cache,             P::own,   kAdd},
   {kSend,                VK::boundary,          P::own,   kRead},
   {kSend,                VK::boundary_gradient, P::own,   kRead},
   {kReceive,             VK::boundary_gradient, P::own,   kWrite},

@@ -55,8 +55,16 @@ class Values {
     return transient(kind, -1, mb, 0, fmt::format("{}(mb {})", name, mb), bytes, Cause::messages);
   }
   int boundary(int unit, int mb) {
-    return transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb), step_.units[unit].output_bytes,
-                     Cause::saved);
+    const int value = transient(ValueKind::boundary, unit, mb, 0, in("boundary", unit, mb),
+                                step_.units[unit].output_bytes, Cause::saved);
+    s_.values[value].held = unit + 1 == static_cast<int>(step_.units.size());  // logits, for the caller
+    return value;
+  }
+  int cache(int unit, int mb) {
+    const int value =
+        transient(ValueKind::cache, unit, mb, 0, in("cache", unit, mb), step_.units[unit].cache_bytes, Cause::cache);
+    s_.values[value].held = true;
+    return value;
   }
   int boundary_gradient(int unit, int mb) {
     return transient(ValueKind::boundary_gradient, unit, mb, 0, in("gradient", unit, mb),
@@ -145,7 +153,10 @@ void Values::declare_persistent() {
 
 class Attacher {
  public:
-  Attacher(Schedule& s, const StepDeclaration& step) : step_(step), values_(s, step) { values_.declare_persistent(); }
+  Attacher(Schedule& s, const StepDeclaration& step, bool has_loss)
+      : step_(step), has_loss_(has_loss), values_(s, step) {
+    values_.declare_persistent();
+  }
 
   void attach(Action& a, const Draft& d) {
     const int gradient = values_.find(ValueKind::gradient, d.owner);  // of actions on a group
@@ -153,7 +164,7 @@ class Attacher {
       case ActionKind::load_batch:
         if (reads_batch()) {
           use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::write);
-          use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
+          if (has_loss_) use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::write);
         }
         if (step_.document_bytes > 0) use(a, values_.batch(ValueKind::documents, d.micro_batch), Access::write);
         break;
@@ -253,6 +264,7 @@ class Attacher {
     if (!weight_half) use_input(a, d);
     if (d.kind == ActionKind::forward && unit.output_bytes > 0)
       use(a, values_.boundary(d.owner, d.micro_batch), Access::write);
+    if (unit.cache_bytes > 0 && !has_loss_) use(a, values_.cache(d.owner, d.micro_batch), Access::accumulate);
     use_saved(a, d);
     const auto& [pass, cost, work] = pass_of(unit, d.kind);
     a.cost = cost;
@@ -297,7 +309,7 @@ class Attacher {
     if (d.owner == 0) use(a, values_.batch(ValueKind::tokens, d.micro_batch), Access::read);
     if (step_.document_bytes > 0 && step_.units[d.owner].reads_documents)
       use(a, values_.batch(ValueKind::documents, d.micro_batch), Access::read);
-    if (d.kind == ActionKind::recompute) return;
+    if (d.kind == ActionKind::recompute || !has_loss_) return;
     if (reads_targets(step_, d.owner)) use(a, values_.batch(ValueKind::targets, d.micro_batch), Access::read);
     const bool measures = step_.units[d.owner].num_measures > 0 && d.kind == ActionKind::forward;
     if (d.owner == last_unit() || measures) use(a, values_.find(ValueKind::loss, -1), Access::accumulate);
@@ -350,14 +362,16 @@ class Attacher {
   }
 
   const StepDeclaration& step_;
+  const bool has_loss_;
   Values values_;
   std::set<int> begun_;  // values that hold gradients
 };
 
 }  // namespace
 
-Schedule attach_values(const DraftList& list, const StepDeclaration& step) {
+Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool has_loss) {
   Schedule s;
+  s.has_loss = has_loss;
   for (const UnitDeclaration& u : step.units) s.unit_names.push_back(u.name);
   for (const GroupDeclaration& g : step.groups) {
     if (!g.trained) s.frozen_groups.insert(static_cast<int>(s.group_names.size()));
@@ -365,11 +379,13 @@ Schedule attach_values(const DraftList& list, const StepDeclaration& step) {
   }
   std::map<int, int> position;
   for (size_t i = 0; i < list.drafts.size(); ++i) position[list.drafts[i].id] = static_cast<int>(i);
-  Attacher attacher(s, step);
+  Attacher attacher(s, step, has_loss);
   for (const Draft& d : list.drafts) {
     Action a = d;
+    const bool at_the_end = d.completes_before == kTail && list.tail_id < 0;
     if (d.completes_before != -1)
-      a.completes_at = position.at(d.completes_before == kTail ? list.tail_id : d.completes_before);
+      a.completes_at = at_the_end ? static_cast<int>(list.drafts.size())
+                                  : position.at(d.completes_before == kTail ? list.tail_id : d.completes_before);
     attacher.attach(a, d);
     s.actions.push_back(std::move(a));
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "trireme/base/error.h"
@@ -15,6 +16,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/judge.h"
 #include "trireme/train/predict.h"
 #include "trireme/train/score.h"
 
@@ -43,10 +45,16 @@ std::string read_text(const fs::path& path) {
   return all;
 }
 
+double sum_of(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+int64_t window_of(const train::EvaluateSettings& e, const model::ModelConfig& config) {
+  return std::min(e.max_seq_length.value_or(1024), config.longest_generation());
+}
+
 nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   const std::string text = read_text(*e.text);
   std::vector<int64_t> ids = encode_text(*in.tokenizer, text, /*add_special=*/false);
-  const int64_t window = std::min(e.max_seq_length.value_or(1024), in.generator->capacity());
+  const int64_t window = window_of(e, in.config);
   int64_t bytes = static_cast<int64_t>(text.size());
   if (e.limit && *e.limit * window + 1 < static_cast<int64_t>(ids.size())) {
     ids.resize(static_cast<size_t>(*e.limit * window + 1));
@@ -56,16 +64,13 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
   }
   if (ids.size() < 2) throw UsageError(fmt::format("evaluate.text: {} has fewer than two tokens", *e.text));
   const auto targets = static_cast<int64_t>(ids.size()) - 1, windows = (targets + window - 1) / window;
-  double sum = 0;
-  observe::WorkBar bar("perplexity");
+  Judge judge(in, "perplexity", static_cast<size_t>(windows));
   for (int64_t w = in.replica; w < windows; w += in.num_replicas) {
-    const auto begin = static_cast<size_t>(w * window),
-               count = static_cast<size_t>(std::min(window, targets - w * window));
-    in.generator->reset();
-    const at::Tensor logits = in.generator->all_logits(std::span(ids).subspan(begin, count));
-    if (in.counts) sum += log_probabilities(logits, std::span(ids).subspan(begin + 1, count)).sum().item<double>();
-    if (in.is_first_rank) bar.show(double(w + 1) / double(windows));
+    const int64_t begin = w * window, count = std::min(window, targets - begin);
+    judge.add(static_cast<size_t>(w), {ids.begin() + begin, ids.begin() + begin + count + 1}, 1);
   }
+  double sum = 0;
+  for (const std::vector<double>& of_window : judge.run()) sum += sum_of(of_window);
   const double nats = -over_ranks(in, {sum})[0];
   return {{"tokens", targets},
           {"bytes", bytes},
@@ -75,41 +80,63 @@ nlohmann::json perplexity(Inference& in, const train::EvaluateSettings& e) {
           {"bits_per_byte", nats / std::log(2.0) / double(bytes)}};
 }
 
+std::vector<int64_t> context_of(const text::Tokenizer& tokenizer, const Question& question) {
+  std::vector<int64_t> context = encode_text(tokenizer, question.context, /*add_special=*/true);
+  return context.empty() ? encode_text(tokenizer, "\n", false) : context;
+}
+
 nlohmann::json multiple_choice(Inference& in, const train::EvaluateSettings& e) {
   std::vector<Question> questions = read_questions(*e.multiple_choice);
   if (e.limit && *e.limit < static_cast<int64_t>(questions.size())) questions.resize(static_cast<size_t>(*e.limit));
-  std::vector<double> right(2);  // by sum, by sum per byte
-  observe::WorkBar bar("multiple choice");
-  for (size_t q = static_cast<size_t>(in.replica); q < questions.size(); q += static_cast<size_t>(in.num_replicas)) {
-    const Question& question = questions[q];
-    std::vector<int64_t> context = encode_text(*in.tokenizer, question.context, /*add_special=*/true);
-    if (context.empty()) context = encode_text(*in.tokenizer, "\n", false);
-    std::vector<double> score, per_byte;
-    for (const std::string& choice : question.choices) {
+  size_t count = 0;
+  for (const Question& question : questions) count += question.choices.size();
+  Judge judge(in, "multiple choice", count);
+  size_t number = 0;
+  for (size_t q = 0; q < questions.size(); ++q) {
+    const std::vector<int64_t> context = context_of(*in.tokenizer, questions[q]);
+    for (const std::string& choice : questions[q].choices) {
+      std::vector<int64_t> tokens = context;
       const std::vector<int64_t> ids = encode_text(*in.tokenizer, choice, false);
-      std::vector<int64_t> inputs = context;
-      inputs.insert(inputs.end(), ids.begin(), ids.end() - (ids.empty() ? 0 : 1));
-      const auto room = static_cast<size_t>(in.generator->capacity());
-      if (inputs.size() > room) inputs.erase(inputs.begin(), inputs.end() - static_cast<int64_t>(room));  // the newest
-      in.generator->reset();
-      const at::Tensor logits = in.generator->all_logits(inputs);
-      if (!in.counts) continue;
-      const auto n = static_cast<int64_t>(ids.size());
-      score.push_back(log_probabilities(logits.narrow(0, logits.size(0) - n, n), ids).sum().item<double>());
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      const bool mine = static_cast<int64_t>(q) % in.num_replicas == in.replica;
+      if (mine && !ids.empty()) judge.add(number, std::move(tokens), std::ssize(context));
+      ++number;
+    }
+  }
+  const std::vector<std::vector<double>>& logprobs = judge.run();
+  std::vector<double> right(2);  // by sum, by sum per byte
+  number = 0;
+  for (size_t q = 0; q < questions.size(); ++q) {
+    std::vector<double> score, per_byte;
+    for (const std::string& choice : questions[q].choices) {
+      score.push_back(sum_of(logprobs[number++]));
       per_byte.push_back(score.back() / double(std::max<size_t>(1, choice.size())));
     }
+    if (static_cast<int64_t>(q) % in.num_replicas != in.replica) continue;
     const auto best = [&](const std::vector<double>& s) {
-      return std::max_element(s.begin(), s.end()) - s.begin() == question.answer ? 1.0 : 0.0;
+      return std::max_element(s.begin(), s.end()) - s.begin() == questions[q].answer ? 1.0 : 0.0;
     };
-    if (in.counts) {
-      right[0] += best(score);
-      right[1] += best(per_byte);
-    }
-    if (in.is_first_rank) bar.show(double(q + 1) / double(questions.size()));
+    right[0] += best(score);
+    right[1] += best(per_byte);
   }
   right = over_ranks(in, right);
-  const auto count = double(questions.size());
-  return {{"questions", questions.size()}, {"acc", right[0] / count}, {"acc_norm", right[1] / count}};
+  const auto all = double(questions.size());
+  return {{"questions", questions.size()}, {"acc", right[0] / all}, {"acc_norm", right[1] / all}};
+}
+
+/// Tokens of the longest text.
+int64_t longest_text(const Inference& in, const train::EvaluateSettings& e) {
+  int64_t longest = e.text ? window_of(e, in.config) : 1;
+  if (e.multiple_choice)
+    for (const Question& question : read_questions(*e.multiple_choice)) {
+      const auto context = std::ssize(context_of(*in.tokenizer, question));
+      for (const std::string& choice : question.choices)
+        longest = std::max(longest, context + std::ssize(encode_text(*in.tokenizer, choice, false)));
+    }
+  if (e.score)
+    for (const ScoredText& text : read_scored_texts(*e.score, *in.tokenizer, in.config.vocab_size))
+      longest = std::max(longest, std::ssize(text.tokens));
+  return longest;
 }
 
 const nlohmann::json* first_of(const nlohmann::json& j, std::initializer_list<const char*> keys) {
@@ -206,7 +233,8 @@ void check_evaluate(const Settings& settings) {
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
   if (e.classify) return classify(settings);
-  Inference in = open_inference(settings, environment, place_of(e));
+  Inference in = open_inference(settings, environment, place_of(e),
+                                [&](const Inference& known) { return room_to_judge(known, longest_text(known, e)); });
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);

@@ -14,7 +14,9 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/text/utf8.h"
+#include "trireme/train/generate_many.h"
 #include "trireme/train/inference.h"
+#include "trireme/train/prompt_file.h"
 
 namespace trireme::train {
 
@@ -45,8 +47,6 @@ std::string StopWords::finish() { return found_ ? "" : std::exchange(waiting_, "
 
 namespace {
 
-std::vector<int64_t> wide(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
-
 /// The next line of rank 0's standard input, on every rank; nothing at its end.
 std::optional<std::string> read_line(comm::Communicator& world) {
   std::string line;
@@ -63,11 +63,24 @@ std::optional<std::string> read_line(comm::Communicator& world) {
   return std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(size.item<int64_t>()));
 }
 
+/// The room for a conversation, whose length nobody knows, if the model has more positions.
+constexpr int64_t kTalkTokens = 8192;
+
+/// One text at a time.
+generate::Room room_of(const train::GenerateSettings& g, const Inference& in, int64_t prompt) {
+  const int64_t most = g.chat ? kTalkTokens : prompt + g.max_new_tokens;
+  const int64_t tokens = std::min(g.cache_tokens.value_or(most), in.config.longest_generation());
+  return {.texts = 1,
+          .tokens = in.config.is_free() ? tokens : std::min<int64_t>(512, tokens),
+          .cache_tokens = tokens,
+          .bounds_context = true};
+}
+
 /// Draws texts and shows them token by token.
 class Writer {
  public:
-  Writer(const train::GenerateSettings& g, Inference& in, const std::function<void(std::string_view)>& write)
-      : g_(g), in_(in), write_(write), seed_(static_cast<uint64_t>(g.seed)) {}
+  Writer(const Settings& settings, Inference& in, const std::function<void(std::string_view)>& write)
+      : g_(settings.generate), free_(settings.model.free), in_(in), write_(write) {}
 
   void show(std::string_view text) {
     if (in_.is_first_rank && !text.empty()) write_(text);
@@ -76,51 +89,52 @@ class Writer {
   /// For chat templates whose replies begin with a space.
   void drop_first_space() { drops_space_ = true; }
 
-  void reply(std::span<const int64_t> prompt) {
+  /// Returns the new tokens.
+  std::vector<int64_t> reply(std::vector<int64_t> prompt) {
+    std::vector<int64_t> tokens;
     text::Utf8Stream stream;
-    bool is_first = true;
     StopWords stop(g_.stop.value_or(std::vector<std::string>{}));
-    const model::SamplingOptions options{
-        .temperature = g_.temperature, .top_k = g_.top_k, .top_p = g_.top_p, .seed = seed_++};
-    in_.generator->generate(prompt, g_.max_new_tokens, options, [&](int64_t token) {
-      if (std::find(in_.stop_ids.begin(), in_.stop_ids.end(), token) != in_.stop_ids.end()) return false;
-      ++count_;
+    generate::Request request = request_of(g_, free_);
+    request.tokens = std::move(prompt);
+    request.prompt = static_cast<uint64_t>(number_++);
+    request.stop_ids = in_.stop_ids;
+    request.slides = true;
+    request.parks = g_.chat;
+    request.take = [&](int64_t token, double) {
       std::string text = in_.tokenizer->token_bytes(static_cast<int32_t>(token));
-      if (drops_space_ && is_first && text.starts_with(' ')) text.erase(0, 1);
-      is_first = false;
+      if (drops_space_ && tokens.empty() && text.starts_with(' ')) text.erase(0, 1);
+      tokens.push_back(token);
       show(stop.push(stream.push(text)));
       return !stop.found();
-    });
+    };
+    in_.generator->add(std::move(request));
+    in_.generator->run();
     if (!stop.found()) show(stop.push(stream.finish()));
     show(stop.finish());
     show("\n");
+    count_ += std::ssize(tokens);
+    return tokens;
   }
 
   int64_t count() const { return count_; }
 
  private:
   const train::GenerateSettings& g_;
+  const model::FreeSettings& free_;
   Inference& in_;
   const std::function<void(std::string_view)>& write_;
-  uint64_t seed_;
+  int64_t number_ = 0;
   bool drops_space_ = false;
   int64_t count_ = 0;
 };
-
-const text::ChatFamily& chat_family(const train::GenerateSettings& g, const std::filesystem::path& folder) {
-  if (g.chat_template) return text::find_chat_family(*g.chat_template);
-  if (const auto name = text::chat_family_of(folder)) return text::find_chat_family(*name);
-  throw UsageError(
-      fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
-}
 
 // One reply to each line of standard input.
 void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
   const text::ChatFamily& family = chat_family(g, in.folder);
   const text::ChatEncoder encoder(*in.tokenizer, family);
   if (*family.words_begin != '\0') writer.drop_first_space();
-  if (family.stop != nullptr)
-    if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
+  add_stop(family, in);
+  std::vector<int64_t> talk;
   for (bool first = true; const auto line = read_line(*in.world); first = false) {
     const text::ChatMessage message{"user", *line};
     std::vector<text::ChatMessage> begin;
@@ -128,36 +142,84 @@ void converse(const train::GenerateSettings& g, Inference& in, Writer& writer) {
     begin.push_back(message);
     const auto pieces =
         first ? text::render_chat(family, begin, {.for_reply = true}) : text::render_next(family, message);
-    writer.reply(wide(encoder.encode(pieces).ids));
+    const std::vector<int32_t> ids = encoder.encode(pieces).ids;
+    talk.insert(talk.end(), ids.begin(), ids.end());
+    const std::vector<int64_t> reply = writer.reply(talk);
+    talk.insert(talk.end(), reply.begin(), reply.end());
   }
 }
 
-void continue_prompt(const train::GenerateSettings& g, Inference& in, Writer& writer) {
-  std::vector<int64_t> prompt = wide(in.tokenizer->encode(g.prompt, {.parse_special = true, .add_special = true}));
-  if (prompt.empty()) prompt = wide(in.tokenizer->document_separator());  // what stands before any text
-  if (prompt.empty()) prompt = wide(in.tokenizer->encode("\n"));
-  writer.show(g.prompt);
-  writer.reply(prompt);
+}  // namespace
+
+generate::Request request_of(const GenerateSettings& g, const model::FreeSettings& free) {
+  const auto seed = static_cast<uint64_t>(g.seed);
+  generate::Request request{.max_new_tokens = g.max_new_tokens,
+                            .sampling = {.repetition_penalty = g.repetition_penalty,
+                                         .temperature = g.temperature,
+                                         .top_k = g.top_k,
+                                         .top_p = g.top_p,
+                                         .min_p = g.min_p,
+                                         .seed = seed},
+                            .codes = {.seed = seed}};
+  if (free.latent_seed) request.codes.seed = static_cast<uint64_t>(*free.latent_seed);
+  request.codes.fixed = free.latent;
+  return request;
+}
+
+void add_stop(const text::ChatFamily& family, Inference& in) {
+  if (family.stop == nullptr) return;
+  if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
+}
+
+namespace {
+
+void check_codes(const Settings& settings, const model::ModelConfig& config) {
+  const model::FreeSettings& free = settings.model.free;
+  if (!config.is_free() && (free.latent || free.latent_seed))
+    throw UsageError(
+        fmt::format("{} is of the codes of a Free Transformer's tokens, and this model is none; leave it out",
+                    free.latent ? "free.latent" : "free.latent_seed"));
+  const int64_t bits = config.free.latent_bits;
+  if (free.latent && (*free.latent < 0 || (bits < 63 && *free.latent >> bits != 0)))
+    throw UsageError(
+        fmt::format("free.latent is {}, and a code of {} bits is from 0 to 2^{} - 1", *free.latent, bits, bits));
 }
 
 }  // namespace
 
 void check_generate(const Settings& settings) {
-  const adapt::ModelPlace place = place_of(settings.generate);
-  check_inference(settings, place, /*one_copy=*/true);
-  if (settings.generate.chat) chat_family(settings.generate, adapt::weights_of(place));
+  const GenerateSettings& g = settings.generate;
+  if (g.prompts && (g.chat || !g.prompt.empty()))
+    throw UsageError("--prompts names a file of prompts; leave out --prompt and --chat");
+  if (!g.prompts && (g.output || g.samples > 1 || g.logprobs))
+    throw UsageError(fmt::format("{} goes with a file of prompts; name one with --prompts FILE.jsonl",
+                                 g.output        ? "--output"
+                                 : g.samples > 1 ? "--samples"
+                                                 : "--logprobs"));
+  const adapt::ModelPlace place = place_of(g);
+  check_inference(settings, place, /*one_copy=*/!g.prompts);
+  if (g.chat) chat_family(g, adapt::weights_of(place));
+  if (g.prompts) check_prompts(settings, adapt::weights_of(place));
 }
 
 int generate(const Settings& settings, const launch::RankEnvironment& environment,
              const std::function<void(std::string_view)>& write) {
   const train::GenerateSettings& g = settings.generate;
-  Inference in = open_inference(settings, environment, place_of(g));
-  if (settings.model.free.latent) in.generator->fix_latent(*settings.model.free.latent);
-  if (settings.model.free.latent_seed)
-    in.generator->seed_latent(static_cast<uint64_t>(*settings.model.free.latent_seed));
-  Writer writer(g, in, write);
+  if (g.prompts) return generate_many(settings, environment);
+  std::vector<int64_t> prompt;
+  Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
+    check_codes(settings, known.config);
+    if (!g.chat) prompt = encode({.text = g.prompt}, *known.tokenizer, g, known.folder);
+    return room_of(g, known, std::ssize(prompt));
+  });
+  Writer writer(settings, in, write);
   const base::Stopwatch watch;
-  g.chat ? converse(g, in, writer) : continue_prompt(g, in, writer);
+  if (g.chat) {
+    converse(g, in, writer);
+  } else {
+    writer.show(g.prompt);
+    writer.reply(prompt);
+  }
   if (in.is_first_rank && !g.chat && isatty(STDERR_FILENO) != 0)
     fmt::print(stderr, "{} tokens in {:.1f} s, {:.1f} tokens/s\n", writer.count(), watch.seconds(),
                double(writer.count()) / watch.seconds());

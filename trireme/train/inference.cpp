@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
@@ -17,6 +18,7 @@
 #include "trireme/checkpoint/fall_back.h"
 #include "trireme/checkpoint/load.h"
 #include "trireme/comm/factory.h"
+#include "trireme/engine/quantized_group.h"
 #include "trireme/model/quantized.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/settings/derived.h"
@@ -30,24 +32,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The ranks of one copy: `pp` stages of `tp` ranks; rank = (stage * copies + copy) * tp + tp_rank.
-struct Shape {
-  int tp = 1, pp = 1, copies = 1;
-};
-
-Shape inference_shape(const Settings& settings, int64_t world_size) {
-  const plan::MeshSettings& m = settings.mesh;
-  if (m.cp.value_or(1) > 1 || m.shard.value_or(1) > 1)
-    throw UsageError("without training only mesh.tp and mesh.pp divide a model; leave out mesh.cp and mesh.shard");
-  const int64_t tp = m.tp.value_or(1), pp = m.pp.value_or(1);
-  if (world_size % (tp * pp) != 0)
-    throw UsageError(
-        fmt::format("{} ranks cannot be divided into copies of the model with mesh.tp {} x mesh.pp {} ranks each; use "
-                    "a multiple of {}",
-                    world_size, tp, pp, tp * pp));
-  return {static_cast<int>(tp), static_cast<int>(pp), static_cast<int>(world_size / (tp * pp))};
-}
-
 model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat quantized = base::BlockFormat::none) {
   model::ModelConfig config =
       model::parse_hugging_face_config(checkpoint::read_text(c, "config.json"), (c.path / "config.json").string());
@@ -56,6 +40,18 @@ model::ModelConfig config_of(const checkpoint::Checkpoint& c, base::BlockFormat 
 }
 
 }  // namespace
+
+MeshShape inference_mesh(const Settings& settings, int64_t world_size) {
+  if (settings.mesh.cp.value_or(1) > 1)
+    throw UsageError("without training nothing divides a sequence; leave out mesh.cp");
+  const MeshShape mesh = mesh_shape(settings, world_size);
+  if (mesh.product() != world_size)
+    throw UsageError(
+        fmt::format("{} ranks cannot be divided into copies of the model with mesh.tp {} x mesh.pp {} ranks each; use "
+                    "a multiple of {}",
+                    world_size, mesh.tp, mesh.pp, mesh.product() / std::max<int64_t>(1, mesh.data_parallel_ranks())));
+  return mesh;
+}
 
 model::Precision inference_precision(const Settings& settings) {
   if (settings.precision.format == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
@@ -77,8 +73,8 @@ std::vector<int64_t> stop_ids_of(const fs::path& folder, const text::Tokenizer& 
 }
 
 void check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy) {
-  const Shape shape = inference_shape(settings, world_size(settings));
-  if (one_copy && shape.copies > 1)
+  const MeshShape mesh = inference_mesh(settings, world_size(settings));
+  if (one_copy && mesh.data_parallel_ranks() > 1)
     throw UsageError(fmt::format("one text is written by one copy of the model: {} ranks need mesh.tp x mesh.pp = {}",
                                  world_size(settings), world_size(settings)));
   const checkpoint::Checkpoint c = adapt::open_model(place);
@@ -87,7 +83,8 @@ void check_inference(const Settings& settings, const adapt::ModelPlace& place, b
     throw UsageError(fmt::format(
         "{} classifies texts and writes none; predict labels with trireme evaluate {} --classify FILE.jsonl",
         c.path.string(), c.path.string()));
-  describe_source(c, model::build_model(config, inference_precision(settings), {.tp_rank = 0, .tp_size = shape.tp}));
+  describe_source(c, model::build_model(config, inference_precision(settings),
+                                        {.tp_rank = 0, .tp_size = static_cast<int>(mesh.tp)}));
   checkpoint_tokenizer(c.path, config);
 }
 
@@ -112,22 +109,15 @@ model::FillWeights weights_of(const checkpoint::Checkpoint& c, const ModelSource
 
 }  // namespace
 
-std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& c, const model::Precision& precision,
-                                                 const model::GeneratorRanks& ranks, int64_t capacity,
-                                                 base::BlockFormat quantize) {
-  model::ModelConfig config = config_of(c, quantize);
+std::unique_ptr<generate::Alone> open_alone(const checkpoint::Checkpoint& c, const model::Precision& precision,
+                                            int64_t tokens) {
+  model::ModelConfig config = config_of(c);
   if (c.change != nullptr) config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
   const ModelSource source = describe_source(c, model::build_model(config, precision));
-  observe::WorkBar bar("loading weights");
-  int64_t filled = 0;
-  const int64_t all = config.num_parameters() / (ranks.num_stages * ranks.parallel.tp_size);  // about
-  const model::FillWeights read = weights_of(c, source);
-  const auto fill = [&](const model::ParameterSpec& p, const at::Tensor& tensor) {
-    read(p, tensor);
-    filled += p.numel();
-    if (ranks.stage == 0 && ranks.parallel.tp_rank == 0) bar.show(double(filled) / double(all));
-  };
-  return std::make_unique<model::Generator>(config, precision, fill, ranks, capacity);
+  const int64_t most = std::min(tokens, config.longest_generation());
+  return std::make_unique<generate::Alone>(
+      config, precision, weights_of(c, source),
+      generate::Room{.texts = 1, .tokens = most, .cache_tokens = most, .logit_rows = most}, most);
 }
 
 std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint& c, const model::Precision& precision) {
@@ -153,9 +143,7 @@ void load_weights(const Inference& in, const fs::path& given, const std::functio
   const auto older = [is_named = newest == given](const fs::path& damaged) {
     return is_named ? std::nullopt : checkpoint::find_older(damaged);
   };
-  checkpoint::load_or_older(newest, *in.world, older, passed_over, [&](const fs::path& checkpoint) {
-    checkpoint::agree(*in.world, [&] { load(checkpoint); });
-  });
+  checkpoint::load_or_older(newest, *in.world, older, passed_over, load);
   if (!in.is_first_rank) return;
   for (const checkpoint::PassedOver& newer : passed_over)
     base::warn("passed over {}: {}", newer.path.string(), newer.verdict.problem);
@@ -163,53 +151,130 @@ void load_weights(const Inference& in, const fs::path& given, const std::functio
 
 }  // namespace
 
+namespace {
+
+plan::StepRequest inference_request(const Settings& settings, const MeshShape& mesh, int rank,
+                                    const model::GenerationShape& shape) {
+  const comm::MeshSizes sizes{.pp = static_cast<int>(mesh.pp),
+                              .replicate = static_cast<int>(mesh.replicate),
+                              .shard = static_cast<int>(mesh.shard),
+                              .cp = 1,
+                              .tp = static_cast<int>(mesh.tp)};
+  return {.precision = inference_precision(settings),
+          .trains = false,
+          .generation = shape,
+          .mesh = comm::ProcessMesh(sizes, static_cast<int>(mesh.product())),
+          .rank = rank,
+          .strategy = settings.strategy,
+          .pipeline = {.schedule = "gpipe"},
+          .guard_bytes = settings.engine.poison ? int64_t{64} : 0};
+}
+
+// Each rank reads its part of every parameter.
+void fill(engine::Engine& engine, const model::Model& model, const checkpoint::Checkpoint& c, bool shows) {
+  const ModelSource source = describe_source(c, model);
+  const model::FillWeights read = weights_of(c, source);
+  const std::vector<engine::GroupState> groups = engine.state();
+  observe::WorkBar bar("loading weights");
+  int64_t all = 0, filled = 0;
+  for (const engine::GroupState& g : groups) all += g.held.size();
+  for (const engine::GroupState& g : groups) {
+    if (g.storage->quantized != base::BlockFormat::none)
+      engine::fill_quantized(
+          g, [&](const model::ParameterSpec& p) { return read_whole_quantized(c, source.name_of(p.name), p); });
+    const auto advance = [&](int64_t elements) {
+      filled += elements;
+      if (shows) bar.show(double(filled) / double(all));
+    };
+    if (g.storage->packed)
+      engine::fill_packed(g, [&](const model::ParameterSpec& p) {
+        const at::Tensor values = at::zeros(p.shape, p.packed->dtype);
+        read(p, values);
+        advance(p.record_bytes());
+        return values;
+      });
+    const bool is_record = g.storage->packed || g.storage->quantized != base::BlockFormat::none;
+    const auto size = static_cast<int64_t>(g.master.element_size());
+    for (size_t i = 0; i < g.parameters->size() && !is_record; ++i) {
+      const model::ParameterSpec& p = (*g.parameters)[i];
+      const shard::FlatTensor& t = g.layout->tensors()[i];
+      const int64_t begin = std::max(g.held.begin, t.offset), end = std::min(g.held.end, t.offset + t.numel);
+      if (begin >= end) continue;
+      auto* const data = static_cast<char*>(g.master.data_ptr()) + (t.offset - g.held.begin) * size;
+      model::for_each_run(p, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
+        checkpoint::read_piece(
+            c, {source.name_of(p.name), full, full + count, data + local * size, dtype_of(g.master.scalar_type())});
+      });
+      advance(end - begin);
+    }
+  }
+  engine.refresh_weights();
+}
+
+// Model, plan and engine, once the configuration is known. Every rank must call.
+void build(Inference& in, const Settings& settings, const launch::RankEnvironment& environment,
+           const generate::Room& room) {
+  InferencePlan planned = plan_inference(settings, in.config, environment.world_size, environment.global_rank, room);
+  in.model = std::move(planned.model);
+  engine::Communicators ranks = engine::connect(planned.plan, in.meeting.options, settings.engine.poison);
+  in.engine = std::make_unique<engine::Engine>(*in.model, std::move(planned.plan), std::move(ranks),
+                                               engine::EngineOptions{.poison = settings.engine.poison});
+  in.generator = std::make_unique<generate::Generator>(*in.engine, room);
+}
+
+}  // namespace
+
+InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
+                             const generate::Room& room) {
+  const plan::StepRequest request = inference_request(settings, inference_mesh(settings, world_size), rank,
+                                                      generate::shape_of(config, room, room.tokens));
+  auto model = std::make_unique<model::Model>(
+      model::build_model(config, request.precision, request.parallel(), {.trains = false}));
+  plan::StepPlan plan = plan::make_step_plan(*model, request);
+  return {std::move(model), std::move(plan)};
+}
+
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
-                         const adapt::ModelPlace& place, int64_t capacity) {
+                         const adapt::ModelPlace& place, const RoomOf& room) {
   if (settings.launch.threads_per_rank) at::set_num_threads(static_cast<int>(*settings.launch.threads_per_rank));
   Inference in;
-  const Shape shape = inference_shape(settings, environment.world_size);
-  const int rank = environment.global_rank, tp_rank = rank % shape.tp, stage = rank / (shape.tp * shape.copies);
-  in.replica = rank / shape.tp % shape.copies;
-  in.num_replicas = shape.copies;
+  const MeshShape mesh = inference_mesh(settings, environment.world_size);
+  const int rank = environment.global_rank;
+  in.num_replicas = static_cast<int>(mesh.data_parallel_ranks());
+  const plan::StepRequest where = inference_request(settings, mesh, rank, {});
+  in.replica = where.data_index();
   in.is_first_rank = rank == 0;
-  in.counts = tp_rank == 0 && stage + 1 == shape.pp;
+  in.counts = where.coordinate(comm::Axis::tp) == 0 && where.coordinate(comm::Axis::pp) == 0;
   in.meeting = meet(settings, environment);
-  const auto make = [&](const std::string& name, const std::vector<int>& members) {
-    comm::GroupOptions options = in.meeting.options;
-    options.name = name + options.name;
-    options.rank = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-    options.size = static_cast<int>(members.size());
-    options.global_ranks = members;
-    return comm::make_communicator(options);
-  };
-  std::vector<int> everyone, tp, stages;
-  for (int r = 0; r < environment.world_size; ++r) everyone.push_back(r);
-  for (int t = 0; t < shape.tp; ++t) tp.push_back(rank - tp_rank + t);
-  for (int s = 0; s < shape.pp; ++s) stages.push_back(rank + (s - stage) * shape.tp * shape.copies);
-  in.world = make("world", everyone);
-  in.tp = make("tp", tp);
-  in.stages = make("stages", stages);
-  const model::GeneratorRanks ranks{.parallel = {.tp_rank = tp_rank, .tp_size = shape.tp},
-                                    .stage = stage,
-                                    .num_stages = shape.pp,
-                                    .tp = in.tp.get(),
-                                    .stages = in.stages.get()};
+  comm::GroupOptions everyone = in.meeting.options;
+  everyone.name = "inference" + everyone.name;
+  everyone.rank = rank;
+  everyone.size = environment.world_size;
+  everyone.global_ranks.resize(static_cast<size_t>(environment.world_size));
+  std::iota(everyone.global_ranks.begin(), everyone.global_ranks.end(), 0);
+  in.world = comm::make_communicator(everyone);
   load_weights(in, place.model, [&](const fs::path& folder) {
     adapt::ModelPlace found = place;
     found.model = folder;
     found.quantize = settings.model.quantize;  // of the base of an adapter
-    const checkpoint::Checkpoint c = adapt::open_model(found);
-    in.folder = c.path;
-    in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;
-    in.generator = open_generator(c, inference_precision(settings), ranks, capacity, settings.model.quantize);
+    checkpoint::Checkpoint c;
+    checkpoint::agree(*in.world, [&] {
+      c = adapt::open_model(found);
+      in.config = config_of(c, settings.model.quantize);
+      if (c.change != nullptr) in.config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
+      in.folder = c.path;
+      in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;
+      in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
+      in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
+    });
+    if (in.engine == nullptr) build(in, settings, environment, room(in));
+    checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, c, in.is_first_rank); });
   });
   if (in.is_first_rank && !in.adapter.empty())
     base::info("the adapter {} on {}{}", in.adapter.string(), in.folder.string(),
                bits_of_training(in.adapter, settings.model.quantize));
   if (in.is_first_rank)
-    for (const std::string& remark : in.generator->config().remarks()) base::info("{}", remark);
-  in.tokenizer = checkpoint_tokenizer(in.folder, in.generator->config());
-  in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
+    for (const std::string& remark : in.config.remarks()) base::info("{}", remark);
   return in;
 }
 

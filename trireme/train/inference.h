@@ -1,15 +1,17 @@
 // Ranks that run a trained model without training it: mesh.tp divides every matrix, mesh.pp the blocks. Further ranks
-// hold further copies of the model, which share the work of an evaluation.
+// compute other texts, with a copy of the model or (strategy) a shard of one.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "trireme/adapt/open_model.h"
+#include "trireme/generate/alone.h"
 #include "trireme/launch/identity/environment.h"
 #include "trireme/model/classifier.h"
-#include "trireme/model/generator.h"
+#include "trireme/settings/derived.h"
 #include "trireme/settings/settings.h"
 #include "trireme/text/tokenizer.h"
 #include "trireme/train/ranks.h"
@@ -18,15 +20,19 @@ namespace trireme::train {
 
 struct Inference {
   RankMeeting meeting;
-  comm::CommunicatorPtr world, tp, stages;  ///< `stages`: the ranks of one pipeline
-  std::unique_ptr<model::Generator> generator;
+  comm::CommunicatorPtr world;
   std::unique_ptr<text::Tokenizer> tokenizer;
+  model::ModelConfig config;
   std::vector<int64_t> stop_ids;  ///< tokens that end a text (eos_token_id of the folder's files)
   std::filesystem::path folder;  ///< of the model's weights: the checkpoint, or an adapter's base
   std::filesystem::path adapter;  ///< merged into them; empty: none
-  int replica = 0, num_replicas = 1;
-  bool counts = true;  ///< true on the rank of each copy that has the logits and counts results
+  int replica = 0, num_replicas = 1;  ///< among the ranks that compute different texts
+  bool counts = true;  ///< true on one rank of each replica, which counts results
   bool is_first_rank = true;
+  // The model, when it has been loaded.
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<generate::Generator> generator;
 };
 
 /// The model that the settings of a command name.
@@ -38,25 +44,37 @@ adapt::ModelPlace place_of(const CommandSettings& s) {
 /// Tokens that end a text: the tokenizer's, and eos_token_id of the files in `folder`, if it is one.
 std::vector<int64_t> stop_ids_of(const std::filesystem::path& folder, const text::Tokenizer& tokenizer);
 
+/// The ranks' places without training. Errors    UsageError: cp, or ranks that cannot be divided
+MeshShape inference_mesh(const Settings& settings, int64_t world_size);
+
+/// What a rank allocates for texts. Nothing is allocated here.
+struct InferencePlan {
+  std::unique_ptr<model::Model> model;  ///< the plan refers to it
+  plan::StepPlan plan;
+};
+/// Errors    UsageError: settings that cannot work
+InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
+                             const generate::Room& room);
+
 /// Checks the model's folders, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further
 /// copies.
 /// Errors    UsageError, CheckpointError
 void check_inference(const Settings& settings, const adapt::ModelPlace& place, bool one_copy);
 
-/// Loads a model (a checkpoint, a run's out_dir, an adapter); each rank loads its own slices. The cache holds
-/// `capacity` tokens. In a run's out_dir, if the newest checkpoint turns out to be damaged, the next older one is
-/// loaded; rank 0 warns about the damaged ones.
+/// The room for texts that a command needs. Tokenizer, configuration and place among the ranks are known.
+using RoomOf = std::function<generate::Room(const Inference&)>;
+
+/// Loads a model (a checkpoint, a run's out_dir, an adapter); each rank loads its own slices. In a run's out_dir, if
+/// the newest checkpoint turns out to be damaged, the next older one is loaded; rank 0 warns about the damaged ones.
 ///
 /// Numerics  --precision 32-true by default; bf16-mixed keeps weights and cache in bfloat16
 /// Errors    UsageError, CheckpointError, CommError
 Inference open_inference(const Settings& settings, const launch::RankEnvironment& environment,
-                         const adapt::ModelPlace& place, int64_t capacity = 0);
+                         const adapt::ModelPlace& place, const RoomOf& room);
 
-/// A generator alone on this rank, in the given precision; with matrices of blocks in fewer bits.
-std::unique_ptr<model::Generator> open_generator(const checkpoint::Checkpoint& checkpoint,
-                                                 const model::Precision& precision,
-                                                 const model::GeneratorRanks& ranks = {}, int64_t capacity = 0,
-                                                 base::BlockFormat quantize = base::BlockFormat::none);
+/// A model alone on this rank, in the given precision; for texts of `tokens`, one at a time.
+std::unique_ptr<generate::Alone> open_alone(const checkpoint::Checkpoint& checkpoint, const model::Precision& precision,
+                                            int64_t tokens);
 /// A model with labels, likewise.
 /// Errors    UsageError, CheckpointError
 std::unique_ptr<model::Classifier> open_classifier(const checkpoint::Checkpoint& checkpoint,

@@ -13,7 +13,7 @@
 #include "trireme/base/text.h"
 #include "trireme/data/examples.h"
 #include "trireme/data/show.h"
-#include "trireme/model/generator.h"
+#include "trireme/generate/alone.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/setup.h"
@@ -62,7 +62,11 @@ model::Precision sample_precision(const Settings& settings) {
 }
 
 int64_t cached_tokens(const Settings& settings, const model::ModelConfig& config, int64_t prompt) {
-  return std::min(config.max_position_embeddings, prompt + *settings.eval.max_new_tokens);
+  return std::min(config.longest_generation(), prompt + *settings.eval.max_new_tokens);
+}
+
+generate::Room sample_room(int64_t tokens) {
+  return {.texts = 1, .tokens = std::min<int64_t>(512, tokens), .cache_tokens = tokens, .bounds_context = true};
 }
 
 }  // namespace
@@ -94,10 +98,7 @@ int64_t sample_bytes(const model::ModelConfig& config, const model::Adapters& ad
                      const model::Precision& precision, int64_t tokens) {
   const model::ModelConfig merged = merged_config(config, adapters);
   const std::vector<model::ParameterSpec> whole = whole_parameters(merged, precision);
-  int64_t elements = 0;
-  for (const model::ParameterSpec& spec : whole) elements += spec.numel();
-  for (const auto& unit : model::build_model(merged, precision).units) elements += 2 * tokens * unit->cache_width();
-  return elements * static_cast<int64_t>(c10::elementSize(precision.compute)) + collecting_bytes(whole, adapters);
+  return generate::alone_bytes(merged, precision, sample_room(tokens)) + collecting_bytes(whole, adapters);
 }
 
 void check_sample(const Settings& settings, const model::ModelConfig& config, const data::TrainingData& data,
@@ -140,7 +141,7 @@ std::string SampleReply::describe() const {
 
 std::string SampleReply::write(const StopCheck& stops) const {
   comm::Communicator& world = s_.world();
-  std::unique_ptr<model::Generator> generator;
+  std::unique_ptr<generate::Alone> alone;
   {
     WholeWeights weights(*s_.engine, s_.model, world);
     const model::ModelConfig merged = merged_config(s_.model.config, s_.model.adapters);
@@ -148,7 +149,7 @@ std::string SampleReply::write(const StopCheck& stops) const {
       const auto fill = [&](const model::ParameterSpec& spec, const at::Tensor& tensor) {
         weights.collect(spec, tensor);
       };
-      generator = std::make_unique<model::Generator>(merged, precision(), fill, model::GeneratorRanks{}, capacity());
+      alone = std::make_unique<generate::Alone>(merged, precision(), fill, sample_room(capacity()), capacity());
     } else {
       for (const model::ParameterSpec& spec : whole_parameters(merged, precision())) weights.collect(spec, {});
     }
@@ -167,11 +168,16 @@ std::string SampleReply::write(const StopCheck& stops) const {
   std::vector<int64_t> reply;
   const int64_t limit = *s_.settings.eval.max_new_tokens;
   bool ends = false;
-  generator->generate(prompt_, limit, {.temperature = 0}, [&](int64_t token) {
-    ends = std::ranges::find(stop_ids_, token) != stop_ids_.end();
-    if (!ends) reply.push_back(token);
-    return go_on(!ends && std::ssize(reply) < limit);
-  });
+  alone->generator().add({.tokens = prompt_,
+                          .max_new_tokens = limit,
+                          .sampling = {.temperature = 0},
+                          .slides = true,
+                          .take = [&](int64_t token, double) {
+                            ends = std::ranges::find(stop_ids_, token) != stop_ids_.end();
+                            if (!ends) reply.push_back(token);
+                            return go_on(!ends && std::ssize(reply) < limit);
+                          }});
+  alone->generator().run();
   std::string text = tokenizer_.decode(std::vector<int32_t>(reply.begin(), reply.end()));
   return fmt::format("sample   {}{}", data::visible(text), ends ? "" : " ...");
 }

@@ -12,7 +12,7 @@
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
 #include "trireme/comm/communicator.h"
-#include "trireme/observe/work_bar.h"
+#include "trireme/train/judge.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/setup.h"
 
@@ -64,12 +64,6 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
   return ids;
 }
 
-at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets) {
-  const at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  const at::Tensor ids = at::tensor(std::vector<int64_t>(targets.begin(), targets.end()), at::kLong).unsqueeze(1);
-  return wide.gather(1, ids).squeeze(1).to(at::kDouble) - at::logsumexp(wide, 1).to(at::kDouble);
-}
-
 std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                                           int64_t vocab_size) {
   std::istringstream in(base::read_file_or_pipe(path));
@@ -105,23 +99,17 @@ void check_score(const Settings& settings) {
 }
 
 nlohmann::ordered_json score_texts(Inference& in, const EvaluateSettings& settings) {
-  std::vector<ScoredText> texts = read_scored_texts(*settings.score, *in.tokenizer, in.generator->config().vocab_size);
+  std::vector<ScoredText> texts = read_scored_texts(*settings.score, *in.tokenizer, in.config.vocab_size);
   if (settings.limit && *settings.limit < std::ssize(texts)) texts.resize(static_cast<size_t>(*settings.limit));
   std::vector<int64_t> begin = {0};  // of each text's numbers
   for (const ScoredText& text : texts) begin.push_back(begin.back() + std::ssize(text.tokens) - text.first);
   const at::Tensor all = at::zeros({begin.back()}, at::kDouble);
-  observe::WorkBar bar("log-probabilities");
-  for (size_t i = static_cast<size_t>(in.replica); i < texts.size(); i += static_cast<size_t>(in.num_replicas)) {
-    const std::span<const int64_t> tokens = texts[i].tokens;
-    in.generator->reset();
-    const at::Tensor logits = in.generator->all_logits(tokens.first(tokens.size() - 1));
-    const int64_t count = begin[i + 1] - begin[i];
-    if (in.counts)
-      all.narrow(0, begin[i], count)
-          .copy_(log_probabilities(logits.narrow(0, logits.size(0) - count, count),
-                                   tokens.last(static_cast<size_t>(count))));
-    if (in.is_first_rank) bar.show(double(i + 1) / double(texts.size()));
-  }
+  Judge judge(in, "log-probabilities", texts.size());
+  for (size_t i = static_cast<size_t>(in.replica); i < texts.size(); i += static_cast<size_t>(in.num_replicas))
+    judge.add(i, texts[i].tokens, texts[i].first);
+  const std::vector<std::vector<double>>& logprobs = judge.run();
+  auto* const mine = all.data_ptr<double>();
+  for (size_t i = 0; i < texts.size() && in.counts; ++i) std::ranges::copy(logprobs[i], mine + begin[i]);
   in.world->all_reduce(all, all, {})->wait();
   const auto* values = all.data_ptr<double>();
   if (settings.predictions && in.is_first_rank) {

@@ -1,8 +1,6 @@
 // Log-probabilities of given tokens under a model, with an adapter or without, on any mesh of trireme evaluate.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -19,9 +17,6 @@ namespace trireme::train {
 /// The tokens of a text, none of which is a special one that the text only names.
 /// `add_special`: begins with the token that begins the tokenizer's texts.
 std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_view text, bool add_special);
-
-/// log p of each of `targets` under logits [N,V], float64.
-at::Tensor log_probabilities(const at::Tensor& logits, std::span<const int64_t> targets);
 
 /// Tokens to be scored: those from `first` on, each behind all before it.
 struct ScoredText {

@@ -73,10 +73,17 @@ struct GenerateSettings {
   std::string checkpoint;
   std::optional<std::string> adapter, base;
   std::string prompt;
+  std::optional<std::string> prompts, output;
+  int64_t samples = 1;
+  int64_t batch_size = 32;
+  std::optional<int64_t> cache_tokens;
   int64_t max_new_tokens = 200;
   double temperature = 0.8;
   std::optional<int64_t> top_k = 50;
   double top_p = 1.0;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  bool logprobs = false;
   int64_t seed = 42;
   std::optional<std::vector<std::string>> stop;
   bool chat = false;

@@ -33,12 +33,10 @@ model::ModelConfig merged_config(const model::ModelConfig& config, const model::
 
 std::vector<model::ParameterSpec> whole_parameters(const model::ModelConfig& merged,
                                                    const model::Precision& precision) {
-  const model::Model whole = model::build_model(merged, precision);
+  const model::Model whole = model::build_model(merged, precision, {}, {.trains = false});
   std::vector<model::ParameterSpec> specs;
-  std::set<std::string> seen;
-  for (const auto& unit : whole.units)
-    for (const model::ParameterSpec& spec : unit->parameters())
-      if (seen.insert(spec.name).second) specs.push_back(spec);
+  for (const model::ParameterGroup& group : whole.groups)
+    specs.insert(specs.end(), group.parameters.begin(), group.parameters.end());
   return specs;
 }
 

@@ -19,7 +19,7 @@ namespace trireme::train {
 /// changed.
 model::ModelConfig merged_config(const model::ModelConfig& config, const model::Adapters& adapters);
 
-/// The parameters that a Generator alone asks for, in its order.
+/// The parameters that generate::Alone asks for, in its order.
 std::vector<model::ParameterSpec> whole_parameters(const model::ModelConfig& merged, const model::Precision& precision);
 
 /// Bytes that collecting takes on rank 0, beside the weights themselves.

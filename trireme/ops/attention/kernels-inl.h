@@ -8,7 +8,7 @@
 // its document or of the sliding window, whichever is later. Blocks of keys that no query of a block sees are skipped.
 // In a partly visible block every product is trimmed to its visible part, 4 rows at a time.
 //
-// If the first query is not at a multiple of a register tile's rows (decoding), `skip` empty rows go before it.
+// If the first query is not at a multiple of a register tile's rows, `skip` empty rows go before it.
 //
 // Without a mask (ring attention) the same code runs with an `offset` to the right of every block. It starts from the
 // maximum, sum and weighted sum that follow from the out and lse of earlier blocks.
@@ -18,5 +18,4 @@
 #pragma once
 
 #include "trireme/ops/attention/backward-inl.h"
-#include "trireme/ops/attention/decode-inl.h"
-#include "trireme/ops/attention/forward-inl.h"
+#include "trireme/ops/attention/paged-inl.h"

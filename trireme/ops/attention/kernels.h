@@ -58,11 +58,44 @@ struct AttentionTask {
 /// number of parts of a job. `scratch` has attention_scratch_bytes, aligned to 64.
 using AttentionPass = void (*)(const AttentionCall& call, const AttentionTask& task, void* scratch);
 
+/// Tokens of a page of the cache. Blocks of keys lie inside pages.
+constexpr int64_t kAttentionPage = 128;
+
+/// New tokens of one sequence: neighbouring rows of a call.
+struct PagedSequence {
+  int64_t first_row, tokens;
+  int64_t length;  ///< tokens in the cache, with the new ones, which are its last
+  const int32_t* pages;  ///< the page of tokens 0 .. kAttentionPage - 1, of the next ones, and so on
+};
+
+/// Attention of new tokens to their sequences' pages [page, token of the page, kv head, d].
+struct PagedCall {
+  int64_t num_heads, num_kv_heads, head_dim;
+  double scale, softcap;
+  int64_t window;
+  const void* q;
+  void* out;
+  int64_t q_stride, out_stride;  ///< elements from one row to the next
+  const void *k, *v;
+};
+
+/// One kv head of some new tokens of a sequence.
+struct PagedTask {
+  const PagedSequence* sequence;
+  int64_t kv_head, first_token, tokens;
+};
+
+/// Computes a task. Tasks write disjoint memory. `scratch` has paged_scratch_bytes, aligned to 64.
+using PagedPass = void (*)(const PagedCall& call, const PagedTask& task, void* scratch);
+
+/// Most rows of a task (tokens x query heads of a kv head), if one token does not have more.
+constexpr int64_t kPagedRows = 256;
+
 struct AttentionKernel {
   const char* name;
   AttentionPass forward[4];  ///< indexed by AttentionDtype
   AttentionPass backward[4];
-  AttentionPass decode[4];  ///< forward for few queries, in one part, without lse; scratch: attention_decode_bytes
+  PagedPass paged[4];
 };
 
 extern const AttentionKernel kAttentionPortable;  ///< any processor; float64 always runs here
@@ -84,9 +117,13 @@ constexpr int64_t attention_scratch_bytes(int64_t num_keys, int64_t head_dim, At
          16 * 64;
 }
 
-/// Bytes of scratch of one task of `decode`: queries and sums of a group of heads, and one block of scores.
-constexpr int64_t attention_decode_bytes(int64_t rows, int64_t head_dim) {
-  return 8 * (2 * rows * ((head_dim + 15) / 16 * 16) + 2 * rows + kAttentionKeyBlock) + 6 * 64;
+/// Bytes of scratch of a task of so many rows, for every kernel: one block of keys and values, queries, sums and
+/// scores.
+constexpr int64_t paged_scratch_bytes(int64_t rows, int64_t head_dim) {
+  const int64_t dim = (head_dim + 15) / 16 * 16, padded = rows + 4;
+  return 8 * (2 * kAttentionKeyBlock * dim + 2 * padded * dim + 2 * kAttentionQueryBlock * kAttentionKeyBlock +
+              20 * padded) +
+         12 * 64;
 }
 
 namespace cuda {

@@ -9,6 +9,6 @@ const AttentionKernel kAttentionAvx2{
     "avx2",
     {nullptr, forward_task<Float, float>, forward_task<Float, Bfloat16>, forward_task<Float, Float16>},
     {nullptr, backward_task<Float, float>, backward_task<Float, Bfloat16>, backward_task<Float, Float16>},
-    {nullptr, decode_task<Float, float>, decode_task<Float, Bfloat16>, decode_task<Float, Float16>}};
+    {nullptr, paged_task<Float, float>, paged_task<Float, Bfloat16>, paged_task<Float, Float16>}};
 
 }  // namespace trireme::ops

@@ -7,12 +7,12 @@ namespace trireme::ops {
 using Double = PlainMath<double, 16, 2>;
 using Float = PlainMath<float, 16, 2>;
 
-const AttentionKernel kAttentionPortable{"portable",
-                                         {forward_task<Double, double>, forward_task<Float, float>,
-                                          forward_task<Float, Bfloat16>, forward_task<Float, Float16>},
-                                         {backward_task<Double, double>, backward_task<Float, float>,
-                                          backward_task<Float, Bfloat16>, backward_task<Float, Float16>},
-                                         {decode_task<Double, double>, decode_task<Float, float>,
-                                          decode_task<Float, Bfloat16>, decode_task<Float, Float16>}};
+const AttentionKernel kAttentionPortable{
+    "portable",
+    {forward_task<Double, double>, forward_task<Float, float>, forward_task<Float, Bfloat16>,
+     forward_task<Float, Float16>},
+    {backward_task<Double, double>, backward_task<Float, float>, backward_task<Float, Bfloat16>,
+     backward_task<Float, Float16>},
+    {paged_task<Double, double>, paged_task<Float, float>, paged_task<Float, Bfloat16>, paged_task<Float, Float16>}};
 
 }  // namespace trireme::ops

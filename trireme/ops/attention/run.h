@@ -1,5 +1,5 @@
 // The common part of attention on packed rows (attention.cpp), on blocks of keys (block.cpp) and on a cache
-// (decode.cpp): the checks of a shape, the scratch, and how tasks are divided among threads.
+// (paged.cpp): the checks of a shape, the scratch, and how tasks are divided among threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

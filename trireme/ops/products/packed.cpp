@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
@@ -102,6 +104,33 @@ void pack(const PackedMatrix& to, const at::Tensor& b, int64_t first) {
   check_pack(to, b, first);
   if (const GemmKernel* kernel = kernel_of(to)) return pack_by(*kernel, to, b, first);
   columns_of(to).narrow(0, first, b.size(1)).copy_(b.t());
+}
+
+void unpack_columns(const at::Tensor& to, const PackedMatrix& b, const at::Tensor& columns) {
+  check_packed("unpack_columns", b);
+  check_tensor("unpack_columns", "to", to, {columns.numel(), b.k}, b.dtype);
+  check_tensor("unpack_columns", "columns", columns, {columns.numel()}, at::kLong);
+  check_ids("unpack_columns", "columns", columns, b.n, -1, [&] { return fmt::format("a matrix of {} columns", b.n); });
+  const GemmKernel* kernel = kernel_of(b);
+  const int64_t size = static_cast<int64_t>(c10::elementSize(b.dtype)),
+                pair = kernel == nullptr ? 1 : kernel->k_multiple;
+  const auto* from = static_cast<const char*>(b.bytes.const_data_ptr());
+  auto* out = static_cast<char*>(to.data_ptr());
+  const auto* ids = columns.data_ptr<int64_t>();
+  // A unit of a panel is `pair` elements of one column.
+  const int64_t panel = kernel == nullptr ? 1 : kernel->panel_columns, stride = kernel == nullptr ? 1 : panel;
+  parallel_rows(columns.numel(), row_grain(b.k), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      char* const row = out + r * b.k * size;
+      if (ids[r] < 0) {
+        std::memset(row, 0, static_cast<size_t>(b.k * size));
+        continue;
+      }
+      const char* unit = from + (ids[r] / panel * (b.k / pair) * panel + ids[r] % panel) * pair * size;
+      for (int64_t k = 0; k < b.k; k += pair, unit += stride * pair * size)
+        std::memcpy(row + k * size, unit, static_cast<size_t>(pair * size));
+    }
+  });
 }
 
 void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b) {

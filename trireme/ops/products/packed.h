@@ -36,6 +36,11 @@ void pack(const PackedMatrix& to, const at::Tensor& b, int64_t first = 0);
 /// Errors    ShapeError naming the sizes
 void multiply_packed(const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b);
 
+/// to [R,K] = columns `columns` [R] int64 of a packed matrix; -1: zeros. Of a head's matrix, rows of the embedding.
+///
+/// Errors    ShapeError naming the sizes, or the column that the matrix has not
+void unpack_columns(const at::Tensor& to, const PackedMatrix& b, const at::Tensor& columns);
+
 /// pack() and multiply_packed() with one kernel, for tests and benchmarks. K is a multiple of its k_multiple.
 void pack_by(const GemmKernel& kernel, const PackedMatrix& to, const at::Tensor& b, int64_t first = 0);
 void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor& a, const PackedMatrix& b);

@@ -1,0 +1,250 @@
+// Texts do not depend on what else is generated, on how much fits at a time, or on the ranks; and the logits are those
+// of the training forward.
+#include "trireme/generate/generator.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <random>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "tests/engine/support.h"
+#include "trireme/base/error.h"
+
+namespace trireme::generate {
+namespace {
+
+using engine::kFloat32;
+using engine::kFloat64;
+using engine::kMixed;
+
+struct Job {
+  std::string model = "llama";
+  model::Precision precision = kFloat32;
+  comm::MeshSizes mesh = {.shard = 1};
+  plan::Strategy strategy = plan::Strategy::no_shard;
+  Room room = {.texts = 6, .tokens = 32, .cache_tokens = 1024};
+  int threads = 1;
+  bool poison = false;
+  bool trains = false;  ///< the plan has the lists of training, too, and matrices are not packed
+  int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
+};
+
+/// Long enough for texts that reach into a second page.
+model::ModelConfig config_of(const std::string& name) {
+  model::ModelConfig config =
+      name == "free" ? engine::small_free(3, model::Injection::table) : engine::small_model(name);
+  config.max_position_embeddings = 200;
+  return config;
+}
+
+struct Answer {
+  std::vector<int64_t> tokens;
+  std::vector<double> logprobs;
+  bool operator==(const Answer&) const = default;
+};
+
+plan::StepRequest request_of(const Job& job, const model::ModelConfig& config, int rank) {
+  return {.precision = job.precision,
+          .shape = {1, 16},
+          .trains = job.trains,
+          .generation = shape_of(config, job.room, 140),
+          .mesh = comm::ProcessMesh(job.mesh, job.ranks()),
+          .rank = rank,
+          .strategy = job.strategy};
+}
+
+/// Prompts of 1 to 40 tokens (every seventh a hundred longer), two samples of each; every fifth text is judged.
+std::vector<Request> requests_of(int64_t count, int64_t vocabulary, double temperature) {
+  std::vector<Request> requests;
+  std::mt19937 random(3);
+  for (int64_t i = 0; i < count; ++i) {
+    Request r{.max_new_tokens = 1 + static_cast<int64_t>(random() % 20),
+              .sampling = {.temperature = temperature, .top_k = 20},
+              .prompt = static_cast<uint64_t>(i / 2),
+              .sample = static_cast<uint64_t>(i % 2),
+              .logprobs = true,
+              .codes = {.seed = static_cast<uint64_t>(i)}};
+    for (size_t n = 1 + random() % 40 + (i % 14 == 0 ? 100 : 0); n > 0; --n)
+      r.tokens.push_back(static_cast<int64_t>(random()) % vocabulary);
+    if (i % 2 == 1) r.tokens = requests.back().tokens;
+    if (i % 5 == 0 && r.tokens.size() > 3) r.max_new_tokens = 0, r.judged_from = 2;
+    requests.push_back(std::move(r));
+  }
+  return requests;
+}
+
+std::vector<Answer> run(const Job& job, std::vector<Request> requests) {
+  std::vector<Answer> answers(requests.size());
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(job.ranks()));
+  std::mutex mutex;
+  const auto rank_body = [&](int rank) {
+    at::set_num_threads(job.threads);
+    const model::ModelConfig config = config_of(job.model);
+    const plan::StepRequest request = request_of(job, config, rank);
+    const model::Model model = model::build_model(config, job.precision, request.parallel(), {.trains = job.trains});
+    plan::StepPlan plan = plan::make_step_plan(model, request);
+    engine::Communicators communicators = engine::connect(
+        plan, {.name = "", .backend = job.ranks() > 1 ? "threads" : "auto", .store = store}, job.poison);
+    engine::Engine engine(model, std::move(plan), communicators, {.poison = job.poison});
+    EXPECT_EQ(engine.allocated_bytes(), engine.plan().arena.total());
+    engine.initialize(42);
+    Generator generator(engine, job.room);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (static_cast<int>(i) % request.num_data_ranks() != request.data_index()) continue;
+      Request r = requests[i];
+      r.take = [&, i](int64_t token, double logprob) {
+        const std::lock_guard lock(mutex);
+        if (request.coordinate(comm::Axis::tp) != 0 || request.coordinate(comm::Axis::pp) != 0) return true;
+        answers[i].tokens.push_back(token);
+        answers[i].logprobs.push_back(logprob);
+        return true;
+      };
+      r.judged = [&, i](const std::vector<double>& logprobs) {
+        const std::lock_guard lock(mutex);
+        answers[i].logprobs = logprobs;
+      };
+      generator.add(std::move(r));
+    }
+    generator.run();
+    communicators.world->barrier()->wait();
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job.ranks(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        rank_body(rank);
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  return answers;
+}
+
+std::vector<Answer> run(const Job& job, double temperature = 0.9, int64_t count = 30) {
+  return run(job, requests_of(count, config_of(job.model).vocab_size, temperature));
+}
+
+class Generation : public testing::TestWithParam<const char*> {};
+
+TEST_P(Generation, HasTheSameBitsInAnyCompany) {
+  for (const model::Precision& precision : {kFloat32, kMixed}) {
+    Job job{.model = GetParam(), .precision = precision, .room = {.texts = 1, .tokens = 64, .cache_tokens = 256}};
+    const std::vector<Answer> alone = run(job);
+    for (const Room& room : {Room{2, 3, 300}, Room{8, 16, 512}, Room{30, 200, 8192}}) {
+      job.room = room;
+      job.threads = 2;
+      EXPECT_EQ(run(job), alone) << room.texts;
+    }
+    job.poison = true;
+    EXPECT_EQ(run(job), alone);
+    job.trains = true;
+    EXPECT_EQ(run(job), alone) << "packed and unpacked matrices";
+  }
+}
+
+TEST_P(Generation, HasTheBitsOfOneRankOnDataRanksAndStages) {
+  Job job{.model = GetParam()};
+  const std::vector<Answer> one = run(job);
+  for (const plan::Strategy strategy :
+       {plan::Strategy::no_shard, plan::Strategy::shard_grad_op, plan::Strategy::full_shard})
+    for (const int ranks : {2, 4}) {
+      job.mesh = {.shard = ranks}, job.strategy = strategy;
+      EXPECT_EQ(run(job), one) << ranks << " ranks, strategy " << static_cast<int>(strategy);
+    }
+  job.mesh = {.replicate = 2, .shard = 2};
+  EXPECT_EQ(run(job), one);
+  job.mesh = {.pp = 2, .shard = 2}, job.strategy = plan::Strategy::full_shard;
+  EXPECT_EQ(run(job), one);
+  job.mesh = {.pp = 2, .shard = 1}, job.strategy = plan::Strategy::no_shard;
+  EXPECT_EQ(run(job), one);
+}
+
+class GenerationOfParts : public testing::TestWithParam<const char*> {};
+
+TEST_P(GenerationOfParts, IsThatOfOneRankToRounding) {
+  Job job{.model = GetParam(), .precision = kFloat64};
+  const std::vector<Answer> one = run(job, 0);
+  for (const comm::MeshSizes mesh :
+       {comm::MeshSizes{.shard = 1, .tp = 2}, comm::MeshSizes{.pp = 2, .shard = 1, .tp = 2}}) {
+    job.mesh = mesh;
+    const std::vector<Answer> many = run(job, 0);
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      EXPECT_EQ(many[i].tokens, one[i].tokens);
+      for (size_t k = 0; k < one[i].logprobs.size(); ++k) EXPECT_NEAR(many[i].logprobs[k], one[i].logprobs[k], 1e-10);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Generation, testing::Values("llama", "gpt2", "qwen3", "gemma3", "free"));
+INSTANTIATE_TEST_SUITE_P(Each, GenerationOfParts, testing::Values("llama", "qwen3", "gemma3", "free"));
+
+// The mean loss of the evaluation list, and the judged log-probabilities of the same tokens, by one plan with both.
+TEST(GenerationAndTraining, ShareAnArenaAndAgree) {
+  for (const char* name : {"llama", "gpt2", "qwen3", "gemma3"}) {
+    const model::ModelConfig config = config_of(name);
+    plan::StepRequest request{.precision = kFloat64,
+                              .shape = {1, 30},
+                              .generation = shape_of(config, {.texts = 2, .tokens = 16, .cache_tokens = 256}, 0),
+                              .optimizer = {.lr = 1e-2, .step = 0}};
+    const model::Model model = model::build_model(config, request.precision);
+    plan::StepPlan plan = plan::make_step_plan(model, request);
+    plan::StepRequest without = request;
+    without.generation = {};
+    const int64_t alone = plan::make_step_plan(model, without).arena.total();
+    engine::Communicators communicators = engine::connect(plan, {.name = "", .backend = "auto"});
+    engine::Engine engine(model, std::move(plan), communicators);
+    EXPECT_EQ(engine.allocated_bytes(), engine.plan().arena.total());
+    // The cache lies where training has its activations.
+    const int64_t cache =
+        2 * 3 * ops::kAttentionPage * 8 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
+    EXPECT_LT(engine.allocated_bytes(), alone + cache);
+    engine.initialize(5);
+    std::vector<int64_t> text;
+    for (int64_t i = 0; i <= 30; ++i) text.push_back((7 * i * i + 3 * i) % config.vocab_size);
+    for (int step = 1; step <= 2; ++step) {
+      const engine::LoadBatch load = [&](int, const engine::BatchTensors& to) {
+        std::copy(text.begin(), text.end() - 1, to.inputs.data_ptr<int64_t>());
+        std::copy(text.begin() + 1, text.end(), to.targets.data_ptr<int64_t>());
+      };
+      const double loss = engine.evaluate(load, 30);
+      Generator generator(engine, {.texts = 2});
+      double sum = 0;
+      generator.add({.tokens = text, .judged_from = 1, .judged = [&](const std::vector<double>& logprobs) {
+                       ASSERT_EQ(logprobs.size(), 30u);
+                       for (const double x : logprobs) sum -= x;
+                     }});
+      generator.run();
+      EXPECT_NEAR(sum / 30, loss, 1e-12) << name << ", step " << step;
+      engine.train_step({.load_batch = load, .supervised_tokens = 30, .optimizer = {.lr = 1e-2, .step = step}});
+      EXPECT_NE(engine.evaluate(load, 30), loss);  // so the second round sees other weights
+    }
+  }
+}
+
+TEST(Generator, WritesOnWhenTheModelsPositionsAreUsedUp) {
+  const model::ModelConfig config = config_of("llama");
+  const int64_t context = config.longest_generation();
+  std::vector<Request> requests = {{.tokens = {1, 2, 3}, .max_new_tokens = 3 * context, .slides = true},
+                                   {.tokens = {1, 2, 3}, .max_new_tokens = 3 * context}};
+  Job job{.room = {.texts = 1, .tokens = 16, .cache_tokens = context + 128}};
+  const std::vector<Answer> answers = run(job, requests);
+  EXPECT_EQ(std::ssize(answers[0].tokens), 3 * context);
+  EXPECT_EQ(std::ssize(answers[1].tokens), context - 2);  // the last one has no position
+  EXPECT_TRUE(std::equal(answers[1].tokens.begin(), answers[1].tokens.end(), answers[0].tokens.begin()));
+}
+
+TEST(Generator, RefusesTokensOutsideTheVocabulary) {
+  EXPECT_THROW(run({}, {{.tokens = {100000}, .max_new_tokens = 1}}), UsageError);
+}
+
+}  // namespace
+}  // namespace trireme::generate

@@ -1,0 +1,103 @@
+"""Texts for a file of prompts: each is the text that it would be alone, on any number of ranks; transformers writes the same
+greedy ones; a kill loses nothing and doubles nothing; what is broken is refused in one sentence.
+
+generate_many.py TRIREME MODEL_PROBE
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
+import ring
+
+torch, transformers = ring.judges("torch", "transformers")
+
+
+def many(r, run, prompts, *words, code=0):
+    file, out = r.folder / "prompts.jsonl", r.folder / "texts.jsonl"
+    file.write_text("".join(json.dumps(p) + "\n" for p in prompts))
+    result = r.run([r.program, "generate", run, "--prompts", file, "--output", out, *map(str, words)])
+    ring.require(result.code == code, f"generate --prompts {' '.join(map(str, words))}", str(result))
+    if code != 0:
+        return result.err
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    out.unlink()
+    return lines
+
+
+def refuses(r, run, what, lines, said, *words):
+    file = r.folder / "broken.jsonl"
+    file.write_text(lines)
+    result = r.run([r.program, "generate", run, "--prompts", file, *map(str, words)])
+    ring.check(result.code == 2 and said in result.err and len(result.err.strip().splitlines()) <= 3, f"refuses {what}", str(result))
+
+
+with ring.Ring(sys.argv[1]) as r, torch.no_grad():
+    torch.set_num_threads(1)
+    run = r.train("run", model=ring.LLAMA | {"max_position_embeddings": 400}, train__max_steps=30, optimizer__lr=1e-2)
+    model = transformers.AutoModelForCausalLM.from_pretrained(run / "step-00000030", dtype=torch.float32).eval()
+    draw = random.Random(7)
+    text = r.text.read_text()
+    prompts = [{"prompt": text[at:at + draw.randint(1, 40)], "id": at} for at in draw.sample(range(900), 20)]
+
+    alone = many(r, run, prompts, "--max_new_tokens", 12, "--samples", 2, "--batch_size", 1)
+    ring.require([(t["index"], t["sample"], t["id"]) for t in alone] == [(i, s, p["id"]) for i, p in enumerate(prompts) for s in (0, 1)],
+                 "a result for each prompt and sample, in order, with the prompt's other keys", str(alone[:3]))
+    ring.check(len({t["text"] for t in alone}) > 30, "samples differ")
+    for words in (["--batch_size", 32], ["--batch_size", 5, "--cache_tokens", 300], ["--devices", 2], ["--devices", 4, "--batch_size", 3],
+                  ["--devices", 2, "--strategy", "full_shard"], ["--devices", 2, "--mesh.pp", 2]):
+        ring.check(many(r, run, prompts, "--max_new_tokens", 12, "--samples", 2, *words) == alone, f"{' '.join(map(str, words))}: the same texts")
+
+    greedy = many(r, run, prompts, "--max_new_tokens", 12, "--temperature", 0, "--logprobs")
+    for t, p in zip(greedy, prompts):
+        ids = torch.tensor([list(p["prompt"].encode())])
+        want = model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0)[0, ids.shape[1]:].tolist()
+        ring.require(t["tokens"] == want, "greedy tokens are transformers'", f"{p} {t} {want}")
+        logits = model(torch.cat([ids, torch.tensor([want])], 1)).logits[0, ids.shape[1] - 1:-1].log_softmax(-1)
+        theirs = [logits[i, token].item() for i, token in enumerate(want)]
+        ring.require(max(abs(a - b) for a, b in zip(theirs, t["logprobs"])) < 2e-5, "log-probabilities are transformers'", f"{theirs} {t}")
+    ring.check(True, f"{len(prompts)} greedy texts and their log-probabilities are transformers'")
+    penal = many(r, run, prompts, "--max_new_tokens", 20, "--temperature", 0, "--repetition_penalty", 1.3)
+    for t, p in zip(penal, prompts):
+        ids = torch.tensor([list(p["prompt"].encode())])
+        want = model.generate(ids, max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0, repetition_penalty=1.3)[0, ids.shape[1]:].tolist()
+        ring.require(t["text"].encode("utf-8", "replace") == bytes(want).decode("utf-8", "replace").encode(), "the repetition penalty is transformers'", f"{t} {want}")
+    ring.check(True, "so are greedy texts with a repetition penalty")
+
+    # Killed at random times, the command goes on where it was.
+    file, out = r.folder / "prompts.jsonl", r.folder / "texts.jsonl"
+    slow = many(r, run, prompts, "--max_new_tokens", 60, "--samples", 40)
+    file.write_text("".join(json.dumps(p) + "\n" for p in prompts))
+    command = [r.program, "generate", run, "--prompts", file, "--output", out, "--max_new_tokens", "60", "--samples", "40", "--batch_size", "2"]
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen(list(map(str, command)), cwd=r.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            process.wait(0.3 + draw.random() * 0.4 + attempt / 20)
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+    ring.check(kills > 0 and [json.loads(line) for line in out.read_text().splitlines()] == slow,
+               f"after {kills} kills, every text is there once")
+    out.write_text(out.read_text()[:-30])  # torn
+    again = r.run(list(map(str, command)))
+    ring.check(again.code == 0 and [json.loads(line) for line in out.read_text().splitlines()] == slow, "a torn last line is written again", str(again))
+    other = r.run([*map(str, command), "--seed", "7"])
+    ring.check(other.code == 2 and "other settings" in other.err, "a file of other texts is refused", str(other))
+
+    refuses(r, run, "a line that is no JSON", '{"prompt": "a"}\nprompt\n', "broken.jsonl:2 is not JSON")
+    refuses(r, run, "a line without a prompt", '{"text": "a"}\n', '"prompt" or "messages"')
+    refuses(r, run, "an empty file", "\n\n", "holds no prompt")
+    refuses(r, run, "a conversation without a chat format", '{"messages": [{"role": "user", "content": "a"}]}\n', "--chat_template")
+    refuses(r, run, "a message without content", '{"messages": [{"role": "user"}]}\n', "broken.jsonl:1")
+    refuses(r, run, "a prompt beyond the model's positions", json.dumps({"prompt": "a" * 5000}) + "\n", "positions; shorten it")
+    refuses(r, run, "a cache that holds no text", json.dumps({"prompt": "a" * 40}) + "\n", "the cache holds", "--cache_tokens", 8, "--max_new_tokens", 200)
+    refuses(r, run, "copies without a file", '"a"\n', "--output", "--devices", 2)
+    ring.check(r.run([r.program, "generate", run, "--prompt", "a", "--samples", "3"]).code == 2, "refuses samples without a file of prompts")

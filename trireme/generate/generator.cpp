@@ -1,0 +1,239 @@
+#include "trireme/generate/generator.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
+#include "trireme/ops/checks.h"
+
+namespace trireme::generate {
+namespace {
+
+using schedule::List;
+
+constexpr int64_t kLogitBytes = int64_t{32} << 20;  ///< of logits that a run computes, if texts are judged
+
+/// The last page of the plan is for runs of ranks that have nothing to do.
+Limits limits_of(const engine::Engine& engine, const Room& room) {
+  const model::GenerationShape& shape = engine.plan().request.generation;
+  const model::ModelConfig& config = engine.plan().model->config;
+  return {.rows = shape.rows,
+          .logit_rows = shape.logit_rows,
+          .pages = shape.pages - 1,
+          .page_tokens = ops::kAttentionPage,
+          .texts = std::min(room.texts, shape.logit_rows),
+          .context = room.bounds_context ? std::min(config.longest_generation(), room.cache_tokens)
+                                         : config.longest_generation(),
+          .whole_prompts = config.is_free()};
+}
+
+/// How the copies of a sharded model depend on each other.
+enum class Gathered { never, once, each_run };
+
+Gathered gathered(const engine::Engine& engine) {
+  const schedule::Schedule& s = engine.plan().lists[List::generate];
+  if (engine.communicators().gather->size() == 1) return Gathered::never;
+  for (const schedule::Action& a : s.actions)
+    if (a.kind == schedule::ActionKind::unshard)
+      return s.find(schedule::ValueKind::weights, a.owner, -1) < 0 ? Gathered::each_run : Gathered::once;
+  return Gathered::never;
+}
+
+int64_t uniform_code(const model::ModelConfig& config, uint64_t seed, int64_t position) {
+  const int64_t bits = config.free.latent_bits;
+  const uint64_t mask = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+  return static_cast<int64_t>(base::mix_key(seed, static_cast<uint64_t>(position)) & mask);
+}
+
+/// log p of the targets [M] under logits [M,V], as the head computes it; -100: not wanted.
+std::vector<double> log_probabilities(const at::Tensor& logits, const at::Tensor& targets) {
+  const int64_t rows = logits.size(0), vocabulary = logits.size(1);
+  const auto options = logits.options().dtype(ops::statistics_dtype(logits.scalar_type()));
+  const at::Tensor most = at::empty({rows}, options), sum = at::empty({rows}, options),
+                   hit = at::empty({rows}, options);
+  ops::cross_entropy_shard_max(most, logits, 0, vocabulary);
+  ops::cross_entropy_shard_sum(sum, hit, logits, most, targets, 0, vocabulary);
+  std::vector<double> out;
+  for (int64_t i = 0; i < rows; ++i)
+    out.push_back(hit[i].item<double>() - most[i].item<double>() - std::log(sum[i].item<double>()));
+  return out;
+}
+
+}  // namespace
+
+model::GenerationShape shape_of(const model::ModelConfig& config, const Room& room, int64_t longest_prompt) {
+  const int64_t pages = (room.cache_tokens + ops::kAttentionPage - 1) / ops::kAttentionPage,
+                rows = std::max({room.tokens, room.texts, config.is_free() ? longest_prompt : 0}),
+                judged = room.logit_rows > 0 ? room.logit_rows : kLogitBytes / (4 * config.vocab_size);
+  return {.rows = rows,
+          .logit_rows = std::max(room.texts, std::clamp<int64_t>(judged, 1, rows)),
+          .pages = std::max<int64_t>(1, pages) + 1};
+}
+
+Generator::Generator(engine::Engine& engine, const Room& room)
+    : engine_(engine),
+      config_(engine.plan().model->config),
+      scheduler_(limits_of(engine, room)),
+      row_(static_cast<size_t>(config_.vocab_size)) {}
+
+int64_t Generator::add(Request request) {
+  for (const int64_t token : request.tokens)
+    if (token < 0 || token >= config_.vocab_size)
+      throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, config_.vocab_size));
+  return scheduler_.add(std::move(request));
+}
+
+bool Generator::someone_is_busy(bool busy) {
+  const at::Tensor flag = at::full({1}, busy ? 1.0 : 0.0, at::kDouble);
+  engine_.communicators().world->all_reduce(flag, flag, {.op = comm::ReduceOp::max})->wait();
+  return flag.item<double>() > 0;
+}
+
+// A run for the others' sake.
+void Generator::idle() {
+  const auto page = static_cast<int32_t>(scheduler_.limits().pages);
+  const std::vector<int64_t> zero = {0};
+  engine_.generate(zero, zero,
+                   {.sequences = {{.first_row = 0, .tokens = 1, .length = 1, .pages = &page}},
+                    .places = at::full({1}, page * ops::kAttentionPage, at::kLong),
+                    .logit_rows = at::zeros({1}, at::kLong),
+                    .codes = at::zeros({1}, at::kLong),
+                    .seeds = {0}});
+}
+
+void Generator::run() {
+  const Gathered kind = gathered(engine_);
+  if (kind == Gathered::once && !std::exchange(started_, true)) idle();
+  const auto copy = [this](int32_t from, int32_t to) { engine_.copy_page(from, to); };
+  for (;;) {
+    const std::vector<Part> parts = scheduler_.next(copy);
+    const bool busy = !parts.empty();
+    if (kind == Gathered::each_run ? !someone_is_busy(busy) : !busy) return;
+    busy ? run_parts(parts) : idle();
+  }
+}
+
+// The code of a token behind a prompt is uniform, by seed and position.
+int64_t Generator::code_of(const Text& text, int64_t position) const {
+  const Codes& codes = text.request.codes;
+  const bool is_prompt = text.drawn == 0 || position < std::ssize(text.request.tokens);
+  if (is_prompt && !codes.of_prompt_too) return -1;
+  if (codes.fixed && !is_prompt) return *codes.fixed;
+  return uniform_code(config_, codes.seed, position);
+}
+
+at::Tensor Generator::uniform_codes(uint64_t seed, std::span<const int64_t> positions) const {
+  std::vector<int64_t> codes;
+  for (const int64_t position : positions) codes.push_back(uniform_code(config_, seed, position));
+  return at::tensor(codes, at::kLong);
+}
+
+void Generator::run_parts(const std::vector<Part>& parts) {
+  std::vector<int64_t> ids, positions, places, wanted, codes, targets;
+  model::NewTokens rows;
+  for (const Part& part : parts) {
+    const Text& text = *part.text;
+    const auto first = std::ssize(ids);
+    rows.sequences.push_back(
+        {.first_row = first, .tokens = part.tokens, .length = text.cached + part.tokens, .pages = text.pages.data()});
+    rows.seeds.push_back(text.request.codes.seed);
+    for (int64_t i = text.cached; i < text.cached + part.tokens; ++i) {
+      ids.push_back(text.tokens[static_cast<size_t>(i)]);
+      positions.push_back(i);
+      places.push_back(text.pages[static_cast<size_t>(i / ops::kAttentionPage)] * ops::kAttentionPage +
+                       i % ops::kAttentionPage);
+      if (config_.is_free()) codes.push_back(code_of(text, i));
+    }
+    for (int64_t i = part.first_wanted; i < part.tokens; ++i) {
+      wanted.push_back(first + i);
+      const auto next = static_cast<size_t>(text.cached + i + 1);
+      targets.push_back(text.request.judged_from ? text.request.tokens[next] : -100);
+    }
+  }
+  rows.places = at::tensor(places, at::kLong);
+  rows.logit_rows = at::tensor(wanted.empty() ? std::vector<int64_t>{0} : wanted, at::kLong);
+  if (config_.is_free()) rows.codes = at::tensor(codes, at::kLong);
+  const at::Tensor logits = engine_.generate(ids, positions, std::move(rows));
+
+  // Token and log-probability of every wanted row, on all pipeline stages.
+  const auto count = std::ssize(wanted);
+  const at::Tensor drawn = at::full({std::max<int64_t>(1, count), 2}, NAN, at::kDouble);
+  if (logits.defined() && count > 0) draw_rows(parts, logits, targets, drawn);
+  comm::Communicator& stages = *engine_.communicators().stages[schedule::kActivations];
+  if (stages.size() > 1)
+    stages.broadcast(drawn, engine_.plan().stage_rank_of(static_cast<int>(engine_.plan().model->units.size()) - 1))
+        ->wait();
+  scheduler_.ran(parts);
+  const auto* results = drawn.data_ptr<double>();
+  for (const Part& part : parts) {
+    const bool judges = part.text->request.judged_from.has_value();
+    for (int64_t i = part.first_wanted; i < part.tokens; ++i, results += 2)
+      judges ? part.text->judged.push_back(results[1])
+             : take(*part.text, static_cast<int64_t>(results[0]), results[1]);  // the text may end here
+    if (judges) finish_judged(*part.text);
+  }
+}
+
+void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
+                          const at::Tensor& drawn) {
+  auto* const results = drawn.data_ptr<double>();
+  std::vector<std::pair<int64_t, double>> scaled;  // rows whose log-probabilities are at another temperature
+  int64_t row = 0;
+  for (const Part& part : parts)
+    for (int64_t i = part.first_wanted; i < part.tokens; ++i, ++row) {
+      const Text& text = *part.text;
+      const Request& r = text.request;
+      if (!r.judged_from) {
+        const at::Tensor wide = at::from_blob(row_.data(), {config_.vocab_size}, at::kFloat);
+        wide.copy_(logits[row]);
+        penalize(row_, text.tokens, r.sampling.repetition_penalty);
+        const int64_t token = draw(row_, r.sampling, {r.prompt, r.sample, text.drawn});
+        results[2 * row] = static_cast<double>(token);
+        const double temperature = r.sampling.temperature > 0 ? r.sampling.temperature : 1;
+        if (r.logprobs && temperature == 1) targets[static_cast<size_t>(row)] = token;
+        if (r.logprobs && temperature != 1) scaled.emplace_back(row, temperature);
+      }
+    }
+  if (std::ranges::any_of(targets, [](int64_t target) { return target >= 0; })) {
+    const std::vector<double> logp = log_probabilities(logits, at::tensor(targets, at::kLong));
+    for (size_t i = 0; i < logp.size(); ++i)
+      if (targets[i] >= 0) results[2 * i + 1] = logp[i];
+  }
+  for (const auto& [at, temperature] : scaled) {
+    const at::Tensor one = logits.narrow(0, at, 1).to(ops::statistics_dtype(logits.scalar_type())) / temperature;
+    results[2 * at + 1] =
+        log_probabilities(one, at::full({1}, static_cast<int64_t>(results[2 * at]), at::kLong)).front();
+  }
+}
+
+void Generator::take(Text& text, int64_t token, double logprob) {
+  Request& r = text.request;
+  const auto end = [&](Finish why) {
+    const auto finished = std::move(r.finished);
+    scheduler_.finish(text);
+    if (finished) finished(why);
+  };
+  if (std::ranges::find(r.stop_ids, token) != r.stop_ids.end()) return end(Finish::stop);
+  if (r.take && !r.take(token, logprob)) return end(Finish::caller);
+  if (text.drawn + 1 >= r.max_new_tokens) return end(Finish::length);
+  if (std::ssize(text.tokens) >= scheduler_.limits().context && !r.slides) return end(Finish::context);
+  scheduler_.append(text, token);
+}
+
+void Generator::finish_judged(Text& text) {
+  if (text.cached < std::ssize(text.tokens)) return;
+  const auto judged = std::move(text.request.judged);
+  const auto finished = std::move(text.request.finished);
+  const std::vector<double> logprobs = std::move(text.judged);
+  scheduler_.finish(text);
+  if (judged) judged(logprobs);
+  if (finished) finished(Finish::scored);
+}
+
+}  // namespace trireme::generate

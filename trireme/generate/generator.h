@@ -1,0 +1,66 @@
+// Generator: texts by the engine's list of generation. It keeps the cache full with requests, run after run, and draws
+// tokens from the logits. What a text becomes depends on its request alone: not on the others, on their order, on the
+// number of data-parallel ranks, or on how much the cache holds.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "trireme/engine/engine.h"
+#include "trireme/generate/scheduler.h"
+
+namespace trireme::generate {
+
+/// What is planned for generation.
+struct Room {
+  int64_t texts = 1;         ///< at a time
+  int64_t tokens = 512;      ///< new tokens of a run
+  int64_t cache_tokens = 0;  ///< in the cache, over all texts
+  int64_t logit_rows = 0;    ///< rows with logits in a run; 0: chosen
+  bool bounds_context = false;  ///< a text has no more positions than the cache has room for
+};
+/// The shape of a plan with that room. `longest_prompt`: of a Free Transformer, which is read at once.
+model::GenerationShape shape_of(const model::ModelConfig& config, const Room& room, int64_t longest_prompt);
+
+class Generator {
+ public:
+  /// The engine's plan has the room (shape_of); the engine outlives this.
+  Generator(engine::Engine& engine, const Room& room);
+
+  /// A request waits until run() has room for it. Every rank of a copy of the model adds the same requests; the copies
+  /// (data-parallel ranks) have different ones.
+  /// Errors    UsageError if it can never run
+  int64_t add(Request request);
+
+  /// Runs the list until all requests are done. All ranks of the mesh call it together. Requests may be added
+  /// meanwhile, by the functions that they bring.
+  ///
+  /// Cost      a pass over the weights for each run; a run has one token of every text that is being written, and
+  ///           tokens of prompts
+  /// Errors    ShapeError if logits are not finite
+  void run();
+
+  int64_t num_texts() const { return scheduler_.num_texts(); }
+  int64_t num_waiting() const { return scheduler_.num_waiting(); }
+  const Limits& limits() const { return scheduler_.limits(); }
+  /// Codes of a Free Transformer's tokens at these positions, uniform by seed and position.
+  at::Tensor uniform_codes(uint64_t seed, std::span<const int64_t> positions) const;
+
+ private:
+  bool someone_is_busy(bool busy);
+  void run_parts(const std::vector<Part>& parts);
+  void idle();
+  void draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
+                 const at::Tensor& drawn);
+  void take(Text& text, int64_t token, double logprob);
+  void finish_judged(Text& text);
+  int64_t code_of(const Text& text, int64_t position) const;
+
+  engine::Engine& engine_;
+  const model::ModelConfig& config_;
+  Scheduler scheduler_;
+  bool started_ = false;
+  std::vector<float> row_;
+};
+
+}  // namespace trireme::generate

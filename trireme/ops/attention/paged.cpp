@@ -1,0 +1,133 @@
+// Attention over a cache in pages: argument checks, and how the work is cut into tasks (paged.h).
+#include "trireme/ops/attention/paged.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "trireme/base/error.h"
+#include "trireme/base/meter.h"
+#include "trireme/ops/attention/attention.h"
+#include "trireme/ops/attention/run.h"
+#include "trireme/ops/checks.h"
+#include "trireme/ops/parallel.h"
+
+namespace trireme::ops {
+namespace {
+
+constexpr auto kWrite = "cache_write";
+constexpr auto kAttend = "attention_paged";
+
+void check_pages(const char* operation, const at::Tensor& k_pages, const at::Tensor& v_pages, int64_t width,
+                 at::ScalarType dtype) {
+  check_dims(operation, "k_pages", k_pages, 3);
+  check_tensor(operation, "k_pages", k_pages, {k_pages.size(0), kAttentionPage, width}, dtype);
+  check_tensor(operation, "v_pages", v_pages, k_pages.sizes(), dtype);
+}
+
+void check_on_cpu(const char* operation, const at::Tensor& tensor) {
+  if (!tensor.is_cpu())
+    throw ShapeError(
+        fmt::format("{}: the tensors are on {}, and generation has kernels for processors only; move them "
+                    "there",
+                    operation, tensor.device().str()));
+}
+
+void check_sequences(const std::vector<PagedSequence>& sequences, int64_t rows, int64_t pages) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const PagedSequence& s = sequences[i];
+    if (s.tokens < 1 || s.first_row < 0 || s.first_row + s.tokens > rows)
+      throw ShapeError(fmt::format("{}: sequence {} has the rows {} to {}, and there are {}", kAttend, i, s.first_row,
+                                   s.first_row + s.tokens - 1, rows));
+    if (s.length < s.tokens)
+      throw ShapeError(fmt::format("{}: sequence {} has {} tokens in the cache, of which {} are new", kAttend, i,
+                                   s.length, s.tokens));
+    for (int64_t page = 0; page * kAttentionPage < s.length; ++page)
+      if (s.pages[page] < 0 || s.pages[page] >= pages)
+        throw ShapeError(
+            fmt::format("{}: sequence {} has page {}, and the cache has {}", kAttend, i, s.pages[page], pages));
+  }
+}
+
+std::vector<PagedTask> tasks_of(const std::vector<PagedSequence>& sequences, int64_t kv_heads, int64_t group) {
+  const int64_t most = std::max<int64_t>(1, kPagedRows / group);
+  std::vector<PagedTask> tasks;
+  for (const PagedSequence& s : sequences)
+    for (int64_t head = 0; head < kv_heads; ++head)
+      for (int64_t first = 0; first < s.tokens; first += most)
+        tasks.push_back({&s, head, first, std::min(most, s.tokens - first)});
+  return tasks;
+}
+
+}  // namespace
+
+void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at::Tensor& k, const at::Tensor& v,
+                 const at::Tensor& places) {
+  check_on_cpu(kWrite, k);
+  const auto dtype = compute_dtype(kWrite, "k", k);
+  check_dims(kWrite, "k", k, 2);
+  const int64_t rows = k.size(0), width = k.size(1), all = k_pages.size(0) * kAttentionPage;
+  check_rows_view(kWrite, "k", k, {rows, width}, dtype);
+  check_rows_view(kWrite, "v", v, {rows, width}, dtype);
+  check_pages(kWrite, k_pages, v_pages, width, dtype);
+  check_tensor(kWrite, "places", places, {rows}, at::kLong);
+  const auto* place = places.data_ptr<int64_t>();
+  for (int64_t r = 0; r < rows; ++r)
+    if (place[r] < 0 || place[r] >= all)
+      throw ShapeError(fmt::format("{}: places[{}] is {}, and the cache has {} places", kWrite, r, place[r], all));
+  const auto size = static_cast<size_t>(k.element_size());
+  const auto copy = [&](const at::Tensor& to, const at::Tensor& from, int64_t row) {
+    std::memcpy(static_cast<char*>(to.data_ptr()) + static_cast<size_t>(place[row] * width) * size,
+                static_cast<const char*>(from.const_data_ptr()) + static_cast<size_t>(row * from.stride(0)) * size,
+                static_cast<size_t>(width) * size);
+  };
+  parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) copy(k_pages, k, row), copy(v_pages, v, row);
+  });
+}
+
+void attention_paged(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k_pages, const at::Tensor& v_pages,
+                     const std::vector<PagedSequence>& sequences, const AttentionShape& shape,
+                     const AttentionKernel* kernel) {
+  check_on_cpu(kAttend, q);
+  const base::Metered metered(base::Activity::attention);
+  const auto dtype = compute_dtype(kAttend, "q", q);
+  AttentionShape one = shape;
+  one.batch = one.sequence = 1;
+  const AttentionCall numbers = checked_call(kAttend, one);
+  check_dims(kAttend, "q", q, 2);
+  check_rows_view(kAttend, "q", q, {q.size(0), shape.num_heads * shape.head_dim}, dtype);
+  check_rows_view(kAttend, "out", out, q.sizes(), dtype);
+  check_pages(kAttend, k_pages, v_pages, shape.num_kv_heads * shape.head_dim, dtype);
+  check_sequences(sequences, q.size(0), k_pages.size(0));
+  const PagedCall call{.num_heads = shape.num_heads,
+                       .num_kv_heads = shape.num_kv_heads,
+                       .head_dim = shape.head_dim,
+                       .scale = numbers.scale,
+                       .softcap = shape.softcap,
+                       .window = shape.window,
+                       .q = q.const_data_ptr(),
+                       .out = out.mutable_data_ptr(),
+                       .q_stride = q.stride(0),
+                       .out_stride = out.stride(0),
+                       .k = k_pages.const_data_ptr(),
+                       .v = v_pages.const_data_ptr()};
+  const AttentionDtype kind = attention_dtype(kAttend, dtype);
+  const PagedPass run = attention_kernel(kind, kernel).paged[static_cast<int>(kind)];
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const std::vector<PagedTask> tasks = tasks_of(sequences, shape.num_kv_heads, group);
+  const int64_t bytes = paged_scratch_bytes(std::max(group, kPagedRows), shape.head_dim),
+                threads = std::min<int64_t>(at::get_num_threads(), std::ssize(tasks));
+  std::atomic<size_t> next = 0;  // sequences differ in length
+  parallel_rows(threads, 1, [&](int64_t first, int64_t last) {
+    struct Scratch;
+    char* scratch = thread_scratch<Scratch, char>(bytes);
+    for (int64_t thread = first; thread < last; ++thread)
+      for (size_t i = next++; i < tasks.size(); i = next++) run(call, tasks[i], scratch);
+  });
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,182 @@
+#include "trireme/train/generate_many.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/base/text.h"
+#include "trireme/observe/work_bar.h"
+#include "trireme/text/utf8.h"
+#include "trireme/train/generate.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+/// What the results depend on.
+std::string about(const Settings& settings, const fs::path& folder) {
+  const GenerateSettings& g = settings.generate;
+  ordered_json j = {{"model", folder.string()},
+                    {"adapter", g.adapter.value_or("")},
+                    {"quantize", base::traits_of(settings.model.quantize).name},
+                    {"precision", c10::toString(inference_precision(settings).compute)},
+                    {"prompts", base::checksum_text(base::hash_text(base::read_file_or_pipe(*g.prompts)))},
+                    {"max_new_tokens", g.max_new_tokens},
+                    {"temperature", g.temperature},
+                    {"top_k", g.top_k.value_or(0)},
+                    {"top_p", g.top_p},
+                    {"min_p", g.min_p},
+                    {"repetition_penalty", g.repetition_penalty},
+                    {"logprobs", g.logprobs},
+                    {"seed", g.seed},
+                    {"stop", g.stop.value_or(std::vector<std::string>{})},
+                    {"system", g.system.value_or("")},
+                    {"chat_template", g.chat_template.value_or("")}};
+  return j.dump(1) + "\n";
+}
+
+int64_t most_tokens(const GenerateSettings& g, const model::ModelConfig& config, int64_t prompt) {
+  return std::min(config.longest_generation(), prompt + g.max_new_tokens - 1);
+}
+
+/// Room for the longest texts of a batch, or for as many tokens as memory has.
+generate::Room room_of(const GenerateSettings& g, const Inference& in,
+                       const std::vector<std::vector<int64_t>>& prompts) {
+  const auto pages = [](int64_t tokens) { return (tokens + ops::kAttentionPage - 1) / ops::kAttentionPage; };
+  std::vector<int64_t> needs;
+  int64_t longest = 1;
+  for (const std::vector<int64_t>& tokens : prompts) {
+    longest = std::max(longest, std::ssize(tokens));
+    needs.insert(needs.end(), static_cast<size_t>(std::min(g.samples, g.batch_size)),
+                 pages(most_tokens(g, in.config, std::ssize(tokens))));
+  }
+  std::ranges::sort(needs, std::greater<>());
+  int64_t wanted = 0;
+  for (size_t i = 0; i < std::min<size_t>(needs.size(), static_cast<size_t>(g.batch_size)); ++i) wanted += needs[i];
+  generate::Room room{.texts = g.batch_size,
+                      .tokens = in.config.is_free() ? std::max<int64_t>(512, longest) : 512,
+                      .cache_tokens = wanted * ops::kAttentionPage};
+  if (g.cache_tokens) room.cache_tokens = *g.cache_tokens;
+  return room;
+}
+
+/// The texts of this rank's prompts, as they are written.
+class Many {
+ public:
+  Many(const Settings& settings, Inference& in, const std::vector<Prompt>& prompts, ResultFile& results)
+      : settings_(settings), g_(settings.generate), in_(in), prompts_(prompts), results_(results), bar_("texts") {}
+
+  void add(int64_t index, int64_t sample, const std::vector<int64_t>& tokens) {
+    auto text = std::make_shared<Text>(g_.stop.value_or(std::vector<std::string>{}));
+    generate::Request request = request_of(g_, settings_.model.free);
+    request.tokens = tokens;
+    request.prompt = static_cast<uint64_t>(index), request.sample = static_cast<uint64_t>(sample);
+    request.codes.seed += static_cast<uint64_t>(index * g_.samples + sample);
+    request.stop_ids = in_.stop_ids;
+    request.logprobs = g_.logprobs;
+    request.take = [this, text](int64_t token, double logprob) {
+      text->tokens.push_back(token);
+      text->logprobs.push_back(logprob);
+      text->text += text->stop.push(text->stream.push(in_.tokenizer->token_bytes(static_cast<int32_t>(token))));
+      ++tokens_;
+      return !text->stop.found();
+    };
+    request.finished = [this, text, index, sample](generate::Finish why) { finish(*text, index, sample, why); };
+    ++count_;
+    in_.generator->add(std::move(request));
+  }
+
+  int64_t tokens() const { return tokens_; }
+  int64_t count() const { return count_; }
+
+ private:
+  struct Text {
+    explicit Text(std::vector<std::string> words) : stop(std::move(words)) {}
+    std::string text;
+    std::vector<int64_t> tokens;
+    std::vector<double> logprobs;
+    text::Utf8Stream stream;
+    StopWords stop;
+  };
+
+  void finish(Text& t, int64_t index, int64_t sample, generate::Finish why) {
+    const bool found = t.stop.found();
+    if (!found) t.text += t.stop.push(t.stream.finish()) + t.stop.finish();
+    ++done_;
+    if (in_.is_first_rank) bar_.show(double(done_) / double(count_));
+    if (!in_.counts) return;
+    const Prompt& prompt = prompts_[static_cast<size_t>(index)];
+    ordered_json result = {{"index", index}, {"sample", sample}};
+    result.update(prompt.others);
+    if (prompt.messages.empty()) result["prompt"] = prompt.text;
+    result["text"] = t.text;
+    result["finish_reason"] = why == generate::Finish::stop || found ? "stop" : "length";
+    if (g_.logprobs) result["tokens"] = t.tokens, result["logprobs"] = t.logprobs;
+    results_.add(result);
+  }
+
+  const Settings& settings_;
+  const GenerateSettings& g_;
+  Inference& in_;
+  const std::vector<Prompt>& prompts_;
+  ResultFile& results_;
+  observe::WorkBar bar_;
+  int64_t count_ = 0, done_ = 0, tokens_ = 0;
+};
+
+}  // namespace
+
+void check_prompts(const Settings& settings, const fs::path& folder) {
+  const GenerateSettings& g = settings.generate;
+  const std::vector<Prompt> prompts = read_prompts(*g.prompts);
+  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); })) chat_family(g, folder);
+  if (!g.output && inference_mesh(settings, world_size(settings)).data_parallel_ranks() > 1)
+    throw UsageError("several copies of the model write their texts to one file; name it with --output FILE.jsonl");
+  if (g.output && fs::exists(*g.output)) ResultFile(*g.output, about(settings, folder), /*is_first_rank=*/false);
+}
+
+int generate_many(const Settings& settings, const launch::RankEnvironment& environment) {
+  const GenerateSettings& g = settings.generate;
+  const std::vector<Prompt> prompts = read_prompts(*g.prompts);
+  std::vector<std::vector<int64_t>> tokens;
+  Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
+    tokens.clear();
+    for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, g, known.folder));
+    return room_of(g, known, tokens);
+  });
+  if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
+    add_stop(chat_family(g, in.folder), in);
+  ResultFile results(g.output.value_or(""), about(settings, adapt::weights_of(place_of(g))), in.is_first_rank);
+  in.world->barrier()->wait();
+  const base::Stopwatch watch;
+  Many many(settings, in, prompts, results);
+  for (int64_t i = in.replica; i < std::ssize(prompts); i += in.num_replicas)
+    for (int64_t sample = 0; sample < g.samples; ++sample)
+      if (!results.has({i, sample})) {
+        try {
+          many.add(i, sample, tokens[static_cast<size_t>(i)]);
+        } catch (const UsageError& e) {
+          throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[static_cast<size_t>(i)].line, e.what()));
+        }
+      }
+  in.generator->run();
+  const at::Tensor sums =
+      at::tensor({in.counts ? double(many.tokens()) : 0, in.counts ? double(many.count()) : 0}, at::kDouble);
+  in.world->all_reduce(sums, sums, {})->wait();
+  if (!in.is_first_rank) return 0;
+  results.finish();
+  const double seconds = watch.seconds();
+  fmt::print(stderr, "{}{} with {} in {:.1f} s, {:.1f} tokens/s\n", base::plural(sums[1].item<int64_t>(), "text"),
+             results.count() > 0 ? fmt::format(" beside {} that were there", results.count()) : "",
+             base::plural(sums[0].item<int64_t>(), "token"), seconds, sums[0].item<double>() / seconds);
+  return 0;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,23 @@
+// Texts for a file of prompts (trireme generate --prompts).
+#pragma once
+
+#include "trireme/generate/generator.h"
+#include "trireme/train/inference.h"
+#include "trireme/train/prompt_file.h"
+
+namespace trireme::train {
+
+/// A request with the settings' way of drawing, without tokens.
+generate::Request request_of(const GenerateSettings& settings, const model::FreeSettings& free);
+/// Replies end with the chat format's token for it, too.
+void add_stop(const text::ChatFamily& family, Inference& in);
+
+/// Refuses broken prompts, and a file of results that belongs to other ones, before ranks start.
+/// Errors    UsageError
+void check_prompts(const Settings& settings, const std::filesystem::path& folder);
+
+/// Writes a text for every prompt and sample. Every rank must call; each copy of the model has its own prompts.
+/// @returns  the exit code
+int generate_many(const Settings& settings, const launch::RankEnvironment& environment);
+
+}  // namespace trireme::train

@@ -1,0 +1,35 @@
+// Judge: log-probabilities of texts, many at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/observe/work_bar.h"
+#include "trireme/train/inference.h"
+
+namespace trireme::train {
+
+/// Room for several texts of so many tokens.
+generate::Room room_to_judge(const Inference& in, int64_t longest);
+
+class Judge {
+ public:
+  /// @param what   of the progress bar
+  /// @param count  texts, over all replicas
+  Judge(Inference& in, const std::string& what, size_t count);
+  Judge(const Judge&) = delete;
+
+  /// log p of tokens[from ...] is wanted. If the model has not so many positions, only the newest tokens are read.
+  void add(size_t number, std::vector<int64_t> tokens, int64_t from);
+  /// Log-probabilities by number; empty for texts that this rank did not add. Every rank must call.
+  const std::vector<std::vector<double>>& run();
+
+ private:
+  Inference& in_;
+  observe::WorkBar bar_;
+  std::vector<std::vector<double>> logprobs_;
+  size_t done_ = 0;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,189 @@
+#include "trireme/train/prompt_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/data/conversation.h"
+#include "trireme/text/chat_encoder.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr const char* kOwnKeys[] = {"prompt", "messages", "chat_template_kwargs"};
+constexpr const char* kResultKeys[] = {"index", "sample", "text", "finish_reason", "tokens", "logprobs"};
+
+std::vector<text::ChatMessage> parse_messages(const ordered_json& list) {
+  if (!list.is_array() || list.empty()) throw UsageError("\"messages\" is no list of messages");
+  std::vector<text::ChatMessage> messages;
+  for (const ordered_json& m : list) {
+    if (!m.is_object() || !m.contains("role") || !m.contains("content") || !m["role"].is_string() ||
+        !m["content"].is_string())
+      throw UsageError("a message has no text under \"role\" and \"content\"");
+    messages.push_back({.role = m["role"].get<std::string>(), .content = m["content"].get<std::string>()});
+  }
+  return messages;
+}
+
+Prompt parse_prompt(const ordered_json& j, const std::string& place) {
+  Prompt p;
+  if (j.is_string()) {
+    p.text = j.get<std::string>();
+    return p;
+  }
+  const bool has_prompt = j.is_object() && j.contains("prompt"), has_messages = j.is_object() && j.contains("messages");
+  if (has_prompt == has_messages)
+    throw UsageError("a line is a text, or an object with either \"prompt\" or \"messages\"");
+  if (has_messages) p.messages = parse_messages(j["messages"]);
+  if (has_prompt && !j["prompt"].is_string()) throw UsageError("\"prompt\" is no text");
+  if (has_prompt) p.text = j["prompt"].get<std::string>();
+  if (j.contains("chat_template_kwargs")) p.thinks = data::parse_thinks(j["chat_template_kwargs"].dump(), place);
+  for (const auto& [key, value] : j.items()) {
+    if (std::ranges::find(kResultKeys, key) != std::end(kResultKeys))
+      throw UsageError(fmt::format("\"{}\" is a key of the results; rename it", key));
+    if (std::ranges::find(kOwnKeys, key) == std::end(kOwnKeys)) p.others[key] = value;
+  }
+  return p;
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompts(const fs::path& file) {
+  std::istringstream in;
+  try {
+    in.str(base::read_file_or_pipe(file));
+  } catch (const base::FileError& error) {
+    throw UsageError(fmt::format("generate.prompts: {}", error.what()));
+  }
+  std::vector<Prompt> prompts;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string place = fmt::format("{}:{}", file.string(), number);
+    try {
+      prompts.push_back(parse_prompt(base::parse_json<ordered_json>(line), place));
+    } catch (const nlohmann::json::exception&) {
+      throw UsageError(place + " is not JSON; a prompt is a line such as {\"prompt\": \"It is\"}");
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}: {}", place, e.what()));
+    }
+    prompts.back().line = number;
+  }
+  if (prompts.empty()) throw UsageError(fmt::format("generate.prompts: {} holds no prompt", file.string()));
+  return prompts;
+}
+
+const text::ChatFamily& chat_family(const GenerateSettings& g, const fs::path& folder) {
+  if (g.chat_template) return text::find_chat_family(*g.chat_template);
+  if (const auto name = text::chat_family_of(folder)) return text::find_chat_family(*name);
+  throw UsageError(
+      fmt::format("{} names no chat template that is known; name one with --chat_template", folder.string()));
+}
+
+std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer, const GenerateSettings& settings,
+                            const fs::path& folder) try {
+  std::vector<int32_t> ids;
+  if (prompt.messages.empty()) {
+    ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special = true});
+    if (ids.empty()) ids = tokenizer.document_separator();  // what stands before any text
+    if (ids.empty()) ids = tokenizer.encode("\n");
+  } else {
+    const text::ChatFamily& family = chat_family(settings, folder);
+    std::vector<text::ChatMessage> messages = prompt.messages;
+    if (settings.system && messages.front().role != "system")
+      messages.insert(messages.begin(), {.role = "system", .content = *settings.system});
+    ids = text::ChatEncoder(tokenizer, family)
+              .encode(text::render_chat(family, messages, {.for_reply = true, .thinks = prompt.thinks}))
+              .ids;
+  }
+  return {ids.begin(), ids.end()};
+} catch (const UsageError& e) {
+  if (prompt.line == 0) throw;
+  throw UsageError(fmt::format("{}:{}: {}", *settings.prompts, prompt.line, e.what()));
+}
+
+ResultFile::ResultFile(fs::path path, std::string about, bool is_first_rank) : path_(std::move(path)) {
+  if (path_.empty()) return;
+  take_up(about, is_first_rank);
+}
+
+fs::path ResultFile::about_path() const { return path_.string() + ".about.json"; }
+
+// A line that a kill has cut is cut off.
+void ResultFile::take_up(const std::string& about, bool is_first_rank) {
+  file_ = base::open_file(path_, O_RDWR | O_CREAT | O_APPEND, 0644);
+  const std::string text = fs::file_size(path_) > 0 ? base::read_file(path_) : "";
+  if (!text.empty()) {
+    const std::string before = fs::exists(about_path()) ? base::read_file(about_path()) : "";
+    if (before != about)
+      throw UsageError(
+          fmt::format("{} holds texts of another model, of other prompts or other settings; name another file with "
+                      "--output, or delete it",
+                      path_.string()));
+  }
+  const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  std::istringstream lines(text.substr(0, whole));
+  std::string line;
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
+    const ordered_json j = base::parse_json_if_sound<ordered_json>(line);
+    if (!j.is_object() || !j.contains("index") || !j.contains("sample") || !j["index"].is_number_integer() ||
+        !j["sample"].is_number_integer())
+      throw UsageError(fmt::format("{}:{} is no result of trireme generate; name another file with --output",
+                                   path_.string(), number));
+    done_.insert({j["index"].get<int64_t>(), j["sample"].get<int64_t>()});
+  }
+  if (!is_first_rank) return;
+  if (whole < text.size() && ftruncate(file_.get(), static_cast<off_t>(whole)) != 0)
+    base::throw_file_error("cut off the last line of", path_, errno);
+  base::write_file_atomic(about_path(), about);
+}
+
+void ResultFile::add(const ordered_json& result) {
+  const std::string line = result.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  if (path_.empty()) {
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+    return;
+  }
+  ::flock(file_.get(), LOCK_EX);
+  const off_t end = lseek(file_.get(), 0, SEEK_END);
+  size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t n = ::write(file_.get(), line.data() + written, line.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int code = errno;
+      if (ftruncate(file_.get(), end) != 0) written = 0;  // the reader cuts it off
+      ::flock(file_.get(), LOCK_UN);
+      base::throw_file_error("write", path_, code);
+    }
+    written += static_cast<size_t>(n);
+  }
+  ::flock(file_.get(), LOCK_UN);
+}
+
+void ResultFile::finish() const {
+  if (path_.empty()) return;
+  std::map<Key, std::string> ordered;
+  std::istringstream lines(base::read_file(path_));
+  for (std::string line; std::getline(lines, line);) {
+    const ordered_json j = base::parse_json<ordered_json>(line);
+    ordered[{j["index"].get<int64_t>(), j["sample"].get<int64_t>()}] = line;
+  }
+  std::string all;
+  for (const auto& [key, line] : ordered) all += line + "\n";
+  base::write_file_atomic(path_, all);
+}
+
+}  // namespace trireme::train

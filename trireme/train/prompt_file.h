@@ -1,0 +1,66 @@
+// Files of prompts for trireme generate --prompts: JSON in each line, and what is written back about each text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/files.h"
+#include "trireme/settings/settings.h"
+#include "trireme/text/chat_template.h"
+#include "trireme/text/tokenizer.h"
+
+namespace trireme::train {
+
+/// A line of the file: "a text", {"prompt": "a text"} or {"messages": [{"role", "content"}, ...]}.
+struct Prompt {
+  int64_t line = 0;  ///< from 1
+  std::string text;
+  std::vector<text::ChatMessage> messages;  ///< a conversation, instead of `text`
+  bool thinks = true;
+  nlohmann::ordered_json others = nlohmann::ordered_json::object();  ///< further keys, which the results repeat
+};
+
+/// Errors    UsageError naming file and line
+std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+
+/// The chat format that the settings name, or that of the model's folder. Errors    UsageError if neither is known
+const text::ChatFamily& chat_family(const GenerateSettings& settings, const std::filesystem::path& folder);
+
+/// Errors    UsageError naming the line: no tokens, or a conversation that the template cannot write
+std::vector<int64_t> encode(const Prompt& prompt, const text::Tokenizer& tokenizer, const GenerateSettings& settings,
+                            const std::filesystem::path& folder);
+
+/// The results, a JSON object a line, as they come; at the end in the order of the prompts. A file that is there
+/// already is taken up: the texts in it are not written again.
+class ResultFile {
+ public:
+  /// Which text: the number of its prompt, from 0 on, and of its sample.
+  using Key = std::pair<int64_t, int64_t>;
+
+  /// `about` says what the texts depend on; it is kept beside the file. An empty path is standard output.
+  /// Errors    UsageError if the file holds texts that depend on something else, or other lines
+  ResultFile(std::filesystem::path path, std::string about, bool is_first_rank);
+
+  bool has(const Key& key) const { return done_.contains(key); }
+  int64_t count() const { return static_cast<int64_t>(done_.size()); }
+  /// Adds a line, whole or not at all. Ranks may share the file. Errors    FileError
+  void add(const nlohmann::ordered_json& result);
+  /// Puts the lines in order. On one rank, when all have added theirs. Errors    FileError
+  void finish() const;
+
+ private:
+  std::filesystem::path about_path() const;
+  void take_up(const std::string& about, bool is_first_rank);
+
+  std::filesystem::path path_;
+  base::FileDescriptor file_;
+  std::set<Key> done_;
+};
+
+}  // namespace trireme::train
