@@ -38,7 +38,13 @@ void fill_records(const GroupState& group,
 void fill_quantized(const GroupState& group, const TakeWhole& take) {
   fill_records(group, [&](const model::ParameterSpec& p, uint8_t* record) {
     const std::vector<uint8_t> bytes = model::quantized_record(p, *take(p));
-    std::ranges::copy(bytes, record);
+    if (!p.packed) {
+      std::ranges::copy(bytes, record);
+      return;
+    }
+    ops::BlockRecords blocks;
+    blocks.add(p.quantized, bytes.data());
+    model::write_packed(p, at::from_blob(record, {p.record_bytes()}, at::kByte), blocks.matrix());
   });
 }
 
@@ -49,7 +55,7 @@ void fill_packed(const GroupState& group, const TakeMatrix& take) {
 }
 
 void initialize_records(const GroupState& group, uint64_t seed, at::ScalarType state) {
-  if (group.storage->packed) {
+  if (group.storage->packed && group.storage->quantized == base::BlockFormat::none) {
     fill_packed(group, [&](const model::ParameterSpec& p) {
       const at::Tensor values = at::zeros(p.shape, state);
       if (state == at::kDouble)

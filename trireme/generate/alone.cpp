@@ -37,14 +37,20 @@ Alone::Alone(const model::ModelConfig& config, const model::Precision& precision
       const model::ParameterSpec& p = (*group.parameters)[i];
       const shard::FlatTensor& place = group.layout->tensors()[i];
       const at::Tensor flat = group.master.narrow(0, place.offset, place.numel);
-      if (!p.packed) {
-        const at::Tensor to = p.is_quantized() ? flat : flat.view(p.shape);
-        fill ? fill(p, to) : void(at::Tensor(to).fill_(p.is_quantized() ? 1 : kSmall));
-        continue;
+      const auto filled = [&](at::Tensor to) {
+        fill ? fill(p, to) : void(to.fill_(p.is_quantized() ? 1 : kSmall));
+        return to;
+      };
+      if (p.is_quantized() && p.packed) {
+        const at::Tensor record = filled(at::zeros({p.quantized.record_bytes()}, at::kByte));
+        ops::BlockRecords blocks;
+        blocks.add(p.quantized, record.data_ptr<uint8_t>());
+        model::write_packed(p, flat, blocks.matrix());
+      } else if (p.packed) {
+        model::write_packed(p, flat, filled(at::zeros(p.shape, p.packed->dtype)));
+      } else {
+        filled(p.is_quantized() ? flat : flat.view(p.shape));
       }
-      const at::Tensor values = at::zeros(p.shape, p.packed->dtype);
-      fill ? fill(p, values) : void(at::Tensor(values).fill_(kSmall));
-      model::write_packed(p, flat, values);
     }
   engine_.refresh_weights();
 }

@@ -89,9 +89,9 @@ class BlockBuilder {
     mlp();
     BlockLayout& l = b_.layout;
     for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) {
-      for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none; ++i)
+      for (int i = 0; i < product->parts && c_.quantized != base::BlockFormat::none && !c_.packed; ++i)
         product->quantized.push_back(b_.specs[static_cast<size_t>(product->weight + i)].quantized);
-      for (int i = 0; i < product->parts && c_.packed && c_.quantized == base::BlockFormat::none; ++i) {
+      for (int i = 0; i < product->parts && c_.packed; ++i) {
         ParameterSpec& p = b_.specs[static_cast<size_t>(product->weight + i)];
         pack(p, n_.in_out, *c_.packed);
         product->packed.push_back(*p.packed);

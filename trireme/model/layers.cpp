@@ -77,6 +77,7 @@ void norm_backward(const Norm& norm, const at::Tensor& dx, const NormGradients& 
 
 void pack(ParameterSpec& p, bool in_out, c10::ScalarType dtype) {
   p.packed = {.n = p.shape[in_out ? 1 : 0], .k = p.shape[in_out ? 0 : 1], .dtype = dtype, .in_out = in_out};
+  if (p.is_quantized() && ops::packs_blocks(p.quantized)) p.packed->blocks = p.quantized.format;
 }
 
 namespace {
@@ -85,10 +86,29 @@ ops::PackedMatrix packed_matrix(const ParameterSpec::Packed& packed, const at::T
   return {.bytes = record, .n = packed.n, .k = packed.k, .dtype = packed.dtype};
 }
 
+ops::PackedBlocks packed_blocks(const ParameterSpec::Packed& packed, const at::Tensor& record) {
+  return {.bytes = record, .n = packed.n, .k = packed.k, .dtype = packed.dtype, .format = packed.blocks};
+}
+
+void multiply_packed(const ParameterSpec::Packed& packed, const at::Tensor& y, const at::Tensor& x,
+                     const at::Tensor& record) {
+  if (packed.blocks == base::BlockFormat::none)
+    ops::multiply_packed(y, x, packed_matrix(packed, record));
+  else
+    ops::multiply_packed(y, x, packed_blocks(packed, record));
+}
+
 }  // namespace
 
 void write_packed(const ParameterSpec& p, const at::Tensor& record, const at::Tensor& values) {
   ops::pack(packed_matrix(*p.packed, record), p.packed->in_out ? values : values.t());
+}
+
+void write_packed(const ParameterSpec& p, const at::Tensor& record, const ops::BlockMatrix& blocks) {
+  if (p.packed->blocks == base::BlockFormat::none)
+    ops::pack(packed_matrix(*p.packed, record), blocks);
+  else
+    ops::pack(packed_blocks(*p.packed, record), blocks);
 }
 
 void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,
@@ -100,8 +120,7 @@ void product_forward(const Product& product, const at::Tensor& y, const at::Tens
   int64_t column = 0;
   for (size_t i = 0; i < product.packed.size(); ++i) {
     const ParameterSpec::Packed& part = product.packed[i];
-    ops::multiply_packed(y.narrow(1, column, part.n), x,
-                         packed_matrix(part, parameters[static_cast<size_t>(product.weight) + i]));
+    multiply_packed(part, y.narrow(1, column, part.n), x, parameters[static_cast<size_t>(product.weight) + i]);
     column += part.n;
   }
   if (!product.packed.empty()) return;

@@ -67,10 +67,14 @@ struct Product {
 /// Parameters first .. first + parts - 1 as one tensor: they lie in memory without gaps.
 at::Tensor joined(const Tensors& tensors, int first, int parts);
 
-/// Keeps a matrix in panel order: sets the parameter's `packed`.
+/// Keeps a matrix in panel order: sets the parameter's `packed`. One in blocks of 4 bits stays in 4 bits, if its blocks
+/// lie in rows.
 void pack(ParameterSpec& matrix, bool in_out, c10::ScalarType dtype);
 /// Writes the record of a packed matrix from its values [rows, columns], in the record's dtype.
 void write_packed(const ParameterSpec& matrix, const at::Tensor& record, const at::Tensor& values);
+
+/// The same from a matrix in blocks.
+void write_packed(const ParameterSpec& matrix, const at::Tensor& record, const ops::BlockMatrix& blocks);
 
 /// to [R,k] = rows of a packed matrix [n,k]; -1: zeros.
 void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& record, const at::Tensor& rows,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/ops/blocks/part.h"
-#include "trireme/ops/products/packed.h"
+#include "trireme/ops/products/packed_blocks.h"
 
 namespace trireme::model {
 
@@ -49,8 +49,11 @@ struct ParameterSpec {
   struct Packed {
     int64_t n, k;  ///< the product's columns, and the depth of its sums
     c10::ScalarType dtype;
-    bool in_out;  ///< the matrix is [k,n], otherwise [n,k]
-    int64_t record_bytes() const { return ops::packed_bytes(n, k, dtype); }
+    bool in_out = false;  ///< the matrix is [k,n], otherwise [n,k]
+    base::BlockFormat blocks = base::BlockFormat::none;  ///< kept in blocks of 4 bits
+    int64_t record_bytes() const {
+      return blocks == base::BlockFormat::none ? ops::packed_bytes(n, k, dtype) : ops::packed_block_bytes(n, k);
+    }
   };
   std::optional<Packed> packed = {};
   bool is_record() const { return is_quantized() || packed; }

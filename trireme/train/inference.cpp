@@ -186,7 +186,7 @@ void fill(engine::Engine& engine, const model::Model& model, const checkpoint::C
       filled += elements;
       if (shows) bar.show(double(filled) / double(all));
     };
-    if (g.storage->packed)
+    if (g.storage->packed && g.storage->quantized == base::BlockFormat::none)
       engine::fill_packed(g, [&](const model::ParameterSpec& p) {
         const at::Tensor values = at::zeros(p.shape, p.packed->dtype);
         read(p, values);
