@@ -19,6 +19,7 @@ plan::StepPlan plan_of(const model::Model& model, const model::Precision& precis
 }
 
 constexpr double kSmall = 0x1p-7;
+constexpr double kSmallScales = 0x3d;  // bytes of codes, and of scales that are about as small
 
 engine::Engine engine_of(const model::Model& model, plan::StepPlan plan) {
   engine::Communicators alone = engine::connect(plan, {.name = "", .backend = "auto"});
@@ -38,7 +39,7 @@ Alone::Alone(const model::ModelConfig& config, const model::Precision& precision
       const shard::FlatTensor& place = group.layout->tensors()[i];
       const at::Tensor flat = group.master.narrow(0, place.offset, place.numel);
       const auto filled = [&](at::Tensor to) {
-        fill ? fill(p, to) : void(to.fill_(p.is_quantized() ? 1 : kSmall));
+        fill ? fill(p, to) : void(to.fill_(p.is_quantized() ? kSmallScales : kSmall));
         return to;
       };
       if (p.is_quantized() && p.packed) {
