@@ -79,7 +79,7 @@ def declared_operations():
 def teaches(r):
     listed = bench(r)
     ring.require(listed.code == 2, "trireme bench alone: exit code 2", str(listed))
-    names = ["train", "ops", "gemm", "collectives", "checkpoint", "data", "scaling", "compare"]
+    names = ["train", "ops", "gemm", "generate", "collectives", "checkpoint", "data", "scaling", "compare"]
     ring.check(all(f"\n  {name} " in listed.out and f"\n  trireme bench {name}" in listed.out for name in names),
                "trireme bench alone lists what it measures, each with an example", listed.out)
     for name in names:
@@ -188,6 +188,8 @@ with ring.Ring(sys.argv[1]) as r:
     refuses(r, ["checkpoint", "llama-5m", "--train.max_seq_length", "9999"], "9999", "max_position_embeddings")
 
     measures(r, "gemm", "llama-5m", *TINY)
+    texts = measures(r, "generate", "llama-5m", *TINY)["rows"]
+    ring.check(len(texts) == 4 and all(row["values"]["tokens/s"] > 0 for row in texts), "bench generate: 1, 8 and 32 texts, and a prompt", str(texts))
     report = measures(r, "ops", "llama-5m", *TINY)
     timed = {row["name"] for row in report["rows"]}
     missing = declared_operations() - timed

@@ -99,5 +99,11 @@ with ring.Ring(sys.argv[1]) as r, torch.no_grad():
     refuses(r, run, "a message without content", '{"messages": [{"role": "user"}]}\n', "broken.jsonl:1")
     refuses(r, run, "a prompt beyond the model's positions", json.dumps({"prompt": "a" * 5000}) + "\n", "positions; shorten it")
     refuses(r, run, "a cache that holds no text", json.dumps({"prompt": "a" * 40}) + "\n", "the cache holds", "--cache_tokens", 8, "--max_new_tokens", 200)
+    refuses(r, run, "a prompt of another rank that is too long", '"a"\n' + json.dumps("a" * 5000) + "\n", "broken.jsonl:2", "--output", r.folder / "no.jsonl", "--devices", 2,
+            "--strategy", "full_shard")
+    refuses(r, run, "codes of a model without a latent", '"a"\n', "Free Transformer", "--free.latent", 1)
+    explained = r.run([r.program, "explain", "generate", str(run / "step-00000030"), "--generate.cache_tokens", "1000"])
+    ring.check(explained.code == 0 and "cache of generation" in explained.out and "holds 1,024 tokens" in explained.out, "explain generate prints the cache",
+               str(explained))
     refuses(r, run, "copies without a file", '"a"\n', "--output", "--devices", 2)
     ring.check(r.run([r.program, "generate", run, "--prompt", "a", "--samples", "3"]).code == 2, "refuses samples without a file of prompts")

@@ -145,7 +145,7 @@ constexpr Topic kTopics[] = {
      "of reading the matrices and multiplying them.\n",
      run_gemm},
     {"generate", "texts being written and a prompt being read, beside the memory's read rate",
-     "trireme bench generate llama-3-1b --precision bf16-mixed --threads 2",
+     "trireme bench generate llama-3.2-1b --precision bf16-mixed --threads 2",
      "Runs the list of generation for 1, 8 and 32 texts of 256 tokens, and for a prompt of 512 tokens.\n"
      "Rate: the bytes of all weights and of the texts' keys and values, divided by the time of a run; or, where the\n"
      "arithmetic binds, the operations of the products. Limit: a pass that only reads; multiply-adds on registers.\n",

@@ -82,10 +82,15 @@ Generator::Generator(engine::Engine& engine, const Room& room)
       scheduler_(limits_of(engine, room)),
       row_(static_cast<size_t>(config_.vocab_size)) {}
 
-int64_t Generator::add(Request request) {
+void Generator::check(const Request& request) const {
   for (const int64_t token : request.tokens)
     if (token < 0 || token >= config_.vocab_size)
       throw UsageError(fmt::format("token {} is outside the vocabulary of {}", token, config_.vocab_size));
+  scheduler_.check(request);
+}
+
+int64_t Generator::add(Request request) {
+  check(request);
   return scheduler_.add(std::move(request));
 }
 

@@ -31,6 +31,8 @@ class Generator {
   /// (data-parallel ranks) have different ones.
   /// Errors    UsageError if it can never run
   int64_t add(Request request);
+  /// Refuses what add() refuses. A rank that checks the others' requests, too, fails when they fail.
+  void check(const Request& request) const;
 
   /// Runs the list until all requests are done. All ranks of the mesh call it together. Requests may be added
   /// meanwhile, by the functions that they bring.

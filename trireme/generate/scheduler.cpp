@@ -21,8 +21,15 @@ int64_t Scheduler::most_tokens(const Request& r) const {
   return std::min(limits_.context, std::ssize(r.tokens) + std::max<int64_t>(0, r.max_new_tokens - 1));
 }
 
-int64_t Scheduler::add(Request request) {
-  const int64_t length = std::ssize(request.tokens) - (request.judged_from ? 1 : 0);
+namespace {
+
+/// Tokens that are read: of those that are judged, the last one is not.
+int64_t read_tokens(const Request& request) { return std::ssize(request.tokens) - (request.judged_from ? 1 : 0); }
+
+}  // namespace
+
+void Scheduler::check(const Request& request) const {
+  const int64_t length = read_tokens(request);
   if (length == 0 && request.judged_from) throw UsageError("a text of one token has nothing to judge");
   if (length <= 0) throw UsageError("the prompt is empty: give at least one token to start from");
   if (length > limits_.context && !request.slides)
@@ -35,6 +42,11 @@ int64_t Scheduler::add(Request request) {
   if (limits_.whole_prompts && std::min(length, limits_.context) > limits_.rows)
     throw UsageError(
         fmt::format("the encoder reads a prompt at once: {} tokens, and a run has room for {}", length, limits_.rows));
+}
+
+int64_t Scheduler::add(Request request) {
+  check(request);
+  const int64_t length = read_tokens(request);
   auto text = std::make_unique<Text>();
   text->id = next_id_++;
   text->tokens.assign(request.tokens.begin(), request.tokens.begin() + length);

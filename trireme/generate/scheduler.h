@@ -60,6 +60,8 @@ class Scheduler {
   explicit Scheduler(const Limits& limits) : limits_(limits), pages_(limits.pages) {}
 
   /// Errors    UsageError if the request can never run: no tokens, beyond the model's positions, or beyond the cache
+  void check(const Request& request) const;
+  /// Errors    as check()
   int64_t add(Request request);
 
   /// Lets requests begin, and chooses the parts of the next run; none: all is done. `copy` gets pages whose contents

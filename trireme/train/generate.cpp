@@ -171,8 +171,6 @@ void add_stop(const text::ChatFamily& family, Inference& in) {
   if (const auto id = in.tokenizer->token_id(family.stop)) in.stop_ids.push_back(*id);
 }
 
-namespace {
-
 void check_codes(const Settings& settings, const model::ModelConfig& config) {
   const model::FreeSettings& free = settings.model.free;
   if (!config.is_free() && (free.latent || free.latent_seed))
@@ -184,8 +182,6 @@ void check_codes(const Settings& settings, const model::ModelConfig& config) {
     throw UsageError(
         fmt::format("free.latent is {}, and a code of {} bits is from 0 to 2^{} - 1", *free.latent, bits, bits));
 }
-
-}  // namespace
 
 void check_generate(const Settings& settings) {
   const GenerateSettings& g = settings.generate;

@@ -8,6 +8,7 @@
 
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/work_bar.h"
@@ -25,6 +26,7 @@ std::string about(const Settings& settings, const fs::path& folder) {
   const GenerateSettings& g = settings.generate;
   ordered_json j = {{"model", folder.string()},
                     {"adapter", g.adapter.value_or("")},
+                    {"base", g.base.value_or("")},
                     {"quantize", base::traits_of(settings.model.quantize).name},
                     {"precision", c10::toString(inference_precision(settings).compute)},
                     {"prompts", base::checksum_text(base::hash_text(base::read_file_or_pipe(*g.prompts)))},
@@ -36,6 +38,8 @@ std::string about(const Settings& settings, const fs::path& folder) {
                     {"repetition_penalty", g.repetition_penalty},
                     {"logprobs", g.logprobs},
                     {"seed", g.seed},
+                    {"latent", settings.model.free.latent.value_or(-1)},
+                    {"latent_seed", settings.model.free.latent_seed.value_or(-1)},
                     {"stop", g.stop.value_or(std::vector<std::string>{})},
                     {"system", g.system.value_or("")},
                     {"chat_template", g.chat_template.value_or("")}};
@@ -46,7 +50,7 @@ int64_t most_tokens(const GenerateSettings& g, const model::ModelConfig& config,
   return std::min(config.longest_generation(), prompt + g.max_new_tokens - 1);
 }
 
-/// Room for the longest texts of a batch, or for as many tokens as memory has.
+/// Room for the longest texts of a batch, or for as many tokens as the settings say.
 generate::Room room_of(const GenerateSettings& g, const Inference& in,
                        const std::vector<std::vector<int64_t>>& prompts) {
   const auto pages = [](int64_t tokens) { return (tokens + ops::kAttentionPage - 1) / ops::kAttentionPage; };
@@ -78,7 +82,8 @@ class Many {
     generate::Request request = request_of(g_, settings_.model.free);
     request.tokens = tokens;
     request.prompt = static_cast<uint64_t>(index), request.sample = static_cast<uint64_t>(sample);
-    request.codes.seed += static_cast<uint64_t>(index * g_.samples + sample);
+    if (!settings_.model.free.latent_seed)  // it gives all texts the same codes
+      request.codes.seed = base::mix_key(base::mix_key(request.codes.seed, request.prompt), request.sample);
     request.stop_ids = in_.stop_ids;
     request.logprobs = g_.logprobs;
     request.take = [this, text](int64_t token, double logprob) {
@@ -147,6 +152,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   const std::vector<Prompt> prompts = read_prompts(*g.prompts);
   std::vector<std::vector<int64_t>> tokens;
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
+    check_codes(settings, known.config);
     tokens.clear();
     for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, g, known.folder));
     return room_of(g, known, tokens);
@@ -157,15 +163,14 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
   in.world->barrier()->wait();
   const base::Stopwatch watch;
   Many many(settings, in, prompts, results);
+  for (size_t i = 0; i < prompts.size(); ++i) try {  // of all ranks, so that all fail or none
+      in.generator->check({.tokens = tokens[i], .max_new_tokens = g.max_new_tokens});
+    } catch (const UsageError& e) {
+      throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[i].line, e.what()));
+    }
   for (int64_t i = in.replica; i < std::ssize(prompts); i += in.num_replicas)
     for (int64_t sample = 0; sample < g.samples; ++sample)
-      if (!results.has({i, sample})) {
-        try {
-          many.add(i, sample, tokens[static_cast<size_t>(i)]);
-        } catch (const UsageError& e) {
-          throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[static_cast<size_t>(i)].line, e.what()));
-        }
-      }
+      if (!results.has({i, sample})) many.add(i, sample, tokens[static_cast<size_t>(i)]);
   in.generator->run();
   const at::Tensor sums =
       at::tensor({in.counts ? double(many.tokens()) : 0, in.counts ? double(many.count()) : 0}, at::kDouble);

@@ -9,6 +9,8 @@ namespace trireme::train {
 
 /// A request with the settings' way of drawing, without tokens.
 generate::Request request_of(const GenerateSettings& settings, const model::FreeSettings& free);
+/// Errors    UsageError: settings of codes for a model without them, or a code that it has not
+void check_codes(const Settings& settings, const model::ModelConfig& config);
 /// Replies end with the chat format's token for it, too.
 void add_stop(const text::ChatFamily& family, Inference& in);
 

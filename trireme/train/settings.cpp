@@ -209,7 +209,7 @@ config::Section section(GenerateSettings& s) {
             Rules{.unit = "tokens",
                   .at_least = 1,
                   .absent = "auto",
-                  .when_absent = "as many as the texts need, or as fit into memory",
+                  .when_absent = "as many as the texts of a batch need",
                   .example = "65536"}},
            {"generate.max_new_tokens", &s.max_new_tokens, "tokens to write", {.unit = "tokens", .at_least = 1}},
            {"generate.temperature", &s.temperature, "divides the logits; 0 always takes the likeliest token",
