@@ -3,15 +3,11 @@
 #include "trireme/generate/generator.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <random>
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "tests/engine/support.h"
+#include "tests/generate/support.h"
 #include "trireme/base/error.h"
 
 namespace trireme::generate {
@@ -20,42 +16,6 @@ namespace {
 using engine::kFloat32;
 using engine::kFloat64;
 using engine::kMixed;
-
-struct Job {
-  std::string model = "llama";
-  model::Precision precision = kFloat32;
-  comm::MeshSizes mesh = {.shard = 1};
-  plan::Strategy strategy = plan::Strategy::no_shard;
-  Room room = {.texts = 6, .tokens = 32, .cache_tokens = 1024};
-  int threads = 1;
-  bool poison = false;
-  bool trains = false;  ///< the plan has the lists of training, too, and matrices are not packed
-  int ranks() const { return mesh.pp * mesh.replicate * mesh.shard * mesh.cp * mesh.tp; }
-};
-
-/// Long enough for texts that reach into a second page.
-model::ModelConfig config_of(const std::string& name) {
-  model::ModelConfig config =
-      name == "free" ? engine::small_free(3, model::Injection::table) : engine::small_model(name);
-  config.max_position_embeddings = 200;
-  return config;
-}
-
-struct Answer {
-  std::vector<int64_t> tokens;
-  std::vector<double> logprobs;
-  bool operator==(const Answer&) const = default;
-};
-
-plan::StepRequest request_of(const Job& job, const model::ModelConfig& config, int rank) {
-  return {.precision = job.precision,
-          .shape = {1, 16},
-          .trains = job.trains,
-          .generation = shape_of(config, job.room, 140),
-          .mesh = comm::ProcessMesh(job.mesh, job.ranks()),
-          .rank = rank,
-          .strategy = job.strategy};
-}
 
 /// Prompts of 1 to 40 tokens (every seventh a hundred longer), two samples of each; every fifth text is judged.
 std::vector<Request> requests_of(int64_t count, int64_t vocabulary, double temperature) {
@@ -77,59 +37,9 @@ std::vector<Request> requests_of(int64_t count, int64_t vocabulary, double tempe
   return requests;
 }
 
-std::vector<Answer> run(const Job& job, std::vector<Request> requests) {
-  std::vector<Answer> answers(requests.size());
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(job.ranks()));
-  std::mutex mutex;
-  const auto rank_body = [&](int rank) {
-    at::set_num_threads(job.threads);
-    const model::ModelConfig config = config_of(job.model);
-    const plan::StepRequest request = request_of(job, config, rank);
-    const model::Model model = model::build_model(config, job.precision, request.parallel(), {.trains = job.trains});
-    plan::StepPlan plan = plan::make_step_plan(model, request);
-    engine::Communicators communicators = engine::connect(
-        plan, {.name = "", .backend = job.ranks() > 1 ? "threads" : "auto", .store = store}, job.poison);
-    engine::Engine engine(model, std::move(plan), communicators, {.poison = job.poison});
-    EXPECT_EQ(engine.allocated_bytes(), engine.plan().arena.total());
-    engine.initialize(42);
-    Generator generator(engine, job.room);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (static_cast<int>(i) % request.num_data_ranks() != request.data_index()) continue;
-      Request r = requests[i];
-      r.take = [&, i](int64_t token, double logprob) {
-        const std::lock_guard lock(mutex);
-        if (request.coordinate(comm::Axis::tp) != 0 || request.coordinate(comm::Axis::pp) != 0) return true;
-        answers[i].tokens.push_back(token);
-        answers[i].logprobs.push_back(logprob);
-        return true;
-      };
-      r.judged = [&, i](const std::vector<double>& logprobs) {
-        const std::lock_guard lock(mutex);
-        answers[i].logprobs = logprobs;
-      };
-      generator.add(std::move(r));
-    }
-    generator.run();
-    communicators.world->barrier()->wait();
-  };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < job.ranks(); ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        rank_body(rank);
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    });
-  for (std::thread& t : threads) t.join();
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
-  return answers;
-}
-
+using generate::run;
 std::vector<Answer> run(const Job& job, double temperature = 0.9, int64_t count = 30) {
-  return run(job, requests_of(count, config_of(job.model).vocab_size, temperature));
+  return run(job, requests_of(count, config_of(job).vocab_size, temperature));
 }
 
 class Generation : public testing::TestWithParam<const char*> {};
@@ -190,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Each, GenerationOfParts, testing::Values("llama", "qwen
 // The mean loss of the evaluation list, and the judged log-probabilities of the same tokens, by one plan with both.
 TEST(GenerationAndTraining, ShareAnArenaAndAgree) {
   for (const char* name : {"llama", "gpt2", "qwen3", "gemma3"}) {
-    const model::ModelConfig config = config_of(name);
+    const model::ModelConfig config = config_of(Job{.model = name});
     plan::StepRequest request{.precision = kFloat64,
                               .shape = {1, 30},
                               .generation = shape_of(config, {.texts = 2, .tokens = 16, .cache_tokens = 256}, 0),
@@ -231,7 +141,7 @@ TEST(GenerationAndTraining, ShareAnArenaAndAgree) {
 }
 
 TEST(Generator, WritesOnWhenTheModelsPositionsAreUsedUp) {
-  const model::ModelConfig config = config_of("llama");
+  const model::ModelConfig config = config_of(Job{});
   const int64_t context = config.longest_generation();
   std::vector<Request> requests = {{.tokens = {1, 2, 3}, .max_new_tokens = 3 * context, .slides = true},
                                    {.tokens = {1, 2, 3}, .max_new_tokens = 3 * context}};
