@@ -49,6 +49,24 @@ TEST(StepPlan, RowsSumToTheArenaAndItLiesWithinOnePercentOfTheBound) {
       }
 }
 
+// Nothing is saved for a backward that there is not.
+TEST(StepPlan, RowsOfGenerationSumToTheArenaWithoutSavedActivations) {
+  const model::Precision precision{at::kFloat, at::kFloat};
+  const model::Model model = model::build_model(model::catalogue_config("llama-5m"), precision, {}, {.trains = false});
+  const StepPlan plan = make_step_plan(
+      model, {.precision = precision, .trains = false, .generation = {.rows = 64, .logit_rows = 8, .pages = 9}});
+  const MemoryReport report = memory_report(plan);
+  int64_t sum = 0;
+  std::vector<std::string> causes;
+  for (const MemoryRow& row : report.rows) {
+    sum += row.bytes;
+    if (row.bytes != 0) causes.push_back(row.cause);
+  }
+  EXPECT_EQ(sum, plan.arena.total());
+  EXPECT_EQ(causes, (std::vector<std::string>{"weights: frozen", "one unit's work, logits", "batches and messages",
+                                              "cache of generation"}));
+}
+
 // What QLoRA's guides plan: 7 and 8 billion parameters on 4 ranks, 70 on 8, 405 on 64.
 TEST(StepPlan, MatricesInFourBitsTakeTheirBitsAndNoMore) {
   struct Case {

@@ -51,14 +51,21 @@ int64_t uniform_code(const model::ModelConfig& config, uint64_t seed, int64_t po
   return static_cast<int64_t>(base::mix_key(seed, static_cast<uint64_t>(position)) & mask);
 }
 
+/// The numbers as a tensor, as long as they live. LibTorch's allocator is asked for nothing between two steps.
+at::Tensor tensor_of(std::vector<int64_t>& numbers) {
+  return at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kLong);
+}
+
 /// log p of the targets [M] under logits [M,V], as the head computes it; -100: not wanted.
-std::vector<double> log_probabilities(const at::Tensor& logits, const at::Tensor& targets) {
+std::vector<double> log_probabilities(const at::Tensor& logits, std::vector<int64_t>& targets) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
-  const auto options = logits.options().dtype(ops::statistics_dtype(logits.scalar_type()));
-  const at::Tensor most = at::empty({rows}, options), sum = at::empty({rows}, options),
-                   hit = at::empty({rows}, options);
+  std::vector<double> memory(static_cast<size_t>(3 * rows));
+  const auto part = [&](int64_t i) {
+    return at::from_blob(memory.data() + i * rows, {rows}, ops::statistics_dtype(logits.scalar_type()));
+  };
+  const at::Tensor most = part(0), sum = part(1), hit = part(2);
   ops::cross_entropy_shard_max(most, logits, 0, vocabulary);
-  ops::cross_entropy_shard_sum(sum, hit, logits, most, targets, 0, vocabulary);
+  ops::cross_entropy_shard_sum(sum, hit, logits, most, tensor_of(targets), 0, vocabulary);
   std::vector<double> out;
   for (int64_t i = 0; i < rows; ++i)
     out.push_back(hit[i].item<double>() - most[i].item<double>() - std::log(sum[i].item<double>()));
@@ -95,20 +102,21 @@ int64_t Generator::add(Request request) {
 }
 
 bool Generator::someone_is_busy(bool busy) {
-  const at::Tensor flag = at::full({1}, busy ? 1.0 : 0.0, at::kDouble);
+  double someone = busy ? 1 : 0;
+  const at::Tensor flag = at::from_blob(&someone, {1}, at::kDouble);
   engine_.communicators().world->all_reduce(flag, flag, {.op = comm::ReduceOp::max})->wait();
-  return flag.item<double>() > 0;
+  return someone > 0;
 }
 
 // A run for the others' sake.
 void Generator::idle() {
   const auto page = static_cast<int32_t>(scheduler_.limits().pages);
-  const std::vector<int64_t> zero = {0};
+  std::vector<int64_t> zero = {0}, place = {page * ops::kAttentionPage};
   engine_.generate(zero, zero,
                    {.sequences = {{.first_row = 0, .tokens = 1, .length = 1, .pages = &page}},
-                    .places = at::full({1}, page * ops::kAttentionPage, at::kLong),
-                    .logit_rows = at::zeros({1}, at::kLong),
-                    .codes = at::zeros({1}, at::kLong),
+                    .places = tensor_of(place),
+                    .logit_rows = tensor_of(zero),
+                    .codes = tensor_of(zero),
                     .seeds = {0}});
 }
 
@@ -161,14 +169,16 @@ void Generator::run_parts(const std::vector<Part>& parts) {
       targets.push_back(text.request.judged_from ? text.request.tokens[next] : -100);
     }
   }
-  rows.places = at::tensor(places, at::kLong);
-  rows.logit_rows = at::tensor(wanted.empty() ? std::vector<int64_t>{0} : wanted, at::kLong);
-  if (config_.is_free()) rows.codes = at::tensor(codes, at::kLong);
+  std::vector<int64_t> logit_rows = wanted.empty() ? std::vector<int64_t>{0} : wanted;
+  rows.places = tensor_of(places);
+  rows.logit_rows = tensor_of(logit_rows);
+  if (config_.is_free()) rows.codes = tensor_of(codes);
   const at::Tensor logits = engine_.generate(ids, positions, std::move(rows));
 
   // Token and log-probability of every wanted row, on all pipeline stages.
   const auto count = std::ssize(wanted);
-  const at::Tensor drawn = at::full({std::max<int64_t>(1, count), 2}, NAN, at::kDouble);
+  std::vector<double> values(static_cast<size_t>(2 * std::max<int64_t>(1, count)), NAN);
+  const at::Tensor drawn = at::from_blob(values.data(), {std::max<int64_t>(1, count), 2}, at::kDouble);
   if (logits.defined() && count > 0) draw_rows(parts, logits, targets, drawn);
   comm::Communicator& stages = *engine_.communicators().stages[schedule::kActivations];
   if (stages.size() > 1)
@@ -206,15 +216,27 @@ void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logi
       }
     }
   if (std::ranges::any_of(targets, [](int64_t target) { return target >= 0; })) {
-    const std::vector<double> logp = log_probabilities(logits, at::tensor(targets, at::kLong));
+    const std::vector<double> logp = log_probabilities(logits, targets);
     for (size_t i = 0; i < logp.size(); ++i)
       if (targets[i] >= 0) results[2 * i + 1] = logp[i];
   }
   for (const auto& [at, temperature] : scaled) {
-    const at::Tensor one = logits.narrow(0, at, 1).to(ops::statistics_dtype(logits.scalar_type())) / temperature;
-    results[2 * at + 1] =
-        log_probabilities(one, at::full({1}, static_cast<int64_t>(results[2 * at]), at::kLong)).front();
+    std::vector<int64_t> target = {static_cast<int64_t>(results[2 * at])};
+    results[2 * at + 1] = log_probabilities(divided(logits.narrow(0, at, 1), temperature), target).front();
   }
+}
+
+// A row of logits [1,V], each divided by the temperature in the dtype of statistics.
+at::Tensor Generator::divided(const at::Tensor& logits, double temperature) {
+  divided_.resize(static_cast<size_t>(config_.vocab_size));
+  const at::Tensor row =
+      at::from_blob(divided_.data(), {1, config_.vocab_size}, ops::statistics_dtype(logits.scalar_type()));
+  row.copy_(logits);
+  const auto divide = [&]<typename T>(T* numbers) {
+    for (int64_t i = 0; i < config_.vocab_size; ++i) numbers[i] /= static_cast<T>(temperature);
+  };
+  row.scalar_type() == at::kDouble ? divide(row.data_ptr<double>()) : divide(row.data_ptr<float>());
+  return row;
 }
 
 void Generator::take(Text& text, int64_t token, double logprob) {

@@ -54,6 +54,7 @@ class Generator {
   void idle();
   void draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
                  const at::Tensor& drawn);
+  at::Tensor divided(const at::Tensor& logits, double temperature);
   void take(Text& text, int64_t token, double logprob);
   void finish_judged(Text& text);
   int64_t code_of(const Text& text, int64_t position) const;
@@ -63,6 +64,7 @@ class Generator {
   Scheduler scheduler_;
   bool started_ = false;
   std::vector<float> row_;
+  std::vector<double> divided_;
 };
 
 }  // namespace trireme::generate

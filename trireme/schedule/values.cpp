@@ -389,6 +389,11 @@ Schedule attach_values(const DraftList& list, const StepDeclaration& step, bool 
     attacher.attach(a, d);
     s.actions.push_back(std::move(a));
   }
+  // Without a backward nothing is saved: what lies between units is their work.
+  const auto trains = [](const Action& a) { return writes_gradient(a.kind); };
+  if (std::ranges::none_of(s.actions, trains))
+    for (Value& v : s.values)
+      if (v.cause == Cause::saved) v.cause = Cause::work;
   return s;
 }
 
