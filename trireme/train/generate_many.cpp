@@ -136,6 +136,17 @@ class Many {
   int64_t count_ = 0, done_ = 0, tokens_ = 0;
 };
 
+/// 1 for each text that the file holds, a prompt's samples side by side. Ranks may have read the file at different
+/// times, and those of a killed command may just be ending; one answer keeps the ranks of a copy together.
+std::vector<double> texts_there(const ResultFile& results, int64_t prompts, int64_t samples, const Inference& in) {
+  std::vector<double> there;
+  for (int64_t i = 0; i < prompts; ++i)
+    for (int64_t sample = 0; sample < samples; ++sample) there.push_back(results.has({i, sample}) ? 1 : 0);
+  const at::Tensor flags = at::from_blob(there.data(), {std::ssize(there)}, at::kDouble);
+  in.world->all_reduce(flags, flags, {.op = comm::ReduceOp::max})->wait();
+  return there;
+}
+
 }  // namespace
 
 void check_prompts(const Settings& settings, const fs::path& folder) {
@@ -168,9 +179,10 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     } catch (const UsageError& e) {
       throw UsageError(fmt::format("{}:{}: {}", *g.prompts, prompts[i].line, e.what()));
     }
+  const std::vector<double> there = texts_there(results, std::ssize(prompts), g.samples, in);
   for (int64_t i = in.replica; i < std::ssize(prompts); i += in.num_replicas)
     for (int64_t sample = 0; sample < g.samples; ++sample)
-      if (!results.has({i, sample})) many.add(i, sample, tokens[static_cast<size_t>(i)]);
+      if (there[static_cast<size_t>(i * g.samples + sample)] == 0) many.add(i, sample, tokens[static_cast<size_t>(i)]);
   in.generator->run();
   const at::Tensor sums =
       at::tensor({in.counts ? double(many.tokens()) : 0, in.counts ? double(many.count()) : 0}, at::kDouble);

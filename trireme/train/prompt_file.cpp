@@ -120,9 +120,26 @@ ResultFile::ResultFile(fs::path path, std::string about, bool is_first_rank) : p
 
 fs::path ResultFile::about_path() const { return path_.string() + ".about.json"; }
 
+namespace {
+
+/// Keeps others, such as ranks of a killed command that just end, from adding lines.
+class FileLock {
+ public:
+  explicit FileLock(int file) : file_(file) { ::flock(file_, LOCK_EX); }
+  ~FileLock() { ::flock(file_, LOCK_UN); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int file_;
+};
+
+}  // namespace
+
 // A line that a kill has cut is cut off.
 void ResultFile::take_up(const std::string& about, bool is_first_rank) {
   file_ = base::open_file(path_, O_RDWR | O_CREAT | O_APPEND, 0644);
+  const FileLock lock(file_.get());
   const std::string text = fs::file_size(path_) > 0 ? base::read_file(path_) : "";
   if (!text.empty()) {
     const std::string before = fs::exists(about_path()) ? base::read_file(about_path()) : "";
@@ -156,7 +173,7 @@ void ResultFile::add(const ordered_json& result) {
     std::fflush(stdout);
     return;
   }
-  ::flock(file_.get(), LOCK_EX);
+  const FileLock lock(file_.get());
   const off_t end = lseek(file_.get(), 0, SEEK_END);
   size_t written = 0;
   while (written < line.size()) {
@@ -165,12 +182,10 @@ void ResultFile::add(const ordered_json& result) {
     if (n < 0) {
       const int code = errno;
       if (ftruncate(file_.get(), end) != 0) written = 0;  // the reader cuts it off
-      ::flock(file_.get(), LOCK_UN);
       base::throw_file_error("write", path_, code);
     }
     written += static_cast<size_t>(n);
   }
-  ::flock(file_.get(), LOCK_UN);
 }
 
 void ResultFile::finish() const {
