@@ -15,6 +15,7 @@
 #include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/observe/work_bar.h"
+#include "trireme/train/cache_room.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/judge.h"
 #include "trireme/train/predict.h"
@@ -233,8 +234,12 @@ void check_evaluate(const Settings& settings) {
 int evaluate(const Settings& settings, const launch::RankEnvironment& environment) {
   const train::EvaluateSettings& e = settings.evaluate;
   if (e.classify) return classify(settings);
-  Inference in = open_inference(settings, environment, place_of(e),
-                                [&](const Inference& known) { return room_to_judge(known, longest_text(known, e)); });
+  Inference in = open_inference(settings, environment, place_of(e), [&](const Inference& known) {
+    const int64_t longest = longest_text(known, e);
+    return fitting_room(
+        settings, environment, known,
+        {.room = room_to_judge(known, longest), .needed_tokens = std::min(longest, known.config.longest_generation())});
+  });
   nlohmann::ordered_json report = {{"checkpoint", in.folder.string()}};
   if (!in.adapter.empty()) report["adapter"] = in.adapter.string();
   if (e.text) report["perplexity"] = perplexity(in, e);

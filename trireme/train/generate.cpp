@@ -11,9 +11,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/stopwatch.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/text/chat_encoder.h"
 #include "trireme/text/utf8.h"
+#include "trireme/train/cache_room.h"
 #include "trireme/train/generate_many.h"
 #include "trireme/train/inference.h"
 #include "trireme/train/prompt_file.h"
@@ -67,13 +69,21 @@ std::optional<std::string> read_line(comm::Communicator& world) {
 constexpr int64_t kTalkTokens = 8192;
 
 /// One text at a time.
-generate::Room room_of(const train::GenerateSettings& g, const Inference& in, int64_t prompt) {
+CacheWish cache_wish(const train::GenerateSettings& g, const Inference& in, int64_t prompt) {
   const int64_t most = g.chat ? kTalkTokens : prompt + g.max_new_tokens;
+  if (prompt > in.config.longest_generation())
+    throw UsageError(fmt::format("the prompt has {}, and the model has {} positions; shorten it",
+                                 base::plural(prompt, "token"), in.config.longest_generation()));
+  if (g.cache_tokens && prompt > *g.cache_tokens)
+    throw UsageError(fmt::format("generate.cache_tokens is {}, and the prompt has {}; make the cache larger",
+                                 *g.cache_tokens, base::plural(prompt, "token")));
   const int64_t tokens = std::min(g.cache_tokens.value_or(most), in.config.longest_generation());
-  return {.texts = 1,
-          .tokens = in.config.is_free() ? tokens : std::min<int64_t>(512, tokens),
-          .cache_tokens = tokens,
-          .bounds_context = true};
+  return {.room = {.texts = 1,
+                   .tokens = in.config.is_free() ? tokens : std::min<int64_t>(512, tokens),
+                   .cache_tokens = tokens,
+                   .bounds_context = true},
+          .needed_tokens = g.chat ? 1 : tokens,
+          .is_given = g.cache_tokens.has_value()};
 }
 
 /// Draws texts and shows them token by token.
@@ -206,7 +216,7 @@ int generate(const Settings& settings, const launch::RankEnvironment& environmen
   Inference in = open_inference(settings, environment, place_of(g), [&](const Inference& known) {
     check_codes(settings, known.config);
     if (!g.chat) prompt = encode({.text = g.prompt}, *known.tokenizer, g, known.folder);
-    return room_of(g, known, std::ssize(prompt));
+    return fitting_room(settings, environment, known, cache_wish(g, known, std::ssize(prompt)));
   });
   Writer writer(settings, in, write);
   const base::Stopwatch watch;

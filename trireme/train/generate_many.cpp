@@ -13,6 +13,7 @@
 #include "trireme/base/text.h"
 #include "trireme/observe/work_bar.h"
 #include "trireme/text/utf8.h"
+#include "trireme/train/cache_room.h"
 #include "trireme/train/generate.h"
 
 namespace trireme::train {
@@ -51,8 +52,7 @@ int64_t most_tokens(const GenerateSettings& g, const model::ModelConfig& config,
 }
 
 /// Room for the longest texts of a batch, or for as many tokens as the settings say.
-generate::Room room_of(const GenerateSettings& g, const Inference& in,
-                       const std::vector<std::vector<int64_t>>& prompts) {
+CacheWish cache_wish(const GenerateSettings& g, const Inference& in, const std::vector<std::vector<int64_t>>& prompts) {
   const auto pages = [](int64_t tokens) { return (tokens + ops::kAttentionPage - 1) / ops::kAttentionPage; };
   std::vector<int64_t> needs;
   int64_t longest = 1;
@@ -68,7 +68,7 @@ generate::Room room_of(const GenerateSettings& g, const Inference& in,
                       .tokens = in.config.is_free() ? std::max<int64_t>(512, longest) : 512,
                       .cache_tokens = wanted * ops::kAttentionPage};
   if (g.cache_tokens) room.cache_tokens = *g.cache_tokens;
-  return room;
+  return {.room = room, .needed_tokens = needs.front() * ops::kAttentionPage, .is_given = g.cache_tokens.has_value()};
 }
 
 /// The texts of this rank's prompts, as they are written.
@@ -166,7 +166,7 @@ int generate_many(const Settings& settings, const launch::RankEnvironment& envir
     check_codes(settings, known.config);
     tokens.clear();
     for (const Prompt& prompt : prompts) tokens.push_back(encode(prompt, *known.tokenizer, g, known.folder));
-    return room_of(g, known, tokens);
+    return fitting_room(settings, environment, known, cache_wish(g, known, tokens));
   });
   if (std::ranges::any_of(prompts, [](const Prompt& p) { return !p.messages.empty(); }))
     add_stop(chat_family(g, in.folder), in);

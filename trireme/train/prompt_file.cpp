@@ -76,7 +76,8 @@ std::vector<Prompt> read_prompts(const fs::path& file) {
     } catch (const nlohmann::json::exception&) {
       throw UsageError(place + " is not JSON; a prompt is a line such as {\"prompt\": \"It is\"}");
     } catch (const UsageError& e) {
-      throw UsageError(fmt::format("{}: {}", place, e.what()));
+      const std::string_view said = e.what();
+      throw UsageError(said.starts_with(place) ? std::string(said) : fmt::format("{}: {}", place, said));
     }
     prompts.back().line = number;
   }

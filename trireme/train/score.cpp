@@ -66,7 +66,12 @@ std::vector<int64_t> encode_text(const text::Tokenizer& tokenizer, std::string_v
 
 std::vector<ScoredText> read_scored_texts(const std::filesystem::path& path, const text::Tokenizer& tokenizer,
                                           int64_t vocab_size) {
-  std::istringstream in(base::read_file_or_pipe(path));
+  std::istringstream in;
+  try {
+    in.str(base::read_file_or_pipe(path));
+  } catch (const base::FileError& error) {
+    throw UsageError(fmt::format("evaluate.score: {}", error.what()));
+  }
   std::vector<ScoredText> texts;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {

@@ -1,0 +1,25 @@
+// How much cache fits into the memory of this host.
+#pragma once
+
+#include "trireme/train/inference.h"
+
+namespace trireme::train {
+
+/// What a command wants to keep in the cache.
+struct CacheWish {
+  generate::Room room;
+  int64_t needed_tokens = 1;  ///< less is of no use: those of the longest text
+  bool is_given = false;      ///< by generate.cache_tokens: it is not made smaller
+};
+
+/// `wish.room`, with a smaller cache if the host's ranks do not have the memory. `available`: bytes on this host.
+///
+/// Errors    UsageError: not one text fits, or a given cache does not
+/// Cost      one more plan. All ranks call it together and get the same, whatever each finds available
+generate::Room fitting_room(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
+                            const CacheWish& wish, int64_t available);
+/// The same, with the memory that is available now.
+generate::Room fitting_room(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
+                            const CacheWish& wish);
+
+}  // namespace trireme::train
