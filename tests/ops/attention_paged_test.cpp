@@ -24,7 +24,7 @@ struct Sequence {
 class Cache {
  public:
   Cache(const AttentionShape& shape, int64_t pages, at::ScalarType dtype)
-      : k(at::full({pages, kAttentionPage, shape.num_kv_heads * shape.head_dim}, NAN, dtype)), v(k.clone()) {
+      : k(at::full({pages, shape.num_kv_heads, kAttentionPage, shape.head_dim}, NAN, dtype)), v(k.clone()) {
     for (int64_t page = 0; page < pages; ++page) free_.push_back(static_cast<int32_t>(page));
     std::shuffle(free_.begin(), free_.end(), std::mt19937(7));
   }
@@ -117,7 +117,7 @@ TEST(AttentionPaged, HasTheBitsOfTheForward) {
 
 TEST(AttentionPaged, RefusesWhatDoesNotFit) {
   const AttentionShape shape{.num_heads = 2, .num_kv_heads = 1, .head_dim = 16};
-  const at::Tensor q = at::zeros({3, 32}), pages = at::zeros({2, kAttentionPage, 16}), out = at::empty_like(q);
+  const at::Tensor q = at::zeros({3, 32}), pages = at::zeros({2, 1, kAttentionPage, 16}), out = at::empty_like(q);
   const std::vector<int32_t> table = {1, 2};
   const auto attend = [&](const PagedSequence& s) { attention_paged(out, q, pages, pages, {s}, shape); };
   EXPECT_NO_THROW(attend({0, 3, 100, table.data()}));

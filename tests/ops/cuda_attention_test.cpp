@@ -269,7 +269,7 @@ TEST_F(CudaAttention, RefusesTensorsOfTwoDevicesAndHeadsThatAreTooLong) {
 
 TEST_F(CudaAttention, AttendsToPagesOnTheCpuOnly) {
   const AttentionShape s = shape_of(1, 1, 2, 1, 16);
-  const at::Tensor q = at::zeros({1, 32}, at::kCUDA), pages = at::zeros({1, kAttentionPage, 16}, at::kCUDA);
+  const at::Tensor q = at::zeros({1, 32}, at::kCUDA), pages = at::zeros({1, 1, kAttentionPage, 16}, at::kCUDA);
   const int32_t page = 0;
   EXPECT_THROW(ops::attention_paged(at::zeros_like(q), q, pages, pages, {{0, 1, 1, &page}}, s), ShapeError);
 }

@@ -10,8 +10,12 @@ namespace trireme::model {
 inline void attend_to_pages(const UnitTensors& t, const at::Tensor& attended, const at::Tensor& qkv,
                             const BlockWidths& widths, const AttentionTraits& traits) {
   const int64_t q = widths.q_width(), kv = widths.kv_width();
-  ops::cache_write(t.k_pages, t.v_pages, qkv.narrow(1, q, kv), qkv.narrow(1, q + kv, kv), t.new_tokens->places);
-  ops::attention_paged(attended, qkv.narrow(1, 0, q), t.k_pages, t.v_pages, t.new_tokens->sequences,
+  const auto by_head = [&](const at::Tensor& pages) {
+    return pages.view({-1, widths.kv_heads, ops::kAttentionPage, widths.head_dim});
+  };
+  const at::Tensor k_pages = by_head(t.k_pages), v_pages = by_head(t.v_pages);
+  ops::cache_write(k_pages, v_pages, qkv.narrow(1, q, kv), qkv.narrow(1, q + kv, kv), t.new_tokens->places);
+  ops::attention_paged(attended, qkv.narrow(1, 0, q), k_pages, v_pages, t.new_tokens->sequences,
                        attention_shape(1, 1, widths, traits));
 }
 

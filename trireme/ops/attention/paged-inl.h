@@ -49,9 +49,8 @@ struct Paged {
   int64_t head(int64_t row) const { return task.kv_head * group + row % group; }
   int64_t position(int64_t row) const { return sequence.length - sequence.tokens + token(row); }
   const Storage* cached(const void* pages, int64_t key) const {
-    const int64_t page = sequence.pages[key / kAttentionPage], width = call.num_kv_heads * d;
-    return static_cast<const Storage*>(pages) + (page * kAttentionPage + key % kAttentionPage) * width +
-           task.kv_head * d;
+    const int64_t page = sequence.pages[key / kAttentionPage] * call.num_kv_heads + task.kv_head;
+    return static_cast<const Storage*>(pages) + (page * kAttentionPage + key % kAttentionPage) * d;
   }
 
   void pack_queries() const {
@@ -73,9 +72,9 @@ struct Paged {
   }
 
   void pack_keys(int64_t k0) const {
-    const int64_t keys = smaller(kKeys, sequence.length - k0), stride = call.num_kv_heads * d;
-    pack_transposed<M>(k_transposed, cached(call.k, k0), stride, keys, d, dim);
-    pack_columns<M>(v_columns, cached(call.v, k0), stride, keys, kKeys, d, dim);
+    const int64_t keys = smaller(kKeys, sequence.length - k0);
+    pack_transposed<M>(k_transposed, cached(call.k, k0), d, keys, d, dim);
+    pack_columns<M>(v_columns, cached(call.v, k0), d, keys, kKeys, d, dim);
   }
 
   /// The rows [r0, r0 + count) and the block of keys from k0 on; `begins`: no block came before.

@@ -21,10 +21,9 @@ namespace {
 constexpr auto kWrite = "cache_write";
 constexpr auto kAttend = "attention_paged";
 
-void check_pages(const char* operation, const at::Tensor& k_pages, const at::Tensor& v_pages, int64_t width,
-                 at::ScalarType dtype) {
-  check_dims(operation, "k_pages", k_pages, 3);
-  check_tensor(operation, "k_pages", k_pages, {k_pages.size(0), kAttentionPage, width}, dtype);
+void check_pages(const char* operation, const at::Tensor& k_pages, const at::Tensor& v_pages, int64_t heads,
+                 int64_t head_dim, at::ScalarType dtype) {
+  check_tensor(operation, "k_pages", k_pages, {k_pages.size(0), heads, kAttentionPage, head_dim}, dtype);
   check_tensor(operation, "v_pages", v_pages, k_pages.sizes(), dtype);
 }
 
@@ -69,20 +68,25 @@ void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at:
   check_on_cpu(kWrite, k);
   const auto dtype = compute_dtype(kWrite, "k", k);
   check_dims(kWrite, "k", k, 2);
-  const int64_t rows = k.size(0), width = k.size(1), all = k_pages.size(0) * kAttentionPage;
+  const int64_t rows = k.size(0);
+  check_dims(kWrite, "k_pages", k_pages, 4);
+  const int64_t heads = k_pages.size(1), head_dim = k_pages.size(3), width = heads * head_dim,
+                all = k_pages.size(0) * kAttentionPage;
   check_rows_view(kWrite, "k", k, {rows, width}, dtype);
   check_rows_view(kWrite, "v", v, {rows, width}, dtype);
-  check_pages(kWrite, k_pages, v_pages, width, dtype);
+  check_pages(kWrite, k_pages, v_pages, heads, head_dim, dtype);
   check_tensor(kWrite, "places", places, {rows}, at::kLong);
   const auto* place = places.data_ptr<int64_t>();
   for (int64_t r = 0; r < rows; ++r)
     if (place[r] < 0 || place[r] >= all)
       throw ShapeError(fmt::format("{}: places[{}] is {}, and the cache has {} places", kWrite, r, place[r], all));
-  const auto size = static_cast<size_t>(k.element_size());
+  const int64_t size = k.element_size(), bytes = head_dim * size;  // of a head
   const auto copy = [&](const at::Tensor& to, const at::Tensor& from, int64_t row) {
-    std::memcpy(static_cast<char*>(to.data_ptr()) + static_cast<size_t>(place[row] * width) * size,
-                static_cast<const char*>(from.const_data_ptr()) + static_cast<size_t>(row * from.stride(0)) * size,
-                static_cast<size_t>(width) * size);
+    const int64_t page = place[row] / kAttentionPage, token = place[row] % kAttentionPage;
+    char* out = static_cast<char*>(to.data_ptr()) + (page * heads * kAttentionPage + token) * bytes;
+    const char* in = static_cast<const char*>(from.const_data_ptr()) + row * from.stride(0) * size;
+    for (int64_t head = 0; head < heads; ++head, out += kAttentionPage * bytes, in += bytes)
+      std::memcpy(out, in, static_cast<size_t>(bytes));
   };
   parallel_rows(rows, row_grain(width), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) copy(k_pages, k, row), copy(v_pages, v, row);
@@ -101,7 +105,8 @@ void attention_paged(const at::Tensor& out, const at::Tensor& q, const at::Tenso
   check_dims(kAttend, "q", q, 2);
   check_rows_view(kAttend, "q", q, {q.size(0), shape.num_heads * shape.head_dim}, dtype);
   check_rows_view(kAttend, "out", out, q.sizes(), dtype);
-  check_pages(kAttend, k_pages, v_pages, shape.num_kv_heads * shape.head_dim, dtype);
+  check_dims(kAttend, "k_pages", k_pages, 4);
+  check_pages(kAttend, k_pages, v_pages, shape.num_kv_heads, shape.head_dim, dtype);
   check_sequences(sequences, q.size(0), k_pages.size(0));
   const PagedCall call{.num_heads = shape.num_heads,
                        .num_kv_heads = shape.num_kv_heads,

@@ -13,8 +13,9 @@ namespace trireme::ops {
 
 /// Writes keys and values of new tokens to their places in the cache.
 ///
-/// Shapes    k, v [R, K*d], whose rows may be slices of longer rows; k_pages, v_pages [pages, kAttentionPage, K*d];
-///           places [R] int64: page * kAttentionPage + token of the page
+/// Shapes    k, v [R, K*d], whose rows may be slices of longer rows; k_pages, v_pages
+///           [pages, K, kAttentionPage, d], so that a head's keys follow each other; places [R] int64:
+///           page * kAttentionPage + token of the page
 /// Errors    ShapeError naming the tensor or the place
 void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at::Tensor& k, const at::Tensor& v,
                  const at::Tensor& places);

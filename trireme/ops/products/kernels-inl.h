@@ -38,6 +38,7 @@ struct Tile {
   uint16_t* to_narrow;
   int64_t to_ld;
   const char* ahead = nullptr;  ///< where the lines begin that a tile with kAhead fetches into the level-2 cache
+  int64_t ahead_step = 64;  ///< bytes from the line beside a unit to that beside the next, if each fetches one
   // A panel in 4 bits (panels-inl.h).
   const float* code = nullptr;
   int64_t skipped = 0;  ///< elements of k before the tile's in its first block
@@ -81,7 +82,10 @@ __attribute__((noinline)) void multiply_tile(int64_t depth, const char* a, int64
       for (int v = 0; v < Vectors; ++v) b[v] = M::load_units(panel + u * M::kPanel + v * kLanes);
   };
   const auto multiply = [&](const Row& b, int64_t u) __attribute__((always_inline)) {
-    for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (u * kAhead + i) * 64, 0, 2);
+    if constexpr (kAhead == 1)
+      __builtin_prefetch(tile.ahead + u * tile.ahead_step, 0, 2);
+    else
+      for (int64_t i = 0; i < kAhead; ++i) __builtin_prefetch(tile.ahead + (u * kAhead + i) * 64, 0, 2);
 #pragma GCC unroll 12
     for (int r = 0; r < Rows; ++r) {
       const char* unit = kPacked ? a + (u * M::kStrip + r) * 4 : a + r * a_row + u * 4;

@@ -50,19 +50,21 @@ struct CodePanels : M {
 /// much as the others.
 class Ahead {
  public:
-  Ahead(const char* at, int64_t bytes) : at_(at), lines_((bytes + 63) / 64) {}
-  /// How many lines a strip fetches beside each of `depth` units, if `strips` strips are left: 0, 1, 2 or 4.
-  int take(int64_t strips, int64_t depth, const char*& at) {
-    const int64_t each = lines_ <= 0 ? 0 : (lines_ + strips * depth - 1) / (strips * depth);
-    const int now = each > 2 ? 4 : static_cast<int>(each);
-    at = at_;
-    at_ += now * depth * 64, lines_ -= now * depth;
-    return now;
+  Ahead(const char* at, int64_t bytes) : at_(at), bytes_(bytes) {}
+  /// How many lines a strip fetches beside each of `depth` units, if `strips` strips are left: 0, 1, 2 or 4. If it is
+  /// one, units can share it, so that the memory is always busy; but each unit brings at least 16 bytes.
+  int take(int64_t strips, int64_t depth, Tile& tile) {
+    const int64_t each = bytes_ <= 0 ? 0 : (bytes_ + strips * depth - 1) / (strips * depth);
+    const int lines = each > 128 ? 4 : each > 64 ? 2 : each > 0 ? 1 : 0;
+    const int64_t step = lines == 1 ? larger(16, each) : lines * 64;
+    tile.ahead = at_, tile.ahead_step = step;
+    at_ += step * depth, bytes_ -= step * depth;
+    return lines;
   }
 
  private:
   const char* at_;
-  int64_t lines_;
+  int64_t bytes_;
 };
 
 template <class M>
@@ -84,7 +86,7 @@ struct PanelGemm {
   PanelGemm(const GemmCall& call_, int num_threads, void* scratch)
       : call(call_), gemm(call_, num_threads, scratch), panels((call.n + M::kPanel - 1) / M::kPanel) {
     rows = smaller(call.m, kGemmHeld);
-    taken = larger(1, panels / (8 * num_threads));
+    taken = larger(1, panels * ((call.m + rows - 1) / rows) / (8 * num_threads));
     // If a further piece begins with the sums so far, shorter pieces have the same bits.
     const bool short_pieces = M::kStartsFromSums && call.code != nullptr;
     pieces = short_pieces ? round_up(gemm.units, code_piece()) / code_piece() : gemm.pieces;
@@ -260,7 +262,7 @@ struct PanelGemm {
       if (few_rows())
         tile.ahead = reinterpret_cast<const char*>(from) + kDistance;
       else
-        lines = ahead.take(strips, depth, tile.ahead);
+        lines = ahead.take(strips, depth, tile);
       if constexpr (M::kPacksA)
         if (rows_of_a.packed) {
           const auto* a = rows_of_a.at + (row - g0) / M::kStrip * gemm.strip_units(depth);
