@@ -134,7 +134,7 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(evaluated(r, r.folder / "merged") < evaluated(r, base), "what was learned on 4 bits helps the model in all its bits, merged")
     merged = said(r, "merge_lora", r.folder / "alone-nf4", "--quantize", "bnb.nf4", "--out", r.folder / "merged-values")
     ring.check("standard deviations from those of the adapter on bnb.nf4" in merged and
-               evaluated(r, r.folder / "merged-values") == evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4"),
+               abs(evaluated(r, r.folder / "merged-values") / evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") - 1) < 1e-6,
                "merged into what the codes stand for, it is what was trained: " + merged.strip().splitlines()[-1], merged)
     refused(r, "values of codes without an adapter", [r.program, "convert", base, r.folder / "x", "--convert.quantize", "bnb.nf4"], "is no adapter", "--dtype bnb.nf4")
     rows = said(r, "explain", "memory", base, "--quantize", "bnb.nf4-dq", "--lora.r", 8, "--train.max_seq_length", 32)
@@ -146,4 +146,9 @@ with ring.Ring(sys.argv[1]) as r:
     ring.check(dora == losses(r, r.folder / "values-nf4", "dora-values", lora__dora="true", lora__dropout=0), "DoRA learns with the bits of the values", str(dora))
     ring.check(evaluated(r, r.folder / "dora", "--quantize", "bnb.nf4") == evaluated(r, r.folder / "dora-values"), "and is merged into them")
     ring.check(text(base, "--quantize", "bnb.nf4", "--devices", 2, "--mesh.tp", 2) == text(base, "--quantize", "bnb.nf4"), "generate on tp 2 writes what one rank writes")
+    ring.check("beside the 4 bits of" in r.run([r.program, "evaluate", str(r.folder / "alone-nf4"), "--text", str(r.text), "--limit", "1", "--quantize", "bnb.nf4"]).text,
+               "an adapter is not merged into 4 bits")
+    beside, whole = text(r.folder / "alone-nf4", "--quantize", "bnb.nf4"), text(r.folder / "merged-values")
+    ring.check(beside == whole, "generate writes with the adapter beside the codes what it writes with it merged", f"{beside}\n{whole}")
+    ring.check(text(r.folder / "alone-nf4", "--quantize", "bnb.nf4", "--devices", 2, "--mesh.tp", 2) == beside, "and on tp 2")
     ring.check(evaluated(r, r.folder / "alone-nf4", "--quantize", "bnb.nf4") < evaluated(r, base, "--quantize", "bnb.nf4"), "an adapter is merged into what the codes stand for")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "trireme/adapt/merge.h"
@@ -73,14 +74,43 @@ fs::path weights_of(const ModelPlace& place) {
   return base_of(open_adapter_folder(adapter), place.base);
 }
 
+namespace {
+
+/// The base of the place's adapter, in the place's format.
+checkpoint::Checkpoint base_in_format(const ModelPlace& place, const AdapterFolder& adapter) {
+  checkpoint::Checkpoint base = open_base(place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model));
+  return place.quantize == base::BlockFormat::none ? base : in_format(std::move(base), place.quantize);
+}
+
+bool only_in_blocks(const model::Adapters& adapters, const std::vector<Module>& modules) {
+  const auto stands_beside = [&](const auto& module) {
+    const auto& [name, spec] = module;
+    return !spec.dora && !spec.bias && name != modules.front().name && name != "lm_head";
+  };
+  return adapters.whole.empty() && std::ranges::all_of(adapters.modules, stands_beside);
+}
+
+}  // namespace
+
+std::optional<Beside> open_beside(const ModelPlace& place) {
+  const fs::path path = adapter_of(place);
+  if (path.empty()) return std::nullopt;
+  Beside beside{.adapter = open_adapter_folder(path)};
+  beside.base = base_in_format(place, beside.adapter);
+  if (beside.base.quantized == nullptr) return std::nullopt;
+  const model::ModelConfig config = model::parse_hugging_face_config(checkpoint::read_text(beside.base, "config.json"),
+                                                                     (beside.base.path / "config.json").string());
+  beside.fitted = fit(beside.adapter, config);
+  if (config.is_free() || !only_in_blocks(beside.fitted.adapters, modules_of(config))) return std::nullopt;
+  check_base(beside.base, beside.adapter);
+  return beside;
+}
+
 checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes) {
   const fs::path path = adapter_of(place);
   if (path.empty()) return open_base(newest(place.model));
   const AdapterFolder adapter = open_adapter_folder(path);
-  const fs::path folder = place.adapter.empty() ? base_of(adapter, place.base) : newest(place.model);
-  checkpoint::Checkpoint base = open_base(folder);
-  if (place.quantize != base::BlockFormat::none) base = in_format(std::move(base), place.quantize);
-  return with_adapter(std::move(base), adapter, notes);
+  return with_adapter(base_in_format(place, adapter), adapter, notes);
 }
 
 checkpoint::Checkpoint in_format(checkpoint::Checkpoint c, base::BlockFormat format) {

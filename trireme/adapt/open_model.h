@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,18 @@ std::filesystem::path weights_of(const ModelPlace& place);
 
 /// Errors    those of weights_of(), open_checkpoint() and with_adapter()
 checkpoint::Checkpoint open_model(const ModelPlace& place, std::vector<std::string>* notes = nullptr);
+
+/// A base in blocks of few bits, and an adapter that is computed beside it, y = W x + s B (A x): merged, the matrices
+/// would have all their bits.
+struct Beside {
+  checkpoint::Checkpoint base;
+  AdapterFolder adapter;
+  FittedAdapter fitted;
+};
+/// Nothing if the place has no adapter, or if it is merged: into a base with all its bits; if it has magnitudes (DoRA),
+/// biases, whole modules, or changes the embedding or the head.
+/// Errors    those of open_model()
+std::optional<Beside> open_beside(const ModelPlace& place);
 
 /// The folder of an adapter's base (open_base): `given`; if it is empty the adapter's own folder, if that holds a copy,
 /// else the recorded one. Of a folder of checkpoints, the newest good one.

@@ -85,7 +85,7 @@ Model build_model(const ModelConfig& given, const Precision& precision, const Pa
   ModelConfig config = given;
   // What is only multiplied is packed once.
   config.packed = {};
-  if (!grouping.trains && adapters.empty() && !config.is_free() && !config.is_classifier() && !precision.on_gpu)
+  if (!grouping.trains && !config.is_free() && !config.is_classifier() && !precision.on_gpu)
     config.packed = precision.compute;
   config.validate();
   check_divisible(config, parallel);

@@ -23,10 +23,11 @@ struct CacheBytes {
   int64_t without_cache = 0, page = 0;
 };
 
-CacheBytes cache_bytes(const Settings& settings, const launch::RankEnvironment& environment,
-                       const model::ModelConfig& config, generate::Room room) {
+CacheBytes cache_bytes(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
+                       generate::Room room) {
   room.cache_tokens = 1;
-  const InferencePlan planned = plan_inference(settings, config, environment.world_size, environment.global_rank, room);
+  const InferencePlan planned =
+      plan_inference(settings, in.config, environment.world_size, environment.global_rank, room, in.adapters);
   const bool shared_memory =
       settings.comm.backend == comm::Backend::automatic || settings.comm.backend == comm::Backend::shm;
   const int64_t ranks = environment.local_world_size;
@@ -42,7 +43,7 @@ CacheBytes cache_bytes(const Settings& settings, const launch::RankEnvironment& 
 generate::Room fitting_room(const Settings& settings, const launch::RankEnvironment& environment, const Inference& in,
                             const CacheWish& wish, int64_t available) {
   constexpr int64_t kPage = ops::kAttentionPage;
-  const CacheBytes bytes = cache_bytes(settings, environment, in.config, wish.room);
+  const CacheBytes bytes = cache_bytes(settings, environment, in, wish.room);
   const auto usable = static_cast<int64_t>(kShare * double(available));
   int64_t fits = 1 + (usable - bytes.without_cache) / std::max<int64_t>(1, bytes.page);  // the plan had one
   if (usable < bytes.without_cache) fits = 0;

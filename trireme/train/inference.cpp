@@ -170,8 +170,15 @@ plan::StepRequest inference_request(const Settings& settings, const MeshShape& m
           .guard_bytes = settings.engine.poison ? int64_t{64} : 0};
 }
 
+/// Where a model's parameters are read from.
+struct Folders {
+  checkpoint::Checkpoint model;
+  std::optional<adapt::Beside> beside;  ///< its base is `model`
+};
+
 // Each rank reads its part of every parameter.
-void fill(engine::Engine& engine, const model::Model& model, const checkpoint::Checkpoint& c, bool shows) {
+void fill(engine::Engine& engine, const model::Model& model, const Folders& folders, bool shows) {
+  const checkpoint::Checkpoint& c = folders.model;
   const ModelSource source = describe_source(c, model);
   const model::FillWeights read = weights_of(c, source);
   const std::vector<engine::GroupState> groups = engine.state();
@@ -202,8 +209,10 @@ void fill(engine::Engine& engine, const model::Model& model, const checkpoint::C
       if (begin >= end) continue;
       auto* const data = static_cast<char*>(g.master.data_ptr()) + (t.offset - g.held.begin) * size;
       model::for_each_run(p, begin - t.offset, end - t.offset, [&](int64_t local, int64_t full, int64_t count) {
-        checkpoint::read_piece(
-            c, {source.name_of(p.name), full, full + count, data + local * size, dtype_of(g.master.scalar_type())});
+        const bool of_adapter = model::is_adapter(p.name);
+        checkpoint::read_piece(of_adapter ? folders.beside->adapter.files : c,
+                               {of_adapter ? folders.beside->fitted.file_names.at(p.name) : source.name_of(p.name),
+                                full, full + count, data + local * size, dtype_of(g.master.scalar_type())});
       });
       advance(end - begin);
     }
@@ -214,7 +223,8 @@ void fill(engine::Engine& engine, const model::Model& model, const checkpoint::C
 // Model, plan and engine, once the configuration is known. Every rank must call.
 void build(Inference& in, const Settings& settings, const launch::RankEnvironment& environment,
            const generate::Room& room) {
-  InferencePlan planned = plan_inference(settings, in.config, environment.world_size, environment.global_rank, room);
+  InferencePlan planned =
+      plan_inference(settings, in.config, environment.world_size, environment.global_rank, room, in.adapters);
   in.model = std::move(planned.model);
   engine::Communicators ranks = engine::connect(planned.plan, in.meeting.options, settings.engine.poison);
   in.engine = std::make_unique<engine::Engine>(*in.model, std::move(planned.plan), std::move(ranks),
@@ -225,11 +235,11 @@ void build(Inference& in, const Settings& settings, const launch::RankEnvironmen
 }  // namespace
 
 InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
-                             const generate::Room& room) {
+                             const generate::Room& room, const model::Adapters& adapters) {
   const plan::StepRequest request = inference_request(settings, inference_mesh(settings, world_size), rank,
                                                       generate::shape_of(config, room, room.tokens));
   auto model = std::make_unique<model::Model>(
-      model::build_model(config, request.precision, request.parallel(), {.trains = false}));
+      model::build_model(config, request.precision, request.parallel(), {.trains = false}, adapters));
   plan::StepPlan plan = plan::make_step_plan(*model, request);
   return {std::move(model), std::move(plan)};
 }
@@ -257,22 +267,25 @@ Inference open_inference(const Settings& settings, const launch::RankEnvironment
     adapt::ModelPlace found = place;
     found.model = folder;
     found.quantize = settings.model.quantize;  // of the base of an adapter
-    checkpoint::Checkpoint c;
+    Folders folders;
     checkpoint::agree(*in.world, [&] {
-      c = adapt::open_model(found);
+      folders.beside = adapt::open_beside(found);
+      folders.model = folders.beside ? folders.beside->base : adapt::open_model(found);
+      if (folders.beside) in.adapters = folders.beside->fitted.adapters;
+      const checkpoint::Checkpoint& c = folders.model;
       in.config = config_of(c, settings.model.quantize);
       if (c.change != nullptr) in.config.quantized = base::BlockFormat::none;  // an adapter in them has all its bits
       in.folder = c.path;
-      in.adapter = c.change == nullptr ? fs::path() : place.adapter.empty() ? folder : place.adapter;
+      in.adapter = c.change == nullptr && !folders.beside ? fs::path() : place.adapter.empty() ? folder : place.adapter;
       in.tokenizer = checkpoint_tokenizer(in.folder, in.config);
       in.stop_ids = stop_ids_of(in.folder, *in.tokenizer);
     });
     if (in.engine == nullptr) build(in, settings, environment, room(in));
-    checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, c, in.is_first_rank); });
+    checkpoint::agree(*in.world, [&] { fill(*in.engine, *in.model, folders, in.is_first_rank); });
   });
   if (in.is_first_rank && !in.adapter.empty())
-    base::info("the adapter {} on {}{}", in.adapter.string(), in.folder.string(),
-               bits_of_training(in.adapter, settings.model.quantize));
+    base::info("the adapter {} {} {}{}", in.adapter.string(), in.adapters.empty() ? "on" : "beside the 4 bits of",
+               in.folder.string(), in.adapters.empty() ? bits_of_training(in.adapter, settings.model.quantize) : "");
   if (in.is_first_rank)
     for (const std::string& remark : in.config.remarks()) base::info("{}", remark);
   return in;

@@ -25,7 +25,8 @@ struct Inference {
   model::ModelConfig config;
   std::vector<int64_t> stop_ids;  ///< tokens that end a text (eos_token_id of the folder's files)
   std::filesystem::path folder;  ///< of the model's weights: the checkpoint, or an adapter's base
-  std::filesystem::path adapter;  ///< merged into them; empty: none
+  std::filesystem::path adapter;  ///< merged into them, or beside them (`adapters`); empty: none
+  model::Adapters adapters;       ///< those that are not merged
   int replica = 0, num_replicas = 1;  ///< among the ranks that compute different texts
   bool counts = true;  ///< true on one rank of each replica, which counts results
   bool is_first_rank = true;
@@ -54,7 +55,7 @@ struct InferencePlan {
 };
 /// Errors    UsageError: settings that cannot work
 InferencePlan plan_inference(const Settings& settings, const model::ModelConfig& config, int64_t world_size, int rank,
-                             const generate::Room& room);
+                             const generate::Room& room, const model::Adapters& adapters = {});
 
 /// Checks the model's folders, its config and tokenizer, and the mesh, before ranks start. `one_copy`: refuses further
 /// copies.
