@@ -109,7 +109,7 @@ TEST(Hydra, BatchesAreDividedOverTheDataRanks) {
               HasSubstr("a batch of 6 cannot be divided over 4 data-parallel ranks"));
 }
 
-TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndRewardsAreNotBuilt) {
+TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndKeysOfRewardsAreOurs) {
   const Settings s =
       read(
           "training.num_batches=1000 training.num_epochs=2 training.train_fraction=0.5 optimizer.warmup_ratio=0.1 "
@@ -119,7 +119,7 @@ TEST(Hydra, LengthsAndWarmUpsFollowFromBatchesAndRewardsAreNotBuilt) {
   EXPECT_EQ(s.train.lr_warmup_steps, 100);
   EXPECT_EQ(s.optimizer.betas, (std::array{0.8, 0.98}));
   EXPECT_EQ(s.train.max_norm, 0.1);
-  EXPECT_THAT(refused_words("grpo.num_generations=4"), HasSubstr("grpo.num_generations 4 is not built yet"));
+  EXPECT_EQ(read("grpo.num_generations=4 model.mesh_shape=[[2,1],[fsdp,tp]]").settings.grpo.num_generations, 4);
   EXPECT_THAT(refused_words("+experiment=quick_test"), HasSubstr("there is no experiment quick_test"));
 }
 

@@ -49,7 +49,7 @@ TEST(TakeOver, EverySettingIsOfTheRunOrOfThePlace) {
     const bool of_the_run = group == "model" || group == "data" || group == "train" || group == "eval" ||
                             group == "optimizer" || group == "lr_schedule" || group == "precision" || group == "save" ||
                             group == "recompute" || group == "lora" || group == "checkpoint" || group == "free" ||
-                            group == "objective" || group == "dpo";
+                            group == "objective" || group == "dpo" || group == "grpo" || group == "reward";
     if (!group.empty()) {
       EXPECT_EQ(all_settings().resumed(setting.key) != Resumed::no, of_the_run) << setting.key;
     }

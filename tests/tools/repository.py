@@ -5,7 +5,7 @@ from pathlib import Path
 
 # design.md section 7 and docs/architecture.md: a folder includes only itself and folders above it.
 LAYERS = ("base config store comm ops machine model text data optim shard schedule plan engine generate checkpoint adapt formats settings launch "
-          "observe train bench doctor dialects cli").split()
+          "observe rewards train bench doctor dialects cli").split()
 SOURCES = ("trireme/*.h", "trireme/*.cpp", "trireme/*.cu")
 
 # The sections of settings stand in their folders (trireme/*/settings.h), trireme/settings joins them: all without LibTorch.

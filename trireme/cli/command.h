@@ -16,6 +16,7 @@ int run_pretrain(Arguments arguments);
 int run_finetune_full(Arguments arguments);
 int run_finetune_lora(Arguments arguments);
 int run_finetune_dpo(Arguments arguments);
+int run_grpo(Arguments arguments);
 int run_launch(Arguments arguments);
 int run_generate(Arguments arguments);
 int run_convert(Arguments arguments);

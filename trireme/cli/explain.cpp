@@ -11,6 +11,7 @@
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/read_settings.h"
+#include "trireme/cli/training.h"
 #include "trireme/config/report.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/model/quantized.h"
@@ -144,6 +145,7 @@ int run_explain(Arguments arguments) {
   ParsedSettings parsed = read_settings(rest, {.command = "explain " + name, .own = own});
   train::place_run(parsed);
   train::take_over_run(parsed);
+  if (name == "memory" || name == "schedule") complete_task(parsed);
   if (name == "config") return explain_config(parsed);
   if (name == "mesh") fmt::print("{}", mesh_text(parsed.settings));
   if (name == "schedule") explain_schedule(parsed.settings, view);

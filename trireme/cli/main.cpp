@@ -43,6 +43,10 @@ constexpr Subcommand kSubcommands[] = {
     {"finetune_dpo",
      "train a model on pairs of replies: trireme finetune_dpo FOLDER --data JSON --data.json_path pairs.jsonl",
      trireme::cli::run_finetune_dpo},
+    {"grpo",
+     "train a model on rewards for its answers: trireme grpo FOLDER --grpo.prompts train.jsonl --reward.functions "
+     "exact",
+     trireme::cli::run_grpo},
     {"generate", "generate text with a checkpoint: trireme generate out/austen --prompt \"It is\"",
      trireme::cli::run_generate},
     {"convert", "convert a model to another format: trireme convert model.gguf model", trireme::cli::run_convert},

@@ -13,6 +13,7 @@
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/validate.h"
 #include "trireme/train/classify.h"
+#include "trireme/train/grpo.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
 #include "trireme/train/setup.h"
@@ -80,6 +81,20 @@ const std::array kTrainings = {
                                  {"optimizer.lr", "1e-6"},
                                  {"data.packing", "none"},
                                  {"train.epochs", "3"}})},
+    Training{.name = "grpo",
+             .needs_weights = true,
+             .help =
+                 "trireme grpo FOLDER --grpo.prompts train.jsonl --reward.functions exact\n\n"
+                 "Trains the model in FOLDER on its own answers to prompts, {\"prompt\": ..., \"answer\": ...} in\n"
+                 "each line, so that it writes those that are rewarded (GRPO and its kin). Rewards are functions by\n"
+                 "name, or a program (reward.command). With lora.r it trains adapters. It has every setting of\n"
+                 "trireme pretrain, and other defaults: one epoch, a learning rate of 1e-6 after 10 steps of\n"
+                 "warm-up, and the results in out/grpo.\n\n",
+             .defaults = {{"task", "rewards"},
+                          {"out_dir", "out/grpo"},
+                          {"optimizer.lr", "1e-6"},
+                          {"train.epochs", "1"},
+                          {"train.lr_warmup_steps", "10"}}},
 };
 
 const Training* find(std::string_view subcommand) {
@@ -112,8 +127,7 @@ int run_training(const Training& training, Arguments arguments) {
                     [](ParsedSettings& parsed) {
                       replace_default_length(parsed);
                       refuse_two_adapters(parsed);
-                      train::complete_classification(parsed);
-                      train::complete_preferences(parsed);
+                      complete_task(parsed);
                     },
                 .plan = train::plan_host,
                 .check =
@@ -137,6 +151,12 @@ int run_training(const Training& training, Arguments arguments) {
 
 }  // namespace
 
+void complete_task(ParsedSettings& parsed) {
+  train::complete_classification(parsed);
+  train::complete_preferences(parsed);
+  train::complete_grpo(parsed);
+}
+
 bool trains(std::string_view subcommand) { return find(subcommand) != nullptr; }
 
 config::Overlay training_overlay(std::string_view subcommand) {
@@ -149,5 +169,6 @@ int run_pretrain(Arguments arguments) { return run_training(*find("pretrain"), a
 int run_finetune_full(Arguments arguments) { return run_training(*find("finetune_full"), arguments); }
 int run_finetune_lora(Arguments arguments) { return run_training(*find("finetune_lora"), arguments); }
 int run_finetune_dpo(Arguments arguments) { return run_training(*find("finetune_dpo"), arguments); }
+int run_grpo(Arguments arguments) { return run_training(*find("grpo"), arguments); }
 
 }  // namespace trireme::cli

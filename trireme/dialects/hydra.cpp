@@ -44,7 +44,6 @@ void sync_every(Reading& r, const Given& entry) {
 
 const Dialect& hydra() {
   using enum Takes;
-  constexpr std::string_view kGrpo = "learning from rewards (GRPO); leave it out";
   constexpr std::string_view kBatch =
       "train.micro_batch_size: its share of a data-parallel rank; train.global_batch_size: times the accumulation";
   static const Dialect kDialect{
@@ -53,7 +52,7 @@ const Dialect& hydra() {
       .about =
           "Hydra's overrides as agent-tunix has them, on the command line or as YAML: `trireme pretrain "
           "model=gemma3_1b model.mesh_shape=[[4,2],[fsdp,tp]]`. The number of ranks follows from the mesh.",
-      .marks = {"grpo", "model.mesh_shape", "mesh.axis_names", "model.model_family", "model.model_size",
+      .marks = {"model.mesh_shape", "mesh.axis_names", "model.model_family", "model.model_size",
                 "scheduler.warmup_steps_ratio", "training.num_batches", "training.micro_batch_size",
                 "training.sync_gradients_every"},
       .words = Words::all,
@@ -87,7 +86,6 @@ const Dialect& hydra() {
                .takes = number,
                .becomes = "train.lr_warmup_steps, of train.max_steps"},
               {.key = "scheduler.decay_steps_ratio", .takes = number, .ignored = "the decay ends with the run"},
-              {.key = "grpo.*", .open = kGrpo},
               {.key = "generation.*", .ignored = "only learning from rewards samples while training"},
               {.key = "training.train_data_dir", .takes = text, .setting = "data.train_data_path"},
               {.key = "training.test_data_dir", .takes = text, .setting = "data.val_data_path"},

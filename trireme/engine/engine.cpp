@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
 #include "trireme/base/error.h"
@@ -402,7 +403,18 @@ comm::WorkPtr Engine::communicate(const Action& a, Bound& b) {
   }
 }
 
+// What is left of a computation over a micro-batch in which nothing is learned.
+void Engine::leave_empty(const Action& a, Bound& b) {
+  if (b.unit.loss_sum.defined()) b.unit.loss_sum.zero_();
+  if (!schedule::writes_gradient(a.kind)) return;
+  for (at::Tensor& gap : b.gaps) gap.zero_();
+  for (size_t i = 0; i < b.unit.gradients.size(); ++i)
+    if (const ops::Gradient gradient = b.unit.gradient(i); gradient.to.defined() && !gradient.accumulate)
+      gradient.to.zero_();
+}
+
 void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
+  if (inputs_ && b.unit.micro_batch >= inputs_->used_micro_batches.value_or(INT_MAX)) return leave_empty(a, b);
   const model::Unit& unit = *model_.units[a.owner];
   for (const auto& c : inside_)
     if (c) c->expect(*b.rows, schedule::name_of(a.kind) + (" of " + s.unit_names[a.owner]));

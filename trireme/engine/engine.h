@@ -50,6 +50,10 @@ struct StepInputs {
   std::optional<double> loss_scale = {};
   int64_t skipped = 0;  ///< steps before this one that were skipped; the optimizer does not count them
 
+  /// Micro-batches of this data rank from this one on have no supervised token, on no rank: nothing is computed for
+  /// them, and their gradients and losses are 0.
+  std::optional<int> used_micro_batches = {};
+
   // For steps that may be given up before they end.
   /// Called before every computation; true gives up the step on this rank alone. The rest of the list then runs without
   /// computing, but still sends messages, with meaningless contents, so that no rank waits forever.
@@ -214,6 +218,7 @@ class Engine {
   void step(const schedule::Action& action, Bound& bound);
   void compute(const schedule::Schedule& schedule, const schedule::Action& action, Bound& bound);
   void pass_by(const schedule::Action& action, const Bound& bound);
+  static void leave_empty(const schedule::Action& action, Bound& bound);
   bool commits();
   bool overflowed() const;
   void wait_until(int index);

@@ -23,7 +23,9 @@ constexpr int64_t kLogitBytes = int64_t{32} << 20;  ///< of logits that a run co
 Limits limits_of(const engine::Engine& engine, const Room& room) {
   const model::GenerationShape& shape = engine.plan().request.generation;
   const model::ModelConfig& config = engine.plan().model->config;
-  return {.rows = shape.rows,
+  const plan::StepRequest& request = engine.plan().request;
+  const int64_t multiple = request.sequence_parallel ? request.size(comm::Axis::tp) : 1;
+  return {.rows = shape.rows / multiple * multiple,
           .logit_rows = shape.logit_rows,
           .pages = shape.pages - 1,
           .page_tokens = ops::kAttentionPage,
@@ -87,6 +89,7 @@ Generator::Generator(engine::Engine& engine, const Room& room)
     : engine_(engine),
       config_(engine.plan().model->config),
       scheduler_(limits_of(engine, room)),
+      spare_page_(static_cast<int32_t>(scheduler_.limits().pages)),
       row_(static_cast<size_t>(config_.vocab_size)) {}
 
 void Generator::check(const Request& request) const {
@@ -110,14 +113,33 @@ bool Generator::someone_is_busy(bool busy) {
 
 // A run for the others' sake.
 void Generator::idle() {
-  const auto page = static_cast<int32_t>(scheduler_.limits().pages);
-  std::vector<int64_t> zero = {0}, place = {page * ops::kAttentionPage};
-  engine_.generate(zero, zero,
-                   {.sequences = {{.first_row = 0, .tokens = 1, .length = 1, .pages = &page}},
-                    .places = tensor_of(place),
-                    .logit_rows = tensor_of(zero),
-                    .codes = tensor_of(zero),
-                    .seeds = {0}});
+  Rows rows;
+  fill_up(rows, 1);
+  run_rows(rows, {0});
+}
+
+// Adds rows that mean nothing until their number is a multiple of `multiple`. They lie on a page of their own.
+void Generator::fill_up(Rows& rows, int64_t multiple) {
+  const auto first = std::ssize(rows.ids),
+             added = (multiple - first % multiple) % multiple + (first == 0 ? multiple : 0);
+  if (added == 0) return;
+  rows.tokens.sequences.push_back({.first_row = first, .tokens = added, .length = added, .pages = &spare_page_});
+  rows.tokens.seeds.push_back(0);
+  for (int64_t i = 0; i < added; ++i) {
+    rows.ids.push_back(0);
+    rows.positions.push_back(i);
+    rows.places.push_back(spare_page_ * ops::kAttentionPage + i);
+    if (config_.is_free()) rows.codes.push_back(0);
+  }
+}
+
+at::Tensor Generator::run_rows(Rows& rows, std::vector<int64_t> logit_rows) {
+  const plan::StepRequest& request = engine_.plan().request;
+  if (request.sequence_parallel) fill_up(rows, request.size(comm::Axis::tp));
+  rows.tokens.places = tensor_of(rows.places);
+  rows.tokens.logit_rows = tensor_of(logit_rows);
+  if (config_.is_free()) rows.tokens.codes = tensor_of(rows.codes);
+  return engine_.generate(rows.ids, rows.positions, std::move(rows.tokens));
 }
 
 void Generator::run() {
@@ -148,20 +170,20 @@ at::Tensor Generator::uniform_codes(uint64_t seed, std::span<const int64_t> posi
 }
 
 void Generator::run_parts(const std::vector<Part>& parts) {
-  std::vector<int64_t> ids, positions, places, wanted, codes, targets;
-  model::NewTokens rows;
+  std::vector<int64_t> wanted, targets;
+  Rows rows;
   for (const Part& part : parts) {
     const Text& text = *part.text;
-    const auto first = std::ssize(ids);
-    rows.sequences.push_back(
+    const auto first = std::ssize(rows.ids);
+    rows.tokens.sequences.push_back(
         {.first_row = first, .tokens = part.tokens, .length = text.cached + part.tokens, .pages = text.pages.data()});
-    rows.seeds.push_back(text.request.codes.seed);
+    rows.tokens.seeds.push_back(text.request.codes.seed);
     for (int64_t i = text.cached; i < text.cached + part.tokens; ++i) {
-      ids.push_back(text.tokens[static_cast<size_t>(i)]);
-      positions.push_back(i);
-      places.push_back(text.pages[static_cast<size_t>(i / ops::kAttentionPage)] * ops::kAttentionPage +
-                       i % ops::kAttentionPage);
-      if (config_.is_free()) codes.push_back(code_of(text, i));
+      rows.ids.push_back(text.tokens[static_cast<size_t>(i)]);
+      rows.positions.push_back(i);
+      rows.places.push_back(text.pages[static_cast<size_t>(i / ops::kAttentionPage)] * ops::kAttentionPage +
+                            i % ops::kAttentionPage);
+      if (config_.is_free()) rows.codes.push_back(code_of(text, i));
     }
     for (int64_t i = part.first_wanted; i < part.tokens; ++i) {
       wanted.push_back(first + i);
@@ -169,11 +191,7 @@ void Generator::run_parts(const std::vector<Part>& parts) {
       targets.push_back(text.request.judged_from ? text.request.tokens[next] : -100);
     }
   }
-  std::vector<int64_t> logit_rows = wanted.empty() ? std::vector<int64_t>{0} : wanted;
-  rows.places = tensor_of(places);
-  rows.logit_rows = tensor_of(logit_rows);
-  if (config_.is_free()) rows.codes = tensor_of(codes);
-  const at::Tensor logits = engine_.generate(ids, positions, std::move(rows));
+  const at::Tensor logits = run_rows(rows, wanted.empty() ? std::vector<int64_t>{0} : wanted);
 
   // Token and log-probability of every wanted row, on all pipeline stages.
   const auto count = std::ssize(wanted);
@@ -246,7 +264,10 @@ void Generator::take(Text& text, int64_t token, double logprob) {
     scheduler_.finish(text);
     if (finished) finished(why);
   };
-  if (std::ranges::find(r.stop_ids, token) != r.stop_ids.end()) return end(Finish::stop);
+  if (std::ranges::find(r.stop_ids, token) != r.stop_ids.end()) {
+    if (r.takes_stop && r.take) r.take(token, logprob);
+    return end(Finish::stop);
+  }
   if (r.take && !r.take(token, logprob)) return end(Finish::caller);
   if (text.drawn + 1 >= r.max_new_tokens) return end(Finish::length);
   if (std::ssize(text.tokens) >= scheduler_.limits().context && !r.slides) return end(Finish::context);

@@ -52,6 +52,12 @@ class Generator {
   bool someone_is_busy(bool busy);
   void run_parts(const std::vector<Part>& parts);
   void idle();
+  struct Rows {  ///< of a run
+    std::vector<int64_t> ids, positions, places, codes;
+    model::NewTokens tokens;
+  };
+  void fill_up(Rows& rows, int64_t multiple);
+  at::Tensor run_rows(Rows& rows, std::vector<int64_t> logit_rows);
   void draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
                  const at::Tensor& drawn);
   at::Tensor divided(const at::Tensor& logits, double temperature);
@@ -62,6 +68,7 @@ class Generator {
   engine::Engine& engine_;
   const model::ModelConfig& config_;
   Scheduler scheduler_;
+  int32_t spare_page_;  ///< of rows that mean nothing
   bool started_ = false;
   std::vector<float> row_;
   std::vector<double> divided_;

@@ -37,6 +37,7 @@ struct Request {
   bool logprobs = false;  ///< of the new tokens: of the whole vocabulary at the temperature, before any cut
   /// When the model's positions are used up, the text goes on after its newest half, which is read again.
   bool slides = false;
+  bool takes_stop = false;  ///< `take` gets the token that stops the text, too
   bool parks = false;  ///< the next request may begin with this text: its cache is kept until then
   Codes codes = {};
 

@@ -58,7 +58,7 @@ UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   v.forward_work[HeadWork::mean] = {"mean", {local.rows}, p.state};
   v.forward_work[HeadWork::logits] = {"logits", {rows, matrix[0]}, p.compute};
   if (in_chunks())
-    v.forward_work[HeadWork::sums] = {"sums", {sums_of_row() * (objective_.is_pairs() ? tokens : rows)}, p.state};
+    v.forward_work[HeadWork::sums] = {"sums", {sums_of_row() * (objective_.has_inputs() ? tokens : rows)}, p.state};
   if (!objective_.is_plain()) declare_objective(v, shape, tokens, rows, p);
   v.backward_work = v.forward_work;
   if (has_adapter()) declare_adapter(v, tokens, rows, p);
@@ -99,6 +99,7 @@ void HeadUnit::compute_logits(UnitTensors& t, const Chunk& c) const {
   adapters_forward(product_, t, parallel_, adapter_buffers(t, c.first), c.logits, c.x);
   adapters_bias(product_, t, adapter_buffers(t, c.first), c.logits);
   if (config_.logit_softcap > 0) ops::softcap_forward(c.logits, config_.logit_softcap);
+  if (temperature() != 1) at::Tensor(c.logits).div_(temperature());
 }
 
 void HeadUnit::sum_rows(UnitTensors& t, const Chunk& c) const {
@@ -113,18 +114,19 @@ void HeadUnit::sum_rows(UnitTensors& t, const Chunk& c) const {
 
 // The chunk's logits become their gradient, and the gradients of what they were computed from follow.
 void HeadUnit::differentiate(UnitTensors& t, const Gradients& g, const Chunk& c) const {
-  const at::Tensor weights = objective_.is_plain()   ? at::Tensor()
-                             : objective_.is_pairs() ? t.work[HeadWork::row_weights].narrow(0, c.first, c.rows)
-                                                     : t.work[HeadWork::row_weights].narrow(0, 0, c.rows);
+  const at::Tensor weights = objective_.is_plain()     ? at::Tensor()
+                             : objective_.has_inputs() ? t.work[HeadWork::row_weights].narrow(0, c.first, c.rows)
+                                                       : t.work[HeadWork::row_weights].narrow(0, 0, c.rows);
   ops::cross_entropy_shard_backward(c.logits, c.row_max, c.sum_exp, c.targets, t.loss_scale,
                                     vocabulary_part(config_, parallel_).first, config_.vocab_size,
-                                    config_.logit_softcap, weights);
+                                    config_.logit_softcap / temperature(), weights);
   ops::cross_entropy_weight_gradient(g.dw, g.dw_sum, c.logits, c.x, c.is_first(), c.is_last());
   chunk_backward(t, g, c.first, c.x, c.logits);
 }
 
 void HeadUnit::chunk_loss(UnitTensors& t, const Gradients* g) const {
   if (objective_.is_pairs()) return pair_loss(t, g);
+  if (objective_.is_policy()) return policy_loss(t, g);
   t.loss_sum.zero_();
   for_chunks(t, t.work[HeadWork::normed].size(0), [&](const Chunk& c) {
     compute_logits(t, c);
@@ -177,8 +179,9 @@ UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const
     tp.max(u.forward, p.state, rows);  // the largest logits
     tp.sum(u.forward, p.state, (sums_of_row() - 1) * rows);
   }
-  if (objective_.is_pairs() && parallel_.cp_size > 1)
-    u.forward.push_back({comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble, 3 * shape.tokens()});
+  if (objective_.sums_documents() && parallel_.cp_size > 1)
+    u.forward.push_back({comm::UnitAxis::cp, comm::Operation::all_reduce, at::kDouble,
+                         (objective_.is_pairs() ? 3 : 2) * shape.tokens()});
   u.backward = u.forward;
   if (has_adapter()) tp.sum(u.backward, p.state, product_.adapter_ranks() * config_.hidden_size);
   tp.reduce(u.backward, p.compute, boundary);

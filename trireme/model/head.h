@@ -7,7 +7,8 @@
 // Other losses (objective.h) take the same way in chunks. What needs one token only gives each row of logits its own
 // weights. Losses of pairs need sums over replies first: one pass over the chunks for the log-probabilities, of which
 // the head keeps three numbers a token, one sum over context-parallel ranks, and a second pass for the gradients. Rows
-// without a target (prompts, padding) have no logits, unless tensor-parallel ranks exchange numbers of all rows.
+// without a target (prompts, padding) have no logits, unless tensor-parallel ranks exchange numbers of all rows. Losses
+// of policies need a first pass only if ratios are those of whole answers.
 //
 // An adapter belongs to the head alone ("lm_head"), even if its matrix is the embedding's. Its gradients are summed
 // over the chunks in the statistics dtype.
@@ -30,7 +31,7 @@ void check_objective(const ModelConfig& config, const Precision& precision, cons
 
 class HeadUnit : public Unit {
  public:
-  /// `scores` is needed for pairs.
+  /// `scores` is needed for pairs and policies.
   HeadUnit(const ModelConfig& config, const Parallel& parallel, const Adapters& adapters = {},
            const Objective& objective = {}, std::shared_ptr<const Scores> scores = nullptr);
   std::string name() const override { return "head"; }
@@ -41,7 +42,7 @@ class HeadUnit : public Unit {
   void backward(UnitTensors& t) const override;
   UnitTraffic traffic(const BatchShape& shape, const Precision& precision) const override;
   bool backward_includes_forward() const override { return true; }
-  bool reads_documents() const override { return objective_.is_pairs(); }
+  bool reads_documents() const override { return objective_.sums_documents(); }
   std::vector<Measure> measures() const override;
   double forward_flops(const BatchShape& shape) const override;
 
@@ -77,6 +78,10 @@ class HeadUnit : public Unit {
   void open_ranks(UnitTensors& t, int64_t rows) const;
   void sum_replies(UnitTensors& t, int64_t rows) const;
   void judge_pairs(UnitTensors& t) const;
+  // head_policy.cpp
+  void policy_loss(UnitTensors& t, const Gradients* gradients) const;
+  void sum_answers(UnitTensors& t, const Chunk& chunk) const;
+  void judge_answers(UnitTensors& t, const Chunk& chunk) const;
   void weigh_tokens(UnitTensors& t, int64_t rows) const;
   void chunk_backward(UnitTensors& t, const Gradients& gradients, int64_t first, const at::Tensor& x,
                       const at::Tensor& d_logits) const;
@@ -91,6 +96,7 @@ class HeadUnit : public Unit {
   /// Numbers that sum_rows() keeps of a row: the largest logit, the sum of exponentials, the target's logit, and with
   /// label smoothing the sum of logits.
   int64_t sums_of_row() const { return objective_.label_smoothing > 0 ? 4 : 3; }
+  double temperature() const { return objective_.policy ? objective_.policy->temperature : 1; }
   int64_t chunk_rows(int64_t tokens) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 

@@ -21,7 +21,7 @@ struct HeadUnit::Chunk {
 
 template <class Body>
 void HeadUnit::for_chunks(const UnitTensors& t, int64_t all, const Body& body) const {
-  const bool keeps_all = objective_.is_pairs();
+  const bool keeps_all = objective_.has_inputs();
   const at::Tensor &normed = t.work[HeadWork::normed], &logits = t.work[HeadWork::logits],
                    &sums = t.work[HeadWork::sums], targets = keeps_all ? t.work[HeadWork::supervised][1] : t.targets;
   const int64_t most = logits.size(0), each = sums_of_row();

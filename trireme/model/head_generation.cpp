@@ -10,7 +10,7 @@ namespace trireme::model {
 namespace {
 
 /// Slots behind those of the adapter.
-enum GenerationSlot { kRows = HeadWork::adapter_bias + 1, kAllParts };
+enum GenerationSlot { kRows = HeadWork::adapter_bias + 1, kAllParts, kAllRows };
 
 }  // namespace
 
@@ -23,6 +23,7 @@ UnitValues HeadUnit::generation_values(const GenerationShape& shape, const Preci
   v.forward_work[HeadWork::rstd] = {"rstd", {rows}, p.state};
   v.forward_work[HeadWork::mean] = {"mean", {rows}, p.state};
   v.forward_work[kRows] = {"rows", {rows, width}, p.compute};
+  if (sequence_parallel()) v.forward_work[kAllRows] = {"rows of all ranks", {shape.rows, width}, p.compute};
   if (parallel_.tp_size > 1) {
     v.forward_work[HeadWork::logits] = {"this rank's logits", {rows, part}, p.compute};
     v.forward_work[kAllParts] = {"all ranks' logits", {parallel_.tp_size, rows, part}, p.compute};
@@ -42,12 +43,22 @@ UnitValues HeadUnit::generation_values(const GenerationShape& shape, const Preci
 std::vector<TrafficRow> HeadUnit::generation_traffic(const GenerationShape& shape, const Precision& p) const {
   if (parallel_.tp_size == 1) return {};
   const int64_t part = parameters_[static_cast<size_t>(product_.weight)].shape[0];
-  return {{comm::UnitAxis::tp, comm::Operation::all_gather, p.compute, parallel_.tp_size * shape.logit_rows * part}};
+  std::vector<TrafficRow> rows;
+  TensorTraffic(parallel_).gather(rows, p.compute, shape.rows * config_.hidden_size);
+  rows.push_back(
+      {comm::UnitAxis::tp, comm::Operation::all_gather, p.compute, parallel_.tp_size * shape.logit_rows * part});
+  return rows;
 }
 
 void HeadUnit::write_logits(UnitTensors& t) const {
   at::Tensor rows = t.work[kRows], normed = t.work[HeadWork::normed];
-  at::index_select_out(rows, t.input, 0, t.new_tokens->logit_rows);
+  at::Tensor all_rows = t.input;
+  if (const TensorParallel tp(parallel_, t.ranks); tp.sequence()) {
+    all_rows = t.work[kAllRows];
+    tp.own_rows(all_rows).copy_(t.input);
+    tp.gather_in_place(all_rows);
+  }
+  at::index_select_out(rows, all_rows, 0, t.new_tokens->logit_rows);
   norm_forward(norm_, normed, {norm_.centered() ? t.work[HeadWork::mean] : at::Tensor(), t.work[HeadWork::rstd]}, rows,
                t.parameters, config_.norm_eps);
   divide_logits(normed);

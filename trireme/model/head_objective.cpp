@@ -8,59 +8,26 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/communicator.h"
 #include "trireme/model/head_chunks.h"
+#include "trireme/model/head_rows.h"
 #include "trireme/ops/storage.h"
 
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kNotSupervised = -100;
 enum Sum { kLogp, kReference, kTokens };  // rows of HeadWork::documents
 
-// What sum_rows() kept of row `i`, in float64.
-class Rows {
- public:
-  Rows(const at::Tensor& row_max, const at::Tensor& sum_exp, const at::Tensor& target_logit,
-       const at::Tensor& logit_sum = {})
-      : row_max_(row_max), sum_exp_(sum_exp), target_logit_(target_logit), logit_sum_(logit_sum) {}
-  double log_sum(int64_t i) const { return std::log(at(sum_exp_, i)) + at(row_max_, i); }
-  double logp(int64_t i) const { return at(target_logit_, i) - at(row_max_, i) - std::log(at(sum_exp_, i)); }
-  double logit_sum(int64_t i) const { return logit_sum_.defined() ? at(logit_sum_, i) : 0; }
-
- private:
-  static double at(const at::Tensor& values, int64_t i) {
-    return values.scalar_type() == at::kDouble ? static_cast<const double*>(values.const_data_ptr())[i]
-                                               : static_cast<const float*>(values.const_data_ptr())[i];
-  }
-  const at::Tensor row_max_, sum_exp_, target_logit_, logit_sum_;
-};
-
-double* doubles(const at::Tensor& values) { return at::Tensor(values).mutable_data_ptr<double>(); }
-
-const double* input(const UnitTensors& t, PairInput::Row row) {
-  return static_cast<const double*>(t.targets[row].const_data_ptr());
-}
-
-// For each local token of a micro-batch, where its document begins among the B * S places.
-std::vector<int64_t> document_places(const UnitTensors& t, const Parallel& parallel) {
-  const int64_t length = t.shape.sequence;
-  const std::vector<int64_t> positions = context_positions(parallel, length);
-  const int64_t* starts = t.document_starts.data_ptr<int64_t>();
-  std::vector<int64_t> places;
-  places.reserve(static_cast<size_t>(t.shape.micro_batch) * positions.size());
-  for (int64_t b = 0; b < t.shape.micro_batch; ++b)
-    for (const int64_t position : positions) places.push_back(b * length + starts[b * length + position]);
-  return places;
-}
+const double* input(const UnitTensors& t, PairInput::Row row) { return input_row(t, row); }
 
 }  // namespace
 
 void check_objective(const ModelConfig& config, const Precision& precision, const Objective& objective) {
   if (objective.is_plain()) return;
-  const std::string what =
-      objective.is_pairs() ? "learning from pairs (dpo.*)" : "label smoothing and z-loss (objective.*)";
+  const std::string what = objective.is_pairs()    ? "learning from pairs (dpo.*)"
+                           : objective.is_policy() ? "learning from rewards (grpo.*)"
+                                                   : "label smoothing and z-loss (objective.*)";
   if (config.is_classifier() || config.bidirectional)
     throw UsageError(what + " goes with models that continue texts, and this one classifies them");
-  if (config.is_free() && objective.is_pairs())
+  if (config.is_free() && objective.has_inputs())
     throw UsageError(what + " is not built for a Free Transformer, whose likelihood is only bounded");
   if (precision.on_gpu) throw UsageError(what + " computes on processors only; set accelerator cpu");
 }
@@ -69,15 +36,19 @@ std::vector<Measure> HeadUnit::measures() const {
   std::vector<Measure> measures;
   if (objective_.is_pairs())
     for (const char* name : pair_measures()) measures.push_back({name, 0});
+  if (objective_.is_policy())
+    for (const char* name : policy_measures()) measures.push_back({name, 0});
   return measures;
 }
 
 void HeadUnit::declare_objective(UnitValues& v, const BatchShape& shape, int64_t tokens, int64_t rows,
                                  const Precision&) const {
-  v.forward_work[HeadWork::row_weights] = {"weights of rows", {objective_.is_pairs() ? tokens : rows, 3}, at::kDouble};
-  if (!objective_.is_pairs()) return;
+  v.forward_work[HeadWork::row_weights] = {
+      "weights of rows", {objective_.has_inputs() ? tokens : rows, 3}, at::kDouble};
+  if (!objective_.has_inputs()) return;
   v.forward_work[HeadWork::supervised] = {"supervised rows", {2, tokens}, at::kLong};
-  v.forward_work[HeadWork::documents] = {"sums of replies", {3, shape.tokens()}, at::kDouble};
+  v.forward_work[HeadWork::documents] = {
+      objective_.is_pairs() ? "sums of replies" : "log-probabilities", {3, shape.tokens()}, at::kDouble};
 }
 
 // One token's loss is (1 - s) (-log p) + s (log sum - mean logit) + z (log sum)^2, with s for label smoothing.
@@ -90,7 +61,7 @@ void HeadUnit::judge_tokens(UnitTensors& t, const Chunk& c) const {
   for (int64_t i = 0; i < c.rows; ++i) {
     double* const weight = weights + 3 * i;
     weight[0] = weight[1] = weight[2] = 0;
-    if (targets[i] == kNotSupervised) continue;
+    if (targets[i] == kNoTarget) continue;
     const double log_sum = rows.log_sum(i);
     total += -(1 - smoothing) * rows.logp(i) + z * log_sum * log_sum;
     if (smoothing > 0) total += smoothing * (log_sum - rows.logit_sum(i) / vocabulary);
@@ -134,7 +105,7 @@ int64_t HeadUnit::close_ranks(UnitTensors& t) const {
   auto *number = at::Tensor(supervised).mutable_data_ptr<int64_t>(), *target = number + tokens;
   int64_t count = 0;
   for (int64_t i = 0; i < tokens; ++i) {
-    if (parallel_.tp_size == 1 && targets[i] == kNotSupervised && (count > 0 || i + 1 < tokens)) continue;
+    if (parallel_.tp_size == 1 && targets[i] == kNoTarget && (count > 0 || i + 1 < tokens)) continue;
     if (count != i) std::memcpy(rows + count * width, rows + i * width, width);
     number[count] = i;
     target[count++] = targets[i];
@@ -170,7 +141,7 @@ void HeadUnit::sum_replies(UnitTensors& t, int64_t count) const {
     const Rows rows(c.row_max, c.sum_exp, c.target_logit);
     const int64_t* targets = c.targets.data_ptr<int64_t>();
     for (int64_t row = 0; row < c.rows; ++row) {
-      if (targets[row] == kNotSupervised) continue;
+      if (targets[row] == kNoTarget) continue;
       const int64_t i = number[c.first + row];
       const double value = rows.logp(row);
       if (likelihood[i] != 0) nats -= likelihood[i] * value;

@@ -41,7 +41,7 @@ TensorSpec Model::inputs(const BatchShape& shape) const {
 TensorSpec Model::targets(const BatchShape& shape) const {
   if (own_targets) return *own_targets;
   const int64_t tokens = local_rows(parallel, shape).tokens;
-  if (objective.is_pairs()) return {"targets", {objective.target_rows(), tokens}, at::kLong};
+  if (objective.has_inputs()) return {"targets", {objective.target_rows(), tokens}, at::kLong};
   return {"targets", {tokens}, at::kLong};
 }
 
@@ -98,7 +98,7 @@ Model build_model(const ModelConfig& given, const Precision& precision, const Pa
   m.parallel = parallel;
   m.adapters = adapters;
   m.objective = objective;
-  if (objective.is_pairs()) m.scores = std::make_shared<Scores>();
+  if (objective.has_inputs()) m.scores = std::make_shared<Scores>();
   using Tables = std::shared_ptr<const RotaryTables>;
   Tables rotary, local;  // of blocks with a window, where these have frequencies of their own
   if (!config.learned_positions)

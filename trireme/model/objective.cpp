@@ -147,7 +147,9 @@ bool Objective::needs_reference() const {
   return std::ranges::any_of(pairs, [](const WeightedPairLoss& p) { return row_of(p.loss).needs_reference; });
 }
 
-int64_t Objective::target_rows() const { return is_pairs() ? int64_t{PairInput::end} : 1; }
+int64_t Objective::target_rows() const {
+  return is_pairs() ? int64_t{PairInput::end} : is_policy() ? int64_t{PolicyInput::end} : 1;
+}
 
 Likelihood likelihood_of(PairLoss loss) { return row_of(loss).likelihood; }
 

@@ -4,16 +4,20 @@
 //
 // Rows hold whole pairs: document 2 i of a row is the chosen reply of its i-th pair, with the prompt, and document
 // 2 i + 1 the rejected one. So both replies of a pair lie in one micro-batch, on one data rank.
+//
+// Losses of rewards (policy.h) need a token's own log-probability, and by sequence those of its answer, a document.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "trireme/model/policy.h"
 #include "trireme/model/settings_objective.h"
 
 namespace trireme::model {
@@ -36,15 +40,21 @@ struct PairOptions {
 struct Objective {
   std::vector<WeightedPairLoss> pairs;  ///< empty: cross-entropy
   PairOptions options;
+  std::optional<PolicyOptions> policy;  ///< present: learning from rewards
   double label_smoothing = 0;  ///< of cross-entropy: this share of a target goes to all tokens alike
   double z_loss = 0;  ///< the square of log(sum of exp(logits)) counts this much in a token's loss
   bool operator==(const Objective&) const = default;
 
   bool is_pairs() const { return !pairs.empty(); }
+  bool is_policy() const { return policy.has_value(); }
+  /// The batch says more of each token than its target.
+  bool has_inputs() const { return is_pairs() || is_policy(); }
+  /// Sums over documents come first.
+  bool sums_documents() const { return is_pairs() || (policy && policy->ratio == RatioOf::sequence); }
   /// Cross-entropy and nothing else, which the head computes in one call.
-  bool is_plain() const { return !is_pairs() && label_smoothing == 0 && z_loss == 0; }
+  bool is_plain() const { return !has_inputs() && label_smoothing == 0 && z_loss == 0; }
   bool needs_reference() const;
-  /// Rows of the targets: the ids, and behind them PairInput.
+  /// Rows of the targets: the ids, and behind them PairInput or PolicyInput.
   int64_t target_rows() const;
 };
 
@@ -79,10 +89,11 @@ Likelihood likelihood_of(PairLoss loss);
 /// What Measure the head has for pairs, as means over pairs.
 std::span<const char* const> pair_measures();
 
-/// Where a run can read what the head summed: the log-probabilities of the documents of a micro-batch.
+/// Where a run can read log-probabilities of a micro-batch.
 struct Scores {
-  /// Called in evaluation on ranks with the head. `sums` [B * S] float64: where a document begins in its row, the
-  /// sum over its reply; elsewhere 0. Over all context-parallel ranks.
+  /// Called in evaluation on ranks with the head. Of pairs, `sums` [B * S] float64: where a document begins in its row,
+  /// the sum over its reply; elsewhere 0. Over all context-parallel ranks. Of policies, [T] float64: of each of this
+  /// rank's tokens; 0 where there is no target.
   std::function<void(int micro_batch, const at::Tensor& sums)> taken;
 };
 

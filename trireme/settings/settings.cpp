@@ -26,6 +26,8 @@ config::Table declare(Settings& s) {
       section(s.lora),
       section(s.objective),
       section(s.dpo),
+      section(s.grpo),
+      section(s.reward),
       section(s.comm),
       section(s.schedule),
       section(s.save),

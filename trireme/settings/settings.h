@@ -18,8 +18,10 @@
 #include "trireme/optim/settings.h"
 #include "trireme/optim/settings_lr.h"
 #include "trireme/plan/settings.h"
+#include "trireme/rewards/settings.h"
 #include "trireme/schedule/settings.h"
 #include "trireme/train/settings.h"
+#include "trireme/train/settings_grpo.h"
 
 namespace trireme {
 
@@ -39,6 +41,8 @@ struct Settings : train::RunSettings, engine::AcceleratorSettings, launch::RankS
   adapt::LoraSettings lora;
   model::ObjectiveSettings objective;
   model::PreferenceSettings dpo;
+  train::GrpoSettings grpo;
+  rewards::RewardSettings reward;
   comm::CommSettings comm;
   schedule::ScheduleSettings schedule;
   checkpoint::SaveSettings save;

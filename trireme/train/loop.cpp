@@ -97,7 +97,7 @@ class Loop {
     const std::optional<double> loss = task_->evaluate(safe_point_);
     go_on_unless_stopped();
     s_->phases.end("evaluation");
-    say(fmt::format("held-out loss {:.4f} before training", *loss));
+    if (loss) say(fmt::format("held-out loss {:.4f} before training", *loss));
     say(task_->sample(safe_point_));
   }
 
@@ -105,6 +105,8 @@ class Loop {
     const base::Stopwatch watch;
     const int64_t step = state_.step + 1;
     const bool is_profiled = c_.profile.schedule && step == first_step_ + kProfiledStep;
+    task_->prepare(step, safe_point_);
+    if (stopping_.stops()) return;
     const engine::StepResult result =
         take_step(*s_, *task_, step,
                   {.begins_together = is_profiled,
@@ -114,20 +116,16 @@ class Loop {
     if (saver_->under_way() && !stopping_.any_is_busy()) saver_->advance();
     if (!result.committed)
       return say(fmt::format("step {} is given up: it would not have ended within launch.grace", step));
-    if (is_profiled) {
-      write_profile(*s_);
-      say(fmt::format("profile  step {} in {}", step, *c_.profile.schedule));
-    }
+    if (is_profiled) write_profile(*s_), say(fmt::format("profile  step {} in {}", step, *c_.profile.schedule));
     judge(step, result);
     state_.step = step;
-    state_.tokens += s_->tokens_per_step();
+    state_.tokens += tokens_of_step(*s_, *task_, step);
     task_->after_step(state_);
     launch::report_status(fmt::format("step {}", step));
     report(result, watch.seconds());
     if (step == first_step_ + 1) say(s_->phases.text());
     if (!is_complete() && c_.train.save_interval.value_or(0) > 0 && step % *c_.train.save_interval == 0)
-      observers_->phase("save",
-                        [this] { return saver_->save(state_), safe_point_(); });  // may stop before the next step
+      observers_->phase("save", [this] { return saver_->save(state_), safe_point_(); });
   }
 
   // All ranks have the same loss, so they all decide alike.
@@ -148,16 +146,18 @@ class Loop {
                           .lr = result.learning_rate,
                           .tokens = state_.tokens,
                           .epoch = task_->epoch()};
-    pace_->took(seconds, event);
-    if (has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0))
-      event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
+    pace_->took(seconds, tokens_of_step(*s_, *task_, state_.step), event);
+    const bool evaluates =
+        has_held_out() && (is_complete() ? c_.eval.final_validation : state_.step % evaluation_interval_ == 0);
+    if (evaluates) event.val_loss = observers_->phase("evaluate", [this] { return task_->evaluate(safe_point_); });
     add_measures(event, s_->model, result.measures, task_->held_out_measures());
+    task_->add_measures(event, evaluates);
     observers_->step(event);
-    if (event.val_loss) say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
+    if (evaluates && !stopping_.stops())
+      say(observers_->phase("sample", [this] { return task_->sample(safe_point_); }));
   }
 
-  // Whether this step and a save of it would take longer than the time left. Until one step has ended, the time of a
-  // step is unknown and counts as 0.
+  // Whether this step and a save of it would take longer than the time left; an unknown time counts as 0.
   bool must_give_up(double elapsed) const {
     if (!stopping_.is_requested()) return false;
     return stopping_.seconds_left() < std::max(0.0, pace_->seconds_a_step() - elapsed) + saver_->expected_seconds();

@@ -43,8 +43,9 @@ std::vector<base::Measured> measures_of(const model::ModelConfig& config, double
 
 std::vector<base::Measured> measures_of(const model::Model& model, double loss, std::span<const double> measures,
                                         const std::string& prefix) {
-  if (!model.objective.is_pairs()) return measures_of(model.config, loss, measures, prefix);
-  const std::span<const char* const> names = model::pair_measures();
+  if (!model.objective.has_inputs()) return measures_of(model.config, loss, measures, prefix);
+  const std::span<const char* const> names =
+      model.objective.is_pairs() ? model::pair_measures() : model::policy_measures();
   std::vector<base::Measured> named;
   for (size_t i = 0; i < std::min(names.size(), measures.size()); ++i)
     named.push_back({prefix + names[i], measures[i]});

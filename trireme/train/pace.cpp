@@ -60,11 +60,12 @@ Pace::Pace(Session& session)
       peak_flops_(measure_peak_flops(session.precision.compute, session.world(), session.device)),
       flops_per_token_(session.flops_per_token()) {}
 
-void Pace::took(double seconds, base::StepEvent& event) {
+void Pace::took(double seconds, int64_t tokens, base::StepEvent& event) {
   if (s_.loss_scale) event.loss_scale = s_.loss_scale->scale(), event.skipped = s_.loss_scale->skipped();
   smoothed_seconds_ = smoothed_seconds_ == 0 ? seconds : 0.9 * smoothed_seconds_ + 0.1 * seconds;
   event.step_seconds = seconds;
-  event.tokens_per_second = double(s_.tokens_per_step()) / smoothed_seconds_;
+  smoothed_tokens_ = smoothed_tokens_ == 0 ? double(tokens) : 0.9 * smoothed_tokens_ + 0.1 * double(tokens);
+  event.tokens_per_second = smoothed_tokens_ / smoothed_seconds_;
   event.peak_fraction = observe::peak_fraction(event.tokens_per_second, flops_per_token_, peak_flops_);
   event.eta_seconds = event.max_steps > 0 ? double(event.max_steps - event.step) * smoothed_seconds_ : std::nan("");
   if (!s_.is_first_rank()) return;

@@ -29,7 +29,7 @@ class Pace {
 
   /// Call it after a step: fills in times, rates, rank 0's memory and the loss scale. `event` already has step and
   /// max_steps.
-  void took(double seconds, base::StepEvent& event);
+  void took(double seconds, int64_t tokens, base::StepEvent& event);
 
   /// Smoothed; 0 until a step has ended.
   double seconds_a_step() const { return smoothed_seconds_; }
@@ -40,7 +40,7 @@ class Pace {
  private:
   const Session& s_;
   double peak_flops_, flops_per_token_;
-  double smoothed_seconds_ = 0;
+  double smoothed_seconds_ = 0, smoothed_tokens_ = 0;
   int64_t rss_bytes_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "trireme/train/classify.h"
+#include "trireme/train/grpo.h"
 #include "trireme/train/introduction.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/preferences.h"
@@ -39,6 +40,7 @@ class Pretraining : public SampleTask {
 
 std::unique_ptr<Task> make_task(Session& session, const std::filesystem::path& resume, const StopCheck& stops) {
   if (session.settings.task == Learning::classify) return make_classification(session, resume, stops);
+  if (session.settings.task == Learning::rewards) return make_grpo(session, resume, stops);
   if (session.settings.task == Learning::preferences) return make_preferences(session, resume, stops);
   auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
   data::TrainingData data = load_run_data(session, resume, *tokenizer, stops);

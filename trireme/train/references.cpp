@@ -43,16 +43,6 @@ void silence_adapters(Session& s) {
   s.engine->refresh_weights();
 }
 
-void load_reference(Session& s, const fs::path& folder) {
-  const bool adapts = !s.model.adapters.empty();
-  const auto seed = static_cast<uint64_t>(s.settings.seed);
-  s.engine->initialize(seed);
-  load_run(*s.engine, s.model, folder, s.world(), adapts ? LoadWhat::base : LoadWhat::weights);
-  if (!adapts) return;
-  load_magnitudes(*s.engine, s.model, folder, s.world(), seed);
-  silence_adapters(s);
-}
-
 // Two numbers for each pair of `rows`: this rank's part of them, and 0 for all others.
 class Scoring {
  public:
@@ -170,6 +160,16 @@ fs::path cache_of(const Settings& settings, const data::PreferenceData& data, co
 }
 
 }  // namespace
+
+void load_reference(Session& s, const fs::path& folder) {
+  const bool adapts = !s.model.adapters.empty();
+  const auto seed = static_cast<uint64_t>(s.settings.seed);
+  s.engine->initialize(seed);
+  load_run(*s.engine, s.model, folder, s.world(), adapts ? LoadWhat::base : LoadWhat::weights);
+  if (!adapts) return;
+  load_magnitudes(*s.engine, s.model, folder, s.world(), seed);
+  silence_adapters(s);
+}
 
 fs::path reference_folder(const Settings& settings) {
   return settings.dpo.reference ? fs::path(*settings.dpo.reference) : starting_weights(settings);

@@ -24,6 +24,10 @@ struct References {
 /// The folder of the reference: dpo.reference, or the model before training.
 std::filesystem::path reference_folder(const Settings& settings);
 
+/// Loads a reference; new adapters beside it add nothing. The engine then holds its weights until others are loaded.
+/// Every rank must call. Errors    CheckpointError, the same on every rank
+void load_reference(Session& session, const std::filesystem::path& folder);
+
 /// Reads or computes them. The engine then holds the reference's weights, without adapters, until others are loaded.
 /// Every rank must call. Calls `stops` while it computes; after a stop the numbers mean nothing.
 ///

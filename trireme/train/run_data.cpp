@@ -15,6 +15,7 @@
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
+#include "trireme/train/grpo.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/preferences.h"
 #include "trireme/train/pretrain.h"
@@ -92,13 +93,15 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
 
 void check_pretrain(const Settings& settings) {
   const model::ModelConfig model = model::config_of(settings.model);
-  data::TrainingDataOptions data = training_data_options(settings, sequence_length(settings, model));
   const auto tokenizer = resolve_tokenizer(settings, model);
-  const bool classifies = settings.task == Learning::classify, compares = settings.task == Learning::preferences;
+  const bool classifies = settings.task == Learning::classify, compares = settings.task == Learning::preferences,
+             is_rewarded = settings.task == Learning::rewards;
+  data::TrainingDataOptions data;
+  if (!is_rewarded) data = training_data_options(settings, sequence_length(settings, model));
   if (classifies != model.is_classifier())
     throw UsageError(classifies ? "task classify needs a model with labels"
                                 : "a model with labels (model.num_labels) classifies texts: give --task classify");
-  if (!classifies && !compares) data::check_training_data(data);
+  if (!classifies && !compares && !is_rewarded) data::check_training_data(data);
   const fs::path resume = find_resume(settings);
   keep_split(data, resume);
   const fs::path weights = resume.empty() ? starting_weights(settings) : resume;
@@ -120,6 +123,10 @@ void check_pretrain(const Settings& settings) {
     }
   }
   if (!weights.empty()) state = parse_run_state(checkpoint::open_checkpoint(weights).state_json, weights);
+  if (is_rewarded) {
+    check_length(rows_of_epoch(settings, check_grpo(settings, *tokenizer)));
+    return;
+  }
   // Tokenizes if nothing is cached, so that ranks find the tokens and do not wait for one that tokenizes. This comes
   // last: a refusal above leaves no file behind.
   const data::TrainingData loaded = classifies ? check_classification(settings, model, *tokenizer)

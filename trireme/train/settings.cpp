@@ -22,7 +22,8 @@ std::span<const config::Choice<Resume::From>> choices_of(Resume::From) {
 std::span<const config::Choice<Learning>> choices_of(Learning) {
   static const std::vector<config::Choice<Learning>> kTable = {{Learning::language, "language", {"causal_lm", "lm"}},
                                                                {Learning::classify, "classify", {"classification"}},
-                                                               {Learning::preferences, "preferences", {"dpo"}}};
+                                                               {Learning::preferences, "preferences", {"dpo"}},
+                                                               {Learning::rewards, "rewards", {"grpo"}}};
   return kTable;
 }
 
@@ -38,8 +39,9 @@ config::Section section(RunSettings& s) {
           .title = "the whole run",
           .rows = {{"task", &s.task,
                     "what a run learns: to continue text (language), which label a text has (classify: "
-                    "{\"text\", \"label\"} in each line of data.train_data_path, docs/classification.md), or which of "
-                    "two replies is better (preferences: {\"prompt\", \"chosen\", \"rejected\"}, docs/preferences.md)",
+                    "{\"text\", \"label\"} in each line of data.train_data_path, docs/classification.md), which of "
+                    "two replies is better (preferences: {\"prompt\", \"chosen\", \"rejected\"}, docs/preferences.md), "
+                    "or answers that are rewarded (rewards: trireme grpo, docs/rewards.md)",
                     Rules{.resumed = Resumed::learned}},
                    {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
                    {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},

@@ -27,6 +27,7 @@ enum class Learning {
   language,  ///< to continue text
   classify,  ///< which label a text has
   preferences,  ///< which of two replies is the better one
+  rewards,  ///< to write answers that are rewarded
 };
 std::span<const config::Choice<Learning>> choices_of(Learning);
 

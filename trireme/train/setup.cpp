@@ -22,6 +22,7 @@
 #include "trireme/settings/validate.h"
 #include "trireme/text/byte_tokenizer.h"
 #include "trireme/text/load_tokenizer.h"
+#include "trireme/train/answer_room.h"
 
 namespace trireme::train {
 namespace fs = std::filesystem;
@@ -63,12 +64,17 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   r.accumulation = settings.accumulation;
   r.sequence_parallel = settings.mesh.sequence_parallel;
   r.context = settings.mesh.context;
-  // A text to classify and its padding are two documents; so are the replies of a pair.
+  // A text to classify and its padding are two documents; so are the replies of a pair, and answers.
   r.documents = settings.task == Learning::classify ? model::DocumentRequest{.attention = true}
-                : settings.task == Learning::preferences
+                : settings.task == Learning::preferences || settings.task == Learning::rewards
                     ? model::DocumentRequest{.attention = true, .positions = true}
                     : model::DocumentRequest{.attention = settings.data.reset_attention_mask,
                                              .positions = settings.data.reset_position_ids};
+  if (settings.task == Learning::rewards) {
+    r.generation = generate::shape_of(model, room_for_answers(settings.grpo), /*longest_prompt=*/0);
+    const int64_t tp = r.size(comm::Axis::tp);
+    if (r.sequence_parallel) r.generation.rows = (r.generation.rows + tp - 1) / tp * tp;  // ranks divide them
+  }
   r.num_micro_batches = static_cast<int>(accumulation(settings, num_ranks));
   r.num_evaluation_micro_batches = 1;
   r.recompute = settings.recompute;
@@ -82,9 +88,24 @@ plan::StepRequest step_request(const Settings& settings, const model::ModelConfi
   return r;
 }
 
+namespace {
+
+model::PolicyOptions policy_options(const GrpoSettings& s) {
+  return {.epsilon = s.epsilon,
+          .epsilon_high = s.epsilon_high.value_or(s.epsilon),
+          .epsilon_c = s.epsilon_c,
+          .ratio = s.loss_algo,
+          .beta = s.beta,
+          .kl = s.kl_loss_mode,
+          .temperature = s.temperature};
+}
+
+}  // namespace
+
 model::Objective objective_of(const Settings& settings) {
   model::Objective objective{.label_smoothing = settings.objective.label_smoothing,
                              .z_loss = settings.objective.z_loss};
+  if (settings.task == Learning::rewards) objective.policy = policy_options(settings.grpo);
   if (settings.task != Learning::preferences) return objective;
   const model::PreferenceSettings& s = settings.dpo;
   const auto losses = choices_of(model::PairLoss{});

@@ -15,6 +15,12 @@ double learning_rate(const Session& s, const StepTask& task, int64_t step) {
   return task.learning_rate(waits ? step - s.loss_scale->skipped() : step);
 }
 
+int64_t tokens_of_step(const Session& s, const StepTask& task, int64_t step) {
+  const plan::StepRequest& r = s.engine->plan().request;
+  const std::optional<int> used = task.used_micro_batches(step);
+  return used ? int64_t{*used} * r.num_data_ranks() * r.shape.tokens() : s.tokens_per_step();
+}
+
 engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const StepOptions& options) {
   const engine::StepInputs inputs{
       .load_batch = [&task, step](int micro_batch,
@@ -25,6 +31,7 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .seed = static_cast<uint64_t>(s.settings.seed),
       .loss_scale = s.loss_scale ? std::optional(s.loss_scale->scale()) : std::nullopt,
       .skipped = s.loss_scale ? s.loss_scale->skipped() : 0,
+      .used_micro_batches = task.used_micro_batches(step),
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();

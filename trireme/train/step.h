@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "trireme/engine/engine.h"
 #include "trireme/train/session.h"
@@ -21,6 +22,8 @@ class StepTask {
   /// Supervised tokens of step `step` over all ranks: the loss is their mean. At least 1.
   virtual int64_t supervised_tokens(int64_t step) const = 0;
   virtual double learning_rate(int64_t step) const = 0;
+  /// As engine::StepInputs.
+  virtual std::optional<int> used_micro_batches(int64_t step) const { return std::nullopt; }
 };
 
 struct StepOptions {
@@ -32,6 +35,9 @@ struct StepOptions {
 /// The learning rate of step `step`, which is the next one. As in DeepSpeed, and by its rule only, steps that were
 /// skipped do not count.
 double learning_rate(const Session& session, const StepTask& task, int64_t step);
+
+/// Tokens that the ranks compute in a step, padding included.
+int64_t tokens_of_step(const Session& session, const StepTask& task, int64_t step);
 
 /// Runs forward, backward and the optimizer over the task's micro-batches. Every rank must call. Counts the
 /// step in Session::loss_scale.

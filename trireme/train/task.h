@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/progress.h"
 #include "trireme/launch/identity/environment.h"
 #include "trireme/train/checkpointing.h"
 #include "trireme/train/session.h"
@@ -29,6 +30,10 @@ class Task : public StepTask {
   /// Errors    UsageError if the task cannot continue from there
   virtual std::string restore(RunState& state) = 0;
 
+  /// Called before each step, on every rank: what the step learns from, if the model itself makes it. Calls `stops`
+  /// while it works; the loop then ends the run if the ranks agreed to stop.
+  virtual void prepare(int64_t step, const StopCheck& stops) {}
+
   /// Called after each step that counts. Moves on, and writes the new place in the data into `state`. The loop itself
   /// counts steps and tokens.
   virtual void after_step(RunState& state) = 0;
@@ -40,11 +45,15 @@ class Task : public StepTask {
 
   /// Samples that evaluate() uses; 0: there is nothing to evaluate.
   virtual int64_t held_out_samples() const = 0;
-  /// Mean held-out loss. Calls `stops` after each round, and returns nothing if the ranks stop.
+  /// Mean held-out loss. Calls `stops` after each round, and returns nothing if the ranks stop, or if what is held out
+  /// has no loss (add_measures).
   virtual std::optional<double> evaluate(const StopCheck& stops) = 0;
 
   /// The units' measures of the last evaluation, as engine::StepResult::measures.
   virtual std::vector<double> held_out_measures() const { return {}; }
+
+  /// Adds to a step's measures those that no unit of the model takes; `evaluated`: evaluate() has just run.
+  virtual void add_measures(base::StepEvent& event, bool evaluated) const {}
 
   /// A line that rank 0 prints after each evaluation: what the model says now to one prompt. "": nothing, or another
   /// rank. Every rank must call. Calls `stops` while it works.

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Learning from rewards in float64: the answers of a run, judged by an independent computation and by TRL's own loss.
+
+rewards_judge.py TRIREME [CASE ...]
+A run answers prompts once and takes four steps on the answers. The judge reads them from a checkpoint, computes log-probabilities with
+transformers, then advantages, losses, gradients and steps of SGD, and compares. TRIREME_SLOW=1: every case and every mesh; otherwise
+a sample.
+"""
+
+import json
+import os
+import sys
+import types
+import unittest.mock
+
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1", HF_DATASETS_OFFLINE="1")
+import tuning
+from tuning import peft, ring, torch
+
+import wide
+
+[grpo_trainer] = ring.judges("trl.trainer.grpo_trainer")
+
+PROMPTS, ANSWERS, MINI, LONGEST = 4, 4, 2, 12
+STEPS = 2 * PROMPTS // MINI  # two iterations
+RATE, EQUAL, MESH = 0.2, 1e-9, 1e-10
+FAMILIES = {"llama": "llama 2", "gemma3": "gemma3"}
+
+# name: settings of grpo.*
+CASES = {
+    "grpo": {"kl_loss_mode": "low_var_kl"},
+    "grpo warm": {"temperature": 0.7, "top_k": 20, "beta": 0.1, "kl_loss_mode": "mse_kl"},
+    "dapo": {"loss_agg_mode": "token-mean", "epsilon": 0.02, "epsilon_high": 0.028, "beta": 0, "overlong_buffer": 4, "dynamic_sampling": "drop"},
+    "dr grpo": {"loss_agg_mode": "sequence-mean-token-scale", "advantage_estimator": "drgrpo", "beta": 0.02, "kl_loss_mode": "low_var_kl"},
+    "rloo": {"loss_agg_mode": "seq-mean-token-sum", "advantage_estimator": "rloo", "beta": 0.05, "epsilon": 0.01, "epsilon_c": 1.05, "top_p": 0.9},
+    "gspo": {"loss_algo": "gspo-token", "epsilon": 0.003, "kl_loss_mode": "low_var_kl"},
+    "batch": {"scale_rewards": "batch", "loss_agg_mode": "sequence-mean-token-sum-norm", "mask_truncated_completions": "true"},
+    "unscaled": {"scale_rewards": "none", "loss_agg_mode": "token-mean", "beta": 0.04, "kl_loss_mode": "low_var_kl", "advantage_epsilon": 1e-4},
+}
+# Which of TRL's losses is the same one.
+THEIRS = {"grpo": "grpo", "dapo": "dapo", "dr grpo": "dr_grpo", "unscaled": "dapo", "gspo": "grpo"}
+QUICK = [("llama", "dapo", "full"), ("gemma3", "grpo warm", "full"), ("llama", "gspo", "lora"), ("llama", "rloo", "lora"), ("llama", "unscaled", "full")]
+MESHES = {
+    "full_shard 2": ({"devices": 2, "strategy": "full_shard"}, True),
+    "two rows at once": ({"train__micro_batch_size": 2}, False),
+    "tp 2 sequence": ({"devices": 2, "mesh__tp": 2, "mesh__sequence_parallel": "true"}, False),
+    "pp 2 1f1b": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "1f1b"}, False),
+    "pp 2 zb_v": ({"devices": 2, "mesh__pp": 2, "pipeline__schedule": "zb_v"}, False),
+    "recompute": ({"recompute": "full"}, True),
+    "4 ranks": ({"devices": 4, "strategy": "full_shard"}, True),
+}
+
+
+def write_prompts(path):
+    with open(path, "w") as out:
+        for number in range(9):
+            out.write(json.dumps({"prompt": " ".join(ring.WORDS[(number * 7 + i) % len(ring.WORDS)] for i in range(1 + number % 3)), "answer": "x"}) + "\n")
+    return path
+
+
+class Judged:
+    def __init__(self, r, family, case, kind):
+        self.r, self.what, self.case, self.lora = r, f"{family}, {case}, {kind}", case, kind == "lora"
+        self.settings = CASES[case]
+        self.base = r.folder / family
+        if not self.base.exists():
+            tuning.make_base(FAMILIES[family], self.base)
+            (self.base / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+        self.prompts = write_prompts(r.folder / "prompts.jsonl")
+        self.adapter = None
+        if self.lora:
+            self.adapter = r.folder / f"{family}-start"
+            config = tuning.lora_config(FAMILIES[family], target_modules="all-linear")
+            peft.get_peft_model(tuning.load_base(self.base), config).save_pretrained(self.adapter)
+        self.one = self.tune("one")
+        self.rollout = self.task(1)
+
+    def command(self, what, **settings):
+        values = {"devices": 1, "precision": "64-true", "out_dir": self.r.folder / f"{self.what} {what}".replace(" ", "-").replace(",", ""), "grpo.prompts": self.prompts,
+                  "grpo.batch_size": PROMPTS, "grpo.mini_batch_size": MINI, "grpo.num_generations": ANSWERS, "grpo.num_iterations": 2, "grpo.temperature": 1,
+                  "grpo.max_prompt_length": 24, "grpo.max_completion_length": LONGEST, "grpo.stop": "[e, t]", "reward.functions": "[length]", "reward.length": 6, "train.micro_batch_size": 1,
+                  "train.max_steps": STEPS, "train.lr_warmup_steps": 0, "train.lr_decay": "constant", "train.max_norm": "null", "optimizer.name": "SGD",
+                  "optimizer.lr": RATE, "optimizer.weight_decay": 0, "optimizer.momentum": 0, "launch.threads_per_rank": 1, "comm.timeout": "60s", "train.save_interval": 1, "save.keep_last": 0}
+        values |= {f"grpo.{k}": v for k, v in self.settings.items()} | {k.replace("__", "."): v for k, v in settings.items()}
+        if self.adapter:
+            values["lora.initial_adapter"] = self.adapter
+        words = [self.r.program, "grpo", str(self.base)]
+        for key, value in values.items():
+            words += [f"--{key}", str(value)]
+        return words, values["out_dir"]
+
+    def tune(self, what, **settings):
+        words, out = self.command(what, **settings)
+        result = self.r.run(words)
+        ring.require(result.code == 0, f"{self.what}: the run {what} succeeds", str(result))
+        return out
+
+    def task(self, step, run=None):
+        return json.loads(json.loads(((run or self.one) / f"step-{step:08}" / "trireme_state.json").read_text())["task"])
+
+    def model(self):
+        model = tuning.load_base(self.base)
+        if self.lora:
+            model = peft.PeftModel.from_pretrained(model, self.adapter, is_trainable=True)
+        model.get_input_embeddings().padding_idx = None  # the model may write that token, too
+        return wide.widen(model).eval()
+
+    def option(self, name, default):
+        return self.settings.get(name, default)
+
+    def logprobs(self, model, prompt, answer):
+        """Of each token of an answer, at the temperature of sampling."""
+        ids = torch.tensor([prompt + answer])
+        logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1:-1] / self.option("temperature", 1.0)
+        return logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None])[:, 0]
+
+    def advantages(self):
+        """By group; of answers without a reward none."""
+        groups = [torch.tensor([a["reward"] for a in g["answers"]], dtype=torch.float64) for g in self.rollout["groups"]]
+        everything, eps = torch.cat(groups), self.option("advantage_epsilon", 1e-6)
+        for rewards in groups:
+            above = rewards - rewards.mean()
+            kind, scale = self.option("advantage_estimator", "grpo"), self.option("scale_rewards", "group")
+            if kind == "rloo":
+                above = torch.stack([rewards[i] - torch.cat([rewards[:i], rewards[i + 1:]]).mean() for i in range(len(rewards))])
+            elif kind == "grpo" and scale != "none":
+                above = above / ((rewards if scale == "group" else everything).std() + eps)
+            yield above
+
+    def counted(self, step):
+        """(prompt, answer, advantage) of the answers that step `step` learns from."""
+        first = (step - 1) * MINI % PROMPTS
+        for group, advantages in list(zip(self.rollout["groups"], self.advantages()))[first:first + MINI]:
+            rewards = [a["reward"] for a in group["answers"]]
+            if self.option("dynamic_sampling", "none") == "drop" and max(rewards) == min(rewards):
+                continue
+            for answer, advantage in zip(group["answers"], advantages):
+                if not (self.option("mask_truncated_completions", "false") == "true" and answer["truncated"]):
+                    yield group["tokens"], answer, advantage
+
+    def loss(self, model, reference, step):
+        """(loss, measures) of a step."""
+        low, high, dual, beta = self.option("epsilon", 0.2), self.option("epsilon_high", self.option("epsilon", 0.2)), self.option("epsilon_c", None), self.option("beta", 0.04)
+        by_answer, kls, clipped, ratios = [], [], [], []
+        for prompt, answer, advantage in self.counted(step):
+            logp, old = self.logprobs(model, prompt, answer["tokens"]), torch.tensor(answer["logprobs"], dtype=torch.float64)
+            delta = logp - old
+            if self.option("loss_algo", "grpo") == "gspo-token":
+                delta = logp - logp.detach() + delta.mean().detach()
+            ratio = delta.exp()
+            one, two = -advantage * ratio, -advantage * ratio.clamp(1 - low, 1 + high)
+            loss = torch.maximum(one, two)
+            bounded = two > one
+            if dual is not None and advantage < 0:
+                bounded = bounded | (loss > -advantage * dual)
+                loss = loss.clamp(max=(-advantage * dual).item())
+            kl = torch.zeros_like(loss)
+            if beta:
+                with torch.no_grad():
+                    expected = self.logprobs(reference, prompt, answer["tokens"])
+                above = logp - expected
+                kl = {"kl": above, "mse_kl": 0.5 * above ** 2, "low_var_kl": (-above).exp() + above - 1}[self.option("kl_loss_mode", "kl")]
+            by_answer.append(loss + beta * kl)
+            kls.append(kl.detach()), clipped.append(bounded.double()), ratios.append(ratio.detach())
+        mode, count = self.option("loss_agg_mode", "sequence-mean-token-mean"), len(by_answer)
+        if mode == "token-mean":
+            loss = torch.cat(by_answer).mean()
+        elif mode == "sequence-mean-token-mean":
+            loss = torch.stack([l.mean() for l in by_answer]).mean()
+        else:
+            loss = torch.stack([l.sum() for l in by_answer]).sum() / count / (LONGEST if mode == "sequence-mean-token-scale" else 1)
+        return loss, {"kl": torch.cat(kls).mean().item(), "clip_ratio": torch.cat(clipped).mean().item(), "ratio": torch.cat(ratios).mean().item()}
+
+    def trl(self, model, reference, step):
+        """TRL's loss of the same answers."""
+        rows = list(self.counted(step))
+        longest = max(len(a["tokens"]) for _, a, _ in rows)
+        padded = lambda values: torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
+        logps = padded([self.logprobs(model, p, a["tokens"]) for p, a, _ in rows])
+        mask = padded([torch.ones(len(a["tokens"]), dtype=torch.float64) for _, a, _ in rows])
+        inputs = {"prompt_ids": torch.zeros(len(rows), 1, dtype=torch.long), "prompt_mask": torch.ones(len(rows), 1), "completion_ids": torch.zeros(len(rows), longest, dtype=torch.long),
+                  "completion_mask": mask, "advantages": torch.stack([a for _, _, a in rows]), "num_items_in_batch": mask.sum(),
+                  "old_per_token_logps": padded([torch.tensor(a["logprobs"], dtype=torch.float64) for _, a, _ in rows])}
+        beta = self.option("beta", 0.04)
+        if beta:
+            with torch.no_grad():
+                inputs["ref_per_token_logps"] = padded([self.logprobs(reference, p, a["tokens"]) for p, a, _ in rows])
+        trainer = unittest.mock.MagicMock()
+        trainer._get_per_token_logps_and_entropies.return_value = (logps, torch.zeros_like(logps), None)
+        trainer.configure_mock(top_entropy_quantile=1.0, off_policy_mask_threshold=None, beta=beta, loss_type=THEIRS[self.case], use_vllm=False, aux_loss_enabled=False,
+                               importance_sampling_level="sequence" if self.option("loss_algo", "grpo") == "gspo-token" else "token", epsilon_low=self.option("epsilon", 0.2),
+                               epsilon_high=self.option("epsilon_high", self.option("epsilon", 0.2)), max_completion_length=LONGEST, current_gradient_accumulation_steps=1,
+                               _entropy_bonus_enabled=False)
+        trainer.args.configure_mock(use_bias_correction_kl=False, delta=None, steps_per_generation=1)
+        trainer.accelerator.num_processes = 1
+        trainer.accelerator.gather = trainer.accelerator.gather_for_metrics = lambda x: x
+        return grpo_trainer.GRPOTrainer._compute_loss(trainer, types.SimpleNamespace(training=True), inputs)
+
+    def against_formulas(self):
+        model, reference = self.model(), wide.widen(tuning.load_base(self.base)).eval()
+        values = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        optimizer = torch.optim.SGD(values.values(), lr=RATE)
+        rows = ring.metrics(self.one)
+        with torch.no_grad():
+            sampled = max((self.logprobs(model, g["tokens"], a["tokens"]) - torch.tensor(a["logprobs"], dtype=torch.float64)).abs().max().item()
+                          for g in self.rollout["groups"] for a in g["answers"])
+        ring.require(sampled <= EQUAL, f"{self.what}: log-probabilities of sampling within {sampled:.1e} of transformers'")
+        off = max(abs(a["advantage"] - v.item()) for g, adv in zip(self.rollout["groups"], self.advantages()) for a, v in zip(g["answers"], adv))
+        ring.require(off <= EQUAL, f"{self.what}: advantages within {off:.1e}")
+        worst, apart_trl, seen = 0.0, 0.0, set()
+        for step in range(1, STEPS + 1):
+            loss, measures = self.loss(model, reference, step)
+            if self.case in THEIRS:
+                theirs = self.trl(model, reference, step)
+                want = torch.autograd.grad(theirs, list(values.values()), retain_graph=True)
+                have = torch.autograd.grad(loss, list(values.values()), retain_graph=True)
+                apart_trl = max(apart_trl, abs(theirs.item() - loss.item()), *((a - b).abs().max().item() for a, b in zip(want, have)))
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.stack([p.grad.norm() for p in values.values()]).norm().item()
+            ours = rows[step]
+            pairs = [(ours["loss"], loss.item()), (ours["grad_norm"], norm), *((ours["measures"][k], v) for k, v in measures.items())]
+            worst = max(worst, *(abs(x - y) / max(1, abs(y)) for x, y in pairs))
+            seen.add(measures["clip_ratio"] > 0)
+            ring.require(worst <= EQUAL, f"{self.what}: step {step} within {worst:.1e}", f"{ours} {loss.item()!r} {norm!r} {measures}")
+            if step <= PROMPTS // MINI and step == 1:
+                ring.require(ours["measures"]["ratio"] == 1, f"{self.what}: the first ratio is exactly 1")
+            optimizer.step()
+        last = tuning.trained(self.one / f"step-{STEPS:08}")
+        ours_of = lambda name: name.removeprefix(tuning.PREFIX).replace(".default", "")
+        apart = max(tuning.far(last[f"{ours_of(n)}.master"], p.detach()) for n, p in values.items())
+        ring.check(max(apart, apart_trl) <= EQUAL, f"{self.what}: {STEPS} steps within {worst:.1e} of the formulas, values within {apart:.1e}"
+                   + (f", TRL's losses and gradients within {apart_trl:.1e}" if self.case in THEIRS else "") + (", some ratios are clipped" if True in seen else ""))
+
+    def on_mesh(self, mesh):
+        """Bits are compared in float32, where Trireme's own kernels multiply: then a row has the same bits in any batch."""
+        settings, exact = MESHES[mesh]
+        one = self.one
+        if exact:
+            settings = settings | {"precision": "32-true"}
+            self.narrow = one = getattr(self, "narrow", None) or self.tune("32-true", precision="32-true")
+        other = self.tune(mesh, **settings)
+        tuning.check_mesh(f"{self.what}, {mesh}", other, one, exact, MESH, STEPS)
+
+    def resumes(self):
+        """A run that stops between two steps of a rollout goes on with the same answers."""
+        run = self.tune("resumed", train__max_steps=1)
+        result = self.r.run([self.r.program, "pretrain", "--resume", str(run), "--out_dir", str(run), "--train.max_steps", str(STEPS)])
+        ring.require(result.code == 0, "a run is resumed inside a rollout", str(result))
+        a, b = tuning.trained(run / f"step-{STEPS:08}"), tuning.trained(self.one / f"step-{STEPS:08}")
+        ring.check(a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in b), f"{self.what}: a run that is resumed inside a rollout has the bits of one that was not stopped")
+
+
+def main():
+    with ring.Ring(sys.argv[1]) as r:
+        if sys.argv[2:]:
+            cases = [tuple(case.split(":")) for case in sys.argv[2:]]
+        elif ring.SLOW:
+            cases = [(f, c, k) for f in FAMILIES for c in CASES for k in ("full", "lora")]
+        else:
+            cases = QUICK
+        for number, case in enumerate(cases):
+            judged = Judged(r, *case)
+            judged.against_formulas()
+            if (number == 0 and not sys.argv[2:]) or ring.SLOW:
+                for mesh in MESHES:
+                    judged.on_mesh(mesh)
+                judged.resumes()
+
+
+main()

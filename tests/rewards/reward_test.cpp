@@ -1,0 +1,78 @@
+#include "trireme/rewards/reward.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace trireme::rewards {
+namespace {
+
+const nlohmann::json kRow = {{"answer", "42"}};
+
+double score(const std::string& name, const std::string& completion, RewardSettings settings = {}, int64_t tokens = 0) {
+  settings.functions = {name};
+  const std::vector<Answer> answers = {{.prompt = "q", .completion = completion, .row = &kRow, .tokens = tokens}};
+  return make_rewards(settings).front().reward->score(answers, 1).front().value();
+}
+
+std::string failure(const std::string& name, const std::string& completion, RewardSettings settings = {}) {
+  try {
+    score(name, completion, std::move(settings));
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "none";
+}
+
+std::string tagged(const std::string& answer) { return "<reasoning>so</reasoning> <answer>" + answer + "</answer>"; }
+
+TEST(Reward, ExactIgnoresBlanksAroundTheAnswer) {
+  EXPECT_EQ(score("exact", " 42\n"), 1);
+  EXPECT_EQ(score("exact", "42."), 0);
+}
+
+TEST(Reward, NumberIsTheLastOneWithinATolerance) {
+  EXPECT_EQ(score("number", "7 and 35 make 42."), 1);
+  EXPECT_EQ(score("number", "about -42"), 0);
+  EXPECT_EQ(score("number", "41.5", {.tolerance = 0.5}), 1);
+  EXPECT_EQ(score("number", "none"), 0);
+}
+
+TEST(Reward, FormatIsAnExpressionWithABudget) {
+  EXPECT_EQ(score("format", "<b>x</b>", {.pattern = "<b>.+</b>"}), 1);
+  EXPECT_EQ(score("format", "x", {.pattern = "<b>.+</b>"}), 0);
+  EXPECT_NE(failure("format", std::string(300, 'a') + "!", {.pattern = "(a|a|aa)+$"}), "none");
+}
+
+TEST(Reward, LengthIsBestAtItsMeasure) {
+  EXPECT_EQ(score("length", "", {.length = 10}, 10), 1);
+  EXPECT_EQ(score("length", "", {.length = 10}, 5), 0.5);
+  EXPECT_EQ(score("length", "", {.length = 10}, 40), -1);
+}
+
+// The values of google/tunix's examples for GSM8K.
+TEST(Reward, TunixNames) {
+  EXPECT_EQ(score("match_format_exactly", tagged("42")), 3);
+  EXPECT_EQ(score("match_format_exactly", "<answer>42</answer>"), 0);
+  EXPECT_EQ(score("match_format_exactly", "<reasoning></reasoning><answer>42</answer>"), 0);
+  EXPECT_EQ(score("match_format_approximately", tagged("42")), 2);
+  EXPECT_EQ(score("match_format_approximately", "<answer>42</answer><answer>"), -1);
+  EXPECT_EQ(score("check_answer", tagged("42")), 3);
+  EXPECT_EQ(score("check_answer", tagged(" 42 ")), 1.5);
+  EXPECT_EQ(score("check_answer", tagged("40")), 0.5);
+  EXPECT_EQ(score("check_answer", tagged("35")), 0.25);
+  EXPECT_EQ(score("check_answer", tagged("1")), -1);
+  EXPECT_EQ(score("check_answer", tagged("many")), -0.5);
+  EXPECT_EQ(score("check_answer", "42"), 0);
+  EXPECT_EQ(score("check_numbers", "<answer>it is 42 or 43"), 1.5);
+  EXPECT_EQ(score("check_numbers", "42"), 0);
+}
+
+TEST(Reward, AMissingAnswerIsSaid) {
+  EXPECT_EQ(failure("exact", "42", {.answer_key = "gold"}),
+            "the line of prompt 0 has no key \"gold\"; name another one with reward.answer_key");
+}
+
+}  // namespace
+}  // namespace trireme::rewards

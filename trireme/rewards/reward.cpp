@@ -1,0 +1,169 @@
+#include "trireme/rewards/reward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/units.h"
+#include "trireme/text/regex.h"
+
+namespace trireme::rewards {
+namespace {
+
+std::string stripped(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n\f\v";
+  const size_t begin = text.find_first_not_of(kBlank);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(kBlank) - begin + 1));
+}
+
+std::string right_answer(const Answer& answer, const RewardSettings& s) {
+  const auto found = answer.row->find(s.answer_key);
+  if (found == answer.row->end())
+    throw Failure(fmt::format("the line of prompt {} has no key \"{}\"; name another one with reward.answer_key",
+                              answer.prompt_number, s.answer_key));
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+// Digits with points, from `from` on: the first, or the last.
+std::optional<std::string> number_in(std::string_view text, bool last) {
+  constexpr std::string_view kDigits = "0123456789";
+  const size_t digit = last ? text.find_last_of(kDigits) : text.find_first_of("0123456789.");
+  if (digit == std::string_view::npos) return std::nullopt;
+  size_t begin = digit, end = digit;
+  constexpr std::string_view kNumber = "0123456789.";
+  while (end < text.size() && kNumber.find(text[end]) != std::string_view::npos) ++end;
+  if (last) {
+    end = digit + 1;
+    while (begin > 0 && kNumber.find(text[begin - 1]) != std::string_view::npos) --begin;
+    if (begin > 0 && text[begin - 1] == '-') --begin;
+  }
+  return std::string(text.substr(begin, end - begin));
+}
+
+double exact(const Answer& a, const RewardSettings& s) {
+  return stripped(a.completion) == stripped(right_answer(a, s)) ? 1 : 0;
+}
+
+double number(const Answer& a, const RewardSettings& s) {
+  const std::optional<double> right = base::parse_number(stripped(right_answer(a, s)));
+  if (!right) throw Failure(fmt::format("the right answer to prompt {} is no number", a.prompt_number));
+  const std::optional<std::string> text = number_in(a.completion, true);
+  const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt;
+  return found && std::abs(*found - *right) <= s.tolerance ? 1 : 0;
+}
+
+double length(const Answer& a, const RewardSettings& s) {
+  const auto best = double(*s.length);
+  return std::max(-1.0, 1 - std::abs(double(a.tokens) - best) / best);
+}
+
+// google/tunix's rewards for GSM8K: <reasoning>...</reasoning>...<answer>...</answer>.
+constexpr std::array<std::string_view, 4> kTags = {"<reasoning>", "</reasoning>", "<answer>", "</answer>"};
+
+// What stands between the tags of the answer, if all tags come in their order with something between each pair.
+std::optional<std::string> between_tags(std::string_view text) {
+  size_t at = 0, begin = 0;
+  for (size_t i = 0; i < kTags.size(); ++i) {
+    const size_t least = i % 2 == 1 ? at + 1 : at;  // something stands between
+    if (least > text.size()) return std::nullopt;
+    const size_t found = text.find(kTags[i], least);
+    if (found == std::string_view::npos) return std::nullopt;
+    if (i == 3) return std::string(text.substr(begin, found - begin));
+    at = found + kTags[i].size();
+    begin = at;
+  }
+  return std::nullopt;
+}
+
+double match_format_exactly(const Answer& a, const RewardSettings&) { return between_tags(a.completion) ? 3 : 0; }
+
+double match_format_approximately(const Answer& a, const RewardSettings&) {
+  double score = 0;
+  for (const std::string_view tag : kTags) {
+    int count = 0;
+    for (size_t at = a.completion.find(tag); at != std::string::npos; at = a.completion.find(tag, at + tag.size()))
+      ++count;
+    score += count == 1 ? 0.5 : -0.5;
+  }
+  return score;
+}
+
+double check_answer(const Answer& a, const RewardSettings& s) {
+  const std::optional<std::string> guess = between_tags(a.completion);
+  if (!guess) return 0;
+  const std::string right = right_answer(a, s);
+  if (*guess == right) return 3;
+  if (stripped(*guess) == stripped(right)) return 1.5;
+  const std::optional<double> x = base::parse_number(stripped(*guess)), y = base::parse_number(stripped(right));
+  if (!x || !y || *y == 0) return -0.5;
+  const double ratio = *x / *y;
+  return ratio >= 0.9 && ratio <= 1.1 ? 0.5 : ratio >= 0.8 && ratio <= 1.2 ? 0.25 : -1;
+}
+
+double check_numbers(const Answer& a, const RewardSettings& s) {
+  const size_t tag = a.completion.find(kTags[2]);
+  if (tag == std::string::npos) return 0;
+  const std::optional<std::string> text =
+      number_in(std::string_view(a.completion).substr(tag + kTags[2].size()), false);
+  const std::optional<double> found = text ? base::parse_number(*text) : std::nullopt,
+                              right = base::parse_number(stripped(right_answer(a, s)));
+  return found && right && *found == *right ? 1.5 : 0;
+}
+
+struct Row {
+  std::string_view name;
+  double (*of)(const Answer&, const RewardSettings&);
+};
+constexpr std::array kRows = {Row{"exact", exact},
+                              Row{"number", number},
+                              Row{"length", length},
+                              Row{"match_format_exactly", match_format_exactly},
+                              Row{"match_format_approximately", match_format_approximately},
+                              Row{"check_answer", check_answer},
+                              Row{"check_numbers", check_numbers}};
+
+Function::Call call_of(const std::string& name, const RewardSettings& s) {
+  if (name == "format") {
+    auto expression = std::make_shared<const text::Regex>(s.pattern.value_or(""));
+    return [expression](std::span<const Answer> answers, int64_t) {
+      Scores scores;
+      for (const Answer& answer : answers) {
+        bool found = false;
+        try {
+          expression->for_each_match(answer.completion, [&](const text::Regex::Match&) { found = true; });
+        } catch (const UsageError& error) {
+          throw Failure(fmt::format("reward.pattern: {}", error.what()));
+        }
+        scores.emplace_back(found ? 1 : 0);
+      }
+      return scores;
+    };
+  }
+  const auto row = std::ranges::find(kRows, name, &Row::name);
+  check_invariant(row != kRows.end(), "reward.functions has known names");
+  return [of = row->of, s](std::span<const Answer> answers, int64_t) {
+    Scores scores;
+    for (const Answer& answer : answers) scores.emplace_back(of(answer, s));
+    return scores;
+  };
+}
+
+}  // namespace
+
+std::vector<Weighted> make_rewards(const RewardSettings& s) {
+  if (!s.functions || s.functions->empty())
+    throw UsageError("no reward is named; give --reward.functions, for instance [exact]");
+  const std::vector<double> weights = reward_weights(s);
+  std::vector<Weighted> rewards;
+  for (size_t i = 0; i < s.functions->size(); ++i) {
+    const std::string& name = (*s.functions)[i];
+    rewards.push_back({weights[i], std::make_unique<Function>(name, call_of(name, s))});
+  }
+  return rewards;
+}
+
+}  // namespace trireme::rewards

@@ -1,0 +1,29 @@
+// Settings of rewards: which functions judge the answers of a model that learns from them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/config/declaration.h"
+
+namespace trireme::rewards {
+
+struct RewardSettings {
+  std::optional<std::vector<std::string>> functions;
+  std::optional<std::vector<std::string>> weights;  ///< numbers, one for each function
+  std::string answer_key = "answer";
+  double tolerance = 0;
+  std::optional<std::string> pattern;
+  std::optional<int64_t> length;
+  bool operator==(const RewardSettings&) const = default;
+};
+config::Section section(RewardSettings& settings);
+
+/// Names of the functions that there are.
+std::vector<std::string> reward_names();
+/// The weight of each function that is named.
+std::vector<double> reward_weights(const RewardSettings& settings);
+
+}  // namespace trireme::rewards

@@ -1,0 +1,193 @@
+#include "trireme/train/answers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/base/mix64.h"
+#include "trireme/checkpoint/agree.h"
+#include "trireme/text/chat_template.h"
+#include "trireme/train/answer_room.h"
+#include "trireme/train/generate.h"
+#include "trireme/train/inference.h"
+#include "trireme/train/prompt_file.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+GenerateSettings prompt_settings(const GrpoSettings& s, const std::string& file) {
+  GenerateSettings g;
+  g.prompts = file;
+  g.system = s.system;
+  g.chat_template = s.chat_template;
+  return g;
+}
+
+// A conversation as rewards see it.
+std::string joined(const std::vector<text::ChatMessage>& messages) {
+  std::string text;
+  for (const text::ChatMessage& message : messages)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", message.role, message.content);
+  return text;
+}
+
+std::vector<int64_t> ends_of_answers(const Settings& settings, const text::Tokenizer& tokenizer) {
+  std::vector<int64_t> ids = stop_ids_of(settings.model.name, tokenizer);
+  const GrpoSettings& g = settings.grpo;
+  std::optional<std::string> family = g.chat_template;
+  if (!family) family = text::chat_family_of(settings.model.name);
+  if (!family) return ids;
+  const char* stop = text::find_chat_family(*family).stop;
+  if (stop == nullptr) return ids;
+  if (const auto id = tokenizer.token_id(stop)) ids.push_back(*id);
+  return ids;
+}
+
+}  // namespace
+
+PromptSet read_prompt_set(const Settings& settings, const std::string& file, const text::Tokenizer& tokenizer) {
+  const GrpoSettings& s = settings.grpo;
+  const GenerateSettings g = prompt_settings(s, file);
+  PromptSet questions;
+  for (const Prompt& prompt : read_prompts(file)) {
+    std::vector<int64_t> tokens = encode(prompt, tokenizer, g, settings.model.name);
+    if (std::ssize(tokens) > s.max_prompt_length) {
+      ++questions.too_long;
+      continue;
+    }
+    const bool chats = !prompt.messages.empty();
+    questions.all.push_back({.tokens = std::move(tokens),
+                             .text = chats ? joined(prompt.messages) : prompt.text,
+                             .row = nlohmann::json(prompt.others)});
+  }
+  if (questions.all.empty())
+    throw UsageError(fmt::format("{}: every prompt has more than grpo.max_prompt_length {} tokens; allow longer ones",
+                                 file, s.max_prompt_length));
+  return questions;
+}
+
+AnswerWriter::AnswerWriter(Session& session, const text::Tokenizer& tokenizer,
+                           const std::vector<rewards::Weighted>& rewards)
+    : s_(session), tokenizer_(tokenizer), rewards_(rewards), stop_ids_(ends_of_answers(s_.settings, tokenizer)) {
+  const plan::StepRequest& request = s_.engine->plan().request;
+  copy_ = request.data_index();
+  copies_ = request.num_data_ranks();
+  const auto is_head = [](const plan::StepRequest& r) {
+    return r.coordinate(comm::Axis::tp) == 0 && r.coordinate(comm::Axis::pp) == 0 && r.coordinate(comm::Axis::cp) == 0;
+  };
+  counts_ = is_head(request);
+  heads_.resize(static_cast<size_t>(copies_));
+  for (int rank = 0; rank < request.mesh.world_size(); ++rank)
+    if (const plan::StepRequest other = request.of_rank(rank); is_head(other))
+      heads_[static_cast<size_t>(other.data_index())] = rank;
+}
+
+std::string AnswerWriter::text_of(const RolloutAnswer& answer) const {
+  std::vector<int32_t> ids(answer.tokens.begin(), answer.tokens.end());
+  if (!ids.empty() && std::ranges::find(stop_ids_, answer.tokens.back()) != stop_ids_.end()) ids.pop_back();
+  StopWords stop(s_.settings.grpo.stop.value_or(std::vector<std::string>{}));
+  std::string text = stop.push(tokenizer_.decode(ids));
+  return text + stop.finish();
+}
+
+std::vector<RolloutGroup> AnswerWriter::write_own(const std::vector<AskedPrompt>& questions,
+                                                  std::span<const int64_t> numbers, const Drawing& drawing) {
+  const GrpoSettings& g = s_.settings.grpo;
+  generate::Generator generator(*s_.engine, room_for_answers(g));
+  std::vector<RolloutGroup> groups;
+  for (size_t i = static_cast<size_t>(copy_); i < numbers.size(); i += static_cast<size_t>(copies_))
+    groups.push_back({.prompt = numbers[i],
+                      .tokens = questions[static_cast<size_t>(numbers[i])].tokens,
+                      .answers = std::vector<RolloutAnswer>(static_cast<size_t>(drawing.samples)),
+                      .failure = ""});
+  auto place = static_cast<uint64_t>(copy_);  // of the question
+  for (RolloutGroup& group : groups) {
+    for (size_t sample = 0; sample < group.answers.size(); ++sample) {
+      RolloutAnswer& answer = group.answers[sample];
+      auto stop = std::make_shared<StopWords>(g.stop.value_or(std::vector<std::string>{}));
+      generator.add({.tokens = group.tokens,
+                     .max_new_tokens = g.max_completion_length,
+                     .sampling = {.temperature = drawing.likeliest ? 0 : g.temperature,
+                                  .top_k = g.top_k,
+                                  .top_p = g.top_p,
+                                  .min_p = g.min_p,
+                                  .seed = static_cast<uint64_t>(s_.settings.seed)},
+                     .prompt = base::mix_key(drawing.key, place),
+                     .sample = sample,
+                     .stop_ids = stop_ids_,
+                     .logprobs = !drawing.likeliest,
+                     .takes_stop = true,
+                     .take =
+                         [this, &answer, stop](int64_t token, double logprob) {
+                           answer.tokens.push_back(token);
+                           answer.logprobs.push_back(logprob);
+                           stop->push(tokenizer_.token_bytes(static_cast<int32_t>(token)));
+                           return !stop->found();
+                         },
+                     .finished =
+                         [&answer](generate::Finish why) {
+                           answer.is_truncated = why == generate::Finish::length || why == generate::Finish::context;
+                         }});
+    }
+    place += static_cast<uint64_t>(copies_);
+  }
+  generator.run();
+  return groups;
+}
+
+void AnswerWriter::judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const {
+  std::vector<std::string> texts;
+  for (const RolloutAnswer& answer : group.answers) texts.push_back(text_of(answer));
+  std::vector<rewards::Answer> answers;
+  for (size_t i = 0; i < texts.size(); ++i)
+    answers.push_back({.prompt = question.text,
+                       .completion = texts[i],
+                       .row = &question.row,
+                       .tokens = std::ssize(group.answers[i].tokens),
+                       .is_truncated = group.answers[i].is_truncated,
+                       .prompt_number = group.prompt,
+                       .sample = static_cast<int64_t>(i)});
+  for (RolloutAnswer& answer : group.answers) answer.parts.clear(), answer.reward = 0;
+  for (const rewards::Weighted& weighted : rewards_) {
+    rewards::Scores scores(answers.size());
+    try {
+      scores = weighted.reward->score(answers, step);
+    } catch (const rewards::Failure& failure) {
+      if (group.failure.empty()) group.failure = fmt::format("{}: {}", weighted.reward->name(), failure.what());
+    }
+    for (size_t i = 0; i < answers.size(); ++i) {
+      RolloutAnswer& answer = group.answers[i];
+      answer.parts.push_back(scores[i].value_or(kLeftOut));
+      if (answer.reward && scores[i]) answer.reward = *answer.reward + weighted.weight * *scores[i];
+      if (!scores[i]) answer.reward.reset();
+    }
+  }
+  for (RolloutAnswer& answer : group.answers)
+    if (answer.reward) *answer.reward += overlong_penalty(s_.settings.grpo, std::ssize(answer.tokens));
+}
+
+std::vector<RolloutGroup> AnswerWriter::write(const std::vector<AskedPrompt>& questions,
+                                              std::span<const int64_t> numbers, const Drawing& drawing, int64_t step) {
+  std::vector<RolloutGroup> own = write_own(questions, numbers, drawing);
+  std::string mine;
+  checkpoint::agree(s_.world(), [&] {
+    if (!counts_) return;
+    for (RolloutGroup& group : own) judge(questions[static_cast<size_t>(group.prompt)], group, step);
+    mine = to_json({.groups = std::move(own)});
+  });
+  std::vector<RolloutGroup> groups(numbers.size());
+  for (int copy = 0; copy < copies_; ++copy) {
+    Rollout part = parse_rollout(checkpoint::broadcast_text(s_.world(), mine, heads_[static_cast<size_t>(copy)]), "");
+    size_t at = static_cast<size_t>(copy);
+    for (RolloutGroup& group : part.groups) {
+      groups[at] = std::move(group);
+      at += static_cast<size_t>(copies_);
+    }
+  }
+  return groups;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,70 @@
+// Answers: the model's own texts to prompts while it is trained, and what they are worth. The engine's list of
+// generation writes them with the weights that the next step trains. So a token's log-probability here is the one that
+// the step computes, bit for bit.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/generate/generator.h"
+#include "trireme/rewards/reward.h"
+#include "trireme/text/tokenizer.h"
+#include "trireme/train/rollout.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+/// A line of a file of prompts.
+struct AskedPrompt {
+  std::vector<int64_t> tokens;
+  std::string text;
+  nlohmann::json row;
+};
+
+struct PromptSet {
+  std::vector<AskedPrompt> all;
+  int64_t too_long = 0;  ///< left out: more tokens than grpo.max_prompt_length
+};
+
+/// Errors    UsageError naming file and line; no question is left
+PromptSet read_prompt_set(const Settings& settings, const std::string& file, const text::Tokenizer& tokenizer);
+
+/// How answers are drawn.
+struct Drawing {
+  int64_t samples = 1;  ///< to each question
+  bool likeliest = false;  ///< the likeliest tokens
+  uint64_t key = 0;  ///< other draws for other keys
+};
+
+class AnswerWriter {
+ public:
+  AnswerWriter(Session& session, const text::Tokenizer& tokenizer, const std::vector<rewards::Weighted>& rewards);
+
+  /// Answers to some questions, with their rewards. Copies of the model divide the questions; the result is the same on
+  /// every rank. Every rank must call.
+  ///
+  /// @param numbers  of the questions among `questions`
+  /// @param step     that rewards are told
+  std::vector<RolloutGroup> write(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
+                                  const Drawing& drawing, int64_t step);
+  /// The text of an answer, up to a stop word, as trireme generate writes it.
+  std::string text_of(const RolloutAnswer& answer) const;
+
+ private:
+  std::vector<RolloutGroup> write_own(const std::vector<AskedPrompt>& questions, std::span<const int64_t> numbers,
+                                      const Drawing& drawing);
+  void judge(const AskedPrompt& question, RolloutGroup& group, int64_t step) const;
+
+  Session& s_;
+  const text::Tokenizer& tokenizer_;
+  const std::vector<rewards::Weighted>& rewards_;
+  std::vector<int64_t> stop_ids_;
+  int copy_ = 0, copies_ = 1;  ///< of the model
+  bool counts_ = false;  ///< one rank of each copy judges
+  std::vector<int> heads_;  ///< these ranks, by copy
+};
+
+}  // namespace trireme::train

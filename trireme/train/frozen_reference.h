@@ -1,0 +1,52 @@
+// The reference that answers are compared with: their log-probabilities under it, computed on the run's own engine,
+// whose weights are exchanged for the reference's meanwhile.
+#pragma once
+
+#include <vector>
+
+#include "trireme/train/rollout.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+class FrozenReference {
+ public:
+  /// Takes the engine's weights as they are now as the reference. Adapters that start as nothing need no copy: the
+  /// reference is the base without them.
+  explicit FrozenReference(Session& session) : s_(session) {}
+  /// Loads the reference; the engine then holds its weights until others are loaded. Every rank must call.
+  /// Errors    CheckpointError, the same on every rank
+  void load();
+
+  /// Fills in RolloutAnswer::reference of all answers that count. Every rank must call.
+  /// Cost      a forward pass over them
+  void score(std::vector<RolloutGroup>& groups);
+
+  /// Bytes that this rank keeps beside the plan.
+  int64_t bytes() const;
+
+ private:
+  void exchange();
+
+  Session& s_;
+  std::vector<at::Tensor> weights_;  ///< this rank's slices of what is trained, by group
+};
+
+/// Puts a step's answers into micro-batches.
+class AnswerRows {
+ public:
+  AnswerRows(const Session& session, const std::vector<RolloutGroup>& groups, const GroupRange& of_step);
+
+  int64_t num_rows() const { return num_rows_; }
+  const std::vector<PlacedAnswer>& placed() const { return placed_; }
+  /// Fills the tensors of the micro-batch that begins at row `first`. `weighs`: with model::PolicyInput.
+  void load(const engine::BatchTensors& to, int64_t first, bool weighs) const;
+
+ private:
+  const Session& s_;
+  const std::vector<RolloutGroup>& groups_;
+  std::vector<PlacedAnswer> placed_;
+  int64_t num_rows_ = 0;
+};
+
+}  // namespace trireme::train

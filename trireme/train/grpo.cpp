@@ -1,0 +1,362 @@
+#include "trireme/train/grpo.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "trireme/adapt/open_model.h"
+#include "trireme/base/checksum.h"
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/mix64.h"
+#include "trireme/base/stopwatch.h"
+#include "trireme/base/text.h"
+#include "trireme/data/permutation.h"
+#include "trireme/data/show.h"
+#include "trireme/observe/work_bar.h"
+#include "trireme/optim/lr_schedule.h"
+#include "trireme/train/answers.h"
+#include "trireme/train/frozen_reference.h"
+#include "trireme/train/run_data.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kHeldOutKey = 0x68656C64;  // draws for evaluation
+constexpr int64_t kAnswerRowTokens = 1024;  // of a row with several answers
+constexpr size_t kShownBytes = 120;
+
+std::string file_of(const std::optional<std::string>& prompts) {
+  if (!prompts) throw UsageError("no prompts are named; give --grpo.prompts FILE.jsonl");
+  return *prompts;
+}
+
+// Sums over answers.
+struct Tally {
+  double answers = 0, judged = 0, reward = 0, squares = 0, tokens = 0, truncated = 0, nats = 0;
+  double groups = 0, without_spread = 0, failed = 0;
+  std::vector<double> parts, part_counts;
+
+  void add(const RolloutGroup& group) {
+    groups += 1;
+    without_spread += group.has_spread ? 0 : 1;
+    failed += group.failure.empty() ? 0 : 1;
+    for (const RolloutAnswer& a : group.answers) {
+      answers += 1;
+      tokens += double(a.tokens.size());
+      truncated += a.is_truncated ? 1 : 0;
+      for (const double logp : a.logprobs) nats -= logp;
+      parts.resize(a.parts.size()), part_counts.resize(a.parts.size());
+      for (size_t i = 0; i < a.parts.size(); ++i)
+        if (!std::isnan(a.parts[i])) parts[i] += a.parts[i], part_counts[i] += 1;
+      if (!a.reward) continue;
+      judged += 1;
+      reward += *a.reward;
+      squares += *a.reward * *a.reward;
+    }
+  }
+  double mean_reward() const { return judged > 0 ? reward / judged : 0; }
+  double part(size_t i) const { return i < parts.size() && part_counts[i] > 0 ? parts[i] / part_counts[i] : 0; }
+};
+
+class Grpo : public Task {
+ public:
+  Grpo(Session& session, std::unique_ptr<text::Tokenizer> tokenizer)
+      : s_(session),
+        g_(session.settings.grpo),
+        tokenizer_(std::move(tokenizer)),
+        rewards_(rewards::make_rewards(session.settings.reward)),
+        questions_(read_prompt_set(s_.settings, file_of(g_.prompts), *tokenizer_)),
+        writer_(s_, *tokenizer_, rewards_),
+        schedule_(lr_schedule(s_.settings, Grpo::num_steps())) {
+    if (g_.val_prompts) held_out_ = read_prompt_set(s_.settings, *g_.val_prompts, *tokenizer_);
+    if (g_.beta > 0) reference_.emplace(s_).load();
+  }
+
+  std::string restore(RunState& state) override {
+    data::DataIdentity identity;
+    identity.add("prompts", base::checksum_text(base::hash_text(base::read_file(*g_.prompts))));
+    const std::string changed = meet_data(s_.settings.data, identity, state);
+    keep_tokenizer(s_, state);
+    if (!state.task.empty() && changed.empty()) set_rollout(parse_rollout(state.task, "the checkpoint"));
+    if (!changed.empty()) state.task.clear();
+    prompts_read_ = state.samples;
+    return changed;
+  }
+
+  void prepare(int64_t step, const StopCheck& stops) override {
+    const int64_t number = (step - 1) / steps_of_rollout(g_);
+    if (rollout_.number != number) set_rollout(make_rollout(number, step));
+    if (stops()) return;
+    const GroupRange of_step = groups_of_step(g_, std::ssize(rollout_.groups), (step - 1) % steps_of_rollout(g_));
+    tokens_ = set_weights(g_, rollout_.groups, of_step);
+    rows_.emplace(s_, rollout_.groups, of_step);
+  }
+
+  void load(int64_t, int micro_batch, const engine::BatchTensors& to) override {
+    const plan::StepRequest& r = s_.engine->plan().request;
+    rows_->load(to, (int64_t{micro_batch} * r.num_data_ranks() + r.data_index()) * r.shape.micro_batch, true);
+  }
+
+  int64_t supervised_tokens(int64_t) const override { return std::max<int64_t>(1, tokens_); }
+  std::optional<int> used_micro_batches(int64_t) const override {
+    const plan::StepRequest& r = s_.engine->plan().request;
+    const int64_t of_round = r.shape.micro_batch * r.num_data_ranks();
+    return static_cast<int>((rows_->num_rows() + of_round - 1) / of_round);
+  }
+  double learning_rate(int64_t step) const override { return schedule_.at(step); }
+
+  void after_step(RunState& state) override {
+    state.samples = prompts_read_ = rollout_.prompts_read;
+    const bool is_used_up = (state.step % steps_of_rollout(g_)) == 0;
+    if (!is_used_up && saved_.empty()) saved_ = to_json(rollout_);
+    state.task = is_used_up ? "" : saved_;
+  }
+
+  int64_t num_steps() const override {
+    return run_steps(s_.settings, s_.sequence(), rows_of_epoch(s_.settings, std::ssize(questions_.all)));
+  }
+  double epoch() const override { return double(rollout_.prompts_read) / double(questions_.all.size()); }
+  int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
+
+  std::optional<double> evaluate(const StopCheck& stops) override {
+    std::vector<int64_t> all(held_out_.all.size());
+    std::iota(all.begin(), all.end(), int64_t{0});
+    held_out_measures_.clear();
+    judge_held_out("val_reward", all, {.samples = 1, .likeliest = true}, true);
+    if (!stops() && g_.eval_samples > 0)
+      judge_held_out(fmt::format("val_mean@{}", g_.eval_samples), all, {.samples = g_.eval_samples, .key = kHeldOutKey},
+                     false);
+    stops();
+    return std::nullopt;
+  }
+
+  void add_measures(base::StepEvent& event, bool evaluated) const override {
+    const std::vector<std::string> names = measure_names();
+    for (size_t i = 0; i < std::min(names.size(), rollout_.measures.size()); ++i)
+      event.measures.push_back({names[i], rollout_.measures[i]});
+    if (evaluated) event.measures.insert(event.measures.end(), held_out_measures_.begin(), held_out_measures_.end());
+  }
+
+  // The best and the worst answer of the newest rollout.
+  std::string sample(const StopCheck&) override {
+    if (!s_.is_first_rank()) return "";
+    const RolloutGroup* of_best = nullptr;
+    const RolloutAnswer *best = nullptr, *worst = nullptr;
+    const RolloutGroup* of_worst = nullptr;
+    for (const RolloutGroup& group : rollout_.groups)
+      for (const RolloutAnswer& a : group.answers) {
+        if (!a.reward) continue;
+        if (best == nullptr || *a.reward > *best->reward) best = &a, of_best = &group;
+        if (worst == nullptr || *a.reward < *worst->reward) worst = &a, of_worst = &group;
+      }
+    std::string lines;
+    for (const auto& [what, group, answer] :
+         {std::tuple{"best", of_best, best}, std::tuple{"worst", of_worst, worst}}) {
+      if (answer == nullptr) continue;
+      const std::string& prompt = questions_.all[static_cast<size_t>(group->prompt)].text;
+      lines += fmt::format("{}{:<8} {:.3g} for {} -> {}", lines.empty() ? "" : "\n", what, *answer->reward,
+                           shown(prompt), shown(writer_.text_of(*answer)));
+    }
+    return lines;
+  }
+
+  std::vector<std::string> introduction() const override {
+    std::string about = base::plural(std::ssize(questions_.all), "prompt");
+    if (questions_.too_long > 0) about += fmt::format(", {} too long and left out", questions_.too_long);
+    if (!held_out_.all.empty()) about += fmt::format("; {} held out", held_out_.all.size());
+    std::vector<std::string> lines = {
+        fmt::format("data     {}", about),
+        fmt::format("rollout  {} x {} of up to {}, {}", base::plural(g_.batch_size, "prompt"),
+                    base::plural(g_.num_generations, "answer"), base::plural(g_.max_completion_length, "token"),
+                    steps_of_rollout(g_) == 1 ? "for a step" : fmt::format("for {} steps", steps_of_rollout(g_)))};
+    std::string names;
+    for (const rewards::Weighted& weighted : rewards_)
+      names +=
+          fmt::format("{}{}{}", names.empty() ? "" : " + ",
+                      weighted.weight == 1 ? "" : fmt::format("{:g} x ", weighted.weight), weighted.reward->name());
+    lines.push_back("reward   " + names);
+    if (reference_ && reference_->bytes() > 0)
+      lines.push_back(fmt::format("compared with {}, of which a rank keeps {} beside the plan",
+                                  g_.reference.value_or("the model before training"),
+                                  base::human_bytes(reference_->bytes())));
+    return lines;
+  }
+  std::string loss_unit() const override { return "a token"; }
+
+ private:
+  static std::string shown(const std::string& text) {
+    return data::visible(text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "...");
+  }
+
+  std::vector<std::string> measure_names() const {
+    std::vector<std::string> names = {"reward",     "reward_std",          "completion_length", "truncated",
+                                      "entropy",    "without_spread",      "failed_groups",     "resampled",
+                                      "sampling_s", "sampled_tokens_per_s"};
+    for (const rewards::Weighted& weighted : rewards_) names.push_back("rewards/" + weighted.reward->name());
+    return names;
+  }
+
+  void set_rollout(Rollout rollout) {
+    rollout_ = std::move(rollout);
+    saved_.clear();
+  }
+
+  // The numbers of the next prompts; each pass over the file has an order of its own.
+  std::vector<int64_t> next_prompts(int64_t first) const {
+    const auto size = std::ssize(questions_.all);
+    std::vector<int64_t> numbers;
+    for (int64_t i = first; i < first + g_.batch_size; ++i)
+      numbers.push_back(data::Permutation(
+          size, base::mix_key(static_cast<uint64_t>(s_.settings.seed), static_cast<uint64_t>(i / size)))(i % size));
+    return numbers;
+  }
+
+  Rollout make_rollout(int64_t number, int64_t step) {
+    const base::Stopwatch watch;
+    Rollout rollout{.number = number, .prompts_read = prompts_read_};
+    Tally tally;
+    double batches = 0;
+    const bool refills = g_.dynamic_sampling == DynamicSampling::refill;
+    while (std::ssize(rollout.groups) < g_.batch_size &&
+           (batches == 0 || (refills && batches < double(g_.max_resampling)))) {
+      std::vector<RolloutGroup> groups =
+          writer_.write(questions_.all, next_prompts(rollout.prompts_read),
+                        {.samples = g_.num_generations, .key = static_cast<uint64_t>(rollout.prompts_read)}, step);
+      rollout.prompts_read += g_.batch_size;
+      batches += 1;
+      set_advantages(g_, groups);
+      for (RolloutGroup& group : groups) {
+        tally.add(group);
+        if ((!refills || group.has_spread) && std::ssize(rollout.groups) < g_.batch_size)
+          rollout.groups.push_back(std::move(group));
+      }
+      if (tally.failed == tally.groups)
+        throw Error(
+            fmt::format("no answer of step {} could be rewarded: {}", step, failure_of(rollout.groups, groups)));
+    }
+    if (refills) set_advantages(g_, rollout.groups);  // the batch's deviation is that of what is left
+    if (reference_) reference_->score(rollout.groups);
+    const double mean = tally.mean_reward(), seconds = watch.seconds();
+    const auto each = [](double sum, double count) { return count > 0 ? sum / count : 0; };
+    rollout.measures = {mean,
+                        std::sqrt(std::max(0.0, each(tally.squares, tally.judged) - mean * mean)),
+                        each(tally.tokens, tally.answers),
+                        each(tally.truncated, tally.answers),
+                        each(tally.nats, tally.tokens),
+                        each(tally.without_spread, tally.groups),
+                        tally.failed,
+                        batches - 1,
+                        seconds,
+                        each(tally.tokens, seconds)};
+    for (size_t i = 0; i < rewards_.size(); ++i) rollout.measures.push_back(tally.part(i));
+    return rollout;
+  }
+
+  static std::string failure_of(const std::vector<RolloutGroup>& kept, const std::vector<RolloutGroup>& groups) {
+    for (const auto* some : {&kept, &groups})
+      for (const RolloutGroup& group : *some)
+        if (!group.failure.empty()) return group.failure;
+    return "a reward left every answer out";
+  }
+
+  void judge_held_out(const std::string& name, const std::vector<int64_t>& all, const Drawing& drawing, bool by_part) {
+    Tally tally;
+    for (const RolloutGroup& group : writer_.write(held_out_.all, all, drawing, 0)) tally.add(group);
+    held_out_measures_.push_back({name, tally.mean_reward()});
+    for (size_t i = 0; by_part && i < rewards_.size(); ++i)
+      held_out_measures_.push_back({"val_rewards/" + rewards_[i].reward->name(), tally.part(i)});
+  }
+
+  Session& s_;
+  const GrpoSettings& g_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::vector<rewards::Weighted> rewards_;
+  PromptSet questions_, held_out_;
+  AnswerWriter writer_;
+  optim::LrSchedule schedule_;
+  std::optional<FrozenReference> reference_;
+  Rollout rollout_;
+  std::string saved_;  ///< the rollout as a checkpoint has it; "": not needed yet
+  std::optional<AnswerRows> rows_;
+  int64_t tokens_ = 0, prompts_read_ = 0;
+  std::vector<base::Measured> held_out_measures_;
+};
+
+void refuse_for_rewards(const ParsedSettings& parsed) {
+  const Settings& s = parsed.settings;
+  const auto refuse = [](const char* key, const char* why) {
+    throw UsageError(fmt::format("{} has no meaning with task rewards: {}; leave it out", key, why));
+  };
+  if (parsed.given("train.global_batch_size"))
+    refuse("train.global_batch_size", "the rows of a step follow from grpo.mini_batch_size and grpo.num_generations");
+  for (const char* key :
+       {"data", "data.train_data_path", "data.json_path", "data.packing", "data.mixture", "data.format"})
+    if (parsed.given(key)) refuse(key, "the model writes what it learns from; prompts are in grpo.prompts");
+  if (s.eval.max_new_tokens) refuse("eval.max_new_tokens", "each evaluation answers grpo.val_prompts");
+  if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
+  if (s.objective != model::ObjectiveSettings{})
+    refuse("objective.*", "it is added to cross-entropy, and grpo.* says what is learned");
+  for (const auto& [key, rate] : {std::pair{"model.attention_dropout", s.model.attention_dropout},
+                                  {"model.residual_dropout", s.model.residual_dropout},
+                                  {"model.mlp_dropout", s.model.mlp_dropout},
+                                  {"model.embedding_dropout", s.model.embedding_dropout},
+                                  {"lora.dropout", std::optional(s.lora.dropout)}})
+    if (parsed.given(key) && rate.value_or(0) > 0)
+      throw UsageError(fmt::format(
+          "{} {:g} makes the model that learns another one than the model that answers; leave it out", key, *rate));
+  if (s.mesh.cp.value_or(1) > 1)
+    throw UsageError("mesh.cp divides sequences, and answers are not written so; take mesh.tp, mesh.pp or more copies");
+  if (s.accelerator == engine::Accelerator::cuda)
+    throw UsageError("learning from rewards computes on processors only; set accelerator cpu");
+}
+
+}  // namespace
+
+int64_t rows_of_epoch(const Settings& s, int64_t prompts) {
+  return std::max<int64_t>(1, prompts / s.grpo.batch_size) * steps_of_rollout(s.grpo) * s.train.global_batch_size;
+}
+
+void complete_grpo(ParsedSettings& parsed) {
+  Settings& s = parsed.settings;
+  if (s.task != Learning::rewards || s.model.name.empty()) return;
+  refuse_for_rewards(parsed);
+  s.model.attention_dropout = s.model.residual_dropout = s.model.mlp_dropout = s.model.embedding_dropout = 0;
+  s.lora.dropout = 0;
+  const int64_t longest = model::config_of(s.model).longest_sequence(), places = most_places(s.grpo);
+  const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
+  if (!s.train.max_seq_length)
+    s.train.max_seq_length =
+        std::min(longest, places <= kDocumentStep ? in_steps(places, 8)
+                                                  : std::max(kAnswerRowTokens, in_steps(places, kDocumentStep)));
+  if (places > *s.train.max_seq_length)
+    throw UsageError(fmt::format(
+        "a prompt of grpo.max_prompt_length {} with an answer of grpo.max_completion_length {} needs {} tokens, and {} "
+        "{}; allow shorter ones",
+        s.grpo.max_prompt_length, s.grpo.max_completion_length, places,
+        *s.train.max_seq_length == longest ? "the model has positions for" : "train.max_seq_length allows",
+        *s.train.max_seq_length));
+  const int64_t answers = s.grpo.mini_batch_size.value_or(s.grpo.batch_size) * s.grpo.num_generations;
+  s.train.micro_batch_size = std::min(s.train.micro_batch_size, rows_for(s.grpo, answers, *s.train.max_seq_length));
+  s.train.global_batch_size = in_steps(rows_for(s.grpo, answers, *s.train.max_seq_length), s.train.micro_batch_size);
+}
+
+std::unique_ptr<Task> make_grpo(Session& session, const fs::path&, const StopCheck&) {
+  auto tokenizer = resolve_tokenizer(session.settings, session.model.config);
+  return std::make_unique<Grpo>(session, std::move(tokenizer));
+}
+
+int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer) {
+  rewards::make_rewards(settings.reward);
+  if (settings.grpo.val_prompts) read_prompt_set(settings, *settings.grpo.val_prompts, tokenizer);
+  return std::ssize(read_prompt_set(settings, file_of(settings.grpo.prompts), tokenizer).all);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,30 @@
+// Grpo: a task (train/task.h) that learns from rewards for its own answers (docs/rewards.md). Before a step, the model
+// answers a batch of prompts, if the answers of an earlier rollout are used up; then some optimizer steps learn from
+// them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "trireme/settings/parse.h"
+#include "trireme/text/tokenizer.h"
+#include "trireme/train/task.h"
+
+namespace trireme::train {
+
+/// Sets what follows from the task rewards: rows of a step, their length, no dropout. Changes nothing for another task.
+/// Errors    UsageError: settings that have no meaning here
+void complete_grpo(ParsedSettings& parsed);
+
+/// As MakeTask.
+std::unique_ptr<Task> make_grpo(Session& session, const std::filesystem::path& resume, const StopCheck& stops);
+
+/// Reads the prompts and makes the rewards, before ranks start.
+/// Returns   prompts of the training file
+/// Errors    UsageError
+int64_t check_grpo(const Settings& settings, const text::Tokenizer& tokenizer);
+
+/// What run_steps takes as samples of an epoch, if a file has that many prompts.
+int64_t rows_of_epoch(const Settings& settings, int64_t prompts);
+
+}  // namespace trireme::train

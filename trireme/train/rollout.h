@@ -1,0 +1,90 @@
+// A rollout: answers of the model to a batch of prompts, what they are worth, and which tokens of them count how much
+// in the optimizer steps that learn from them. All functions here are pure, so every rank comes to the same numbers.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/train/settings_grpo.h"
+
+namespace trireme::train {
+
+/// The part of a reward whose function left the answer out.
+inline constexpr double kLeftOut = std::numeric_limits<double>::quiet_NaN();
+
+struct RolloutAnswer {
+  std::vector<int64_t> tokens;      ///< without the prompt; a stop token is the last one
+  std::vector<double> logprobs;     ///< of each, when it was drawn, at the temperature of sampling
+  std::vector<double> reference;    ///< and under the reference; empty without one
+  bool is_truncated = false;        ///< the limit of tokens ended it
+  std::vector<double> parts;        ///< of the reward, by reward function; or kLeftOut
+  std::optional<double> reward;     ///< the weighted sum; none: the answer is left out of its group
+  double advantage = 0;
+  double weight = 0;                ///< of each of its tokens in the loss of its step
+  bool operator==(const RolloutAnswer&) const = default;
+};
+
+/// The answers to one prompt.
+struct RolloutGroup {
+  int64_t prompt = 0;               ///< its number in the file
+  std::vector<int64_t> tokens;      ///< of the prompt
+  std::vector<RolloutAnswer> answers;
+  std::string failure;              ///< why no reward could be computed; "": it could
+  bool has_spread = false;          ///< its rewards differ
+  bool operator==(const RolloutGroup&) const = default;
+};
+
+struct Rollout {
+  int64_t number = -1;              ///< of the run, from 0 on
+  int64_t prompts_read = 0;         ///< since the start of training, with those of this rollout
+  std::vector<RolloutGroup> groups; ///< in the order in which optimizer steps take them
+  std::vector<double> measures = {};///< of sampling, which metrics repeat for each of its steps
+  bool operator==(const Rollout&) const = default;
+};
+
+/// Numbers that print and read back to the same bits. Errors    CheckpointError naming `place`
+std::string to_json(const Rollout& rollout);
+Rollout parse_rollout(const std::string& json, const std::string& place);
+
+/// The penalty for an answer of `tokens` tokens: 0 before the buffer, then a straight line down to -overlong_penalty.
+/// Source    Yu et al., DAPO (2025), equation 13
+double overlong_penalty(const GrpoSettings& settings, int64_t tokens);
+
+/// Fills in has_spread and the advantages. An answer without a reward has none, and is compared with nobody.
+void set_advantages(const GrpoSettings& settings, std::vector<RolloutGroup>& groups);
+
+/// The groups that optimizer step `step` of a rollout takes: [first, end).
+struct GroupRange {
+  int64_t first = 0, end = 0;
+};
+GroupRange groups_of_step(const GrpoSettings& settings, int64_t groups, int64_t step);
+/// Optimizer steps of a rollout.
+int64_t steps_of_rollout(const GrpoSettings& settings);
+
+/// Whether tokens of the answer count in a loss.
+bool counts(const GrpoSettings& settings, const RolloutGroup& group, const RolloutAnswer& answer);
+/// Sets the weights of a step's answers (LossAggregation). Returns how many tokens count; the engine divides the sum
+/// by it, so weights are multiplied by it.
+int64_t set_weights(const GrpoSettings& settings, std::vector<RolloutGroup>& groups, const GroupRange& of_step);
+
+/// Where answers lie in the rows of a step: each with its prompt, as a document.
+struct PlacedAnswer {
+  int64_t group = 0, answer = 0;
+  int64_t row = 0, first = 0;  ///< place of the prompt's first token
+};
+/// Documents begin at multiples of this many tokens, as the cache's pages do: so attention adds keys up in the same
+/// blocks as in sampling.
+inline constexpr int64_t kDocumentStep = 128;
+
+/// Rows that hold `answers` answers, however long they become.
+int64_t rows_for(const GrpoSettings& settings, int64_t answers, int64_t row_tokens);
+/// Places of a prompt with its answer in a row: all of its tokens but the last.
+int64_t most_places(const GrpoSettings& settings);
+/// First-fit in decreasing length, over the answers of a step that count.
+std::vector<PlacedAnswer> place_answers(const GrpoSettings& settings, const std::vector<RolloutGroup>& groups,
+                                        const GroupRange& of_step, int64_t row_tokens);
+
+}  // namespace trireme::train
