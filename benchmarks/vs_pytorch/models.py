@@ -70,6 +70,9 @@ class Plain(nn.Module):
         x_BSD = self.embedding(ids_BS)
         for block in self.blocks:
             x_BSD = block(x_BSD, self.cosine_S1d, self.sine_S1d)
+        return self.loss(x_BSD, targets_BS)
+
+    def loss(self, x_BSD, targets_BS):
         logits_BSV = self.head(self.norm(x_BSD))
         return F.cross_entropy(logits_BSV.flatten(0, 1).float(), targets_BS.flatten())
 

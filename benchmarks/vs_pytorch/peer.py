@@ -31,7 +31,8 @@ def parse_arguments():
     parser.add_argument("--model", choices=SHAPES, default="llama-32m")
     parser.add_argument("--peer", choices=["fsdp2", "ddp", "single", "litgpt", "accelerate"], default="fsdp2")
     parser.add_argument("--precision", choices=["bf16-mixed", "32-true"], default="bf16-mixed")
-    parser.add_argument("--compile", action="store_true", help="torch.compile each block")
+    parser.add_argument("--compile", action="store_true", help="torch.compile each block, and the head with the loss")
+    parser.add_argument("--attention", choices=["default", "flash", "cudnn"], default="default", help="the only kernel that may run")
     parser.add_argument("--accelerator", choices=["cpu", "cuda"], default="cpu", help="cuda: with --peer single")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="threads, and cores, of a rank")
@@ -131,6 +132,14 @@ def wrap(arguments, model, optimizer_of):
     return model, optimizer_of(model), plain
 
 
+def attention_of(arguments):
+    from contextlib import nullcontext
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    if arguments.attention == "default":
+        return nullcontext()
+    return sdpa_kernel(SDPBackend.FLASH_ATTENTION if arguments.attention == "flash" else SDPBackend.CUDNN_ATTENTION)
+
+
 def time_steps(arguments, step, rank):
     import torch
     finish = torch.cuda.synchronize if arguments.accelerator == "cuda" else lambda: None
@@ -161,6 +170,8 @@ def train(arguments, rank):
     if arguments.compile:
         for block in model.blocks:
             block.compile()
+        if isinstance(model, models.Plain):
+            model.loss = torch.compile(model.loss)
     optimizer_of = lambda m: torch.optim.AdamW(m.parameters(), lr=LEARNING_RATE, betas=(BETA1, BETA2), weight_decay=WEIGHT_DECAY, fused=True)
     model.to(arguments.accelerator)
     trained, optimizer, how = wrap(arguments, model, optimizer_of)
@@ -178,7 +189,8 @@ def train(arguments, rank):
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    losses, seconds = time_steps(arguments, step, rank)
+    with attention_of(arguments):
+        losses, seconds = time_steps(arguments, step, rank)
     if rank == 0:
         report(arguments, versions(arguments), num_parameters, losses, seconds)
     if arguments.devices > 1:
@@ -202,7 +214,7 @@ def peak_gpu_bytes(arguments):
 def report(arguments, version, num_parameters, losses, all_seconds):
     seconds = all_seconds[arguments.warmup:]
     tokens, median = arguments.devices * arguments.micro_batch_size * arguments.max_seq_length, statistics.median(seconds)
-    result = dict(name=f"{arguments.peer}{' compiled' if arguments.compile else ''}", version=version, model=arguments.model,
+    result = dict(name=" ".join([arguments.peer, *["compiled"] * arguments.compile, *[f"{arguments.attention} attention"] * (arguments.attention != "default")]), version=version, model=arguments.model,
                   parameters=num_parameters, precision=arguments.precision, ranks=arguments.devices, threads=arguments.threads,
                   tokens_per_step=tokens, step_seconds=seconds, warmup_seconds=all_seconds[:arguments.warmup], losses=losses,
                   peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, peak_gpu_bytes=peak_gpu_bytes(arguments))

@@ -158,6 +158,7 @@ TEST_F(CudaEngine, StateGoesToTheHostAndBack) {
     masters.push_back(g.master.clone());
     for (const OptimizerTensor& state : g.optimizer) at::Tensor(state.tensor).fill_(0.25);
   }
+  engine.state();  // asked again before the weights are taken, it loses nothing
   engine.refresh_weights();
   size_t next = 0;
   for (const GroupState& g : engine.copy_state()) {

@@ -8,6 +8,7 @@
 
 #include "tests/ops/attention_support.h"
 #include "trireme/base/error.h"
+#include "trireme/ops/attention/cudnn.h"
 
 namespace trireme::ops::test {
 namespace {
@@ -182,6 +183,48 @@ TEST(Attention, RefusalsNameTheValueAndTheRule) {
               testing::HasSubstr("float64, float32, bfloat16 or float16"));
   EXPECT_THAT(refusal({1, 8, 2, 1, 16}, qkv, at::empty({100}, at::kByte)),
               testing::HasSubstr("attention_workspace_bytes()"));
+}
+
+// ---- the workspace of cuDNN's backward, which is planned without a GPU ----
+
+/// What cuDNN 9.19 asked for on an H100, in MiB rounded down.
+TEST(Attention, PlansTheWorkspaceThatCudnnAsksFor) {
+  struct Asked {
+    int64_t batch, sequence, heads, kv_heads, head_dim;
+    bool any_order;
+    int64_t mib;
+  };
+  for (const Asked& a : {Asked{32, 1024, 12, 4, 64, true, 193}, Asked{32, 1024, 12, 4, 64, false, 865},
+                         Asked{8, 2048, 32, 4, 64, true, 258}, Asked{8, 2048, 32, 4, 64, false, 2178},
+                         Asked{16, 1024, 14, 2, 64, true, 112}, Asked{16, 1024, 12, 2, 128, false, 480},
+                         Asked{1, 8192, 32, 8, 128, true, 257}, Asked{1, 8192, 32, 8, 128, false, 4225}}) {
+    const AttentionCall call{.batch = a.batch,
+                             .queries = a.sequence,
+                             .keys = a.sequence,
+                             .num_heads = a.heads,
+                             .num_kv_heads = a.kv_heads,
+                             .head_dim = a.head_dim};
+    const int64_t planned = cudnn_backward_bytes(call, a.batch, a.kv_heads, a.any_order) >> 20;
+    EXPECT_GE(planned, a.mib + 1);
+    EXPECT_LE(planned, a.mib + 2);
+  }
+}
+
+TEST(Attention, CutsCallsForAGpuUntilAFixedOrderFits) {
+  const auto parts = [](int64_t batch, int64_t sequence, int64_t heads, int64_t kv_heads) {
+    const CudnnParts p = cudnn_backward_parts({.batch = batch,
+                                               .queries = sequence,
+                                               .keys = sequence,
+                                               .num_heads = heads,
+                                               .num_kv_heads = kv_heads,
+                                               .head_dim = 64},
+                                              /*any_order=*/false);
+    return std::pair(p.batch, p.kv_heads);
+  };
+  EXPECT_EQ(parts(32, 1024, 12, 4), std::pair(int64_t{32}, int64_t{4}));
+  EXPECT_EQ(parts(8, 2048, 32, 4), std::pair(int64_t{4}, int64_t{4}));
+  EXPECT_EQ(parts(1, 8192, 32, 8), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_EQ(parts(1, 65536, 32, 8), std::pair(int64_t{0}, int64_t{0}));
 }
 
 }  // namespace

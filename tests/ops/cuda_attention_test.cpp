@@ -15,10 +15,10 @@ namespace {
 
 using CudaAttention = Cuda;
 
-/// Until the end of the scope our own kernels run, also where LibTorch's flash attention would be taken.
-struct WithoutFlash {
-  WithoutFlash() { cuda_kernels().allow_flash_attention(false); }
-  ~WithoutFlash() { cuda_kernels().allow_flash_attention(true); }
+/// Until the end of the scope only these kernels run, and our own.
+struct Allowed {
+  Allowed(bool cudnn, bool flash) { cuda_kernels().allow_attention(cudnn, flash); }
+  ~Allowed() { cuda_kernels().allow_attention(true, true); }
 };
 
 struct Results {
@@ -160,23 +160,55 @@ TEST_F(CudaAttention, IsTheCpusInFloat32) { expect_as_on_the_cpu(at::kFloat); }
 
 TEST_F(CudaAttention, IsTheCpusInBfloat16) { expect_as_on_the_cpu(at::kBFloat16); }
 
-TEST_F(CudaAttention, OwnKernelsDoAllThatFlashAttentionDoes) {
-  const WithoutFlash without;
-  expect_as_on_the_cpu(at::kBFloat16);
+TEST_F(CudaAttention, FlashAttentionAndOwnKernelsDoAllThatCudnnDoes) {
+  for (const bool flash : {true, false}) {
+    const Allowed allowed(/*cudnn=*/false, flash);
+    expect_as_on_the_cpu(at::kBFloat16);
+  }
 }
 
-TEST_F(CudaAttention, OwnKernelsAndFlashAttentionReadEachOthersResults) {
+TEST_F(CudaAttention, InAnyOrderIsTheCpusToo) {
+  cuda_kernels().allow_any_order(true);
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(text(c));
+    const Inputs in(c.shape, at::kBFloat16, c.document);
+    expect_close(run_gpu(c.shape, in), run_cpu_wide(c.shape, in), c.shape);
+  }
+  cuda_kernels().allow_any_order(false);
+}
+
+/// The calls are so large that they run in parts: of sequences in the first, of heads in the second.
+TEST_F(CudaAttention, PartsOfACallAreTheCallsInAnyOrder) {
+  for (const AttentionShape& s : {shape_of(4, 4096, 16, 4, 64), shape_of(1, 8192, 32, 8, 64)}) {
+    SCOPED_TRACE(text({s}));
+    const Inputs in(s, at::kBFloat16);
+    const Results parts = run_gpu(s, in);
+    expect_same_bits(run_gpu(s, in), parts);
+    cuda_kernels().allow_any_order(true);
+    const Results whole = run_gpu(s, in);
+    cuda_kernels().allow_any_order(false);
+    EXPECT_TRUE(at::equal(parts.out, whole.out));
+    EXPECT_LE(relative_error(parts.dqkv, whole.dqkv), 6e-3);
+  }
+}
+
+TEST_F(CudaAttention, KernelsReadEachOthersResults) {
   const AttentionShape s = shape_of(2, 300, 8, 2, 128, 200);
   const Inputs in(s, at::kBFloat16);
-  const Results flash = run_gpu(s, in);
-  const WithoutFlash without;
-  const Results own = run_gpu(s, in);
-  EXPECT_LE(relative_error(own.out, flash.out), 6e-3);
-  EXPECT_LE((own.lse - flash.lse).abs().max().item<double>(), 2e-5);
-  EXPECT_LE(relative_error(own.dqkv, flash.dqkv), 1.5e-2);
-  const at::Tensor dqkv = at::full_like(own.dqkv, NAN);
-  ops::attention_backward(dqkv, on_gpu(in.d_out), flash.out, flash.lse, on_gpu(in.qkv), s, {});
-  EXPECT_LE(relative_error(dqkv, flash.dqkv), 1.5e-2);
+  const auto own = [&] {
+    const Allowed allowed(/*cudnn=*/false, /*flash=*/false);
+    return run_gpu(s, in);
+  }();
+  for (const bool cudnn : {true, false}) {
+    const Allowed allowed(cudnn, /*flash=*/true);
+    const Results got = run_gpu(s, in);
+    EXPECT_LE(relative_error(own.out, got.out), 6e-3);
+    EXPECT_LE((own.lse - got.lse).abs().max().item<double>(), 2e-5);
+    EXPECT_LE(relative_error(own.dqkv, got.dqkv), 1.5e-2);
+    const at::Tensor dqkv = at::full_like(own.dqkv, NAN);
+    ops::attention_backward(dqkv, on_gpu(in.d_out), own.out, own.lse, on_gpu(in.qkv), s, {});
+    EXPECT_LE(relative_error(dqkv, got.dqkv), 1.5e-2);
+  }
 }
 
 /// With half the heads' scale the softmax is another: the call's scale is the one used.

@@ -116,8 +116,8 @@ at::Tensor Engine::on_host(const at::Tensor& tensor) {
   if (!on_gpu() || !tensor.defined()) return tensor;
   if (tensor.numel() == 0) return tensor.to(at::kCPU);
   at::Tensor& copy = mirror_[tensor.const_data_ptr()];
-  if (!copy.defined()) copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
-  return copy.copy_(tensor);
+  if (!copy.defined()) copy = at::empty(tensor.sizes(), tensor.options().device(at::kCPU)).copy_(tensor);
+  return copy;
 }
 
 }  // namespace trireme::engine

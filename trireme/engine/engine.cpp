@@ -14,6 +14,8 @@
 #include "trireme/engine/quantized_group.h"
 #include "trireme/model/dropout.h"
 #include "trireme/model/initialize.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/parallel.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/stored_update.h"
 
@@ -96,6 +98,7 @@ int64_t Engine::allocated_bytes() const {
 }
 
 void Engine::initialize(uint64_t seed) {
+  mirror_.clear();
   for (auto& [g, views] : views_) {
     const shard::Range held = plan_.held(g);
     if (plan_.storage[g].quantized != base::BlockFormat::none || plan_.storage[g].packed) {
@@ -115,11 +118,13 @@ void Engine::initialize(uint64_t seed) {
       const model::ParameterSpec& spec = model_.groups[g].parameters[i];
       const int64_t begin = std::max(held.begin, t.offset), end = std::min(held.end, t.offset + t.numel);
       if (begin >= end) continue;
-      const int64_t at = begin - held.begin;
-      if (master.scalar_type() == at::kDouble)
-        model::initialize_held(master.data_ptr<double>() + at, spec, seed, begin - t.offset, end - t.offset);
-      else
-        model::initialize_held(master.data_ptr<float>() + at, spec, seed, begin - t.offset, end - t.offset);
+      const int64_t at = begin - held.begin, in_parameter = begin - t.offset;
+      const auto make = [&](auto* out) {
+        ops::parallel_rows(end - begin, 1 << 16, [&](int64_t first, int64_t last) {
+          model::initialize_held(out + first, spec, seed, in_parameter + first, in_parameter + last);
+        });
+      };
+      master.scalar_type() == at::kDouble ? make(master.data_ptr<double>() + at) : make(master.data_ptr<float>() + at);
     }
     if (!in_place) views.master.copy_(master);
   }
@@ -279,6 +284,7 @@ void Engine::wait_until(int index) {
 void Engine::run(const Schedule& s, std::vector<Bound>& bound) try {
   comm::FlightRecorder* recorder = comm_.recorder.get();
   const comm::FlightRecorder::Actions actions(recorder);
+  if (on_gpu()) ops::cuda_kernels().allow_any_order(plan_.request.precision.any_order);
   base::meter_fence();
   const base::Stopwatch watch;
   timeline_.clear();

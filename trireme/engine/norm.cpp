@@ -50,6 +50,9 @@ void Engine::gather_norm() {
   };
   const at::Tensor scratch = tensor(schedule::ValueKind::norm_partials, at::kDouble);
   optim::ExactSum sum;
+  // On a GPU the terms are added there, so that the host waits once for all groups.
+  const at::Tensor limbs =
+      on_gpu() ? at::zeros({optim::ExactSum::kLimbs}, scratch.options().dtype(at::kLong)) : at::Tensor();
   for (const auto& [g, views] : views_) {
     if (given_up_) break;  // its gradients may be anything
     if (!plan_.storage[g].trained) continue;
@@ -59,9 +62,14 @@ void Engine::gather_norm() {
     at::Tensor partials = scratch.narrow(0, 0, blocks);
     at::Tensor gradient = views.step_gradient.narrow(0, mine.begin - held.begin, mine.size());
     optim::stored_norm_partials(partials, gradient);
-    partials = partials.to(at::kCPU);  // the tensor itself where it lies there
     const auto& parameters = model_.groups[g].parameters;
-    if (!std::ranges::all_of(parameters, &model::ParameterSpec::counted)) {
+    const bool all_counted = std::ranges::all_of(parameters, &model::ParameterSpec::counted);
+    if (on_gpu() && all_counted) {
+      optim::add_exactly(limbs, partials);
+      continue;
+    }
+    partials = partials.to(at::kCPU);  // the tensor itself where it lies there
+    if (!all_counted) {
       gradient = gradient.to(at::kCPU);
       if (ops::is_narrow(gradient.scalar_type())) gradient = gradient.to(at::kFloat);
       if (gradient.scalar_type() == at::kDouble)
@@ -70,6 +78,10 @@ void Engine::gather_norm() {
         leave_out(partials.data_ptr<double>(), gradient.data_ptr<float>(), mine, plan_.layouts[g], parameters);
     }
     sum.add({partials.data_ptr<double>(), static_cast<size_t>(blocks)});
+  }
+  if (on_gpu()) {
+    const at::Tensor on_host = limbs.to(at::kCPU);
+    sum.add_limbs({on_host.data_ptr<int64_t>(), optim::ExactSum::kLimbs});
   }
   if (const int ranks = comm_.world->size(); ranks > 1) {
     constexpr int64_t kLimbs = optim::ExactSum::kLimbs;

@@ -19,7 +19,8 @@ class LocalAttention final : public ContextAttention {
         s.tokens());
   }
   std::vector<TensorSpec> backward_work(const BatchShape& s, const Precision& p) const override {
-    return forward_work(s, p);
+    if (!p.on_gpu) return forward_work(s, p);
+    return {{"attention", {ops::attention_gpu_workspace_bytes(shape(s), p.compute, p.any_order)}, at::kByte}};
   }
   void forward(const at::Tensor& attended, const at::Tensor& lse, const at::Tensor& qkv, Scratch work,
                const BatchShape& s, const at::Tensor& starts, const Randomness& random,

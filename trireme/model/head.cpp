@@ -44,13 +44,13 @@ HeadUnit::HeadUnit(const ModelConfig& c, const Parallel& parallel, const Adapter
     if (p.split_dim < 0) p.counted = counted;
 }
 
-int64_t HeadUnit::chunk_rows(int64_t tokens) const {
-  return ops::cross_entropy_chunk_rows(tokens, vocabulary_part(config_, parallel_).size);
+int64_t HeadUnit::chunk_rows(int64_t tokens, const Precision& p) const {
+  return ops::cross_entropy_chunk_rows(tokens, vocabulary_part(config_, parallel_).size, p.on_gpu);
 }
 
 UnitValues HeadUnit::values(const BatchShape& shape, const Precision& p) const {
   const LocalRows local = local_rows(parallel_, shape);
-  const int64_t tokens = local.tokens, rows = chunk_rows(tokens), width = config_.hidden_size;
+  const int64_t tokens = local.tokens, rows = chunk_rows(tokens, p), width = config_.hidden_size;
   const std::vector<int64_t>& matrix = parameters_[static_cast<size_t>(product_.weight)].shape;
   UnitValues v;
   v.forward_work[HeadWork::normed] = {"normed", {tokens, width}, p.compute};
@@ -170,7 +170,7 @@ void HeadUnit::backward(UnitTensors& t) const {
 
 UnitTraffic HeadUnit::traffic(const BatchShape& shape, const Precision& p) const {
   const TensorTraffic tp(parallel_);
-  const int64_t tokens = local_rows(parallel_, shape).tokens, chunk = chunk_rows(tokens),
+  const int64_t tokens = local_rows(parallel_, shape).tokens, chunk = chunk_rows(tokens, p),
                 boundary = tokens * config_.hidden_size;
   UnitTraffic u;
   tp.gather(u.forward, p.compute, boundary);

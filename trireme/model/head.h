@@ -97,7 +97,7 @@ class HeadUnit : public Unit {
   /// label smoothing the sum of logits.
   int64_t sums_of_row() const { return objective_.label_smoothing > 0 ? 4 : 3; }
   double temperature() const { return objective_.policy ? objective_.policy->temperature : 1; }
-  int64_t chunk_rows(int64_t tokens) const;
+  int64_t chunk_rows(int64_t tokens, const Precision& p) const;
   bool sequence_parallel() const { return parallel_.tp_size > 1 && parallel_.sequence_parallel; }
 
   ModelConfig config_;

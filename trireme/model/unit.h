@@ -30,7 +30,8 @@ struct Precision {
   /// True: units add up the gradients of a step's micro-batches in place, in the state dtype. False: they write each
   /// micro-batch's gradient to memory of its own, in the compute dtype. The step's plan sets it.
   bool units_sum_gradients = false;
-  bool on_gpu = false;  ///< units compute on a GPU, where attention needs no planned workspace
+  bool on_gpu = false;  ///< units compute on a GPU
+  bool any_order = false;  ///< on a GPU: sums may have an order that differs from run to run. The step's plan sets it
   bool narrow_weights = false;  ///< masters and moments have the compute dtype; there is no other copy of the weights
   bool narrow_gradients = false;  ///< the gradients' sums over micro-batches and ranks have the compute dtype
   bool wide_slots = false;  ///< units write a micro-batch's gradient in the state dtype

@@ -203,6 +203,9 @@ struct AttentionShape {
 };
 /// Bytes of scratch for a forward or backward call on the CPU. They do not depend on window and documents.
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype);
+/// Bytes of workspace with which the backward on a GPU allocates nothing, if the call has no documents. `any_order`:
+/// gradients may be added in an order that differs from run to run; a fixed one takes more (attention/cudnn.h).
+int64_t attention_gpu_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype, bool any_order);
 /// Attention on the packed rows qkv [B*S, R] (q heads | k heads | v heads): out [B*S, H*d], lse [B, H, S] = log-sum-exp
 /// of the scaled (and capped) scores. It is causal, unless shape.bidirectional.
 ///
@@ -290,8 +293,9 @@ void embedding_columns_backward(const Gradient& dtable, const at::Tensor& dy, co
 
 // ---- cross-entropy over the head product, in row chunks (ops/loss/cross_entropy.cpp) ----
 /// Rows of `logits_chunk`, cross_entropy's scratch for the logits of one chunk of tokens: [chunk_rows, V] in the
-/// compute dtype. That is about 8 Mi logits (16 MiB in two bytes), at least 256 rows, or all tokens if they fit.
-int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary);
+/// compute dtype. That is about 8 Mi logits (16 MiB in two bytes), at least 256 rows, or all tokens if they fit. A GPU
+/// needs larger products to be busy: 128 Mi logits and 2,048 rows there.
+int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary, bool on_gpu = false);
 /// Loss of logits = x [T,D] w [V,D]^T against targets [T] int64 (-100: not supervised).
 /// Writes loss_sum [1] float64, the sum of the losses (not the mean). With softcap > 0 the logits go through
 /// softcap_forward(logits, softcap) first.

@@ -1,6 +1,5 @@
 #include "trireme/optim/exact_sum.h"
 
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -12,20 +11,12 @@ constexpr int64_t kMostWaiting = int64_t{1} << 30;          // additions before 
 }  // namespace
 
 void ExactSum::add(double term) {
-  const auto bits = std::bit_cast<uint64_t>(term);
-  const int exponent = static_cast<int>(bits >> 52);        // with the sign on top
-  if (exponent >= 0x7ff) {
+  const ExactTerm t = parts_of(term);
+  if (t.first < 0) {
     ++limbs_[kLimbs - 1];
     return;
   }
-  const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
-  const uint64_t mantissa = exponent == 0 ? fraction : fraction | uint64_t{1} << 52;
-  const int shift = exponent == 0 ? 0 : exponent - 1;       // the term is mantissa 2^(shift - 1074)
-  const int first = shift / kBits, within = shift % kBits;
-  const unsigned __int128 wide = static_cast<unsigned __int128>(mantissa) << within;
-  limbs_[first] += static_cast<int64_t>(static_cast<uint64_t>(wide) & kMask);
-  limbs_[first + 1] += static_cast<int64_t>(static_cast<uint64_t>(wide >> kBits) & kMask);
-  limbs_[first + 2] += static_cast<int64_t>(static_cast<uint64_t>(wide >> (2 * kBits)) & kMask);
+  for (int i = 0; i < 3; ++i) limbs_[static_cast<size_t>(t.first + i)] += static_cast<int64_t>(t.parts[i]);
   if (++waiting_ >= kMostWaiting) normalize();
 }
 

@@ -1,4 +1,5 @@
 #include "trireme/optim/optimizer.h"
+#include "trireme/optim/exact_sum.h"
 
 #include <fmt/format.h>
 
@@ -224,6 +225,13 @@ void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradien
                                 .partials = partials.mutable_data_ptr<double>()};
   if (gradient.is_cuda()) return cuda_optimizer().squared_norm(arguments);
   ops::parallel_rows(num_blocks, 8, [&](int64_t first, int64_t last) { squared_norm_blocks(arguments, first, last); });
+}
+
+void add_exactly(const at::Tensor& limbs, const at::Tensor& terms) {
+  ops::check_tensor("add_exactly", "limbs", limbs, {ExactSum::kLimbs}, at::kLong);
+  ops::check_tensor("add_exactly", "terms", terms, terms.sizes(), at::kDouble);
+  if (!limbs.is_cuda() || !terms.is_cuda()) throw ShapeError("add_exactly: limbs and terms must be on a GPU");
+  cuda_optimizer().add_exactly(terms.data_ptr<double>(), terms.numel(), limbs.mutable_data_ptr<int64_t>());
 }
 
 }  // namespace trireme::optim

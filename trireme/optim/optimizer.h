@@ -98,5 +98,7 @@ constexpr int64_t kNormBlock = 4096;
 /// Numerics  always 32 lanes in float64, added pairwise: the bits are the same for every instruction set and number of
 ///           threads
 void squared_norm_partials(const at::Tensor& partials, const at::Tensor& gradient);
+/// Adds the terms [n] float64 to limbs [ExactSum::kLimbs] int64, both on a GPU, as ExactSum does on the host.
+void add_exactly(const at::Tensor& limbs, const at::Tensor& terms);
 
 }  // namespace trireme::optim

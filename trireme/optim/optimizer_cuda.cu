@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/ops/cuda/rows-inl.h"
+#include "trireme/optim/exact_sum.h"
 
 namespace trireme::optim {
 namespace {
@@ -208,7 +209,39 @@ void squared_norm(const NormArguments& a) {
   check_launch("squared_norm_partials");
 }
 
-constexpr CudaOptimizer kTable{.update = update_span, .squared_norm = squared_norm};
+/// Sums of integers, so the order of the additions does not matter. A warp sums its terms, which mostly begin at one
+/// limb, and a block those of its warps.
+__global__ void __launch_bounds__(kThreads) add_exactly_kernel(const double* terms, int64_t count, int64_t* limbs) {
+  __shared__ unsigned long long sums[ExactSum::kLimbs];
+  for (int i = static_cast<int>(threadIdx.x); i < ExactSum::kLimbs; i += kThreads) sums[i] = 0;
+  __syncthreads();
+  const bool leads = threadIdx.x % kWarp == 0;
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t warp = int64_t{blockIdx.x} * kThreads + threadIdx.x / kWarp * kWarp; warp < count; warp += step) {
+    const int64_t i = warp + threadIdx.x % kWarp;
+    ExactTerm term = ExactSum::parts_of(i < count ? terms[i] : 0);
+    int same = 0;
+    __match_all_sync(0xffffffffu, term.first, &same);
+    if (same != 0)
+      for (uint64_t& part : term.parts) part = ops::cuda::warp_sum(part);
+    if (same != 0 && !leads) continue;
+    if (term.first < 0) atomicAdd(&sums[ExactSum::kLimbs - 1], 1ull);
+    for (int k = 0; term.first >= 0 && k < 3; ++k)
+      if (term.parts[k] != 0) atomicAdd(&sums[term.first + k], static_cast<unsigned long long>(term.parts[k]));
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < ExactSum::kLimbs; i += kThreads)
+    if (sums[i] != 0) atomicAdd(reinterpret_cast<unsigned long long*>(limbs) + i, sums[i]);
+}
+
+void add_exactly(const double* terms, int64_t count, int64_t* limbs) {
+  if (count == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(divided_up(count, kThreads), ops::cuda::kMultiprocessors));
+  add_exactly_kernel<<<blocks, kThreads, 0, current_stream()>>>(terms, count, limbs);
+  check_launch("add_exactly");
+}
+
+constexpr CudaOptimizer kTable{.update = update_span, .squared_norm = squared_norm, .add_exactly = add_exactly};
 
 }  // namespace
 }  // namespace trireme::optim

@@ -46,6 +46,9 @@ struct CudaOptimizer {
   void (*update)(const UpdateArguments& arguments, int64_t begin, int64_t end);
   /// All blocks of the gradient; the bits of a block are the CPU's: 32 lanes in float64, added pairwise.
   void (*squared_norm)(const NormArguments& arguments);
+  /// Adds `count` terms to the limbs of an ExactSum, [ExactSum::kLimbs] on the device. At most 2^30 terms between two
+  /// normalisations.
+  void (*add_exactly)(const double* terms, int64_t count, int64_t* limbs);
 };
 
 }  // namespace trireme::optim

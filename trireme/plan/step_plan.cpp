@@ -372,6 +372,7 @@ StepPlan make_step_plan(const model::Model& model, const StepRequest& request) {
   plan.model = &model;
   plan.request = request;
   plan.request.precision.units_sum_gradients = request.accumulation == Accumulation::local;
+  plan.request.precision.any_order = request.reduce == Reduce::fast;
   plan.groups = rank_groups(request);
   for (const model::ParameterGroup& g : model.groups) {
     std::vector<shard::FlatTensorSpec> specs;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/attention/cudnn.h"
 #include "trireme/ops/attention/run.h"
 #include "trireme/ops/checks.h"
 
@@ -72,6 +73,13 @@ AttentionCall make_call(const AttentionShape& shape, const at::Tensor& out, cons
 
 int64_t attention_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype) {
   return attention_workspace_for(checked_call("attention", shape), attention_dtype("attention", dtype));
+}
+
+int64_t attention_gpu_workspace_bytes(const AttentionShape& shape, at::ScalarType dtype, bool any_order) {
+  const AttentionCall call = checked_call("attention", shape);
+  if (dtype != at::kBFloat16 || shape.softcap != 0 || !cudnn_takes_heads(call.head_dim)) return 1;
+  const CudnnParts parts = cudnn_backward_parts(call, any_order);
+  return parts.batch == 0 ? 1 : cudnn_backward_bytes(call, parts.batch, parts.kv_heads, any_order);
 }
 
 void attention_forward(const at::Tensor& out, const at::Tensor& lse, const at::Tensor& qkv, const AttentionShape& shape,

@@ -1,5 +1,5 @@
-// Attention on a GPU: LibTorch's flash attention if it supports the call, as in most training in bfloat16; our own
-// kernels otherwise.
+// Attention on a GPU: cuDNN's if it supports the call, as in most training in bfloat16; LibTorch's flash attention
+// where only that does; our own kernels otherwise.
 
 // First, because the next headers need it complete.
 #include <ATen/core/Tensor.h>
@@ -14,24 +14,22 @@
 #include <mutex>
 #include <optional>
 
-#include "trireme/ops/attention/kernels.h"
+#include "trireme/ops/attention/cudnn.h"
 #include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::ops::cuda {
 namespace {
 
-std::atomic<bool> flash_allowed = true;
-
-bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
-bool aligned(AttentionStride stride) { return stride.batch % 8 == 0 && stride.row % 8 == 0; }
+std::atomic<bool> cudnn_allowed = true, flash_allowed = true;
+thread_local bool any_order = false;
 
 /// Flash attention reads and writes 16 bytes at a time and supports no documents; LibTorch's supports no softcap.
 bool flash_does(const AttentionCall& call, AttentionDtype dtype) {
   return flash_allowed.load(std::memory_order_relaxed) && dtype == AttentionDtype::bfloat16 && call.causal &&
          call.softcap == 0 && call.starts == nullptr && call.first_query == 0 && call.queries == call.keys &&
-         call.head_dim <= 256 && call.head_dim % 8 == 0 && aligned(call.q) && aligned(call.k) && aligned(call.v) &&
-         aligned(call.q_stride) && aligned(call.kv_stride) && aligned(call.out) && aligned(call.out_stride) &&
-         aligned(call.d_out) && aligned(call.d_out_stride);
+         call.head_dim <= 256 && call.head_dim % 8 == 0 && in_packs(call.q) && in_packs(call.k) && in_packs(call.v) &&
+         in_packs(call.q_stride) && in_packs(call.kv_stride) && in_packs(call.out) && in_packs(call.out_stride) &&
+         in_packs(call.d_out) && in_packs(call.d_out_stride);
 }
 
 at::Tensor view(const void* data, at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
@@ -115,13 +113,17 @@ void flash_backward(const AttentionCall& call) {
 
 }  // namespace
 
-void Kernels::allow_flash_attention(bool allowed) const { flash_allowed = allowed; }
+void Kernels::allow_attention(bool cudnn, bool flash) const { cudnn_allowed = cudnn, flash_allowed = flash; }
+
+void Kernels::allow_any_order(bool allowed) const { any_order = allowed; }
 
 void Kernels::attention_forward(const AttentionCall& call, AttentionDtype dtype) const {
+  if (cudnn_allowed && cudnn_attention(call, dtype, /*backward=*/false, any_order)) return;
   flash_does(call, dtype) ? flash_forward(call) : own_attention(call, dtype, /*backward=*/false);
 }
 
 void Kernels::attention_backward(const AttentionCall& call, AttentionDtype dtype) const {
+  if (cudnn_allowed && cudnn_attention(call, dtype, /*backward=*/true, any_order)) return;
   flash_does(call, dtype) ? flash_backward(call) : own_attention(call, dtype, /*backward=*/true);
 }
 

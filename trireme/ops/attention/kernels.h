@@ -47,6 +47,8 @@ struct AttentionCall {
   const int64_t* starts;
   bool whole_documents;  ///< causal calls without window and first_query: a query sees later keys too; not on a GPU
   AttentionDrops drops;  ///< forward and backward on processors
+  void* workspace = nullptr;  ///< on a GPU, of workspace_bytes; it may be too small for some kernels
+  int64_t workspace_bytes = 0;
 };
 
 /// One part of a job. A job is one kv head of one batch row: job = batch index * num_kv_heads + kv head.

@@ -158,7 +158,11 @@ void run_attention(std::string_view operation, AttentionDirection direction, con
   if (on_one_gpu(operation, tensors)) {
     if (call.drops.p > 0)
       throw ShapeError(fmt::format("{}: dropout has kernels for processors only; move the tensors there", operation));
-    return forward ? cuda_kernels().attention_forward(call, dtype) : cuda_kernels().attention_backward(call, dtype);
+    AttentionCall with_workspace = call;
+    if (workspace.defined() && workspace.is_cuda())
+      with_workspace.workspace = workspace.data_ptr(), with_workspace.workspace_bytes = int64_t(workspace.nbytes());
+    return forward ? cuda_kernels().attention_forward(with_workspace, dtype)
+                   : cuda_kernels().attention_backward(with_workspace, dtype);
   }
   const int64_t jobs = call.batch * call.num_kv_heads, slice = slice_bytes(call, dtype);
   const int64_t available = workspace.defined() ? static_cast<int64_t>(workspace.nbytes()) : 0;

@@ -37,7 +37,8 @@ struct NamedTensor {
 /// Whether the tensors are on a GPU; ShapeError naming the first that is not on the device of the first one.
 bool on_one_gpu(std::string_view operation, std::initializer_list<NamedTensor> tensors);
 
-/// Runs `call` where its `tensors` are. On a GPU no workspace is needed.
+/// Runs `call` where its `tensors` are. On a GPU a workspace that is too small is replaced by memory of LibTorch's
+/// allocator.
 ///
 /// On the CPU every slot owns a slice of the workspace and runs every n-th task, where n is the number of slots. There
 /// are as many slots as threads, or fewer if the workspace has fewer slices: a workspace planned for fewer threads only

@@ -42,15 +42,25 @@ set(cuda_kernels
   ${PROJECT_SOURCE_DIR}/trireme/optim/optimizer_cuda.cu)
 add_library(trireme_cuda SHARED
   attention/attention_cuda.cpp
+  attention/cudnn_cuda.cpp
   cuda/library.cpp
+  cuda/tuned_product.cpp
   products/products_cuda.cpp
   ${cuda_kernels})
 # Kernels use declarations of LibTorch's headers only; what the flags of the tree say to gcc goes to nvcc's host compiler.
 target_compile_options(trireme_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -lineinfo>)
-target_link_libraries(trireme_cuda PRIVATE trireme_ops CUDA::cudart CUDA::cublas
+target_link_libraries(trireme_cuda PRIVATE trireme_ops CUDA::cudart CUDA::cublas CUDA::cublasLt
   -Wl,--no-as-needed ${TRIREME_LIBTORCH}/lib/libtorch_cuda.so ${TRIREME_LIBTORCH}/lib/libc10_cuda.so
   # what libtorch_cuda itself needs is found when it is loaded, not here
   -Wl,--allow-shlib-undefined)
+# cuDNN's attention. Where its C++ interface is missing, LibTorch's flash attention runs instead.
+file(GLOB TRIREME_CUDNN_WHEEL ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include)
+find_path(TRIREME_CUDNN_FRONTEND cudnn_frontend.h HINTS ${TRIREME_CUDNN_WHEEL})
+if(TRIREME_CUDNN_FRONTEND)
+  target_include_directories(trireme_cuda SYSTEM PRIVATE ${TRIREME_CUDNN_FRONTEND})
+else()
+  message(STATUS "cuDNN's attention is left out: no cudnn_frontend.h")
+endif()
 set_target_properties(trireme_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
   CUDA_RUNTIME_LIBRARY Shared)

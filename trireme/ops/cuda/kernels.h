@@ -99,7 +99,10 @@ struct Kernels {
   // attention_cuda.cpp: a whole call, which the CPU's kernels do in tasks
   virtual void attention_forward(const AttentionCall& call, AttentionDtype dtype) const;
   virtual void attention_backward(const AttentionCall& call, AttentionDtype dtype) const;
-  virtual void allow_flash_attention(bool allowed) const;  ///< tests forbid LibTorch's kernels, so that ours run
+  /// Which attention may run: cuDNN's, LibTorch's flash attention, our own. Tests forbid the first or both.
+  virtual void allow_attention(bool cudnn, bool flash) const;
+  /// Of this thread's calls from now on: whether sums may have an order that differs from run to run (default: no).
+  virtual void allow_any_order(bool allowed) const;
 
   // cuda/library.cpp
   virtual void synchronize() const;  ///< waits for all launched work of the device; throws Error if some failed

@@ -74,9 +74,10 @@ void run_chunks(const HeadShape& shape, const at::Tensor& loss_sum, const at::Te
 
 }  // namespace
 
-int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary) {
-  constexpr int64_t kMaxLogits = 8 << 20, kMinRows = 256, kRowMultiple = 64;
-  const int64_t max_rows = std::max(kMinRows, kMaxLogits / std::max<int64_t>(1, vocabulary));
+int64_t cross_entropy_chunk_rows(int64_t num_tokens, int64_t vocabulary, bool on_gpu) {
+  constexpr int64_t kRowMultiple = 64;
+  const int64_t most_logits = int64_t{on_gpu ? 128 : 8} << 20, min_rows = on_gpu ? 2048 : 256;
+  const int64_t max_rows = std::max(min_rows, most_logits / std::max<int64_t>(1, vocabulary));
   if (num_tokens <= max_rows) return std::max<int64_t>(1, num_tokens);
   // Chunks of nearly equal size, a multiple of the products' tiles.
   const int64_t num_chunks = (num_tokens + max_rows - 1) / max_rows;

@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/cuda/tuned_product.h"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -55,6 +56,18 @@ void Kernels::multiply(const at::Tensor& c, const at::Tensor& a, const at::Tenso
   }
   const Operand left = operand("a", a), right = operand("b", b);
   const int64_t c_ld = m == 1 ? n : c.stride(0);
+  if (a.scalar_type() == at::kBFloat16 && tuned_product({.m = n,
+                                                         .n = m,
+                                                         .k = k,
+                                                         .a_transposed = right.operation == CUBLAS_OP_T,
+                                                         .b_transposed = left.operation == CUBLAS_OP_T,
+                                                         .wide = c.scalar_type() == at::kFloat,
+                                                         .accumulate = accumulate,
+                                                         .a_ld = right.ld,
+                                                         .b_ld = left.ld,
+                                                         .c_ld = c_ld},
+                                                        b.const_data_ptr(), a.const_data_ptr(), c.mutable_data_ptr()))
+    return;
   const cublasHandle_t handle = at::cuda::getCurrentCUDABlasHandle();
   // Neither TF32 nor partial sums rounded to bfloat16. ATen sets its own mode whenever it takes the handle.
   check(cublasSetMathMode(

@@ -1,0 +1,225 @@
+#include "trireme/ops/cuda/tuned_product.h"
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <cublasLt.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trireme/ops/cuda/scratch.h"
+
+namespace trireme::ops::cuda {
+namespace {
+
+constexpr double kLarge = 1e10;  ///< operations of a product from which on the choice is worth its time
+constexpr int kProposals = 8, kTimedRuns = 3;
+constexpr float kFaster = 0.98f;  ///< another algorithm takes at most this part of the first one's time
+
+template <class T, auto kDestroy>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (value_ != nullptr) kDestroy(value_);
+  }
+  T* to() { return &value_; }
+  operator T() const { return value_; }
+
+ private:
+  T value_ = nullptr;
+};
+
+/// What cuBLASLt must know of a product.
+class Description {
+ public:
+  explicit Description(const Product& p) {
+    const cublasOperation_t of_a = p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            of_b = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const auto layout = [](auto& of, cudaDataType_t type, bool transposed, int64_t rows, int64_t columns, int64_t ld) {
+      if (transposed) std::swap(rows, columns);
+      cublasLtMatrixLayoutCreate(of.to(), type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld);
+    };
+    cublasLtMatmulDescCreate(operation.to(), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_a, sizeof of_a);
+    cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_b, sizeof of_b);
+    layout(a, CUDA_R_16BF, p.a_transposed, p.m, p.k, p.a_ld);
+    layout(b, CUDA_R_16BF, p.b_transposed, p.k, p.n, p.b_ld);
+    layout(c, p.wide ? CUDA_R_32F : CUDA_R_16BF, false, p.m, p.n, p.c_ld);
+  }
+
+  Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
+  Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, c;
+};
+
+struct Chosen {
+  std::shared_ptr<const Description> description;
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  ///< absent: cuBLASLt has none
+};
+
+bool run(const Product& p, const Description& d, const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b,
+         void* c) {
+  const float one = 1, beta = p.accumulate ? 1 : 0;
+  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), d.operation, &one, a, d.a, b, d.b, &beta, c, d.c, c,
+                        d.c, &algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
+                        current_stream()) == CUBLAS_STATUS_SUCCESS;
+}
+
+/// cuBLASLt's proposals, best first by its own estimate.
+std::vector<cublasLtMatmulAlgo_t> proposals(const Description& d) {
+  Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference;
+  cublasLtMatmulPreferenceCreate(preference.to());
+  const size_t workspace = at::cuda::getCUDABlasLtWorkspaceSize();
+  // Partial sums are added as float, not rounded to bfloat16 before.
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                       sizeof workspace);
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                       sizeof schemes);
+  std::array<cublasLtMatmulHeuristicResult_t, kProposals> results;
+  int found = 0;
+  cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(), d.operation, d.a, d.b, d.c, d.c, preference,
+                                 kProposals, results.data(), &found);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (const auto& result : std::span(results).first(static_cast<size_t>(found)))
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  return algorithms;
+}
+
+/// Whether the algorithm cuts the sum over k into parts, whose number is its own affair.
+bool splits_sums(const cublasLtMatmulAlgo_t& algorithm) {
+  int32_t parts = 1;
+  uint32_t scheme = 0;
+  size_t written = 0;
+  cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
+  cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme,
+                                       &written);
+  return parts > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+/// Two copies of c beside the plan, for a moment.
+class Copies {
+ public:
+  explicit Copies(const Product& p) : bytes_(p.c_ld * p.n * (p.wide ? 4 : 2)) {
+    if (cudaMalloc(&memory_, static_cast<size_t>(2 * bytes_)) != cudaSuccess) memory_ = nullptr;
+    cudaGetLastError();
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  ~Copies() { cudaFree(memory_); }
+
+  explicit operator bool() const { return memory_ != nullptr; }
+  void* first() const { return memory_; }
+  void* second() const { return static_cast<char*>(memory_) + bytes_; }
+  void clear(void* copy) const {
+    check(cudaMemsetAsync(copy, 0, static_cast<size_t>(bytes_), current_stream()), "clearing a product");
+  }
+  bool are_equal() const {
+    const c10::Device device(c10::kCUDA, c10::cuda::current_device());
+    const auto whole = [&](void* copy) {
+      return at::for_blob(copy, {bytes_ / 2})
+          .options(at::TensorOptions().dtype(at::kShort).device(device))
+          .target_device(device)
+          .make_tensor();
+    };
+    return at::equal(whole(first()), whole(second()));
+  }
+
+ private:
+  int64_t bytes_;
+  void* memory_ = nullptr;
+};
+
+class Events {
+ public:
+  Events() {
+    check(cudaEventCreate(&begin_), "an event");
+    check(cudaEventCreate(&end_), "an event");
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+  ~Events() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  template <class Body>
+  float milliseconds(const Body& body) const {
+    check(cudaEventRecord(begin_, current_stream()), "an event");
+    body();
+    check(cudaEventRecord(end_, current_stream()), "an event");
+    check(cudaEventSynchronize(end_), "products that are timed");
+    float time = 0;
+    check(cudaEventElapsedTime(&time, begin_, end_), "an event");
+    return time;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+cublasLtMatmulAlgo_t fastest(const Product& p, const Description& d, const std::vector<cublasLtMatmulAlgo_t>& all,
+                             const void* a, const void* b) {
+  const Copies copies(p);
+  if (!copies) return all.front();
+  const Events events;
+  const auto time = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return events.milliseconds([&] {
+      for (int i = 0; i < kTimedRuns; ++i) run(p, d, algorithm, a, b, copies.second());
+    });
+  };
+  copies.clear(copies.first());
+  if (!run(p, d, all.front(), a, b, copies.first())) return all.front();
+  run(p, d, all.front(), a, b, copies.second());
+  float least = time(all.front()) * kFaster;
+  size_t best = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (splits_sums(all[i])) continue;
+    copies.clear(copies.second());
+    if (!run(p, d, all[i], a, b, copies.second()) || !copies.are_equal()) continue;
+    if (const float taken = time(all[i]); taken < least) least = taken, best = i;
+  }
+  return all[best];
+}
+
+Chosen choose(const Product& p, const void* a, const void* b) {
+  Chosen chosen{std::make_shared<const Description>(p), {}};
+  const std::vector<cublasLtMatmulAlgo_t> all = proposals(*chosen.description);
+  if (all.empty()) return chosen;
+  const bool large = 2.0 * double(p.m) * double(p.n) * double(p.k) >= kLarge;
+  chosen.algorithm =
+      large && all.size() > 1 && !splits_sums(all.front()) ? fastest(p, *chosen.description, all, a, b) : all.front();
+  return chosen;
+}
+
+/// The choice for a product, made by the first thread that asks.
+Chosen chosen_for(const Product& p, const void* a, const void* b) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<std::pair<int, Product>, Chosen>;  // outlives every static destructor
+  const std::lock_guard lock(mutex);
+  const std::pair key(static_cast<int>(c10::cuda::current_device()), p);
+  const auto found = all.find(key);
+  return found != all.end() ? found->second : all.emplace(key, choose(p, a, b)).first->second;
+}
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+}  // namespace
+
+bool tuned_product(const Product& p, const void* a, const void* b, void* c) {
+  // The proposals are for such addresses.
+  if (!aligned(a) || !aligned(b) || !aligned(c)) return false;
+  const Chosen chosen = chosen_for(p, a, b);
+  return chosen.algorithm && run(p, *chosen.description, *chosen.algorithm, a, b, c);
+}
+
+}  // namespace trireme::ops::cuda

@@ -1,0 +1,28 @@
+// Products in bfloat16 by cuBLASLt, with the fastest of the algorithms that have the same bits.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace trireme::ops::cuda {
+
+/// c = a b, or c + a b, of matrices that are stored by columns: a [m, k], b [k, n], c [m, n]. Sums are float.
+struct Product {
+  int64_t m, n, k;
+  bool a_transposed, b_transposed;
+  bool wide;  ///< c is float32 instead of bfloat16
+  bool accumulate;
+  int64_t a_ld, b_ld, c_ld;
+  auto operator<=>(const Product&) const = default;
+};
+
+/// Runs the product on the current stream; false if cuBLASLt has no algorithm for it, and then nothing has run.
+///
+/// The first product of its sizes that is large tries the algorithms that cuBLASLt proposes and keeps the fastest of
+/// those whose results have the bits of the first proposal. So the choice, which depends on time, changes no bit.
+/// Cost      the first call: about 40 times the product, and twice the memory of c for a moment; without that memory
+/// the
+///           first proposal runs
+bool tuned_product(const Product& product, const void* a, const void* b, void* c);
+
+}  // namespace trireme::ops::cuda
