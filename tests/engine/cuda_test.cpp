@@ -109,12 +109,10 @@ TEST_F(CudaEngine, RecomputationAndPrefetchChangeNoBit) {
   }
 }
 
-// Each pair of values of two properties that occurs at all, without context parallelism, which is refused on GPUs.
+// Each pair of values of two properties that occurs at all.
 TEST_F(CudaEngine, EveryPairOfPropertiesEqualsOneRankOnTheCpu) {
-  std::vector<MatrixCell> cells = all_cells(4);
-  std::erase_if(cells, [](const MatrixCell& cell) { return cell.cp > 1; });
   int equal = 0, refused = 0;
-  for (const MatrixCell& cell : pairwise_cells(cells, 1)) {
+  for (const MatrixCell& cell : pairwise_cells(all_cells(4), 1)) {
     SCOPED_TRACE(cell.name());
     Verdict v;
     ASSERT_NO_THROW(v = judge(cell, kFloat64, "threads", false, true));
@@ -127,6 +125,26 @@ TEST_F(CudaEngine, EveryPairOfPropertiesEqualsOneRankOnTheCpu) {
     ++equal;
   }
   std::printf("%d combinations equal to one rank on the CPU, %d refused\n", equal, refused);
+}
+
+// A frozen base with low-rank adapters beside some of its matrices.
+TEST_F(CudaEngine, AdaptersAreTrainedAsOnTheCpu) {
+  for (const Bound& bound : {Bound{kFloat64, 1e-10, 1e-10}, Bound{kMixed, 0.05, 5e-3}})
+    for (const char* family : {"llama", "qwen3"}) {
+      SCOPED_TRACE(testing::Message() << family << ", compute " << c10::toString(bound.precision.compute));
+      Job job{.model = small_model(family), .precision = bound.precision, .steps = 4, .ragged = true};
+      for (int64_t layer = 0; layer < job.model.num_hidden_layers; ++layer)
+        for (const char* matrix : {"self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.down_proj"})
+          job.adapters.modules["model.layers." + std::to_string(layer) + "." + matrix] = {
+              .rank = 4, .scale = 2, .init = model::AdapterInit::random, .rate_of_b = 3};
+      const Outcome cpu = run(job);
+      job.on_gpu = true;
+      const Outcome one = run(job);
+      expect_near(one, cpu, bound);
+      job.mesh = {.shard = 2};
+      job.strategy = plan::Strategy::full_shard;
+      expect_equal_bits(run(job), one);
+    }
 }
 
 TEST_F(CudaEngine, StepsThatAreGivenUpLeaveNothing) {

@@ -104,6 +104,36 @@ TEST_F(Cuda, ProductsOfAllLayoutsAgreeWithFloat64) {
           }
 }
 
+// Products of training's size, for which the fastest algorithm is looked for. The bits of a call are those of any
+// other.
+TEST_F(Cuda, LargeProductsAreThoseOfFloat64) {
+  const at::Device gpu(at::kCUDA, 0);
+  for (const bool transposed : {false, true}) {
+    const int64_t m = 4096, n = 1536, k = 1024;
+    const at::Tensor a = matrix(m, k, transposed, 0, at::kBFloat16, 1, gpu),
+                     b = matrix(k, n, !transposed, 0, at::kBFloat16, 2, gpu);
+    const at::Tensor addend = random({m, n}, at::kBFloat16, 3).to(gpu), before = addend.clone();
+    const at::Tensor product = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+    for (const auto c_dtype : {at::kBFloat16, at::kFloat}) {
+      const auto computed = [&](bool accumulate) {
+        at::Tensor c = addend.to(c_dtype, /*non_blocking=*/false, /*copy=*/true);
+        multiply(c, a, b, accumulate);
+        return c;
+      };
+      const at::Tensor c = computed(false);
+      EXPECT_LE(relative_error(c, product), bound_of(c_dtype));
+      EXPECT_TRUE(same_bits(computed(false), c));
+      if (c_dtype == at::kFloat) {
+        EXPECT_LE(relative_error(computed(true), product + before.to(at::kDouble)), bound_of(c_dtype));
+      }
+    }
+    at::Tensor onto = poisoned({m, n}, at::kBFloat16, gpu);
+    multiply_onto(onto, a, b, addend);
+    EXPECT_LE(relative_error(onto, product + before.to(at::kDouble)), bound_of(at::kBFloat16));
+    EXPECT_TRUE(same_bits(addend, before));
+  }
+}
+
 TEST_F(Cuda, ProductsOfNothingAreZeroOrLeaveWhatIsThere) {
   const at::Device gpu(at::kCUDA, 0);
   const auto options = at::TensorOptions().device(gpu).dtype(at::kFloat);

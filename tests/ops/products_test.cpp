@@ -177,6 +177,19 @@ TEST(Products, OursDoNotDependOnThreads) {
         });
 }
 
+TEST(Products, OntoAnotherMatrixAreTheProductAndThenTheSum) {
+  for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const at::Tensor a = random({33, 40}, dtype, 1), b = random({40, 24}, dtype, 2),
+                     addend = random({33, 24}, dtype, 3);
+    at::Tensor onto = at::empty_like(addend), apart = at::empty_like(addend);
+    multiply_onto(onto, a, b, addend);
+    multiply(apart, a, b);
+    add_forward(apart, apart, addend);
+    EXPECT_TRUE(at::equal(onto, apart));
+  }
+  EXPECT_THROW(multiply_onto(at::empty({2, 3}), at::ones({2, 4}), at::ones({4, 3}), at::ones({3, 2})), ShapeError);
+}
+
 TEST(Products, EmptyOnesAreZeroOrNothing) {
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor c = unwritten({3, 4}, dtype);

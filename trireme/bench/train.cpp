@@ -109,23 +109,32 @@ size_t median_step(const std::vector<double>& seconds) {
 
 double median(const std::vector<double>& values) { return values[median_step(values)]; }
 
-/// A task with the same tokens in every step.
+/// A task with the same tokens in every step, which are made when they are first needed.
 class FixedBatches : public train::StepTask {
  public:
-  explicit FixedBatches(Session& s)
-      : s_(s), in_(s.engine->plan().request.shape.tokens()), out_(in_.size()), starts_(in_.size()) {}
+  explicit FixedBatches(Session& s) : s_(s), starts_(s.engine->plan().request.shape.tokens()) {}
 
   void load(int64_t, int micro_batch, const engine::BatchTensors& to) override {
-    const int data_index = s_.engine->plan().request.data_index();
-    fill_fixed(in_, out_, s_.model.config.vocab_size, uint64_t(micro_batch) * 1024 + uint64_t(data_index) + 1);
-    s_.load(to, {.inputs = in_, .targets = out_, .document_starts = starts_});
+    Batch& batch = batches_[micro_batch];
+    if (batch.in.empty()) {
+      batch.in.resize(starts_.size());
+      batch.out.resize(starts_.size());
+      const int data_index = s_.engine->plan().request.data_index();
+      fill_fixed(batch.in, batch.out, s_.model.config.vocab_size,
+                 uint64_t(micro_batch) * 1024 + uint64_t(data_index) + 1);
+    }
+    s_.load(to, {.inputs = batch.in, .targets = batch.out, .document_starts = starts_});
   }
   int64_t supervised_tokens(int64_t) const override { return s_.tokens_per_step(); }
   double learning_rate(int64_t) const override { return s_.settings.optimizer.lr; }
 
  private:
   Session& s_;
-  std::vector<int64_t> in_, out_, starts_;
+  struct Batch {
+    std::vector<int64_t> in, out;
+  };
+  std::map<int, Batch> batches_;  ///< by micro-batch
+  std::vector<int64_t> starts_;
 };
 
 void say(const Session& s, const std::string& text) {

@@ -362,6 +362,13 @@ void DecoderBlock::recompute(UnitTensors& t, const std::vector<int>& which) cons
   }
 }
 
+// Whether nothing happens to the MLP's last product before it is added to mid.
+bool DecoderBlock::adds_in_product(const UnitTensors& t) const {
+  const Product& p = layout_.down;
+  return TensorParallel(parallel_, t.ranks).alone() && p.bias < 0 && p.adapters.empty() && p.packed.empty() &&
+         p.quantized.empty() && !drops_branches() && !has_multiplier();
+}
+
 void DecoderBlock::forward(UnitTensors& t) const {
   project(t);
   attend(t);
@@ -375,6 +382,8 @@ void DecoderBlock::forward(UnitTensors& t) const {
   }
   if (has_sum_norms()) return finish_sum(t, t.output);
   activate(t.work[kActivated], t.saved[kHidden]);
+  if (adds_in_product(t))
+    return product_forward_onto(layout_.down, t.output, t.work[kActivated], t.parameters, t.saved[kMid]);
   reduce_branch(t, layout_.down, t.work[kActivated], t.output);
   finish_branch(t, mlp_dropout_, t.output);
   ops::add_forward(t.output, t.output, t.saved[kMid]);

@@ -84,6 +84,7 @@ class DecoderBlock : public Unit {
   /// A branch times the model's multiplier, before it is added.
   void multiply(const at::Tensor& branch) const;
   /// The same, and dropout.
+  bool adds_in_product(const UnitTensors& t) const;
   void finish_branch(const UnitTensors& t, const Dropout& dropout, const at::Tensor& branch) const;
   void reduce_branch(UnitTensors& t, const Product& product, const at::Tensor& x, const at::Tensor& to) const;
   at::Tensor finish_mlp(UnitTensors& t) const;

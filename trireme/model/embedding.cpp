@@ -201,10 +201,9 @@ EmbeddingUnit::Rows EmbeddingUnit::rows(const UnitTensors& t) const {
   if (t.position_ids.defined()) {
     rows.positions = t.position_ids;
   } else if (own_positions()) {
-    const std::vector<int64_t> positions = context_positions(parallel_, t.shape.sequence);
-    auto* position = rows.positions.mutable_data_ptr<int64_t>();
-    for (int64_t b = 0; b < t.shape.micro_batch; ++b)
-      position = std::copy(positions.begin(), positions.end(), position);
+    std::vector<int64_t> positions = context_positions(parallel_, t.shape.sequence);
+    const auto count = static_cast<int64_t>(positions.size());
+    rows.positions.view({t.shape.micro_batch, count}).copy_(at::from_blob(positions.data(), {count}, at::kLong));
   }
   return rows;
 }

@@ -129,6 +129,12 @@ void product_forward(const Product& product, const at::Tensor& y, const at::Tens
   product.in_out ? ops::linear_in_out_forward(y, x, w) : ops::linear_forward(y, x, w);
 }
 
+void product_forward_onto(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters,
+                          const at::Tensor& addend) {
+  const at::Tensor w = matrix_of(product, parameters);
+  ops::multiply_onto(y, x, product.in_out ? w : w.t(), addend);
+}
+
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters) {
   if (product.bias >= 0) ops::bias_forward(y, joined(parameters, product.bias, product.parts));
 }

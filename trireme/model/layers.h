@@ -85,6 +85,9 @@ ops::BlockRecords part_in_blocks(const Product& product, int weight, const Tenso
 
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.
 void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters);
+/// y = addend + x W, for a product that is neither packed nor in blocks (ops::multiply_onto).
+void product_forward_onto(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters,
+                          const at::Tensor& addend);
 /// y += bias, if there is one.
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters);
 void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,

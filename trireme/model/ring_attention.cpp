@@ -51,9 +51,10 @@ class RingAttention final : public ContextAttention {
           fmt::format("ring attention has no sliding window: this model's of {} is shorter than the sequence of {} "
                       "tokens; use --mesh.context ulysses",
                       traits_.window, s.sequence));
-    const int64_t bytes = std::max({ops::attention_workspace_bytes(own_shape(s), p.compute),
-                                    ops::attention_block_workspace_bytes(block_shape(s, true), p.compute),
-                                    ops::attention_block_workspace_bytes(block_shape(s, false), p.compute)});
+    const int64_t bytes = p.on_gpu ? ops::attention_gpu_workspace_bytes(own_shape(s), p.compute, p.any_order)
+                                   : std::max({ops::attention_workspace_bytes(own_shape(s), p.compute),
+                                               ops::attention_block_workspace_bytes(block_shape(s, true), p.compute),
+                                               ops::attention_block_workspace_bytes(block_shape(s, false), p.compute)});
     return with_dropout_keys(
         {{"attention", {bytes}, at::kByte}, {"kv", {2, tokens(s), 2 * widths_.kv_width()}, p.compute}}, traits_,
         tokens(s));

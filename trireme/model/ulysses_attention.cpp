@@ -107,7 +107,9 @@ class UlyssesAttention final : public ContextAttention {
     return attention_shape(s.micro_batch, s.sequence, context_, traits_);
   }
   std::vector<TensorSpec> work(const BatchShape& s, const Precision& p, int64_t exchanged, int64_t rows) const {
-    return with_dropout_keys({{"attention", {ops::attention_workspace_bytes(shape(s), p.compute)}, at::kByte},
+    const int64_t bytes = p.on_gpu ? ops::attention_gpu_workspace_bytes(shape(s), p.compute, p.any_order)
+                                   : ops::attention_workspace_bytes(shape(s), p.compute);
+    return with_dropout_keys({{"attention", {bytes}, at::kByte},
                               {"send", {exchanged}, p.compute},
                               {"receive", {exchanged}, p.compute},
                               {"rows", {rows}, p.compute}},

@@ -98,8 +98,7 @@ void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_s
 }
 
 // Refuses what works on processors only.
-void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t world_size,
-                       config::Problems& problems) {
+void check_accelerator(const Settings& settings, int64_t cp, int64_t world_size, config::Problems& problems) {
   const comm::Backend backend = settings.comm.backend;
   if (settings.accelerator == engine::Accelerator::cpu) {
     if (backend == comm::Backend::nccl)
@@ -119,8 +118,7 @@ void check_accelerator(const Settings& settings, const MeshShape& mesh, int64_t 
   if (!optim::runs_on_gpu(settings.optimizer.name))
     problems.add(fmt::format("the optimizer {} computes on processors only", config::name_of(settings.optimizer.name)),
                  {}, "accelerator cuda needs another optimizer: AdamW, Adam, SGD or Lion");
-  if (mesh.cp > 1)
-    problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
+  if (cp > 1) problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
   if (const model::NumberFormat format = number_format(settings);
       format == model::NumberFormat::fp16_mixed || model::has_narrow_weights(format))
     problems.add(fmt::format("precision {} is not built for GPUs yet", config::name_of(format)), {},
@@ -180,7 +178,7 @@ void validate(const Settings& settings, int64_t world_size) {
     check_pipeline(settings, mesh, problems);
     check_sequence(settings, mesh, problems);
   }
-  check_accelerator(settings, mesh, world_size, problems);
+  check_accelerator(settings, mesh.cp, world_size, problems);
   Settings copy = settings;
   const config::Table table = declare(copy);
   for (const config::Section& section : table.sections())

@@ -95,6 +95,9 @@ struct Kernels {
 
   // products_cuda.cpp: as ops::multiply, whose checks have passed
   virtual void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) const;
+  /// As ops::multiply_onto; false if it cannot be done in one pass, and then nothing has run.
+  virtual bool multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                             const at::Tensor& addend) const;
 
   // attention_cuda.cpp: a whole call, which the CPU's kernels do in tasks
   virtual void attention_forward(const AttentionCall& call, AttentionDtype dtype) const;

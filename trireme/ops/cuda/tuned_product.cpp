@@ -68,10 +68,10 @@ struct Chosen {
 };
 
 bool run(const Product& p, const Description& d, const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b,
-         void* c) {
+         const void* addend, void* c) {
   const float one = 1, beta = p.accumulate ? 1 : 0;
-  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), d.operation, &one, a, d.a, b, d.b, &beta, c, d.c, c,
-                        d.c, &algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
+  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), d.operation, &one, a, d.a, b, d.b, &beta, addend, d.c,
+                        c, d.c, &algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
                         current_stream()) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -174,18 +174,18 @@ cublasLtMatmulAlgo_t fastest(const Product& p, const Description& d, const std::
   const Events events;
   const auto time = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return events.milliseconds([&] {
-      for (int i = 0; i < kTimedRuns; ++i) run(p, d, algorithm, a, b, copies.second());
+      for (int i = 0; i < kTimedRuns; ++i) run(p, d, algorithm, a, b, copies.second(), copies.second());
     });
   };
   copies.clear(copies.first());
-  if (!run(p, d, all.front(), a, b, copies.first())) return all.front();
-  run(p, d, all.front(), a, b, copies.second());
+  if (!run(p, d, all.front(), a, b, copies.first(), copies.first())) return all.front();
+  run(p, d, all.front(), a, b, copies.second(), copies.second());
   float least = time(all.front()) * kFaster;
   size_t best = 0;
   for (size_t i = 1; i < all.size(); ++i) {
     if (splits_sums(all[i])) continue;
     copies.clear(copies.second());
-    if (!run(p, d, all[i], a, b, copies.second()) || !copies.are_equal()) continue;
+    if (!run(p, d, all[i], a, b, copies.second(), copies.second()) || !copies.are_equal()) continue;
     if (const float taken = time(all[i]); taken < least) least = taken, best = i;
   }
   return all[best];
@@ -215,11 +215,11 @@ bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 =
 
 }  // namespace
 
-bool tuned_product(const Product& p, const void* a, const void* b, void* c) {
+bool tuned_product(const Product& p, const void* a, const void* b, const void* addend, void* c) {
   // The proposals are for such addresses.
-  if (!aligned(a) || !aligned(b) || !aligned(c)) return false;
+  if (!aligned(a) || !aligned(b) || !aligned(addend) || !aligned(c)) return false;
   const Chosen chosen = chosen_for(p, a, b);
-  return chosen.algorithm && run(p, *chosen.description, *chosen.algorithm, a, b, c);
+  return chosen.algorithm && run(p, *chosen.description, *chosen.algorithm, a, b, addend, c);
 }
 
 }  // namespace trireme::ops::cuda

@@ -6,23 +6,24 @@
 
 namespace trireme::ops::cuda {
 
-/// c = a b, or c + a b, of matrices that are stored by columns: a [m, k], b [k, n], c [m, n]. Sums are float.
+/// c = a b, or addend + a b, of matrices that are stored by columns: a [m, k], b [k, n], c [m, n]. Sums are float.
 struct Product {
   int64_t m, n, k;
   bool a_transposed, b_transposed;
   bool wide;  ///< c is float32 instead of bfloat16
-  bool accumulate;
+  bool accumulate;  ///< there is an addend, of c's dtype and stride
   int64_t a_ld, b_ld, c_ld;
   auto operator<=>(const Product&) const = default;
 };
 
-/// Runs the product on the current stream; false if cuBLASLt has no algorithm for it, and then nothing has run.
+/// Runs the product on the current stream, with c itself as the addend or another matrix; false if cuBLASLt has no
+/// algorithm for it, and then nothing has run.
 ///
 /// The first product of its sizes that is large tries the algorithms that cuBLASLt proposes and keeps the fastest of
 /// those whose results have the bits of the first proposal. So the choice, which depends on time, changes no bit.
 /// Cost      the first call: about 40 times the product, and twice the memory of c for a moment; without that memory
 /// the
 ///           first proposal runs
-bool tuned_product(const Product& product, const void* a, const void* b, void* c);
+bool tuned_product(const Product& product, const void* a, const void* b, const void* addend, void* c);
 
 }  // namespace trireme::ops::cuda

@@ -9,6 +9,7 @@
 #include "trireme/base/processor.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/ops.h"
 #include "trireme/ops/products/library.h"
 #include "trireme/ops/products/team.h"
 
@@ -107,6 +108,17 @@ void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, boo
   for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
     if (const auto call = gemm_call(*kernel, c, a, b, accumulate)) return run_team(*kernel, *call);
   multiply_by_library(c, a, b, accumulate);
+}
+
+void multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend) {
+  check(c, a, b, false);
+  check_tensor("multiply_onto", "addend", addend, c.sizes(), c.scalar_type());
+  if (c.is_cuda()) {
+    const base::Metered metered(base::Activity::products);
+    if (cuda_kernels().multiply_onto(c, a, b, addend)) return;
+  }
+  multiply(c, a, b);
+  add_forward(c, c, addend);
 }
 
 }  // namespace trireme::ops

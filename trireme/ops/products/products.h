@@ -22,6 +22,10 @@ namespace trireme::ops {
 /// Numerics  sums in float32 (float64), one rounding. Our kernels: bits do not depend on the number of threads
 /// Errors    ShapeError naming the sizes
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
+/// c = addend + a b. Shapes, dtypes and errors as multiply(); addend [M,N] has the dtype of c.
+/// Cost      on a GPU in bfloat16 the product's alone; otherwise it and one pass for the addition
+/// Numerics  multiply() and add_forward(); on a GPU in bfloat16 the sum is rounded once
+void multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend);
 
 /// c = a b for a b in blocks, or with `transposed` c = a b^T. No copy of b in another dtype exists: it is widened where
 /// it is packed. Where LibTorch multiplies, some of c's columns at a time: 4 MiB of b are widened.

@@ -45,7 +45,30 @@ void check(cublasStatus_t status, const at::Tensor& c, const at::Tensor& a, cons
               " = a " + sizes_text(a) + " times b " + sizes_text(b) + " of " + c10::toString(a.scalar_type()));
 }
 
+/// c = a b by rows is the product of b and a by columns.
+Product product_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  const Operand left = operand("a", a), right = operand("b", b);
+  return {.m = c.size(1),
+          .n = c.size(0),
+          .k = a.size(1),
+          .a_transposed = right.operation == CUBLAS_OP_T,
+          .b_transposed = left.operation == CUBLAS_OP_T,
+          .wide = c.scalar_type() == at::kFloat,
+          .accumulate = accumulate,
+          .a_ld = right.ld,
+          .b_ld = left.ld,
+          .c_ld = c.size(0) == 1 ? c.size(1) : c.stride(0)};
+}
+
 }  // namespace
+
+bool Kernels::multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                            const at::Tensor& addend) const {
+  const bool fits =
+      a.scalar_type() == at::kBFloat16 && c.numel() > 0 && a.size(1) > 0 && c.is_contiguous() && addend.is_contiguous();
+  return fits && tuned_product(product_of(c, a, b, /*accumulate=*/true), b.const_data_ptr(), a.const_data_ptr(),
+                               addend.const_data_ptr(), c.mutable_data_ptr());
+}
 
 void Kernels::multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) const {
   const int64_t m = c.size(0), n = c.size(1), k = a.size(1);
@@ -56,17 +79,8 @@ void Kernels::multiply(const at::Tensor& c, const at::Tensor& a, const at::Tenso
   }
   const Operand left = operand("a", a), right = operand("b", b);
   const int64_t c_ld = m == 1 ? n : c.stride(0);
-  if (a.scalar_type() == at::kBFloat16 && tuned_product({.m = n,
-                                                         .n = m,
-                                                         .k = k,
-                                                         .a_transposed = right.operation == CUBLAS_OP_T,
-                                                         .b_transposed = left.operation == CUBLAS_OP_T,
-                                                         .wide = c.scalar_type() == at::kFloat,
-                                                         .accumulate = accumulate,
-                                                         .a_ld = right.ld,
-                                                         .b_ld = left.ld,
-                                                         .c_ld = c_ld},
-                                                        b.const_data_ptr(), a.const_data_ptr(), c.mutable_data_ptr()))
+  if (a.scalar_type() == at::kBFloat16 && tuned_product(product_of(c, a, b, accumulate), b.const_data_ptr(),
+                                                        a.const_data_ptr(), c.const_data_ptr(), c.mutable_data_ptr()))
     return;
   const cublasHandle_t handle = at::cuda::getCurrentCUDABlasHandle();
   // Neither TF32 nor partial sums rounded to bfloat16. ATen sets its own mode whenever it takes the handle.
