@@ -302,13 +302,8 @@ def smoothed(r):
 
 def main():
     with ring.Ring(sys.argv[1]) as r:
-        if sys.argv[2:]:
-            cases = [tuple(case.split(":")) for case in sys.argv[2:]]
-        elif ring.SLOW:
-            cases = [*itertools.product(FAMILIES, LOSSES, ("chat", "text", "lora")), ("llama", "sigmoid", "unthinking")]
-        else:
-            cases = QUICK
-        for number, case in enumerate(cases):
+        every = [*itertools.product(FAMILIES, LOSSES, ("chat", "text", "lora")), ("llama", "sigmoid", "unthinking")]
+        for number, case in enumerate(tuning.chosen_cases(sys.argv[2:], every, QUICK)):
             judged = Judged(r, *case)
             judged.against_trl()
             if (number == 0 and not sys.argv[2:]) or ring.SLOW:

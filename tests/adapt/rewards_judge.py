@@ -253,13 +253,8 @@ class Judged:
 
 def main():
     with ring.Ring(sys.argv[1]) as r:
-        if sys.argv[2:]:
-            cases = [tuple(case.split(":")) for case in sys.argv[2:]]
-        elif ring.SLOW:
-            cases = [(f, c, k) for f in FAMILIES for c in CASES for k in ("full", "lora")]
-        else:
-            cases = QUICK
-        for number, case in enumerate(cases):
+        every = [(f, c, k) for f in FAMILIES for c in CASES for k in ("full", "lora")]
+        for number, case in enumerate(tuning.chosen_cases(sys.argv[2:], every, QUICK)):
             judged = Judged(r, *case)
             judged.against_formulas()
             if (number == 0 and not sys.argv[2:]) or ring.SLOW:

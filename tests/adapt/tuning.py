@@ -187,3 +187,10 @@ def check_mesh(what, other, one, exact, limit, steps):
     off = max(far(a[n], b[n]) for n in b)
     worst = max(relative(x, y) for x, y in zip(lines, wanted))
     ring.check(max(off, worst) <= limit, f"{what}: values within {off:.1e} and losses within {worst:.1e} of one rank's (at most {limit:.0e})")
+
+
+def chosen_cases(arguments, every, quick):
+    """The cases that were named, as "family:case:kind"; otherwise all with TRIREME_SLOW=1, or a sample."""
+    if arguments:
+        return [tuple(case.split(":")) for case in arguments]
+    return every if ring.SLOW else quick

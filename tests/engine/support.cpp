@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -443,6 +446,37 @@ Outcome run(const Job& job) { return Runner(job).go(); }
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / b.norm()).item<double>();
+}
+
+namespace {
+
+/// Passes every request on to LibTorch's allocator and counts them.
+class CountingAllocator final : public c10::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* wrapped) : wrapped_(wrapped) {}
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes > 0) ++count_;
+    return wrapped_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return wrapped_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  int64_t count() const { return count_; }
+
+ private:
+  c10::Allocator* wrapped_;
+  std::atomic<int64_t> count_ = 0;
+};
+
+}  // namespace
+
+int64_t allocator_requests() {
+  static CountingAllocator counting(c10::GetCPUAllocator());  // LibTorch keeps the pointer
+  c10::SetCPUAllocator(&counting, /*priority=*/1);
+  static int64_t own = 0;
+  const int64_t before = counting.count();
+  const at::Tensor noticed = at::empty({8});
+  EXPECT_EQ(counting.count(), before + 1);
+  return counting.count() - ++own;
 }
 
 }  // namespace trireme::engine

@@ -105,4 +105,8 @@ void load_documents(const BatchTensors& to, const plan::StepRequest& request, co
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b);
 
+/// How often LibTorch's allocator for processors has been asked for memory since the first call. Each call asks once
+/// more, to see that it is counted, and leaves that out.
+int64_t allocator_requests();
+
 }  // namespace trireme::engine

@@ -23,6 +23,7 @@
 #include "trireme/train/frozen_reference.h"
 #include "trireme/train/run_data.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
 namespace {
@@ -304,14 +305,6 @@ void refuse_for_rewards(const ParsedSettings& parsed) {
   if (s.train.max_tokens) refuse("train.max_tokens", "how many tokens are written is not known before");
   if (s.objective != model::ObjectiveSettings{})
     refuse("objective.*", "it is added to cross-entropy, and grpo.* says what is learned");
-  for (const auto& [key, rate] : {std::pair{"model.attention_dropout", s.model.attention_dropout},
-                                  {"model.residual_dropout", s.model.residual_dropout},
-                                  {"model.mlp_dropout", s.model.mlp_dropout},
-                                  {"model.embedding_dropout", s.model.embedding_dropout},
-                                  {"lora.dropout", std::optional(s.lora.dropout)}})
-    if (parsed.given(key) && rate.value_or(0) > 0)
-      throw UsageError(fmt::format(
-          "{} {:g} makes the model that learns another one than the model that answers; leave it out", key, *rate));
   if (s.mesh.cp.value_or(1) > 1)
     throw UsageError("mesh.cp divides sequences, and answers are not written so; take mesh.tp, mesh.pp or more copies");
   if (s.accelerator == engine::Accelerator::cuda)
@@ -328,8 +321,7 @@ void complete_grpo(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::rewards || s.model.name.empty()) return;
   refuse_for_rewards(parsed);
-  s.model.attention_dropout = s.model.residual_dropout = s.model.mlp_dropout = s.model.embedding_dropout = 0;
-  s.lora.dropout = 0;
+  leave_out_dropout(parsed, "makes the model that learns another one than the model that answers");
   const int64_t longest = model::config_of(s.model).longest_sequence(), places = most_places(s.grpo);
   const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)

@@ -14,6 +14,7 @@
 #include "trireme/train/references.h"
 #include "trireme/train/sample_task.h"
 #include "trireme/train/setup.h"
+#include "trireme/train/without_dropout.h"
 
 namespace trireme::train {
 namespace {
@@ -175,16 +176,6 @@ void refuse_for_pairs(const ParsedSettings& parsed) {
         "data.packing wrapped cuts texts, and pairs stay whole; take none, or best_fit for several in a row");
   if (s.objective != model::ObjectiveSettings{})
     refuse("objective.*", "it is added to cross-entropy, and dpo.loss_type names the losses of pairs");
-  for (const auto& [key, rate] : {std::pair{"model.attention_dropout", s.model.attention_dropout},
-                                  {"model.residual_dropout", s.model.residual_dropout},
-                                  {"model.mlp_dropout", s.model.mlp_dropout},
-                                  {"model.embedding_dropout", s.model.embedding_dropout},
-                                  {"lora.dropout", std::optional(s.lora.dropout)}})
-    if (parsed.given(key) && rate.value_or(0) > 0)
-      throw UsageError(
-          fmt::format("{} {:g} makes replies differ from their reference by chance alone; pairs are learned "
-                      "without dropout, as in TRL: leave it out",
-                      key, *rate));
 }
 
 }  // namespace
@@ -193,8 +184,9 @@ void complete_preferences(ParsedSettings& parsed) {
   Settings& s = parsed.settings;
   if (s.task != Learning::preferences || s.model.name.empty()) return;
   refuse_for_pairs(parsed);
-  s.model.attention_dropout = s.model.residual_dropout = s.model.mlp_dropout = s.model.embedding_dropout = 0;
-  s.lora.dropout = 0;
+  leave_out_dropout(parsed,
+                    "makes replies differ from their reference by chance alone; pairs are learned without dropout, as "
+                    "in TRL");
   const bool is_default = [&] {
     const auto found = parsed.provenance.find("optimizer.lr");
     return found != parsed.provenance.end() && found->second.kind == config::Source::Kind::command;
