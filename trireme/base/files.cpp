@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -229,5 +231,18 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
 }
 
 void MappedFile::Unmap::operator()(const std::byte* data) const { ::munmap(const_cast<std::byte*>(data), size); }
+
+std::optional<std::filesystem::path> find_program_file(const std::string& name) {
+  const auto is_program = [](const std::filesystem::path& path) {
+    return is_file(path) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos)
+    return is_program(name) ? std::optional<std::filesystem::path>(name) : std::nullopt;
+  const char* folders = std::getenv("PATH");
+  std::istringstream all(folders == nullptr ? "/usr/bin" : folders);
+  for (std::string folder; std::getline(all, folder, ':');)
+    if (is_program(std::filesystem::path(folder) / name)) return std::filesystem::path(folder) / name;
+  return std::nullopt;
+}
 
 }  // namespace trireme::base

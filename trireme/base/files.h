@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +65,10 @@ class FileDescriptor {
 /// open(2) with close-on-exec. A file opened for reading must be a regular file. Anybody may have put a named pipe into
 /// a folder, and reading one could wait for ever. Errors    FileError
 FileDescriptor open_file(const std::filesystem::path& path, int flags, int mode = 0644);
+
+/// The file of a program: `name` itself if it has a slash, otherwise the first file of that name in a folder of PATH
+/// that may be executed. Nothing: there is none.
+std::optional<std::filesystem::path> find_program_file(const std::string& name);
 
 /// Makes `folder` unless it exists; the folder around it must exist. A link is refused: files for one folder must not
 /// be written into another. Errors    FileError

@@ -32,11 +32,7 @@ namespace {
 // A program is a path, or a name on PATH.
 std::string find_on_path(const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
-  std::istringstream folders(std::getenv("PATH") == nullptr ? "" : std::getenv("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::filesystem::path path = std::filesystem::path(folder) / name;
-    if (base::is_file(path)) return path.string();
-  }
+  if (const auto file = base::find_program_file(name)) return file->string();
   throw UsageError(fmt::format("error: {} is neither a subcommand of trireme nor a program on PATH", name));
 }
 

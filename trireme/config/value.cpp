@@ -7,6 +7,7 @@
 #include <span>
 #include <type_traits>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/value_types.h"
@@ -142,10 +143,24 @@ std::string trimmed(std::string text) {
   return quotes ? text.substr(1, text.size() - 2) : text;
 }
 
-// A list from YAML, or from the command line: [0.9,0.95], (0.9, 0.95), 0.9,0.95 or one item alone.
+// A list as JSON has it, whose texts may hold commas and escapes: ["a, b", "\n"].
+std::optional<std::vector<std::string>> json_items(const std::string& text) {
+  const auto list = base::parse_json_if_sound(text);
+  if (!list.is_array()) return std::nullopt;
+  std::vector<std::string> items;
+  for (const auto& item : list) {
+    if (item.is_structured()) return std::nullopt;
+    items.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+  }
+  return items;
+}
+
+// A list from YAML, or from the command line: [0.9,0.95], (0.9, 0.95), 0.9,0.95, one item alone, or a list of JSON.
 std::vector<std::string> items_of(const Given& given) {
   if (given.kind != Given::Kind::scalar) return given.items;
   std::string text = trimmed(given.text);
+  if (text.find('"') != std::string::npos)
+    if (const auto items = json_items(text)) return *items;
   const auto within_pair = [&](char open, char close) {
     return text.size() > 1 && text.front() == open && text.back() == close;
   };

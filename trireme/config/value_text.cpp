@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "trireme/base/text.h"
@@ -21,8 +23,14 @@ std::string written(const Rules&, Milliseconds value) { return base::format_dura
 std::string written(const Rules&, const Pair& value) {
   return fmt::format("[{}, {}]", base::format_number(value[0]), base::format_number(value[1]));
 }
+// As JSON where an item would not be read as it is without quotes.
 std::string written(const Rules&, const std::vector<std::string>& value) {
-  return fmt::format("[{}]", base::join(value, ", "));
+  const bool plain = std::ranges::all_of(value, [](const std::string& item) {
+    return !item.empty() && item.front() != ' ' && item.back() != ' ' &&
+           item.find_first_of(",\"'\\[](){}\n\r\t#:") == std::string::npos;
+  });
+  if (plain) return fmt::format("[{}]", base::join(value, ", "));
+  return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 std::string written(const Rules&, const std::vector<int64_t>& value) {
   std::vector<std::string> items;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/units.h"
+#include "trireme/rewards/program.h"
 #include "trireme/text/regex.h"
 
 namespace trireme::rewards {
@@ -161,6 +162,10 @@ std::vector<Weighted> make_rewards(const RewardSettings& s) {
   std::vector<Weighted> rewards;
   for (size_t i = 0; i < s.functions->size(); ++i) {
     const std::string& name = (*s.functions)[i];
+    if (name == "command") {
+      rewards.push_back({weights[i], std::make_unique<ProgramReward>(s)});
+      continue;
+    }
     rewards.push_back({weights[i], std::make_unique<Function>(name, call_of(name, s))});
   }
   return rewards;

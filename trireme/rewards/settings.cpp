@@ -14,8 +14,8 @@ using config::Resumed;
 using config::Rules;
 
 std::vector<std::string> reward_names() {
-  return {"exact",        "number",       "format", "length", "match_format_exactly", "match_format_approximately",
-          "check_answer", "check_numbers"};
+  return {"exact",        "number",        "format", "length", "match_format_exactly", "match_format_approximately",
+          "check_answer", "check_numbers", "command"};
 }
 
 std::vector<double> reward_weights(const RewardSettings& s) {
@@ -40,6 +40,11 @@ void check(const RewardSettings& s, config::Problems& problems) {
                    "give numbers, as in [1, 0.5]");
   if (uses("format") && !s.pattern)
     problems.add("the reward format needs an expression", {}, "give reward.pattern, for instance \"^<b>.+</b>$\"");
+  if (uses("command") && (!s.command || s.command->empty()))
+    problems.add("the reward command needs a program", {}, "give reward.command, for instance [python3, judge.py]");
+  if (s.command && !uses("command"))
+    problems.add("reward.command names a program that no answer is given to", {},
+                 "name command in reward.functions, for instance [command]");
   if (uses("length") && !s.length)
     problems.add("the reward length needs a length", {}, "give reward.length in tokens, for instance 100");
 }
@@ -61,7 +66,19 @@ config::Section section(RewardSettings& s) {
                    {"reward.pattern", &s.pattern, "expression that occurs in an answer of the right form (format)",
                     Rules{.absent = "none", .example = "<b>.+</b>"}},
                    {"reward.length", &s.length, "the best length of an answer (length)",
-                    Rules{.unit = "tokens", .at_least = 1, .absent = "none", .example = "100"}}},
+                    Rules{.unit = "tokens", .at_least = 1, .absent = "none", .example = "100"}},
+                   {"reward.command", &s.command,
+                    "program that judges answers, with its arguments: JSON lines in, a number a line out (command)",
+                    Rules{.absent = "none", .example = "[python3, judge.py]"}},
+                   {"reward.command_timeout", &s.command_timeout, "time that it has for the answers to one prompt",
+                    Rules{.above = 0}},
+                   {"reward.command_memory", &s.command_memory, "memory that it may have",
+                    Rules{.unit = "bytes",
+                          .at_least = 1,
+                          .bytes = true,
+                          .absent = "none",
+                          .when_absent = "no limit",
+                          .example = "2GiB"}}},
           .check = [&s](config::Problems& problems) { check(s, problems); }};
 }
 

@@ -1,6 +1,7 @@
 // Settings of rewards: which functions judge the answers of a model that learns from them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ struct RewardSettings {
   double tolerance = 0;
   std::optional<std::string> pattern;
   std::optional<int64_t> length;
+  std::optional<std::vector<std::string>> command;  ///< the program of the reward "command", and its arguments
+  std::chrono::milliseconds command_timeout{60000};  ///< for the answers to one prompt
+  std::optional<int64_t> command_memory;  ///< bytes of addresses
   bool operator==(const RewardSettings&) const = default;
 };
 config::Section section(RewardSettings& settings);

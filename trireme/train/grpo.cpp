@@ -12,6 +12,7 @@
 #include "trireme/base/checksum.h"
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
+#include "trireme/base/log.h"
 #include "trireme/base/mix64.h"
 #include "trireme/base/stopwatch.h"
 #include "trireme/base/text.h"
@@ -224,6 +225,7 @@ class Grpo : public Task {
     const base::Stopwatch watch;
     Rollout rollout{.number = number, .prompts_read = prompts_read_};
     Tally tally;
+    std::string failure;  // the first one
     double batches = 0;
     const bool refills = g_.dynamic_sampling == DynamicSampling::refill;
     while (std::ssize(rollout.groups) < g_.batch_size &&
@@ -242,7 +244,11 @@ class Grpo : public Task {
       if (tally.failed == tally.groups)
         throw Error(
             fmt::format("no answer of step {} could be rewarded: {}", step, failure_of(rollout.groups, groups)));
+      if (tally.failed > 0 && failure.empty()) failure = failure_of(rollout.groups, groups);
     }
+    if (!failure.empty() && s_.is_first_rank())
+      base::warn("step {}: {} of {} have no reward and are left out; {}", step, tally.failed,
+                 base::plural(static_cast<int64_t>(tally.groups), "group"), failure);
     if (refills) set_advantages(g_, rollout.groups);  // the batch's deviation is that of what is left
     if (reference_) reference_->score(rollout.groups);
     const double mean = tally.mean_reward(), seconds = watch.seconds();

@@ -222,11 +222,7 @@ class SshSupervisor {
 }  // namespace
 
 std::string find_ssh() {
-  std::istringstream folders(std::getenv("PATH") == nullptr ? "/usr/bin" : std::getenv("PATH"));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = folder + "/ssh";
-    if (access(path.c_str(), X_OK) == 0) return path;
-  }
+  if (const auto file = base::find_program_file("ssh")) return file->string();
   throw UsageError("error: launch.hosts starts machines by ssh, and there is no ssh on PATH; install openssh-client");
 }
 

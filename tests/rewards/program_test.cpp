@@ -1,0 +1,148 @@
+// Programs as rewards: what they are given, and what is said of those that do not do as they should.
+#include "trireme/rewards/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "trireme/base/json.h"
+
+namespace trireme::rewards {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const nlohmann::json kOthers = {{"answer", "42"}};
+
+std::vector<Answer> answers(int count) {
+  std::vector<Answer> all;
+  for (int i = 0; i < count; ++i)
+    all.push_back({.prompt = "6 x 7 =",
+                   .completion = std::string(static_cast<size_t>(i), 'a'),
+                   .row = &kOthers,
+                   .tokens = i,
+                   .is_truncated = i == 1,
+                   .prompt_number = 3,
+                   .sample = i});
+  return all;
+}
+
+RewardSettings shell(const std::string& script, int milliseconds = 20000) {
+  return {.functions = {{"command"}},
+          .command = {{"sh", "-c", script}},
+          .command_timeout = std::chrono::milliseconds(milliseconds)};
+}
+
+std::string failure(ProgramReward& reward, int count = 3) {
+  const std::vector<Answer> all = answers(count);
+  try {
+    reward.score(all, 1);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "none";
+}
+std::string failure(const RewardSettings& settings, int count = 3) {
+  ProgramReward reward(settings);
+  return failure(reward, count);
+}
+
+TEST(Program, GetsALineForEachAnswerAndGivesANumberOrNull) {
+  const std::string kept = testing::TempDir() + "program_lines_" + std::to_string(getpid());
+  ProgramReward reward(shell("while read -r line; do echo \"$line\" >> " + kept +
+                             "; echo 0.25; read -r line; echo null; read -r line; echo -1e2; done"));
+  const std::vector<Answer> all = answers(3);
+  for (int64_t step = 1; step <= 2; ++step) EXPECT_EQ(reward.score(all, step), (Scores{0.25, std::nullopt, -100.0}));
+  std::ifstream file(kept);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(base::parse_json(line), nlohmann::json({{"prompt", "6 x 7 ="},
+                                                    {"completion", ""},
+                                                    {"step", 1},
+                                                    {"prompt_number", 3},
+                                                    {"sample", 0},
+                                                    {"tokens", 0},
+                                                    {"truncated", false},
+                                                    {"row", {{"answer", "42"}}}}));
+  ASSERT_TRUE(std::getline(file, line));  // of the same process
+  EXPECT_EQ(base::parse_json(line)["step"], 2);
+  unlink(kept.c_str());
+}
+
+TEST(Program, TakesLongAnswersAndTextThatIsNoUtf8) {
+  ProgramReward reward(shell("while read -r line; do echo ${#line}; done"));
+  std::vector<Answer> all = answers(2);
+  all[0].completion = std::string(3 << 20, 'x');
+  all[1].completion = "\xff\n";
+  const Scores scores = reward.score(all, 1);
+  EXPECT_GT(*scores[0], 3 << 20);
+  EXPECT_LT(*scores[1], 300);
+}
+
+TEST(Program, ThatDoesOtherwiseIsToldInOneSentence) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(failure(shell("read -r line; echo 1; sleep 100", 300)),
+              AllOf(StartsWith("reward.command sh -c read"),
+                    HasSubstr("gave 1 of 3 rewards within 0.3 s; allow more with reward.command_timeout")));
+  EXPECT_THAT(failure(shell("yes 123456789012345678901234567890 | tr -d '\\n'")), HasSubstr("printed more than 1"));
+  EXPECT_THAT(failure(shell("echo good; cat > /dev/null")),
+              HasSubstr("printed \"good\" as reward 1 of 3; it must print one number"));
+  EXPECT_THAT(failure(shell("echo nan; cat > /dev/null")), HasSubstr("printed \"nan\" as reward 1"));
+  EXPECT_THAT(failure(shell("read -r line; echo 1; exit 3")), HasSubstr("ended with exit code 3 after 1 of 3 rewards"));
+  EXPECT_THAT(failure(shell("kill -9 $$")), HasSubstr("was ended by signal 9"));
+  EXPECT_THAT(failure(shell("cat > /dev/null & exit 0")), HasSubstr("ended with exit code 0 after 0 of 3 rewards"));
+  EXPECT_THAT(failure(shell("echo 1; echo 2; echo 3; printf 4; cat > /dev/null")),
+              testing::AnyOf("none", HasSubstr("printed \"4\" after the last reward")));
+  RewardSettings small = shell("exec python3 -c 'x = bytearray(1 << 30)'");
+  small.command_memory = 256 << 20;
+  EXPECT_THAT(failure(small), HasSubstr("ended with exit code 1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(Program, IsStartedAnewAfterAFailure) {
+  ProgramReward reward(shell("read -r line; echo 1; read -r line; [ -e " + testing::TempDir() + "absent ] || exit 1"));
+  EXPECT_THAT(failure(reward), HasSubstr("ended with exit code 1"));
+  EXPECT_EQ(reward.score(answers(1), 1), Scores{1.0});
+}
+
+TEST(Program, LeavesNoProcessOfItsGroup) {
+  const std::string pids = testing::TempDir() + "program_pids_" + std::to_string(getpid());
+  {
+    ProgramReward reward(shell("sleep 1000 > /dev/null 2>&1 & echo $! > " + pids + "; echo $$ >> " + pids +
+                               "; while read -r line; do echo 1; done"));
+    reward.score(answers(1), 1);
+  }
+  std::ifstream file(pids);
+  int count = 0;
+  for (pid_t pid; file >> pid; ++count) {
+    bool gone = false;
+    for (int i = 0; i < 200 && !gone; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      std::ifstream state("/proc/" + std::to_string(pid) + "/stat");
+      std::string number, name, letter;
+      gone = !(state >> number >> name >> letter) || letter == "Z";
+    }
+    EXPECT_TRUE(gone) << pid;
+  }
+  EXPECT_EQ(count, 2);
+  unlink(pids.c_str());
+}
+
+TEST(Program, ThatIsNotThereIsRefused) {
+  try {
+    ProgramReward({.command = {{"no-such-program-here"}}});
+    FAIL() << "it was taken";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("there is no program no-such-program-here that may be executed"));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::rewards

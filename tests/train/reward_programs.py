@@ -1,0 +1,179 @@
+"""Programs as rewards of trireme grpo, bad input with two ranks, and kills: of a rank, of the reward's program and of the launcher.
+After each kill the same command goes on; the curve and the weights are those of a run that nobody disturbed.
+
+reward_programs.py TRIREME
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import ring
+
+KILLS = 50 if ring.SLOW else 3
+STEPS = 16
+TIMES = ("sampling_s", "sampled_tokens_per_s")
+JUDGE = """
+import json, os, sys, time
+mode, folder = sys.argv[1], os.path.dirname(sys.argv[0])
+with open(os.path.join(folder, "started"), "a") as file:
+    file.write(f"{os.getpid()}\\n")
+for line in sys.stdin:
+    asked = json.loads(line)
+    if mode == "sleeps":
+        time.sleep(1000)
+    if mode == "dies" or mode == "dies at times" and asked["prompt_number"] % 3 == 0:
+        print("the judge is tired", file=sys.stderr)
+        sys.exit(3)
+    if mode == "babbles":
+        print("let me think about that")
+    print("null" if mode == "leaves out" and asked["sample"] == 0 else sum(map(ord, asked["completion"])) % 97 / 97, flush=True)
+"""
+
+
+def write_prompts(r):
+    file = r.folder / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": " ".join(ring.WORDS[(7 * i + k) % len(ring.WORDS)] for k in range(1 + i % 2)), "answer": "e"}) + "\n" for i in range(12)))
+    return file
+
+
+class Judged:
+    def __init__(self, r):
+        self.r = r
+        self.base = r.train("base", model=ring.LLAMA | {"max_position_embeddings": 64}, train__max_steps=2)
+        self.prompts = write_prompts(r)
+        self.judge = r.folder / "judge.py"
+        self.judge.write_text(JUDGE)
+
+    def command(self, out, mode="counts", **settings):
+        values = {"devices": 2, "precision": "32-true", "out_dir": self.r.folder / out, "grpo.prompts": self.prompts, "grpo.batch_size": 4, "grpo.num_generations": 4,
+                  "grpo.num_iterations": 2, "grpo.max_prompt_length": 24, "grpo.max_completion_length": 12, "reward.functions": "[command]",
+                  "reward.command": f'["{sys.executable}", "{self.judge}", "{mode}"]', "reward.command_timeout": "20s", "train.max_steps": STEPS, "train.lr_warmup_steps": 0,
+                  "optimizer.lr": 1e-3, "launch.threads_per_rank": 1, "comm.timeout": "60s"}
+        values |= {k.replace("__", "."): v for k, v in settings.items()}
+        words = [self.r.program, "grpo", str(self.base)]
+        for key, value in values.items():
+            if value is not None:
+                words += [f"--{key}", str(value)]
+        return words
+
+    def started(self):
+        file = self.r.folder / "started"
+        pids = file.read_text().split() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [int(pid) for pid in pids]
+
+    def is_alive(self, pid):
+        return pid in self.r.processes()
+
+
+def curve(folder):
+    """What each step learned from and came to, without times."""
+    return {step: [row["loss"], row["grad_norm"], row["lr"], {name: value for name, value in row["measures"].items() if name not in TIMES}]
+            for step, row in ring.metrics(folder).items()}
+
+
+def programs_judge(j):
+    r = j.r
+    curves = []
+    for ranks in (1, 2):
+        result = r.run(j.command(f"ranks-{ranks}", devices=ranks, train__max_steps=4))
+        ring.require(result.code == 0, f"a program judges on {ranks} ranks", str(result))
+        ring.check(len(j.started()) == ranks, "one process a rank serves the whole run", str(result))
+        curves.append({step: row["measures"]["rewards/command"] for step, row in ring.metrics(r.folder / f"ranks-{ranks}").items()})
+    ring.check(curves[0] == curves[1] and max(curves[0].values()) > 0, f"with equal rewards: {curves[0]}", str(curves))
+    r.require_nothing_is_left("ranks-2", "after the run")
+
+    result = r.run(j.command("at-times", mode="dies at times", train__max_steps=4))
+    failed = [row["measures"]["failed_groups"] for row in ring.metrics(r.folder / "at-times").values()]
+    ring.check(result.code == 0 and max(failed) > 0 and re.search(r"of 4 groups have no reward and are left out; command: reward.command .* ended with exit code 3", result.err),
+               f"a program that dies at times costs its groups, which are counted and told: {failed}", str(result))
+    result = r.run(j.command("leaves-out", mode="leaves out", train__max_steps=2))
+    ring.check(result.code == 0, "an answer may be left out of its group", str(result))
+
+    for mode, said in (("sleeps", r"gave 0 of 4 rewards within 1 s; allow more with reward.command_timeout"), ("dies", r"ended with exit code 3 after 0 of 4 rewards"),
+                       ("babbles", r'printed "let me think about that" as reward 1 of 4; it must print one number')):
+        j.started()
+        result = r.run(j.command("never", mode=mode, reward__command_timeout="1s"))
+        sentence = re.search(rf"no answer of step 1 could be rewarded: command: reward\.command .*{said}", result.err)
+        ring.check(result.code == 1 and sentence and result.seconds < 40, f"a program that {mode} stops the run, which says why", str(result))
+        r.require_nothing_is_left("never", f"a program that {mode}")
+
+
+def bad_input_is_refused(j):
+    r = j.r
+    silent = r.folder / "silent.jsonl"
+    silent.write_text('{"question": "?"}\n')
+    unanswered = r.folder / "unanswered.jsonl"
+    unanswered.write_text('{"prompt": "a"}\n')
+    for sentence, said, settings in (
+            ("a file of prompts that is not there", "no-such.jsonl", {"grpo__prompts": r.folder / "no-such.jsonl"}),
+            ("a line without a prompt", "silent.jsonl", {"grpo__prompts": silent}),
+            ("a reward that nobody knows", "best", {"reward__functions": "[best]", "reward__command": None}),
+            ("a program that is not there", "there is no program no-such-judge", {"reward__command": "[no-such-judge]"}),
+            ("a program that no reward names", "reward.command", {"reward__functions": "[exact]"}),
+            ("prompts that are all too long", "allow longer ones", {"grpo__max_prompt_length": 1}),
+            ("a group of one", "nothing to be compared with", {"grpo__num_generations": 1})):
+        result = r.run(j.command("refused", **settings))
+        ring.check(result.code == 2 and said in result.err and result.err.count("\n") <= 6 and not (r.folder / "refused").exists(), f"{sentence} is refused", str(result))
+    result = r.run(j.command("refused", reward__functions="[exact]", reward__command=None, grpo__prompts=unanswered, grpo__batch_size=1))
+    ring.check(result.code == 1 and 'has no key "answer"; name another one with reward.answer_key' in result.err, "a line without the right answer is told", str(result))
+    r.require_nothing_is_left("refused", "after refusals")
+
+
+def kills_change_nothing(j):
+    r, draw = j.r, random.Random(11)
+    whole = r.run(j.command("whole", train__save_interval=1, save__keep_last=2))
+    ring.require(whole.code == 0, "a run that nobody disturbs", str(whole))
+    command = j.command("killed", train__save_interval=1, save__keep_last=2, resume="auto")
+    kills, starts = dict.fromkeys(("rank", "program", "launcher"), 0), 0
+    while sum(kills.values()) < KILLS:
+        victim = draw.choice(sorted(kills)) if ring.SLOW else sorted(kills)[sum(kills.values()) % 3]
+        j.started()
+        job = subprocess.Popen(command, cwd=r.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ring.environment())
+        starts += 1
+        at = time.monotonic() + draw.uniform(0.5, whole.seconds)
+        while job.poll() is None and time.monotonic() < at:
+            time.sleep(0.01)
+        if job.poll() is None:
+            found = {"launcher": [job.pid], "program": [pid for pid in j.started() if j.is_alive(pid)]}
+            found["rank"] = [pid for pid in r.processes() if pid != job.pid and is_rank(pid) and pid not in found["program"]]
+            if found[victim]:
+                os.kill(draw.choice(found[victim]), signal.SIGKILL)
+                kills[victim] += 1
+        if victim == "program":
+            job.wait(120)
+        else:
+            job.wait(60)
+        r.require_nothing_is_left("none", f"after a kill of the {victim}")
+        if job.returncode == 0:
+            if sum(kills.values()) >= KILLS:
+                break
+            subprocess.run(["rm", "-rf", str(r.folder / "killed")], check=True)
+    result = r.run(command)
+    ring.require(result.code == 0, "the last command succeeds", str(result))
+    ring.check(curve(r.folder / "killed") == curve(r.folder / "whole"), f"{kills} kills in {starts} starts: the curve is that of the undisturbed run, bit for bit",
+               f"{curve(r.folder / 'killed')}\n{curve(r.folder / 'whole')}")
+    last = f"step-{STEPS:08}"
+    one, other = ring.tensors(r.folder / "whole" / last), ring.tensors(r.folder / "killed" / last)
+    ring.check(all(one[name].tobytes() == other[name].tobytes() for name in one), "and so are the weights")
+
+
+def is_rank(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(entry.startswith(b"RANK=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+with ring.Ring(sys.argv[1]) as r:
+    judged = Judged(r)
+    programs_judge(judged)
+    bad_input_is_refused(judged)
+    kills_change_nothing(judged)
