@@ -191,7 +191,7 @@ def a_stop_at_the_end_finds_nothing_left(r):
     """In the last step, and in the evaluation after it: the run ends as one that nobody stopped."""
     step = {"train__global_batch_size": 24, "train__micro_batch_size": 4, "train__max_seq_length": 256}
     evaluation = {"eval__final_validation": "true", "eval__max_iters": 100000, "data__val_split_fraction": 0.9, "eval__interval": 1000}
-    for what, model, more in [("the last step", {}, step), ("the last evaluation", ring.LLAMA, evaluation)]:
+    for what, model, more in [("the last step", {}, step), ("the last evaluation", ring.WIDE, evaluation)]:
         for attempt in range(5):  # on a busy machine this script may look when all is over
             out = f"end-of-{what.split()[-1]}-{attempt}"
             job = r.start(r.command(out, model, devices=2, train__max_steps=2, **more))

@@ -112,6 +112,7 @@ class ProgramReward::Process {
       const bool has_gone = has_ended();  // before the last look at what it has printed
       pollfd both[] = {{output_.get(), POLLIN, 0}, {sent < text.size() ? input_.get() : -1, POLLOUT, 0}};
       poll(both, 2, has_gone ? 0 : static_cast<int>(kLook.count()));
+      if (both[0].revents == POLLHUP && !has_gone) usleep(2000);  // it has closed its output, and lives
       if (sent < text.size() && both[1].revents != 0) {
         const ssize_t n = send(input_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
         if (n > 0) sent += static_cast<size_t>(n);
