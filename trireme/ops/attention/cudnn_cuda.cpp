@@ -5,7 +5,7 @@
 // of neighbouring sequences, or heads, whose workspace is bounded (cudnn.h).
 #include "trireme/ops/attention/cudnn.h"
 
-#if __has_include(<cudnn_frontend.h>)
+#if __has_include(<cudnn_frontend.h>) && __has_include(<cudnn.h>)
 
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING

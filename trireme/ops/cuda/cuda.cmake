@@ -55,12 +55,14 @@ target_link_libraries(trireme_cuda PRIVATE trireme_ops CUDA::cudart CUDA::cublas
   # what libtorch_cuda itself needs is found when it is loaded, not here
   -Wl,--allow-shlib-undefined)
 # cuDNN's attention. Where its C++ interface is missing, LibTorch's flash attention runs instead.
-file(GLOB TRIREME_CUDNN_WHEEL ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include)
-find_path(TRIREME_CUDNN_FRONTEND cudnn_frontend.h HINTS ${TRIREME_CUDNN_WHEEL})
-if(TRIREME_CUDNN_FRONTEND)
-  target_include_directories(trireme_cuda SYSTEM PRIVATE ${TRIREME_CUDNN_FRONTEND})
+file(GLOB cudnn_wheels ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/include
+  ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cudnn/include)
+find_path(TRIREME_CUDNN_FRONTEND cudnn_frontend.h HINTS ${cudnn_wheels})
+find_path(TRIREME_CUDNN cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${cudnn_wheels})
+if(TRIREME_CUDNN_FRONTEND AND TRIREME_CUDNN)
+  target_include_directories(trireme_cuda SYSTEM PRIVATE ${TRIREME_CUDNN_FRONTEND} ${TRIREME_CUDNN})
 else()
-  message(STATUS "cuDNN's attention is left out: no cudnn_frontend.h")
+  message(STATUS "cuDNN's attention is left out: no cudnn_frontend.h or cudnn.h")
 endif()
 set_target_properties(trireme_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
   CUDA_RUNTIME_LIBRARY Shared)
