@@ -65,6 +65,7 @@ TEST(Memory, AStepAllocatesNoTensorAfterTheThird) {
   // Where LibTorch makes the products of bfloat16, oneDNN takes scratch of its own.
   if (ops::product_kernel_name(at::kBFloat16) == std::string("LibTorch")) return;
   EXPECT_EQ(requests_in_steps(3, {at::kBFloat16, at::kFloat}), 0);
+  EXPECT_EQ(requests_in_steps(3, kFloat8Mixed), 0);
 }
 
 TEST(Memory, ThreeHundredStepsOnPairsOfRepliesAllocateNoTensor) {

@@ -34,6 +34,7 @@ const NamedPrecision kPrecisions[] = {
     {"Bf16True", bfloat16_alone(Rounding::nearest)},
     {"Bf16TrueStochastic", bfloat16_alone(Rounding::stochastic)},
     {"Bf16TrueKahan", bfloat16_alone(Rounding::kahan)},
+    {"Fp8Mixed", kFloat8Mixed},
 };
 
 class Parity : public testing::TestWithParam<std::tuple<const char*, int>> {};
@@ -68,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, Parity,
                          testing::Combine(testing::Values("llama", "gpt2", "gemma3"), testing::Range(0, 4)),
                          name_of_case);
 
-INSTANTIATE_TEST_SUITE_P(Narrow, Parity, testing::Combine(testing::Values("llama"), testing::Range(4, 9)),
+INSTANTIATE_TEST_SUITE_P(Narrow, Parity, testing::Combine(testing::Values("llama"), testing::Range(4, 10)),
                          name_of_case);
 
 TEST(ParityOverGloo, ShardedAndReplicatedRanksGiveTheBitsOfOneRank) {

@@ -31,6 +31,8 @@ inline const model::Precision kFloat64{at::kDouble, at::kDouble}, kFloat32{at::k
     kMixed{at::kBFloat16, at::kFloat};
 /// The same in float16, and bfloat16 alone, with each way of rounding its weights.
 inline const model::Precision kHalfMixed{at::kHalf, at::kFloat};
+/// kMixed, whose blocks multiply numbers of 8 bits.
+inline const model::Precision kFloat8Mixed{.compute = at::kBFloat16, .float8 = true};
 inline model::Precision bfloat16_alone(model::Rounding rounding) {
   return {.compute = at::kBFloat16, .narrow_weights = true, .narrow_gradients = true, .rounding = rounding};
 }

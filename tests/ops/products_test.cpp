@@ -11,6 +11,7 @@
 #include "support.h"
 #include "trireme/base/error.h"
 #include "trireme/ops/checks.h"
+#include "trireme/ops/ops.h"
 #include "trireme/ops/products/library.h"
 
 namespace trireme::ops::test {

@@ -19,7 +19,6 @@ def refused(r, sentence, expected, **settings):
 
 def is_refused(r, has_gpu):
     gpu = {"accelerator": "cuda"}
-    refused(r, "context parallelism on GPUs is refused", "sequences cannot be divided among GPUs yet", **gpu, devices=2, mesh__cp=2)
     refused(r, "shared memory between GPUs is refused", "backend shm cannot read a GPU's memory", **gpu, devices=2, comm__backend="shm")
     refused(r, "poison on a GPU is refused", "a GPU's memory cannot be poisoned", **gpu, engine__poison="true")
     result = r.run([r.program, "bench", "gemm", "--accelerator", "cuda"])

@@ -71,6 +71,26 @@ def keeps_its_bits_in_bf16(r):
         ring.check(files(again, 12) == files(one, 12), f"bf16-true, {rounding}: a resumed run ends in the same bits")
 
 
+def trains_in_8_bits(r):
+    settings = {"train__max_steps": 24, "train__save_interval": 12}
+    wide = ring.metrics(r.train("eight-beside", precision="bf16-mixed", **settings))
+    one = r.train("eight", precision="fp8-mixed", **settings)
+    rows = ring.metrics(one)
+    worst = max(abs(rows[step]["loss"] / wide[step]["loss"] - 1) for step in wide)
+    ring.check(0 < worst < 5e-3, f"fp8-mixed: losses of {len(rows)} steps within {worst:.1e} of bf16-mixed's, and not the same")
+    for name, mesh in {"four": {"devices": 4}, "ddp": {"devices": 2, "strategy": "no_shard"},
+                       "full": {"devices": 2, "recompute": "full"}}.items():
+        other = r.train(f"eight-{name}", precision="fp8-mixed", **settings, **mesh)
+        ring.check(files(other, 24) == files(one, 24), f"fp8-mixed, {name}: the bits of one rank")
+    again = r.train("eight-again", precision="fp8-mixed", **settings, devices=2, resume=one / "step-00000012")
+    ring.check(files(again, 24) == files(one, 24), "fp8-mixed: a resumed run ends in the same bits")
+    for name, mesh in {"tp": {"mesh.tp": 2}, "sequence": {"mesh.tp": 2, "mesh.sequence_parallel": "true"},
+                       "pp": {"mesh.pp": 2}, "cp": {"mesh.cp": 2}}.items():
+        other = ring.metrics(r.train(f"eight-{name}", precision="fp8-mixed", devices=2, **settings, **mesh))
+        worst = max(abs(other[step]["loss"] / rows[step]["loss"] - 1) for step in rows)
+        ring.check(worst < 2e-3, f"fp8-mixed, {name}: losses within {worst:.1e} of one rank's")
+
+
 def refuses(r):
     for settings, words in [
         ({"precision": "16-mixed", "precision.loss_scale": 3}, "not a power of two"),
@@ -82,6 +102,8 @@ def refuses(r):
         ({"precision": "bf16-mixed", "precision.gradients": "bf16", "accumulation": "local", "reduce": "fast"}, "precision.gradients fp32"),
         ({"precision": "bf16-true", "precision.reduce": "fp32"}, "precision.gradients fp32"),
         ({"precision": "bf16-true", "optimizer": "LAMB"}, "reads whole tensors"),
+        ({"precision": "fp8-mixed", "free.latent_bits": 4}, "Free Transformer"),
+        ({"precision": "fp8-mixed", "precision.rounding": "kahan"}, "weights of two bytes"),
     ]:
         result = r.run(r.command("refused", **settings))
         ring.check(result.code == 2 and words in result.err, f"refused: {settings}", str(result))
@@ -101,3 +123,4 @@ with ring.Ring(sys.argv[1]) as r:
     waits_as_deepspeed(r)
     ends_at_the_lowest_scale(r)
     keeps_its_bits_in_bf16(r)
+    trains_in_8_bits(r)

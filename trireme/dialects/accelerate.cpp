@@ -85,7 +85,7 @@ std::vector<Row> top_rows() {
        .becomes = "strategy: NO, MULTI_GPU, MULTI_CPU no_shard; FSDP, DEEPSPEED, MEGATRON_LM from their maps"},
       {.key = "mixed_precision",
        .takes = text,
-       .becomes = "precision: no 32-true, bf16 bf16-mixed, fp16 16-mixed",
+       .becomes = "precision: no 32-true, bf16 bf16-mixed, fp16 16-mixed, fp8 fp8-mixed",
        .by = set_format},
       {.key = "fp16", .takes = flag, .becomes = "precision 16-mixed (the old form)", .by = old_fp16},
       {.key = "use_cpu", .takes = flag, .ignored = "accelerator says what ranks compute on"},
@@ -110,7 +110,8 @@ std::vector<Row> top_rows() {
       {.key = "command_file", .takes = text, .ignored = kTpu},
       {.key = "commands", .ignored = kTpu},
       {.key = "dynamo_config.*", .ignored = "nothing is compiled at run time here"},
-      {.key = "fp8_config.*", .ignored = "only mixed_precision fp8 reads it"},
+      {.key = "fp8_config.*",
+       .ignored = "numbers of 8 bits are e4m3 (gradients e5m2), with a new scale for every product"},
       {.key = "mpirun_config.*", .ignored = "mpirun starts trireme itself: docs/launching.md"},
       {.key = "ipex_config.*", .ignored = "kernels are Trireme's own"},
   };

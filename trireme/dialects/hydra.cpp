@@ -101,7 +101,7 @@ const Dialect& hydra() {
                .by = sync_every},
               {.key = "training.mixed_precision",
                .takes = text,
-               .becomes = "precision: bf16 bf16-mixed, fp16 16-mixed, no 32-true",
+               .becomes = "precision: bf16 bf16-mixed, fp16 16-mixed, fp8 fp8-mixed, no 32-true",
                .by = set_format},
               {.key = "training.profile_communication",
                .takes = flag,

@@ -25,16 +25,16 @@ void set_format(Reading& r, const Given& entry) {
   const std::string name = lower(entry.text);
   const std::string_view format = name == "no" || name == "false" ? "32-true" : mixed_format(name);
   if (!format.empty()) return r.set("precision", format, entry);
-  if (name == "fp8") return r.refuse_open(entry, "8-bit floats; take bf16 or no");
-  r.refuse(entry, fmt::format("there is no {} {}", entry.key, entry.text), "there are bf16, fp16 and no");
+  if (name == "fp8") return r.set("precision", "fp8-mixed", entry);
+  r.refuse(entry, fmt::format("there is no {} {}", entry.key, entry.text), "there are bf16, fp16, fp8 and no");
 }
 
 std::string_view compute_dtype(const Reading& r) {
   const std::string format = r.known("precision").value_or("auto");
-  return format.starts_with("32")     ? "fp32"
-         : format.starts_with("bf16") ? "bf16"
-         : format.starts_with("16")   ? "fp16"
-                                      : "";
+  return format.starts_with("32")                                  ? "fp32"
+         : format.starts_with("bf16") || format.starts_with("fp8") ? "bf16"
+         : format.starts_with("16")                                ? "fp16"
+                                                                   : "";
 }
 
 void set_gradient_dtype(Reading& r, std::string_view setting, const Given& entry) {

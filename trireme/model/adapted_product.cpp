@@ -233,7 +233,7 @@ void adapted_backward_input(const Product& product, const UnitTensors& t, const 
       if (adapter.magnitude >= 0 && !drops(adapter, t))
         ops::scale_columns(part_of(scaled, adapter), part_of(scaled, adapter), row_of(product, adapter, b).factor);
   }
-  product_backward_input(product, dx, scaled.defined() ? scaled : dy, t.parameters);
+  product_backward_input(product, t, dx, scaled.defined() ? scaled : dy);
   for_each_adapter(product, b.d_inner, dy.size(0), [&](const PartAdapter& adapter, const at::Tensor& d_inner) {
     at::Tensor dy_part = part_of(dy, adapter);
     if (adapter.magnitude >= 0) {

@@ -49,6 +49,7 @@ enum Work {
   kAdapterBias,
   kAdapterParts,  ///< tensor parallel: gradients of adapters that are summed over ranks
   kWideSums,  ///< norms over all heads: a row's sums
+  kFloat8,  ///< operands of a product, rounded to 8 bits
   kMlpGradient,  ///< parallel residual: the gradient of the input through the MLP
 };
 

@@ -157,14 +157,14 @@ void ClassifierHead::read(const UnitTensors& t) const {
   at::Tensor x = pooled;
   if (has_pooler()) {
     x = t.work[HeadSlot::activated];
-    product_forward(pooler_, x, pooled, t.parameters);
+    product_forward(pooler_, t, x, pooled);
     product_bias(pooler_, x, t.parameters);
     if (config_.classifier.pooler == ClassifierConfig::Pooler::tanh)
       x.tanh_();
     else
       x.clamp_min_(0);
   }
-  product_forward(labels_, logits, x, t.parameters);
+  product_forward(labels_, t, logits, x);
   product_bias(labels_, logits, t.parameters);
 }
 
@@ -241,17 +241,17 @@ void ClassifierHead::backward(UnitTensors& t) const {
   if (has_pooler()) {
     const at::Tensor &x = t.work[HeadSlot::activated], &dx = t.work[HeadSlot::d_activated];
     product_backward_weight(labels_, t, logits, x);
-    product_backward_input(labels_, dx, logits, t.parameters);
+    product_backward_input(labels_, t, dx, logits);
     at::Tensor d = dx;
     if (config_.classifier.pooler == ClassifierConfig::Pooler::tanh)
       at::tanh_backward_out(d, dx, x);
     else
       at::threshold_backward_out(d, dx, x, 0);
     product_backward_weight(pooler_, t, dx, pooled);
-    product_backward_input(pooler_, pooled, dx, t.parameters);
+    product_backward_input(pooler_, t, pooled, dx);
   } else {
     product_backward_weight(labels_, t, logits, pooled);
-    product_backward_input(labels_, pooled, logits, t.parameters);
+    product_backward_input(labels_, t, pooled, logits);
   }
   backward_rows(t);
 }

@@ -1,6 +1,7 @@
 #include "trireme/model/decoder_block.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -18,12 +19,14 @@ std::optional<ops::PlainActivation> plain_activation(const ModelConfig& c) {
 }
 
 DecoderBlock::DecoderBlock(const ModelConfig& c, int64_t layer, const Parallel& parallel,
-                           std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters)
+                           std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters, bool float8)
     : config_(c), layer_(layer), parallel_(parallel), widths_(block_widths(c, parallel)), rotary_(std::move(rotary)) {
   BlockParameters p = block_parameters(c, layer, parallel, adapters);
   layout_ = p.layout;
   parameters_ = std::move(p.specs);
-  const auto& l = layout_;
+  auto& l = layout_;
+  if (float8)
+    for (Product* product : {&l.qkv, &l.out, &l.up, &l.down}) product->float8_work = kFloat8;
   adapter_parts_ = AdapterParts({&l.qkv, &l.out, &l.up, &l.down}, parameters_);
   for (const Product* product : {&l.qkv, &l.out, &l.up, &l.down}) num_adapter_ranks_ += product->adapter_ranks();
   attention_dropout_ = dropout_of("attention.output", c.dropout.residual);
@@ -151,6 +154,22 @@ UnitValues DecoderBlock::values(const BatchShape& shape, const Precision& p) con
     }
   }
 
+  const auto float8 = [&](const Product& product, int64_t in, int64_t out) {
+    return float8_bytes(product, tokens, in, out, p.on_gpu);
+  };
+  const int64_t hidden = config_.gated_mlp ? 2 * widths_.mlp : widths_.mlp;
+  if (p.float8 && p.on_gpu && tokens % 16 != 0)
+    throw UsageError(fmt::format(
+        "precision fp8-mixed: a GPU multiplies multiples of 16 tokens, and a rank's micro-batch has {}; change "
+        "train.micro_batch_size or train.max_seq_length, or set precision bf16-mixed",
+        tokens));
+  const int64_t float8_most =
+      std::max({float8(layout_.qkv, width, widths_.qkv_width()), float8(layout_.out, widths_.q_width(), width),
+                float8(layout_.up, width, hidden), float8(layout_.down, widths_.mlp, width)});
+  if (float8_most > 0)
+    for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
+      (*work)[kFloat8] = {"operands of 8 bits", {float8_most}, at::kByte};
+
   if (drops_branches())
     for (Slots* work : {&v.forward_work, &v.backward_work, &v.input_work})
       (*work)[kDropoutKeys] = {"dropout keys", {tokens}, at::kInt};
@@ -233,7 +252,7 @@ void DecoderBlock::project(UnitTensors& t) const {
   tp.gather_in_place(normed);
   const auto work = attention_work(t);
   const at::Tensor rows = attention_->projected(t.saved[kQkv], work, t.shape);
-  product_forward(layout_.qkv, rows, normed, t.parameters);
+  product_forward(layout_.qkv, t, rows, normed);
   adapters_forward(layout_.qkv, t, parallel_, adapter_buffers(t, layout_.qkv), rows, normed);
   add_biases(t, layout_.qkv, rows);
   if (has_head_norms()) normalize_heads(t, rows);
@@ -270,7 +289,7 @@ void DecoderBlock::reduce_branch(UnitTensors& t, const Product& product, const a
                                  const at::Tensor& to) const {
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& partial = tp.sequence() ? t.work[kNormed] : to;
-  product_forward(product, partial, x, t.parameters);
+  product_forward(product, t, partial, x);
   adapters_forward(product, t, parallel_, adapter_buffers(t, product), partial, x);
   tp.reduce(partial, to);
   add_biases(t, product, to);
@@ -309,7 +328,7 @@ void DecoderBlock::normalize_mid(UnitTensors& t) const {
 void DecoderBlock::expand(UnitTensors& t) const {
   const at::Tensor& normed = t.work[kNormed];
   TensorParallel(parallel_, t.ranks).gather_in_place(normed);
-  product_forward(layout_.up, t.saved[kHidden], normed, t.parameters);
+  product_forward(layout_.up, t, t.saved[kHidden], normed);
   adapters_forward(layout_.up, t, parallel_, adapter_buffers(t, layout_.up), t.saved[kHidden], normed);
   add_biases(t, layout_.up, t.saved[kHidden]);
 }
@@ -382,8 +401,7 @@ void DecoderBlock::forward(UnitTensors& t) const {
   }
   if (has_sum_norms()) return finish_sum(t, t.output);
   activate(t.work[kActivated], t.saved[kHidden]);
-  if (adds_in_product(t))
-    return product_forward_onto(layout_.down, t.output, t.work[kActivated], t.parameters, t.saved[kMid]);
+  if (adds_in_product(t)) return product_forward_onto(layout_.down, t, t.output, t.work[kActivated], t.saved[kMid]);
   reduce_branch(t, layout_.down, t.work[kActivated], t.output);
   finish_branch(t, mlp_dropout_, t.output);
   ops::add_forward(t.output, t.output, t.saved[kMid]);

@@ -36,9 +36,10 @@ std::optional<ops::PlainActivation> plain_activation(const ModelConfig& config);
 
 class DecoderBlock : public Unit {
  public:
-  /// Block `layer` of the model; owns only its description. `rotary` is shared by the blocks.
+  /// Block `layer` of the model; owns only its description. `rotary` is shared by the blocks. `float8`: operands of
+  /// products are rounded to 8 bits.
   DecoderBlock(const ModelConfig& config, int64_t layer, const Parallel& parallel,
-               std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters = {});
+               std::shared_ptr<const RotaryTables> rotary, const Adapters& adapters = {}, bool float8 = false);
 
   std::string name() const override { return "block " + std::to_string(layer_); }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }

@@ -48,18 +48,18 @@ void FreeBlock::backward_half(const UnitTensors& t, const Half& half, const at::
   const at::Tensor reduced = tp.sequence() ? t.work[FreeWork::reduced_rows] : at::Tensor();
   const BlockLayout& l = half.layout;
   const at::Tensor dy = branch_gradient(t, half, FreeBranch::mlp, d_normed, dx);
-  product_backward_input(l.down, activated, dy, t.parameters);
+  product_backward_input(l.down, t, activated, dy);
   ops::swiglu_backward(hidden,
                        activated);  // hidden becomes its gradient, the gradient of the activation the activation
   product_backward_weight(l.down, t, dy, activated);
-  product_backward_input(l.up, d_normed, hidden, t.parameters);
+  product_backward_input(l.up, t, d_normed, hidden);
   const at::Tensor d_norm = tp.reduce(d_normed, reduced);
   norm_backward(l.norm2, dx, {t.work[FreeWork::parts][norm_row], {}}, own, d_norm, t.saved[half.saved + HalfSaved::mid],
                 t.parameters, {{}, t.saved[half.saved + HalfSaved::rstd_mid]}, dx);
   tp.gather_in_place(d_normed);
   product_backward_weight(l.up, t, hidden, d_normed);
   const at::Tensor d_mid = branch_gradient(t, half, FreeBranch::attention, d_normed, dx);
-  product_backward_input(l.out, t.work[FreeWork::d_attended], d_mid, t.parameters);
+  product_backward_input(l.out, t, t.work[FreeWork::d_attended], d_mid);
   product_backward_weight(l.out, t, d_mid, t.saved[half.saved + HalfSaved::attended]);
 }
 

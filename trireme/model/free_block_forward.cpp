@@ -58,13 +58,13 @@ void FreeBlock::expand(const UnitTensors& t, const Half& half, const at::Tensor&
   const at::Tensor &normed = t.work[FreeWork::normed], own = tp.own_rows(normed),
                    &branch = tp.sequence() ? t.work[FreeWork::reduced_rows] : normed,
                    &mid = t.saved[half.saved + HalfSaved::mid], &hidden = t.saved[half.saved + HalfSaved::hidden];
-  product_forward(half.layout.out, normed, t.saved[half.saved + HalfSaved::attended], t.parameters);
+  product_forward(half.layout.out, t, normed, t.saved[half.saved + HalfSaved::attended]);
   tp.reduce(normed, branch);
   drop_branch(t, half, FreeBranch::attention, branch);
   add_norm_forward(half.layout.norm2, mid, own, {{}, t.saved[half.saved + HalfSaved::rstd_mid]}, branch, residual,
                    t.parameters, config_.norm_eps);
   tp.gather_in_place(normed);
-  product_forward(half.layout.up, hidden, normed, t.parameters);
+  product_forward(half.layout.up, t, hidden, normed);
   ops::swiglu_forward(t.work[FreeWork::activated], hidden);
 }
 
@@ -72,7 +72,7 @@ void FreeBlock::expand(const UnitTensors& t, const Half& half, const at::Tensor&
 void FreeBlock::contract(const UnitTensors& t, const Half& half, const at::Tensor& output) const {
   const TensorParallel tp(parallel_, t.ranks);
   const at::Tensor& partial = tp.sequence() ? t.work[FreeWork::normed] : output;
-  product_forward(half.layout.down, partial, t.work[FreeWork::activated], t.parameters);
+  product_forward(half.layout.down, t, partial, t.work[FreeWork::activated]);
   tp.reduce(partial, output);
   drop_branch(t, half, FreeBranch::mlp, output);
   ops::add_forward(output, output, t.saved[half.saved + HalfSaved::mid]);

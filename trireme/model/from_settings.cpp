@@ -151,6 +151,7 @@ Precision precision_of(const PrecisionSettings& settings, NumberFormat format) {
   if (format == NumberFormat::fp32_true) return {};
   const bool half = format == NumberFormat::fp16_mixed || format == NumberFormat::fp16_true;
   return {.compute = half ? at::kHalf : at::kBFloat16,
+          .float8 = format == NumberFormat::fp8_mixed,
           .narrow_weights = has_narrow_weights(format),
           .narrow_gradients = has_narrow_gradients(settings, format),
           .wide_slots = settings.reduce == GradientDtype::fp32,

@@ -95,7 +95,7 @@ void HeadUnit::forward(UnitTensors& t) const {
 }
 
 void HeadUnit::compute_logits(UnitTensors& t, const Chunk& c) const {
-  product_forward(product_, c.logits, c.x, t.parameters);
+  product_forward(product_, t, c.logits, c.x);
   adapters_forward(product_, t, parallel_, adapter_buffers(t, c.first), c.logits, c.x);
   adapters_bias(product_, t, adapter_buffers(t, c.first), c.logits);
   if (config_.logit_softcap > 0) ops::softcap_forward(c.logits, config_.logit_softcap);

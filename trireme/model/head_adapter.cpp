@@ -81,7 +81,7 @@ void HeadUnit::write_adapter(UnitTensors& t, const Gradients& g) const {
 void HeadUnit::chunk_backward(UnitTensors& t, const Gradients& g, int64_t first, const at::Tensor& x,
                               const at::Tensor& d_logits) const {
   const at::Tensor dx = g.dx.narrow(0, first, x.size(0));
-  if (!has_adapter()) return product_backward_input(product_, dx, d_logits, t.parameters);
+  if (!has_adapter()) return product_backward_input(product_, t, dx, d_logits);
   const AdapterBuffers b = adapter_buffers(t, first);
   const at::Tensor apart = t.work[HeadWork::d_chunk].narrow(0, 0, x.size(0));
   adapted_backward_input(product_, t, parallel_, b, apart, d_logits);

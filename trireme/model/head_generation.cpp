@@ -65,7 +65,7 @@ void HeadUnit::write_logits(UnitTensors& t) const {
   const auto slot = static_cast<size_t>(HeadWork::logits);
   const bool apart = slot < t.work.size() && t.work[slot].defined();
   const at::Tensor own = apart ? t.work[slot] : t.output;
-  product_forward(product_, own, normed, t.parameters);
+  product_forward(product_, t, own, normed);
   adapters_forward(product_, t, parallel_, adapter_buffers(t, 0), own, normed);
   adapters_bias(product_, t, adapter_buffers(t, 0), own);
   if (parallel_.tp_size > 1) {

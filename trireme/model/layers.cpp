@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "trireme/ops/ops.h"
+#include "trireme/ops/products/float8.h"
 #include "trireme/ops/products/products.h"
 
 namespace trireme::model {
@@ -116,7 +119,28 @@ void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& recor
   ops::unpack_columns(to, packed_matrix(packed, record), rows);
 }
 
-void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters) {
+int64_t float8_bytes(const Product& product, int64_t tokens, int64_t in, int64_t out, bool on_gpu) {
+  if (product.float8_work < 0) return 0;
+  return std::max(ops::float8_scratch_bytes(tokens, out, in, on_gpu),
+                  ops::float8_scratch_bytes(tokens, in, out, on_gpu));
+}
+
+namespace {
+
+using ops::Float8;
+
+// Values and weights have more bits, gradients a wider range. The gradients of weights are products of bfloat16: there
+// a GPU would have to turn both operands over, which takes the time that 8 bits save, and their sums are the longest.
+constexpr Float8 kOfValues = Float8::e4m3, kOfGradients = Float8::e5m2;
+
+const at::Tensor& float8_scratch(const Product& product, const UnitTensors& t) {
+  return t.work[static_cast<size_t>(product.float8_work)];
+}
+
+}  // namespace
+
+void product_forward(const Product& product, const UnitTensors& t, const at::Tensor& y, const at::Tensor& x) {
+  const Tensors& parameters = t.parameters;
   int64_t column = 0;
   for (size_t i = 0; i < product.packed.size(); ++i) {
     const ParameterSpec::Packed& part = product.packed[i];
@@ -126,23 +150,30 @@ void product_forward(const Product& product, const at::Tensor& y, const at::Tens
   if (!product.packed.empty()) return;
   if (!product.quantized.empty()) return ops::multiply_blocks(y, x, records_of(product, parameters).matrix(), true);
   const at::Tensor w = matrix_of(product, parameters);
+  if (product.float8_work >= 0)
+    return ops::multiply_float8(y, {x, kOfValues}, {product.in_out ? w : w.t(), kOfValues}, float8_scratch(product, t));
   product.in_out ? ops::linear_in_out_forward(y, x, w) : ops::linear_forward(y, x, w);
 }
 
-void product_forward_onto(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters,
+void product_forward_onto(const Product& product, const UnitTensors& t, const at::Tensor& y, const at::Tensor& x,
                           const at::Tensor& addend) {
-  const at::Tensor w = matrix_of(product, parameters);
-  ops::multiply_onto(y, x, product.in_out ? w : w.t(), addend);
+  const at::Tensor w = matrix_of(product, t.parameters), by_in = product.in_out ? w : w.t();
+  if (product.float8_work >= 0)
+    return ops::multiply_float8(y, {x, kOfValues}, {by_in, kOfValues}, float8_scratch(product, t), addend);
+  ops::multiply_onto(y, x, by_in, addend);
 }
 
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters) {
   if (product.bias >= 0) ops::bias_forward(y, joined(parameters, product.bias, product.parts));
 }
 
-void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
-                            const Tensors& parameters) {
-  if (!product.quantized.empty()) return ops::multiply_blocks(dx, dy, records_of(product, parameters).matrix(), false);
-  const at::Tensor w = matrix_of(product, parameters);
+void product_backward_input(const Product& product, const UnitTensors& t, const at::Tensor& dx, const at::Tensor& dy) {
+  if (!product.quantized.empty())
+    return ops::multiply_blocks(dx, dy, records_of(product, t.parameters).matrix(), false);
+  const at::Tensor w = matrix_of(product, t.parameters);
+  if (product.float8_work >= 0)
+    return ops::multiply_float8(dx, {dy, kOfGradients}, {product.in_out ? w.t() : w, kOfValues},
+                                float8_scratch(product, t));
   product.in_out ? ops::linear_in_out_backward_input(dx, dy, w) : ops::linear_backward_input(dx, dy, w);
 }
 

@@ -60,6 +60,7 @@ struct Product {
   std::vector<PartAdapter> adapters = {};
   std::vector<ParameterSpec::Packed> packed = {};  ///< of each part, if they are packed
   std::vector<ops::BlockPart> quantized = {};  ///< of each part, if they are kept in blocks; then never in_out
+  int float8_work = -1;  ///< slot of scratch, if the operands of y and dx are rounded to 8 bits
   int64_t adapter_ranks() const;  ///< the sum of the adapters' ranks
   int64_t magnitudes() const;     ///< the sum of the outputs of adapters with magnitudes
 };
@@ -83,15 +84,18 @@ void unpack_columns(const ParameterSpec::Packed& packed, const at::Tensor& recor
 /// One part of a matrix in blocks; its record must outlive it.
 ops::BlockRecords part_in_blocks(const Product& product, int weight, const Tensors& parameters);
 
+/// Bytes of the scratch in which `product` rounds its operands, for so many tokens: the most of its products forward
+/// and backward.
+int64_t float8_bytes(const Product& product, int64_t tokens, int64_t in, int64_t out, bool on_gpu);
+
 /// y = x W, without the bias: the bias of a row-parallel product is added once, after the sum over the ranks.
-void product_forward(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters);
+void product_forward(const Product& product, const UnitTensors& t, const at::Tensor& y, const at::Tensor& x);
 /// y = addend + x W, for a product that is neither packed nor in blocks (ops::multiply_onto).
-void product_forward_onto(const Product& product, const at::Tensor& y, const at::Tensor& x, const Tensors& parameters,
+void product_forward_onto(const Product& product, const UnitTensors& t, const at::Tensor& y, const at::Tensor& x,
                           const at::Tensor& addend);
 /// y += bias, if there is one.
 void product_bias(const Product& product, const at::Tensor& y, const Tensors& parameters);
-void product_backward_input(const Product& product, const at::Tensor& dx, const at::Tensor& dy,
-                            const Tensors& parameters);
+void product_backward_input(const Product& product, const UnitTensors& t, const at::Tensor& dx, const at::Tensor& dy);
 /// Writes the gradients of the matrix and of the bias, or adds to them. Frozen parameters get none.
 void product_backward_weight(const Product& product, const UnitTensors& t, const at::Tensor& dy, const at::Tensor& x);
 

@@ -11,6 +11,7 @@
 #include "trireme/model/classifier_head.h"
 #include "trireme/model/decoder_block.h"
 #include "trireme/model/embedding.h"
+#include "trireme/model/float8.h"
 #include "trireme/model/free_block.h"
 #include "trireme/model/head.h"
 #include "trireme/model/quantized.h"
@@ -93,6 +94,7 @@ Model build_model(const ModelConfig& given, const Precision& precision, const Pa
   check_classifier(config, precision, parallel, adapters);
   check_quantized(config, precision, adapters);
   check_objective(config, precision, objective);
+  check_float8(config, parallel, precision, adapters, objective);
   Model m;
   m.config = config;
   m.parallel = parallel;
@@ -114,7 +116,7 @@ Model build_model(const ModelConfig& given, const Precision& precision, const Pa
                                                        !config.rotates(i)              ? nullptr
                                                        : local && config.window(i) > 0 ? local
                                                                                        : rotary,
-                                                       adapters));
+                                                       adapters, precision.float8 && grouping.trains));
   }
   if (config.is_classifier())
     m.units.push_back(std::make_unique<ClassifierHead>(config, parallel));

@@ -31,6 +31,7 @@ std::span<const config::Choice<NumberFormat>> choices_of(NumberFormat) {
       {NumberFormat::fp32_true, "32-true", {"32", "fp32", "float32"}},
       {NumberFormat::bf16_mixed, "bf16-mixed", {"bf16", "bfloat16"}},
       {NumberFormat::fp16_mixed, "16-mixed", {"16", "fp16", "float16"}},
+      {NumberFormat::fp8_mixed, "fp8-mixed", {"fp8", "float8"}},
       {NumberFormat::bf16_true, "bf16-true", {}},
       {NumberFormat::fp16_true, "16-true", {}},
       {NumberFormat::fp64_true, "64-true", {"64", "fp64", "float64"}}};
@@ -143,8 +144,9 @@ config::Section section(PrecisionSettings& s) {
           .resumed = Resumed::learned,
           .rows = {{"precision", &s.format,
                     "number format: fp32 throughout (32-true); bf16 or fp16 compute with fp32 master weights "
-                    "(bf16-mixed, 16-mixed); bf16 or fp16 weights and optimizer state (bf16-true, 16-true); auto is "
-                    "bf16-mixed on a GPU and where the processor has AVX512-BF16 or AMX, else 32-true"},
+                    "(bf16-mixed, 16-mixed); bf16-mixed whose blocks multiply numbers of 8 bits (fp8-mixed); "
+                    "bf16 or fp16 weights and optimizer state (bf16-true, 16-true); auto is bf16-mixed on a GPU and "
+                    "where the processor has AVX512-BF16 or AMX, else 32-true"},
                    {"precision.reduce", &s.reduce,
                     "dtype of a micro-batch's gradients, between ranks: auto and compute are the dtype of weights in "
                     "units"},

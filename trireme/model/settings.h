@@ -19,7 +19,7 @@ std::span<const config::Choice<BlockFormat>> choices_of(BlockFormat);
 namespace trireme::model {
 
 /// The values of the setting `precision`; model::Precision holds the dtypes.
-enum class NumberFormat { automatic, fp32_true, bf16_mixed, fp16_mixed, bf16_true, fp16_true, fp64_true };
+enum class NumberFormat { automatic, fp32_true, bf16_mixed, fp16_mixed, bf16_true, fp16_true, fp64_true, fp8_mixed };
 std::span<const config::Choice<NumberFormat>> choices_of(NumberFormat);
 
 /// How context-parallel ranks attend to each other's tokens.

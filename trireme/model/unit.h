@@ -31,6 +31,7 @@ struct Precision {
   /// micro-batch's gradient to memory of its own, in the compute dtype. The step's plan sets it.
   bool units_sum_gradients = false;
   bool on_gpu = false;  ///< units compute on a GPU
+  bool float8 = false;  ///< products of decoder blocks take operands of 8 bits (ops/products/float8.h)
   bool any_order = false;  ///< on a GPU: sums may have an order that differs from run to run. The step's plan sets it
   bool narrow_weights = false;  ///< masters and moments have the compute dtype; there is no other copy of the weights
   bool narrow_gradients = false;  ///< the gradients' sums over micro-batches and ranks have the compute dtype

@@ -98,7 +98,7 @@ void check_mesh(const Settings& settings, const MeshShape& mesh, int64_t world_s
 }
 
 // Refuses what works on processors only.
-void check_accelerator(const Settings& settings, int64_t cp, int64_t world_size, config::Problems& problems) {
+void check_accelerator(const Settings& settings, int64_t world_size, config::Problems& problems) {
   const comm::Backend backend = settings.comm.backend;
   if (settings.accelerator == engine::Accelerator::cpu) {
     if (backend == comm::Backend::nccl)
@@ -118,11 +118,10 @@ void check_accelerator(const Settings& settings, int64_t cp, int64_t world_size,
   if (!optim::runs_on_gpu(settings.optimizer.name))
     problems.add(fmt::format("the optimizer {} computes on processors only", config::name_of(settings.optimizer.name)),
                  {}, "accelerator cuda needs another optimizer: AdamW, Adam, SGD or Lion");
-  if (cp > 1) problems.add("sequences cannot be divided among GPUs yet", {}, "mesh.cp above 1 needs accelerator cpu");
   if (const model::NumberFormat format = number_format(settings);
       format == model::NumberFormat::fp16_mixed || model::has_narrow_weights(format))
     problems.add(fmt::format("precision {} is not built for GPUs yet", config::name_of(format)), {},
-                 "accelerator cuda takes precision 32-true, bf16-mixed and 64-true");
+                 "accelerator cuda takes precision 32-true, bf16-mixed, fp8-mixed and 64-true");
   else if (model::has_narrow_gradients(settings.precision, format) ||
            settings.precision.reduce == model::GradientDtype::fp32)
     problems.add("a GPU's gradients travel in the dtype of its units and are summed in fp32", {},
@@ -178,7 +177,7 @@ void validate(const Settings& settings, int64_t world_size) {
     check_pipeline(settings, mesh, problems);
     check_sequence(settings, mesh, problems);
   }
-  check_accelerator(settings, mesh.cp, world_size, problems);
+  check_accelerator(settings, world_size, problems);
   Settings copy = settings;
   const config::Table table = declare(copy);
   for (const config::Section& section : table.sections())

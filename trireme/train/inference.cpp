@@ -55,6 +55,8 @@ MeshShape inference_mesh(const Settings& settings, int64_t world_size) {
 
 model::Precision inference_precision(const Settings& settings) {
   if (settings.precision.format == model::NumberFormat::automatic) return {at::kFloat, at::kFloat};
+  if (settings.precision.format == model::NumberFormat::fp8_mixed)
+    throw UsageError("precision fp8-mixed rounds numbers in training only; take precision bf16-mixed here");
   return resolve_precision(settings);
 }
 

@@ -57,7 +57,7 @@ std::string shown(const text::Tokenizer& tokenizer, std::span<const int64_t> ids
 
 model::Precision sample_precision(const Settings& settings) {
   model::Precision precision = resolve_precision(settings);
-  precision.on_gpu = false;
+  precision.on_gpu = precision.float8 = false;
   return precision;
 }
 

@@ -39,12 +39,14 @@ set(cuda_kernels
   norm/head_norm_cuda.cu
   norm/norm_cuda.cu
   elementwise/elementwise_cuda.cu
+  products/float8_cuda.cu
   ${PROJECT_SOURCE_DIR}/trireme/optim/optimizer_cuda.cu)
 add_library(trireme_cuda SHARED
   attention/attention_cuda.cpp
   attention/cudnn_cuda.cpp
   cuda/library.cpp
   cuda/tuned_product.cpp
+  products/float8_product_cuda.cpp
   products/products_cuda.cpp
   ${cuda_kernels})
 # Kernels use declarations of LibTorch's headers only; what the flags of the tree say to gcc goes to nvcc's host compiler.

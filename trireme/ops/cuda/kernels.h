@@ -20,6 +20,7 @@
 #include "trireme/ops/gradient.h"
 #include "trireme/ops/loss/cross_entropy_kernels.h"
 #include "trireme/ops/norm/norm_kernels.h"
+#include "trireme/ops/products/float8.h"
 
 namespace trireme::ops {
 
@@ -98,6 +99,9 @@ struct Kernels {
   /// As ops::multiply_onto; false if it cannot be done in one pass, and then nothing has run.
   virtual bool multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
                              const at::Tensor& addend) const;
+  // float8_product_cuda.cpp: as ops::multiply_float8, whose checks have passed
+  virtual void multiply_float8(const at::Tensor& c, const Float8Operand& a, const Float8Operand& b,
+                               const at::Tensor& scratch, const at::Tensor& addend) const;
 
   // attention_cuda.cpp: a whole call, which the CPU's kernels do in tasks
   virtual void attention_forward(const AttentionCall& call, AttentionDtype dtype) const;

@@ -40,25 +40,43 @@ class Handle {
   T value_ = nullptr;
 };
 
+cudaDataType_t type_of(Product::Format format) {
+  return format == Product::Format::e4m3   ? CUDA_R_8F_E4M3
+         : format == Product::Format::e5m2 ? CUDA_R_8F_E5M2
+                                           : CUDA_R_16BF;
+}
+
+using Operation = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+
+/// How matrices are multiplied; scales differ from call to call.
+void describe(Operation& operation, const Product& p, const Scales& scales) {
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
+  };
+  cublasLtMatmulDescCreate(operation.to(), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (scales.a != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.a);
+  if (scales.b != nullptr) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.b);
+  if (p.a_format == Product::Format::e4m3 && p.b_format == Product::Format::e4m3)
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+}
+
 /// What cuBLASLt must know of a product.
 class Description {
  public:
-  explicit Description(const Product& p) {
-    const cublasOperation_t of_a = p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            of_b = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  explicit Description(const Product& p, const Scales& scales) {
     const auto layout = [](auto& of, cudaDataType_t type, bool transposed, int64_t rows, int64_t columns, int64_t ld) {
       if (transposed) std::swap(rows, columns);
       cublasLtMatrixLayoutCreate(of.to(), type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld);
     };
-    cublasLtMatmulDescCreate(operation.to(), CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_a, sizeof of_a);
-    cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_b, sizeof of_b);
-    layout(a, CUDA_R_16BF, p.a_transposed, p.m, p.k, p.a_ld);
-    layout(b, CUDA_R_16BF, p.b_transposed, p.k, p.n, p.b_ld);
+    describe(operation, p, scales);
+    layout(a, type_of(p.a_format), p.a_transposed, p.m, p.k, p.a_ld);
+    layout(b, type_of(p.b_format), p.b_transposed, p.k, p.n, p.b_ld);
     layout(c, p.wide ? CUDA_R_32F : CUDA_R_16BF, false, p.m, p.n, p.c_ld);
   }
 
-  Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> operation;
+  Operation operation;
   Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> a, b, c;
 };
 
@@ -67,11 +85,11 @@ struct Chosen {
   std::optional<cublasLtMatmulAlgo_t> algorithm;  ///< absent: cuBLASLt has none
 };
 
-bool run(const Product& p, const Description& d, const cublasLtMatmulAlgo_t& algorithm, const void* a, const void* b,
-         const void* addend, void* c) {
+bool run(const Product& p, const Description& d, cublasLtMatmulDesc_t operation, const cublasLtMatmulAlgo_t& algorithm,
+         const void* a, const void* b, const void* addend, void* c) {
   const float one = 1, beta = p.accumulate ? 1 : 0;
-  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), d.operation, &one, a, d.a, b, d.b, &beta, addend, d.c,
-                        c, d.c, &algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
+  return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), operation, &one, a, d.a, b, d.b, &beta, addend, d.c, c,
+                        d.c, &algorithm, at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(),
                         current_stream()) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -174,25 +192,25 @@ cublasLtMatmulAlgo_t fastest(const Product& p, const Description& d, const std::
   const Events events;
   const auto time = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return events.milliseconds([&] {
-      for (int i = 0; i < kTimedRuns; ++i) run(p, d, algorithm, a, b, copies.second(), copies.second());
+      for (int i = 0; i < kTimedRuns; ++i) run(p, d, d.operation, algorithm, a, b, copies.second(), copies.second());
     });
   };
   copies.clear(copies.first());
-  if (!run(p, d, all.front(), a, b, copies.first(), copies.first())) return all.front();
-  run(p, d, all.front(), a, b, copies.second(), copies.second());
+  if (!run(p, d, d.operation, all.front(), a, b, copies.first(), copies.first())) return all.front();
+  run(p, d, d.operation, all.front(), a, b, copies.second(), copies.second());
   float least = time(all.front()) * kFaster;
   size_t best = 0;
   for (size_t i = 1; i < all.size(); ++i) {
     if (splits_sums(all[i])) continue;
     copies.clear(copies.second());
-    if (!run(p, d, all[i], a, b, copies.second(), copies.second()) || !copies.are_equal()) continue;
+    if (!run(p, d, d.operation, all[i], a, b, copies.second(), copies.second()) || !copies.are_equal()) continue;
     if (const float taken = time(all[i]); taken < least) least = taken, best = i;
   }
   return all[best];
 }
 
-Chosen choose(const Product& p, const void* a, const void* b) {
-  Chosen chosen{std::make_shared<const Description>(p), {}};
+Chosen choose(const Product& p, const void* a, const void* b, const Scales& scales) {
+  Chosen chosen{std::make_shared<const Description>(p, scales), {}};
   const std::vector<cublasLtMatmulAlgo_t> all = proposals(*chosen.description);
   if (all.empty()) return chosen;
   const bool large = 2.0 * double(p.m) * double(p.n) * double(p.k) >= kLarge;
@@ -202,24 +220,29 @@ Chosen choose(const Product& p, const void* a, const void* b) {
 }
 
 /// The choice for a product, made by the first thread that asks.
-Chosen chosen_for(const Product& p, const void* a, const void* b) {
+Chosen chosen_for(const Product& p, const void* a, const void* b, const Scales& scales) {
   static std::mutex mutex;
   static auto& all = *new std::map<std::pair<int, Product>, Chosen>;  // outlives every static destructor
   const std::lock_guard lock(mutex);
   const std::pair key(static_cast<int>(c10::cuda::current_device()), p);
   const auto found = all.find(key);
-  return found != all.end() ? found->second : all.emplace(key, choose(p, a, b)).first->second;
+  return found != all.end() ? found->second : all.emplace(key, choose(p, a, b, scales)).first->second;
 }
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 }  // namespace
 
-bool tuned_product(const Product& p, const void* a, const void* b, const void* addend, void* c) {
+bool tuned_product(const Product& p, const void* a, const void* b, const void* addend, void* c, const Scales& scales) {
   // The proposals are for such addresses.
   if (!aligned(a) || !aligned(b) || !aligned(addend) || !aligned(c)) return false;
-  const Chosen chosen = chosen_for(p, a, b);
-  return chosen.algorithm && run(p, *chosen.description, *chosen.algorithm, a, b, addend, c);
+  const Chosen chosen = chosen_for(p, a, b, scales);
+  if (!chosen.algorithm) return false;
+  if (scales.a == nullptr)
+    return run(p, *chosen.description, chosen.description->operation, *chosen.algorithm, a, b, addend, c);
+  Operation operation;  // ranks that share the GPU have other scales
+  describe(operation, p, scales);
+  return run(p, *chosen.description, operation, *chosen.algorithm, a, b, addend, c);
 }
 
 }  // namespace trireme::ops::cuda

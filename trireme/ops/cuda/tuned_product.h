@@ -1,4 +1,4 @@
-// Products in bfloat16 by cuBLASLt, with the fastest of the algorithms that have the same bits.
+// Products of bfloat16 or 8 bits by cuBLASLt, with the fastest of the algorithms that have the same bits.
 #pragma once
 
 #include <compare>
@@ -13,7 +13,14 @@ struct Product {
   bool wide;  ///< c is float32 instead of bfloat16
   bool accumulate;  ///< there is an addend, of c's dtype and stride
   int64_t a_ld, b_ld, c_ld;
+  /// What a and b consist of. Of 8 bits, a is transposed and b is not, and sums of two e4m3 may be less exact.
+  enum class Format : uint8_t { bfloat16, e4m3, e5m2 } a_format = Format::bfloat16, b_format = Format::bfloat16;
   auto operator<=>(const Product&) const = default;
+};
+
+/// Factors of a and b on the device; null: 1.
+struct Scales {
+  const float *a = nullptr, *b = nullptr;
 };
 
 /// Runs the product on the current stream, with c itself as the addend or another matrix; false if cuBLASLt has no
@@ -24,6 +31,7 @@ struct Product {
 /// Cost      the first call: about 40 times the product, and twice the memory of c for a moment; without that memory
 /// the
 ///           first proposal runs
-bool tuned_product(const Product& product, const void* a, const void* b, const void* addend, void* c);
+bool tuned_product(const Product& product, const void* a, const void* b, const void* addend, void* c,
+                   const Scales& scales = {});
 
 }  // namespace trireme::ops::cuda
