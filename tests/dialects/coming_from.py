@@ -21,7 +21,8 @@ TINY = [f"--model.{key}={value}" for key, value in ring.LLAMA.items()]
 FILES = {"ds.json": "deepspeed/guide_stage2_in_memory.json", "accelerate_config.yaml": "accelerate/guide_one_machine.yaml",
          "config_node1.yaml": "accelerate/guide_two_machines.yaml", "configs/baseline.yaml": "free-transformer/baseline.yaml",
          "configs/free_transformer.yaml": "free-transformer/latent.yaml", "configs/guide_24_layers.yaml": "free-transformer/guide_24_layers.yaml",
-         "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml"}
+         "config_hub/pretrain/tinyllama.yaml": "litgpt/tinyllama.yaml", "conf/experiment/quick_test.yaml": "hydra/quick_test.yaml",
+         "grpo.yaml": "trl/grpo.yaml"}
 
 
 def commands():
@@ -36,6 +37,8 @@ def prepare(folder):
     for name, source in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(CORPUS / source, folder / name)
+    trl = folder / "grpo.yaml"  # its model is a folder that is not here
+    trl.write_text(trl.read_text().replace("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b"))
     (folder / "hosts.txt").write_text("host-a slots=2\nhost-b slots=2\n")
     (folder / "data").mkdir()
     (folder / "data/alpaca.json").write_text(json.dumps([{"instruction": "say", "input": "", "output": "so"}] * 20))
@@ -67,6 +70,9 @@ with ring.Ring(sys.argv[1]) as r:
         seen += 1
         if words[0] == "convert_config":
             result = r.run([r.program, *words])
+        elif "--dry_run" in words:
+            result = r.run([r.program, *words])
+            ring.require("planned peak" in result.out and "Nothing was started" in result.out, f"a plan: {line}", str(result))
         elif words[0] == "explain":
             result = r.run([r.program, *words])
             # 24 blocks and the encoder's, of width 1024 and the code's MLP of 11008; the vocabulary is padded to 50,048.

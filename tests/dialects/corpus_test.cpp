@@ -49,6 +49,7 @@ TEST(Corpus, EachFileIsReadWithAllItsKeysOrRefusedByName) {
     SCOPED_TRACE(file.string());
     const std::string system = file.parent_path().filename(), wanted = beside(file, ".refused");
     const std::string command = system == "litgpt" && file.string().find("lora") != std::string::npos ? "finetune_lora"
+                                : system == "trl"                                                     ? "grpo"
                                 : file.filename() == "full.yaml"                                      ? "finetune_full"
                                                                                                       : "pretrain";
     try {
@@ -76,7 +77,7 @@ TEST(Corpus, EachFileIsReadWithAllItsKeysOrRefusedByName) {
       ++refused_files[system];
     }
   }
-  for (const char* system : {"deepspeed", "accelerate", "litgpt", "free-transformer", "hydra"}) {
+  for (const char* system : {"deepspeed", "accelerate", "litgpt", "free-transformer", "hydra", "trl"}) {
     EXPECT_GT(read_files[system], 0) << system;
     EXPECT_GT(refused_files[system], 0) << system;
   }

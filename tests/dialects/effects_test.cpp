@@ -118,7 +118,8 @@ Seen read_keys(const Effect& effect, const std::map<std::string, Json>& keys) {
     } else {
       const std::string model = keys.contains("model_name") || keys.contains("checkpoint_dir") ||
                                         keys.contains("initial_checkpoint_dir") ||
-                                        effect.dialect == "free-transformer" || keys.contains("model_config.n_layer")
+                                        keys.contains("model_name_or_path") || effect.dialect == "free-transformer" ||
+                                        keys.contains("model_config.n_layer")
                                     ? ""
                                     : "llama-5m ";
       const Folder folder;

@@ -98,7 +98,7 @@ TEST(LitGpt, AFileOfTheConfigHubCountsKeyByKey) {
   EXPECT_EQ(s.optimizer.lr, 4e-4);
   EXPECT_EQ(s.optimizer.betas, (std::array{0.9, 0.95}));
   EXPECT_EQ(s.data.tokenizer, "checkpoints/tiny");
-  EXPECT_THAT(accounts_of(parsed), HasSubstr("logger_name: ignored: metrics are always"));
+  EXPECT_THAT(accounts_of(parsed), HasSubstr("logger_name: train.tensorboard true"));
 }
 
 TEST(LitGpt, MissingKeysOfAFileHaveLitGptsDefaultsAndItsCommands) {

@@ -21,8 +21,8 @@ class Machine {
   Scheduler& scheduler() { return scheduler_; }
 
   bool run() {
-    const auto parts = scheduler_.next([&](int32_t from, int32_t to) {
-      for (int64_t i = 0; i < limits_.page_tokens; ++i)
+    const auto parts = scheduler_.next([&](int32_t from, int32_t to, int64_t tokens) {
+      for (int64_t i = 0; i < tokens; ++i)
         if (cache_.contains({from, i})) cache_[{to, i}] = cache_[{from, i}];
     });
     if (parts.empty()) return false;

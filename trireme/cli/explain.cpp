@@ -95,16 +95,6 @@ int explain_config(const ParsedSettings& parsed) {
   return 0;
 }
 
-void explain_memory(const Settings& settings, int rank) {
-  const Explained explained = plan_of(settings, rank);
-  fmt::print("{}\n{}", plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan));
-  fmt::print(
-      "\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many there "
-      "are on another machine.\n{}\n",
-      base::plural(at::get_num_threads(), "thread"),
-      train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
-}
-
 /// Tokens of a text, if the settings do not say how many the cache holds.
 constexpr int64_t kUsualTokens = 2048;
 
@@ -128,6 +118,17 @@ void explain_generate(ParsedSettings& parsed, int rank) {
 
 }  // namespace
 
+std::string memory_text(const Settings& settings, int rank) {
+  const Explained explained = plan_of(settings, rank);
+  return fmt::format(
+      "{}\n{}\nPlanned for {} a rank: each has scratch of its own in attention. launch.threads_per_rank says how many "
+      "there "
+      "are on another machine.\n{}\n",
+      plan::render_memory(plan::memory_report(explained.plan)), plan::render_states(explained.plan),
+      base::plural(at::get_num_threads(), "thread"),
+      train::outside_the_plan(observe::read_memory_usage(), at::get_num_threads()));
+}
+
 int run_explain(Arguments arguments) {
   if (const auto code = answer_help(arguments, explain_overview())) return *code;
   const ExplainTopic& topic = topic_of(arguments[0]);
@@ -149,7 +150,7 @@ int run_explain(Arguments arguments) {
   if (name == "config") return explain_config(parsed);
   if (name == "mesh") fmt::print("{}", mesh_text(parsed.settings));
   if (name == "schedule") explain_schedule(parsed.settings, view);
-  if (name == "memory") explain_memory(parsed.settings, static_cast<int>(view.rank));
+  if (name == "memory") fmt::print("{}", memory_text(parsed.settings, static_cast<int>(view.rank)));
   if (name == "generate") explain_generate(parsed, static_cast<int>(view.rank));
   return 0;
 }

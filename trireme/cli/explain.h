@@ -16,6 +16,10 @@ namespace trireme::cli {
 /// Errors    UsageError: settings that cannot work
 std::string mesh_text(const Settings& settings);
 
+/// `trireme explain memory`: the planned peak of a rank by cause.
+/// Errors    as plan_of()
+std::string memory_text(const Settings& settings, int rank);
+
 struct Explained {
   std::unique_ptr<model::Model> model;  ///< the plan refers to it
   plan::StepPlan plan;

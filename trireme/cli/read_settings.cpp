@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "trireme/base/log.h"
 #include "trireme/base/shared_library.h"
+#include "trireme/base/text.h"
 #include "trireme/dialects/systems.h"
 #include "trireme/launch/identity/core_share.h"
 #include "trireme/launch/identity/environment.h"
@@ -45,6 +47,14 @@ ParsedSettings read_settings(Arguments arguments, config::Overlay overlay) {
 
 std::string settings_help(const std::vector<std::string>& words, const std::string& section) {
   return help_text(words, {.section = section, .others = &systems()});
+}
+
+void say_what_was_read(const std::vector<config::Account>& accounts) {
+  if (accounts.empty()) return;
+  const auto ignored = std::ranges::count_if(accounts, &config::Account::is_ignored);
+  base::info("of {} of another system, {} here; trireme explain config says what became of each",
+             base::plural(static_cast<int64_t>(accounts.size()), "setting"),
+             ignored == 0 ? "all count" : fmt::format("{} {} no effect", ignored, ignored == 1 ? "has" : "have"));
 }
 
 }  // namespace trireme::cli

@@ -13,6 +13,9 @@ namespace trireme::cli {
 /// Errors    UsageError as parse_settings
 ParsedSettings read_settings(Arguments arguments, config::Overlay overlay);
 
+/// Tells once what became of the settings of another system's file.
+void say_what_was_read(const std::vector<config::Account>& accounts);
+
 /// The part of --help about settings. `words` is as in help_text; `section` is the command's Overlay::section.
 std::string settings_help(const std::vector<std::string>& words, const std::string& section = "");
 

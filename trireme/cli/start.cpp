@@ -35,11 +35,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
-  return {std::istream_iterator<std::string>(in), {}};
-}
-
 // Another command must not overwrite the records of a run.
 void keep_records_apart(std::string subcommand, Settings& settings) {
   std::replace(subcommand.begin(), subcommand.end(), ' ', '-');
@@ -58,7 +53,8 @@ int launch(const Job& job, const Settings& settings, launch::RankEnvironment& en
     options.rendezvous = launch::make_rendezvous(*elastic, settings, false, meeting);
   else
     options.nodes = launch::choose_nodes(settings, environment, meeting);
-  options.arguments = words(job.subcommand);
+  std::istringstream words(job.subcommand);
+  options.arguments.assign(std::istream_iterator<std::string>(words), {});
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.out_dir = settings.out_dir;
   options.lock_fd = lock.descriptor();
@@ -82,15 +78,6 @@ int print_help(const Job& job) {
   return 0;
 }
 
-// Files of other systems have keys without an effect here. Who brings such a file is told once.
-void say_what_was_read(const std::vector<config::Account>& accounts) {
-  if (accounts.empty()) return;
-  const auto ignored = std::ranges::count_if(accounts, &config::Account::is_ignored);
-  base::info("of {} of another system, {} here; trireme explain config says what became of each",
-             base::plural(static_cast<int64_t>(accounts.size()), "setting"),
-             ignored == 0 ? "all count" : fmt::format("{} {} no effect", ignored, ignored == 1 ? "has" : "have"));
-}
-
 // One call of start(). Its functions are called in the order below; each uses the results of those above it.
 class Start {
  public:
@@ -101,6 +88,7 @@ class Start {
     place();
     launch::take_over_other_variables(parsed_, std::getenv);
     find_out_who_this_is();
+    if (settings_.dry_run) return show_plan();
     take_out_dir();
     complete_settings();
     if (starts_here()) require_room();
@@ -127,6 +115,17 @@ class Start {
   }
 
  private:
+  int show_plan() {
+    if (!job_.show_plan) throw UsageError(fmt::format("trireme {} does not train; leave dry_run out", job_.subcommand));
+    train::take_over_run(parsed_);
+    if (job_.complete) job_.complete(parsed_);
+    if (is_rank_ && environment_.global_rank != 0) return 0;
+    say_what_was_read(parsed_.accounts);
+    validate(settings_, world_size(settings_));
+    job_.show_plan(settings_);
+    return 0;
+  }
+
   void place() {
     job_.owns_out_dir ? train::place_run(parsed_) : keep_records_apart(job_.subcommand, settings_);
     if (!job_.uses_gpus) refuse_gpus(settings_, job_.subcommand);

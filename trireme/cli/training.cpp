@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/explain.h"
 #include "trireme/cli/start.h"
 #include "trireme/model/from_settings.h"
 #include "trireme/settings/validate.h"
@@ -119,6 +121,25 @@ void refuse_two_adapters(const ParsedSettings& parsed) {
                                    *parsed.settings.lora.initial_adapter, key));
 }
 
+// What a run would be, without its weights and data.
+void show_plan(const Settings& settings) {
+  const model::ModelConfig config = model::config_of(settings.model);
+  const int64_t ranks = world_size(settings);
+  fmt::print("model    {}, {:.2f} M parameters\nranks    {}, {}\n", config.name, double(config.num_parameters()) / 1e6,
+             ranks, config::name_of(number_format(settings)));
+  if (settings.task == train::Learning::rewards)
+    fmt::print("a step   {} of {} answers each, at most {} of prompt and {} of answer\n\n",
+               base::plural(settings.grpo.mini_batch_size.value_or(settings.grpo.batch_size), "prompt"),
+               settings.grpo.num_generations, base::plural(settings.grpo.max_prompt_length, "token"),
+               base::plural(settings.grpo.max_completion_length, "token"));
+  else
+    fmt::print("a step   {} of {}, {} at a time on each rank\n\n",
+               base::plural(settings.train.global_batch_size, "sequence"),
+               base::plural(train::sequence_length(settings, config), "token"), settings.train.micro_batch_size);
+  fmt::print("{}\n{}\nNothing was started or written. Leave dry_run out to start this run.\n", mesh_text(settings),
+             memory_text(settings, /*rank=*/0));
+}
+
 int run_training(const Training& training, Arguments arguments) {
   return start({.subcommand = std::string(training.name),
                 .overlay = training_overlay(training.name),
@@ -143,6 +164,7 @@ int run_training(const Training& training, Arguments arguments) {
                       train::check_pretrain(settings);
                     },
                 .run = train::pretrain,
+                .show_plan = show_plan,
                 .uses_gpus = true,
                 .owns_out_dir = true,
                 .saves_when_stopped = true},

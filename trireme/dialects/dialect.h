@@ -71,6 +71,7 @@ const Dialect& litgpt();
 const Dialect& free_transformer();
 const Dialect& hydra();
 const Dialect& torchrun();
+const Dialect& trl();
 
 /// The row of `key`, or null.
 const Row* find_row(const Dialect& dialect, std::string_view key);

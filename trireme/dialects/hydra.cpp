@@ -24,6 +24,25 @@ void profile_communication(Reading& r, const Given& entry) {
   r.set("profile.schedule", r.known("out_dir").value_or("out") + "/communication.json", entry);
 }
 
+// How answers are sampled: tunix's names beside ours.
+void of_answers(Reading& r, const Given& entry) {
+  if (!learns_from_rewards(r)) return r.ignore(entry, "only trireme grpo samples while training");
+  constexpr std::pair<std::string_view, std::string_view> kSettings[] = {
+      {"generation.max_prompt_length", "grpo.max_prompt_length"},
+      {"generation.max_generation_steps", "grpo.max_completion_length"},
+      {"generation.temperature", "grpo.temperature"},
+      {"generation.top_p", "grpo.top_p"},
+      {"generation.top_k", "grpo.top_k"}};
+  for (const auto& [theirs, ours] : kSettings)
+    if (entry.key == theirs) r.set(ours, entry.text, entry);
+}
+
+void data_path(Reading& r, const Given& entry) {
+  const bool trains = entry.key == "training.train_data_dir";
+  if (learns_from_rewards(r)) return r.set(trains ? "grpo.prompts" : "grpo.val_prompts", entry.text, entry);
+  r.set(trains ? "data.train_data_path" : "data.val_data_path", entry.text, entry);
+}
+
 // Gradients add up on their rank for k micro-batches: 1 and all of a step's can be had.
 void sync_every(Reading& r, const Given& entry) {
   const int64_t every = r.count(entry.key).value_or(0),
@@ -45,7 +64,8 @@ void sync_every(Reading& r, const Given& entry) {
 const Dialect& hydra() {
   using enum Takes;
   constexpr std::string_view kBatch =
-      "train.micro_batch_size: its share of a data-parallel rank; train.global_batch_size: times the accumulation";
+      "train.micro_batch_size: its share of a data-parallel rank; train.global_batch_size: times the accumulation. For "
+      "trireme grpo: grpo.batch_size, prompts";
   static const Dialect kDialect{
       .name = "hydra",
       .system = "agent-tunix",
@@ -86,9 +106,32 @@ const Dialect& hydra() {
                .takes = number,
                .becomes = "train.lr_warmup_steps, of train.max_steps"},
               {.key = "scheduler.decay_steps_ratio", .takes = number, .ignored = "the decay ends with the run"},
-              {.key = "generation.*", .ignored = "only learning from rewards samples while training"},
-              {.key = "training.train_data_dir", .takes = text, .setting = "data.train_data_path"},
-              {.key = "training.test_data_dir", .takes = text, .setting = "data.val_data_path"},
+              {.key = "generation.max_prompt_length",
+               .takes = count,
+               .becomes = "grpo.max_prompt_length, for trireme grpo",
+               .by = of_answers},
+              {.key = "generation.max_generation_steps",
+               .takes = count,
+               .becomes = "grpo.max_completion_length, for trireme grpo",
+               .by = of_answers},
+              {.key = "generation.temperature",
+               .takes = number,
+               .becomes = "grpo.temperature, for trireme grpo",
+               .by = of_answers},
+              {.key = "generation.top_p", .takes = number, .becomes = "grpo.top_p, for trireme grpo", .by = of_answers},
+              {.key = "generation.top_k", .takes = count, .becomes = "grpo.top_k, for trireme grpo", .by = of_answers},
+              {.key = "generation.eos_tokens",
+               .takes = anything,
+               .ignored = "the model's folder says what ends a text"},
+              {.key = "generation.*", .ignored = "answers are sampled by the settings grpo.*"},
+              {.key = "training.train_data_dir",
+               .takes = text,
+               .becomes = "data.train_data_path; grpo.prompts for trireme grpo",
+               .by = data_path},
+              {.key = "training.test_data_dir",
+               .takes = text,
+               .becomes = "data.val_data_path; grpo.val_prompts for trireme grpo",
+               .by = data_path},
               {.key = "training.data_source", .takes = text, .ignored = "the data is given by data.train_data_path"},
               {.key = "training.train_fraction",
                .takes = number,

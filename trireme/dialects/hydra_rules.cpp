@@ -17,6 +17,10 @@ namespace trireme::dialects {
 
 using config::Given;
 
+bool learns_from_rewards(const Reading& r) {
+  return r.command() == "grpo" || r.known("task").value_or("") == "rewards";
+}
+
 namespace {
 
 // "[[4, 2], ["fsdp", "tp"]]" as words: 4, 2, fsdp, tp; nothing if brackets do not pair up in two lists.
@@ -84,10 +88,22 @@ void set_mesh(Reading& r, std::string_view text, const Given& entry) {
 
 namespace {
 
+// Of rewards, a batch is prompts: each is answered grpo.num_generations times, and a step learns from all of them.
+void prompts(Reading& r, const Given* size, const Given* steps) {
+  const int64_t prompts = size != nullptr ? *r.count(size->key) : r.known_count("grpo.batch_size").value_or(1),
+                accumulation = steps != nullptr ? *r.count(steps->key) : 1;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (prompts < 1 || accumulation < 1 || prompts > kMost || accumulation > kMost)
+    return r.refuse(size != nullptr ? *size : *steps, "batches are at least 1 and at most 2^30", "");
+  r.set("grpo.batch_size", std::to_string(prompts * accumulation), size != nullptr ? *size : *steps);
+  if (size != nullptr && steps != nullptr) r.tell(*steps, "grpo.batch_size");
+}
+
 // The batch is divided over the data-parallel ranks, as JAX shards its first axis.
 void batch(Reading& r) {
   const Given *size = r.find("training.micro_batch_size"), *steps = r.find("training.gradient_accumulation_steps");
   if (size == nullptr && steps == nullptr) return;
+  if (learns_from_rewards(r)) return prompts(r, size, steps);
   const int64_t ranks = r.data_ranks(), accumulation = r.count("training.gradient_accumulation_steps").value_or(1);
   const int64_t whole =
       size == nullptr ? r.known_count("train.micro_batch_size").value_or(1) * ranks : *r.count(size->key);
@@ -105,8 +121,10 @@ void length(Reading& r) {
   const Given *batches = r.find("training.num_batches"), *epochs = r.find("training.num_epochs");
   const double share = std::clamp(r.number("training.train_fraction").value_or(1), 0.0, 1.0);
   if (batches != nullptr) {
-    const double steps = static_cast<double>(*r.count(batches->key)) * share *
-                         static_cast<double>(r.count("training.num_epochs").value_or(1));
+    const double steps =
+        static_cast<double>(*r.count(batches->key)) * share *
+        static_cast<double>(r.count("training.num_epochs").value_or(1)) *
+        (learns_from_rewards(r) ? static_cast<double>(r.known_count("grpo.num_iterations").value_or(1)) : 1);
     if (steps < 1 || steps > 1e15) return r.refuse(*batches, "a run has at least one step and at most 1e15", "");
     r.set("train.max_steps", std::to_string(static_cast<int64_t>(steps)), *batches);
     if (epochs != nullptr) r.tell(*epochs, "train.max_steps");

@@ -9,4 +9,7 @@ namespace trireme::dialects {
 void set_mesh(Reading& reading, std::string_view text, const config::Given& entry);
 void finish_hydra(Reading& reading);
 
+/// Whether the command, or the setting `task`, is that of `trireme grpo`.
+bool learns_from_rewards(const Reading& reading);
+
 }  // namespace trireme::dialects

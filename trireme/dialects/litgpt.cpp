@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/dialects/litgpt_model.h"
+#include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
 
@@ -104,7 +105,10 @@ const Dialect& litgpt() {
                 {.key = "convert.checkpoint_path", .takes = text, .setting = "convert.source"},
                 {.key = "convert.output_dir", .takes = text, .setting = "convert.out"},
                 {.key = "optimizer.fused", .takes = flag, .ignored = "optimizers are always fused here"},
-                {.key = "logger_name", .takes = text, .ignored = kMetrics},
+                {.key = "logger_name",
+                 .takes = text,
+                 .becomes = "train.tensorboard, if it is tensorboard",
+                 .by = events_for_tensorboard},
                 {.key = "log.*", .ignored = kMetrics},
                 {.key = "access_token", .takes = text, .ignored = kDownload},
                 {.key = "quantize", .takes = text, .setting = "quantize"},

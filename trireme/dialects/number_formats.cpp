@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "trireme/dialects/reasons.h"
+
 namespace trireme::dialects {
 
 using config::Given;
@@ -19,6 +21,12 @@ std::string_view dtype_word(std::string_view text) {
 std::string_view mixed_format(std::string_view dtype) {
   const std::string_view word = dtype_word(dtype);
   return word == "fp32" ? "32-true" : word == "bf16" ? "bf16-mixed" : word == "fp16" ? "16-mixed" : "";
+}
+
+void events_for_tensorboard(Reading& r, const Given& entry) {
+  const std::string names = lower(entry.text);
+  if (names.find("tensorboard") == std::string::npos && names != "all") return r.ignore(entry, kMetrics);
+  r.set("train.tensorboard", "true", entry);
 }
 
 void set_format(Reading& r, const Given& entry) {

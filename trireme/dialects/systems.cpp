@@ -64,8 +64,8 @@ const Row* word_row(const Dialect& dialect, std::string_view word) {
 }  // namespace
 
 std::span<const Dialect* const> all_dialects() {
-  static const std::vector<const Dialect*> kAll = {&deepspeed(),        &accelerate(), &litgpt(),
-                                                   &free_transformer(), &hydra(),      &torchrun()};
+  static const std::vector<const Dialect*> kAll = {&deepspeed(), &accelerate(), &litgpt(), &free_transformer(),
+                                                   &hydra(),     &torchrun(),   &trl()};
   return kAll;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "trireme/base/error.h"
 #include "trireme/engine/engine.h"
@@ -52,10 +53,17 @@ at::Tensor Engine::generate(std::span<const int64_t> ids, std::span<const int64_
   return {};
 }
 
-void Engine::copy_page(int64_t from, int64_t to) {
+void Engine::copy_page(int64_t from, int64_t to, int64_t tokens) {
   for (const Bound& b : bound_[schedule::List::generate])
-    for (const at::Tensor& pages : {b.unit.k_pages, b.unit.v_pages})
-      if (pages.defined()) pages[to].copy_(pages[from]);
+    for (const at::Tensor& pages : {b.unit.k_pages, b.unit.v_pages}) {
+      if (!pages.defined()) continue;
+      const auto size = static_cast<int64_t>(pages.element_size());
+      const int64_t page = pages.stride(0) * size, of_head = ops::kAttentionPage * model_.config.head_dim * size;
+      auto* const all = static_cast<char*>(pages.mutable_data_ptr());
+      for (int64_t head = 0; head < page; head += of_head)
+        std::memcpy(all + to * page + head, all + from * page + head,
+                    static_cast<size_t>(tokens * model_.config.head_dim * size));
+    }
 }
 
 }  // namespace trireme::engine

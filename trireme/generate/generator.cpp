@@ -17,6 +17,7 @@ namespace {
 
 using schedule::List;
 
+constexpr int64_t kDividedLogits = int64_t{1} << 16;  ///< that are divided by a temperature at a time
 constexpr int64_t kLogitBytes = int64_t{32} << 20;  ///< of logits that a run computes, if texts are judged
 
 /// The last page of the plan is for runs of ranks that have nothing to do.
@@ -69,8 +70,13 @@ std::vector<double> log_probabilities(const at::Tensor& logits, std::vector<int6
   ops::cross_entropy_shard_max(most, logits, 0, vocabulary);
   ops::cross_entropy_shard_sum(sum, hit, logits, most, tensor_of(targets), 0, vocabulary);
   std::vector<double> out;
-  for (int64_t i = 0; i < rows; ++i)
-    out.push_back(hit[i].item<double>() - most[i].item<double>() - std::log(sum[i].item<double>()));
+  const auto put = [&]<typename T>(const T* hits, const T* largest, const T* sums) {
+    for (int64_t i = 0; i < rows; ++i) out.push_back(double(hits[i]) - double(largest[i]) - std::log(double(sums[i])));
+  };
+  if (hit.scalar_type() == at::kDouble)
+    put(hit.data_ptr<double>(), most.data_ptr<double>(), sum.data_ptr<double>());
+  else
+    put(hit.data_ptr<float>(), most.data_ptr<float>(), sum.data_ptr<float>());
   return out;
 }
 
@@ -145,7 +151,7 @@ at::Tensor Generator::run_rows(Rows& rows, std::vector<int64_t> logit_rows) {
 void Generator::run() {
   const Gathered kind = gathered(engine_);
   if (kind == Gathered::once && !std::exchange(started_, true)) idle();
-  const auto copy = [this](int32_t from, int32_t to) { engine_.copy_page(from, to); };
+  const auto copy = [this](int32_t from, int32_t to, int64_t tokens) { engine_.copy_page(from, to, tokens); };
   for (;;) {
     const std::vector<Part> parts = scheduler_.next(copy);
     const bool busy = !parts.empty();
@@ -223,8 +229,10 @@ void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logi
       const Text& text = *part.text;
       const Request& r = text.request;
       if (!r.judged_from) {
-        const at::Tensor wide = at::from_blob(row_.data(), {config_.vocab_size}, at::kFloat);
-        wide.copy_(logits[row]);
+        if (logits.scalar_type() == at::kFloat)
+          std::copy_n(logits.data_ptr<float>() + row * config_.vocab_size, config_.vocab_size, row_.data());
+        else
+          at::from_blob(row_.data(), {config_.vocab_size}, at::kFloat).copy_(logits[row]);
         penalize(row_, text.tokens, r.sampling.repetition_penalty);
         const int64_t token = draw(row_, r.sampling, {r.prompt, r.sample, text.drawn});
         results[2 * row] = static_cast<double>(token);
@@ -238,23 +246,29 @@ void Generator::draw_rows(const std::vector<Part>& parts, const at::Tensor& logi
     for (size_t i = 0; i < logp.size(); ++i)
       if (targets[i] >= 0) results[2 * i + 1] = logp[i];
   }
-  for (const auto& [at, temperature] : scaled) {
-    std::vector<int64_t> target = {static_cast<int64_t>(results[2 * at])};
-    results[2 * at + 1] = log_probabilities(divided(logits.narrow(0, at, 1), temperature), target).front();
+  const auto rows_at_once = static_cast<size_t>(std::max<int64_t>(1, kDividedLogits / config_.vocab_size));
+  for (std::span<const std::pair<int64_t, double>> rest = scaled; !rest.empty();) {
+    const auto some = rest.first(std::min(rest.size(), rows_at_once));
+    rest = rest.subspan(some.size());
+    std::vector<int64_t> tokens;
+    for (const auto& [at, temperature] : some) tokens.push_back(static_cast<int64_t>(results[2 * at]));
+    const std::vector<double> logp = log_probabilities(divided(logits, some), tokens);
+    for (size_t i = 0; i < some.size(); ++i) results[2 * some[i].first + 1] = logp[i];
   }
 }
 
-// A row of logits [1,V], each divided by the temperature in the dtype of statistics.
-at::Tensor Generator::divided(const at::Tensor& logits, double temperature) {
-  divided_.resize(static_cast<size_t>(config_.vocab_size));
-  const at::Tensor row =
-      at::from_blob(divided_.data(), {1, config_.vocab_size}, ops::statistics_dtype(logits.scalar_type()));
-  row.copy_(logits);
+// Some rows of the logits, each divided by its temperature in the dtype of statistics.
+at::Tensor Generator::divided(const at::Tensor& logits, std::span<const std::pair<int64_t, double>> rows) {
+  const int64_t width = config_.vocab_size, count = std::ssize(rows);
+  divided_.resize(static_cast<size_t>(count * width));
+  const at::Tensor result = at::from_blob(divided_.data(), {count, width}, ops::statistics_dtype(logits.scalar_type()));
   const auto divide = [&]<typename T>(T* numbers) {
-    for (int64_t i = 0; i < config_.vocab_size; ++i) numbers[i] /= static_cast<T>(temperature);
+    for (const auto& [at, temperature] : rows)
+      for (T* const end = numbers + width; numbers != end; ++numbers) *numbers /= static_cast<T>(temperature);
   };
-  row.scalar_type() == at::kDouble ? divide(row.data_ptr<double>()) : divide(row.data_ptr<float>());
-  return row;
+  for (int64_t i = 0; i < count; ++i) result[i].copy_(logits[rows[static_cast<size_t>(i)].first]);
+  result.scalar_type() == at::kDouble ? divide(result.data_ptr<double>()) : divide(result.data_ptr<float>());
+  return result;
 }
 
 void Generator::take(Text& text, int64_t token, double logprob) {

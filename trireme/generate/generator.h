@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "trireme/engine/engine.h"
@@ -60,7 +62,7 @@ class Generator {
   at::Tensor run_rows(Rows& rows, std::vector<int64_t> logit_rows);
   void draw_rows(const std::vector<Part>& parts, const at::Tensor& logits, std::vector<int64_t> targets,
                  const at::Tensor& drawn);
-  at::Tensor divided(const at::Tensor& logits, double temperature);
+  at::Tensor divided(const at::Tensor& logits, std::span<const std::pair<int64_t, double>> rows);
   void take(Text& text, int64_t token, double logprob);
   void finish_judged(Text& text);
   int64_t code_of(const Text& text, int64_t position) const;

@@ -64,7 +64,7 @@ int64_t Scheduler::add(Request request) {
 }
 
 // A text takes over pages for tokens that it need not read again. The last one it reads, because its logits are wanted.
-bool Scheduler::begin_next(const std::function<void(int32_t from, int32_t to)>& copy) {
+bool Scheduler::begin_next(const CopyPage& copy) {
   if (waiting_.empty() || num_texts() >= limits_.texts) return false;
   Text& text = *waiting_.front();
   const auto found = prompts_.find(key_of(text));
@@ -89,7 +89,7 @@ bool Scheduler::begin_next(const std::function<void(int32_t from, int32_t to)>& 
   text.reserved = needed;
   reserved_ += needed;
   if (common % limits_.page_tokens != 0) {
-    copy(prefix->pages[static_cast<size_t>(whole)], pages_.free_page());
+    copy(prefix->pages[static_cast<size_t>(whole)], pages_.free_page(), common % limits_.page_tokens);
     take_page(text);
   }
   text.cached = common;
@@ -126,7 +126,7 @@ void Scheduler::drop_unused() {
   }
 }
 
-std::vector<Part> Scheduler::next(const std::function<void(int32_t from, int32_t to)>& copy) {
+std::vector<Part> Scheduler::next(const CopyPage& copy) {
   while (begin_next(copy)) {
   }
   if (texts_.empty() && !waiting_.empty()) {  // what is kept for others leaves no room

@@ -55,6 +55,9 @@ struct Part {
   int64_t first_wanted;  ///< of these tokens, the first whose logits are wanted; `tokens`: none
 };
 
+/// Copies the first `tokens` tokens of a page.
+using CopyPage = std::function<void(int32_t from, int32_t to, int64_t tokens)>;
+
 class Scheduler {
  public:
   explicit Scheduler(const Limits& limits) : limits_(limits), pages_(limits.pages) {}
@@ -64,9 +67,9 @@ class Scheduler {
   /// Errors    as check()
   int64_t add(Request request);
 
-  /// Lets requests begin, and chooses the parts of the next run; none: all is done. `copy` gets pages whose contents
-  /// must be copied before the run: from, to.
-  std::vector<Part> next(const std::function<void(int32_t from, int32_t to)>& copy);
+  /// Lets requests begin, and chooses the parts of the next run; none: all is done. `copy` is called for
+  /// pages whose tokens must be copied before the run.
+  std::vector<Part> next(const CopyPage& copy);
   /// The run is over: the tokens of its parts are in the cache.
   void ran(const std::vector<Part>& parts);
   /// Adds a drawn token to a text.
@@ -82,7 +85,7 @@ class Scheduler {
 
  private:
   int64_t most_tokens(const Request& request) const;
-  bool begin_next(const std::function<void(int32_t from, int32_t to)>& copy);
+  bool begin_next(const CopyPage& copy);
   void keep_prefix(const Text& text, Prefix& prefix, int64_t tokens);
   void take_page(Text& text);
   void drop(Prefix& prefix);

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,7 +72,9 @@ class MetricsWriter {
 /// Writes every `log_interval`-th step, the last one and those with an evaluation.
 class MetricsSink final : public base::ProgressSink {
  public:
-  MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval);
+  /// `and_then` gets each row that is written.
+  MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval,
+              std::function<void(const MetricsRow&)> and_then = {});
   void step(const base::StepEvent& event) override;
   void phase(const base::PhaseEvent&) override {}
 
@@ -79,6 +82,7 @@ class MetricsSink final : public base::ProgressSink {
   MetricsWriter writer_;
   int64_t log_interval_;
   std::optional<int64_t> resumed_;  // until it has been written
+  std::function<void(const MetricsRow&)> and_then_;
 };
 
 /// All rows of the file in its order, without a truncated last line.

@@ -61,9 +61,19 @@ MemoryReport memory_report(const StepPlan& plan) {
   }
   report.rows.emplace_back("placement and other lists", report.total_bytes - sum);
   std::array<int64_t, schedule::kNumMemories> bound{};
-  for (const schedule::Schedule& list : plan.lists)
-    for (const auto& live : schedule::live_bytes(list))
+  for (const schedule::ListTraits& traits : schedule::kLists) {
+    const schedule::Schedule& list = plan.lists[traits.list];
+    int64_t most = 0;
+    for (const auto& live : schedule::live_bytes(list)) {
       for (int m = 0; m < schedule::kNumMemories; ++m) bound[m] = std::max(bound[m], live[m]);
+      most = std::max(most, std::accumulate(live.begin(), live.end(), int64_t{0}));
+    }
+    if (!plan.lists[schedule::List::generate].actions.empty() && plan.request.trains)
+      report.phases.emplace_back(traits.list == schedule::List::train      ? "  training"
+                                 : traits.list == schedule::List::evaluate ? "  log-probabilities, evaluation"
+                                                                           : "  answers, with their cache",
+                                 most);
+  }
   report.lower_bound_bytes = std::accumulate(bound.begin(), bound.end(), int64_t{0});
   return report;
 }
@@ -88,6 +98,8 @@ std::string render_memory(const MemoryReport& report) {
                          std::string(static_cast<size_t>(24 * std::max<int64_t>(0, row.bytes) / largest), '#'));
   out += fmt::format("{:<32}{:>14.2f}            at {}\n", "planned peak", double(report.total_bytes) / mib,
                      report.peak_action);
+  for (const MemoryRow& row : report.phases)
+    out += fmt::format("{:<32}{:>14.2f}  at most, in the same memory\n", row.cause, double(row.bytes) / mib);
   out += fmt::format(
       "  {} bytes: {} private, {} once per host where ranks share memory; no placement needs less than {} ({:.2f} % "
       "below)\n",

@@ -106,6 +106,7 @@ struct MemoryRow {
 
 struct MemoryReport {
   std::vector<MemoryRow> rows;  ///< their sum is total_bytes
+  std::vector<MemoryRow> phases;  ///< most bytes alive in each list of a run that also samples; else empty
   int64_t total_bytes = 0;  ///< the arena: what the engine allocates
   int64_t private_bytes = 0;  ///< of these, the rank's own and symmetric memory
   int64_t host_shared_bytes = 0;  ///< of these, one copy for the ranks of a group on a host, if they share memory

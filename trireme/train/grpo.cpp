@@ -128,6 +128,13 @@ class Grpo : public Task {
   double epoch() const override { return double(rollout_.prompts_read) / double(questions_.all.size()); }
   int64_t held_out_samples() const override { return std::ssize(held_out_.all); }
 
+  std::string held_out_text() const override {
+    std::string text = "held out, before training:";
+    for (const base::Measured& measured : held_out_measures_)
+      text += fmt::format("  {} {:.3f}", measured.name, measured.value);
+    return text;
+  }
+
   std::optional<double> evaluate(const StopCheck& stops) override {
     std::vector<int64_t> all(held_out_.all.size());
     std::iota(all.begin(), all.end(), int64_t{0});
@@ -332,7 +339,7 @@ void complete_grpo(ParsedSettings& parsed) {
   const auto in_steps = [](int64_t tokens, int64_t step) { return (tokens + step - 1) / step * step; };
   if (!s.train.max_seq_length)
     s.train.max_seq_length =
-        std::min(longest, places <= kDocumentStep ? in_steps(places, 8)
+        std::min(longest, places <= kDocumentStep ? in_steps(places, 2)
                                                   : std::max(kAnswerRowTokens, in_steps(places, kDocumentStep)));
   if (places > *s.train.max_seq_length)
     throw UsageError(fmt::format(

@@ -97,7 +97,7 @@ class Loop {
     const std::optional<double> loss = task_->evaluate(safe_point_);
     go_on_unless_stopped();
     s_->phases.end("evaluation");
-    if (loss) say(fmt::format("held-out loss {:.4f} before training", *loss));
+    say(loss ? fmt::format("held-out loss {:.4f} before training", *loss) : task_->held_out_text());
     say(task_->sample(safe_point_));
   }
 

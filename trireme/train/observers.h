@@ -11,12 +11,16 @@
 #include "trireme/base/stopwatch.h"
 #include "trireme/observe/metrics.h"
 #include "trireme/observe/progress_line.h"
+#include "trireme/observe/tensorboard.h"
+#include "trireme/train/out_dir.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 
 class Observers {
  public:
+  Observers(const Observers&) = delete;
+  Observers& operator=(const Observers&) = delete;
   Observers(const Session& s, int64_t resumed_step)
       : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder) {
     if (!s.is_first_rank()) return;
@@ -24,8 +28,14 @@ class Observers {
     observe::ProgressLineOptions options = observe::progress_options_for(stdout);
     options.log_interval = s.settings.train.log_interval;
     line_ = std::make_unique<observe::ProgressLine>(options);
-    metrics_ = std::make_unique<observe::MetricsSink>(std::filesystem::path(s.settings.out_dir) / "metrics.jsonl",
-                                                      resumed_step, s.settings.train.log_interval);
+    const std::filesystem::path out_dir = s.settings.out_dir;
+    std::function<void(const observe::MetricsRow&)> and_then;
+    if (s.settings.train.tensorboard) {
+      events_ = std::make_unique<observe::EventWriter>(out_dir / kEventsFolder, resumed_step);
+      and_then = [this](const observe::MetricsRow& row) { events_->append(row); };
+    }
+    metrics_ = std::make_unique<observe::MetricsSink>(out_dir / "metrics.jsonl", resumed_step,
+                                                      s.settings.train.log_interval, std::move(and_then));
   }
   /// "": says nothing.
   void say(const std::string& line) {
@@ -64,6 +74,7 @@ class Observers {
   checkpoint::OnSaveError on_error_;
   std::shared_ptr<comm::FlightRecorder> recorder_;
   std::unique_ptr<observe::ProgressLine> line_;
+  std::unique_ptr<observe::EventWriter> events_;
   std::unique_ptr<observe::MetricsSink> metrics_;
 };
 

@@ -16,6 +16,7 @@
 #include "trireme/checkpoint/load.h"
 #include "trireme/checkpoint/manifest.h"
 #include "trireme/launch/hang/hang.h"
+#include "trireme/observe/tensorboard.h"
 #include "trireme/train/checkpointing.h"
 
 namespace trireme::train {
@@ -77,15 +78,20 @@ void remove_file(const fs::path& path) {
   if (error) base::throw_file_error("remove", path, error.value());
 }
 
-void remove_rank_files(const fs::path& folder, std::string_view ending) {
+// Not behind a link.
+template <class Belongs>
+void remove_files(const fs::path& folder, const Belongs& belongs) {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return;
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (const std::string name = entry.path().filename().string();
-        is_a_ranks(name, ending) || name == launch::kVerdictName)
-      files.push_back(entry.path());
+    if (belongs(entry.path().filename().string())) files.push_back(entry.path());
   for (const fs::path& file : files) remove_file(file);
+}
+
+void remove_rank_files(const fs::path& folder, std::string_view ending) {
+  remove_files(folder,
+               [&](const std::string& name) { return is_a_ranks(name, ending) || name == launch::kVerdictName; });
 }
 
 std::string run_in(const fs::path& out_dir) {
@@ -128,6 +134,8 @@ void remove_earlier_run(const Settings& settings) {
   checkpoint::remove_leftovers(out_dir);
   for (const std::string_view name : kFiles) remove_file(out_dir / name);
   for (const auto& [folder, ending] : kRankFiles) remove_rank_files(out_dir / folder, ending);
+  remove_files(out_dir / kEventsFolder,
+               [](const std::string& name) { return name.starts_with(observe::kEventsPrefix); });
 }
 
 std::string begin_run(const fs::path& out_dir, const launch::RankEnvironment& environment, comm::Communicator& world) {

@@ -14,6 +14,9 @@
 
 namespace trireme::train {
 
+/// Of TensorBoard's events, inside out_dir.
+inline constexpr const char* kEventsFolder = "tensorboard";
+
 /// Whether a run has left anything in `out_dir`. Commands that only measure keep their records elsewhere.
 bool holds_a_run(const std::filesystem::path& out_dir);
 
@@ -22,8 +25,8 @@ bool holds_a_run(const std::filesystem::path& out_dir);
 /// Errors    UsageError if out_dir holds checkpoints that this run does not continue from
 void refuse_another_runs_folder(const Settings& settings);
 
-/// With settings.overwrite: removes checkpoints, metrics, the loss curve, logs, flight records and ledgers of an
-/// earlier run. Other files stay, and so do the targets of links.
+/// With settings.overwrite: removes checkpoints, metrics, events, the loss curve, logs, flight records and ledgers of
+/// an earlier run. Other files stay, and so do the targets of links.
 ///
 /// Errors    FileError, CheckpointError naming what cannot be removed
 void remove_earlier_run(const Settings& settings);

@@ -35,31 +35,35 @@ void check_run_length(const TrainSettings& s, config::Problems& problems) {
 }
 
 config::Section section(RunSettings& s) {
-  return {.name = "",
-          .title = "the whole run",
-          .rows = {{"task", &s.task,
-                    "what a run learns: to continue text (language), which label a text has (classify: "
-                    "{\"text\", \"label\"} in each line of data.train_data_path, docs/classification.md), which of "
-                    "two replies is better (preferences: {\"prompt\", \"chosen\", \"rejected\"}, docs/preferences.md), "
-                    "or answers that are rewarded (rewards: trireme grpo, docs/rewards.md)",
-                    Rules{.resumed = Resumed::learned}},
-                   {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
-                   {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},
-                    "continue from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) "
-                    "or from a folder; settings that are not given come from the checkpoint",
-                    Rules{.example = "auto"}},
-                   {"overwrite", &s.overwrite,
-                    "a new run may replace an earlier one: once all settings are accepted, the checkpoints, metrics "
-                    "and logs of that run, and nothing else, are removed from out_dir"},
-                   {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
-          .others = {{{"output_dir"}, "the folder for results is out_dir"},
-                     {{"resume_from_checkpoint", "load_checkpoint"},
-                      "to continue a run, set resume to true, auto or a folder"},
-                     {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
-                     {{"dry_run"}, "trireme explain config, memory or schedule shows what a run would do"},
-                     {{"logger_name", "wandb", "wandb_", "use_wandb", "tensorboard", "mlflow", "report_to"},
-                      "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
-                      true}}};
+  return {
+      .name = "",
+      .title = "the whole run",
+      .rows = {{"task", &s.task,
+                "what a run learns: to continue text (language), which label a text has (classify: "
+                "{\"text\", \"label\"} in each line of data.train_data_path, docs/classification.md), which of "
+                "two replies is better (preferences: {\"prompt\", \"chosen\", \"rejected\"}, docs/preferences.md), "
+                "or answers that are rewarded (rewards: trireme grpo, docs/rewards.md)",
+                Rules{.resumed = Resumed::learned}},
+               {"out_dir", &s.out_dir, "folder for checkpoints, metrics and logs"},
+               {"resume", config::ChoiceOrText{&s.resume.from, &s.resume.folder, "folder"},
+                "continue from the newest checkpoint of out_dir (true: there must be one; auto: if there is one) "
+                "or from a folder; settings that are not given come from the checkpoint",
+                Rules{.example = "auto"}},
+               {"overwrite", &s.overwrite,
+                "a new run may replace an earlier one: once all settings are accepted, the checkpoints, metrics "
+                "and logs of that run, and nothing else, are removed from out_dir"},
+               {"dry_run", &s.dry_run,
+                "a command that trains shows what it would do and ends: mesh, batches and planned memory. Nothing is "
+                "started or written, and neither weights nor data are needed"},
+               {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
+      .others = {
+          {{"output_dir"}, "the folder for results is out_dir"},
+          {{"resume_from_checkpoint", "load_checkpoint"}, "to continue a run, set resume to true, auto or a folder"},
+          {{"logger"}, "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg"},
+          {{"tensorboard"}, "events for TensorBoard are written with train.tensorboard true"},
+          {{"logger_name", "wandb", "wandb_", "use_wandb", "mlflow", "report_to"},
+           "metrics are always in out_dir/metrics.jsonl, the loss curve in out_dir/loss.svg; leave it out",
+           true}}};
 }
 
 config::Section section(TrainSettings& s) {
@@ -119,7 +123,10 @@ config::Section section(TrainSettings& s) {
                       .when_absent = "only at the end",
                       .resumed = Resumed::yes}},
                {"train.log_interval", &s.log_interval, "report every N steps",
-                Rules{.unit = "steps", .at_least = 1, .resumed = Resumed::yes}}},
+                Rules{.unit = "steps", .at_least = 1, .resumed = Resumed::yes}},
+               {"train.tensorboard", &s.tensorboard,
+                "also write the numbers of metrics.jsonl as events for TensorBoard, to out_dir/tensorboard",
+                Rules{.resumed = Resumed::yes}}},
       .others = {{{"batch_size", "batch"},
                   "sequences per optimizer step are train.global_batch_size, sequences that a rank computes at once "
                   "are train.micro_batch_size"},

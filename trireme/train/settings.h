@@ -36,6 +36,7 @@ struct RunSettings {
   std::string out_dir = "out/pretrain";
   Resume resume;
   bool overwrite = false;
+  bool dry_run = false;
   int64_t seed = 42;
   bool operator==(const RunSettings&) const = default;
 };
@@ -55,6 +56,7 @@ struct TrainSettings {
   std::optional<double> max_norm = 1.0;
   std::optional<int64_t> save_interval = 1000;
   int64_t log_interval = 1;
+  bool tensorboard = false;
   bool operator==(const TrainSettings&) const = default;
 };
 config::Section section(TrainSettings& settings);

@@ -51,6 +51,8 @@ class Task : public StepTask {
 
   /// The units' measures of the last evaluation, as engine::StepResult::measures.
   virtual std::vector<double> held_out_measures() const { return {}; }
+  /// What the evaluation before training found, in words, if that is no loss.
+  virtual std::string held_out_text() const { return ""; }
 
   /// Adds to a step's measures those that no unit of the model takes; `evaluated`: evaluate() has just run.
   virtual void add_measures(base::StepEvent& event, bool evaluated) const {}

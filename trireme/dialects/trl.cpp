@@ -1,0 +1,366 @@
+// TRL's YAML for `trl grpo`: the fields of GRPOConfig, ModelConfig and ScriptArguments, with their defaults.
+// Source: TRL 1.16, trl/trainer/grpo_config.py, trl/trainer/model_config.py, transformers/training_args.py.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "trireme/base/text.h"
+#include "trireme/dialects/number_formats.h"
+#include "trireme/dialects/reading.h"
+#include "trireme/dialects/reasons.h"
+
+namespace trireme::dialects {
+namespace {
+
+using config::Given;
+
+void trl_loss_type(Reading& r, const Given& entry) {
+  const std::string name = lower(entry.text);
+  const std::string_view mode = name == "grpo"      ? "sequence-mean-token-mean"
+                                : name == "dapo"    ? "token-mean"
+                                : name == "dr_grpo" ? "sequence-mean-token-scale"
+                                                    : "";
+  if (!mode.empty()) return r.set("grpo.loss_agg_mode", mode, entry);
+  if (name == "bnpo")
+    return r.refuse(entry, "bnpo divides by the tokens of each rank's micro-batch, so that ranks change the loss",
+                    "dapo divides by those of the whole step");
+  r.refuse_open(entry, fmt::format("the loss {}; there are grpo, dapo and dr_grpo", entry.text));
+}
+
+void trl_importance(Reading& r, const Given& entry) {
+  const std::string level = lower(entry.text);
+  if (level == "token") return r.set("grpo.loss_algo", "grpo", entry);
+  if (level == "sequence" || level == "sequence_token") return r.set("grpo.loss_algo", "gspo-token", entry);
+  r.refuse(entry, fmt::format("there is no level {}", entry.text), "there are token and sequence");
+}
+
+void trl_top_k(Reading& r, const Given& entry) {
+  r.set("grpo.top_k", r.count(entry.key).value_or(0) == 0 ? "null" : entry.text, entry);
+}
+
+void trl_dataset(Reading& r, const Given& entry) {
+  if (entry.text.ends_with(".jsonl") || entry.text.ends_with(".json")) return r.set("grpo.prompts", entry.text, entry);
+  if (r.is_given("grpo.prompts")) return r.ignore(entry, "grpo.prompts names the file");
+  r.refuse(entry, fmt::format("nothing is downloaded, so there is no dataset {}", entry.text),
+           "name a file of prompts, JSON in each line, with --grpo.prompts");
+}
+
+void trl_rewards(Reading& r, const Given& entry) {
+  if (r.is_given("reward.functions")) return r.ignore(entry, "reward.functions names the rewards");
+  r.refuse(entry, fmt::format("{} is Python, which is not run here", entry.text),
+           "name rewards with --reward.functions, for instance [exact], or a program with --reward.command");
+}
+
+void trl_half(Reading& r, const Given& entry) {
+  if (r.flag(entry.key)) return r.set("precision", entry.key == "bf16" ? "bf16-mixed" : "16-mixed", entry);
+  const Given* other = r.find(entry.key == "bf16" ? "fp16" : "bf16");
+  if (entry.key == "bf16" && (other == nullptr || !r.flag("fp16"))) return r.set("precision", "32-true", entry);
+  r.ignore(entry, "it is off");
+}
+
+void trl_optimizer(Reading& r, const Given& entry) {
+  const std::string name = lower(entry.text);
+  const std::string_view ours = name.starts_with("adamw_torch")                                     ? "AdamW"
+                                : name.find("adamw") != name.npos && name.find("8bit") != name.npos ? "AdamW8bit"
+                                : name == "adafactor"                                               ? "Adafactor"
+                                : name == "sgd"                                                     ? "SGD"
+                                                                                                    : "";
+  if (ours.empty())
+    return r.refuse(entry, fmt::format("there is no optimizer {}", entry.text),
+                    "there are adamw_torch, adamw_torch_fused, adamw_8bit, adafactor and sgd");
+  r.set("optimizer", ours, entry);
+}
+
+void trl_schedule(Reading& r, const Given& entry) {
+  const std::string name = lower(entry.text);
+  if (name == "linear" || name == "cosine") return r.set("train.lr_decay", name, entry);
+  if (name.starts_with("constant")) return r.set("train.lr_decay", "constant", entry);
+  r.refuse(entry, fmt::format("there is no schedule {}", entry.text), "there are linear, cosine and constant");
+}
+
+void trl_quantize(Reading& r, const Given& entry) {
+  if (!r.flag(entry.key)) return r.ignore(entry, "it is off");
+  const std::string type = r.text("bnb_4bit_quant_type", "nf4");
+  r.set("quantize", fmt::format("bnb.{}{}", type, r.flag("use_bnb_nested_quant") ? "-dq" : ""), entry);
+}
+
+// A batch is answers: a step's are m x ranks x g of them, and a rollout's as many for each of its steps.
+void trl_batches(Reading& r) {
+  const Given *m = r.find("per_device_train_batch_size"), *g = r.find("gradient_accumulation_steps"),
+              *whole = r.find("generation_batch_size"), *steps = r.find("steps_per_generation"),
+              *group = r.find("num_generations");
+  const auto one_of = [&] {
+    for (const Given* entry : {m, g, whole, steps, group})
+      if (entry != nullptr) return entry;
+    return static_cast<const Given*>(nullptr);
+  }();
+  const int64_t ranks = r.data_ranks(), size = m != nullptr ? *r.count(m->key) : 8,
+                accumulation = g != nullptr ? *r.count(g->key) : 1,
+                answers = group != nullptr ? *r.count(group->key) : 8,
+                rounds = steps != nullptr ? *r.count(steps->key) : accumulation;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  for (const int64_t number : {size, accumulation, answers, rounds})
+    if (number < 1 || number > kMost)
+      return r.refuse(*one_of, fmt::format("batches are at least 1 and at most {}, not {}", kMost, number), "");
+  const int64_t step = size * accumulation * ranks,
+                rollout = whole != nullptr ? *r.count(whole->key) : size * rounds * ranks;
+  if (one_of == nullptr) {
+    r.suggest("grpo.batch_size", std::to_string(std::max<int64_t>(1, rollout / answers)));
+    return r.suggest("train.micro_batch_size", std::to_string(size));
+  }
+  for (const int64_t number : {step, rollout})
+    if (number < 1 || number % answers != 0)
+      return r.refuse(
+          *one_of,
+          fmt::format("{} on {} cannot be divided into groups of {}", base::plural(number, "answer"),
+                      base::plural(ranks, "rank"), answers),
+          "per_device_train_batch_size x gradient_accumulation_steps x ranks is a multiple of num_generations");
+  if (rollout % step != 0)
+    return r.refuse(*one_of, fmt::format("a rollout of {} answers is no whole number of steps of {}", rollout, step),
+                    "generation_batch_size is a multiple of the answers of a step");
+  r.set("grpo.batch_size", std::to_string(rollout / answers), *one_of);
+  r.set("grpo.mini_batch_size", std::to_string(step / answers), *one_of);
+  if (m != nullptr) r.set("train.micro_batch_size", std::to_string(size), *m);
+  for (const Given* entry : {g, whole, steps})
+    if (entry != nullptr && entry != one_of) r.tell(*entry, "grpo.batch_size, grpo.mini_batch_size");
+}
+
+void trl_length(Reading& r) {
+  const Given *steps = r.find("max_steps"), *epochs = r.find("num_train_epochs");
+  const int64_t given = steps != nullptr ? *r.count(steps->key) : -1;
+  if (given > 0) r.set("train.max_steps", std::to_string(given), *steps);
+  if (steps != nullptr && given <= 0) r.ignore(*steps, "num_train_epochs counts");
+  if (epochs != nullptr) {
+    if (given > 0) return r.ignore(*epochs, "max_steps counts");
+    const double number = r.number(epochs->key).value_or(0);
+    if (number < 1 || number != static_cast<double>(static_cast<int64_t>(number)))
+      return r.refuse(*epochs, fmt::format("num_train_epochs {} is no whole number", epochs->text), "give max_steps");
+    r.set("train.epochs", std::to_string(static_cast<int64_t>(number)), *epochs);
+  } else if (given <= 0) {
+    r.suggest("train.epochs", "3");
+  }
+}
+
+void trl_adapters(Reading& r) {
+  const bool on = r.flag("use_peft");
+  const auto put = [&](std::string_view theirs, std::string_view ours, std::string_view otherwise) {
+    const Given* entry = r.find(theirs);
+    if (entry == nullptr) return on && !otherwise.empty() ? r.suggest(ours, otherwise) : void();
+    on ? r.set(ours, entry->text, *entry) : r.ignore(*entry, "use_peft is off");
+  };
+  if (const Given* entry = r.find("use_peft")) on ? r.tell(*entry, "lora.r") : r.ignore(*entry, "it is off");
+  put("lora_r", "lora.r", "16");
+  put("lora_alpha", "lora.alpha", "32");
+  put("lora_dropout", "lora.dropout", "");
+  put("lora_target_modules", "lora.target_modules", "");
+  put("lora_modules_to_save", "lora.modules_to_save", "");
+  put("use_rslora", "lora.rslora", "");
+  put("use_dora", "lora.dora", "");
+}
+
+void trl_betas(Reading& r) {
+  const Given *one = r.find("adam_beta1"), *two = r.find("adam_beta2");
+  const std::string both = fmt::format("[{}, {}]", r.text("adam_beta1", "0.9"), r.text("adam_beta2", "0.999"));
+  if (one == nullptr && two == nullptr) return r.suggest("optimizer.betas", both);
+  r.set("optimizer.betas", both, one != nullptr ? *one : *two);
+  if (one != nullptr && two != nullptr) r.tell(*two, "optimizer.betas " + both);
+}
+
+void trl_evaluations(Reading& r) {
+  const Given *when = r.find("eval_strategy"), *steps = r.find("eval_steps");
+  const bool on = when != nullptr && lower(when->text) == "steps";
+  if (when != nullptr) on ? r.tell(*when, "eval.interval") : r.ignore(*when, "an evaluation ends the run");
+  if (steps != nullptr)
+    on ? r.set("eval.interval", steps->text, *steps) : r.ignore(*steps, "eval_strategy is not steps");
+}
+
+void finish_trl(Reading& r) {
+  trl_batches(r);
+  trl_length(r);
+  trl_adapters(r);
+  trl_betas(r);
+  trl_evaluations(r);
+  if (const Given* share = r.find("warmup_ratio")) {
+    const auto steps = r.known_count("train.max_steps");
+    if (steps)
+      r.set("train.lr_warmup_steps",
+            std::to_string(std::llround(r.number("warmup_ratio").value_or(0) * double(*steps))), *share);
+    else
+      r.refuse(*share, "a warm-up as a share of the run needs the run's length", "give max_steps, or warmup_steps");
+  }
+  r.suggest("train.lr_warmup_steps", "0");
+  r.suggest("train.lr_decay", "linear");
+  r.suggest("train.min_lr", "0");
+  r.suggest("optimizer.lr", "1e-6");
+  r.suggest("optimizer.weight_decay", "0");
+  r.suggest("train.max_norm", "1.0");
+  r.suggest("train.save_interval", "500");
+  if (r.find("fp16") == nullptr && r.find("bf16") == nullptr) r.suggest("precision", "bf16-mixed");
+  if (r.find("gradient_checkpointing") == nullptr) r.suggest("recompute", "full");
+  r.suggest("grpo.num_generations", "8");
+  r.suggest("grpo.max_completion_length", "512");
+  r.suggest("grpo.temperature", "1.0");
+  r.suggest("grpo.beta", "0");
+  r.suggest("grpo.kl_loss_mode", "low_var_kl");
+  r.suggest("grpo.advantage_epsilon", "1e-4");
+  r.suggest("grpo.loss_agg_mode", "token-mean");
+}
+
+}  // namespace
+
+const Dialect& trl() {
+  using enum Takes;
+  constexpr std::string_view kSampling = "answers are sampled by the engine that trains, in the same memory";
+  constexpr std::string_view kHub = "nothing is uploaded";
+  constexpr std::string_view kBatch = "grpo.batch_size and grpo.mini_batch_size, which count prompts";
+  constexpr std::string_view kAdapters = "with use_peft: lora.*";
+  static const Dialect kDialect{
+      .name = "trl",
+      .system = "TRL",
+      .about =
+          "The YAML of `trl grpo`, with TRL's defaults: `trireme grpo --config grpo.yaml --grpo.prompts train.jsonl "
+          "--reward.functions [exact]`. Its batches count answers; here they count prompts. Adapters have no dropout "
+          "unless the file asks for it.",
+      .marks = {"num_generations", "max_completion_length", "reward_funcs", "model_name_or_path", "scale_rewards",
+                "per_device_train_batch_size", "steps_per_generation", "generation_batch_size"},
+      .rows =
+          {
+              {.key = "model_name_or_path", .takes = text, .setting = "model"},
+              {.key = "model_revision", .takes = text, .ignored = "the model is a folder"},
+              {.key = "dtype", .takes = text, .ignored = "precision says it"},
+              {.key = "torch_dtype", .takes = text, .ignored = "precision says it"},
+              {.key = "attn_implementation", .takes = text, .ignored = "there is one attention"},
+              {.key = "trust_remote_code", .takes = flag, .ignored = "no code of a model is run"},
+              {.key = "dataset_name", .takes = text, .becomes = "grpo.prompts, if it is a file", .by = trl_dataset},
+              {.key = "dataset_config", .takes = text, .ignored = "prompts are a file"},
+              {.key = "dataset_train_split", .takes = text, .ignored = "prompts are a file"},
+              {.key = "dataset_test_split", .takes = text, .ignored = "held-out prompts are grpo.val_prompts"},
+              {.key = "dataset_streaming", .takes = flag, .ignored = "prompts are a file"},
+              {.key = "shuffle_dataset", .takes = flag, .open = "prompts in the order of the file", .off = {"true"}},
+              {.key = "reward_funcs", .becomes = "nothing: reward.functions names rewards", .by = trl_rewards},
+              {.key = "reward_model_name_or_path", .takes = text, .open = "models that judge answers"},
+              {.key = "reward_weights", .takes = numbers, .setting = "reward.weights"},
+              {.key = "multi_objective_aggregation",
+               .takes = text,
+               .open = "advantages of each reward by itself",
+               .off = {"sum_then_normalize"}},
+              {.key = "per_device_train_batch_size", .takes = count, .becomes = kBatch},
+              {.key = "gradient_accumulation_steps", .takes = count, .becomes = kBatch},
+              {.key = "steps_per_generation", .takes = count, .becomes = kBatch},
+              {.key = "generation_batch_size", .takes = count, .becomes = kBatch},
+              {.key = "per_device_eval_batch_size",
+               .takes = count,
+               .ignored = "grpo.rollout_batch_size answers at a time"},
+              {.key = "num_generations", .takes = count, .setting = "grpo.num_generations"},
+              {.key = "num_generations_eval", .takes = count, .setting = "grpo.eval_samples"},
+              {.key = "num_iterations", .takes = count, .setting = "grpo.num_iterations"},
+              {.key = "max_prompt_length", .takes = count, .setting = "grpo.max_prompt_length"},
+              {.key = "max_completion_length", .takes = count, .setting = "grpo.max_completion_length"},
+              {.key = "temperature", .takes = number, .setting = "grpo.temperature"},
+              {.key = "top_p", .takes = number, .setting = "grpo.top_p"},
+              {.key = "top_k", .takes = count, .becomes = "grpo.top_k; 0 is none", .by = trl_top_k},
+              {.key = "min_p", .takes = number, .setting = "grpo.min_p"},
+              {.key = "repetition_penalty",
+               .takes = number,
+               .open = "repetition penalties in training",
+               .off = {"1.0", "1"}},
+              {.key = "generation_kwargs.*", .open = "further options of sampling"},
+              {.key = "chat_template_kwargs.*", .open = "options of chat templates in training"},
+              {.key = "beta", .takes = number, .setting = "grpo.beta"},
+              {.key = "epsilon", .takes = number, .setting = "grpo.epsilon"},
+              {.key = "epsilon_high", .takes = number, .setting = "grpo.epsilon_high"},
+              {.key = "delta", .takes = number, .setting = "grpo.epsilon_c"},
+              {.key = "loss_type",
+               .takes = text,
+               .becomes = "grpo.loss_agg_mode: grpo, dapo, dr_grpo",
+               .by = trl_loss_type},
+              {.key = "importance_sampling_level",
+               .takes = text,
+               .becomes = "grpo.loss_algo: token grpo, sequence gspo-token",
+               .by = trl_importance},
+              {.key = "scale_rewards", .setting = "grpo.scale_rewards"},
+              {.key = "mask_truncated_completions", .takes = flag, .setting = "grpo.mask_truncated_completions"},
+              {.key = "sync_ref_model", .takes = flag, .open = "references that follow the model"},
+              {.key = "ref_model_mixup_alpha", .takes = number, .ignored = "only sync_ref_model reads it"},
+              {.key = "ref_model_sync_steps", .takes = count, .ignored = "only sync_ref_model reads it"},
+              {.key = "top_entropy_quantile",
+               .takes = number,
+               .open = "learning from the least certain tokens",
+               .off = {"1.0", "1"}},
+              {.key = "entropy_coef", .takes = number, .open = "a reward of entropy", .off = {"0.0"}},
+              {.key = "use_vllm", .takes = flag, .ignored = kSampling},
+              {.key = "vllm_mode", .takes = text, .ignored = kSampling},
+              {.key = "vllm_gpu_memory_utilization", .takes = number, .ignored = kSampling},
+              {.key = "vllm_tensor_parallel_size", .takes = count, .ignored = kSampling},
+              {.key = "vllm_importance_sampling_correction", .takes = flag, .ignored = kSampling},
+              {.key = "vllm_server_base_url", .takes = text, .ignored = kSampling},
+              {.key = "vllm_server_host", .takes = text, .ignored = kSampling},
+              {.key = "vllm_server_port", .takes = count, .ignored = kSampling},
+              {.key = "ds3_gather_for_generation", .takes = flag, .ignored = kSampling},
+              {.key = "use_transformers_paged", .takes = flag, .ignored = kSampling},
+              {.key = "cache_implementation", .takes = text, .ignored = kSampling},
+              {.key = "disable_dropout",
+               .takes = flag,
+               .ignored = "answers and references are computed without dropout"},
+              {.key = "learning_rate", .takes = number, .setting = "optimizer.lr"},
+              {.key = "weight_decay", .takes = number, .setting = "optimizer.weight_decay"},
+              {.key = "adam_beta1", .takes = number, .becomes = "optimizer.betas"},
+              {.key = "adam_beta2", .takes = number, .becomes = "optimizer.betas"},
+              {.key = "adam_epsilon", .takes = number, .setting = "optimizer.eps"},
+              {.key = "optim", .takes = text, .becomes = "optimizer", .by = trl_optimizer},
+              {.key = "max_grad_norm", .takes = number, .setting = "train.max_norm"},
+              {.key = "lr_scheduler_type", .takes = text, .becomes = "train.lr_decay, to 0", .by = trl_schedule},
+              {.key = "warmup_steps", .takes = count, .setting = "train.lr_warmup_steps"},
+              {.key = "warmup_ratio", .takes = number, .becomes = "train.lr_warmup_steps, of train.max_steps"},
+              {.key = "num_train_epochs", .takes = number, .becomes = "train.epochs"},
+              {.key = "max_steps", .takes = number, .becomes = "train.max_steps; -1 is none"},
+              {.key = "bf16", .takes = flag, .becomes = "precision bf16-mixed", .by = trl_half},
+              {.key = "fp16", .takes = flag, .becomes = "precision 16-mixed", .by = trl_half},
+              {.key = "gradient_checkpointing",
+               .takes = flag,
+               .setting = "recompute",
+               .words = {{"true", "full"}, {"false", "none"}}},
+              {.key = "gradient_checkpointing_kwargs.*", .ignored = "recomputation has the same bits"},
+              {.key = "seed", .takes = count, .setting = "seed"},
+              {.key = "output_dir", .takes = text, .setting = "out_dir"},
+              {.key = "overwrite_output_dir", .takes = flag, .setting = "overwrite"},
+              {.key = "save_steps", .takes = count, .setting = "train.save_interval"},
+              {.key = "save_strategy", .takes = text, .ignored = "train.save_interval says it"},
+              {.key = "save_total_limit", .takes = count, .setting = "save.keep_last"},
+              {.key = "eval_strategy", .takes = text, .becomes = "eval.interval, if it is steps"},
+              {.key = "eval_steps", .takes = count, .becomes = "eval.interval, if eval_strategy is steps"},
+              {.key = "logging_steps", .takes = count, .setting = "train.log_interval"},
+              {.key = "logging_strategy", .takes = text, .ignored = kMetrics},
+              {.key = "logging_first_step", .takes = flag, .ignored = kMetrics},
+              {.key = "report_to",
+               .becomes = "train.tensorboard, if it names tensorboard",
+               .by = events_for_tensorboard},
+              {.key = "run_name", .takes = text, .ignored = kMetrics},
+              {.key = "log_completions", .takes = flag, .ignored = "the best and the worst answer are in the log"},
+              {.key = "num_completions_to_print",
+               .takes = count,
+               .ignored = "the best and the worst answer are in the log"},
+              {.key = "remove_unused_columns", .takes = flag, .ignored = "rewards see all keys of a prompt's line"},
+              {.key = "push_to_hub", .takes = flag, .ignored = kHub},
+              {.key = "hub_model_id", .takes = text, .ignored = kHub},
+              {.key = "use_peft", .takes = flag, .becomes = kAdapters},
+              {.key = "lora_r", .takes = count, .becomes = kAdapters},
+              {.key = "lora_alpha", .takes = number, .becomes = kAdapters},
+              {.key = "lora_dropout", .takes = number, .becomes = kAdapters},
+              {.key = "lora_target_modules", .becomes = kAdapters},
+              {.key = "lora_modules_to_save", .becomes = kAdapters},
+              {.key = "lora_task_type", .takes = text, .ignored = "the model says it"},
+              {.key = "use_rslora", .takes = flag, .becomes = kAdapters},
+              {.key = "use_dora", .takes = flag, .becomes = kAdapters},
+              {.key = "load_in_4bit", .takes = flag, .becomes = "quantize", .by = trl_quantize},
+              {.key = "load_in_8bit", .takes = flag, .open = "matrices of 8 bits (LLM.int8)"},
+              {.key = "bnb_4bit_quant_type", .takes = text, .ignored = "load_in_4bit reads it"},
+              {.key = "use_bnb_nested_quant", .takes = flag, .ignored = "load_in_4bit reads it"},
+          },
+      .finish = finish_trl};
+  return kDialect;
+}
+
+}  // namespace trireme::dialects

@@ -1,0 +1,126 @@
+#include "trireme/observe/tensorboard.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+
+namespace trireme::observe {
+namespace {
+
+// CRC-32C (Castagnoli), as records have it.
+constexpr std::array<uint32_t, 256> kCastagnoli = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82F63B78u : 0);
+    table[i] = crc;
+  }
+  return table;
+}();
+
+uint32_t masked_crc32c(std::string_view bytes) {
+  uint32_t crc = 0xFFFFFFFF;
+  for (const char byte : bytes) crc = (crc >> 8) ^ kCastagnoli[(crc ^ static_cast<uint8_t>(byte)) & 0xFF];
+  crc = ~crc;
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
+}
+
+template <class Number>
+std::string little_endian(Number number) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof number; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+// ---- fields of protocol buffers: number and kind, then the value ----
+enum class Wire : uint64_t { varint = 0, eight_bytes = 1, length = 2, four_bytes = 5 };
+
+std::string varint(uint64_t number) {
+  std::string bytes;
+  for (; number >= 0x80; number >>= 7) bytes += static_cast<char>((number & 0x7F) | 0x80);
+  return bytes + static_cast<char>(number);
+}
+std::string field(uint64_t number, Wire wire) { return varint(number << 3 | static_cast<uint64_t>(wire)); }
+std::string field(uint64_t number, std::string_view bytes) {
+  return field(number, Wire::length) + varint(bytes.size()) + std::string(bytes);
+}
+
+std::string event(double wall_time, int64_t step, const std::string& what) {
+  return field(1, Wire::eight_bytes) + little_endian(std::bit_cast<uint64_t>(wall_time)) + field(2, Wire::varint) +
+         varint(static_cast<uint64_t>(step)) + what;
+}
+
+std::string record(const std::string& data) {
+  const std::string length = little_endian(uint64_t{data.size()});
+  return length + little_endian(masked_crc32c(length)) + data + little_endian(masked_crc32c(data));
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+void write_all(int file, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) base::throw_file_error("write", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+std::vector<Scalar> scalars_of(const MetricsRow& row) {
+  std::vector<Scalar> scalars = {{"loss", row.loss}};
+  if (row.val_loss) scalars.push_back({"val_loss", *row.val_loss});
+  for (const base::Measured& measured : row.measures) scalars.push_back({measured.name, measured.value});
+  scalars.push_back({"grad_norm", row.grad_norm});
+  scalars.push_back({"lr", row.lr});
+  if (row.loss_scale) scalars.push_back({"loss_scale", *row.loss_scale});
+  scalars.push_back({"tokens", static_cast<double>(row.tokens)});
+  scalars.push_back({"tokens_per_second", row.tokens_per_second});
+  if (row.peak_fraction) scalars.push_back({"peak_fraction", *row.peak_fraction});
+  scalars.push_back({"seconds", row.seconds});
+  scalars.push_back({"rss_bytes", static_cast<double>(row.rss_bytes)});
+  return scalars;
+}
+
+std::string events_begin(double wall_time, int64_t first_step) {
+  constexpr uint64_t kFileVersion = 3, kSessionLog = 7, kStatus = 1, kStart = 1;
+  std::string records = record(event(wall_time, 0, field(kFileVersion, "brain.Event:2")));
+  if (first_step > 1)
+    records += record(event(wall_time, first_step, field(kSessionLog, field(kStatus, Wire::varint) + varint(kStart))));
+  return records;
+}
+
+std::string event_record(double wall_time, int64_t step, const std::vector<Scalar>& scalars) {
+  constexpr uint64_t kSummary = 5, kValue = 1, kTag = 1, kSimpleValue = 2;
+  std::string values;
+  for (const Scalar& scalar : scalars)
+    values += field(kValue, field(kTag, scalar.tag) + field(kSimpleValue, Wire::four_bytes) +
+                                little_endian(std::bit_cast<uint32_t>(static_cast<float>(scalar.value))));
+  return record(event(wall_time, step, field(kSummary, values)));
+}
+
+EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_step) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) base::throw_file_error("create", folder, failure.value());
+  const double time = now();
+  // TensorBoard reads the files of a folder in the order of their names.
+  for (int64_t name = static_cast<int64_t>(time);; ++name) {
+    path_ = folder / fmt::format("{}{:010}.trireme.{}", kEventsPrefix, name, resumed_step);
+    if (!std::filesystem::exists(path_)) break;
+  }
+  base::write_file_atomic(path_, events_begin(time, resumed_step + 1));
+  file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
+}
+
+void EventWriter::append(const MetricsRow& row) {
+  write_all(file_.get(), event_record(now(), row.step, scalars_of(row)), path_);
+}
+
+}  // namespace trireme::observe
