@@ -74,6 +74,15 @@ def follows(r, out):
                "one that is named all the same is taken, with a warning", str(named))
 
 
+def the_best_one_stays(r):
+    out = r.train("best", devices=2, train__max_steps=14, train__save_interval=2, eval__interval=2, save__keep_last=1, save__keep_best="true",
+                  optimizer__lr=0.5, train__lr_warmup_steps=14)
+    losses = {step: row["val_loss"] for step, row in ring.metrics(out).items() if "val_loss" in row}
+    best = min(losses, key=losses.get)
+    ring.check(len(losses) == 6 and best < 12 and sorted(ring.step_folders(out)) == [f"step-{best:08}", "step-00000014"],
+               f"save.keep_best keeps step {best} of 14 beside the newest", str(losses) + str(ring.step_folders(out)))
+
+
 def a_normal_run_is_never_marked(r):
     out = r.train("normal", devices=2, train__max_steps=30, save__keep_last=0, **QUIET)
     marked = [folder for folder in ring.step_folders(out) if "ruined" in json.loads((out / folder / "manifest.json").read_text())]
@@ -130,6 +139,7 @@ def damaged_ones_are_passed_over(r):
 with ring.Ring(sys.argv[1]) as r:
     follows(r, ruined_run(r, "ruined", "sync", 1))
     ruined_run(r, "ruined-async", "async", 2)
+    the_best_one_stays(r)
     a_normal_run_is_never_marked(r)
     damaged_ones_are_passed_over(r)
     damaged_tensors_show_while_they_are_read(r)

@@ -164,6 +164,31 @@ def kills_change_nothing(j):
     ring.check(all(one[name].tobytes() == other[name].tobytes() for name in one), "and so are the weights")
 
 
+def other_systems_words_run(judged):
+    """agent-tunix's words and TRL's file on a folder of Gemma 3's kind: first the plan, then the run that it shows."""
+    r = judged.r
+    gemma = r.train("gemma", model=ring.LLAMA | {"model_type": "gemma3_text", "head_dim": 16, "max_position_embeddings": 64}, train__max_steps=2)
+    rewards = ["--reward.functions", "[exact]", "--launch.threads_per_rank", "1", "--precision", "32-true"]
+    words = [r.program, "grpo", str(gemma), "model.mesh_shape=[[2,1],[fsdp,tp]]", "grpo.num_generations=4", "grpo.beta=0.08", "generation.max_prompt_length=24",
+             "generation.max_generation_steps=12", "generation.temperature=0.9", "generation.top_k=50", "optimizer.learning_rate=3e-4", "training.micro_batch_size=2",
+             f"training.train_data_dir={judged.prompts}", "training.num_batches=3", "training.eval_every_n_steps=10", *rewards]
+    trl = r.folder / "grpo.yaml"
+    trl.write_text(f"model_name_or_path: {gemma}\ndataset_name: {judged.prompts}\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 1\nnum_generations: 4\n"
+                   "max_prompt_length: 24\nmax_completion_length: 12\nmax_steps: 3\nlearning_rate: 1.0e-4\nloss_type: dr_grpo\nbf16: false\n")
+    file = [r.program, "grpo", "--config", str(trl), "--devices", "2", *rewards]
+    for name, command in (("agent-tunix's words", words), ("TRL's file", file)):
+        out = r.folder / f"others-{name[0]}"
+        plan = r.run([*command, "--out_dir", str(out), "--dry_run"])
+        ring.check(plan.code == 0 and "2 prompts of 4 answers each, at most 24 tokens of prompt and 12 tokens of answer" in plan.out and "answers, with their cache" in plan.out
+                   and not out.exists(), f"{name}: --dry_run shows a plan and writes nothing", str(plan))
+        run = r.run([*command, "--out_dir", str(out)])
+        planned = [line for line in plan.out.splitlines() if line.startswith("planned peak")][0].split()[2]
+        ring.check(run.code == 0 and sorted(ring.metrics(out)) == [1, 2, 3] and f"{float(planned):.0f} MiB a rank planned" in run.out,
+                   f"{name}: the run has three steps, and the memory of its plan ({planned} MiB)", str(run))
+    result = r.run([r.program, "generate", str(gemma), "--prompt", "the sea", "--dry_run"])
+    ring.check(result.code == 2 and "leave dry_run out" in result.err, "a command that does not train refuses dry_run", str(result))
+
+
 def is_rank(pid):
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -176,4 +201,5 @@ with ring.Ring(sys.argv[1]) as r:
     judged = Judged(r)
     programs_judge(judged)
     bad_input_is_refused(judged)
+    other_systems_words_run(judged)
     kills_change_nothing(judged)

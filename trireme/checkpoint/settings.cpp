@@ -66,6 +66,9 @@ config::Section section(SaveSettings& s) {
                &s.keep_last,
                "number of newest checkpoints to keep; older ones are removed; 0 keeps all",
                {.unit = "checkpoints", .at_least = 0}},
+              {"save.keep_best", &s.keep_best,
+               "beside them, the checkpoint stays whose step had the best evaluation: the highest val_reward, or the "
+               "lowest held-out loss; trireme grpo: true"},
               {"save.max_shard_bytes",
                &s.max_shard_bytes,
                "largest size of one safetensors file",
@@ -78,6 +81,8 @@ config::Section section(SaveSettings& s) {
       .others = {
           {{"async_save"}, "for saving in the background, use save.mode async"},
           {{"save_total_limit", "max_to_keep"}, "the number of checkpoints to keep is save.keep_last"},
+          {{"load_best_model_at_end", "save_top_k"},
+           "training goes on from the newest checkpoint; with save.keep_best true the best one stays as well"},
           {{"push_to_hub"}, "nothing is uploaded, but checkpoints are Hugging Face folders", true},
       }};
 }

@@ -42,6 +42,7 @@ struct SaveSettings {
   OnSaveError on_error = OnSaveError::stop;
   SaveDtype dtype = SaveDtype::as_loaded;
   int64_t keep_last = 3;
+  bool keep_best = false;
   std::optional<int64_t> max_shard_bytes;
   bool operator==(const SaveSettings&) const = default;
 };

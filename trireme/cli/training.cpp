@@ -95,6 +95,7 @@ const std::array kTrainings = {
              .defaults = {{"task", "rewards"},
                           {"out_dir", "out/grpo"},
                           {"optimizer.lr", "1e-6"},
+                          {"save.keep_best", "true"},
                           {"train.epochs", "1"},
                           {"train.lr_warmup_steps", "10"}}},
 };

@@ -31,7 +31,7 @@ void set_strategy(Reading& r, const Given& entry, int64_t stage) {
     return r.refuse_both(entry, *group,
                          fmt::format("{} divides weights, and stage {} keeps them whole", group->key, stage),
                          "it needs stage 3");
-  const int64_t size = *r.count(group->key);
+  const int64_t size = r.count(group->key).value_or(1);
   if (size >= r.data_ranks()) {
     r.set("strategy", "full_shard", entry);
     return r.ignore(*group, "one copy takes all ranks");

@@ -103,6 +103,8 @@ void prompts(Reading& r, const Given* size, const Given* steps) {
 void batch(Reading& r) {
   const Given *size = r.find("training.micro_batch_size"), *steps = r.find("training.gradient_accumulation_steps");
   if (size == nullptr && steps == nullptr) return;
+  for (const Given* entry : {size, steps})
+    if (entry != nullptr && !r.count(entry->key)) return;  // refused already
   if (learns_from_rewards(r)) return prompts(r, size, steps);
   const int64_t ranks = r.data_ranks(), accumulation = r.count("training.gradient_accumulation_steps").value_or(1);
   const int64_t whole =
@@ -120,6 +122,7 @@ void batch(Reading& r) {
 void length(Reading& r) {
   const Given *batches = r.find("training.num_batches"), *epochs = r.find("training.num_epochs");
   const double share = std::clamp(r.number("training.train_fraction").value_or(1), 0.0, 1.0);
+  if (batches != nullptr && !r.count(batches->key)) return;  // refused already
   if (batches != nullptr) {
     const double steps =
         static_cast<double>(*r.count(batches->key)) * share *

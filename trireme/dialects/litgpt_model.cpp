@@ -41,7 +41,7 @@ void vocabulary(Reading& r) {
   const int64_t tokens = std::clamp<int64_t>(r.count(of_model("vocab_size")).value_or(50254), 1, int64_t{1} << 40);
   const std::string rounded = std::to_string((tokens + multiple - 1) / multiple * multiple);
   if (padded != nullptr)
-    r.set("model.vocab_size", std::to_string(*r.count(padded->key)), *padded);
+    r.set("model.vocab_size", std::to_string(r.count(padded->key).value_or(tokens)), *padded);
   else if (exact != nullptr)
     r.set("model.vocab_size", rounded, *exact);
   else

@@ -96,6 +96,8 @@ void trl_batches(Reading& r) {
       if (entry != nullptr) return entry;
     return static_cast<const Given*>(nullptr);
   }();
+  for (const Given* entry : {m, g, whole, steps, group})
+    if (entry != nullptr && !r.count(entry->key)) return;  // refused already
   const int64_t ranks = r.data_ranks(), size = m != nullptr ? *r.count(m->key) : 8,
                 accumulation = g != nullptr ? *r.count(g->key) : 1,
                 answers = group != nullptr ? *r.count(group->key) : 8,
@@ -129,7 +131,7 @@ void trl_batches(Reading& r) {
 
 void trl_length(Reading& r) {
   const Given *steps = r.find("max_steps"), *epochs = r.find("num_train_epochs");
-  const int64_t given = steps != nullptr ? *r.count(steps->key) : -1;
+  const auto given = static_cast<int64_t>(r.number("max_steps").value_or(-1));
   if (given > 0) r.set("train.max_steps", std::to_string(given), *steps);
   if (steps != nullptr && given <= 0) r.ignore(*steps, "num_train_epochs counts");
   if (epochs != nullptr) {

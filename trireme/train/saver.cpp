@@ -9,6 +9,7 @@
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/good.h"
 #include "trireme/checkpoint/shared_folder.h"
+#include "trireme/train/best_checkpoint.h"
 
 namespace trireme::train {
 namespace {
@@ -56,15 +57,18 @@ void Saver::settle() {
   if (!s_.is_first_rank()) return;
   const auto work = [folder, trouble = *proof_, step = saved_step_,
                      out_dir = std::filesystem::path(s_.settings.out_dir),
-                     keep_last = static_cast<int>(s_.settings.save.keep_last),
+                     keep_last = static_cast<int>(s_.settings.save.keep_last), keep_best = s_.settings.save.keep_best,
                      protected_paths = started_with(s_.settings)] {
     std::vector<std::string> lines;
     try {  // the save has succeeded already, so trouble here is a warning
+      std::vector<std::filesystem::path> stay = protected_paths;
+      if (keep_best)
+        if (const auto best = best_checkpoint(out_dir)) stay.push_back(*best);
       if (!trouble.empty() && checkpoint::verdict_of(folder).good()) {
         checkpoint::mark_ruined(folder, "at the next step " + trouble);
         lines.push_back(fmt::format("warn     {} is marked as ruined: at the next step {}", folder.string(), trouble));
       }
-      checkpoint::keep_last_checkpoints(out_dir, step, keep_last, protected_paths);
+      checkpoint::keep_last_checkpoints(out_dir, step, keep_last, stay);
     } catch (const std::exception& error) {
       lines.push_back(fmt::format("warn     {}", error.what()));
     }

@@ -8,6 +8,7 @@
 
 #include "trireme/checkpoint/agree.h"
 #include "trireme/checkpoint/good.h"
+#include "trireme/settings/derived.h"
 
 namespace trireme::train {
 namespace {
