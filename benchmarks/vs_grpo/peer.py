@@ -12,11 +12,13 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "vs_pytorch"))
+from ranks import run_ranks
 
 
 def parse_arguments():
@@ -40,16 +42,7 @@ def start_ranks(devices):
     """Runs this file once per rank, each on a core of its own; returns the first exit status that is not 0."""
     with tempfile.TemporaryDirectory() as folder:
         shared = dict(os.environ, PEER_STORE=f"{folder}/store", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-        ranks = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:]], env=dict(shared, RANK=str(rank))) for rank in range(devices)]
-        try:
-            while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
-                time.sleep(0.05)
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                rank.wait()
-        return next((rank.returncode for rank in ranks if rank.returncode), 0)
+        return run_ranks([sys.executable, __file__, *sys.argv[1:]], devices, shared)
 
 
 def build(folder):

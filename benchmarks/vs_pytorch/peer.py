@@ -15,11 +15,11 @@ import os
 import resource
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from ranks import run_ranks
 from shapes import BETA1, BETA2, LEARNING_RATE, MAX_NORM, SHAPES, WEIGHT_DECAY
 
 FIRST_STEP = "first step done"  # timed.py notes when this line appears
@@ -61,17 +61,7 @@ def start_ranks(arguments):
         shared = dict(os.environ, PEER_STORE=f"{folder}/store", OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads,
                       WORLD_SIZE=devices, LOCAL_WORLD_SIZE=devices, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
                       ACCELERATE_USE_CPU="true")
-        ranks = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:]], env=dict(shared, RANK=str(rank), LOCAL_RANK=str(rank)))
-                 for rank in range(arguments.devices)]
-        try:
-            while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
-                time.sleep(0.05)
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                rank.wait()
-        return next((rank.returncode for rank in ranks if rank.returncode), 0)
+        return run_ranks([sys.executable, __file__, *sys.argv[1:]], arguments.devices, shared)
 
 
 def pin(rank, threads):

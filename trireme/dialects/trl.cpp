@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "trireme/base/text.h"
+#include "trireme/dialects/batch.h"
 #include "trireme/dialects/number_formats.h"
 #include "trireme/dialects/reading.h"
 #include "trireme/dialects/reasons.h"
@@ -184,14 +184,7 @@ void finish_trl(Reading& r) {
   trl_adapters(r);
   trl_betas(r);
   trl_evaluations(r);
-  if (const Given* share = r.find("warmup_ratio")) {
-    const auto steps = r.known_count("train.max_steps");
-    if (steps)
-      r.set("train.lr_warmup_steps",
-            std::to_string(std::llround(r.number("warmup_ratio").value_or(0) * double(*steps))), *share);
-    else
-      r.refuse(*share, "a warm-up as a share of the run needs the run's length", "give max_steps, or warmup_steps");
-  }
+  if (const Given* share = r.find("warmup_ratio")) set_warmup_share(r, *share, "max_steps, or warmup_steps");
   r.suggest("train.lr_warmup_steps", "0");
   r.suggest("train.lr_decay", "linear");
   r.suggest("train.min_lr", "0");

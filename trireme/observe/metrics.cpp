@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "trireme/base/json.h"
+#include "trireme/observe/append.h"
 #include "trireme/observe/memory_usage.h"
 
 namespace trireme::observe {
@@ -95,6 +96,15 @@ std::string to_json(const MetricsRow& row) {
   return object.dump();
 }
 
+void append(const base::FileDescriptor& file, std::string_view bytes, const std::filesystem::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) base::throw_file_error("write", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
   std::string kept;
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
@@ -110,15 +120,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) :
   file_ = base::open_file(path_, O_WRONLY | O_APPEND | O_NOFOLLOW);
 }
 
-void MetricsWriter::append(const MetricsRow& row) {
-  const std::string line = to_json(row) + "\n";
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) base::throw_file_error("write", path_, errno);
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
-}
+void MetricsWriter::append(const MetricsRow& row) { observe::append(file_, to_json(row) + "\n", path_); }
 
 MetricsSink::MetricsSink(std::filesystem::path path, int64_t resumed_step, int64_t log_interval,
                          std::function<void(const MetricsRow&)> and_then)

@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
+
+#include "trireme/observe/append.h"
 
 namespace trireme::observe {
 namespace {
@@ -62,15 +62,6 @@ std::string record(const std::string& data) {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-void write_all(int file, std::string_view bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) base::throw_file_error("write", path, errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 }  // namespace
 
 std::vector<Scalar> scalars_of(const MetricsRow& row) {
@@ -120,7 +111,7 @@ EventWriter::EventWriter(const std::filesystem::path& folder, int64_t resumed_st
 }
 
 void EventWriter::append(const MetricsRow& row) {
-  write_all(file_.get(), event_record(now(), row.step, scalars_of(row)), path_);
+  observe::append(file_, event_record(now(), row.step, scalars_of(row)), path_);
 }
 
 }  // namespace trireme::observe
