@@ -79,7 +79,7 @@ def declared_operations():
 def teaches(r):
     listed = bench(r)
     ring.require(listed.code == 2, "trireme bench alone: exit code 2", str(listed))
-    names = ["train", "ops", "gemm", "generate", "collectives", "checkpoint", "data", "scaling", "compare"]
+    names = ["train", "ops", "gemm", "generate", "collectives", "checkpoint", "data", "scaling", "calibrate", "compare"]
     ring.check(all(f"\n  {name} " in listed.out and f"\n  trireme bench {name}" in listed.out for name in names),
                "trireme bench alone lists what it measures, each with an example", listed.out)
     for name in names:

@@ -119,7 +119,7 @@ Idle simulated(const std::string& schedule, const model::Model& model) {
   const plan::StepPlan plan = plan::make_step_plan(model, request_on(0, schedule));
   const auto lists = plan::stage_lists(model, plan, schedule::List::train);
   const auto programs = plan::rank_programs(plan, lists);
-  const schedule::Simulation s = schedule::simulate(programs, {});
+  const schedule::Simulation s = schedule::simulate(programs, schedule::Rates{});
   Idle all;
   for (int rank = 0; rank < kRanks; ++rank)
     for (size_t i = 0; i < s.spans[rank].size(); ++i)

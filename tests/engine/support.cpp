@@ -403,7 +403,9 @@ class Runner {
         inputs.loss_scale = overflows ? 0x1p100 : scale.scale();
         inputs.skipped = scale.skipped();
       }
+      if (rank == 0 && step == 1) ops::listen(job_.listener);
       const StepResult result = engine.train_step(inputs);
+      ops::listen(nullptr);
       if (rank == job_.ranks() - 1) outcome_.scales.push_back(scale.scale());
       if (rank == job_.ranks() - 1 && result.overflowed) outcome_.skipped.push_back(step);
       scale.update(result.overflowed);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/engine/engine.h"
+#include "trireme/ops/announce.h"
 #include "trireme/optim/loss_scale.h"
 
 namespace trireme::engine {
@@ -65,6 +66,7 @@ struct Job {
   bool on_gpu = false;               ///< all ranks share the first one
   optim::LossScaleOptions loss_scale = {.initial = 1024, .window = 3};  ///< of computing in float16
   std::set<int> overflows = {};      ///< steps in which the last rank's gradients overflow; in float16
+  ops::Listener* listener = nullptr;  ///< of rank 0's first step
   bool gives_up = false;             ///< each step is first begun and given up, by some rank, at some action
   int ranks() const;
 };

@@ -129,7 +129,7 @@ TEST(Pipeline, MessagesAddNoWait) {
   for (const Shape& s : shapes({2, 3, 4}))
     for (int units : {1, 2}) {
       const Lists l = lists_of(s, units);
-      const Simulation run = simulate(l.programs, {});
+      const Simulation run = simulate(l.programs, Rates{});
       ASSERT_FALSE(run.stall.has_value()) << s.text() << ": " << run.stall->lines[0];
       EXPECT_NEAR(idle_fraction(l, run), formula(s), 1e-12) << s.text() << ", " << units << " units a stage";
     }
@@ -139,7 +139,7 @@ TEST(Pipeline, MessagesAddNoWait) {
 TEST(Pipeline, SlowMessagesAddIdleTime) {
   const Shape s{"1f1b", 4, 1, 8};
   const Lists l = lists_of(s, 1);
-  EXPECT_GT(idle_fraction(l, simulate(l.programs, {.latency = 2})), formula(s) + 0.01);
+  EXPECT_GT(idle_fraction(l, simulate(l.programs, Rates{.latency = 2})), formula(s) + 0.01);
 }
 
 // The largest number of micro-batches, over all of a rank's chunks, whose tensor `index` of `saved` is alive at once.

@@ -36,7 +36,7 @@ struct Shape {
   int micro_batches = 8;
   int units_per_stage = 1;
   bool recompute = false;
-  Costs costs = {};
+  Rates costs = {};
 };
 
 Example example(const Shape& shape) {
@@ -57,7 +57,7 @@ Example example(const Shape& shape) {
     d.groups.push_back({"unit " + std::to_string(u), 4096, 4096});
   }
   for (int s = 0; s <= d.stages.num_stages(); ++s) d.first_unit.push_back(s * shape.units_per_stage);
-  Example e{.costs = shape.costs};
+  Example e;
   std::vector<int> everyone;
   for (int r = 0; r < shape.ranks; ++r) {
     d.pipeline_rank = r;
@@ -67,6 +67,7 @@ Example example(const Shape& shape) {
   for (const Schedule& list : e.lists)
     e.programs.push_back(
         {.schedule = &list, .members = {{QueueKind::loss, everyone}, {QueueKind::norm, everyone}}, .stages = everyone});
+  e.costs = costs_of(e.programs, shape.costs);
   e.simulation = simulate(e.programs, e.costs);
   EXPECT_FALSE(e.simulation.stall.has_value());
   e.timeline = timeline_of(e.programs, e.simulation, e.costs);

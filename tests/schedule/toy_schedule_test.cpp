@@ -67,7 +67,7 @@ TEST(ToySchedule, RunsUnderEveryStrategy) {
                           .tied_to_head = tied};
           const Job job = with_schedule(e, pipelines::one_at_a_time());
           EXPECT_THAT(verdict(job), IsEmpty()) << describe(e);
-          const Simulation run = simulate(job.programs, {.compute_scale = 1});
+          const Simulation run = simulate(job.programs, Rates{.compute_scale = 1});
           EXPECT_FALSE(run.stall) << describe(e);
           EXPECT_GT(run.length(), 0);
         }
@@ -155,11 +155,11 @@ Schedule without_overlap(const StepDeclaration& step, const PipelineTiming& timi
 TEST(ToyPass, MakesListsThatAreRight) {
   const Example e{.blocks = 4, .strategy = Strategy::zero3, .shards = 2, .micro_batches = 2};
   Job job = make_job(e);
-  const double overlapped = simulate(job.programs, {.compute_scale = 1, .seconds_per_byte = 1e-5}).length();
+  const double overlapped = simulate(job.programs, Rates{.compute_scale = 1, .seconds_per_byte = 1e-5}).length();
   job.lists[0] = without_overlap(declare(e), timing_of(e));
   job.arenas[0] = place({&job.lists[0], 1});
   EXPECT_THAT(verdict(job), IsEmpty());
-  EXPECT_GT(simulate(job.programs, {.compute_scale = 1, .seconds_per_byte = 1e-5}).length(), overlapped);
+  EXPECT_GT(simulate(job.programs, Rates{.compute_scale = 1, .seconds_per_byte = 1e-5}).length(), overlapped);
 }
 
 TEST(ToyPass, ThatWouldHangIsRefusedByTheQueueModel) {

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 # design.md section 7 and docs/architecture.md: a folder includes only itself and folders above it.
-LAYERS = ("base config store comm ops machine model text data optim shard schedule plan engine generate checkpoint adapt formats settings launch "
+LAYERS = ("base config store comm ops machine model text data optim shard schedule plan costs engine generate checkpoint adapt formats settings launch "
           "observe rewards train bench doctor dialects cli").split()
 SOURCES = ("trireme/*.h", "trireme/*.cpp", "trireme/*.cu")
 

@@ -44,6 +44,11 @@ int bench_data(const Settings& settings, const std::string& command);
 /// Runs `bench train` as a child process, once for each number of ranks. `arguments` are passed to each child.
 int bench_scaling(const Settings& settings, std::span<const std::string> arguments, const std::string& command);
 
+/// Measures what operations and collectives take here, in training steps of small models of several shapes, and writes
+/// the hardware file that predictions read.
+/// Cost      about a minute and a half on two cores
+int bench_calibrate(const Settings& settings);
+
 /// Prints the table, and writes bench.json if it is given.
 void deliver(const Report& report, const Settings& settings);
 

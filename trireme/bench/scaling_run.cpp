@@ -1,61 +1,19 @@
 // `trireme bench scaling`: runs bench train as a child process, once for each number of ranks.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <filesystem>
 
-#include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"
 #include "trireme/bench/machine.h"
 #include "trireme/bench/measure.h"
 #include "trireme/bench/scaling.h"
-#include "trireme/launch/supervise/spawn.h"
 
 namespace trireme::bench {
 namespace {
 namespace fs = std::filesystem;
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
-  return all;
-}
-
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-// Runs this program with `arguments`; what it prints goes to `log`.
-int run_child(std::vector<std::string> arguments, const fs::path& log) {
-  const base::FileDescriptor out = base::open_file(log, O_WRONLY | O_CREAT | O_TRUNC);
-  launch::SpawnRequest request{.executable = fs::read_symlink("/proc/self/exe").string(),
-                               .environment = own_environment(),
-                               .stdout_fd = out.get(),
-                               .stderr_fd = out.get()};
-  request.arguments = {request.executable};
-  request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
-  sigprocmask(SIG_SETMASK, nullptr, &request.signal_mask);
-  return wait_for(launch::spawn_rank(request));
-}
-
-// If the child refused its settings, its message is passed on.
-void check_exit(int code, int64_t ranks, const fs::path& log) {
-  if (code == 0) return;
-  std::string text = base::read_file(log);
-  text.erase(text.find_last_not_of('\n') + 1);
-  if (code == 2) throw UsageError(text);
-  throw Error(fmt::format("bench train with {} failed with exit code {}; its output is in {}",
-                          base::plural(ranks, "rank"), code, log.string()));
-}
 
 ScalingRun run_train(const Settings& settings, std::span<const std::string> arguments, int64_t ranks) {
   const fs::path folder = fs::path(settings.out_dir) / fmt::format("{}-ranks", ranks);
@@ -75,7 +33,7 @@ ScalingRun run_train(const Settings& settings, std::span<const std::string> argu
     words.push_back("--" + key);
     words.push_back(value);
   }
-  check_exit(run_child(words, log), ranks, log);
+  run_child(words, log, fmt::format("bench train with {}", base::plural(ranks, "rank")));
   ScalingRun run = parse_scaling_run(base::read_file(json), json.string());
   run.threads_per_rank = threads;
   return run;

@@ -15,6 +15,8 @@ struct BenchSettings {
   int64_t steps = 10;
   std::optional<std::string> json;
   bool quick = false;
+  bool operations = false;
+  std::optional<std::string> hardware;
   std::optional<int64_t> threads;
   std::optional<std::vector<int64_t>> ranks;
   std::optional<std::string> picture;

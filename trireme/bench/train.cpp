@@ -11,16 +11,22 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "trireme/base/files.h"
+#include "trireme/base/json.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/text.h"
+#include "trireme/bench/limits.h"
 #include "trireme/config/choices.h"
+#include "trireme/costs/operation_timer.h"
+#include "trireme/costs/step_costs.h"
 #include "trireme/observe/memory_usage.h"
 #include "trireme/observe/peak.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/settings/derived.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/pace.h"
 #include "trireme/train/session.h"
 #include "trireme/train/step.h"
@@ -84,6 +90,8 @@ struct Steps {
   std::vector<Parts> parts;
   std::map<std::string, std::vector<double>> actions;  ///< seconds a step in each kind of action
   double minor_faults = 0;  ///< a step
+  std::vector<costs::TimedOperation> operations;  ///< if they are timed
+  std::string prediction;  ///< as JSON, of the first rank if it is asked for
 };
 
 /// Seconds that communicators' own threads have worked so far; groups of the same ranks may share a communicator.
@@ -147,8 +155,10 @@ Steps run_steps(Session& s, FixedBatches& batches, bool first) {
   Steps steps;
   const int64_t warmup = s.settings.bench.warmup, count = s.settings.bench.steps;
   int64_t faults_before = 0;
+  std::optional<costs::OperationTimer> timer;
   for (int64_t i = 0; i < warmup + count; ++i) {
     if (i == warmup) faults_before = observe::page_faults().minor;
+    if (i == warmup && s.settings.bench.operations) timer.emplace();
     const base::ActivitySeconds before = base::activity_seconds();
     const double background = background_seconds(s.engine->communicators());
     const Clock::time_point begin = Clock::now();
@@ -168,6 +178,11 @@ Steps run_steps(Session& s, FixedBatches& batches, bool first) {
     for (const engine::ActionTime& t : s.engine->timeline())
       kinds[schedule::name_of(s.engine->plan().train().actions[t.action].kind)] += t.end - t.begin;
     for (const auto& [kind, time] : kinds) steps.actions[kind].push_back(time);
+  }
+  if (timer) steps.operations = timer->operations();
+  if (first && s.foresight) {
+    say(s, s.foresight->after());
+    steps.prediction = s.foresight->json();
   }
   steps.minor_faults = double(observe::page_faults().minor - faults_before) / double(count);
   return steps;
@@ -223,31 +238,49 @@ void print(Session& s, const Steps& steps, const Figures& f) {
                base::human_bytes(f.gpu_bytes));
 }
 
+nlohmann::ordered_json operations_json(const Steps& steps, int64_t count) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const costs::TimedOperation& t : steps.operations)
+    all.push_back({{"name", t.operation.name},
+                   {"dtype", dtype_name(t.operation.dtype)},
+                   {"m", t.operation.m},
+                   {"n", t.operation.n},
+                   {"k", t.operation.k},
+                   {"seconds", t.seconds},
+                   {"calls_a_step", double(t.calls) / double(count)}});
+  return all;
+}
+
 void write_json(const Session& s, const Steps& steps, const Figures& f) {
   nlohmann::ordered_json action_seconds, parts;
   for (const auto& [kind, times] : steps.actions) action_seconds[kind] = median(times);
   for (size_t i = 0; i < kRows.size(); ++i) parts[kRows[i].name] = f.parts[i];
-  const nlohmann::ordered_json j = {{"model", s.model.config.name},
-                                    {"ranks", s.environment.world_size},
-                                    {"threads", at::get_num_threads()},
-                                    {"strategy", config::name_of(s.settings.strategy)},
-                                    {"precision", config::name_of(number_format(s.settings))},
-                                    {"backend", s.ranks.backend},
-                                    {"tokens_per_step", s.tokens_per_step()},
-                                    {"step_seconds", steps.seconds},
-                                    {"median_seconds", f.step},
-                                    {"tokens_per_second", f.tokens_per_second},
-                                    {"peak_flops", f.peak},
-                                    {"peak_fraction", f.fraction},
-                                    {"losses", steps.losses},
-                                    {"peak_rss_bytes", peak_rss_bytes()},
-                                    {"planned_bytes", s.engine->allocated_bytes()},
-                                    {"device", s.device.is_cuda() ? "cuda" : "cpu"},
-                                    {"peak_gpu_bytes", f.gpu_bytes},
-                                    {"first_step_seconds", s.phases.total()},
-                                    {"parts", parts},
-                                    {"action_seconds", action_seconds},
-                                    {"minor_faults_per_step", steps.minor_faults}};
+  nlohmann::ordered_json j = {{"model", s.model.config.name},
+                              {"ranks", s.environment.world_size},
+                              {"threads", at::get_num_threads()},
+                              {"strategy", config::name_of(s.settings.strategy)},
+                              {"precision", config::name_of(number_format(s.settings))},
+                              {"backend", s.ranks.backend},
+                              {"tokens_per_step", s.tokens_per_step()},
+                              {"step_seconds", steps.seconds},
+                              {"median_seconds", f.step},
+                              {"tokens_per_second", f.tokens_per_second},
+                              {"peak_flops", f.peak},
+                              {"peak_fraction", f.fraction},
+                              {"losses", steps.losses},
+                              {"peak_rss_bytes", peak_rss_bytes()},
+                              {"planned_bytes", s.engine->allocated_bytes()},
+                              {"device", s.device.is_cuda() ? "cuda" : "cpu"},
+                              {"peak_gpu_bytes", f.gpu_bytes},
+                              {"first_step_seconds", s.phases.total()},
+                              {"parts", parts},
+                              {"action_seconds", action_seconds},
+                              {"minor_faults_per_step", steps.minor_faults}};
+  if (!steps.prediction.empty()) j["prediction"] = base::parse_json<nlohmann::ordered_json>(steps.prediction);
+  if (s.settings.bench.operations) {
+    j["operations"] = operations_json(steps, s.settings.bench.steps);
+    j["moved_bytes"] = costs::moved_bytes(s.engine->plan());
+  }
   base::write_file_atomic(*s.settings.bench.json, j.dump(2) + "\n");
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/start.h"
 #include "trireme/settings/validate.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/setup.h"
 
 namespace trireme::cli {
@@ -32,7 +33,10 @@ void one_micro_batch(ParsedSettings& parsed) {
     parsed.settings.train.global_batch_size = parsed.settings.train.micro_batch_size * world_size(parsed.settings);
 }
 
-void check_model(const Settings& settings) { train::sequence_length(settings, model::config_of(settings.model)); }
+void check_model(const Settings& settings) {
+  train::sequence_length(settings, model::config_of(settings.model));
+  train::check_foresight(settings);
+}
 
 // Runs in this process, without starting ranks.
 int run_here(const std::string& topic, const std::string& model, Arguments arguments,
@@ -99,6 +103,14 @@ int run_scaling(Arguments arguments) {
   if (!parsed.given("bench.steps")) b.steps = b.quick ? 2 : 5;
   if (!parsed.given("bench.warmup")) b.warmup = b.quick ? 1 : 2;
   return bench::bench_scaling(parsed.settings, arguments, command_line("scaling", arguments));
+}
+
+int run_calibrate(Arguments arguments) {
+  config::Overlay o = overlay("calibrate", "");
+  o.positional = "";
+  const ParsedSettings parsed = read_settings(arguments, o);
+  refuse_gpus(parsed.settings, "bench calibrate");
+  return bench::bench_calibrate(parsed.settings);
 }
 
 int run_compare(Arguments arguments) {
@@ -187,6 +199,15 @@ constexpr Topic kTopics[] = {
      "much longer X takes than in the first run, in per cent of the step (rank 0); negative: X takes less time.\n"
      "'cores lacking' = 1 - cores / threads, if there are more threads than cores; every cause takes longer then.\n",
      run_scaling},
+    {"calibrate", "what operations take on this machine, for trireme plan --cluster Nxthis and --predict",
+     "trireme bench calibrate",
+     "Trains small models of several shapes for a few steps, on one rank with all cores and on a rank for each core, "
+     "in\n"
+     "fp32 and bf16, and notes the median time of each operation by its shape; times collectives likewise. Writes\n"
+     "--hardware (~/.config/trireme/hardware.yaml). Takes about a minute and a half on two cores. A prediction for "
+     "other\n"
+     "shapes lies between the nearest ones. Figures are those of this moment, so end other work first.\n",
+     run_calibrate},
     {"compare", "two results as JSON: what became faster or slower beyond its spread",
      "trireme bench compare before.json after.json",
      "Matches rows by what was measured and its size. ratio = time after / before; spread = the larger of the two\n"

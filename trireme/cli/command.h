@@ -24,6 +24,7 @@ int run_convert_config(Arguments arguments);
 int run_merge_lora(Arguments arguments);
 int run_evaluate(Arguments arguments);
 int run_explain(Arguments arguments);
+int run_plan(Arguments arguments);
 int run_bench(Arguments arguments);
 int run_doctor(Arguments arguments);
 int run_data(Arguments arguments);

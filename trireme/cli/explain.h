@@ -43,6 +43,7 @@ struct ScheduleView {
   int64_t rank = 0;  ///< whose list
   double gflops_per_second = 100;  ///< what a rank computes; --rate
   double gigabytes_per_second = 10;  ///< what a message or collective moves; --bandwidth
+  std::optional<std::string> hardware;  ///< by whose figures times are predicted, instead of these two
   int64_t width = 110;  ///< columns of text
   bool unicode = true;  ///< in text
 };
@@ -51,7 +52,7 @@ struct ScheduleView {
 config::Section section(ScheduleView& view, bool rank_alone);
 
 /// Writes what every rank does at which time of a step, to standard output or a file. The queue model
-/// (schedule/queue_model.h) predicts the times from nominal rates.
+/// (schedule/queue_model.h) predicts the times, from nominal rates or a hardware file.
 /// Errors    as plan_of()
 void explain_schedule(const Settings& settings, const ScheduleView& view);
 

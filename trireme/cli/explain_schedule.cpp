@@ -11,6 +11,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/explain.h"
+#include "trireme/costs/step_costs.h"
 #include "trireme/observe/loss_curve.h"
 #include "trireme/plan/step_plan.h"
 #include "trireme/schedule/render_timeline.h"
@@ -47,8 +48,10 @@ std::string title_of(const Settings& settings, const plan::StepPlan& plan) {
 std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeline, const ScheduleView& view) {
   const schedule::IdleReport idle = schedule::idle_report(timeline);
   const auto ms = [](double seconds) { return fmt::format("{:.4g} ms", 1e3 * seconds); };
-  std::string out = fmt::format("step       {}, predicted for {:g} GFLOP/s a rank and {:g} GB/s a message\n",
-                                ms(idle.length), view.gflops_per_second, view.gigabytes_per_second);
+  const std::string basis = view.hardware ? *view.hardware
+                                          : fmt::format("{:g} GFLOP/s a rank and {:g} GB/s a message",
+                                                        view.gflops_per_second, view.gigabytes_per_second);
+  std::string out = fmt::format("step       {}, predicted for {}\n", ms(idle.length), basis);
   const auto least = [](const auto& a, const auto& b) { return a.fraction_of_step < b.fraction_of_step; };
   const auto [low, high] = std::minmax_element(idle.ranks.begin(), idle.ranks.end(), least);
   out += fmt::format("idle       {:.1f} % of {} x {}", 100 * idle.fraction,
@@ -74,17 +77,29 @@ std::string summary(const plan::StepPlan& plan, const schedule::Timeline& timeli
   return out;
 }
 
+// By the hardware's figures, or by the two rates.
+costs::Prediction prediction(const Settings& settings, const Explained& explained, const ScheduleView& view) {
+  if (view.hardware)
+    return costs::predict(*explained.model, explained.plan,
+                          {.hardware = costs::read_hardware(*view.hardware),
+                           .ranks = settings.devices.value_or(1),
+                           .threads = train::threads_of_a_rank(settings)});
+  costs::Prediction p;
+  p.lists = plan::stage_lists(*explained.model, explained.plan, schedule::List::train);
+  p.programs = plan::rank_programs(explained.plan, p.lists);
+  p.costs = schedule::costs_of(p.programs, {.compute_scale = 1e-9 / view.gflops_per_second,
+                                            .latency = 0,
+                                            .seconds_per_byte = 1e-9 / view.gigabytes_per_second});
+  p.simulation = schedule::simulate(p.programs, p.costs);
+  return p;
+}
+
 std::string schedule_text(const Settings& settings, const ScheduleView& view) {
   const Explained explained = plan_of(settings, static_cast<int>(view.rank));
   const plan::StepPlan& plan = explained.plan;
   if (view.format == ScheduleFormat::list) return list_text(plan);
-  const std::vector<schedule::Schedule> lists = plan::stage_lists(*explained.model, plan, schedule::List::train);
-  const std::vector<schedule::RankProgram> programs = plan::rank_programs(plan, lists);
-  const schedule::Costs costs{.compute_scale = 1e-9 / view.gflops_per_second,
-                              .latency = 0,
-                              .seconds_per_byte = 1e-9 / view.gigabytes_per_second};
-  const schedule::Simulation simulation = schedule::simulate(programs, costs);
-  schedule::Timeline timeline = schedule::timeline_of(programs, simulation, costs, shown_ranks(plan));
+  const costs::Prediction p = prediction(settings, explained, view);
+  schedule::Timeline timeline = schedule::timeline_of(p.programs, p.simulation, p.costs, shown_ranks(plan));
   timeline.title = title_of(settings, plan);
   if (view.format == ScheduleFormat::svg) return schedule::render_timeline_svg(timeline);
   if (view.format == ScheduleFormat::trace) return schedule::render_timeline_trace(timeline);
@@ -115,6 +130,10 @@ config::Section section(ScheduleView& view, bool rank_alone) {
            "file to write to",
            {.absent = "null", .when_absent = "the terminal", .example = "step.svg"}},
           rank,
+          {"hardware",
+           &view.hardware,
+           "predict times by this hardware (h100, this, or a file: trireme plan --help) instead of the two rates",
+           {.absent = "null", .when_absent = "by the two rates", .example = "this"}},
           {"rate", &view.gflops_per_second, "arithmetic rate of a rank", {.unit = "GFLOP/s", .above = 0}},
           {"bandwidth", &view.gigabytes_per_second, "rate of a message or collective", {.unit = "GB/s", .above = 0}},
           {"width", &view.width, "width of the text", {.unit = "columns", .at_least = 60, .at_most = 1e6}}}};

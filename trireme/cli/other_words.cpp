@@ -54,7 +54,6 @@ constexpr auto kWords = std::to_array<std::pair<std::string_view, std::string_vi
     {"tokenize", kTokenize},
     {"prepare", kTokenize},
     {"config", kExplain},
-    {"plan", kExplain},
     {"memory", kExplain},
     {"settings", "for all settings, use trireme explain settings"},
     {"list", kCheckpoint},

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/engine/engine.h"
+#include "trireme/plan/unit_pass.h"
 
 namespace trireme::engine {
 
@@ -94,25 +95,6 @@ std::vector<at::Tensor> Engine::gaps_of(char* base, int group) const {
   return gaps;
 }
 
-namespace {
-
-const model::Slots& work_of(const model::UnitValues& v, ActionKind kind) {
-  return kind == ActionKind::backward          ? v.backward_work
-         : kind == ActionKind::backward_input  ? v.input_work
-         : kind == ActionKind::backward_weight ? v.weight_work
-                                               : v.forward_work;
-}
-
-const std::vector<model::TrafficRow>& rows_of(const model::UnitTraffic& t, ActionKind kind) {
-  return kind == ActionKind::backward          ? t.backward
-         : kind == ActionKind::backward_input  ? t.backward_input
-         : kind == ActionKind::backward_weight ? t.backward_weight
-         : kind == ActionKind::recompute       ? t.recompute
-                                               : t.forward;
-}
-
-}  // namespace
-
 Engine::Shapes Engine::planned_shapes(schedule::List list) const {
   const plan::StepRequest& r = plan_.request;
   return {list, r.shape_of(list), r.documents_of(list), r.generation};
@@ -157,7 +139,7 @@ void Engine::bind_unit(Bound& bound, const Action& a, const Shapes& shapes, std:
   std::ranges::transform(inside_, t.ranks.begin(), [](const auto& ranks) { return ranks.get(); });
   t.saved.resize(declared.saved.size());
   t.deferred.resize(declared.deferred.size());
-  const auto& work_specs = work_of(declared, a.kind);
+  const auto& work_specs = plan::work_of(declared, a.kind);
   t.work.resize(work_specs.size());
   std::map<int, std::vector<at::Tensor>> parameters, gradients;
   std::map<int, int> places;  // group -> the value that its gradients are in
@@ -316,7 +298,7 @@ std::vector<Engine::Bound> Engine::bind(const Shapes& shapes) {
     all.push_back(std::move(b));
   }
   for (size_t i = 0; i < all.size(); ++i)
-    if (schedule::is_computation(s.actions[i].kind)) all[i].rows = &rows_of(all[i].traffic, s.actions[i].kind);
+    if (schedule::is_computation(s.actions[i].kind)) all[i].rows = &plan::rows_of(all[i].traffic, s.actions[i].kind);
   return all;
 }
 

@@ -18,6 +18,7 @@
 #include "trireme/ops/parallel.h"
 #include "trireme/optim/adafactor.h"
 #include "trireme/optim/stored_update.h"
+#include "trireme/plan/unit_pass.h"
 
 namespace trireme::engine {
 
@@ -430,22 +431,7 @@ void Engine::compute(const Schedule& s, const Action& a, Bound& b) {
     b.unit.loss_scale = loss_scale_ / double(inputs_->supervised_tokens);
     b.unit.random.step_key = model::dropout_step_key(inputs_->seed, inputs_->optimizer.step);
   }
-  switch (a.kind) {
-    case ActionKind::forward:
-      unit.forward(b.unit);
-      break;
-    case ActionKind::recompute:
-      unit.recompute(b.unit, b.recomputed);
-      break;
-    case ActionKind::backward:
-      unit.backward(b.unit);
-      break;
-    case ActionKind::backward_input:
-      unit.backward_input(b.unit);
-      break;
-    default:
-      unit.backward_weight(b.unit);
-  }
+  plan::run_pass(unit, a.kind, b.unit, b.recomputed);
   for (const auto& c : inside_)
     if (c) c->finish();
 }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/storage.h"
@@ -102,8 +104,24 @@ uint16_t stochastic_bfloat16(float value, uint32_t random) {
   return static_cast<uint16_t>((bits + (random & 0xFFFF)) >> 16);
 }
 
+namespace {
+
+ops::Operation announced_step(const StoredSpan& s) {
+  // Masters, state and compensation are read and written.
+  double bytes = ops::bytes_of({&s.master, &s.master, &s.gradient, &s.compute, &s.compensation, &s.compensation});
+  for (const at::Tensor& state : s.state) bytes += 2 * ops::bytes_of({&state});
+  return {
+      .name = "optimizer_step", .dtype = s.master.scalar_type(), .m = s.master.numel(), .n = 1, .k = 1, .bytes = bytes};
+}
+
+}  // namespace
+
 void update_stored(const StoredSpan& s, std::span<const DecaySegment> segments, const OptimizerOptions& options,
                    const AddParts& add_parts) {
+  // Muon's time is that of its products, which announce themselves.
+  std::optional<ops::Announced> announced;
+  if (options.rule != Rule::muon) announced.emplace([&] { return announced_step(s); });
+  if (announced && announced->skipped()) return;
   const auto narrow = [](const at::Tensor& x) { return ops::is_narrow(x.scalar_type()); };
   const bool rounds = narrow(s.master) || narrow(s.gradient) || std::ranges::any_of(s.state, narrow);
   const bool half = s.compute.defined() && s.compute.scalar_type() == at::kHalf;
@@ -125,6 +143,9 @@ void update_stored(const StoredSpan& s, std::span<const DecaySegment> segments, 
 }
 
 void stored_norm_partials(const at::Tensor& partials, const at::Tensor& gradient) {
+  const ops::Announced announced(
+      [&] { return ops::row_operation("norm_partials", gradient.scalar_type(), gradient.numel(), 1, {&gradient}); });
+  if (announced.skipped()) return;
   if (!ops::is_narrow(gradient.scalar_type())) return squared_norm_partials(partials, gradient);
   const int64_t n = gradient.numel();
   ops::parallel_rows((n + kTile - 1) / kTile, 1, [&](int64_t first, int64_t last) {

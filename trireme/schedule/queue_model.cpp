@@ -26,9 +26,10 @@ bool same_exchange(const Action& a, const Action& b) {
 
 class Model {
  public:
-  Model(const std::vector<RankProgram>& programs, const Costs& costs)
-      : programs_(programs), costs_(costs), ranks_(programs.size()) {
+  Model(const std::vector<RankProgram>& programs, const Costs& costs) : programs_(programs), ranks_(programs.size()) {
     for (size_t r = 0; r < ranks_.size(); ++r) {
+      const auto known = costs.find(programs[r].schedule);
+      costs_.push_back(known == costs.end() ? nullptr : known->second.data());
       const size_t n = programs[r].schedule->actions.size();
       ranks_[r].finished.resize(n);
       out_.spans.emplace_back(n);
@@ -78,11 +79,7 @@ class Model {
     return all;
   }
 
-  double duration(const Action& a) const {
-    if (is_computation(a.kind)) return a.cost * costs_.compute_scale;
-    if (a.queue.kind == QueueKind::compute) return 0;  // batches, clip, optimizer: not charged
-    return costs_.latency + double(a.bytes) * costs_.seconds_per_byte;
-  }
+  ActionCost cost(int rank, int index) const { return costs_[rank] == nullptr ? ActionCost{} : costs_[rank][index]; }
 
   // The first unfinished asynchronous action that must be complete before action `index`; -1: none. Moves the rank's
   // clock to the end of the finished ones.
@@ -113,6 +110,7 @@ class Model {
     const Action& a = action(rank, state.next);
     if (a.queue.kind == QueueKind::compute) return compute(rank, a);
     Span& span = out_.spans[rank][state.next];
+    state.clock += cost(rank, state.next).compute;
     span.begin = state.clock;
     if (partners(rank, a.queue).size() < 2) {
       span.end = state.clock;
@@ -158,9 +156,9 @@ class Model {
 
   void finish_computation(int rank, double start) {
     RankState& state = ranks_[rank];
-    const double cost = duration(action(rank, state.next));
-    out_.spans[rank][state.next] = {start, start + cost};
-    state.clock = start + cost;
+    const double seconds = cost(rank, state.next).compute;
+    out_.spans[rank][state.next] = {start, start + seconds};
+    state.clock = start + seconds;
     state.finished[state.next++] = true;
   }
 
@@ -170,15 +168,17 @@ class Model {
       if (actions.empty()) continue;
       const Action& head = action(rank, actions.front());
       const auto all = partners(rank, queue);
-      double start = 0;
+      double start = 0, seconds = 0;
       bool there = true;
       for (const auto& [m, theirs] : all) {
         const int other = m < 0 ? -1 : head_of(m, theirs);
         there = there && other >= 0 && (m == rank || same_exchange(head, action(m, other)));
-        if (there) start = std::max(start, out_.spans[m][other].begin);
+        if (!there) continue;
+        start = std::max(start, out_.spans[m][other].begin);
+        seconds = std::max(seconds, cost(m, other).transfer);
       }
       if (!there) continue;
-      const double end = std::max(start, lane_free(all)) + duration(head);
+      const double end = std::max(start, lane_free(all)) + seconds;
       for (const auto& [m, theirs] : all) {
         auto& q = ranks_[m].queues[theirs];
         out_.spans[m][q.front()].end = end;
@@ -228,7 +228,7 @@ class Model {
   }
 
   const std::vector<RankProgram>& programs_;
-  Costs costs_;
+  std::vector<const ActionCost*> costs_;  // of each rank's actions; null: free
   std::vector<RankState> ranks_;
   std::vector<int> own_stage_, touched_;
   std::map<std::pair<int, Queue>, double> free_at_;
@@ -255,8 +255,25 @@ Simulation simulate(const std::vector<RankProgram>& programs, const Costs& costs
   return Model(programs, costs).run();
 }
 
+Costs costs_of(const std::vector<RankProgram>& programs, const Rates& rates) {
+  Costs costs;
+  for (const RankProgram& program : programs) {
+    const auto [place, is_new] = costs.try_emplace(program.schedule);
+    if (!is_new) continue;
+    for (const Action& a : program.schedule->actions) {
+      ActionCost cost;
+      if (is_computation(a.kind))
+        cost.compute = a.cost * rates.compute_scale;
+      else if (a.queue.kind != QueueKind::compute)  // batches, clip, optimizer: not charged
+        cost.transfer = rates.latency + double(a.bytes) * rates.seconds_per_byte;
+      place->second.push_back(cost);
+    }
+  }
+  return costs;
+}
+
 std::optional<Stall> run_queue_model(const std::vector<RankProgram>& programs) {
-  return simulate(programs, {.compute_scale = 0}).stall;
+  return simulate(programs, Costs{}).stall;
 }
 
 }  // namespace trireme::schedule

@@ -23,12 +23,23 @@ struct RankProgram {
   comm::PerUnitAxis<std::vector<int>> inside = {};  ///< programs that communicate inside computations, by axis
 };
 
-/// What actions cost; all zero for validation.
-struct Costs {
+/// What an action takes, in seconds.
+struct ActionCost {
+  double compute = 0;  ///< of the rank's own thread: all of a computation; of a communication what starting it takes,
+                       ///< or all of it where the ranks' cores move the bytes
+  double transfer = 0;  ///< of a communication, at the head of its queue
+};
+
+/// What the actions of each list take, in their order. A list that is not here takes no time.
+using Costs = std::map<const Schedule*, std::vector<ActionCost>>;
+
+/// Costs from three numbers alone.
+struct Rates {
   double compute_scale = 1;  ///< seconds per unit of Action::cost
   double latency = 0;  ///< of a message or collective
   double seconds_per_byte = 0;
 };
+Costs costs_of(const std::vector<RankProgram>& programs, const Rates& rates);
 
 /// Why ranks do not reach the end: lines of text that say which rank waits for what.
 struct Stall {
@@ -50,6 +61,9 @@ struct Simulation {
 /// Runs the programs on the model.
 /// Cost      O(actions x members)
 Simulation simulate(const std::vector<RankProgram>& programs, const Costs& costs);
+inline Simulation simulate(const std::vector<RankProgram>& programs, const Rates& rates) {
+  return simulate(programs, costs_of(programs, rates));
+}
 
 /// Runs the model without costs: nothing if all ranks reach the end.
 std::optional<Stall> run_queue_model(const std::vector<RankProgram>& programs);

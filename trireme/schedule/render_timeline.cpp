@@ -71,6 +71,7 @@ Timeline timeline_of(const std::vector<RankProgram>& programs, const Simulation&
   Timeline timeline;
   for (int r : ranks) {
     Row row{.rank = r, .spans = spans_of(*programs[r].schedule, programs[r].stages)};
+    const auto known = costs.find(programs[r].schedule);
     for (size_t i = 0; i < row.spans.size(); ++i) {
       TimelineSpan& span = row.spans[i];
       const Span& times = simulation.spans[r][i];
@@ -78,7 +79,7 @@ Timeline timeline_of(const std::vector<RankProgram>& programs, const Simulation&
       span.end = times.end;
       if (span.queue.kind == QueueKind::compute) continue;
       // The model only knows when it was posted. It ran for as long as it costs; without partners it took no time.
-      const double cost = costs.latency + double(span.bytes) * costs.seconds_per_byte;
+      const double cost = known == costs.end() ? 0 : known->second[i].transfer;
       span.begin = std::max(times.begin, times.end - cost);
     }
     timeline.rows.push_back(std::move(row));

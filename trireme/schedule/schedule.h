@@ -115,7 +115,7 @@ struct Action {
   bool accumulate = false;  ///< gradients: adds to those of the step's earlier micro-batches
   comm::PerUnitAxis<bool> meets = {};  ///< computation and step: whether it communicates on the axis
   int64_t bytes = 0;  ///< gathered, reduced or sent
-  double cost = 0;  ///< of computation, in any unit of time (Costs::compute_scale)
+  double cost = 0;  ///< of computation, in any unit of time (Rates::compute_scale)
   int cell = -1;  ///< pipeline cell it belongs to
   std::vector<Use> uses;
 };

@@ -12,6 +12,7 @@
 #include "trireme/observe/metrics.h"
 #include "trireme/observe/progress_line.h"
 #include "trireme/observe/tensorboard.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/out_dir.h"
 #include "trireme/train/session.h"
 
@@ -22,7 +23,7 @@ class Observers {
   Observers(const Observers&) = delete;
   Observers& operator=(const Observers&) = delete;
   Observers(const Session& s, int64_t resumed_step)
-      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder) {
+      : on_error_(s.settings.save.on_error), recorder_(s.ranks.meeting.recorder), foresight_(s.foresight) {
     if (!s.is_first_rank()) return;
     std::filesystem::create_directories(s.settings.out_dir);
     observe::ProgressLineOptions options = observe::progress_options_for(stdout);
@@ -47,6 +48,7 @@ class Observers {
     record(event);
   }
   void finish() {
+    if (foresight_) say(foresight_->finish());
     if (line_) line_->finish();
   }
 
@@ -73,6 +75,7 @@ class Observers {
 
   checkpoint::OnSaveError on_error_;
   std::shared_ptr<comm::FlightRecorder> recorder_;
+  std::shared_ptr<Foresight> foresight_;
   std::unique_ptr<observe::ProgressLine> line_;
   std::unique_ptr<observe::EventWriter> events_;
   std::unique_ptr<observe::MetricsSink> metrics_;

@@ -15,6 +15,7 @@
 #include "trireme/launch/supervise/notice.h"
 #include "trireme/text/load_tokenizer.h"
 #include "trireme/train/classify.h"
+#include "trireme/train/foresight.h"
 #include "trireme/train/grpo.h"
 #include "trireme/train/model_source.h"
 #include "trireme/train/preferences.h"
@@ -92,6 +93,7 @@ void check_has_weights(const Settings& settings, std::string_view subcommand) {
 }
 
 void check_pretrain(const Settings& settings) {
+  check_foresight(settings);
   const model::ModelConfig model = model::config_of(settings.model);
   const auto tokenizer = resolve_tokenizer(settings, model);
   const bool classifies = settings.task == Learning::classify, compares = settings.task == Learning::preferences,

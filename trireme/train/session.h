@@ -18,6 +18,8 @@
 
 namespace trireme::train {
 
+class Foresight;  // foresight.h
+
 struct Session {
   StartPhases phases;  ///< up to the first step
   Settings settings;
@@ -27,6 +29,7 @@ struct Session {
   at::Device device = at::kCPU;  ///< what this rank computes on
   Ranks ranks;
   std::unique_ptr<engine::Engine> engine;
+  std::shared_ptr<Foresight> foresight;  ///< on the first rank of a run with settings.predict; else null
   std::optional<optim::LossScale> loss_scale;  ///< present: the loss is scaled
   std::optional<observe::MemoryUsage> program;  ///< rank 0's memory before the arena was allocated
 

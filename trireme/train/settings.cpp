@@ -55,6 +55,8 @@ config::Section section(RunSettings& s) {
                {"dry_run", &s.dry_run,
                 "a command that trains shows what it would do and ends: mesh, batches and planned memory. Nothing is "
                 "started or written, and neither weights nor data are needed"},
+               {"predict", &s.predict,
+                "predict what a step takes from what trireme bench calibrate measured here, and compare at the end"},
                {"seed", &s.seed, "seed of the initial weights", {.at_least = 0, .resumed = Resumed::learned}}},
       .others = {
           {{"output_dir"}, "the folder for results is out_dir"},

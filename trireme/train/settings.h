@@ -37,6 +37,7 @@ struct RunSettings {
   Resume resume;
   bool overwrite = false;
   bool dry_run = false;
+  bool predict = false;
   int64_t seed = 42;
   bool operator==(const RunSettings&) const = default;
 };

@@ -7,6 +7,7 @@
 
 #include "trireme/base/files.h"
 #include "trireme/schedule/render_timeline.h"
+#include "trireme/train/foresight.h"
 
 namespace trireme::train {
 
@@ -35,7 +36,8 @@ engine::StepResult take_step(Session& s, StepTask& task, int64_t step, const Ste
       .give_up = options.give_up,
       .commit = options.commit};
   if (options.begins_together) s.world().barrier()->wait();
-  const engine::StepResult result = s.engine->train_step(inputs);
+  const auto run = [&] { return s.engine->train_step(inputs); };
+  const engine::StepResult result = s.foresight ? s.foresight->watch(run) : run();
   if (s.loss_scale && result.committed) s.loss_scale->update(result.overflowed);
   return result;
 }

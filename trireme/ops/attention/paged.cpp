@@ -1,5 +1,6 @@
 // Attention over a cache in pages: argument checks, and how the work is cut into tasks (paged.h).
 #include "trireme/ops/attention/paged.h"
+#include "trireme/ops/announce.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -76,6 +77,8 @@ void cache_write(const at::Tensor& k_pages, const at::Tensor& v_pages, const at:
   check_rows_view(kWrite, "v", v, {rows, width}, dtype);
   check_pages(kWrite, k_pages, v_pages, heads, head_dim, dtype);
   check_tensor(kWrite, "places", places, {rows}, at::kLong);
+  const Announced announced([&] { return row_operation("cache_write", dtype, rows, width, {&k, &k, &v, &v}); });
+  if (announced.skipped()) return;
   const auto* place = places.data_ptr<int64_t>();
   for (int64_t r = 0; r < rows; ++r)
     if (place[r] < 0 || place[r] >= all)
@@ -97,6 +100,19 @@ void attention_paged(const at::Tensor& out, const at::Tensor& q, const at::Tenso
                      const std::vector<PagedSequence>& sequences, const AttentionShape& shape,
                      const AttentionKernel* kernel) {
   check_on_cpu(kAttend, q);
+  const Announced announced([&] {
+    double pairs = 0;
+    for (const PagedSequence& s : sequences) pairs += double(s.tokens) * double(s.length);
+    const double width = double(shape.num_heads * shape.head_dim);
+    return Operation{.name = "attention_paged",
+                     .dtype = q.scalar_type(),
+                     .m = q.size(0),
+                     .n = shape.num_heads * shape.head_dim,
+                     .k = shape.head_dim,
+                     .flops = 4 * pairs * width,
+                     .bytes = 2 * pairs * double(shape.num_kv_heads * shape.head_dim * q.element_size())};
+  });
+  if (announced.skipped()) return;
   const base::Metered metered(base::Activity::attention);
   const auto dtype = compute_dtype(kAttend, "q", q);
   AttentionShape one = shape;

@@ -1,4 +1,5 @@
 #include "trireme/ops/attention/run.h"
+#include "trireme/ops/announce.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -150,9 +151,40 @@ bool on_one_gpu(std::string_view operation, std::initializer_list<NamedTensor> t
   return first.is_cuda();
 }
 
+namespace {
+
+// Pairs of a query and a key that it sees, in one batch row and head; documents are not looked at.
+double visible_pairs(const AttentionCall& c) {
+  if (!c.causal || c.whole_documents) return double(c.queries) * double(c.keys);
+  const auto triangle = [](int64_t n) { return double(n) * double(n + 1) / 2; };
+  const double all = triangle(c.first_query + c.queries) - triangle(c.first_query);
+  if (c.window == 0) return all;
+  const int64_t beyond = std::max<int64_t>(0, c.first_query + c.queries - c.window);
+  return all - triangle(beyond) + triangle(std::max<int64_t>(0, c.first_query - c.window));
+}
+
+Operation attention_operation(AttentionDirection direction, const AttentionCall& c, at::ScalarType dtype) {
+  const bool forward = direction == AttentionDirection::forward;
+  const int64_t width = c.num_heads * c.head_dim;
+  const double rows = double(c.batch) * double(c.queries), keys = double(c.batch) * double(c.keys);
+  const auto element = double(c10::elementSize(dtype));
+  return {.name = forward ? "attention_forward" : "attention_backward",
+          .dtype = dtype,
+          .m = c.queries,
+          .n = width * c.batch,
+          .k = c.head_dim,
+          .flops = (forward ? 4 : 10) * double(c.batch * c.num_heads) * visible_pairs(c) * double(c.head_dim),
+          .bytes = element * (forward ? 2 : 4) * (rows * double(width) + keys * double(c.num_kv_heads * c.head_dim))};
+}
+
+}  // namespace
+
 void run_attention(std::string_view operation, AttentionDirection direction, const AttentionCall& call,
                    AttentionDtype dtype, std::initializer_list<NamedTensor> tensors, const at::Tensor& workspace,
                    const AttentionKernel* kernel) {
+  const Announced announced(
+      [&] { return attention_operation(direction, call, tensors.begin()->tensor.scalar_type()); });
+  if (announced.skipped()) return;
   const base::Metered metered(base::Activity::attention);
   const bool forward = direction == AttentionDirection::forward;
   if (on_one_gpu(operation, tensors)) {

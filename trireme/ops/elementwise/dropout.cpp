@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/elementwise/dropout_kernels.h"
 #include "trireme/ops/ops.h"
@@ -38,6 +39,8 @@ void dropout_forward(const at::Tensor& y, const at::Tensor& x, const DropoutMask
   check_tensor("dropout_forward", "x", x, x.sizes(), dtype);
   check_tensor("dropout_forward", "y", y, x.sizes(), dtype);
   check_mask("dropout_forward", mask, x.size(0));
+  const Announced announced([&] { return row_operation("dropout_forward", dtype, x.size(0), x.size(1), {&y, &x}); });
+  if (announced.skipped()) return;
   DropoutArguments arguments{.dtype = storage_of(dtype),
                              .width = x.size(1),
                              .y = y.mutable_data_ptr(),
@@ -84,6 +87,8 @@ void add_uniform_noise(const at::Tensor& y, const at::Tensor& keys, double bound
   check_dims("add_uniform_noise", "y", y, 2);
   check_tensor("add_uniform_noise", "y", y, y.sizes(), dtype);
   check_tensor("add_uniform_noise", "keys", keys, {y.size(0)}, at::kInt);
+  const Announced announced([&] { return row_operation("add_uniform_noise", dtype, y.size(0), y.size(1), {&y, &y}); });
+  if (announced.skipped()) return;
   const NoiseArguments arguments{.dtype = storage_of(dtype),
                                  .width = y.size(1),
                                  .y = y.mutable_data_ptr(),
@@ -98,6 +103,8 @@ void add_product(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
   check_dims("add_product", "y", y, 2);
   check_rows_view("add_product", "y", y, y.sizes(), dtype);
   check_mask("add_product", mask, y.size(0));
+  const Announced announced([&] { return product_operation("add_product", y, a, b.size(1)); });
+  if (announced.skipped()) return;
   if (mask.p == 0 && y.is_cuda()) return static_cast<void>(at::Tensor(y).addmm_(a, b));
   if (mask.p == 0 && !is_narrow(dtype)) return multiply(y, a, b, true);
   check_tensor("add_product", "wide", wide, wide.sizes(), statistics_dtype(dtype));

@@ -1,5 +1,6 @@
 // Additions and activations. An activation's backward works in place and computes the forward's output again, so that a
 // block saves only the inputs of its activation.
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/elementwise/activation_kernels.h"
@@ -43,6 +44,9 @@ GeluArguments gelu_arguments(const char* operation, const char* y_name, const at
 
 void gated_forward(const char* operation, Activation activation, const at::Tensor& y, const at::Tensor& gate_up) {
   auto arguments = gated_arguments(operation, activation, "y", gate_up, y);
+  const Announced announced(
+      [&] { return row_operation(operation, y.scalar_type(), y.size(0), y.size(1), {&y, &gate_up}); });
+  if (announced.skipped()) return;
   if (y.is_cuda()) return cuda_kernels().gated_forward(arguments, y.size(0));
   arguments.past_caches = past_caches(y, arguments.width, gate_up.const_data_ptr());
   run_rows(gated_forward_rows, arguments, y.size(0), arguments.width);
@@ -50,6 +54,10 @@ void gated_forward(const char* operation, Activation activation, const at::Tenso
 
 void gated_backward(const char* operation, Activation activation, const at::Tensor& gate_up, const at::Tensor& dy) {
   const auto arguments = gated_arguments(operation, activation, "dy", gate_up, dy);
+  const Announced announced([&] {
+    return row_operation(operation, dy.scalar_type(), dy.size(0), dy.size(1), {&gate_up, &gate_up, &dy, &dy});
+  });
+  if (announced.skipped()) return;
   if (dy.is_cuda()) return cuda_kernels().gated_backward(arguments, dy.size(0));
   run_rows(gated_backward_rows, arguments, dy.size(0), arguments.width);
 }
@@ -61,6 +69,10 @@ void add_forward(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) 
   check_tensor("add_forward", "a", a, a.sizes(), dtype);
   check_tensor("add_forward", "b", b, a.sizes(), dtype);
   check_tensor("add_forward", "y", y, a.sizes(), dtype);
+  const Announced announced([&] {
+    return row_operation("add_forward", dtype, a.numel() / std::max<int64_t>(1, a.size(-1)), a.size(-1), {&y, &a, &b});
+  });
+  if (announced.skipped()) return;
   const auto add = [&](int64_t first, int64_t rows, int64_t width) {
     const int64_t skip_bytes = first * static_cast<int64_t>(a.element_size());
     const AddArguments arguments{storage_of(dtype),
@@ -81,6 +93,8 @@ void accumulate(const at::Tensor& sum, const at::Tensor& x) {
   check_tensor(kOperation, "x", x, x.sizes(), dtype);
   const bool one_of_two = sum_dtype == dtype || sum_dtype == at::kDouble;
   check_tensor(kOperation, "sum", sum, x.sizes(), one_of_two ? sum_dtype : statistics_dtype(dtype));
+  const Announced announced([&] { return row_operation(kOperation, dtype, x.numel(), 1, {&sum, &sum, &x}); });
+  if (announced.skipped()) return;
   if (sum.is_cuda()) {
     at::Tensor(sum).add_(x);
     return;
@@ -103,6 +117,9 @@ void accumulate(const at::Tensor& sum, const at::Tensor& x) {
 void write_gradient(const Gradient& gradient, const at::Tensor& x) {
   if (!gradient.defined()) return;
   if (gradient.accumulate) return accumulate(gradient.to, x);
+  const Announced announced(
+      [&] { return row_operation("write_gradient", x.scalar_type(), x.numel(), 1, {&gradient.to, &x}); });
+  if (announced.skipped()) return;
   at::Tensor(gradient.to).copy_(x);
 }
 
@@ -121,6 +138,9 @@ void geglu_backward(const at::Tensor& gate_up, const at::Tensor& dy) {
 
 void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
   auto arguments = gelu_arguments("gelu_forward", "y", x, y);
+  const Announced announced(
+      [&] { return row_operation("gelu_forward", y.scalar_type(), y.size(0), y.size(1), {&y, &x}); });
+  if (announced.skipped()) return;
   if (y.is_cuda()) return cuda_kernels().gelu_forward(arguments, y.size(0));
   arguments.past_caches = past_caches(y, arguments.width, x.const_data_ptr());
   run_rows(gelu_forward_rows, arguments, y.size(0), arguments.width);
@@ -128,6 +148,9 @@ void gelu_forward(const at::Tensor& y, const at::Tensor& x) {
 
 void gelu_backward(const at::Tensor& x, const at::Tensor& dy) {
   const auto arguments = gelu_arguments("gelu_backward", "dy", x, dy);
+  const Announced announced(
+      [&] { return row_operation("gelu_backward", dy.scalar_type(), dy.size(0), dy.size(1), {&x, &x, &dy, &dy}); });
+  if (announced.skipped()) return;
   if (dy.is_cuda()) return cuda_kernels().gelu_backward(arguments, dy.size(0));
   run_rows(gelu_backward_rows, arguments, dy.size(0), arguments.width);
 }
@@ -139,6 +162,8 @@ void softcap_forward(const at::Tensor& x, double cap) {
   check_tensor(kOperation, "x", x, x.sizes(), dtype);
   check_softcap(kOperation, cap);
   if (cap == 0) return;
+  const Announced announced([&] { return row_operation(kOperation, dtype, x.size(0), x.size(1), {&x, &x}); });
+  if (announced.skipped()) return;
   const SoftcapArguments arguments{storage_of(dtype), x.size(1), x.mutable_data_ptr(), cap};
   if (x.is_cuda()) return cuda_kernels().softcap(arguments, x.size(0));
   run_rows(softcap_rows, arguments, x.size(0), x.size(1));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/elementwise/elementwise_kernels.h"
@@ -80,6 +81,8 @@ void embedding_forward(const at::Tensor& y, const at::Tensor& ids, const at::Ten
     check_positions(kOperation, "positions", positions, width, dtype, sequence, position_ids, num_tokens);
   check_token_ids(kOperation, ids, num_tokens, table.size(0));
 
+  const Announced announced([&] { return row_operation(kOperation, dtype, num_tokens, width, {&y, &y}); });
+  if (announced.skipped()) return;
   const Gather arguments{.dtype = storage_of(dtype),
                          .width = width,
                          .y = y.mutable_data_ptr(),
@@ -114,6 +117,14 @@ void embedding_backward(const Gradient& dtable, const Gradient& d_positions, con
                     position_ids, num_tokens);
   }
 
+  const Announced announced([&] {
+    const int64_t written = (dtable.defined() && !dtable.accumulate ? dtable.to.numel() : 0);
+    Operation operation = row_operation(kOperation, dtype, num_tokens, width, {&dy, &dy});
+    operation.k = dtable.defined() ? dtable.to.size(0) : 1;
+    operation.bytes += double(written) * double(dy.element_size());
+    return operation;
+  });
+  if (announced.skipped()) return;
   const auto* places = position_ids.defined() ? position_ids.data_ptr<int64_t>() : nullptr;
   int64_t* sorted = order.mutable_data_ptr<int64_t>();
   // Keys: of each row of dy; null: its place in the sequence.

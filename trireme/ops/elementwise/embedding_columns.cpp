@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/storage.h"
@@ -51,6 +52,8 @@ void embedding_columns_forward(const at::Tensor& y, const at::Tensor& ids, const
   check_tensor(kOperation, "table", table, table.sizes(), dtype);
   check_columns(kOperation, y, ids, table, dtype);
   const int64_t tokens = y.size(0), rank = y.size(1), vocabulary = table.size(1);
+  const Announced announced([&] { return row_operation(kOperation, dtype, tokens, rank, {&y, &y}); });
+  if (announced.skipped()) return;
   const auto* id = ids.data_ptr<int64_t>();
   with_storage(storage_of(dtype), [&]<class T>() {
     const auto* from = static_cast<const T*>(table.const_data_ptr());
@@ -72,6 +75,8 @@ void embedding_columns_backward(const Gradient& dtable, const at::Tensor& dy, co
   check_gradient(kOperation, "dtable", dtable, dtable.to.sizes(), dtype);
   check_columns(kOperation, dy, ids, dtable.to, dtype);
   check_tensor(kOperation, "order", order, {dy.size(0)}, at::kLong);
+  const Announced announced([&] { return row_operation(kOperation, dtype, dy.size(0), dy.size(1), {&dy, &dy}); });
+  if (announced.skipped()) return;
   if (!dtable.accumulate) at::Tensor(dtable.to).zero_();
   const auto* id = ids.data_ptr<int64_t>();
   auto* sorted = order.mutable_data_ptr<int64_t>();

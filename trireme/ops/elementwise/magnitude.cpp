@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/blocks/squares.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/elementwise/magnitude_kernels.h"
@@ -19,6 +20,8 @@ void scale_columns(const at::Tensor& y, const at::Tensor& x, const at::Tensor& f
   check_rows_view("scale_columns", "x", x, x.sizes(), dtype);
   check_rows_view("scale_columns", "y", y, x.sizes(), dtype);
   check_tensor("scale_columns", "factors", factors, {x.size(1)}, statistics_dtype(dtype));
+  const Announced announced([&] { return row_operation("scale_columns", dtype, x.size(0), x.size(1), {&y, &x}); });
+  if (announced.skipped()) return;
   const ScaleColumnsArguments arguments{.dtype = storage_of(dtype),
                                         .width = x.size(1),
                                         .y = y.mutable_data_ptr(),
@@ -43,6 +46,16 @@ void merged_squares(const at::Tensor& squares, const at::Tensor& w, const at::Te
   check_tensor("merged_squares", "wide", wide, wide.sizes(), statistics_dtype(dtype));
   const int64_t rows = w.size(0), width = w.size(1), chunk = std::min(rows, wide.numel() / width);
   if (chunk < 1) throw ShapeError("merged_squares: `wide` is smaller than one row");
+  const Announced announced([&] {
+    return Operation{.name = "merged_squares",
+                     .dtype = dtype,
+                     .m = rows,
+                     .n = width,
+                     .k = a.size(0),
+                     .flops = 2 * double(rows) * double(width) * double(a.size(0)),
+                     .bytes = bytes_of({&w, &a, &b})};
+  });
+  if (announced.skipped()) return;
   if (in_out) at::Tensor(squares).zero_();
   for (int64_t first = 0; first < rows; first += chunk) {
     const int64_t count = std::min(chunk, rows - first);

@@ -1,5 +1,6 @@
 // The activations of plain MLPs that few models use: the exact GELU (GPT-NeoX) and ReLU. The kernels are chosen for the
 // processor at run time.
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
@@ -129,6 +130,8 @@ void run_plain(const char* operation, PlainActivation activation, const at::Tens
   check_dims(operation, "x", x, 2);
   check_tensor(operation, "x", x, x.sizes(), dtype);
   check_tensor(operation, y_name, y, x.sizes(), dtype);
+  const Announced announced([&] { return row_operation(operation, dtype, x.size(0), x.size(1), {&x, &y}); });
+  if (announced.skipped()) return;
   const PlainArguments arguments{activation,          backward, storage_of(dtype), x.size(1), x.mutable_data_ptr(),
                                  y.mutable_data_ptr()};
   run_rows(plain_activation_rows, arguments, x.size(0), x.size(1));

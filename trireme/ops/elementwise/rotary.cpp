@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/elementwise/elementwise_kernels.h"
@@ -53,6 +54,8 @@ void rotate(const char* operation, const char* name, const at::Tensor& qkv, cons
     throw ShapeError(fmt::format("{}: {} has {} rows, which is not a multiple of the sequence length {} of cosine",
                                  operation, name, rows, sequence));
   }
+  const Announced announced([&] { return row_operation(operation, dtype, rows, width, {&qkv, &qkv}); });
+  if (announced.skipped()) return;
   const RotaryArguments arguments{.dtype = storage_of(dtype),
                                   .qkv = qkv.mutable_data_ptr(),
                                   .row_width = width,

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
 
@@ -47,6 +48,9 @@ void with_logits(const char* operation, const at::Tensor& logits, const Body& bo
   check_tensor(operation, "logits", logits, logits.sizes(), wide ? at::kDouble : at::kFloat);
   if (!logits.is_cpu()) throw ShapeError(std::string(operation) + " runs on processors only");
   if (logits.size(1) < 1 || logits.size(1) > 64) throw ShapeError(std::string(operation) + ": a code has 1 to 64 bits");
+  const Announced announced(
+      [&] { return row_operation(operation, logits.scalar_type(), logits.size(0), logits.size(1), {&logits}); });
+  if (announced.skipped()) return;
   if (wide)
     body.template operator()<double>(logits.size(0), logits.size(1));
   else
@@ -175,6 +179,8 @@ void latent_signs(const at::Tensor& signs, const at::Tensor& codes) {
   const int64_t rows = signs.size(0), bits = signs.size(1);
   check_tensor("latent_signs", "signs", signs, {rows, bits}, dtype);
   check_tensor("latent_signs", "codes", codes, {rows}, at::kLong);
+  const Announced announced([&] { return row_operation("latent_signs", dtype, rows, bits, {&signs}); });
+  if (announced.skipped()) return;
   const int64_t* code = codes.data_ptr<int64_t>();
   const auto write = [&]<class T>(T* out) {
     for (int64_t t = 0; t < rows; ++t)

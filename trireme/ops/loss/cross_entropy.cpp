@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/loss/cross_entropy_kernels.h"
@@ -35,6 +36,21 @@ HeadShape check(const char* operation, const at::Tensor& loss_sum, const at::Ten
   return shape;
 }
 
+/// Overwrites a chunk's logits with their gradients, if they are wanted. Its losses are added to `total`, row by row,
+/// or on a GPU to loss_sum.
+void softmax(const SoftmaxLoss& arguments, const at::Tensor& logits, int64_t rows, const at::Tensor& loss_sum,
+             double& total) {
+  const at::Tensor none;
+  const Announced announced([&] {
+    return row_operation("softmax_loss", logits.scalar_type(), rows, arguments.vocabulary,
+                         {&logits, arguments.gradient ? &logits : &none});
+  });
+  if (announced.skipped()) return;
+  if (logits.is_cuda()) return cuda_kernels().softmax_loss(arguments, rows, loss_sum.mutable_data_ptr<double>());
+  run_rows(softmax_loss_rows, arguments, rows, arguments.vocabulary);
+  for (int64_t t = 0; t < rows; ++t) total += arguments.losses[t];
+}
+
 /// Both public functions; without dx and dw only the loss.
 void run_chunks(const HeadShape& shape, const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,
                 const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets, double scale,
@@ -58,12 +74,7 @@ void run_chunks(const HeadShape& shape, const at::Tensor& loss_sum, const at::Te
                                 .scale = scale,
                                 .softcap = softcap,
                                 .gradient = gradient};
-    if (on_gpu) {
-      cuda_kernels().softmax_loss(arguments, rows, loss_sum.mutable_data_ptr<double>());
-    } else {
-      run_rows(softmax_loss_rows, arguments, rows, shape.vocabulary);
-      for (int64_t t = 0; t < rows; ++t) total += losses[t];
-    }
+    softmax(arguments, logits, rows, loss_sum, total);
     if (!gradient) continue;
     // dw first, because dx may be x.
     cross_entropy_weight_gradient(dw, dw_sum, logits, x_chunk, first == 0, first + rows == shape.tokens);
@@ -100,7 +111,7 @@ void cross_entropy_weight_gradient(const Gradient& dw, const at::Tensor& dw_sum,
     throw ShapeError("cross_entropy: adding to a dw of two bytes would lose bits; it must be float32");
   const bool in_dw = (first && last) || !is_narrow(dw.to.scalar_type());
   multiply(in_dw ? dw.to : dw_sum, dlogits.t(), x, !first || dw.accumulate);
-  if (!in_dw && last) at::Tensor(dw.to).copy_(dw_sum);
+  if (!in_dw && last) write_gradient(Gradient(dw.to), dw_sum);
 }
 
 void cross_entropy_forward_backward(const at::Tensor& loss_sum, const at::Tensor& dx, const Gradient& dw,

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/loss/cross_entropy_kernels.h"
@@ -50,6 +51,9 @@ void cross_entropy_shard_max(const at::Tensor& row_max, const at::Tensor& logits
   VocabularyShard shard = shard_of(kOperation, logits, first, vocabulary);
   check_tensor(kOperation, "row_max", row_max, {logits.size(0)}, statistics_dtype(logits.scalar_type()));
   shard.row_max = row_max.data_ptr();
+  const Announced announced(
+      [&] { return row_operation(kOperation, logits.scalar_type(), logits.size(0), shard.width, {&logits}); });
+  if (announced.skipped()) return;
   if (logits.is_cuda()) return cuda_kernels().shard_max(shard, logits.size(0));
   run_rows(shard_max_rows, shard, logits.size(0), shard.width);
 }
@@ -71,6 +75,9 @@ void cross_entropy_shard_sum(const at::Tensor& sum_exp, const at::Tensor& target
     check_on_processor(kOperation, logits);
     shard.logit_sum = logit_sum.data_ptr();
   }
+  const Announced announced(
+      [&] { return row_operation(kOperation, logits.scalar_type(), logits.size(0), shard.width, {&logits}); });
+  if (announced.skipped()) return;
   if (logits.is_cuda()) return cuda_kernels().shard_sum(shard, logits.size(0));
   run_rows(shard_sum_rows, shard, logits.size(0), shard.width);
 }
@@ -95,6 +102,9 @@ void cross_entropy_shard_loss(const at::Tensor& loss_sum, const at::Tensor& row_
                                       .targets = target,
                                       .loss_sum = loss_sum.mutable_data_ptr<double>()},
                                      rows);
+  const Announced announced(
+      [&] { return row_operation(kOperation, wide, rows, 1, {&row_max, &sum_exp, &target_logit}); });
+  if (announced.skipped()) return;
   double total = *loss_sum.data_ptr<double>();
   with_storage(storage_of(wide), [&]<class T>() {
     const auto* maximum = static_cast<const Wide<T>*>(row_max.const_data_ptr());
@@ -125,6 +135,9 @@ void cross_entropy_shard_backward(const at::Tensor& logits, const at::Tensor& ro
     static_assert(sizeof(RowWeights) == 3 * sizeof(double));
     shard.weights = static_cast<const RowWeights*>(weights.const_data_ptr());
   }
+  const Announced announced(
+      [&] { return row_operation(kOperation, logits.scalar_type(), logits.size(0), shard.width, {&logits, &logits}); });
+  if (announced.skipped()) return;
   if (logits.is_cuda()) return cuda_kernels().shard_gradient(shard, logits.size(0));
   run_rows(shard_gradient_rows, shard, logits.size(0), shard.width);
 }

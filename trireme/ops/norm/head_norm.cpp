@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/norm/norm_kernels.h"
@@ -49,6 +50,10 @@ void head_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
                        double weight_offset) {
   HeadNorm arguments =
       checked("head_norm_forward", "qkv", qkv, raw, rstd, w_q, w_k, num_heads, num_kv_heads, eps, weight_offset);
+  const Announced announced([&] {
+    return row_operation("head_norm_forward", qkv.scalar_type(), qkv.size(0), qkv.size(1), {&qkv, &qkv, &raw});
+  });
+  if (announced.skipped()) return;
   if (qkv.is_cuda()) return cuda_kernels().head_norm_forward(arguments, qkv.size(0));
   arguments.past_caches = raw.defined() && past_caches(raw, raw.size(1), qkv.const_data_ptr()) &&
                           past_caches(raw, arguments.head_dim, qkv.const_data_ptr());
@@ -65,6 +70,9 @@ void head_norm_backward(const at::Tensor& dqkv, const Gradient& dw_q, const Grad
   check_tensor(kOperation, "raw", raw, {dqkv.size(0), (num_heads + num_kv_heads) * all.head_dim}, dtype);
   check_gradient(kOperation, "dw_q", dw_q, w_q.sizes(), dtype);
   check_gradient(kOperation, "dw_k", dw_k, w_k.sizes(), dtype);
+  const Announced announced(
+      [&] { return row_operation("head_norm_backward", dtype, dqkv.size(0), dqkv.size(1), {&dqkv, &dqkv, &raw}); });
+  if (announced.skipped()) return;
   if (dqkv.is_cuda())
     return cuda_kernels().head_norm_backward(all, dqkv.size(0), cuda_gradient(dw_q), cuda_gradient(dw_k));
   sum_rows({&dw_q, &dw_k}, dqkv.size(0), all.head_dim, statistics_dtype(dtype),

@@ -2,6 +2,7 @@
 // stays in the first-level cache for its later passes. The backward recomputes the normalised row from x, mean and
 // rstd, so that computing y again costs little.
 
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/norm/norm_kernels.h"
@@ -40,6 +41,11 @@ void forward(const char* operation, const at::Tensor& sum, const at::Tensor& y, 
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
   }
+  const Announced announced([&] {
+    return row_operation(centered ? "layer_norm_forward" : "rms_norm_forward", shape.dtype, shape.rows, shape.width,
+                         {&sum, &y, &x, &residual});
+  });
+  if (announced.skipped()) return;
   NormForward all{.dtype = storage_of(shape.dtype),
                   .width = shape.width,
                   .eps = eps,
@@ -83,6 +89,11 @@ void backward(const char* operation, const at::Tensor& dx, const Gradient& dw, c
     check_tensor(operation, "b", b, {shape.width}, shape.dtype);
     check_tensor(operation, "mean", mean, {shape.rows}, shape.statistics);
   }
+  const Announced announced([&] {
+    return row_operation(centered ? "layer_norm_backward" : "rms_norm_backward", shape.dtype, shape.rows, shape.width,
+                         {&dx, &y, &dy, &x, &d_residual});
+  });
+  if (announced.skipped()) return;
   NormBackward all{.dtype = storage_of(shape.dtype),
                    .width = shape.width,
                    .weight_offset = weight_offset,

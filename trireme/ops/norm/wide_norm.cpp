@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/ops.h"
 #include "trireme/ops/parallel.h"
@@ -71,6 +72,8 @@ void check_wide_norm(const char* operation, const WideNormShape& s, const at::Te
 void wide_norm_squares(const at::Tensor& sums, const at::Tensor& qkv, int64_t q_width, int64_t kv_width) {
   constexpr auto kOperation = "wide_norm_squares";
   const WideNormShape s = wide_norm_shape(kOperation, qkv, q_width, kv_width, q_width, kv_width);
+  const Announced announced([&] { return row_operation(kOperation, qkv.scalar_type(), s.rows, s.row_width, {&qkv}); });
+  if (announced.skipped()) return;
   with_type_of(kOperation, qkv, [&]<class T>(T) {
     using W = at::opmath_type<T>;
     check_tensor(kOperation, "sums", sums, {s.rows, 2}, statistics_dtype(qkv.scalar_type()));
@@ -96,6 +99,9 @@ void wide_norm_forward(const at::Tensor& qkv, const at::Tensor& raw, const at::T
   check_tensor(kOperation, "rstd", rstd, {s.rows, 2}, sums.scalar_type());
   if (raw.defined())
     check_tensor(kOperation, "raw", raw, {s.rows, s.parts[0].width + s.parts[1].width}, qkv.scalar_type());
+  const Announced announced(
+      [&] { return row_operation(kOperation, qkv.scalar_type(), s.rows, s.row_width, {&qkv, &qkv, &raw}); });
+  if (announced.skipped()) return;
   with_type_of(kOperation, qkv, [&]<class T>(T) {
     using W = at::opmath_type<T>;
     const std::array<const T*, 2> weights = {w_q.data_ptr<T>(), w_k.data_ptr<T>()};
@@ -129,6 +135,9 @@ void wide_norm_backward_sums(const at::Tensor& sums, const Gradient& dw_q, const
   check_wide_norm(kOperation, s, dqkv, sums, w_q, w_k);
   const int64_t raw_width = s.parts[0].width + s.parts[1].width;
   check_tensor(kOperation, "raw", raw, {s.rows, raw_width}, dqkv.scalar_type());
+  const Announced announced(
+      [&] { return row_operation(kOperation, dqkv.scalar_type(), s.rows, s.row_width, {&dqkv, &dqkv, &raw, &raw}); });
+  if (announced.skipped()) return;
   with_type_of(kOperation, dqkv, [&]<class T>(T) {
     using W = at::opmath_type<T>;
     const std::array<const T*, 2> weights = {w_q.data_ptr<T>(), w_k.data_ptr<T>()};
@@ -170,6 +179,9 @@ void wide_norm_backward(const at::Tensor& dqkv, const at::Tensor& sums, const at
   const WideNormShape s = wide_norm_shape(kOperation, dqkv, w_q.size(0), w_k.size(0), whole_q_width, whole_kv_width);
   check_wide_norm(kOperation, s, dqkv, sums, w_q, w_k);
   const int64_t raw_width = s.parts[0].width + s.parts[1].width;
+  const Announced announced(
+      [&] { return row_operation(kOperation, dqkv.scalar_type(), s.rows, s.row_width, {&dqkv, &dqkv, &raw}); });
+  if (announced.skipped()) return;
   with_type_of(kOperation, dqkv, [&]<class T>(T) {
     using W = at::opmath_type<T>;
     const std::array<const T*, 2> weights = {w_q.data_ptr<T>(), w_k.data_ptr<T>()};

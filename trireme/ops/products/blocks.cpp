@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/meter.h"
 #include "trireme/base/processor.h"
+#include "trireme/ops/announce.h"
 #include "trireme/ops/checks.h"
 #include "trireme/ops/parallel.h"
 #include "trireme/ops/products/library.h"
@@ -89,6 +90,8 @@ bool multiply_blocks_by(const GemmKernel& kernel, const at::Tensor& c, const at:
 
 void multiply_blocks(const at::Tensor& c, const at::Tensor& a, const BlockMatrix& b, bool transposed) {
   check_blocks(c, a, b, transposed);
+  const Announced announced([&] { return product_operation("blocks_product", c, a, c.size(1)); });
+  if (announced.skipped()) return;
   // Matrix units are LibTorch's (products.cpp).
   if (a.scalar_type() == at::kBFloat16 && base::processor().amx_bf16) return multiply_in_pieces(c, a, b, transposed);
   for (const GemmKernel* kernel : gemm_kernels(a.scalar_type()))
@@ -102,6 +105,8 @@ void multiply_blocks(const at::Tensor& c, const at::Tensor& a, const BlockMatrix
 void widen(const at::Tensor& to, const BlockMatrix& matrix, int64_t row) {
   if (to.dim() != 2 || to.size(1) != matrix.columns || row + to.size(0) > matrix.rows || !has_rows(to))
     throw ShapeError("widen: the rows must be among the matrix's, and contiguous");
+  const Announced announced([&] { return row_operation("widen", to.scalar_type(), to.size(0), to.size(1), {&to}); });
+  if (announced.skipped()) return;
   widening(to.scalar_type())(matrix, row, to.size(0), 0, matrix.columns, to.mutable_data_ptr(), to.stride(0));
 }
 

@@ -1,4 +1,5 @@
 #include "trireme/ops/products/float8.h"
+#include "trireme/ops/announce.h"
 
 #include <fmt/format.h>
 
@@ -78,6 +79,8 @@ int64_t float8_scratch_bytes(int64_t m, int64_t n, int64_t k, bool on_gpu) {
 
 void multiply_float8(const at::Tensor& c, const Float8Operand& a, const Float8Operand& b, const at::Tensor& scratch,
                      const at::Tensor& addend) {
+  const Announced announced([&] { return product_operation("float8_product", c, a.matrix, c.size(1)); });
+  if (announced.skipped()) return;
   check_float8(c, a, b, scratch, addend);
   const base::Metered metered(base::Activity::products);
   if (c.is_cuda()) return cuda_kernels().multiply_float8(c, a, b, scratch, addend);

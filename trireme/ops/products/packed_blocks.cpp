@@ -1,4 +1,5 @@
 #include "trireme/ops/products/packed_blocks.h"
+#include "trireme/ops/announce.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -191,6 +192,8 @@ void multiply_packed_by(const GemmKernel& kernel, const at::Tensor& c, const at:
 }
 
 void multiply_packed(const at::Tensor& c, const at::Tensor& a, const PackedBlocks& b) {
+  const Announced announced([&] { return product_operation("packed_blocks_product", c, a, b.n); });
+  if (announced.skipped()) return;
   if (const GemmKernel* kernel = kernel_of(b)) {
     const base::Metered metered(base::Activity::products);
     return multiply_packed_by(*kernel, c, a, b);

@@ -1,4 +1,5 @@
 #include "trireme/ops/products/products.h"
+#include "trireme/ops/announce.h"
 
 #include <fmt/format.h>
 
@@ -57,6 +58,11 @@ std::optional<GemmCall> gemm_call(const GemmKernel& kernel, const at::Tensor& c,
                   .c_is_float = c.scalar_type() == at::kFloat};
 }
 
+/// Forward products, those of gradients of inputs and those of gradients of weights differ in speed.
+const char* layout_name(const at::Tensor& a, const at::Tensor& b) {
+  return is_transposed(a) ? "product_tn" : is_transposed(b) ? "product_nt" : "product_nn";
+}
+
 /// Matrix units are several times as fast as the registers' multiply-adds, and LibTorch drives them.
 bool has_matrix_units(at::ScalarType dtype) { return dtype == at::kBFloat16 && base::processor().amx_bf16; }
 
@@ -102,6 +108,8 @@ bool multiply_by(const GemmKernel& kernel, const at::Tensor& c, const at::Tensor
 
 void multiply(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   check(c, a, b, accumulate);
+  const Announced announced([&] { return product_operation(layout_name(a, b), c, a, b.size(1)); });
+  if (announced.skipped()) return;
   const base::Metered metered(base::Activity::products);
   if (c.is_cuda()) return cuda_kernels().multiply(c, a, b, accumulate);
   if (multiply_on_matrix_units(c, a, b, accumulate)) return;
@@ -114,6 +122,7 @@ void multiply_onto(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b
   check(c, a, b, false);
   check_tensor("multiply_onto", "addend", addend, c.sizes(), c.scalar_type());
   if (c.is_cuda()) {
+    const Announced announced([&] { return product_operation(layout_name(a, b), c, a, b.size(1)); });
     const base::Metered metered(base::Activity::products);
     if (cuda_kernels().multiply_onto(c, a, b, addend)) return;
   }

@@ -1,0 +1,92 @@
+#include "trireme/costs/hardware.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "trireme/base/error.h"
+
+namespace trireme::costs {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string file_of(const std::string& text) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "hardware.yaml";
+  std::ofstream(path) << text;
+  return path.string();
+}
+
+TEST(Hardware, EveryFileOfTheProgramIsReadAndHasWhatPlansNeed) {
+  EXPECT_GE(hardware_names().size(), 12u);
+  for (const std::string& name : hardware_names()) {
+    const Hardware h = read_hardware(name);
+    EXPECT_GT(h.memory, 0) << name;
+    EXPECT_GT(h.memory_rate, 0) << name;
+    EXPECT_GT(h.inside.rate, 0) << name;
+    EXPECT_GT(h.between.rate, 0) << name;
+    EXPECT_GT(h.price, 0) << name;
+    EXPECT_FALSE(h.price_date.empty()) << name;
+    EXPECT_FALSE(h.shares_cores) << name;
+  }
+  EXPECT_EQ(read_hardware("H100").peak_flops(at::kBFloat16), 989.4e12);
+  EXPECT_EQ(read_hardware("v100").peak_flops(at::kBFloat16), 15.7e12);  // it has no units for bf16
+}
+
+TEST(Hardware, ItsTextIsReadAsTheSameHardware) {
+  Hardware h = read_hardware("a10");
+  h.measured_operations = {{"product_nt", at::kBFloat16, 1, 2, 512, 1024, 256, 1.2e-5}};
+  h.measured_collectives = {{"all_gather", 2, 1 << 20, 2.1e-4}};
+  const Hardware again = read_hardware(file_of(hardware_yaml(h)));
+  EXPECT_EQ(hardware_yaml(again).substr(0, 200), hardware_yaml(h).substr(0, 200));
+  ASSERT_EQ(again.measured_operations.size(), 1u);
+  EXPECT_EQ(again.measured_operations[0].threads, 2);
+  EXPECT_EQ(again.measured_operations[0].seconds, 1.2e-5);
+  ASSERT_EQ(again.measured_collectives.size(), 1u);
+  EXPECT_EQ(again.measured_collectives[0].bytes, 1 << 20);
+}
+
+TEST(Hardware, MistakesInAFileAreToldInOneSentence) {
+  EXPECT_THAT(refusal([] { read_hardware("h101"); }), HasSubstr("the hardware h101 is not known (did you mean h100?)"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory: 80GB\n")); }), HasSubstr("memory wants a number"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory_rte: 80\n")); }),
+              HasSubstr("no key memory_rte (did you mean memory_rate?)"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\nmemory_rate: -1\n")); }),
+              HasSubstr("memory_rate must be at least 0"));
+  EXPECT_THAT(refusal([] { read_hardware(file_of("name: x\npeak: {fp32: 1}\n")); }), HasSubstr("needs memory_rate"));
+  EXPECT_THAT(refusal([] {
+                read_hardware(
+                    file_of("name: x\npeak: {fp32: 1}\nmemory_rate: 1\nmeasured: {operations: [\"product fp32\"]}\n"));
+              }),
+              HasSubstr("measured.operations has the row 'product fp32'"));
+  EXPECT_THAT(refusal([] { read_hardware("nowhere.yaml"); }), HasSubstr("nowhere.yaml"));
+}
+
+TEST(Hardware, ClustersAreMachinesTimesDevices) {
+  const auto sizes = [](const std::string& text) {
+    const Cluster c = parse_cluster(text);
+    return std::pair(c.machines, c.devices);
+  };
+  EXPECT_EQ(sizes("h100"), std::pair(int64_t{1}, int64_t{1}));
+  EXPECT_EQ(sizes("2xH100"), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_EQ(sizes("16xH100"), std::pair(int64_t{2}, int64_t{8}));
+  EXPECT_EQ(sizes("4x2xA10"), std::pair(int64_t{4}, int64_t{2}));
+  EXPECT_EQ(sizes("2xrtx-4090"), std::pair(int64_t{1}, int64_t{2}));
+  EXPECT_THAT(refusal([] { parse_cluster("0x8xH100"); }), HasSubstr("a count of 0"));
+  EXPECT_THAT(refusal([] { parse_cluster("12xH100"); }), HasSubstr("do not fill machines of 8"));
+}
+
+}  // namespace
+}  // namespace trireme::costs

@@ -1,0 +1,119 @@
+"""trireme plan, bench calibrate and --predict as a user meets them: figures, refusals in one sentence, and the page docs/planning.md.
+
+plan_command.py TRIREME
+"""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+sys.path.insert(0, str(FOLDER.parent / "train"))
+import ring  # noqa: E402
+
+SMALL = ["llama-5m", "--train.max_seq_length", "64", "--train.micro_batch_size", "4"]
+
+
+def plan(r, *words, **environment):
+    return r.run([r.program, "plan", *map(str, words)], env=ring.environment(**environment), timeout=120)
+
+
+def figures(r, *words):
+    path = r.folder / "plan.json"
+    result = plan(r, *words, "--json", path)
+    ring.require(result.code == 0, f"plan {' '.join(map(str, words))} succeeds", str(result))
+    return json.loads(path.read_text()), result.out
+
+
+def money_and_time(r):
+    found, text = figures(r, *SMALL, "--cluster", "2x4xA100-80", "--tokens", "1e9", "--price", "3", "--explain")
+    ring.check(found["ranks"] == 8 and found["memory_bytes"] < found["room_bytes"] and "; fits:" in text, "8 ranks on two machines fit", text)
+    ring.check(abs(sum(found["causes_seconds"].values()) / found["step_seconds"] - 1) < 1e-6, "the step is the sum of its causes")
+    hours = 1e9 / found["tokens_per_second"] / 3600
+    cost = float(re.search(r"cost ([\d.,]+) USD", text).group(1).replace(",", ""))
+    ring.check(abs(cost / (hours * 8 * 3) - 1) < 0.01, f"{cost} USD are the hours of 8 devices at 3 USD", text)
+    ring.check(all(word in text for word in ("16 N =", "18 N =", "s b h (34 + 5 a s / h)", "6 N D", "Chinchilla", "ring of 8", "ZeRO")), "the arithmetic is printed", text)
+
+
+def fits(r):
+    """What --fit finds fits, and one more does not."""
+    words = ["llama-3.2-1b", "--cluster", "1xA10", "--train.max_seq_length", "2048", "--recompute", "full"]
+    _, text = figures(r, *words, "--fit", "micro_batch")
+    most = int(re.search(r"train.micro_batch_size that fits is (\d+)", text).group(1))
+    for size, expected in ((most, True), (most + 1, False)):
+        found, _ = figures(r, *words, "--train.micro_batch_size", size, "--train.global_batch_size", size)
+        ring.check((found["memory_bytes"] <= found["room_bytes"]) == expected, f"a micro-batch of {size} {'fits' if expected else 'does not fit'}")
+
+
+def refuses(r):
+    for words, expected in ((["llama-5m", "--cluster", "8xH101"], "the hardware H101 is not known (did you mean h100?)"),
+                            (["llama-5m", "--cluster", "0xH100"], "a count of 0"),
+                            (["llama-5m", "--price", "0"], "price must be above 0"),
+                            (["llama-5m", "--cluster", "8xH100", "--mesh.tp", "3"], "but 8 ranks start"),
+                            (["llama-5m", "--fit", "everything"], "fit wants"),
+                            (["llama-9000b"], "llama-9000b")):
+        result = plan(r, *words)
+        ring.require(result.code == 2 and not result.out and expected in result.err, f"plan {' '.join(words)} is refused", str(result))
+    wrong = r.folder / "wrong.yaml"
+    wrong.write_text("name: mine\nmemory: 80GB\nmemory_rate: 1000\npeak: {fp32: 10}\n")
+    result = plan(r, "llama-5m", "--cluster", f"2x{wrong}")
+    ring.check(result.code == 2 and "wrong.yaml:2: memory: 80GB" in result.err, "a wrong unit in a file is shown with its line", str(result))
+    result = plan(r, "llama-5m", "--cluster", "2xthis", XDG_CONFIG_HOME=str(r.folder / "empty"))
+    ring.check(result.code == 2 and "run trireme bench calibrate" in result.err, "a machine that was not measured is told how to be", str(result))
+
+
+def calibrates_and_predicts(r):
+    home = r.folder / "config"
+    env = ring.environment(XDG_CONFIG_HOME=str(home))
+    result = r.run([r.program, "bench", "calibrate", "--quick", "--out_dir", str(r.folder / "calibrate")], env=env, timeout=400)
+    file = home / "trireme/hardware.yaml"
+    ring.require(result.code == 0 and str(file) in result.out and file.exists(), "bench calibrate writes this machine's file", str(result))
+    names = {line.split()[1] for line in file.read_text().splitlines() if line.startswith("    - ")}
+    ring.check({"product_nt", "product_nn", "product_tn", "attention_forward", "attention_backward", "optimizer_step", "rms_norm_backward",
+                "layer_norm_forward", "move"} <= names, f"it has {len(names)} kinds of rows", str(names))
+    text = r.folder / "text.txt"
+    text.write_text("It is a truth universally acknowledged. " * 400)
+    words = [*SMALL, "--data", "TextFiles", "--data.train_data_path", str(text), "--train.global_batch_size", "8", "--train.max_steps", "5", "--devices", "2"]
+    result = r.run([r.program, "pretrain", *words, "--predict", "--out_dir", str(r.folder / "out")], env=env, timeout=200)
+    ring.require(result.code == 0 and "\npredict  " in result.out and "matrix products" in result.out, "--predict predicts and compares", str(result))
+    both = json.loads((r.folder / "out/prediction.json").read_text())
+    ring.check(both["predicted_seconds"]["step"] > 0 and both["measured_seconds"]["step"] > 0 and both["planned_bytes"] > 0, "prediction.json has both", str(both))
+    shown = r.run([r.program, "explain", "schedule", *SMALL, "--devices", "2", "--hardware", "this"], env=env)
+    ring.check(shown.code == 0 and "predicted for this" in shown.out, "explain schedule takes the same figures", str(shown))
+    planned = r.run([r.program, "plan", *SMALL, "--cluster", "2xthis", "--json", str(r.folder / "this.json")], env=env)
+    ring.check(planned.code == 0 and json.loads((r.folder / "this.json").read_text())["ranks"] == 2, "plan takes them, too", str(planned))
+    result = r.run([r.program, "pretrain", *words, "--predict", "--out_dir", str(r.folder / "none")], env=ring.environment(XDG_CONFIG_HOME=str(r.folder / "empty")))
+    ring.check(result.code == 2 and not (r.folder / "none").exists() and "bench calibrate" in result.err, "without a file --predict is refused before anything is written", str(result))
+
+
+def page(r):
+    """Every `trireme plan` in docs/planning.md runs, and prints the lines that follow it there."""
+    lines = (ROOT / "docs/planning.md").read_text().splitlines()
+    checked = 0
+    for at, line in enumerate(lines):
+        if not line.startswith("    trireme plan ") or "xthis" in line:
+            continue
+        result = plan(r, *shlex.split(line)[2:])
+        ring.require(result.code == 0, f"{line.strip()} succeeds", str(result))
+        printed = {" ".join(row.split()) for row in result.out.splitlines()}
+        block = []
+        for row in lines[at + 2:]:
+            if not row.startswith("    "):
+                break
+            block.append(" ".join(row.split()))
+        missing = [row for row in block if row not in printed and row != "..."]
+        ring.check(not missing, f"docs/planning.md: {len(block)} lines of {line.strip()}", f"{missing}\n{result.out}")
+        checked += 1
+    ring.require(checked >= 3, "the page has commands")
+
+
+with ring.Ring(sys.argv[1]) as r:
+    money_and_time(r)
+    fits(r)
+    refuses(r)
+    page(r)
+    calibrates_and_predicts(r)

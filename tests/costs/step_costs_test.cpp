@@ -1,0 +1,113 @@
+#include "trireme/costs/step_costs.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "support.h"
+#include "trireme/plan/arithmetic.h"
+
+namespace trireme::costs {
+namespace {
+
+std::vector<int> first(int count) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(i);
+  return ranks;
+}
+
+Hardware plain() {
+  Hardware h;
+  h.name = "plain";
+  h.memory = 80;
+  h.memory_rate = 1000;
+  h.peak = {.fp64 = 1, .fp32 = 10, .bf16 = 100};
+  h.share = {.product = 0.5, .product_half = 0, .attention = 0.25, .memory = 1};
+  h.inside = {.rate = 100, .latency = 0, .share = 1};
+  h.between = {.rate = 10, .latency = 0, .share = 1};
+  return h;
+}
+
+TEST(StepCosts, AnOperationIsBoundByArithmeticOrByBytes) {
+  const Machines machines{.hardware = plain()};
+  EXPECT_DOUBLE_EQ(
+      operation_seconds(machines,
+                        {.name = "product_nt", .dtype = at::kBFloat16, .m = 1000, .n = 1000, .k = 1000, .flops = 2e9}),
+      2e9 / (100e12 * 0.5));
+  EXPECT_DOUBLE_EQ(operation_seconds(machines, {.name = "add_forward", .m = 10, .n = 10, .k = 1, .bytes = 1e9}), 1e-3);
+  EXPECT_DOUBLE_EQ(
+      operation_seconds(machines,
+                        {.name = "attention_forward", .dtype = at::kBFloat16, .m = 10, .n = 10, .k = 1, .flops = 1e12}),
+      1e12 / (100e12 * 0.25));
+  EXPECT_EQ(operation_seconds(machines, {.name = "add_forward", .m = 0, .n = 10, .k = 1, .bytes = 0}), 0);
+}
+
+TEST(StepCosts, CollectivesAreRingsAndMachinesShareTheirConnections) {
+  const Machines machines{.hardware = plain(), .ranks = 4};
+  const double bytes = 1e9;
+  EXPECT_DOUBLE_EQ(collective_seconds(machines, comm::Operation::all_reduce, bytes, first(4)),
+                   plan::ring_all_reduce_seconds(4, bytes, 100e9));
+  EXPECT_DOUBLE_EQ(collective_seconds(machines, comm::Operation::all_gather, bytes, first(4)), 0.75 * bytes / 100e9);
+  EXPECT_EQ(collective_seconds(machines, comm::Operation::all_gather, bytes, first(1)), 0);
+  // Two machines of four: four connections of 10 GB/s each side by side.
+  EXPECT_DOUBLE_EQ(collective_seconds(machines, comm::Operation::all_gather, bytes, first(8)), 7.0 / 8 * bytes / 40e9);
+  EXPECT_DOUBLE_EQ(collective_seconds(machines, comm::Operation::send, bytes, {0, 4}), bytes / 10e9);
+}
+
+TEST(StepCosts, MeasuredShapesAreExactAndOthersLieBetween) {
+  Hardware h = plain();
+  h.measured_operations = {{"product_nt", at::kFloat, 1, 1, 256, 256, 256, 1e-3},
+                           {"product_nt", at::kFloat, 1, 1, 1024, 256, 256, 3e-3},
+                           {"product_nt", at::kFloat, 2, 1, 256, 256, 256, 5e-3}};
+  const Machines one{.hardware = h, .ranks = 1, .threads = 1}, two{.hardware = h, .ranks = 2, .threads = 1};
+  const auto seconds = [](const Machines& machines, int64_t m) {
+    return operation_seconds(machines,
+                             {.name = "product_nt", .dtype = at::kFloat, .m = m, .n = 256, .k = 256, .flops = 1});
+  };
+  EXPECT_NEAR(seconds(one, 256), 1e-3, 1e-6);
+  EXPECT_NEAR(seconds(one, 1024), 3e-3, 3e-6);
+  EXPECT_NEAR(seconds(two, 256), 5e-3, 1e-5);  // what was measured with as many ranks
+  EXPECT_GT(seconds(one, 512), 1.5e-3);
+  EXPECT_LT(seconds(one, 512), 2e-3);
+}
+
+Prediction predicted(const engine::Job& job, const Hardware& hardware) {
+  const plan::StepRequest r = engine::request_of(job, 0);
+  const model::Model model = model::build_model(job.model, r.precision, r.parallel());
+  const plan::StepPlan plan = plan::make_step_plan(model, r);
+  return predict(model, plan, {.hardware = hardware, .ranks = 8});
+}
+
+TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
+  const Prediction p = predicted({.model = engine::small_llama(), .precision = engine::kMixed}, plain());
+  double sum = 0;
+  for (const double seconds : p.causes) sum += seconds;
+  EXPECT_NEAR(sum, p.step, 1e-12);
+  EXPECT_NEAR(p.causes[static_cast<size_t>(base::Activity::other)], 0, 1e-12);  // one rank waits for nobody
+  EXPECT_EQ(p.model_flops, p.executed_flops);
+  engine::Job again{
+      .model = engine::small_llama(), .precision = engine::kMixed, .recompute = {.mode = schedule::Recompute::full}};
+  const Prediction q = predicted(again, plain());
+  EXPECT_EQ(q.model_flops, p.model_flops);
+  EXPECT_GT(q.executed_flops, p.executed_flops);
+}
+
+TEST(StepCosts, SlowLinksAndFewMicroBatchesAreWaits) {
+  engine::Job job{.model = engine::small_llama(),
+                  .precision = engine::kMixed,
+                  .mesh = {.shard = 4},
+                  .strategy = plan::Strategy::full_shard};
+  Hardware slow = plain();
+  slow.inside.rate = 1e-3;
+  const Prediction fast = predicted(job, plain()), waits = predicted(job, slow);
+  const auto idle = [](const Prediction& p) { return p.causes[static_cast<size_t>(base::Activity::other)] / p.step; };
+  EXPECT_GT(idle(waits), 0.9);
+  EXPECT_LT(idle(fast), idle(waits));
+  // Where the cores move the bytes, the time is the rank's own.
+  slow.shares_cores = true;
+  slow.measured_collectives = {{"move", 4, 1000, 1}};
+  const Prediction shared = predicted(job, slow);
+  EXPECT_GT(shared.causes[static_cast<size_t>(base::Activity::communication)] / shared.step, 0.9);
+}
+
+}  // namespace
+}  // namespace trireme::costs

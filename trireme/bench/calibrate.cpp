@@ -1,0 +1,198 @@
+// `trireme bench calibrate`: measures what operations and collectives take on this machine, inside of training steps of
+// small models of several shapes, and writes the hardware file that predictions read (costs/hardware.h).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/json.h"
+#include "trireme/base/text.h"
+#include "trireme/bench/child.h"
+#include "trireme/bench/commands.h"
+#include "trireme/bench/machine.h"
+#include "trireme/bench/measure.h"
+#include "trireme/costs/hardware.h"
+#include "trireme/machine/limits.h"
+
+namespace trireme::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Shapes between which a prediction interpolates.
+struct Shape {
+  const char* model;
+  int64_t hidden, mlp, heads, kv_heads, vocabulary, sequence, micro_batch, steps;
+};
+constexpr Shape kShapes[] = {
+    {"llama-5m", 128, 384, 4, 4, 256, 64, 32, 12},      {"llama-5m", 256, 704, 4, 4, 256, 256, 4, 12},
+    {"llama-5m", 256, 704, 4, 2, 4096, 128, 32, 4},     {"llama-5m", 512, 1408, 8, 4, 8192, 512, 2, 5},
+    {"llama-5m", 768, 2048, 12, 12, 16384, 1024, 1, 4}, {"llama-5m", 1024, 2816, 16, 8, 2048, 256, 2, 6},
+    {"gpt2", 384, 1536, 6, 6, 4096, 256, 4, 6},
+};
+
+/// quick: the smallest Llama and the GPT-2 alone.
+std::vector<Shape> shapes_of(bool quick) {
+  if (quick) return {kShapes[0], kShapes[std::size(kShapes) - 1]};
+  return {std::begin(kShapes), std::end(kShapes)};
+}
+
+constexpr int64_t kMovedBytes = 1'000'000'000;  // what a "move" row is given for
+
+struct Busy {
+  int64_t ranks, threads;
+};
+
+std::vector<Busy> busy_ways() {
+  const int64_t cores = usable_cores();
+  if (cores == 1) return {{1, 1}};
+  return {{1, cores}, {cores, 1}};
+}
+
+std::vector<std::string> words_of(const Shape& shape, const Busy& busy, const char* precision, const Settings& settings,
+                                  const fs::path& folder, const fs::path& json) {
+  std::vector<std::string> words = {"bench", "train", shape.model};
+  const std::pair<std::string, std::string> own[] = {
+      {"model.hidden_size", std::to_string(shape.hidden)},
+      {"model.intermediate_size", std::to_string(shape.mlp)},
+      {"model.num_attention_heads", std::to_string(shape.heads)},
+      {"model.num_key_value_heads", std::to_string(shape.kv_heads)},
+      {"model.vocab_size", std::to_string(shape.vocabulary)},
+      {"model.max_position_embeddings", std::to_string(shape.sequence)},
+      {"model.num_hidden_layers", "2"},
+      {"train.max_seq_length", std::to_string(shape.sequence)},
+      {"train.micro_batch_size", std::to_string(shape.micro_batch)},
+      {"devices", std::to_string(busy.ranks)},
+      {"launch.threads_per_rank", std::to_string(busy.threads)},
+      {"precision", precision},
+      {"bench.warmup", settings.bench.quick ? "1" : "2"},
+      {"bench.steps", settings.bench.quick ? "1" : std::to_string(shape.steps)},
+      {"bench.operations", "true"},
+      {"bench.json", json.string()},
+      {"out_dir", folder.string()}};
+  for (const auto& [key, value] : own) {
+    words.push_back("--" + key);
+    words.push_back(value);
+  }
+  return words;
+}
+
+at::ScalarType dtype_named(const std::string& name) {
+  return name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : name == "fp64" ? at::kDouble : at::kFloat;
+}
+
+using Json = nlohmann::ordered_json;
+
+void add_operations(costs::Hardware& hardware, const Json& train, const Busy& busy) {
+  for (const Json& row : train.at("operations"))
+    hardware.measured_operations.push_back({row.at("name").get<std::string>(), dtype_named(row.at("dtype")), busy.ranks,
+                                            busy.threads, base::whole_number(row.at("m")),
+                                            base::whole_number(row.at("n")), base::whole_number(row.at("k")),
+                                            row.at("seconds").get<double>()});
+}
+
+// Shapes that several models have in common are one row.
+void join_rows(costs::Hardware& hardware) {
+  std::map<std::tuple<std::string, at::ScalarType, int64_t, int64_t, int64_t, int64_t, int64_t>, std::vector<double>>
+      all;
+  for (const costs::MeasuredOperation& o : hardware.measured_operations)
+    all[{o.name, o.dtype, o.ranks, o.threads, o.m, o.n, o.k}].push_back(o.seconds);
+  hardware.measured_operations.clear();
+  for (const auto& [key, seconds] : all) {
+    const auto& [name, dtype, ranks, threads, m, n, k] = key;
+    hardware.measured_operations.push_back({name, dtype, ranks, threads, m, n, k, quantile(seconds, 0.5)});
+  }
+}
+
+// Of a collective that is timed over private and over shared buffers, the shared ones: training uses them.
+void add_collectives(costs::Hardware& hardware, const Json& report, int64_t ranks) {
+  std::map<std::pair<std::string, int64_t>, double> best;
+  for (const Json& row : report.at("rows")) {
+    const std::string name = row.at("name");
+    if (!row.contains("values") || !row.at("values").contains("algbw GB/s")) continue;
+    const double seconds = row.at("median_seconds");
+    const auto bytes = static_cast<int64_t>(row.at("values").at("algbw GB/s").get<double>() * 1e9 * seconds + 0.5);
+    const auto [place, is_new] = best.try_emplace({name == "send_receive" ? "send" : name, bytes}, seconds);
+    if (!is_new) place->second = std::min(place->second, seconds);
+  }
+  for (const auto& [key, seconds] : best)
+    hardware.measured_collectives.push_back({key.first, ranks, key.second, seconds});
+}
+
+Json read_json(const fs::path& file) { return base::parse_json<Json>(base::read_file(file)); }
+
+void measure_limits(costs::Hardware& hardware) {
+  const int cores = static_cast<int>(usable_cores());
+  hardware.peak.fp32 = 1e-12 * machine::register_loop_flops(at::kFloat, cores) / cores;
+  hardware.peak.bf16 = 1e-12 * machine::register_loop_flops(at::kBFloat16, cores) / cores;
+  hardware.peak.fp64 = 1e-12 * machine::register_loop_flops(at::kDouble, cores) / cores;
+  hardware.memory_rate = 1e-9 * machine::measure_copy(cores).best() / cores;
+  hardware.host_memory = 1e-9 * double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGE_SIZE));
+}
+
+}  // namespace
+
+int bench_calibrate(const Settings& settings) {
+  const fs::path folder = fs::path(settings.out_dir) / "calibrate";
+  fs::create_directories(folder);
+  costs::Hardware hardware{
+      .name = "this",
+      .about = fmt::format("{}, {}, measured {}", processor_name(), base::plural(usable_cores(), "core"), utc_now()),
+      .shares_cores = true};
+  hardware.devices = usable_cores();
+  hardware.share = {.product = 0.7, .product_half = 32, .attention = 0.3, .memory = 0.7};
+  measure_limits(hardware);
+  const std::vector<Busy> ways = busy_ways();
+  constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed"};
+  {
+    Progress progress("bench calibrate");
+    const std::vector<Shape> shapes = shapes_of(settings.bench.quick);
+    const auto total = static_cast<int64_t>(shapes.size() * std::size(kPrecisions) * ways.size() + 1);
+    int64_t done = 0;
+    for (const Busy& busy : ways) {
+      std::vector<double> seconds_a_byte;
+      for (const Shape& shape : shapes)
+        for (const char* precision : kPrecisions) {
+          const std::string what = fmt::format("{} of width {} in {}, {} x {}", shape.model, shape.hidden, precision,
+                                               base::plural(busy.ranks, "rank"), base::plural(busy.threads, "thread"));
+          progress.step(++done, total, what);
+          const fs::path json = folder / "train.json";
+          run_child(words_of(shape, busy, precision, settings, folder, json), folder / "train.log", what);
+          const Json train = read_json(json);
+          add_operations(hardware, train, busy);
+          if (const double bytes = train.at("moved_bytes"); bytes > 0)
+            seconds_a_byte.push_back(train.at("parts").at("communication_exposed").get<double>() / bytes);
+        }
+      hardware.measured_collectives.push_back(
+          {"move", busy.ranks, kMovedBytes, quantile(seconds_a_byte, 0.5) * double(kMovedBytes)});
+      if (busy.ranks < 2) continue;
+      progress.step(++done, total, "collectives");
+      const fs::path json = folder / "collectives.json";
+      std::vector<std::string> words = {"bench",          "collectives",  "--devices",    std::to_string(busy.ranks),
+                                        "--comm.backend", "shm",          "--bench.json", json.string(),
+                                        "--out_dir",      folder.string()};
+      if (settings.bench.quick) words.insert(words.end(), {"--bench.quick", "true"});
+      run_child(words, folder / "collectives.log", "bench collectives");
+      add_collectives(hardware, read_json(json), busy.ranks);
+    }
+  }
+  join_rows(hardware);
+  const fs::path file =
+      settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path_of_this_machine();
+  if (file.has_parent_path()) fs::create_directories(file.parent_path());
+  base::write_file_atomic(file, costs::hardware_yaml(hardware));
+  fmt::print(
+      "machine  {}\npeak     {:.0f} GFLOP/s fp32, {:.0f} bf16 a core; memory {:.1f} GB/s a core\n"
+      "rows     {} of operations, {} of collectives\nwrote    {}\n"
+      "Predictions for this machine read it: trireme plan MODEL --cluster {}xthis; trireme pretrain ... --predict\n",
+      hardware.about, 1e3 * hardware.peak.fp32, 1e3 * hardware.peak.bf16, hardware.memory_rate,
+      hardware.measured_operations.size(), hardware.measured_collectives.size(), file.string(), usable_cores());
+  return 0;
+}
+
+}  // namespace trireme::bench

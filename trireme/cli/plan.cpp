@@ -1,0 +1,184 @@
+// trireme plan: what a training would need and take, on hardware that need not be here.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "trireme/base/error.h"
+#include "trireme/base/files.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/command.h"
+#include "trireme/cli/explain.h"
+#include "trireme/cli/read_settings.h"
+#include "trireme/cli/training.h"
+#include "trireme/config/choices.h"
+#include "trireme/config/report.h"
+#include "trireme/costs/report.h"
+#include "trireme/settings/derived.h"
+#include "trireme/train/setup.h"
+
+namespace trireme::cli {
+namespace {
+
+struct PlanView {
+  std::string cluster = "8xH100";
+  std::optional<double> tokens, price;
+  std::optional<std::string> fit, json;
+  bool explain = false;
+};
+
+config::Section section(PlanView& view) {
+  return {
+      .name = "",
+      .title = "options",
+      .rows = {{"cluster", &view.cluster,
+                "machines x devices x hardware: 8x8xH100, 4xA100-80, this, or a file; trireme plan --help lists names"},
+               {"tokens",
+                &view.tokens,
+                "tokens of the whole training, for its days and its price",
+                {.above = 0, .absent = "null", .example = "1e12"}},
+               {"price",
+                &view.price,
+                "of a device and hour",
+                {.above = 0, .absent = "null", .when_absent = "the example in the hardware's file", .example = "2.5"}},
+               {"fit",
+                &view.fit,
+                "find the largest value that fits: micro_batch or sequence",
+                {.absent = "null", .classes = {"micro_batch", "sequence"}, .example = "micro_batch"}},
+               {"json",
+                &view.json,
+                "file for the figures as JSON (keys: docs/planning.md)",
+                {.absent = "none", .example = "plan.json", .writes_file = true}},
+               {"explain", &view.explain, "print the arithmetic that a person would do"}}};
+}
+
+// A cluster says how many ranks there are, and that they are GPUs.
+void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
+  Settings& s = parsed.settings;
+  if (!parsed.given("devices")) s.devices = cluster.devices;
+  if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
+  if (cluster.hardware.shares_cores) return;
+  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
+  if (!parsed.given("precision"))
+    s.precision.format =
+        cluster.hardware.peak.bf16 > 0 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp16_mixed;
+}
+
+// The batch asked for, rounded to what the micro-batches of all data ranks divide.
+void round_batch(Settings& s, int64_t asked) {
+  const int64_t each = s.train.micro_batch_size * mesh_shape(s, world_size(s)).data_parallel_ranks();
+  s.train.global_batch_size = std::max<int64_t>(1, asked / each) * each;
+}
+
+bool fits(const Settings& settings, const costs::Machines& machines) {
+  const Explained e = plan_of(settings, 0);
+  return costs::needed(e.plan, machines) <= costs::room(machines.hardware);
+}
+
+// The largest value of a setting that fits, by doubling and halving steps of `unit`.
+template <class Set>
+int64_t largest(int64_t unit, int64_t most, const Set& set, const std::function<bool()>& fit) {
+  int64_t good = 0, bad = most / unit + 1;
+  for (int64_t n = 1; n < bad; n = std::min(2 * n, bad)) {
+    set(n * unit);
+    if (fit())
+      good = n;
+    else
+      bad = n;
+  }
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    set(middle * unit);
+    (fit() ? good : bad) = middle;
+  }
+  return good * unit;
+}
+
+void fit_setting(Settings& s, const std::string& what, const costs::Machines& machines, int64_t batch) {
+  if (costs::room(machines.hardware) <= 0)
+    throw UsageError(
+        fmt::format("error: --fit needs the memory of {}, and its file does not say it", machines.hardware.name));
+  const auto fit = [&] {
+    round_batch(s, batch);
+    return fits(s, machines);
+  };
+  int64_t found = 0;
+  if (what == "micro_batch") {
+    const auto set = [&](int64_t n) { s.train.micro_batch_size = n; };
+    found = largest(1, 4096, set, fit);
+    set(std::max<int64_t>(1, found));
+  } else {
+    const model::ModelConfig config = model::config_of(s.model);
+    const auto set = [&](int64_t n) { s.train.max_seq_length = n; };
+    found = largest(256, config.longest_sequence(), set, fit);
+    set(std::max<int64_t>(256, found));
+  }
+  round_batch(s, batch);
+  fmt::print("fit      the largest {} that fits is {}\n",
+             what == "micro_batch" ? "train.micro_batch_size" : "train.max_seq_length",
+             found > 0 ? base::human_count(found) : std::string("none"));
+}
+
+std::string known_hardware() {
+  std::string out = "Hardware that is known (configs/hardware; a file of your own may have the same keys):\n";
+  for (const std::string& name : costs::hardware_names()) {
+    const costs::Hardware h = costs::read_hardware(name);
+    out += fmt::format("  {:<10} {:>5.0f} GB  {:>6.0f} TFLOP/s  {:>5.0f} GB/s  {}\n", name, h.memory,
+                       std::max(h.peak.bf16, h.peak.fp16), h.memory_rate, h.about.substr(0, h.about.find('.')));
+  }
+  return out;
+}
+
+constexpr const char* kPlanUsage =
+    "trireme plan: what a training would need and take, on hardware that need not be here\n"
+    "  trireme plan llama-3-8b --cluster 8xH100 --tokens 15e12\n"
+    "  trireme plan llama-3-70b --cluster 8x8xH100 --mesh.tp 8 --fit micro_batch\n"
+    "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --explain\n"
+    "  trireme plan llama-32m --cluster 2xthis           after trireme bench calibrate\n\n"
+    "It takes every setting of trireme pretrain. Memory is exact; times are predicted (docs/planning.md).\n\n";
+
+}  // namespace
+
+int run_plan(Arguments arguments) {
+  if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
+  PlanView view;
+  ParsedSettings parsed = read_settings(
+      arguments, {.values = {{"train.micro_batch_size", "1"}}, .command = "plan", .own = {section(view)}});
+  complete_task(parsed);
+  const costs::Cluster cluster = costs::parse_cluster(view.cluster);
+  settle(parsed, cluster);
+  Settings& s = parsed.settings;
+  if (model::config_of(s.model).num_parameters() == 0) throw UsageError("error: the model has no parameters");
+  costs::Machines machines{
+      .hardware = cluster.hardware, .ranks = s.devices.value_or(1), .threads = train::threads_of_a_rank(s)};
+  const int64_t batch = s.train.global_batch_size;
+  if (!parsed.given("train.global_batch_size")) round_batch(s, batch);
+  if (view.fit) fit_setting(s, *view.fit, machines, batch);
+  const Explained e = plan_of(s, 0);
+  const costs::Prediction p = costs::predict(*e.model, e.plan, machines);
+  const int64_t tokens = s.train.global_batch_size * e.plan.request.shape.sequence;
+  const costs::Budget budget{
+      .tokens = view.tokens,
+      .price = view.price.value_or(cluster.hardware.price),
+      .currency = cluster.hardware.currency,
+      .price_is = view.price ? "" : fmt::format(" (an example of {})", cluster.hardware.price_date)};
+  const MeshShape mesh = mesh_shape(s, world_size(s));
+  fmt::print(
+      "model    {}, {:.4g} M parameters\nranks    {} on {} of {}: {}, pp {} x replicate {} x shard {} x cp {} x tp {}, "
+      "{}\n",
+      s.model.name, double(e.model->config.num_parameters()) / 1e6, world_size(s), base::plural(s.num_nodes, "machine"),
+      cluster.hardware.name, config::name_of(s.strategy), mesh.pp, mesh.replicate, mesh.shard, mesh.cp, mesh.tp,
+      config::name_of(number_format(s)));
+  fmt::print("a step   {} of {}, {} at a time on each rank\n", base::plural(s.train.global_batch_size, "sequence"),
+             base::plural(e.plan.request.shape.sequence, "token"), s.train.micro_batch_size);
+  fmt::print("{}", costs::render_plan(e.plan, p, machines, budget, tokens));
+  if (view.json) base::write_file_atomic(*view.json, costs::plan_json(e.plan, p, machines, tokens));
+  if (view.explain) fmt::print("\n{}", costs::render_arithmetic(e.plan, machines, budget, tokens));
+  return 0;
+}
+
+}  // namespace trireme::cli

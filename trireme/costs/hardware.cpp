@@ -1,0 +1,268 @@
+#include "trireme/costs/hardware.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/config/problems.h"
+#include "trireme/config/value.h"
+#include "trireme/config/yaml_file.h"
+#include "trireme/costs/hardware_files.h"
+
+namespace trireme::costs {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct DtypeName {
+  at::ScalarType dtype;
+  const char* name;
+};
+constexpr DtypeName kDtypes[] = {
+    {at::kDouble, "fp64"}, {at::kFloat, "fp32"}, {at::kHalf, "fp16"}, {at::kBFloat16, "bf16"}, {at::kByte, "bytes"}};
+
+std::optional<at::ScalarType> dtype_of(std::string_view name) {
+  for (const DtypeName& d : kDtypes)
+    if (name == d.name) return d.dtype;
+  return std::nullopt;
+}
+
+std::optional<std::pair<int64_t, int64_t>> ranks_by_threads(const std::string& text) {
+  std::pair<int64_t, int64_t> both;
+  char by = 0;
+  std::istringstream in(text);
+  if (!(in >> both.first >> by >> both.second) || by != 'x' || !in.eof()) return std::nullopt;
+  return both;
+}
+
+[[noreturn]] void refuse_row(const std::string& where, const char* key, const std::string& row, const char* form) {
+  throw UsageError(fmt::format("error: {}: {} has the row '{}'; a row is '{}'", where, key, row, form));
+}
+
+void read_measured(Hardware& h, const std::string& where) {
+  for (const std::string& row : h.operations) {
+    std::istringstream in(row);
+    MeasuredOperation o;
+    std::string dtype, busy;
+    in >> o.name >> dtype >> busy >> o.m >> o.n >> o.k >> o.seconds;
+    const auto ranks = ranks_by_threads(busy);
+    const auto known = dtype_of(dtype);
+    if (in.fail() || !ranks || !known || !(o.seconds > 0))
+      refuse_row(where, "measured.operations", row, "product_nt bf16 1x2 512 1024 256 1.2e-05");
+    o.dtype = *known, o.ranks = ranks->first, o.threads = ranks->second;
+    h.measured_operations.push_back(o);
+  }
+  for (const std::string& row : h.collectives) {
+    std::istringstream in(row);
+    MeasuredCollective c;
+    in >> c.name >> c.ranks >> c.bytes >> c.seconds;
+    if (in.fail() || !(c.seconds > 0)) refuse_row(where, "measured.collectives", row, "all_gather 2 1048576 2.1e-04");
+    h.measured_collectives.push_back(c);
+  }
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+const HardwareFile* built_in(const std::string& name) {
+  for (const HardwareFile& file : hardware_files())
+    if (lower(name) == file.name) return &file;
+  return nullptr;
+}
+
+std::string nearest_hint(const std::string& word, const std::vector<std::string>& names) {
+  const auto near = base::nearest(word, names);
+  return near ? fmt::format(" (did you mean {}?)", *near) : "";
+}
+
+Hardware parse_hardware(const std::string& text, const std::string& where) {
+  Hardware h;
+  const config::Table table({section(h)});
+  config::Problems problems;
+  for (const config::Given& given : config::read_yaml(text, where, table, problems)) {
+    const config::Setting* row = table.find(given.key);
+    if (row == nullptr) {
+      problems.add(fmt::format("a hardware file has no key {}{}", given.key, nearest_hint(given.key, table.keys())),
+                   {given.source}, "");
+      continue;
+    }
+    if (const auto refusal = config::assign(*row, given))
+      problems.add(refusal->headline, {given.source}, refusal->hint);
+  }
+  if (problems.empty()) table.sections().front().check(problems);
+  problems.throw_if_any();
+  read_measured(h, where);
+  return h;
+}
+
+}  // namespace
+
+double Hardware::peak_flops(at::ScalarType dtype, bool float8) const {
+  const double own = float8                   ? peak.fp8
+                     : dtype == at::kDouble   ? peak.fp64
+                     : dtype == at::kBFloat16 ? peak.bf16
+                     : dtype == at::kHalf     ? peak.fp16
+                                              : peak.fp32;
+  // A card without such units computes in the next wider format.
+  return 1e12 * (own > 0 ? own : float8 ? std::max(peak.bf16, peak.fp16) : peak.fp32);
+}
+
+config::Section section(Hardware& h) {
+  const config::Rules tera{.unit = "TFLOP/s", .at_least = 0}, rate{.unit = "GB/s", .at_least = 0},
+      micro{.unit = "microseconds", .at_least = 0}, share{.above = 0, .at_most = 1},
+      gigabytes{.unit = "GB", .at_least = 0};
+  return {.name = "",
+          .title = "hardware",
+          .rows =
+              {
+                  {"name", &h.name, "its name", {.example = "H100"}},
+                  {"about", &h.about, "what it is, and where the figures come from", {.may_be_empty = true}},
+                  {"memory", &h.memory, "memory of a device, in 1e9 bytes", gigabytes},
+                  {"reserved", &h.reserved, "of it, what driver and libraries take", gigabytes},
+                  {"memory_rate", &h.memory_rate, "rate of the memory", rate},
+                  {"launch", &h.launch, "time between two operations", micro},
+                  {"peak.fp64", &h.peak.fp64, "products of float64", tera},
+                  {"peak.fp32", &h.peak.fp32, "products of float32", tera},
+                  {"peak.tf32", &h.peak.tf32, "products of float32 in tf32", tera},
+                  {"peak.fp16", &h.peak.fp16, "products of float16", tera},
+                  {"peak.bf16", &h.peak.bf16, "products of bfloat16", tera},
+                  {"peak.fp8", &h.peak.fp8, "products of 8 bits", tera},
+                  {"share.product", &h.share.product, "of the peak, by large products", share},
+                  {"share.product_half",
+                   &h.share.product_half,
+                   "rows or columns at which a product reaches half of it",
+                   {.at_least = 0}},
+                  {"share.attention", &h.share.attention, "of the peak, by attention", share},
+                  {"share.memory", &h.share.memory, "of the memory's rate, by operations that move bytes", share},
+                  {"devices", &h.devices, "devices of a machine", {.at_least = 1, .at_most = 4096}},
+                  {"inside.rate", &h.inside.rate, "from a device to another of its machine", rate},
+                  {"inside.latency", &h.inside.latency, "of a message there", micro},
+                  {"inside.share", &h.inside.share, "of the rate, by large collectives", share},
+                  {"between.rate", &h.between.rate, "from a device to one of another machine", rate},
+                  {"between.latency", &h.between.latency, "of a message there", micro},
+                  {"between.share", &h.between.share, "of the rate, by large collectives", share},
+                  {"host.memory", &h.host_memory, "memory of a machine", gigabytes},
+                  {"host.rate", &h.host_rate, "from a device to its machine's memory", rate},
+                  {"price.hour", &h.price, "of a device and hour, an example", {.at_least = 0}},
+                  {"price.currency", &h.currency, "of the price"},
+                  {"price.date", &h.price_date, "when it was asked", {.may_be_empty = true}},
+                  {"shares_cores", &h.shares_cores, "collectives are moved by the cores that compute"},
+                  {"measured.operations", &h.operations,
+                   "what operations took: name, dtype, ranks x threads, m, n, k, seconds"},
+                  {"measured.collectives", &h.collectives, "what collectives took: name, ranks, bytes, seconds"},
+              },
+          .check = [&h](config::Problems& problems) {
+            if (h.name.empty()) problems.add("a hardware file needs a name", {}, "name: H100");
+            if (h.peak.fp32 <= 0 && h.operations.empty())
+              problems.add("a hardware file needs peak.fp32", {}, "peak: {fp32: 67} is 67 TFLOP/s");
+            if (h.memory_rate <= 0)
+              problems.add("a hardware file needs memory_rate", {}, "memory_rate: 3350 is 3,350 GB/s");
+          }};
+}
+
+std::vector<std::string> hardware_names() {
+  std::vector<std::string> names;
+  for (const HardwareFile& file : hardware_files()) names.emplace_back(file.name);
+  return names;
+}
+
+Hardware read_hardware(const std::string& name_or_path) {
+  if (name_or_path == "this") {
+    const fs::path path = hardware_path_of_this_machine();
+    if (!fs::exists(path))
+      throw UsageError(fmt::format(
+          "error: this machine has not been measured: {} is missing; run trireme bench calibrate", path.string()));
+    return read_hardware(path.string());
+  }
+  if (const HardwareFile* file = built_in(name_or_path))
+    return parse_hardware(file->text, fmt::format("configs/hardware/{}.yaml", file->name));
+  if (!name_or_path.ends_with(".yaml") && !name_or_path.ends_with(".yml"))
+    throw UsageError(fmt::format(
+        "error: the hardware {} is not known{}; known are {}, 'this' for this machine, or a file", name_or_path,
+        nearest_hint(lower(name_or_path), hardware_names()), base::join(hardware_names(), ", ")));
+  config::Problems problems;
+  const auto text = config::read_settings_file(name_or_path, problems);
+  problems.throw_if_any();
+  Hardware h = parse_hardware(*text, name_or_path);
+  h.path = name_or_path;
+  return h;
+}
+
+std::string hardware_yaml(const Hardware& hardware) {
+  Hardware copy = hardware;
+  for (const MeasuredOperation& o : hardware.measured_operations) {
+    const auto* dtype = std::ranges::find(kDtypes, o.dtype, &DtypeName::dtype);
+    copy.operations.push_back(fmt::format("{} {} {}x{} {} {} {} {:.4g}", o.name,
+                                          dtype == std::end(kDtypes) ? "bytes" : dtype->name, o.ranks, o.threads, o.m,
+                                          o.n, o.k, o.seconds));
+  }
+  for (const MeasuredCollective& c : hardware.measured_collectives)
+    copy.collectives.push_back(fmt::format("{} {} {} {:.4g}", c.name, c.ranks, c.bytes, c.seconds));
+  std::string out;
+  std::string group;
+  for (const config::Setting& row : section(copy).rows) {
+    const std::string key(row.key);
+    const size_t dot = key.find('.');
+    if (dot != std::string::npos && key.substr(0, dot) != group) {
+      group = key.substr(0, dot);
+      out += group + ":\n";
+    }
+    const std::string name = dot == std::string::npos ? key : "  " + key.substr(dot + 1);
+    if (const auto* list = std::get_if<std::vector<std::string>*>(&row.value)) {
+      if ((**list).empty()) continue;
+      out += name + ":\n";
+      for (const std::string& item : **list) out += "    - " + item + "\n";
+      continue;
+    }
+    const bool text = std::holds_alternative<std::string*>(row.value);
+    out += text ? fmt::format("{}: \"{}\"\n", name, config::value_text(row))
+                : fmt::format("{}: {}\n", name, config::value_text(row));
+  }
+  return out;
+}
+
+fs::path hardware_path_of_this_machine() {
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != '\0')
+    return fs::path(config) / "trireme" / "hardware.yaml";
+  const char* home = std::getenv("HOME");
+  return fs::path(home != nullptr ? home : ".") / ".config" / "trireme" / "hardware.yaml";
+}
+
+Cluster parse_cluster(const std::string& text) {
+  std::vector<int64_t> counts;
+  std::string rest = text;
+  while (counts.size() < 2) {
+    const size_t by = rest.find('x');
+    int64_t count = 0;
+    const auto [end, code] = std::from_chars(rest.data(), rest.data() + std::min(by, rest.size()), count);
+    if (by == std::string::npos || code != std::errc() || end != rest.data() + by) break;
+    if (count < 1)
+      throw UsageError(
+          fmt::format("error: cluster {} has a count of {}; counts are at least 1: 8x8xH100", text, count));
+    counts.push_back(count);
+    rest = rest.substr(by + 1);
+  }
+  Cluster cluster{.hardware = read_hardware(rest)};
+  if (counts.size() == 2) cluster.machines = counts[0], cluster.devices = counts[1];
+  if (counts.size() == 1) {
+    // 16xH100 are two machines of eight.
+    cluster.devices = std::min(counts[0], cluster.hardware.devices);
+    if (counts[0] % cluster.devices != 0)
+      throw UsageError(
+          fmt::format("error: cluster {}: {} devices do not fill machines of {}; say machines x devices x name", text,
+                      counts[0], cluster.devices));
+    cluster.machines = counts[0] / cluster.devices;
+  }
+  return cluster;
+}
+
+}  // namespace trireme::costs

@@ -1,0 +1,249 @@
+#include "trireme/costs/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "trireme/base/text.h"
+#include "trireme/plan/arithmetic.h"
+
+namespace trireme::costs {
+namespace {
+
+using base::Activity;
+
+constexpr double kGiga = 1e9;
+
+struct CauseName {
+  Activity activity;
+  const char* name;
+};
+constexpr CauseName kCauses[] = {{Activity::products, "matrix products"},
+                                 {Activity::attention, "attention"},
+                                 {Activity::elementwise, "element-wise"},
+                                 {Activity::communication, "communication inside units"},
+                                 {Activity::optimizer, "optimizer and norm"},
+                                 {Activity::data, "data"},
+                                 {Activity::other, "waits: communication, pipeline"}};
+
+double of(const Prediction& p, Activity activity) { return p.causes[static_cast<size_t>(activity)]; }
+
+std::string money(double amount, const std::string& currency) {
+  return amount < 100 ? fmt::format("{:.3g} {}", amount, currency)
+                      : fmt::format("{} {}", base::human_count(static_cast<int64_t>(amount + 0.5)), currency);
+}
+
+// Peak FLOP/s of all ranks in the dtype of products.
+double peak_of(const plan::StepPlan& plan, const Machines& machines) {
+  const model::Precision& precision = plan.request.precision;
+  return machines.hardware.peak_flops(precision.compute, precision.float8) * plan.request.mesh.world_size();
+}
+
+double trained_parameters(const plan::StepPlan& plan, bool trained) {
+  double sum = 0;
+  for (size_t g = 0; g < plan.model->groups.size(); ++g)
+    if (plan.model->groups[g].trained == trained)
+      for (const model::ParameterSpec& p : plan.model->groups[g].parameters) {
+        double whole = 1;
+        for (const int64_t n : p.whole_shape()) whole *= double(n);
+        sum += whole;
+      }
+  return sum;
+}
+
+std::string memory_text(const plan::StepPlan& plan, const Machines& machines) {
+  const plan::MemoryReport report = plan::memory_report(plan);
+  std::string out;
+  for (const plan::MemoryRow& row : report.rows)
+    if (double(row.bytes) > 0.005 * double(report.total_bytes))
+      out += fmt::format("  {:<36}{:>8.2f} GB\n", row.cause, double(row.bytes) / kGiga);
+  const double need = needed(plan, machines), has = room(machines.hardware);
+  const char* whose = machines.hardware.shares_cores ? "a machine" : "a device";
+  std::string verdict = "the hardware's file does not say how much there is";
+  if (has > 0)
+    verdict = need <= has
+                  ? fmt::format("fits: {:.1f} GB of {:.1f} GB stay free", (has - need) / kGiga, has / kGiga)
+                  : fmt::format("does NOT fit: {:.1f} GB too much for {:.1f} GB", (need - has) / kGiga, has / kGiga);
+  return fmt::format("memory   {:.2f} GB {}; {}\n{}", need / kGiga, whose, verdict, out);
+}
+
+// "812.4 ms", "46.84 s".
+std::string seconds_text(double seconds) {
+  return seconds < 10 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string time_text(const plan::StepPlan& plan, const Prediction& p) {
+  std::string out = fmt::format("step     {}, bound by {}\n", seconds_text(p.step), binding(p, plan));
+  for (const CauseName& c : kCauses)
+    if (of(p, c.activity) > 0.0005 * p.step)
+      out += fmt::format("  {:<36}{:>11}{:>7.1f} %\n", c.name, seconds_text(of(p, c.activity)),
+                         100 * of(p, c.activity) / p.step);
+  return out;
+}
+
+}  // namespace
+
+double room(const Hardware& hardware) {
+  if (hardware.shares_cores) return hardware.host_memory * kGiga;
+  return std::max(0.0, (hardware.memory - hardware.reserved) * kGiga);
+}
+
+double needed(const plan::StepPlan& plan, const Machines& machines) {
+  if (!machines.hardware.shares_cores) return double(plan.arena.total());
+  const int64_t ranks = std::min<int64_t>(machines.ranks, plan.request.mesh.world_size());
+  return double(ranks) * double(plan::bytes_on_host(plan, ranks, /*shared_memory=*/true));
+}
+
+std::string binding(const Prediction& p, const plan::StepPlan& plan) {
+  const double arithmetic = of(p, Activity::products) + of(p, Activity::attention);
+  const double memory = of(p, Activity::elementwise) + of(p, Activity::optimizer);
+  const double inside = of(p, Activity::communication), idle = of(p, Activity::other);
+  const double most = std::max({arithmetic, memory, inside, idle});
+  if (most == arithmetic) return "arithmetic";
+  if (most == memory) return "the memory's rate";
+  if (most == inside) return "communication inside units (mesh.tp, mesh.cp)";
+  if (plan.stages.ranks == 1) return "communication of weights and gradients";
+  return "waits: the pipeline's idle time, and communication";
+}
+
+std::string render_plan(const plan::StepPlan& plan, const Prediction& p, const Machines& machines, const Budget& budget,
+                        int64_t tokens_per_step) {
+  const double ranks = plan.request.mesh.world_size();
+  std::string out = memory_text(plan, machines) + time_text(plan, p);
+  const double rate = double(tokens_per_step) / p.step, peak = peak_of(plan, machines);
+  out += fmt::format("speed    {} tokens/s, {} a rank\n", base::human_count(static_cast<int64_t>(rate)),
+                     base::human_count(static_cast<int64_t>(rate / ranks)));
+  if (peak > 0) {
+    out += fmt::format("peak     {:.1f} % by the model's own operations", 100 * p.model_flops / p.step / peak);
+    if (p.executed_flops > 1.001 * p.model_flops)
+      out += fmt::format(", {:.1f} % with those of recomputation", 100 * p.executed_flops / p.step / peak);
+    out += fmt::format(" of {:.4g} TFLOP/s a rank\n", peak / ranks / 1e12);
+  }
+  if (budget.tokens) {
+    const double days = *budget.tokens / rate / 86400;
+    out += fmt::format("tokens   {} tokens take {}", base::human_quantity(*budget.tokens),
+                       base::human_duration(days * 86400));
+    if (budget.price > 0)
+      out += fmt::format(" and cost {}, at {:g} {} a device and hour{}",
+                         money(plan::training_cost(days, ranks, budget.price), budget.currency), budget.price,
+                         budget.currency, budget.price_is);
+    out += "\n";
+  } else if (budget.price > 0) {
+    out += fmt::format("price    {} a million tokens, at {:g} {} a device and hour{}\n",
+                       money(ranks * budget.price / 3600 / rate * 1e6, budget.currency), budget.price, budget.currency,
+                       budget.price_is);
+  }
+  return out;
+}
+
+std::string plan_json(const plan::StepPlan& plan, const Prediction& p, const Machines& machines,
+                      int64_t tokens_per_step) {
+  nlohmann::ordered_json memory, causes;
+  for (const plan::MemoryRow& row : plan::memory_report(plan).rows) memory[row.cause] = row.bytes;
+  for (const CauseName& c : kCauses) causes[c.name] = of(p, c.activity);
+  const double peak = peak_of(plan, machines);
+  const nlohmann::ordered_json all = {{"hardware", machines.hardware.name},
+                                      {"ranks", plan.request.mesh.world_size()},
+                                      {"memory_bytes", needed(plan, machines)},
+                                      {"room_bytes", room(machines.hardware)},
+                                      {"memory", memory},
+                                      {"step_seconds", p.step},
+                                      {"causes_seconds", causes},
+                                      {"tokens_per_second", double(tokens_per_step) / p.step},
+                                      {"model_flops", p.model_flops},
+                                      {"executed_flops", p.executed_flops},
+                                      {"peak_fraction", peak > 0 ? p.model_flops / p.step / peak : 0}};
+  return all.dump(2) + "\n";
+}
+
+std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machines, const Budget& budget,
+                              int64_t tokens_per_step) {
+  const model::ModelConfig& c = plan.model->config;
+  const plan::StepRequest& r = plan.request;
+  const double trained = trained_parameters(plan, true), frozen = trained_parameters(plan, false);
+  const double n = trained + frozen, ranks = r.num_shards();
+  const auto gb = [](double bytes) { return fmt::format("{:.4g} GB", bytes / kGiga); };
+  std::string out = "By hand\n";
+  const auto line = [&](const std::string& what, const std::string& text) {
+    out += fmt::format("  {:<14}{}\n", what, text);
+  };
+
+  line("parameters", fmt::format("N = {}", base::human_quantity(n)));
+  if (frozen > 0) {
+    line("adapters", fmt::format("{} are trained, {:.3g} % of all", base::human_quantity(trained), 100 * trained / n));
+    line("", fmt::format("LoRA   2 N + 16 x trained      = {}", gb(plan::adapter_tuning_bytes(frozen, 16, trained))));
+    line("", fmt::format("QLoRA  0.516 N + 16 x trained  = {}",
+                         gb(plan::adapter_tuning_bytes(frozen, plan::kNestedNf4Bits, trained))));
+    line("all weights", fmt::format("16 N = {} would be their states if all were trained", gb(16 * n)));
+  } else {
+    line("states", fmt::format("12 N = {}  bf16 weights and gradients, moments in fp32, no masters", gb(12 * n)));
+    line("", fmt::format("16 N = {}  with masters in fp32, or everything in fp32", gb(16 * n)));
+    line("", fmt::format("18 N = {}  with masters, and gradients summed in fp32: what Trireme does", gb(18 * n)));
+  }
+  if (ranks > 1) {
+    line("ZeRO", fmt::format("16 N over {} ranks: stage 0 {}, 1 {}, 2 {}, 3 {} a rank", ranks,
+                             gb(plan::zero_bytes(0, trained, ranks)), gb(plan::zero_bytes(1, trained, ranks)),
+                             gb(plan::zero_bytes(2, trained, ranks)), gb(plan::zero_bytes(3, trained, ranks))));
+    line("", fmt::format(
+                 "they save {:.3g}, {:.3g} and {:.3g} times: optimizer state is divided, then gradients, then weights",
+                 plan::zero_saving(1, ranks), plan::zero_saving(2, ranks), plan::zero_saving(3, ranks)));
+  }
+  const plan::LayerShape layer{.sequence = double(r.shape.sequence),
+                               .micro_batch = double(r.shape.micro_batch),
+                               .hidden = double(c.hidden_size),
+                               .heads = double(c.num_attention_heads),
+                               .tensor_parallel = double(r.size(comm::Axis::tp)),
+                               .sequence_parallel = r.sequence_parallel};
+  const double layers = double(c.num_hidden_layers) / plan.stages.ranks;
+  line("activations",
+       fmt::format("s b h (34 + 5 a s / h) a layer of GPT = {}; {:g} layers {}", gb(plan::activation_bytes(layer)),
+                   layers, gb(layers * plan::activation_bytes(layer))));
+  line("", fmt::format("without scores, as flash attention leaves them: {}; with recomputation of all: {}",
+                       gb(layers * plan::activation_bytes(layer, plan::ActivationsKept::selective)),
+                       gb(layers * plan::activation_bytes(layer, plan::ActivationsKept::inputs))));
+  int64_t saved = 0;
+  const plan::MemoryReport report = plan::memory_report(plan);
+  for (const plan::MemoryRow& row : report.rows)
+    if (row.cause == schedule::name_of(schedule::Cause::saved)) saved = row.bytes;
+  line("", fmt::format("this plan saves {}: this model's own tensors, not GPT's", gb(double(saved))));
+
+  const double per_token = 6 * n;
+  const double tokens = budget.tokens.value_or(plan::chinchilla_tokens(n));
+  line("operations", fmt::format("6 N = {:.4g} GFLOP a token; 6 N D = {:.4g} for D = {} tokens{}", per_token / kGiga,
+                                 per_token * tokens, base::human_quantity(tokens),
+                                 budget.tokens ? "" : ", 20 a parameter (Chinchilla)"));
+  const plan::Chinchilla best = plan::chinchilla_optimal(per_token * tokens);
+  line("Chinchilla", fmt::format("these operations train best {} parameters on {} tokens, to {:.3g} nats",
+                                 base::human_quantity(best.parameters), base::human_quantity(best.tokens), best.loss));
+  const double peak = peak_of(plan, machines), world = r.mesh.world_size();
+  if (peak > 0) {
+    const double days = plan::training_days(per_token * tokens, world, peak / world, 0.4);
+    line("time", fmt::format("at 40 % of the peak {}{}", base::human_duration(days * 86400),
+                             budget.price > 0
+                                 ? fmt::format(" and {}",
+                                               money(plan::training_cost(days, world, budget.price), budget.currency))
+                                 : ""));
+  }
+  const int data_ranks = r.num_data_ranks();
+  if (data_ranks > 1 && machines.hardware.inside.rate > 0) {
+    const Link& link = world > double(machines.ranks) ? machines.hardware.between : machines.hardware.inside;
+    const double bytes = n / r.size(comm::Axis::tp) / plan.stages.ranks * 2;
+    line("all-reduce",
+         fmt::format("2 (N - 1) / N x {} / {:g} GB/s = {:.4g} ms, for gradients of 2 bytes in a ring of {}", gb(bytes),
+                     link.rate, 1e3 * plan::ring_all_reduce_seconds(data_ranks, bytes, 1e9 * link.rate), data_ranks));
+    line("gathers",
+         fmt::format("hide behind arithmetic from {:.0f} tokens a rank and micro-batch on, at half the peak; here {}",
+                     plan::tokens_that_hide_gathers(2, 0.5 * peak / world, 1e9 * link.rate), r.shape.tokens()));
+  }
+  if (plan.stages.ranks > 1)
+    line("bubble", fmt::format("(p - 1) / (m + p - 1) = {:.1f} % for p = {} and m = {}",
+                               100 * plan::bubble_fraction(plan.stages.ranks, r.num_micro_batches), plan.stages.ranks,
+                               r.num_micro_batches));
+  line("batch", fmt::format("{} tokens a step", base::human_count(tokens_per_step)));
+  return out;
+}
+
+}  // namespace trireme::costs

@@ -1,0 +1,41 @@
+// What `trireme plan` says: whether a run fits, how long a step takes and why, how long and how dear the whole is; and
+// the same by hand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trireme/costs/step_costs.h"
+
+namespace trireme::costs {
+
+struct Budget {
+  std::optional<double> tokens;  ///< of the whole training
+  double price = 0;  ///< of a device and hour
+  std::string currency;
+  std::string price_is;  ///< ", an example of 2025"; empty: the user's own
+};
+
+/// Bytes a device has for a plan; 0: unknown.
+double room(const Hardware& hardware);
+
+/// Bytes of rank 0's plan, on processors of all ranks of its machine.
+double needed(const plan::StepPlan& plan, const Machines& machines);
+
+/// What most of a step goes to, in words: "arithmetic", "memory", "communication", "the pipeline's idle time".
+std::string binding(const Prediction& prediction, const plan::StepPlan& plan);
+
+/// Memory by cause, whether it fits, the step's time by cause, tokens a second, share of the peak, days and money.
+std::string render_plan(const plan::StepPlan& plan, const Prediction& prediction, const Machines& machines,
+                        const Budget& budget, int64_t tokens_per_step);
+
+/// The same figures as JSON.
+std::string plan_json(const plan::StepPlan& plan, const Prediction& prediction, const Machines& machines,
+                      int64_t tokens_per_step);
+
+/// The arithmetic that a person would do, with this plan's numbers beside it.
+std::string render_arithmetic(const plan::StepPlan& plan, const Machines& machines, const Budget& budget,
+                              int64_t tokens_per_step);
+
+}  // namespace trireme::costs

@@ -1,0 +1,391 @@
+#include "trireme/costs/step_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string_view>
+
+#include "trireme/comm/collective.h"
+
+namespace trireme::costs {
+namespace {
+
+using schedule::Action;
+using schedule::ActionKind;
+
+/// Figures that an operation's time is proportional to, for its kind: multiplications, pairs of tokens, elements.
+double size_of(std::string_view name, double m, double n, double k) {
+  if (name.find("product") != std::string_view::npos || name == "merged_squares") return m * n * k;
+  if (name.starts_with("attention_")) return m * m * n;
+  return m * n;
+}
+
+/// How far an operation is from a full causal call of its shape: windows and other ranks' keys.
+double part_of_causal(const ops::Operation& o) {
+  if (o.name != std::string_view("attention_forward") && o.name != std::string_view("attention_backward")) return 1;
+  const double times = o.name == std::string_view("attention_forward") ? 4 : 10;
+  const double causal = times * double(o.n) * double(o.m) * double(o.m + 1) / 2;
+  return causal > 0 ? o.flops / causal : 1;
+}
+
+struct Neighbour {
+  double distance;  ///< squared, in octaves
+  double seconds_per_size;
+};
+
+/// The mean of seconds per size, of the nearest few, the nearer the heavier; negative: nothing is known.
+double interpolate(std::vector<Neighbour> all) {
+  constexpr size_t kNearest = 6;
+  if (all.empty()) return -1;
+  const size_t count = std::min(kNearest, all.size());
+  std::ranges::partial_sort(all, all.begin() + static_cast<std::ptrdiff_t>(count), {}, &Neighbour::distance);
+  double sum = 0, weights = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double weight = 1 / (all[i].distance * all[i].distance + 1e-4);
+    sum += weight * std::log(all[i].seconds_per_size);
+    weights += weight;
+  }
+  return std::exp(sum / weights);
+}
+
+double octaves(double a, double b) { return std::log2(std::max(a, 1.0) / std::max(b, 1.0)); }
+
+double measured_operation(const Machines& machines, const ops::Operation& o) {
+  // First those that were measured with as many ranks and threads as will be busy.
+  double nearest = std::numeric_limits<double>::infinity();
+  const auto busy = [&](const MeasuredOperation& m) {
+    return std::abs(octaves(double(m.ranks), double(machines.ranks))) +
+           std::abs(octaves(double(m.threads), double(machines.threads)));
+  };
+  const auto fits = [&](const MeasuredOperation& m) { return m.name == o.name && m.dtype == o.dtype; };
+  for (const MeasuredOperation& m : machines.hardware.measured_operations)
+    if (fits(m)) nearest = std::min(nearest, busy(m));
+  std::vector<Neighbour> all;
+  for (const MeasuredOperation& m : machines.hardware.measured_operations) {
+    if (!fits(m) || busy(m) > nearest + 1e-9) continue;
+    const double dm = octaves(double(o.m), double(m.m)), dn = octaves(double(o.n), double(m.n)),
+                 dk = octaves(double(o.k), double(m.k));
+    all.push_back({dm * dm + dn * dn + dk * dk, m.seconds / size_of(m.name, double(m.m), double(m.n), double(m.k))});
+  }
+  const double rate = interpolate(std::move(all));
+  return rate < 0 ? -1 : rate * size_of(o.name, double(o.m), double(o.n), double(o.k)) * part_of_causal(o);
+}
+
+double by_peaks(const Hardware& h, const ops::Operation& o) {
+  const bool float8 = o.name == std::string_view("float8_product");
+  const double peak = h.peak_flops(o.dtype, float8);
+  double share = h.share.product;
+  if (activity_of(o) == base::Activity::attention) {
+    share = h.share.attention;
+  } else {
+    for (const int64_t x : {o.m, o.n, o.k}) share *= double(x) / (double(x) + h.share.product_half);
+  }
+  const double arithmetic = o.flops > 0 && peak > 0 ? o.flops / (peak * share) : 0;
+  const double memory = h.memory_rate > 0 ? o.bytes / (1e9 * h.memory_rate * h.share.memory) : 0;
+  return std::max(arithmetic, memory) + 1e-6 * h.launch;
+}
+
+/// Bytes that pass a link of a ring, and messages one after the other.
+struct RingTraffic {
+  double bytes, messages;
+};
+RingTraffic ring(comm::Operation operation, double bytes, double ranks) {
+  const double part = (ranks - 1) / ranks;
+  switch (operation) {
+    case comm::Operation::all_reduce:
+      return {2 * part * bytes, 2 * (ranks - 1)};
+    case comm::Operation::send:
+    case comm::Operation::receive:
+    case comm::Operation::broadcast:
+    case comm::Operation::reduce:
+      return {bytes, 1};
+    default:
+      return {part * bytes, ranks - 1};
+  }
+}
+
+double measured_collective(const Machines& machines, comm::Operation operation, double bytes, int64_t ranks) {
+  std::vector<Neighbour> all;
+  const std::string name(comm::to_string(operation == comm::Operation::receive ? comm::Operation::send : operation));
+  for (const MeasuredCollective& m : machines.hardware.measured_collectives)
+    if (m.name == name) {
+      const double db = octaves(bytes, double(m.bytes)), dr = 4 * octaves(double(ranks), double(m.ranks));
+      all.push_back({db * db + dr * dr, m.seconds / std::max<double>(1, double(m.bytes))});
+    }
+  return interpolate(std::move(all)) * std::max(1.0, bytes);
+}
+
+comm::Operation operation_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::reduce_gradient:
+      return comm::Operation::reduce_scatter;
+    case ActionKind::all_reduce_gradient:
+    case ActionKind::reduce_replicas:
+    case ActionKind::reduce_tied:
+      return comm::Operation::all_reduce;
+    case ActionKind::send:
+    case ActionKind::receive:
+      return comm::Operation::send;
+    default:
+      return comm::Operation::all_gather;
+  }
+}
+
+std::vector<int> ranks_of(const plan::StepPlan& plan, const Action& a) {
+  switch (a.queue.kind) {
+    case schedule::QueueKind::gather:
+      return plan.groups.gather;
+    case schedule::QueueKind::reduce:
+      return plan.groups.reduce;
+    case schedule::QueueKind::replicas:
+      return plan.groups.replicas;
+    case schedule::QueueKind::loss:
+      return plan.groups.loss;
+    case schedule::QueueKind::norm: {
+      std::vector<int> all(static_cast<size_t>(plan.request.mesh.world_size()));
+      std::iota(all.begin(), all.end(), 0);
+      return all;
+    }
+    case schedule::QueueKind::send:
+    case schedule::QueueKind::receive:
+    case schedule::QueueKind::tied:
+      return plan.groups.stages;
+    default:
+      return {};
+  }
+}
+
+/// What ranks on processors wait for each other, and for the shortest message: the smallest call that was measured.
+double meeting(const Machines& machines, comm::Operation operation, const std::vector<int>& ranks) {
+  if (ranks.size() < 2 || comm::is_message(operation)) return 0;
+  const MeasuredCollective* smallest = nullptr;
+  for (const MeasuredCollective& m : machines.hardware.measured_collectives)
+    if (m.name == comm::to_string(operation) && (smallest == nullptr || m.bytes < smallest->bytes)) smallest = &m;
+  return smallest == nullptr ? 0 : smallest->seconds;
+}
+
+/// Of "move" rows, those of the nearest number of ranks; 0 without any.
+double seconds_a_moved_byte(const Hardware& h, int64_t ranks) {
+  const MeasuredCollective* nearest = nullptr;
+  for (const MeasuredCollective& m : h.measured_collectives)
+    if (m.name == "move" && (nearest == nullptr || std::abs(m.ranks - ranks) < std::abs(nearest->ranks - ranks)))
+      nearest = &m;
+  return nearest == nullptr ? 0 : nearest->seconds / double(nearest->bytes);
+}
+
+/// Bytes that a rank of `ranks` reads and writes in shared memory for a call of a unit.
+double moved_by(const model::TrafficRow& row, double ranks) {
+  const double bytes = double(row.elements) * double(c10::elementSize(row.dtype));
+  return row.operation == comm::Operation::reduce_scatter ? (1 + 1 / ranks) * bytes : 2 * bytes;
+}
+
+class Coster {
+ public:
+  Coster(const plan::StepPlan& plan, const Machines& machines) : plan_(plan), machines_(machines), recorder_(plan) {}
+
+  /// What an action takes, and by cause of its `compute` part.
+  schedule::ActionCost cost(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, double& flops) {
+    if (schedule::is_computation(a.kind)) return {.compute = computation(s, a, causes, flops)};
+    switch (a.kind) {
+      case ActionKind::load_batch:
+        return {.compute = add(causes, base::Activity::data, 1e-6 * machines_.hardware.launch)};
+      case ActionKind::step:
+        return {.compute = add(causes, base::Activity::optimizer, step(a.owner))};
+      case ActionKind::clip:
+        return {};
+      default:
+        return communication(a, causes);
+    }
+  }
+
+ private:
+  static double add(CauseSeconds& causes, base::Activity activity, double seconds) {
+    causes[static_cast<size_t>(activity)] += seconds;
+    return seconds;
+  }
+
+  double computation(const schedule::Schedule& s, const Action& a, CauseSeconds& causes, double& flops) {
+    const Work& work = recorder_.of(schedule::List::train, s, a);
+    double seconds = 0;
+    for (const ops::Operation& o : work.operations)
+      seconds += add(causes, activity_of(o), operation_seconds(machines_, o));
+    for (const model::TrafficRow& row : work.traffic) {
+      const std::vector<int>& ranks = plan_.groups.inside[row.axis];
+      const double bytes = double(row.elements) * double(c10::elementSize(row.dtype));
+      seconds += add(causes, base::Activity::communication,
+                     machines_.hardware.shares_cores ? moving(moved_by(row, double(ranks.size())), std::ssize(ranks)) +
+                                                           meeting(machines_, row.operation, ranks)
+                                                     : collective_seconds(machines_, row.operation, bytes, ranks));
+    }
+    flops += work.flops();
+    return seconds;
+  }
+
+  double step(int g) const {
+    const plan::GroupStorage& storage = plan_.storage[static_cast<size_t>(g)];
+    const auto bytes = [](at::ScalarType dtype) { return double(c10::elementSize(dtype)); };
+    const double states = double(storage.optimizer_state.size()) + (storage.compensated ? 1 : 0);
+    const double each = 2 * bytes(storage.master) * (1 + states) + bytes(storage.gradient) +
+                        (storage.mixed() ? bytes(storage.compute) : 0);
+    const int64_t elements = plan_.held(g).size();
+    return operation_seconds(machines_, {.name = "optimizer_step",
+                                         .dtype = storage.master,
+                                         .m = elements,
+                                         .n = 1,
+                                         .k = 1,
+                                         .bytes = double(elements) * each});
+  }
+
+  double norm_partials() const {
+    double seconds = 0;
+    for (size_t g = 0; g < plan_.layouts.size(); ++g) {
+      if (!plan_.storage[g].trained) continue;
+      const int64_t elements = plan_.layouts[g].numel() / (plan_.request.num_shards() * plan_.request.num_replicas());
+      seconds += operation_seconds(machines_,
+                                   {.name = "norm_partials",
+                                    .dtype = plan_.storage[g].gradient,
+                                    .m = elements,
+                                    .n = 1,
+                                    .k = 1,
+                                    .bytes = double(elements) * double(c10::elementSize(plan_.storage[g].gradient))});
+    }
+    return seconds / double(plan_.stages.ranks);
+  }
+
+  schedule::ActionCost communication(const Action& a, CauseSeconds& causes) {
+    schedule::ActionCost cost;
+    if (a.kind == ActionKind::gather_norm) cost.compute = add(causes, base::Activity::optimizer, norm_partials());
+    const std::vector<int> ranks = ranks_of(plan_, a);
+    if (machines_.hardware.shares_cores) {
+      const double seconds = moving(moved_bytes(plan_, a), std::ssize(ranks));
+      cost.compute +=
+          add(causes, base::Activity::communication, seconds + meeting(machines_, operation_of(a.kind), ranks));
+      return cost;
+    }
+    if (ranks.size() > 1)
+      cost.transfer = collective_seconds(machines_, operation_of(a.kind), double(a.bytes), ranks);
+    else  // a rank alone still adds its micro-batch's gradient to the sum
+      cost.compute += add(causes, base::Activity::communication, moving(moved_bytes(plan_, a), 1));
+    return cost;
+  }
+
+  /// Of a rank among `ranks` that moves bytes in memory.
+  double moving(double bytes, int64_t ranks) const {
+    if (bytes == 0) return 0;
+    const Hardware& h = machines_.hardware;
+    const double measured = seconds_a_moved_byte(h, ranks);
+    return measured > 0 ? bytes * measured : bytes / (1e9 * h.memory_rate * h.share.memory);
+  }
+
+  const plan::StepPlan& plan_;
+  const Machines& machines_;
+  WorkRecorder recorder_;
+};
+
+}  // namespace
+
+double moved_bytes(const plan::StepPlan& plan, const Action& a) {
+  const double ranks = std::max<double>(1, double(ranks_of(plan, a).size())), bytes = double(a.bytes);
+  switch (a.kind) {
+    case ActionKind::unshard:
+      return 2 * bytes / ranks;
+    case ActionKind::reduce_gradient:
+    case ActionKind::all_reduce_gradient: {
+      const auto g = static_cast<size_t>(a.owner);
+      const double sums = double(plan.layouts[g].numel()) / ranks * double(c10::elementSize(plan.storage[g].gradient));
+      return bytes + (a.accumulate ? 2 : 1) * sums;
+    }
+    case ActionKind::gather_replicas:
+    case ActionKind::reduce_replicas:
+    case ActionKind::reduce_tied:
+    case ActionKind::send:
+    case ActionKind::receive:
+      return ranks > 1 ? 2 * bytes : 0;
+    default:
+      return 0;
+  }
+}
+
+double moved_bytes(const plan::StepPlan& plan) {
+  WorkRecorder recorder(plan);
+  double bytes = 0;
+  for (const Action& a : plan.train().actions) {
+    if (!schedule::is_computation(a.kind)) {
+      bytes += moved_bytes(plan, a);
+      continue;
+    }
+    for (const model::TrafficRow& row : recorder.of(schedule::List::train, plan.train(), a).traffic)
+      bytes += moved_by(row, double(plan.groups.inside[row.axis].size()));
+  }
+  return bytes;
+}
+
+base::Activity activity_of(const ops::Operation& o) {
+  const std::string_view name = o.name;
+  if (name.find("product") != std::string_view::npos || name == "module" || name == "merged_squares")
+    return base::Activity::products;
+  if (name.starts_with("attention_")) return base::Activity::attention;
+  if (name == "optimizer_step" || name == "norm_partials") return base::Activity::optimizer;
+  return base::Activity::elementwise;
+}
+
+double operation_seconds(const Machines& machines, const ops::Operation& operation) {
+  if (operation.m <= 0 || operation.n <= 0 || operation.k <= 0) return 0;
+  const double measured = measured_operation(machines, operation);
+  return measured >= 0 ? measured : by_peaks(machines.hardware, operation);
+}
+
+double collective_seconds(const Machines& machines, comm::Operation operation, double bytes,
+                          const std::vector<int>& ranks) {
+  const auto count = static_cast<double>(ranks.size());
+  if (count < 2) return 0;
+  const Hardware& h = machines.hardware;
+  if (!h.measured_collectives.empty()) return measured_collective(machines, operation, bytes, std::ssize(ranks));
+  std::set<int64_t> places;
+  for (int rank : ranks) places.insert(rank / machines.ranks);
+  const RingTraffic traffic = ring(operation, bytes, count);
+  if (places.size() == 1)
+    return traffic.bytes / (1e9 * h.inside.rate * h.inside.share) + 1e-6 * h.inside.latency * traffic.messages;
+  // Devices of one machine that are in the group send side by side.
+  const double beside = comm::is_message(operation) ? 1 : count / double(places.size());
+  const double between = h.between.rate * h.between.share * beside;
+  const double rate = beside > 1 ? std::min(h.inside.rate * h.inside.share, between) : between;
+  const double crossings = traffic.messages * double(places.size()) / count;
+  return traffic.bytes / (1e9 * rate) +
+         1e-6 * (h.between.latency * crossings + h.inside.latency * (traffic.messages - crossings));
+}
+
+Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines) {
+  Prediction p;
+  p.lists = plan::stage_lists(model, plan, schedule::List::train);
+  p.programs = plan::rank_programs(plan, p.lists);
+  Coster coster(plan, machines);
+  std::vector<CauseSeconds> causes(p.lists.size());
+  for (size_t i = 0; i < p.lists.size(); ++i) {
+    const schedule::Schedule& list = p.lists[i];
+    std::vector<schedule::ActionCost> costs;
+    double flops = 0, recomputed = 0;
+    for (const Action& a : list.actions) {
+      double of_action = 0;
+      costs.push_back(coster.cost(list, a, causes[i], of_action));
+      flops += of_action;
+      if (a.kind == ActionKind::recompute) recomputed += of_action;
+    }
+    p.costs[&list] = std::move(costs);
+    const double ranks = double(plan.request.mesh.world_size()) / double(p.lists.size());
+    p.executed_flops += ranks * flops;
+    p.model_flops += ranks * (flops - recomputed);
+  }
+  p.simulation = schedule::simulate(p.programs, p.costs);
+  p.step = p.simulation.length();
+  p.causes = causes.front();
+  double busy = 0;
+  for (const double seconds : p.causes) busy += seconds;
+  p.causes[static_cast<size_t>(base::Activity::other)] = std::max(0.0, p.step - busy);
+  return p;
+}
+
+}  // namespace trireme::costs
