@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support.h"
+#include "trireme/base/error.h"
 #include "trireme/plan/arithmetic.h"
 
 namespace trireme::costs {
@@ -89,6 +90,19 @@ TEST(StepCosts, AStepIsTheSumOfItsCausesAndOfWaits) {
   const Prediction q = predicted(again, plain());
   EXPECT_EQ(q.model_flops, p.model_flops);
   EXPECT_GT(q.executed_flops, p.executed_flops);
+}
+
+TEST(StepCosts, RefusesHardwareWithoutTheLinksThatRanksNeed) {
+  const engine::Job job{.model = engine::small_llama(), .precision = engine::kMixed, .mesh = {.shard = 4}};
+  Hardware alone = plain();
+  alone.inside.rate = 0;
+  EXPECT_THROW(predicted(job, alone), UsageError);
+  alone.shares_cores = true;
+  EXPECT_NO_THROW(predicted(job, alone));
+  const plan::StepRequest r = engine::request_of(job, 0);
+  const model::Model model = model::build_model(job.model, r.precision, r.parallel());
+  const plan::StepPlan plan = plan::make_step_plan(model, r);
+  EXPECT_THROW(predict(model, plan, {.hardware = alone, .ranks = 2}), UsageError);  // it was one machine
 }
 
 TEST(StepCosts, SlowLinksAndFewMicroBatchesAreWaits) {

@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/json.h"
+#include "trireme/base/log.h"
 #include "trireme/base/text.h"
 #include "trireme/bench/child.h"
 #include "trireme/bench/commands.h"
@@ -109,7 +110,7 @@ void join_rows(costs::Hardware& hardware) {
   }
 }
 
-// Of a collective that is timed over private and over shared buffers, the shared ones: training uses them.
+// The shortest call of each collective; over shared buffers where they are timed, too, because training uses them.
 void add_collectives(costs::Hardware& hardware, const Json& report, int64_t ranks) {
   std::map<std::pair<std::string, int64_t>, double> best;
   for (const Json& row : report.at("rows")) {
@@ -120,8 +121,18 @@ void add_collectives(costs::Hardware& hardware, const Json& report, int64_t rank
     const auto [place, is_new] = best.try_emplace({name == "send_receive" ? "send" : name, bytes}, seconds);
     if (!is_new) place->second = std::min(place->second, seconds);
   }
-  for (const auto& [key, seconds] : best)
-    hardware.measured_collectives.push_back({key.first, ranks, key.second, seconds});
+  std::string before;
+  for (const auto& [key, seconds] : best) {  // by name, the shortest first
+    if (key.first != before) hardware.measured_collectives.push_back({key.first, ranks, key.second, seconds});
+    before = key.first;
+  }
+}
+
+constexpr double kDisturbed = 0.08;
+
+/// Third minus first quartile, as a share of the median.
+double spread_of(const std::vector<double>& seconds) {
+  return (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / quantile(seconds, 0.5);
 }
 
 Json read_json(const fs::path& file) { return base::parse_json<Json>(base::read_file(file)); }
@@ -148,6 +159,7 @@ int bench_calibrate(const Settings& settings) {
   hardware.share = {.product = 0.7, .product_half = 32, .attention = 0.3, .memory = 0.7};
   measure_limits(hardware);
   const std::vector<Busy> ways = busy_ways();
+  std::vector<double> spreads;  // of each model's steps
   constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed"};
   {
     Progress progress("bench calibrate");
@@ -164,6 +176,7 @@ int bench_calibrate(const Settings& settings) {
           const fs::path json = folder / "train.json";
           run_child(words_of(shape, busy, precision, settings, folder, json), folder / "train.log", what);
           const Json train = read_json(json);
+          spreads.push_back(spread_of(train.at("step_seconds").get<std::vector<double>>()));
           add_operations(hardware, train, busy);
           if (const double bytes = train.at("moved_bytes"); bytes > 0)
             seconds_a_byte.push_back(train.at("parts").at("communication_exposed").get<double>() / bytes);
@@ -182,6 +195,11 @@ int bench_calibrate(const Settings& settings) {
     }
   }
   join_rows(hardware);
+  if (const double spread = quantile(spreads, 0.75); spread > kDisturbed && !settings.bench.quick)
+    base::warn(
+        "steps of one model varied by {:.0f} %: other work disturbs this machine, and predictions will be off by as "
+        "much; measure again in a quiet hour",
+        100 * spread);
   const fs::path file =
       settings.bench.hardware ? fs::path(*settings.bench.hardware) : costs::hardware_path_of_this_machine();
   if (file.has_parent_path()) fs::create_directories(file.parent_path());

@@ -43,7 +43,8 @@ struct MeasuredOperation {
   double seconds;
 };
 
-/// What a collective took here: "all_gather 2 1048576 2.1e-04", that is its name, ranks, bytes and seconds. "move" is
+/// What a collective took here: "all_gather 2 4096 2.1e-06", that is its name, ranks, bytes and seconds; the shortest,
+/// for what ranks wait for each other. "move" is
 /// all that ranks read and wrote for each other in a training step (moved_bytes), on the cores that compute.
 struct MeasuredCollective {
   std::string name;

@@ -55,8 +55,11 @@ class Recorder final : public ops::Listener {
 /// them.
 class Places {
  public:
+  /// wide: float64 is a dtype of the computation, and not only of sums.
+  explicit Places(bool wide) : wide_(wide) {}
+
   at::Tensor place(at::IntArrayRef shape, at::ScalarType dtype) {
-    if (dtype == at::kLong || dtype == at::kInt || dtype == at::kDouble) return at::zeros(shape, dtype);
+    if (dtype == at::kLong || dtype == at::kInt || (dtype == at::kDouble && !wide_)) return at::zeros(shape, dtype);
     const auto bytes =
         static_cast<int64_t>(c10::multiply_integers(shape)) * static_cast<int64_t>(c10::elementSize(dtype));
     tensors_.push_back({size_, shape.vec(), dtype});
@@ -82,6 +85,7 @@ class Places {
     std::vector<int64_t> shape;
     at::ScalarType dtype;
   };
+  bool wide_;
   int64_t size_ = 0;
   std::vector<Placed> tensors_;
   std::vector<at::Tensor> order_;
@@ -163,7 +167,7 @@ Work WorkRecorder::record(List list, const schedule::Schedule& s, const Action& 
   const model::UnitValues values = plan_.values_of(a.owner, list);
   const model::BatchShape shape = r.shape_of(list);
 
-  Places places;
+  Places places(r.precision.compute == at::kDouble);
   model::UnitTensors t;
   t.shape = shape;
   const bool backward = a.kind == ActionKind::backward || a.kind == ActionKind::backward_input;

@@ -1,5 +1,7 @@
 #include "trireme/costs/step_costs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/collective.h"
 
 namespace trireme::costs {
@@ -74,7 +77,9 @@ double measured_operation(const Machines& machines, const ops::Operation& o) {
   return rate < 0 ? -1 : rate * size_of(o.name, double(o.m), double(o.n), double(o.k)) * part_of_causal(o);
 }
 
-double by_peaks(const Hardware& h, const ops::Operation& o) {
+double by_peaks(const Machines& machines, const ops::Operation& o) {
+  const Hardware& h = machines.hardware;
+  const double cores = h.shares_cores ? double(machines.threads) : 1;  // its figures are of one core
   const bool float8 = o.name == std::string_view("float8_product");
   const double peak = h.peak_flops(o.dtype, float8);
   double share = h.share.product;
@@ -83,8 +88,8 @@ double by_peaks(const Hardware& h, const ops::Operation& o) {
   } else {
     for (const int64_t x : {o.m, o.n, o.k}) share *= double(x) / (double(x) + h.share.product_half);
   }
-  const double arithmetic = o.flops > 0 && peak > 0 ? o.flops / (peak * share) : 0;
-  const double memory = h.memory_rate > 0 ? o.bytes / (1e9 * h.memory_rate * h.share.memory) : 0;
+  const double arithmetic = o.flops > 0 && peak > 0 ? o.flops / (cores * peak * share) : 0;
+  const double memory = h.memory_rate > 0 ? o.bytes / (1e9 * cores * h.memory_rate * h.share.memory) : 0;
   return std::max(arithmetic, memory) + 1e-6 * h.launch;
 }
 
@@ -107,15 +112,22 @@ RingTraffic ring(comm::Operation operation, double bytes, double ranks) {
   }
 }
 
-double measured_collective(const Machines& machines, comm::Operation operation, double bytes, int64_t ranks) {
-  std::vector<Neighbour> all;
-  const std::string name(comm::to_string(operation == comm::Operation::receive ? comm::Operation::send : operation));
-  for (const MeasuredCollective& m : machines.hardware.measured_collectives)
-    if (m.name == name) {
-      const double db = octaves(bytes, double(m.bytes)), dr = 4 * octaves(double(ranks), double(m.ranks));
-      all.push_back({db * db + dr * dr, m.seconds / std::max<double>(1, double(m.bytes))});
-    }
-  return interpolate(std::move(all)) * std::max(1.0, bytes);
+// Refuses what the hardware's figures say nothing about.
+void check_machines(const plan::StepPlan& plan, const Machines& machines) {
+  const Hardware& h = machines.hardware;
+  const int64_t world = plan.request.mesh.world_size();
+  if (world == 1) return;
+  if (h.shares_cores) {
+    if (world > machines.ranks)
+      throw UsageError(fmt::format("the hardware {} was measured on one machine, and {} ranks need {} of them", h.name,
+                                   world, (world + machines.ranks - 1) / machines.ranks));
+    return;
+  }
+  const bool leaves = world > machines.ranks;
+  if (h.inside.rate <= 0 && machines.ranks > 1)
+    throw UsageError(fmt::format("the hardware {} has no inside.rate, which several ranks of a machine need", h.name));
+  if (leaves && h.between.rate <= 0)
+    throw UsageError(fmt::format("the hardware {} has no between.rate, which ranks on several machines need", h.name));
 }
 
 comm::Operation operation_of(ActionKind kind) {
@@ -335,7 +347,7 @@ base::Activity activity_of(const ops::Operation& o) {
 double operation_seconds(const Machines& machines, const ops::Operation& operation) {
   if (operation.m <= 0 || operation.n <= 0 || operation.k <= 0) return 0;
   const double measured = measured_operation(machines, operation);
-  return measured >= 0 ? measured : by_peaks(machines.hardware, operation);
+  return measured >= 0 ? measured : by_peaks(machines, operation);
 }
 
 double collective_seconds(const Machines& machines, comm::Operation operation, double bytes,
@@ -343,7 +355,6 @@ double collective_seconds(const Machines& machines, comm::Operation operation, d
   const auto count = static_cast<double>(ranks.size());
   if (count < 2) return 0;
   const Hardware& h = machines.hardware;
-  if (!h.measured_collectives.empty()) return measured_collective(machines, operation, bytes, std::ssize(ranks));
   std::set<int64_t> places;
   for (int rank : ranks) places.insert(rank / machines.ranks);
   const RingTraffic traffic = ring(operation, bytes, count);
@@ -359,6 +370,7 @@ double collective_seconds(const Machines& machines, comm::Operation operation, d
 }
 
 Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines) {
+  check_machines(plan, machines);
   Prediction p;
   p.lists = plan::stage_lists(model, plan, schedule::List::train);
   p.programs = plan::rank_programs(plan, p.lists);

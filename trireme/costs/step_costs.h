@@ -30,12 +30,12 @@ struct Machines {
 ///           product's share falls by x / (x + half) for each of m, n and k
 double operation_seconds(const Machines& machines, const ops::Operation& operation);
 
-/// Seconds of a collective or message of `bytes` among `ranks` (global).
+/// Seconds of a collective or message of `bytes` among `ranks` (global), where links move the bytes.
 ///
 /// Source    rings: (N - 1) / N of the bytes pass every link for an all-gather or a reduce-scatter, twice as many for
 /// an
 ///           all-reduce; across machines the devices of a machine share its connections (alpha-beta model, NCCL's
-///           PERFORMANCE.md). Measured hardware: the nearest measured sizes
+///           PERFORMANCE.md)
 double collective_seconds(const Machines& machines, comm::Operation operation, double bytes,
                           const std::vector<int>& ranks);
 
@@ -68,6 +68,7 @@ struct Prediction {
 /// Predicts a training step of all ranks.
 ///
 /// Cost      recording the units, some milliseconds; then O(actions x ranks)
+/// Errors    UsageError: hardware that says nothing of the links that the ranks need
 Prediction predict(const model::Model& model, const plan::StepPlan& plan, const Machines& machines);
 
 }  // namespace trireme::costs

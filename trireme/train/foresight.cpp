@@ -16,6 +16,7 @@ namespace trireme::train {
 namespace {
 
 constexpr size_t kWarmup = 2, kMostSteps = 1000;
+constexpr double kDisturbed = 0.08;  // third minus first quartile, as a share of the median
 
 struct CauseName {
   base::Activity activity;
@@ -90,6 +91,13 @@ std::string Foresight::after() const {
   };
   for (const CauseName& c : kCauses) row(c.name, of(predicted_.causes, c.activity), of(took->causes, c.activity));
   row("step", predicted_.step, took->step);
+  std::vector<double> seconds;
+  for (size_t i = kWarmup; i < steps_.size(); ++i) seconds.push_back(steps_[i].step);
+  std::ranges::sort(seconds);
+  const double spread = (seconds[seconds.size() * 3 / 4] - seconds[seconds.size() / 4]) / took->step;
+  if (spread > kDisturbed)
+    out += fmt::format("         the steps themselves varied by {:.0f} %: other work disturbs this machine\n",
+                       100 * spread);
   const auto usage = observe::read_memory_usage();
   out += fmt::format("         {:<24}{:>12}{:>12}  resident, with the program itself", "memory of rank 0",
                      base::human_bytes(s_.engine->plan().arena.total()),
