@@ -58,7 +58,8 @@ TEST(StepCosts, MeasuredShapesAreExactAndOthersLieBetween) {
   Hardware h = plain();
   h.measured_operations = {{"product_nt", at::kFloat, 1, 1, 256, 256, 256, 1e-3},
                            {"product_nt", at::kFloat, 1, 1, 1024, 256, 256, 3e-3},
-                           {"product_nt", at::kFloat, 2, 1, 256, 256, 256, 5e-3}};
+                           {"product_nt", at::kFloat, 2, 1, 256, 256, 256, 5e-3},
+                           {"product_nt", at::kFloat, 1, 1, 0, 256, 256, 1e-6}};
   const Machines one{.hardware = h, .ranks = 1, .threads = 1}, two{.hardware = h, .ranks = 2, .threads = 1};
   const auto seconds = [](const Machines& machines, int64_t m) {
     return operation_seconds(machines,

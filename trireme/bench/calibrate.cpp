@@ -90,11 +90,13 @@ at::ScalarType dtype_named(const std::string& name) {
 using Json = nlohmann::ordered_json;
 
 void add_operations(costs::Hardware& hardware, const Json& train, const Busy& busy) {
-  for (const Json& row : train.at("operations"))
+  for (const Json& row : train.at("operations")) {
+    const int64_t m = base::whole_number(row.at("m")), n = base::whole_number(row.at("n")),
+                  k = base::whole_number(row.at("k"));
+    if (m == 0 || n == 0 || k == 0) continue;  // a rank that owns nothing of a group
     hardware.measured_operations.push_back({row.at("name").get<std::string>(), dtype_named(row.at("dtype")), busy.ranks,
-                                            busy.threads, base::whole_number(row.at("m")),
-                                            base::whole_number(row.at("n")), base::whole_number(row.at("k")),
-                                            row.at("seconds").get<double>()});
+                                            busy.threads, m, n, k, row.at("seconds").get<double>()});
+  }
 }
 
 // Shapes that several models have in common are one row.

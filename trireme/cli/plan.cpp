@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/files.h"
 #include "trireme/base/text.h"
+#include "trireme/bench/measure.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
 #include "trireme/cli/read_settings.h"
@@ -79,6 +80,8 @@ bool fits(const Settings& settings, const costs::Machines& machines) {
   return costs::needed(e.plan, machines) <= costs::room(machines.hardware);
 }
 
+constexpr int64_t kUsualTries = 12;
+
 // The largest value of a setting that fits, by doubling and halving steps of `unit`.
 template <class Set>
 int64_t largest(int64_t unit, int64_t most, const Set& set, const std::function<bool()>& fit) {
@@ -102,8 +105,14 @@ void fit_setting(Settings& s, const std::string& what, const costs::Machines& ma
   if (costs::room(machines.hardware) <= 0)
     throw UsageError(
         fmt::format("error: --fit needs the memory of {}, and its file does not say it", machines.hardware.name));
+  bench::Progress progress("plan");
+  int64_t tried = 0;
   const auto fit = [&] {
     round_batch(s, batch);
+    ++tried;
+    progress.step(tried, std::max(tried, kUsualTries),
+                  fmt::format("micro-batches of {} x {} tokens", s.train.micro_batch_size,
+                              train::sequence_length(s, model::config_of(s.model))));
     return fits(s, machines);
   };
   int64_t found = 0;

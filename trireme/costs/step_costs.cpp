@@ -63,7 +63,9 @@ double measured_operation(const Machines& machines, const ops::Operation& o) {
     return std::abs(octaves(double(m.ranks), double(machines.ranks))) +
            std::abs(octaves(double(m.threads), double(machines.threads)));
   };
-  const auto fits = [&](const MeasuredOperation& m) { return m.name == o.name && m.dtype == o.dtype; };
+  const auto fits = [&](const MeasuredOperation& m) {
+    return m.name == o.name && m.dtype == o.dtype && m.m > 0 && m.n > 0 && m.k > 0;
+  };
   for (const MeasuredOperation& m : machines.hardware.measured_operations)
     if (fits(m)) nearest = std::min(nearest, busy(m));
   std::vector<Neighbour> all;
