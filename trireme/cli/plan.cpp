@@ -14,6 +14,7 @@
 #include "trireme/bench/measure.h"
 #include "trireme/cli/command.h"
 #include "trireme/cli/explain.h"
+#include "trireme/cli/plan.h"
 #include "trireme/cli/read_settings.h"
 #include "trireme/cli/training.h"
 #include "trireme/config/choices.h"
@@ -29,7 +30,7 @@ struct PlanView {
   std::string cluster = "8xH100";
   std::optional<double> tokens, price;
   std::optional<std::string> fit, json;
-  bool explain = false;
+  bool explain = false, table = false;
 };
 
 config::Section section(PlanView& view) {
@@ -54,25 +55,8 @@ config::Section section(PlanView& view) {
                 &view.json,
                 "file for the figures as JSON (keys: docs/planning.md)",
                 {.absent = "none", .example = "plan.json", .writes_file = true}},
-               {"explain", &view.explain, "print the arithmetic that a person would do"}}};
-}
-
-// A cluster says how many ranks there are, and that they are GPUs.
-void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
-  Settings& s = parsed.settings;
-  if (!parsed.given("devices")) s.devices = cluster.devices;
-  if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
-  if (cluster.hardware.shares_cores) return;
-  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
-  if (!parsed.given("precision"))
-    s.precision.format =
-        cluster.hardware.peak.bf16 > 0 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp16_mixed;
-}
-
-// The batch asked for, rounded to what the micro-batches of all data ranks divide.
-void round_batch(Settings& s, int64_t asked) {
-  const int64_t each = s.train.micro_batch_size * mesh_shape(s, world_size(s)).data_parallel_ranks();
-  s.train.global_batch_size = std::max<int64_t>(1, asked / each) * each;
+               {"explain", &view.explain, "print the arithmetic that a person would do"},
+               {"table", &view.table, "print which layout models of several sizes need on several clusters, and end"}}};
 }
 
 bool fits(const Settings& settings, const costs::Machines& machines) {
@@ -147,16 +131,37 @@ constexpr const char* kPlanUsage =
     "  trireme plan llama-3-8b --cluster 8xH100 --tokens 15e12\n"
     "  trireme plan llama-3-70b --cluster 8x8xH100 --mesh.tp 8 --fit micro_batch\n"
     "  trireme plan llama-2-7b --cluster 2xRTX-4090 --lora.r 8 --explain\n"
+    "  trireme plan --table                              which layout models need on several clusters\n"
     "  trireme plan llama-32m --cluster 2xthis           after trireme bench calibrate\n\n"
     "It takes every setting of trireme pretrain. Memory is exact; times are predicted (docs/planning.md).\n\n";
 
 }  // namespace
+
+void settle(ParsedSettings& parsed, const costs::Cluster& cluster) {
+  Settings& s = parsed.settings;
+  if (!parsed.given("devices")) s.devices = cluster.devices;
+  if (!parsed.given("num_nodes")) s.num_nodes = cluster.machines;
+  if (cluster.hardware.shares_cores) return;
+  if (!parsed.given("accelerator")) s.accelerator = engine::Accelerator::cuda;
+  if (!parsed.given("precision"))
+    s.precision.format =
+        cluster.hardware.peak.bf16 > 0 ? model::NumberFormat::bf16_mixed : model::NumberFormat::fp16_mixed;
+}
+
+void round_batch(Settings& s, int64_t asked) {
+  const int64_t each = s.train.micro_batch_size * mesh_shape(s, world_size(s)).data_parallel_ranks();
+  s.train.global_batch_size = std::max<int64_t>(1, asked / each) * each;
+}
 
 int run_plan(Arguments arguments) {
   if (const auto code = answer_help(arguments, kPlanUsage + known_hardware())) return *code;
   PlanView view;
   ParsedSettings parsed = read_settings(
       arguments, {.values = {{"train.micro_batch_size", "1"}}, .command = "plan", .own = {section(view)}});
+  if (view.table) {
+    fmt::print("{}", strategy_table());
+    return 0;
+  }
   complete_task(parsed);
   const costs::Cluster cluster = costs::parse_cluster(view.cluster);
   settle(parsed, cluster);

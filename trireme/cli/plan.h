@@ -1,0 +1,23 @@
+// Parts of `trireme plan`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/costs/hardware.h"
+#include "trireme/settings/parse.h"
+
+namespace trireme::cli {
+
+/// What a cluster says of a run's settings, where the user says nothing: how many ranks there are, and that they are
+/// GPUs.
+void settle(ParsedSettings& parsed, const costs::Cluster& cluster);
+
+/// Sets the global batch to `asked` sequences, rounded to what the micro-batches of all data ranks divide.
+void round_batch(Settings& settings, int64_t asked);
+
+/// The first layout that fits, for models of several sizes on several clusters: Markdown.
+/// Cost      half a minute
+std::string strategy_table();
+
+}  // namespace trireme::cli
