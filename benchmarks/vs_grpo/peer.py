@@ -30,7 +30,7 @@ def parse_arguments():
     parser.add_argument("--batch_size", type=int, default=64, help="prompts a step")
     parser.add_argument("--num_generations", type=int, default=16)
     parser.add_argument("--completion", type=int, default=4, help="most tokens of an answer")
-    parser.add_argument("--lr", type=float, default=5e-4)
+    parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
