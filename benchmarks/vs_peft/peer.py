@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ import time
 sys.dont_write_bytecode = True
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../vs_pytorch"))
 from base import ids, texts
+from ranks import run_ranks
 from shapes import BETA1, BETA2, LEARNING_RATE, MAX_NORM, WEIGHT_DECAY
 
 FIRST_STEP = "first step done"
@@ -45,16 +45,7 @@ def start_ranks(arguments):
     threads = str(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
         shared = dict(os.environ, PEER_STORE=f"{folder}/store", OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, HF_HUB_OFFLINE="1")
-        ranks = [subprocess.Popen([sys.executable, "-B", *sys.argv], env=dict(shared, RANK=str(rank))) for rank in range(arguments.devices)]
-        try:
-            while any(rank.poll() is None for rank in ranks) and not any(rank.returncode for rank in ranks):
-                time.sleep(0.05)
-        finally:
-            for rank in ranks:
-                if rank.poll() is None:
-                    rank.kill()
-                rank.wait()
-        return next((rank.returncode for rank in ranks if rank.returncode), 0)
+        return run_ranks([sys.executable, "-B", *sys.argv], arguments.devices, shared)
 
 
 def build(arguments):
